@@ -1,0 +1,290 @@
+"""A run as data: one frozen tree, read from TOML, checked before anything heavy loads.
+
+Every field says its unit, and its letter in the paper where it has one. Only
+``node``, ``launch``, ``demo`` and ``cli`` import this file: the other rooms take
+plain arguments, so each can be used without a run. It imports no torch.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+from msgspec import Meta, Struct
+
+from potluck.types import NODE_NAME, PotluckError
+
+Count = Annotated[int, Meta(ge=1)]
+Amount = Annotated[int, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+Method = Literal["nois", "vis", "tis", "f-nois", "f-vis", "f-tis"]
+
+METHODS: dict[Method, dict[str, Any]] = {
+    "nois": {"importance": "none", "filter": False},
+    "vis": {"importance": "vanilla", "filter": False},
+    "tis": {"importance": "truncated", "filter": False},
+    "f-nois": {"importance": "none", "filter": True},
+    "f-vis": {"importance": "vanilla", "filter": True},
+    "f-tis": {"importance": "truncated", "filter": True},
+}
+"""The paper's names. In TOML, ``method = "f-tis"`` stands for the two fields it names."""
+
+
+class ObjectiveConfig(Struct, frozen=True, kw_only=True):
+    importance: Literal["none", "vanilla", "truncated"] = "truncated"
+    """How a token written by another model is reweighted: NoIS, VIS or TIS."""
+    filter: bool = True
+    """Whether a bad completion that is far off-policy is silenced: the "F-"."""
+    weight_cap: Positive = 2.0
+    """C: no token weighs more than this. Dimensionless; read by ``truncated`` only."""
+    divergence_limit: Positive = 50.0
+    """g: a bad completion at or beyond this is silenced. In the estimator's unit."""
+    divergence_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """What a token adds to D; k1 and k3 in nats, k2 in nats squared."""
+    divergence_reduce: Literal["mean", "sum", "max"] = "mean"
+    """How D comes from a completion's tokens."""
+    clip_epsilon: Annotated[float, Meta(ge=0)] = 0.2
+    """epsilon of the PPO clip. Dimensionless."""
+    updates_per_round: Count = 1
+    """Optimiser steps on the completions of one round."""
+    advantage_scale: Literal["std", "none"] = "std"
+    """Whether (reward - mean) is divided by the group's standard deviation."""
+
+
+class DigitsConfig(Struct, frozen=True, kw_only=True, tag_field="name", tag="digits"):
+    width: Annotated[int, Meta(ge=3, le=8)] = 3
+    """Digits of each number, in training and validation."""
+    other_width: Annotated[int, Meta(ge=2, le=8)] = 4
+    """Digits of each number out of distribution."""
+    reward: Literal["task", "hash"] = "task"
+    """"hash" pays by a hash of the token ids: a check of the plumbing, no task at all."""
+
+
+class Gsm8kConfig(Struct, frozen=True, kw_only=True, tag_field="name", tag="gsm8k"):
+    path: str = ""
+    """Folder that holds train.jsonl and test.jsonl; empty: from the Hub (extra ``data``)."""
+    validation: Literal["train", "test"] = "train"
+    """Where the validation problems come from; "test" is what the paper does."""
+    system_prompt: str = ""
+    """Replaces the built-in one that asks for <think> and <answer> tags."""
+    reward: Literal["task", "hash"] = "task"
+    """"hash" pays by a hash of the token ids: a check of the plumbing, no task at all."""
+
+
+TASKS: dict[str, type[Struct]] = {"digits": DigitsConfig, "gsm8k": Gsm8kConfig}
+
+
+class SamplingConfig(Struct, frozen=True, kw_only=True):
+    temperature: Positive = 1.0
+    """T: what logits are divided by, when writing and when learning."""
+    top_k: Amount = 0
+    """Draw from the k likeliest tokens only; 0: from all. See paper-notes, decision 6."""
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    """Draw from the likeliest tokens that together hold this probability; 1: from all."""
+    max_new_tokens: Count = 512
+    """Longest completion, in tokens, the stop token included."""
+    max_total_tokens: Count = 2048
+    """Longest prompt and completion together, in tokens."""
+    stop: tuple[str, ...] = ()
+    """Further tokens that end a completion, beside the model's own end-of-text tokens."""
+
+
+class EvaluationConfig(Struct, frozen=True, kw_only=True):
+    every: Amount = 5
+    """Rounds from one greedy evaluation to the next; 0: at the end only."""
+    problems: Amount = 200
+    """Of the validation split, always the first ones; 0: no evaluation."""
+    out_of_distribution: Amount = 200
+    """Of that split, at the end of the run; 0: none."""
+    max_new_tokens: Amount = 0
+    """Longest completion; 0: as in training (a trained limit should not be a test's)."""
+
+
+class NodeConfig(Struct, frozen=True, kw_only=True):
+    model: str
+    """A folder, a Hugging Face id, or ``builtin:NAME`` (digits-small, -large, -terse)."""
+    weight: Positive = 1.0
+    """This node's part of the writing, relative to the others'."""
+    device: str = "auto"
+    """As torch names it; "auto": the GPU where there is one, else the CPU."""
+    optimizer: Literal["adam", "adamw"] = "adam"
+    learning_rate: Positive = 1e-6
+    weight_decay: Annotated[float, Meta(ge=0)] = 0.0
+    """Decoupled, so it needs ``optimizer = "adamw"``."""
+    gradient_clip_norm: Positive = 1.0
+    """The update's gradient is scaled down to this L2 norm where it is longer."""
+    micro_batch_tokens: Count = 16384
+    """Rows x longest row, prompt included, in one backward pass: memory, not mathematics."""
+    gradient_checkpointing: bool = False
+    """Trades a second forward pass for the memory of the activations."""
+    sampling_dtype: Literal["float32", "bfloat16"] = "float32"
+    """What the model computes in while it writes; the importance weight corrects for it."""
+    sampling_rows: Count = 512
+    """Completions that are written at once: memory against speed."""
+
+
+class RunConfig(Struct, frozen=True, kw_only=True):
+    name: str
+    """Of the run; its folder is runs/<name> unless --out says otherwise."""
+    seed: int = 0
+    rounds: Count = 50
+    problems_per_round: Count = 24
+    group_size: Annotated[int, Meta(ge=2)] = 12
+    """G: completions of one problem."""
+    plan: Literal["vertical", "horizontal"] = "vertical"
+    deadline_s: Positive = 600.0
+    """Longest wait for the other nodes' completions, seconds. In one process none is needed."""
+    checkpoint_every: Amount = 10
+    """Rounds from one checkpoint to the next; 0: at the end (and on Ctrl-C) only."""
+    threads: Amount = 0
+    """CPU threads; 0: torch's default. Models under 10M weights are fastest with 1."""
+    task: DigitsConfig | Gsm8kConfig = DigitsConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    node: Mapping[str, NodeConfig]
+    """One table for each node, under its name: ``[node.small]``."""
+
+
+class ConfigError(PotluckError, ValueError):
+    """A configuration that cannot run; the message names the key and the way out."""
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Reads a run from TOML; ``overrides`` are ``"node.small.model=some/folder"``.
+
+    Raises:
+        ConfigError: no such file, not TOML, or a key or value that no run has.
+    """
+    try:
+        tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no recipe {path}; `potluck new {path}` writes one") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    return from_tree(tree, overrides)
+
+
+def from_tree(tree: dict[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
+    """A run from nested dicts, as ``tomllib`` gives them; changes ``tree`` by ``overrides``.
+
+    Raises:
+        ConfigError: as ``load``.
+    """
+    for override in overrides:
+        _override(tree, override)
+    run: RunConfig = _value(RunConfig, tree, "")
+    _require_sense(run)
+    return run
+
+
+def as_tree(run: RunConfig) -> dict[str, Any]:
+    """The run with every default spelled out, as plain data for JSON."""
+    tree: dict[str, Any] = msgspec.to_builtins(run, enc_hook=dict)
+    return tree
+
+
+def _require_sense(run: RunConfig) -> None:
+    if not run.node:
+        raise ConfigError("the run has no node; add a table [node.NAME] with a model")
+    for name, node in run.node.items():
+        if not NODE_NAME.fullmatch(name):
+            raise ConfigError(
+                f"[node.{name}]: a node's name is 1 to 32 of a-z, 0-9 and '-', such as 'node-1'"
+            )
+        if node.weight_decay and node.optimizer == "adam":
+            raise ConfigError(
+                f"[node.{name}] weight_decay is {node.weight_decay}, but optimizer 'adam' has "
+                f"none; set optimizer = 'adamw' or drop it"
+            )
+    if run.plan == "horizontal" and run.group_size < len(run.node):
+        raise ConfigError(
+            f"plan 'horizontal' shares each group of {run.group_size} among {len(run.node)} nodes; "
+            f"raise group_size to at least {len(run.node)}"
+        )
+
+
+def _value(kind: Any, value: Any, at: str) -> Any:
+    """``value``, as TOML has it, as a ``kind``; ``at`` is where it stands, for the error."""
+    if at == "task":
+        return _task(value)
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return _table(kind, value, at)
+    if get_origin(kind) is Mapping:
+        (_, item) = get_args(kind)
+        if not isinstance(value, dict):
+            raise ConfigError(f"{at} is {value!r}; expected one table for each name, [{at}.NAME]")
+        return MappingProxyType({k: _value(item, v, f"{at}.{k}") for k, v in value.items()})
+    if get_origin(kind) is Literal and value not in get_args(kind):
+        raise ConfigError(f"{at} is {value!r}; choose one of {', '.join(get_args(kind))}")
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{at} is {value!r}: {error}") from None
+
+
+def _task(table: Any) -> Any:
+    if not isinstance(table, dict) or not isinstance(table.get("name"), str):
+        raise ConfigError(f"[task] needs a name; choose one of {', '.join(TASKS)}")
+    name, rest = table["name"], {k: v for k, v in table.items() if k != "name"}
+    if name not in TASKS:
+        raise ConfigError(f"task.name is {name!r}; {_hint(name, TASKS)}")
+    return _table(TASKS[name], rest, "task")
+
+
+def _table(kind: type[Struct], table: Any, at: str) -> Struct:
+    where, prefix = (f"[{at}]", f"{at}.") if at else ("the run", "")
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    if not isinstance(table, dict):
+        raise ConfigError(f"{at} is {table!r}; expected a table with {', '.join(fields)}")
+    if kind is ObjectiveConfig:
+        table = _spelled_out(table, at)
+    for key in table:
+        if key not in fields:
+            names = [*fields, "method"] if kind is ObjectiveConfig else fields
+            raise ConfigError(f"{where} has no key {key!r}; {_hint(key, names)}")
+    for key, field in fields.items():
+        if field.required and key not in table:
+            raise ConfigError(f"{where} needs {key!r}, which has no default")
+    return kind(**{k: _value(fields[k].type, v, prefix + k) for k, v in table.items()})
+
+
+def _spelled_out(table: dict[str, Any], at: str) -> dict[str, Any]:
+    """``method`` replaced by the fields that it names; what contradicts it is refused."""
+    if "method" not in table:
+        return table
+    method = _value(Method, table["method"], f"{at}.method")
+    named, rest = METHODS[method], {k: v for k, v in table.items() if k != "method"}
+    for key, value in named.items():
+        if rest.get(key, value) != value:
+            raise ConfigError(
+                f"[{at}] method {method!r} means {key} = {value!r}, but {key} is {rest[key]!r}; "
+                f"drop one of the two"
+            )
+    return named | rest
+
+
+def _override(tree: dict[str, Any], override: str) -> None:
+    key, equals, raw = override.partition("=")
+    if not equals:
+        raise ConfigError(f"{override!r} is not of the form key=value")
+    *tables, last = key.split(".")
+    for depth, name in enumerate(tables):
+        # A table may be new, a node may not: a slip in its name would add a third one.
+        if tables[:depth] == ["node"] and name not in tree:
+            raise ConfigError(f"{override!r}: no node is named {name!r}; {_hint(name, tree)}")
+        tree = tree.setdefault(name, {})
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{override!r}: {name} is {tree!r}, which is no table")
+    try:
+        tree[last] = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        tree[last] = raw
+
+
+def _hint(key: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(key, names := list(names), n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there is {', '.join(names) or 'none'}"

@@ -1,0 +1,33 @@
+"""What a person sees: a run while it goes, a run folder afterwards, the demo's picture and report.
+
+    live.py        the progress of ``potluck run``
+    show.py        ``potluck show RUN``, from a folder that runs.py reads
+    picture.py     the demo's curves as a PNG
+    report.py      the demo's result as one HTML file
+    tables.py      the demo's result as one table
+
+It reads files and plain dicts, and imports no other room: no torch, no model, no network.
+Text of a model or a peer passes ``printable`` before it is shown, wherever that is.
+"""
+
+from potluck.dashboard.comparison import verdict
+from potluck.dashboard.live import LiveDisplay
+from potluck.dashboard.picture import draw
+from potluck.dashboard.report import write_report
+from potluck.dashboard.runs import Run, RunReadError, read_run
+from potluck.dashboard.show import show
+from potluck.dashboard.tables import demo_table
+from potluck.dashboard.text import printable
+
+__all__ = [
+    "LiveDisplay",
+    "Run",
+    "RunReadError",
+    "demo_table",
+    "draw",
+    "printable",
+    "read_run",
+    "show",
+    "verdict",
+    "write_report",
+]

@@ -1,0 +1,26 @@
+"""One participant. The only room where the others meet."""
+
+from potluck.node import checkpoint
+from potluck.node.batch import Batch, pack
+from potluck.node.evaluation import Evaluation, evaluate
+from potluck.node.learner import Learner, Lesson, make_optimizer
+from potluck.node.loop import Node, Progress, step_together
+from potluck.node.record import Record, RunFolderError
+from potluck.node.report import RoundReport
+
+__all__ = [
+    "Batch",
+    "Evaluation",
+    "Learner",
+    "Lesson",
+    "Node",
+    "Progress",
+    "Record",
+    "RoundReport",
+    "RunFolderError",
+    "checkpoint",
+    "evaluate",
+    "make_optimizer",
+    "pack",
+    "step_together",
+]

@@ -1,0 +1,96 @@
+"""Checkpoints: a Hugging Face folder that holds the optimiser's state as well.
+
+    checkpoints/000010/    model.safetensors, config.json, tokenizer.json, ...: loads with
+                           ``AutoModelForCausalLM.from_pretrained``
+      optimizer.safetensors    one tensor per parameter and moment
+      state.json               {"round": rounds that this policy has learned from, ...}
+
+There is no random state to keep: whatever is random in a round starts from a seed derived
+from (run seed, round, node), so the state of every generator is the round's number.
+
+No pickle, so a checkpoint of a stranger can be looked at. A folder is made beside its place
+and moved there whole.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from potluck.node.record import RunFolderError
+from potluck.rollout import LanguageModel
+
+KEPT = 2
+"""Checkpoints that stay, the newest first: one may be the victim of a full disk."""
+
+
+def save(folder: Path, round: int, language: LanguageModel, optimizer: torch.optim.Optimizer) -> Path:
+    """Writes checkpoints/<round>, and removes all but the newest KEPT."""
+    place = folder / "checkpoints" / f"{round:06d}"
+    beside = place.with_suffix(".part")
+    shutil.rmtree(beside, ignore_errors=True)
+    language.network.save_pretrained(beside)
+    language.tokenizer.save_pretrained(beside)
+    save_file(_optimizer_state(language, optimizer), beside / "optimizer.safetensors")
+    state = {"round": round, "torch": torch.__version__, "threads": torch.get_num_threads()}
+    (beside / "state.json").write_text(json.dumps(state) + "\n")
+    shutil.rmtree(place, ignore_errors=True)
+    beside.rename(place)
+    for old in rounds_saved(folder)[:-KEPT]:
+        shutil.rmtree(folder / "checkpoints" / f"{old:06d}")
+    return place
+
+
+def rounds_saved(folder: Path) -> list[int]:
+    """Rounds of which a checkpoint stands, oldest first."""
+    places = (folder / "checkpoints").glob("[0-9]*/state.json")
+    return sorted(int(p.parent.name) for p in places if p.parent.name.isdigit())
+
+
+def checkpoint_folder(folder: Path, round: int) -> Path:
+    return folder / "checkpoints" / f"{round:06d}"
+
+
+def restore(
+    folder: Path, round: int, language: LanguageModel, optimizer: torch.optim.Optimizer
+) -> None:
+    """Gives the optimiser the state it had after ``round`` rounds.
+
+    ``language`` must have been loaded from ``checkpoint_folder(folder, round)``.
+
+    Raises:
+        RunFolderError: a file is missing or damaged.
+    """
+    place = checkpoint_folder(folder, round)
+    try:
+        moments = load_file(place / "optimizer.safetensors")
+    except (OSError, SafetensorError) as error:
+        raise RunFolderError(
+            f"checkpoint {place} is damaged ({error}); remove it to go on from an earlier one"
+        ) from error
+    state: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in moments.items():
+        name, _, moment = key.rpartition("/")
+        state.setdefault(name, {})[moment] = tensor
+    for name, parameter in language.network.named_parameters():
+        if name in state:
+            # A step count stays where it is kept; moments live beside their parameter.
+            optimizer.state[parameter] = {
+                moment: tensor if moment == "step" else tensor.to(parameter.device)
+                for moment, tensor in state[name].items()
+            }
+
+
+def _optimizer_state(
+    language: LanguageModel, optimizer: torch.optim.Optimizer
+) -> dict[str, Tensor]:
+    tensors: dict[str, Any] = {}
+    for name, parameter in language.network.named_parameters():
+        for moment, tensor in optimizer.state.get(parameter, {}).items():
+            tensors[f"{name}/{moment}"] = tensor.contiguous()
+    return tensors

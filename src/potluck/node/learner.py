@@ -1,0 +1,286 @@
+"""The learner: the updates that a round makes of its batch.
+
+An update is one optimiser step on all completions of the round. Decided once, in the first
+update's forward pass, and kept through all of them: pi_start, every token's weight, and
+which completions are silenced. That pass has the weights of the round's start, so its
+log-probabilities *are* pi_start, and one pass serves the filter, the statistics and the
+loss. (With dropout they are not, and a second pass without it is made.)
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from potluck.config import NodeConfig, ObjectiveConfig
+from potluck.node.batch import Batch, micro_batches
+from potluck.node.statistics import COLUMNS, row_statistics
+from potluck.objective import (
+    divergence_from_author,
+    filter_advantages,
+    no_is_loss,
+    tis_loss,
+    vis_loss,
+)
+from potluck.rollout import LanguageModel
+from potluck.types import Completion, NonFiniteError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lesson:
+    """What a round's updates were made of."""
+
+    updates: int
+    """Optimiser steps taken; 0 where nothing was left to learn."""
+    loss: float
+    """Of the last update, over the whole batch; dimensionless."""
+    gradient_norm: float
+    """L2, of the last update, before it was clipped."""
+    heard_B: Tensor
+    """The advantages as the filter left them."""
+    statistics_B8: Tensor
+    """Of ``row_statistics``, NaN for rows that had no advantage."""
+    dropped: dict[int, str]
+    """Foreign rows that made a number non-finite, and which number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Learner:
+    """A model, its optimiser, and how they learn."""
+
+    name: str
+    """Of this node: its own completions are held to a stricter rule than a peer's."""
+    language: LanguageModel
+    optimizer: torch.optim.Optimizer
+    objective: ObjectiveConfig
+    temperature: float
+    gradient_clip_norm: float
+    micro_batch_tokens: int
+
+    def learn(self, batch: Batch, progress: Callable[[int, int], None]) -> Lesson:
+        """Takes ``objective.updates_per_round`` optimiser steps on ``batch``.
+
+            L = 1/B sum_i L_i = sum over micro-batches of  rows/B * (mean of their L_i)
+
+        A row of zero advantage has L_i = 0, so it is spared the forward and backward
+        pass. It still counts in B: the others do not grow for its silence. A batch of
+        which nothing is left to learn moves nothing, momentum included.
+
+        Raises:
+            NonFiniteError: a number of this node's own making is not finite. One that a
+                foreign completion caused costs that completion, and no more.
+        """
+        round = _Round(self, batch)
+        taken, norm = 0, 0.0
+        for update in range(self.objective.updates_per_round):
+            norm = self._gradient(round, update, progress)
+            if not round.heard_B.any():
+                break
+            self.optimizer.step()
+            taken += 1
+        self.optimizer.zero_grad()
+        self.language.network.eval()
+        loss = round.loss if taken else 0.0
+        return Lesson(taken, loss, norm, round.heard_B, round.statistics_B8, round.dropped)
+
+    def _gradient(
+        self, round: "_Round", update: int, progress: Callable[[int, int], None]
+    ) -> float:
+        """Leaves the clipped gradient of the whole batch in the parameters; returns its norm."""
+        parameters = [p for p in self.language.network.parameters() if p.requires_grad]
+        while True:
+            self.optimizer.zero_grad()
+            self.language.network.train()
+            round.backward(round.heard_B.nonzero().squeeze(1), update, progress)
+            norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.gradient_clip_norm))
+            if _is_finite(norm):
+                return norm
+            # Rare, so it may be slow: which row is it? Without it, all over again.
+            round.drop_rows_without_finite_gradient(update)
+
+
+class _Round:
+    """One batch on its way through the updates of one round."""
+
+    def __init__(self, learner: Learner, batch: Batch) -> None:
+        self.learner, self.batch = learner, batch
+        self.start_BT = torch.zeros_like(batch.logp_gen_BT)
+        self.heard_B = batch.advantage_B.clone()
+        self.statistics_B8 = torch.full(
+            (len(batch.completions), len(COLUMNS)), torch.nan, dtype=torch.float64
+        )
+        self.dropped: dict[int, str] = {}
+        self.loss = 0.0
+        self._has_dropout = _has_dropout(learner.language.network)
+
+    def backward(self, row_X: Tensor, update: int, progress: Callable[[int, int], None]) -> None:
+        """Adds the gradient of these rows' part of the batch's loss."""
+        self.loss, done = 0.0, 0
+        budget = self.learner.micro_batch_tokens
+        for row_M in micro_batches(self.batch, row_X, token_budget=budget):
+            self._backward_rows(row_M, update)
+            done += len(row_M)
+            progress(done, len(row_X))
+
+    def _backward_rows(self, row_M: Tensor, update: int) -> None:
+        row_M, micro, logp_MT = self._forward(row_M)
+        if not len(row_M):
+            return
+        width = logp_MT.shape[1]
+        if update == 0:
+            start_MT = self._start(micro, logp_MT)
+            self.start_BT[row_M, :width] = start_MT.cpu()
+            self._look_at(row_M, micro)
+        heard_M = self.heard_B[row_M]
+        if not heard_M.any():
+            return
+        micro = replace(micro, advantage_B=heard_M)
+        loss = policy_loss(
+            logp_MT, self.start_BT[row_M, :width], micro, self.learner.objective
+        ) * (len(row_M) / len(self.batch.completions))
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.loss += loss.item()
+
+    def _forward(self, row_M: Tensor) -> tuple[Tensor, Batch, Tensor]:
+        """(rows, micro-batch, logp_MT with gradient) without the rows that turn out non-finite."""
+        while True:
+            if not len(row_M):
+                return row_M, self.batch, torch.zeros(0, 0)
+            micro = self.batch.rows(row_M)
+            logp_MT = self._logp(micro)
+            bad_M = ~logp_MT.detach().isfinite().all(dim=1).cpu()
+            if not bad_M.any():
+                return row_M, micro, logp_MT
+            # Masking a NaN is not enough: behind it, 0 * NaN would reach the weights.
+            for row in row_M[bad_M].tolist():
+                self._drop(row, "log-probability")
+            row_M = row_M[~bad_M]
+
+    def _logp(self, micro: Batch) -> Tensor:
+        tokens = [c.token_T for c in micro.completions]
+        return self.learner.language.logp(
+            micro.prompts, tokens, temperature=self.learner.temperature
+        )
+
+    def _start(self, micro: Batch, logp_MT: Tensor) -> Tensor:
+        if not self._has_dropout:
+            return logp_MT.detach()
+        network = self.learner.language.network.eval()
+        with torch.no_grad():
+            start_MT = self._logp(micro)
+        network.train()
+        return start_MT
+
+    def _look_at(self, row_M: Tensor, micro: Batch) -> None:
+        """Statistics of rows whose pi_start is known now, and the filter's word on them."""
+        start_MT = self.start_BT[row_M, : micro.mask_BT.shape[1]]
+        objective = self.learner.objective
+        self.statistics_B8[row_M] = row_statistics(
+            start_MT, micro.logp_gen_BT, micro.mask_BT, weight_cap=objective.weight_cap
+        )
+        self.heard_B[row_M] = silence(micro, start_MT, objective)
+
+    def drop_rows_without_finite_gradient(self, update: int) -> None:
+        """Finds, one by one, the rows whose gradient alone is not finite, and drops them.
+
+        Raises:
+            NonFiniteError: one of them is our own, or no single row is at fault.
+        """
+        optimizer, network = self.learner.optimizer, self.learner.language.network
+        dropped_before = len(self.dropped)
+        for row in self.heard_B.nonzero().squeeze(1).tolist():
+            optimizer.zero_grad()
+            self._backward_rows(torch.tensor([row]), update)
+            gradients = [p.grad for p in network.parameters() if p.grad is not None]
+            if not all(bool(g.isfinite().all()) for g in gradients):
+                self._drop(row, "gradient")
+        if len(self.dropped) == dropped_before:
+            raise NonFiniteError(
+                f"{self.learner.name!r}: the gradient of the batch is not finite, though that of "
+                f"each completion is; lower micro_batch_tokens or the learning rate"
+            )
+
+    def _drop(self, row: int, what: str) -> None:
+        completion = self.batch.completions[row]
+        for name, parameter in self.learner.language.network.named_parameters():
+            if not parameter.isfinite().all():
+                raise NonFiniteError(
+                    f"{self.learner.name!r}: the weights {name!r} are not finite; lower the "
+                    f"learning rate and go on from an earlier checkpoint"
+                )
+        if completion.author == self.learner.name:
+            raise NonFiniteError(f"{self.learner.name!r}: the {what} of {_named(completion)}, its "
+                                 f"own, is not finite; lower the learning rate")
+        self.dropped[row] = what
+        self.heard_B[row] = 0.0
+
+
+def silence(batch: Batch, logp_start_BT: Tensor, objective: ObjectiveConfig) -> Tensor:
+    """heard_B: the advantages as the filter leaves them; NoIS, VIS and TIS have none."""
+    if not objective.filter:
+        return batch.advantage_B
+    divergence_B = divergence_from_author(
+        logp_start_BT,
+        batch.logp_gen_BT,
+        batch.mask_BT,
+        estimator=objective.divergence_estimator,
+        reduce=objective.divergence_reduce,
+    )
+    return filter_advantages(batch.advantage_B, divergence_B, limit=objective.divergence_limit)
+
+
+def policy_loss(
+    logp_BT: Tensor, logp_start_BT: Tensor, batch: Batch, objective: ObjectiveConfig
+) -> Tensor:
+    """The loss that ``objective.importance`` names, as the mean over ``batch``'s rows."""
+    device, epsilon = logp_BT.device, objective.clip_epsilon
+    advantage_B, mask_BT = batch.advantage_B.to(device), batch.mask_BT.to(device)
+    logp_gen_BT, logp_start_BT = batch.logp_gen_BT.to(device), logp_start_BT.to(device)
+    match objective.importance:
+        case "none":
+            return no_is_loss(
+                logp_BT, advantage_B, mask_BT, logp_start_BT=logp_start_BT, clip_epsilon=epsilon
+            )
+        case "vanilla":
+            return vis_loss(logp_BT, logp_gen_BT, advantage_B, mask_BT, clip_epsilon=epsilon)
+        case "truncated":
+            return tis_loss(
+                logp_BT,
+                logp_gen_BT,
+                advantage_B,
+                mask_BT,
+                logp_start_BT=logp_start_BT,
+                weight_cap=objective.weight_cap,
+                clip_epsilon=epsilon,
+            )
+
+
+def make_optimizer(language: LanguageModel, node: NodeConfig) -> torch.optim.Optimizer:
+    """Adam or AdamW over what is trainable, at a constant learning rate (Table 1)."""
+    parameters = [p for p in language.network.parameters() if p.requires_grad]
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[node.optimizer]
+    return kind(parameters, lr=node.learning_rate, weight_decay=node.weight_decay)
+
+
+def _has_dropout(network: torch.nn.Module) -> bool:
+    """Whether training mode is another policy than evaluation mode.
+
+    Some models keep a rate as a plain number and call the function: those are found by name.
+    """
+    return any(
+        (isinstance(module, torch.nn.Dropout) and module.p > 0)
+        or any(
+            isinstance(value, float) and value > 0 and "dropout" in name
+            for name, value in vars(module).items()
+        )
+        for module in network.modules()
+    )
+
+
+def _named(completion: Completion) -> str:
+    return f"completion {completion.index} of {completion.problem_id!r} by {completion.author!r}"
+
+
+def _is_finite(value: float) -> bool:
+    return value - value == 0

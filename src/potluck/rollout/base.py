@@ -1,0 +1,42 @@
+"""What every engine promises."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from potluck.rollout.sampling import Draw
+from potluck.types import Completion, PotluckError, Problem
+
+Progress = Callable[[int, int], None]
+"""Called with (completions finished, completions ordered) while an engine writes."""
+
+
+class RolloutError(PotluckError):
+    """A problem that this model cannot write for; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """``count`` completions of one problem."""
+
+    problem: Problem
+    count: int
+
+
+class Engine(Protocol):
+    """A model that writes."""
+
+    def write(
+        self, orders: Sequence[Order], draw: Draw, *, author: str, progress: Progress
+    ) -> list[Completion]:
+        """All completions ordered, in the order of ``orders``, then by index.
+
+        Each keeps its stop token, and with every token the log-probability that
+        ``draw`` gave it: at the sampling temperature, over the tokenizer's ids,
+        before top-k and top-p.
+
+        Raises:
+            RolloutError: a prompt leaves no room to write in.
+            NonFiniteError: the model gave a logit that is not finite.
+        """
+        ...

@@ -1,0 +1,243 @@
+"""A causal language model with its tokenizer: what writes, and what is trained."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from potluck.types import PotluckError, Problem
+
+BUILT_IN = Path(__file__).parent.parent / "models"
+
+
+class ModelError(PotluckError):
+    """A model that cannot be loaded, or that does not fit this run; says which and why."""
+
+
+class LanguageModel:
+    """Any ``transformers`` causal LM, restricted to the ids that its tokenizer has.
+
+    An embedding is often padded to a round size. Ids beyond the tokenizer mean
+    nothing, so they are cut off before the softmax, when writing and when learning.
+    """
+
+    def __init__(
+        self,
+        network: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        stop: Sequence[str] = (),
+    ) -> None:
+        self.network, self.tokenizer = network.eval(), tokenizer
+        self.vocabulary = min(len(tokenizer), network.get_input_embeddings().weight.shape[0])
+        self.stop_ids = _stop_ids(network, tokenizer, stop)
+        self._head_is_plain = self._plain_head()
+
+    @classmethod
+    def load(cls, model: str, *, device: str = "auto", stop: Sequence[str] = ()) -> "LanguageModel":
+        """Loads a folder, a Hugging Face id, or ``builtin:NAME``, in float32.
+
+        Raises:
+            ModelError: there is no such model, or it is not one that can write.
+        """
+        where = locate(model)
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            network = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
+            return cls(network.to(device), load_tokenizer(model), stop=stop)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.device
+
+    def prompt(self, problem: Problem) -> np.ndarray:
+        """int32 ids of what the model reads before it writes.
+
+        With a chat template: a system and a user message. Without one: the system
+        text, an empty line, and the question, as the tokenizer begins a text.
+        """
+        if self.tokenizer.chat_template:
+            system = [{"role": "system", "content": problem.system}] if problem.system else []
+            ids = self.tokenizer.apply_chat_template(
+                [*system, {"role": "user", "content": problem.question}],
+                add_generation_prompt=True,
+                return_dict=False,
+            )
+        else:
+            text = f"{problem.system}\n\n" if problem.system else ""
+            ids = self.tokenizer(text + problem.question)["input_ids"]
+        return np.array(ids, np.int32)
+
+    def text(self, token_T: np.ndarray) -> str:
+        """What the tokens say, special tokens left out. Ids of a peer may be any."""
+        ids = [int(id) for id in token_T if id < self.vocabulary]
+        text: str = self.tokenizer.decode(
+            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def logp(
+        self, prompts: Sequence[np.ndarray], tokens: Sequence[np.ndarray], *, temperature: float
+    ) -> Tensor:
+        """logp_MT: ln p of each token of each completion, nats, float32, with gradient.
+
+        Rows are padded at the end, where causal attention never looks back from, so
+        no attention mask is needed and no pad id means anything. The head sees the
+        positions that predict a completion's token, and no others.
+
+        Args:
+            prompts: M arrays of ids, at least one each.
+            tokens: M arrays of ids, at least one each.
+            temperature: T, what logits are divided by.
+
+        Returns:
+            [M, longest of ``tokens``], <= 0; 0 on padding, through which no gradient flows.
+        """
+        # The last token of a completion predicts nothing that counts.
+        rows = [
+            torch.from_numpy(np.concatenate([p, t[:-1]])).long()
+            for p, t in zip(prompts, tokens, strict=True)
+        ]
+        token_MS = pad_sequence(rows, batch_first=True).to(self.device)
+        first_M = torch.tensor([len(p) - 1 for p in prompts])
+        length_M = torch.tensor([len(t) for t in tokens])
+        place_S = torch.arange(token_MS.shape[1])
+        predicts_MS = (place_S >= first_M[:, None]) & (place_S < (first_M + length_M)[:, None])
+        logits_XV = self._logits(token_MS, predicts_MS.to(self.device))
+        wanted_X = torch.from_numpy(np.concatenate(tokens)).long().to(self.device)
+        logits_XV = logits_XV[:, : self.vocabulary].float()
+        if temperature != 1:
+            logits_XV = logits_XV / temperature
+        logp_X = -cross_entropy(logits_XV, wanted_X, reduction="none")
+        mask_MT = torch.arange(int(length_M.max())) < length_M[:, None]
+        logp_MT = torch.zeros(mask_MT.shape, device=self.device)
+        # A rounding may lie above 0, which no log-probability does.
+        return logp_MT.masked_scatter(mask_MT.to(self.device), logp_X.clamp(max=0))
+
+    def _logits(self, token_MS: Tensor, wanted_MS: Tensor) -> Tensor:
+        """Logits at the positions wanted, [X, V], row after row."""
+        if self._head_is_plain:
+            hidden = self.network.base_model(input_ids=token_MS, use_cache=False)
+            logits_XV: Tensor = self.network.get_output_embeddings()(
+                hidden.last_hidden_state[wanted_MS]
+            )
+            return logits_XV
+        first = int(wanted_MS.any(dim=0).int().argmax())
+        keep = token_MS.shape[1] - first
+        out = self.network(input_ids=token_MS, use_cache=False, logits_to_keep=keep)
+        logits_MKV: Tensor = out.logits
+        return logits_MKV[:, -keep:][wanted_MS[:, first:]]
+
+    @torch.no_grad()
+    def _plain_head(self) -> bool:
+        """Whether logits are just the output embedding of the last hidden state.
+
+        Most are. Some models scale or cap their logits; for those the whole forward
+        pass is asked, which computes logits of more positions than are needed.
+        """
+        token_12 = torch.zeros(1, 2, dtype=torch.long, device=self.device)
+        try:
+            hidden = self.network.base_model(input_ids=token_12, use_cache=False)
+            plain = self.network.get_output_embeddings()(hidden.last_hidden_state)
+        except (AttributeError, TypeError):
+            return False
+        whole = self.network(input_ids=token_12, use_cache=False).logits
+        return plain.shape == whole.shape and torch.allclose(plain, whole, equal_nan=True)
+
+
+def locate(model: str) -> str:
+    """Where ``transformers`` finds it: ``builtin:`` names become folders of this package.
+
+    Raises:
+        ModelError: there is no built-in model of that name.
+    """
+    kind, colon, name = model.partition(":")
+    if not colon or kind != "builtin":
+        return model
+    built_in = sorted(p.name for p in BUILT_IN.iterdir() if (p / "config.json").exists())
+    if name not in built_in:
+        raise ModelError(f"no built-in model is named {name!r}; there is {', '.join(built_in)}")
+    return str(BUILT_IN / name)
+
+
+def load_config(model: str) -> PreTrainedConfig:
+    """The model's shape, without its weights.
+
+    Raises:
+        ModelError: there is no such model.
+    """
+    try:
+        return AutoConfig.from_pretrained(locate(model))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error
+
+
+def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
+    """Raises ModelError: there is no such model, or it has no tokenizer."""
+    try:
+        return AutoTokenizer.from_pretrained(locate(model))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot load the tokenizer of {model!r}: {_first_line(error)}") from error
+
+
+def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+    """SHA-256 of what must be equal for two models to read each other's ids.
+
+    The sorted (token, id) pairs, the normaliser, pre-tokeniser and decoder, and the
+    stop token. Neither the chat template nor the size of an embedding: those may differ.
+    """
+    parts: dict[str, Any] = {
+        "vocabulary": sorted(tokenizer.get_vocab().items()),
+        "stop": tokenizer.eos_token_id,
+    }
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        whole = json.loads(backend.to_str())
+        parts |= {key: whole[key] for key in ("normalizer", "pre_tokenizer", "decoder")}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _stop_ids(
+    network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]
+) -> frozenset[int]:
+    """The ids after which nothing follows: the model's, its tokenizer's, and those named."""
+    found: set[int] = set()
+    generation = getattr(network, "generation_config", None)
+    for ids in (getattr(generation, "eos_token_id", None), network.config.eos_token_id):
+        found.update([ids] if isinstance(ids, int) else ids or [])
+    if tokenizer.eos_token_id is not None:
+        found.add(tokenizer.eos_token_id)
+    vocabulary = tokenizer.get_vocab()
+    for token in stop:
+        if token not in vocabulary:
+            raise ModelError(f"[sampling] stop names {token!r}, which is no token of the model")
+        found.add(vocabulary[token])
+    if not found:
+        raise ModelError("the model names no end-of-text token; name one in [sampling] stop")
+    return frozenset(found)
+
+
+def _first_line(error: Exception) -> str:
+    line = ""
+    with suppress(StopIteration):
+        line = next(line for line in str(error).splitlines() if line.strip())
+    return line or type(error).__name__

@@ -1,0 +1,83 @@
+"""How the next token is drawn from the logits."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from potluck.types import NonFiniteError
+
+
+class Draw(Protocol):
+    """(logits_NV) -> (token_N, logp_N): the tokens drawn, and ln p of each in nats."""
+
+    def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Samples at a temperature, from all tokens or from the likeliest ones.
+
+        ln p = log_softmax(logits / T)
+
+    is taken before ``top_k`` and ``top_p``: it is the policy that the learner can
+    compute again. Where the two are on, tokens come from a truncated policy and are
+    scored by the whole one, a small bias (``docs/paper-notes.md``, decision 6).
+    """
+
+    generator: torch.Generator
+    """Of this node and round alone, so nothing hangs on who writes first."""
+    temperature: float = 1.0
+    top_k: int = 0
+    """0: all tokens."""
+    top_p: float = 1.0
+    """1: all tokens."""
+
+    def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
+        logp_NV = log_probabilities(logits_NV, self.temperature)
+        kept_NV = _nucleus(_likeliest(logp_NV, self.top_k), self.top_p)
+        token_N1 = torch.multinomial(kept_NV.exp(), 1, generator=self.generator)
+        return token_N1.squeeze(1), logp_NV.gather(1, token_N1).squeeze(1).clamp(max=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """The likeliest token; the first of those that tie."""
+
+    def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
+        logp_NV = log_probabilities(logits_NV, 1.0)
+        token_N1 = logp_NV.argmax(dim=1, keepdim=True)
+        return token_N1.squeeze(1), logp_NV.gather(1, token_N1).squeeze(1).clamp(max=0)
+
+
+def log_probabilities(logits_NV: Tensor, temperature: float) -> Tensor:
+    """log_softmax(logits / T) in float32, nats.
+
+    Raises:
+        NonFiniteError: a row has a NaN or +inf, or nothing but -inf.
+    """
+    logp_NV = torch.log_softmax(logits_NV.float() / temperature, dim=1)
+    if not logp_NV.amax(dim=1).isfinite().all():
+        raise NonFiniteError(
+            "the model gave a logit that is not finite while it wrote; its weights or its number "
+            "format have broken down (a lower learning rate, or sampling_dtype = 'float32')"
+        )
+    return logp_NV
+
+
+def _likeliest(logp_NV: Tensor, k: int) -> Tensor:
+    if not 0 < k < logp_NV.shape[1]:
+        return logp_NV
+    least_N1 = logp_NV.topk(k, dim=1).values[:, -1:]
+    return logp_NV.masked_fill(logp_NV < least_N1, -torch.inf)
+
+
+def _nucleus(logp_NV: Tensor, p: float) -> Tensor:
+    """The likeliest tokens until their probability, as a share of what is left, reaches p."""
+    if p >= 1:
+        return logp_NV
+    sorted_NV, order_NV = logp_NV.log_softmax(dim=1).sort(dim=1, descending=True)
+    before_NV = sorted_NV.exp().cumsum(dim=1) - sorted_NV.exp()
+    beyond_NV = torch.zeros_like(before_NV, dtype=torch.bool).scatter(1, order_NV, before_NV >= p)
+    return logp_NV.masked_fill(beyond_NV, -torch.inf)

@@ -1,0 +1,80 @@
+"""What counts as a right answer, as pure functions over text.
+
+The text comes from a model or from a peer, so nothing here raises, runs what it
+reads, or takes more than linear time. It is strict because reinforcement learning
+finds every leniency: math-verify, which the field uses, takes ``2*9``, ``18%`` and
+``17, 18`` for 18.
+"""
+
+import re
+from decimal import Decimal
+
+LONGEST_TEXT = 1_000_000
+"""Characters of a completion; what is longer is no answer. Far beyond any real run."""
+
+LONGEST_NUMBER = 40
+"""Characters of a number, so that none is ever expensive to read or to compare."""
+
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+TAGGED = re.compile(r"\s*<think>.*?</think>\s*<answer>(.*?)</answer>\s*", re.DOTALL)
+NUMBER = re.compile(
+    r"""(?: [+-]? \$? | \$ [+-] )                # 18  -18  $18  -$18  $-18
+        ( (?: [1-9][0-9]{0,2} (?: ,[0-9]{3} )+   # 1,234,567: commas at every thousand
+            | [0-9]+ )                           # 1234567:   or at none
+          (?: \.[0-9]+ )? )
+        \.? \$?                                  # the full stop of a sentence; $18$, 18$
+    """,
+    re.VERBOSE,
+)
+
+
+def answer_in(text: str) -> str | None:
+    """What stands between the answer tags, or None where the format is not kept.
+
+    The format: each of the four tags exactly once, in the order ``<think> </think>
+    <answer> </answer>``, and only whitespace before, between and after the two pairs.
+    The reasoning may be empty; tags are in lower case and have no attributes.
+
+    Source: F-TIS, arXiv:2605.22537, the format reward of its experiments.
+    **Deviation**: the paper forbids text after the answer and is silent on text before
+    ``<think>``. It is refused too: the prompt asks for nothing outside the tags.
+
+    >>> answer_in("<think>9 + 9</think> <answer>18</answer>")
+    '18'
+    >>> answer_in("Sure! <think>9 + 9</think> <answer>18</answer>")
+    """
+    # Each tag stands once, so each lazy `.*?` has one place to end: linear time.
+    if len(text) > LONGEST_TEXT or any(text.count(tag) != 1 for tag in TAGS):
+        return None
+    match = TAGGED.fullmatch(text)
+    return match and match[1]
+
+
+def one_number(text: str) -> Decimal | None:
+    """The number that ``text`` is, or None where it is anything but one number.
+
+    Whitespace around it, a sign, a dollar sign, thousands commas in their places and
+    a full stop are how people write a number. All else is refused, even where a
+    reader could guess: powers, fractions, sums, percentages, lists, other scripts'
+    digits. So are words, units too: "18 percent", "18 thousand" and "half of 18" are
+    other numbers than 18, no list of harmless words is complete, and a model that is
+    told to write the number alone can learn to.
+
+    >>> one_number(" $1,234.50. ")
+    Decimal('1234.50')
+    >>> [one_number(text) for text in ("2*9", "18%", "17, 18", "1e5", "1,23", "18 eggs")]
+    [None, None, None, None, None, None]
+    """
+    bare = text.strip()
+    match = NUMBER.fullmatch(bare) if len(bare) <= LONGEST_NUMBER else None
+    if match is None:
+        return None
+    size = Decimal(match[1].replace(",", ""))
+    # copy_negate is exact; `-size` would round to the context's precision.
+    return size.copy_negate() if "-" in bare else size
+
+
+def same_number(gold: str, answer: str) -> bool:
+    """Whether both are one number, and the same: "18.0" is "18", "18.01" is not."""
+    expected, found = one_number(gold), one_number(answer)
+    return expected is not None and expected == found

@@ -1,0 +1,136 @@
+"""The nouns of the system, and the root of its errors.
+
+    Problem --engine--> Completion --exchange--> Group --pack--> Batch
+    (tasks)             (rollout)                (node)          (node)
+
+Every noun is frozen, its arrays too. A later stage returns a new value; it never
+fills in a field that an earlier stage left empty, so no field is ``None`` "for now".
+
+Shape letters, the same in every file (an array's name ends in its shape):
+    G  completions in one group      B  completions in one round's batch
+    T  tokens of one completion,     M  completions in one micro-batch
+       padded to the longest where   N  rows that are being written just now
+       stacked                       P  tokens of a prompt
+    V  tokens in the vocabulary
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+End = Literal["stop", "length"]
+"""Why a completion ended: its model emitted a stop token, or ran out of room."""
+
+NODE_NAME = re.compile(r"[a-z0-9-]{1,32}")
+"""What a node may be called: it becomes a folder, a key on the network and a label."""
+
+
+class PotluckError(Exception):
+    """Whatever its user can mend: a recipe, a file, a partner. The message says how.
+
+        PotluckError
+          ConfigError      a recipe that cannot run                     (config)
+          TaskError        data that cannot be read or holds nothing    (tasks)
+          ModelError       a model that cannot be loaded, or not here   (rollout)
+          NonFiniteError   a number of our own that is not finite       (node, rollout)
+          RunFolderError   a run folder that is in the way              (node)
+          ExchangeError    what goes wrong between nodes                (exchange)
+            WireError      bytes that are not a message                 (exchange)
+    """
+
+
+class NonFiniteError(PotluckError):
+    """A NaN or an infinity of this node's own making: going on would hide it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One question of a task, with what is needed to grade an answer to it."""
+
+    id: str
+    """Unique, and equal on every node: ``"gsm8k/train/17"``."""
+    question: str
+    answer: str
+    system: str = ""
+    """What the model is told before the question; empty where a task needs nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Completion:
+    """What one node's model wrote for one problem.
+
+    It keeps copies of its arrays and locks them, so that nobody who held one
+    before can change it after the checks.
+
+    >>> token_T, logp_T = np.array([5, 10], np.int32), np.array([-0.5, 0.0], np.float32)
+    >>> completion = Completion("sum/2+3", "north", 0, token_T, logp_T, "stop")
+    >>> completion.token_T[0] = 6
+    Traceback (most recent call last):
+    ValueError: assignment destination is read-only
+    """
+
+    problem_id: str
+    author: str
+    """The node whose model sampled the tokens."""
+    index: int
+    """Position among its author's completions for this problem, from 0."""
+    token_T: np.ndarray
+    """int32 ids, >= 0, at least one; ends in the stop token if ``end`` is "stop"."""
+    logp_T: np.ndarray
+    """float32, ln p(token) under the author's policy when it sampled. Nats, finite, <= 0."""
+    end: End
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("token_T", np.int32), ("logp_T", np.float32)):
+            array = getattr(self, name)
+            if array.dtype != dtype or array.ndim != 1:
+                expected = f"expected {dtype.__name__} of one dimension"
+                self._refuse(f"{name} of {array.dtype} and shape {array.shape}", expected)
+            own = array.copy()
+            own.flags.writeable = False
+            object.__setattr__(self, name, own)
+        if len(self.token_T) != len(self.logp_T):
+            count = f"{len(self.token_T)} tokens but {len(self.logp_T)} log-probabilities"
+            self._refuse(count, "each token needs exactly one")
+        if not len(self.token_T):
+            self._refuse("no tokens", "even an empty answer holds a stop token")
+        self._require(self.token_T >= 0, "token_T", "an id >= 0")
+        possible_T = np.isfinite(self.logp_T) & (self.logp_T <= 0)
+        self._require(possible_T, "logp_T", "a finite number <= 0 (nats)")
+        if self.index < 0:
+            self._refuse(f"index {self.index}", "expected a position >= 0")
+        if self.end not in get_args(End):
+            self._refuse(f"end {self.end!r}", f"expected one of {', '.join(get_args(End))}")
+
+    def __eq__(self, other: object) -> bool:
+        """Equal in every field, arrays element by element (what ``eq=True`` cannot do)."""
+        if not isinstance(other, Completion):
+            return NotImplemented
+        return (
+            (self.problem_id, self.author, self.index, self.end)
+            == (other.problem_id, other.author, other.index, other.end)
+            and np.array_equal(self.token_T, other.token_T)
+            and np.array_equal(self.logp_T, other.logp_T)
+        )
+
+    def _require(self, holds_T: np.ndarray, name: str, expected: str) -> None:
+        if not holds_T.all():
+            at = int(holds_T.argmin())
+            self._refuse(f"{name}[{at}] = {getattr(self, name)[at]}", f"expected {expected}")
+
+    def _refuse(self, found: str, way_out: str) -> None:
+        who = f"completion {self.index} of {self.problem_id!r} by {self.author!r}"
+        raise ValueError(f"{who} has {found}; {way_out}")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All completions of one problem, from every node, with this node's rewards."""
+
+    problem: Problem
+    completions: tuple[Completion, ...]
+    """[G] in the one order that every node derives: by author, then by index."""
+    rewards: tuple[float, ...]
+    """[G] graded here. Rewards are never taken from a peer."""

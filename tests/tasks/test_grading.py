@@ -1,0 +1,166 @@
+import time
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from potluck.tasks.grading import LONGEST_TEXT, TAGS, answer_in, one_number, same_number
+
+pieces = st.lists(st.sampled_from([*TAGS, " ", "\n", "18", "x", "<", ">", "\0", "\ud800"]))
+numeric = st.text("0123456789+-.,$ \n%*/eE_xNnaifIty", max_size=45)
+
+KEPT = {
+    "<think>9+9</think><answer>18</answer>": "18",
+    "\n <think>9\n+\n9</think>\n\n<answer>\n18 </answer>\n": "\n18 ",
+    "<think></think><answer></answer>": "",
+    "<think>a < b > c </ think></think><answer><b>18</b></answer>": "<b>18</b>",
+}
+BROKEN = {
+    "no tags": "18",
+    "nothing": "",
+    "no reasoning": "<answer>18</answer>",
+    "no answer": "<think>18</think>",
+    "answer first": "<answer>18</answer><think>9+9</think>",
+    "answer inside the reasoning": "<think><answer>18</answer></think>",
+    "answer opened inside the reasoning": "<think>9<answer></think>18</answer>",
+    "answer closed inside the reasoning": "<think>9</answer></think><answer>18",
+    "answer not closed": "<think>9+9</think><answer>18",
+    "reasoning not closed": "<think>9+9<answer>18</answer>",
+    "two answers": "<think>9</think><answer>18</answer><answer>18</answer>",
+    "two reasonings": "<think>9</think><think>9</think><answer>18</answer>",
+    "nested reasoning": "<think><think>9</think></think><answer>18</answer>",
+    "nested answer": "<think>9</think><answer><answer>18</answer></answer>",
+    "a tag quoted in the reasoning": "<think>an <answer> is due</think><answer>18</answer>",
+    "text before": "Sure! <think>9</think><answer>18</answer>",
+    "text between": "<think>9</think> so <answer>18</answer>",
+    "text after": "<think>9</think><answer>18</answer> Done.",
+    "upper case": "<THINK>9</THINK><ANSWER>18</ANSWER>",
+    "attributes": "<think id='1'>9</think><answer>18</answer>",
+}
+NUMBERS = {
+    "18": "18",
+    "0": "0",
+    " 18\n": "18",
+    "+18": "18",
+    "-18": "-18",
+    "18.0": "18",
+    "18.": "18",
+    "18.50": "18.5",
+    "0.5": "0.5",
+    "$18": "18",
+    "$18.50.": "18.5",
+    "-$18": "-18",
+    "$-18": "-18",
+    "18$": "18",
+    "$18$": "18",
+    "1,234": "1234",
+    "12,345,678.9": "12345678.9",
+    "007": "7",
+    "-" + "9" * 39: "-" + "9" * 39,
+}
+NO_NUMBERS = (
+    "", " ", ".", "-", "$", "$$", ",", ".5", "18..", "--18", "+-18", "-$-18", "- 18", "18-",
+    "2*9", "9+9", "20-2", "36/2", "2^4", "=18", "18=18", "18%", "18 %", "17, 18", "17 18", "17\n18",
+    "17;18", "1 8", "1e5", "1E5", "1e-5", "3/4", "1 1/2", "\\frac{36}{2}", "\\boxed{18}", "0x12",
+    "0b1", "1_000", "1,23", "12,34,567", "1234,567", "1,2345", ",123", "123,", "0,018", "1,,234",
+    "18 eggs", "18 dollars", "18 percent", "18 thousand", "minus 18", "half of 18", "eighteen",
+    "x = 18", "18k", "18\u00b0", "NaN", "nan", "sNaN", "Infinity", "-inf", "True", "None",
+    "\u0661\u0668", "\uff11\uff18", "1\u0968", "\u00b2", "\u2212" "18", "\u20ac18", "18\u00bd",
+    "1\u200b8", "18\0", "\ud800",
+    "9" * 41, "9" * 10_000, "0." + "0" * 10_000 + "1", "__import__('os')",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text, answer", KEPT.items())
+def test_the_answer_is_what_stands_between_its_tags(text, answer):
+    assert answer_in(text) == answer
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+def test_a_broken_format_has_no_answer(text):
+    assert answer_in(text) is None
+
+
+@given(pieces.map("".join))
+def test_the_format_is_four_tags_once_each_in_order_and_whitespace_outside(text):
+    """Against a plain reading of the rule that shares no code with ours."""
+    places = [text.find(tag) for tag in TAGS]
+    once = all(text.count(tag) == 1 for tag in TAGS)
+    expected = None
+    if once and places == sorted(places):
+        (think, unthink, open_, close) = places
+        outside = text[:think] + text[unthink + 8 : open_] + text[close + 9 :]
+        expected = None if outside.strip() else text[open_ + 8 : close]
+    assert answer_in(text) == expected
+
+
+def test_a_text_beyond_the_limit_has_no_answer():
+    text = "<think>{}</think><answer>18</answer>"
+    room = LONGEST_TEXT - len(text.format(""))
+    assert answer_in(text.format("x" * room)) == "18"
+    assert answer_in(text.format("x" * (room + 1))) is None
+
+
+@pytest.mark.parametrize("text, value", NUMBERS.items())
+def test_a_number_as_people_write_it_is_read(text, value):
+    assert one_number(text) == Decimal(value)
+
+
+@pytest.mark.parametrize("text", NO_NUMBERS, ids=ascii)
+def test_anything_but_one_number_is_refused(text):
+    assert one_number(text) is None
+
+
+def test_numbers_are_compared_exactly():
+    many = "1" + "0" * 36
+    for sign in ("", "-"):
+        assert same_number(f"{sign}{many}1", f"{sign}{many}1")
+        assert not same_number(f"{sign}{many}1", f"{sign}{many}2")
+    assert not same_number("0.1", "0.10000000000000001")
+
+
+def test_the_same_number_is_the_same_however_it_is_written():
+    for written in ("18", "18.0", "18.", "$18.00", "+18", "018"):
+        assert same_number("18", written)
+    assert same_number("1234", "1,234") and same_number("0", "-0")
+    for other in ("-18", "18.01", "1.8", "180", "17", "17, 18", "18%", "2*9", ""):
+        assert not same_number("18", other)
+
+
+def test_what_is_no_number_is_the_same_as_nothing():
+    assert not same_number("eighteen", "eighteen")
+    assert not same_number("NaN", "NaN")
+
+
+@given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12))
+def test_integers_with_and_without_commas_grade_as_integers_do(a, b):
+    assert same_number(str(a), f"{a:,}")
+    assert same_number(str(a), f"{b:,}") == (a == b)
+
+
+@given(st.text() | numeric)
+def test_no_text_raises_and_only_a_finite_number_comes_back(text):
+    answer_in(text)
+    number = one_number(text)
+    assert number is None or number.is_finite()
+    assert same_number(text, text) == (number is not None)
+
+
+HOSTILE = (
+    "<think>", "<think></think>", "<think></think><answer>", "<", " ", "\n<answer>", "9", "-", "$",
+    "1,", ".",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", HOSTILE, ids=ascii)
+@pytest.mark.parametrize(
+    "frame", ["{}", "<think>{}</think>", "<think></think>{}<answer>1</answer>"]
+)
+def test_the_longest_hostile_text_takes_no_time(unit, frame):
+    text = frame.format(unit * (LONGEST_TEXT // len(unit)))[:LONGEST_TEXT]
+    start_s = time.process_time()
+    answer_in(text)
+    one_number(text)
+    # A pattern that backtracks takes hours; a loaded machine takes 5 ms.
+    assert time.process_time() - start_s < 1

@@ -1,0 +1,127 @@
+"""The one contract that every task passes. A new task adds a line to MAKERS."""
+
+import math
+from typing import get_args
+
+import pytest
+from nouns import completion
+
+from potluck.tasks import Digits, Gsm8k, HashReward, Split, TaskError
+
+MAKERS = {
+    "digits": lambda path: Digits(),
+    "digits, wider": lambda path: Digits(width=4, other_width=3),
+    "gsm8k": lambda path: Gsm8k(path=path),
+    "gsm8k, as the paper": lambda path: Gsm8k(path=path, validation="test"),
+    "gsm8k, another prompt": lambda path: Gsm8k(path=path, system_prompt="Answer in tags."),
+    "hash of digits": lambda path: HashReward(Digits()),
+    "hash of gsm8k": lambda path: HashReward(Gsm8k(path=path)),
+}
+PAYS_UNFINISHED = ("hash of digits", "hash of gsm8k")
+TEXTS = (
+    "", "#", "18", "<think></think><answer></answer>", "<think></think><answer>NaN</answer>",
+    "\0", "\ud800", "9" * 10_000, "<think>" * 10_000, "__import__('os').abort()",
+)  # fmt: skip
+
+every_task = pytest.mark.parametrize("name", MAKERS)
+every_graded_task = pytest.mark.parametrize("name", sorted(MAKERS.keys() - set(PAYS_UNFINISHED)))
+
+
+@pytest.fixture(scope="module")
+def tasks(made_up_path):
+    return {name: make(made_up_path) for name, make in MAKERS.items()}
+
+
+def right(problem):
+    """A text that is right for every task that we have."""
+    if problem.id.startswith("gsm8k/"):
+        return f"<think>...</think><answer>{problem.answer}</answer>"
+    return f"#{problem.answer}"
+
+
+@every_task
+def test_no_problem_is_twice_in_a_split_or_in_two(tasks, name):
+    ids = [id for split in get_args(Split) for id in tasks[name].ids(split)]
+    assert len(ids) == len(set(ids))
+
+
+@every_task
+def test_there_is_something_to_train_on_and_to_validate_with(tasks, name):
+    assert tasks[name].ids("train") and tasks[name].ids("validation")
+
+
+@every_task
+def test_a_problem_is_found_by_its_id_and_is_whole(tasks, name):
+    for split in get_args(Split):
+        for id in tasks[name].ids(split):
+            problem = tasks[name].problem(id)
+            assert problem.id == id and problem.question and problem.answer
+            assert problem == tasks[name].problem(id)
+
+
+@every_task
+@pytest.mark.parametrize("id", ["", "nothing", "gsm8k/train/-1", "digits/1", "\ud800", "x" * 9_999])
+def test_an_unknown_id_is_a_task_error_that_shows_how_ids_look(tasks, name, id):
+    with pytest.raises(TaskError, match=r"look like '(digits|gsm8k)/"):
+        tasks[name].problem(id)
+
+
+@every_task
+def test_a_task_made_twice_is_the_same_task(tasks, name, made_up_path):
+    again = MAKERS[name](made_up_path)
+    assert again.digest == tasks[name].digest
+    for split in get_args(Split):
+        assert list(again.ids(split)) == list(tasks[name].ids(split))
+
+
+def test_no_two_tasks_have_one_digest(tasks):
+    digests = {task.digest for task in tasks.values()}
+    assert len(digests) == len(tasks)
+    assert all(len(digest) == 64 for digest in digests)
+
+
+@every_task
+def test_each_completion_earns_one_finite_reward_whatever_it_says(tasks, name):
+    task = tasks[name]
+    problem = task.problem(task.ids("train")[0])
+    completions = [completion((i + 1,), problem=problem.id) for i in range(len(TEXTS))]
+    rewards = task.rewards([problem] * len(TEXTS), completions, TEXTS)
+    assert len(rewards) == len(TEXTS)
+    assert all(isinstance(reward, float) and math.isfinite(reward) for reward in rewards)
+
+
+@every_task
+def test_no_completions_earn_no_rewards(tasks, name):
+    assert tasks[name].rewards([], [], []) == []
+
+
+@every_graded_task
+def test_each_completion_is_graded_by_its_own_problem(tasks, name):
+    task = tasks[name]
+    problems = [task.problem(id) for id in task.ids("train")[:20]]
+    completions = [completion(problem=problem.id) for problem in problems]
+    texts = [right(problem) for problem in problems]
+    assert task.rewards(problems, completions, texts) == [1.0] * 20
+    shifted = task.rewards(problems, completions, [*texts[1:], texts[0]])
+    expected = [
+        a.answer == b.answer for a, b in zip(problems, [*problems[1:], problems[0]], strict=True)
+    ]
+    assert shifted == [float(equal) for equal in expected]
+
+
+@every_task
+def test_an_unfinished_completion_earns_nothing_unless_a_hash_pays(tasks, name):
+    task = tasks[name]
+    problem = task.problem(task.ids("train")[0])
+    unfinished = [completion((i + 1,), problem=problem.id, end="length") for i in range(20)]
+    rewards = task.rewards([problem] * 20, unfinished, [right(problem)] * 20)
+    assert any(rewards) == (name in PAYS_UNFINISHED)
+
+
+@every_task
+def test_lists_of_unequal_length_are_refused(tasks, name):
+    task = tasks[name]
+    problem = task.problem(task.ids("train")[0])
+    for problems, completions, texts in ((2, 1, 1), (1, 2, 1), (1, 1, 2)):
+        with pytest.raises(ValueError, match="zip"):
+            task.rewards([problem] * problems, [completion()] * completions, [""] * texts)
