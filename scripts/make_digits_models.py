@@ -27,12 +27,12 @@ CHARACTERS = "0123456789+-*=#;() abcdefghijklmnopqrstuvwxyz"
 PAD, BEGIN, END = "<pad>", "<bos>", "<eos>"
 SHAPES: dict[str, tuple[int, int, Notation, int]] = {
     # name: (hidden size, layers, notation, training steps)
-    "digits-small": (96, 3, "columns", 700),
-    "digits-large": (128, 4, "columns", 800),
-    "digits-terse": (96, 3, "terse", 700),
+    "digits-small": (96, 3, "columns", 1000),
+    "digits-large": (128, 4, "columns", 1000),
+    "digits-terse": (96, 3, "terse", 900),
 }
 BATCH_ROWS = 64
-OTHER_WIDTH_SHARE = 0.1
+OTHER_WIDTH_SHARE = 0.25
 
 
 def character_tokenizer() -> PreTrainedTokenizerFast:

@@ -6,6 +6,8 @@ plain arguments, so each can be used without a run. It imports no torch.
 """
 
 import difflib
+import json
+import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -154,13 +156,16 @@ class ConfigError(PotluckError, ValueError):
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """Reads a run from TOML; ``overrides`` are ``"node.small.model=some/folder"``.
+    """Reads a run from TOML, or from the recipe.json of a run folder.
+
+    ``overrides`` are of the form ``"node.small.model=some/folder"``.
 
     Raises:
-        ConfigError: no such file, not TOML, or a key or value that no run has.
+        ConfigError: no such file, not TOML (or JSON), or a key or value that no run has.
     """
     try:
-        tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        tree = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
     except FileNotFoundError:
         raise ConfigError(f"there is no recipe {path}; `potluck new {path}` writes one") from None
     except (OSError, ValueError) as error:
@@ -176,6 +181,8 @@ def from_tree(tree: dict[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
     """
     for override in overrides:
         _override(tree, override)
+    if not isinstance(tree, dict):
+        raise ConfigError(f"the recipe is {tree!r}; expected a table with a name and nodes")
     run: RunConfig = _value(RunConfig, tree, "")
     _require_sense(run)
     return run
@@ -220,6 +227,8 @@ def _value(kind: Any, value: Any, at: str) -> Any:
         return MappingProxyType({k: _value(item, v, f"{at}.{k}") for k, v in value.items()})
     if get_origin(kind) is Literal and value not in get_args(kind):
         raise ConfigError(f"{at} is {value!r}; choose one of {', '.join(get_args(kind))}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{at} is {value}; expected a finite number")
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

@@ -12,8 +12,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,8 @@ from rich.console import Console
 
 from potluck import STARTING_RECIPE
 from potluck.config import as_tree, from_tree
-from potluck.dashboard import CellsDisplay, Run, demo_table, draw, read_run, write_report
+from potluck.dashboard import CellsDisplay, demo_table, draw, printable, read_run, write_report
+from potluck.dashboard.runs import NodeRun
 from potluck.types import PotluckError
 
 METHODS = ("alone", "nois", "f-tis")
@@ -103,19 +103,89 @@ def summarise(plan: list[Cell], folder: Path, *, seconds: float) -> dict[str, An
     runs = {cell.name: read_run(folder / cell.name) for cell in plan}
     nodes = [name for cell in plan if cell.name.startswith("alone-") for name in cell.nodes]
 
-    def run_of(node: str, method: str) -> Run:
-        return runs[f"alone-{node}" if method == "alone" else f"together-{method}"]
+    def node_of(node: str, method: str) -> NodeRun:
+        run = runs[f"alone-{node}" if method == "alone" else f"together-{method}"]
+        return next(there for there in run.nodes if there.name == node)
 
-    def table(value: Any) -> dict[str, dict[str, Any]]:
-        return {n: {m: value(run_of(n, m).nodes[n]) for m in METHODS} for n in nodes}
+    def table(value: Callable[[NodeRun], Any]) -> dict[str, dict[str, Any]]:
+        return {n: {m: value(node_of(n, m)) for m in METHODS} for n in nodes}
 
-    first = run_of(nodes[0], "alone").nodes[nodes[0]]
     return {
         "nodes": table(lambda node: [e.validation for e in node.evaluations]),
-        "eval_rounds": [e.round for e in first.evaluations],
+        "eval_rounds": [e.round for e in node_of(nodes[0], "alone").evaluations],
         "out_of_distribution": table(lambda node: node.evaluations[-1].out_of_distribution),
-        "filtered_share": table(lambda node: _mean([m.filtered_share for m in node.metrics])),
-        "samples": {n: _samples(run_of(n, "f-tis"), n) for n in nodes},
+        "filtered_share": table(
+            lambda node: sum(m.filtered_share or 0.0 for m in node.rounds) / len(node.rounds)
+        ),
+        "samples": {n: _samples(node_of(n, "f-tis")) for n in nodes},
         "seed": plan[0].recipe["seed"],
         "seconds": round(seconds, 1),
     }
+
+
+def _samples(node: NodeRun) -> list[dict[str, Any]]:
+    """The first right and the first wrong completion of the last round, for the report."""
+    own = [w for w in node.last_written if w.author == node.name]
+    chosen = [next((w for w in own if bool(w.reward) is right), None) for right in (True, False)]
+    return [
+        {"question": w.problem.removeprefix("digits/"), "text": w.text, "reward": w.reward}
+        for w in chosen
+        if w is not None
+    ]
+
+
+def _run_side_by_side(plan: list[Cell], folder: Path, rounds: int, console: Console) -> None:
+    """Every cell in a process with one thread, as many at a time as there are cores."""
+    folder.mkdir(parents=True)
+    waiting, running = list(plan), dict[str, subprocess.Popen[bytes]]()
+    with CellsDisplay(console, {cell.name: rounds for cell in plan}) as display:
+        try:
+            while waiting or running:
+                while waiting and len(running) < _cores():
+                    cell = waiting.pop(0)
+                    running[cell.name] = _start(cell, folder)
+                time.sleep(0.2)
+                for cell in plan:
+                    display.update(cell.name, _rounds_done(folder / cell.name, cell.nodes[-1]))
+                for name, process in list(running.items()):
+                    if process.poll() is not None:
+                        del running[name]
+                        _require_success(name, process, folder)
+        finally:
+            for process in running.values():
+                process.terminate()
+                process.wait()
+
+
+def _start(cell: Cell, folder: Path) -> subprocess.Popen[bytes]:
+    recipe = folder / f"{cell.name}.json"
+    recipe.write_text(json.dumps(cell.recipe, indent=1) + "\n", encoding="utf-8")
+    with (folder / f"{cell.name}.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "potluck", "run", recipe, "--out", folder / cell.name],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _require_success(name: str, process: subprocess.Popen[bytes], folder: Path) -> None:
+    if process.returncode:
+        log = folder / f"{name}.log"
+        words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        last = printable(words[-1], 500) if words else "it said nothing"
+        raise DemoError(f"{name} ended with exit code {process.returncode}: {last} (all: {log})")
+
+
+def _rounds_done(folder: Path, node: str) -> int:
+    try:
+        return (folder / node / "metrics.jsonl").read_bytes().count(b"\n")
+    except OSError:
+        return 0
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1

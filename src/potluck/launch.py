@@ -97,7 +97,7 @@ def run(
     task = make_task(config)
     require_one_tokenizer(config)
     _open_folder(folder, config, resume)
-    first = _first_round(folder, config) if resume else 0
+    first = first_round(folder, config) if resume else 0
     with _interrupts() as interrupted:
 
         def progress(node: str, phase: str, done: int, total: int) -> None:
@@ -207,7 +207,9 @@ def _learner(
         model = str(checkpoint.checkpoint_folder(folder, resumed_at))
     language = LanguageModel.load(model, device=node.device, stop=config.sampling.stop)
     if node.gradient_checkpointing:
-        language.network.gradient_checkpointing_enable({"use_reentrant": False})
+        # Its name until transformers 5.x, where the other one came in.
+        enable = getattr(language.network, "activation_checkpointing_enable", None)
+        (enable or language.network.gradient_checkpointing_enable)({"use_reentrant": False})
     optimizer = make_optimizer(language, node)
     if resumed_at:
         checkpoint.restore(folder, resumed_at, language, optimizer)
@@ -321,7 +323,7 @@ def _open_folder(folder: Path, config: RunConfig, resume: bool) -> None:
     write_whole(recipe, (json.dumps(tree, indent=2) + "\n").encode())
 
 
-def _first_round(folder: Path, config: RunConfig) -> int:
+def first_round(folder: Path, config: RunConfig) -> int:
     """Rounds that every node has a checkpoint of; 0: none has, so the run begins anew."""
     saved = [set(checkpoint.rounds_saved(folder / name)) for name in config.node]
     return max(set.intersection(*saved), default=0)

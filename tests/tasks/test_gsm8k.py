@@ -1,5 +1,6 @@
 import json
 import sys
+from contextlib import suppress
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -8,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nouns import completion
 
+from nouns import completion
 from potluck.tasks import Gsm8k, TaskError
 from potluck.tasks.gsm8k import LONGEST_LINE_BYTES, SYSTEM_PROMPT, is_right
 from potluck.types import Problem
@@ -70,7 +71,7 @@ def test_every_gold_of_the_files_is_an_integer_without_commas(real, gsm8k_path):
             assert "," not in problem.answer
 
 
-def test_the_real_splits_and_digest_are_the_same_for_ever(real):
+def test_the_real_splits_and_digest_are_the_same_for_ever(real, gsm8k_path):
     """Golden: who compares two runs must know that they had the same problems."""
     sizes = [len(real.ids(split)) for split in ("train", "validation", "out-of-distribution")]
     assert sizes == [7473 - 512, 512, 0]
@@ -80,8 +81,11 @@ def test_the_real_splits_and_digest_are_the_same_for_ever(real):
         "gsm8k/train/7147",
     ]
     assert real.ids("train")[:2] == ["gsm8k/train/1", "gsm8k/train/2"]
+    digest = Gsm8k(path=gsm8k_path, system_prompt="p").digest
+    assert digest == "cf599e29d085ef0fe9d274dc598887d75d4c7fb15176034be31d6b47d9d6c0ae"
     first = real.problem("gsm8k/test/0")
-    assert first.question.startswith("Janet\u2019s ducks lay 16 eggs") and first.answer == "18"
+    assert first.question.startswith("Janet\u2019s ducks lay 16 eggs")
+    assert first.answer == "18"
 
 
 def test_the_paper_validates_on_the_first_512_of_test_and_trains_on_all_of_train(made_up_path):
@@ -128,8 +132,12 @@ def test_the_built_in_prompt_names_the_tags_and_a_prompt_of_ones_own_replaces_it
     assert task.problem("gsm8k/train/0").system == "Be brief."
 
 
-def test_the_commas_of_a_gold_are_stripped(made_up_path):
-    assert Gsm8k(path=made_up_path, validation="test").problem("gsm8k/train/0").answer == "1"
+def test_the_gold_is_the_number_after_the_mark_without_its_commas(tmp_path):
+    row = {"question": "How many?", "answer": "1,000 #s and 80.\n####  1,234,080 \n"}
+    for name in ("train.jsonl", "test.jsonl"):
+        (tmp_path / name).write_text(json.dumps(row))
+    task = Gsm8k(path=str(tmp_path), validation="test")
+    assert task.problem("gsm8k/train/0").answer == "1234080"
 
 
 def test_right_is_the_format_and_the_number_together():
@@ -192,7 +200,8 @@ def test_a_line_that_is_no_problem_is_named_with_its_file(tmp_path, write_gsm8k,
     with pytest.raises(TaskError, match=f"/test.jsonl, line 2 .*{message}") as caught:
         Gsm8k(path=path)
     said = str(caught.value)
-    assert said.isprintable() and len(said.replace(path, "")) < 200
+    assert said.isprintable()
+    assert len(said.replace(path, "")) < 200
 
 
 def test_bytes_that_are_not_utf8_are_named(tmp_path, write_gsm8k):
@@ -214,10 +223,8 @@ def test_any_bytes_load_or_are_a_task_error(tmp_path_factory, raw):
     folder = tmp_path_factory.mktemp("bytes")
     for name in ("train.jsonl", "test.jsonl"):
         (folder / name).write_bytes(raw)
-    try:
-        Gsm8k(path=str(folder), validation="test")
-    except TaskError as error:
-        assert "\n" not in str(error)
+    with suppress(TaskError):
+        assert Gsm8k(path=str(folder), validation="test").ids("validation")
 
 
 def hub(monkeypatch, load_dataset):

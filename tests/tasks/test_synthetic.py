@@ -2,8 +2,8 @@ import hashlib
 
 from hypothesis import given
 from hypothesis import strategies as st
-from nouns import completion
 
+from nouns import completion
 from potluck.tasks import Digits, HashReward
 
 task = HashReward(Digits())

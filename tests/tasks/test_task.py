@@ -4,8 +4,8 @@ import math
 from typing import get_args
 
 import pytest
-from nouns import completion
 
+from nouns import completion
 from potluck.tasks import Digits, Gsm8k, HashReward, Split, TaskError
 
 MAKERS = {
@@ -47,7 +47,8 @@ def test_no_problem_is_twice_in_a_split_or_in_two(tasks, name):
 
 @every_task
 def test_there_is_something_to_train_on_and_to_validate_with(tasks, name):
-    assert tasks[name].ids("train") and tasks[name].ids("validation")
+    assert tasks[name].ids("train")
+    assert tasks[name].ids("validation")
 
 
 @every_task
@@ -55,7 +56,9 @@ def test_a_problem_is_found_by_its_id_and_is_whole(tasks, name):
     for split in get_args(Split):
         for id in tasks[name].ids(split):
             problem = tasks[name].problem(id)
-            assert problem.id == id and problem.question and problem.answer
+            assert problem.id == id
+            assert problem.question
+            assert problem.answer
             assert problem == tasks[name].problem(id)
 
 

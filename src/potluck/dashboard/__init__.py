@@ -10,16 +10,22 @@ It reads files and plain dicts, and imports no other room: no torch, no model, n
 Text of a model or a peer passes ``printable`` before it is shown, wherever that is.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from potluck.dashboard.cells import CellsDisplay
 from potluck.dashboard.comparison import verdict
 from potluck.dashboard.live import LiveDisplay
-from potluck.dashboard.picture import draw
 from potluck.dashboard.report import write_report
 from potluck.dashboard.runs import Run, RunReadError, read_run
 from potluck.dashboard.show import show
 from potluck.dashboard.tables import demo_table
 from potluck.dashboard.text import printable
 
+if TYPE_CHECKING:
+    from potluck.dashboard.picture import draw
+
 __all__ = [
+    "CellsDisplay",
     "LiveDisplay",
     "Run",
     "RunReadError",
@@ -31,3 +37,12 @@ __all__ = [
     "verdict",
     "write_report",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads matplotlib (half a second) with the first picture, not with every command."""
+    if name == "draw":
+        from potluck.dashboard.picture import draw
+
+        return draw
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -142,7 +142,7 @@ def _legend(figure: Figure, comparison: Comparison, y: float) -> None:
         handle.set_linestyle("dashed" if method == "alone" else "solid")
         handles.append(handle)
         meanings.append(MEANINGS.get(method, printable(label(method), 24)))
-    figure.legend(
+    legend = figure.legend(
         handles,
         meanings,
         loc="center left",
@@ -155,6 +155,8 @@ def _legend(figure: Figure, comparison: Comparison, y: float) -> None:
         columnspacing=1.7,
         handletextpad=0.6,
     )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def _style(comparison: Comparison, method: str) -> tuple[str, str]:

@@ -51,7 +51,8 @@ pre {{ background: var(--panel); border-radius: .5rem; padding: .8rem 1rem; marg
 .right span {{ color: var(--right); }}
 .wrong span {{ color: var(--wrong); }}
 @media (max-width: 34rem) {{
-  body {{ padding: 1.5rem 1rem 3rem; }} th, td {{ padding: .35rem .4rem; }} }}
+  body {{ padding: 1.5rem 1rem 3rem; }} th, td {{ padding: .35rem .4rem; }}
+  .picture {{ min-width: 42rem; }} }}
 </style>
 </head>
 <body>

@@ -65,7 +65,7 @@ def _nodes(run: Run, nodes: Sequence[NodeRun], console: Console) -> Table:
     for node in nodes:
         table.add_column(Text(node.name), overflow="fold")
     for name, tell in _rows(run.recipe.rounds, nodes):
-        table.add_row(name, *(tell(node) for node in nodes))
+        table.add_row(Text(name), *(tell(node) for node in nodes))
     return table
 
 

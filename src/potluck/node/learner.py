@@ -7,6 +7,7 @@ log-probabilities *are* pi_start, and one pass serves the filter, the statistics
 loss. (With dropout they are not, and a second pass without it is made.)
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -92,12 +93,15 @@ class Learner:
         while True:
             self.optimizer.zero_grad()
             self.language.network.train()
-            round.backward(round.heard_B.nonzero().squeeze(1), update, progress)
+            row_X = round.heard_B.nonzero().squeeze(1)
+            round.backward(row_X, update, progress)
             norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.gradient_clip_norm))
-            if _is_finite(norm):
+            if math.isfinite(norm):
                 return norm
-            # Rare, so it may be slow: which row is it? Without it, all over again.
-            round.drop_rows_without_finite_gradient(update)
+            # All over again without the rows that the filter silenced meanwhile. If there were
+            # none: which row is it? Rare, so finding out may be slow.
+            if len(row_X) == int((round.heard_B != 0).sum()):
+                round.drop_rows_without_finite_gradient(update)
 
 
 class _Round:
@@ -281,6 +285,3 @@ def _has_dropout(network: torch.nn.Module) -> bool:
 def _named(completion: Completion) -> str:
     return f"completion {completion.index} of {completion.problem_id!r} by {completion.author!r}"
 
-
-def _is_finite(value: float) -> bool:
-    return value - value == 0

@@ -19,7 +19,9 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from potluck.types import PotluckError, Problem
 
@@ -47,7 +49,6 @@ class LanguageModel:
         self.network, self.tokenizer = network.eval(), tokenizer
         self.vocabulary = min(len(tokenizer), network.get_input_embeddings().weight.shape[0])
         self.stop_ids = _stop_ids(network, tokenizer, stop)
-        self._head_is_plain = self._plain_head()
 
     @classmethod
     def load(cls, model: str, *, device: str = "auto", stop: Sequence[str] = ()) -> "LanguageModel":
@@ -134,34 +135,21 @@ class LanguageModel:
         return logp_MT.masked_scatter(mask_MT.to(self.device), logp_X.clamp(max=0))
 
     def _logits(self, token_MS: Tensor, wanted_MS: Tensor) -> Tensor:
-        """Logits at the positions wanted, [X, V], row after row."""
-        if self._head_is_plain:
-            hidden = self.network.base_model(input_ids=token_MS, use_cache=False)
-            logits_XV: Tensor = self.network.get_output_embeddings()(
-                hidden.last_hidden_state[wanted_MS]
-            )
-            return logits_XV
-        first = int(wanted_MS.any(dim=0).int().argmax())
-        keep = token_MS.shape[1] - first
-        out = self.network(input_ids=token_MS, use_cache=False, logits_to_keep=keep)
-        logits_MKV: Tensor = out.logits
-        return logits_MKV[:, -keep:][wanted_MS[:, first:]]
+        """Logits at the positions wanted, [X, V], row after row.
 
-    @torch.no_grad()
-    def _plain_head(self) -> bool:
-        """Whether logits are just the output embedding of the last hidden state.
-
-        Most are. Some models scale or cap their logits; for those the whole forward
-        pass is asked, which computes logits of more positions than are needed.
+        The choice is made where hidden states enter the head, so the logits of all the
+        other positions never exist, and whatever a model does to its logits afterwards
+        (Gemma caps them, Cohere scales them) is done to these.
         """
-        token_12 = torch.zeros(1, 2, dtype=torch.long, device=self.device)
+        head = self.network.get_output_embeddings()
+        hook = head.register_forward_pre_hook(
+            lambda module, inputs: (inputs[0][wanted_MS].unsqueeze(0), *inputs[1:])
+        )
         try:
-            hidden = self.network.base_model(input_ids=token_12, use_cache=False)
-            plain = self.network.get_output_embeddings()(hidden.last_hidden_state)
-        except (AttributeError, TypeError):
-            return False
-        whole = self.network(input_ids=token_12, use_cache=False).logits
-        return plain.shape == whole.shape and torch.allclose(plain, whole, equal_nan=True)
+            logits_1XV: Tensor = self.network(input_ids=token_MS, use_cache=False).logits
+        finally:
+            hook.remove()
+        return logits_1XV[0]
 
 
 def locate(model: str) -> str:
@@ -192,9 +180,21 @@ def load_config(model: str) -> PreTrainedConfig:
 
 
 def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
-    """Raises ModelError: there is no such model, or it has no tokenizer."""
+    """The tokenizer as its files say.
+
+    ``AutoTokenizer`` gives every folder of a Qwen2 *model* a Qwen2 *tokenizer*, with that
+    one's normaliser, rules and an extra token, whatever tokenizer.json holds. A tokenizer
+    that calls itself a generic one is therefore loaded as one.
+
+    Raises:
+        ModelError: there is no such model, or it has no tokenizer.
+    """
+    where = locate(model)
     try:
-        return AutoTokenizer.from_pretrained(locate(model))
+        named = get_tokenizer_config(where).get("tokenizer_class")
+        generic = named in ("TokenizersBackend", "PreTrainedTokenizerFast")
+        kind = PreTrainedTokenizerFast if generic else AutoTokenizer
+        return kind.from_pretrained(where)
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot load the tokenizer of {model!r}: {_first_line(error)}") from error
 

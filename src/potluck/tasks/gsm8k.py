@@ -19,7 +19,6 @@ import re
 import reprlib
 from collections.abc import Iterator, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -145,7 +144,7 @@ def _read_hub() -> dict[Part, list[tuple[str, str]]]:
     way_out = "or download train.jsonl and test.jsonl of GSM8K and set task.path to their folder"
     try:
         # Here and not above: an extra, slow to import, and no need of whoever has files.
-        load_dataset = import_module("datasets").load_dataset
+        from datasets import load_dataset
     except ImportError:
         raise TaskError(
             f"task.path is empty, and without the library 'datasets' the Hub cannot be read; "

@@ -1,0 +1,33 @@
+# The commands of the README. Each makes what it needs: a fresh machine wants Python >= 3.11.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+export GOMP_SPINCOUNT := 0
+export OMP_WAIT_POLICY := passive
+
+.PHONY: demo test check bench wheel clean
+
+demo: $(VENV)/ready
+	$(BIN)/potluck demo $(ARGS)
+
+test: $(VENV)/ready
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/ready
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
+	$(BIN)/python benchmarks/all.py $(ARGS)
+
+# torch by itself and first: where a CPU build is at hand pip takes it, and nothing larger.
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q $$(grep '^torch==' constraints.txt)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist

@@ -1,0 +1,106 @@
+"""Completions per second against ``generate``, called as TRL's GRPOTrainer calls it.
+
+Both sides write the same 48 completions of forced lengths. ``generate`` gets each prompt
+repeated and padded at the left, with a mask; it returns no log-probabilities, the engine
+does. In bfloat16 the engine trains float32 weights and writes with a copy, whose making is
+part of the time; ``generate`` in float32 is what it replaces, ``generate`` of a bfloat16
+model, which nobody could train with these learning rates, is there for comparison.
+
+    python benchmarks/generation.py [--quick]
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+
+import harness
+import torch
+from harness import ForcedDraw, ForcedScores, Row, Workload
+from transformers import GenerationConfig, PreTrainedModel
+
+from potluck.rollout import HFEngine, LanguageModel, Sampled
+
+FLOAT32, BFLOAT16 = torch.float32, torch.bfloat16
+
+
+def measure(quick: bool) -> tuple[list[Row], object]:
+    works = (
+        (harness.workload("prompt 32", prompt=32, longest=64, mean=29), 1.6, 2.5),
+        (harness.workload("prompt 163", prompt=163, longest=32, mean=14.5), 3.5, 6.0),
+    )
+    language, rows, raw = harness.language_model(), [], {}
+    halved = deepcopy(language.network).to(BFLOAT16)
+    for work, target, target_bf16 in works:
+        contenders = {
+            "generate": generate(language.network, language, work),
+            "ours": ours(language, work, FLOAT32),
+            "ours bf16": ours(language, work, BFLOAT16),
+            "generate bf16": generate(halved, language, work),
+        }
+        s = harness.take_turns(contenders, 1 if quick else 9, work.name)
+        what = f"{work.name}, {len(work.length_N)} rows, {work.tokens} tokens: "
+        rows += [
+            Row(what + "fp32", *harness.ratio(s["generate"], s["ours"]), at_least=target),
+            Row(
+                what + "bf16 against generate in fp32",
+                *harness.ratio(s["generate"], s["ours bf16"]),
+                at_least=target_bf16,
+            ),
+            Row(
+                what + "bf16 against generate in bf16",
+                *harness.ratio(s["generate bf16"], s["ours bf16"]),
+            ),
+        ]
+        raw[work.name] = {"lengths": work.length_N, "seconds": s}
+    return rows, raw
+
+
+def ours(language: LanguageModel, work: Workload, dtype: torch.dtype) -> Callable[[], None]:
+    longest = max(work.length_N)
+    engine = HFEngine(language, max_new_tokens=longest, max_total_tokens=4096, dtype=dtype)
+    stop = language.tokenizer.eos_token_id
+
+    def write() -> None:
+        draw = ForcedDraw(Sampled(torch.Generator().manual_seed(0)), work.length_N, stop)
+        written = engine.write(work.orders, draw, author="bench", progress=lambda done, total: None)
+        assert tuple(len(c.token_T) for c in written) == work.length_N, "lengths were not forced"
+
+    return write
+
+
+def generate(
+    network: PreTrainedModel, language: LanguageModel, work: Workload
+) -> Callable[[], None]:
+    tokenizer = language.tokenizer
+    stop, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    config = GenerationConfig(
+        max_new_tokens=max(work.length_N),
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        eos_token_id=stop,
+        pad_token_id=pad,
+        bos_token_id=None,
+        disable_compile=True,
+    )
+    questions = [order.problem.question for order in work.orders for _ in range(order.count)]
+
+    @torch.no_grad()
+    def write() -> None:
+        inputs = tokenizer(questions, padding=True, return_tensors="pt", padding_side="left")
+        prompt = inputs["input_ids"].shape[1]
+        forced = ForcedScores(work.length_N, stop, prompt=prompt)
+        out = network.generate(
+            input_ids=inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            generation_config=config,
+            logits_processor=[forced],
+        )
+        length_N = ((out[:, prompt:] == stop).int().argmax(dim=1) + 1).tolist()
+        assert tuple(length_N) == work.length_N, "lengths were not forced"
+
+    return write
+
+
+if __name__ == "__main__":
+    harness.run("generation", measure)

@@ -1,0 +1,139 @@
+"""Looking before the leap: what a run will do and cost, and what a model can do as it is.
+
+``potluck run --check`` reads recipes, tokenizers, data and the models' shapes, but no
+weights, and starts nothing. ``potluck evaluate`` measures one model.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from rich.console import Group as Stacked
+from rich.table import Table
+from rich.text import Text
+from transformers import AutoModelForCausalLM
+
+from potluck.config import NodeConfig, RunConfig, as_tree, from_tree
+from potluck.launch import make_task, require_one_tokenizer
+from potluck.node import evaluate
+from potluck.rollout import HFEngine, LanguageModel
+from potluck.rollout.model import load_config
+from potluck.swarm import PLANS, problems_of_round
+from potluck.tasks import Split
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One node's, estimated from its model's shape. Bytes; tokens are upper bounds."""
+
+    parameters: int
+    state_bytes: int
+    """Weights, gradients and the optimiser's two moments, float32; a bfloat16 copy to write."""
+    cache_bytes: int
+    """Keys and values of ``sampling_rows`` completions of full length."""
+    learning_bytes: int
+    """Activations and logits of one micro-batch; a rough figure."""
+    written_tokens: int
+    trained_tokens: int
+
+
+def check(config: RunConfig) -> Stacked:
+    """The resolved run and its cost, to be printed.
+
+    Raises:
+        PotluckError: whatever would stop the run before its first round.
+    """
+    task = make_task(config)
+    require_one_tokenizer(config)
+    table = Table(title="cost of a round (estimates; tokens at most)", title_justify="left")
+    for column in ("node", "parameters", "memory GiB", "= state", "+ larger of cache / learning",
+                   "writes tokens", "learns from"):
+        table.add_column(column, justify="left" if column == "node" else "right")
+    for name, node in config.node.items():
+        cost = cost_of(config, name, node)
+        larger = max(cost.cache_bytes, cost.learning_bytes)
+        table.add_row(
+            Text(name),
+            f"{cost.parameters / 1e6:,.2f}M",
+            f"{(cost.state_bytes + larger) / GIB:,.2f}",
+            f"{cost.state_bytes / GIB:,.2f}",
+            f"{cost.cache_bytes / GIB:,.2f} / {cost.learning_bytes / GIB:,.2f}",
+            f"{cost.written_tokens:,}",
+            f"{cost.trained_tokens:,}",
+        )
+    splits: list[Split] = ["train", "validation", "out-of-distribution"]
+    counts = ", ".join(f"{split} {len(task.ids(split)):,}" for split in splits)
+    return Stacked(
+        Text(json.dumps(as_tree(config), indent=2)),
+        Text(f"\ntask: {counts} problems; digest {task.digest[:12]}"),
+        table,
+        Text("nothing was started"),
+    )
+
+
+def cost_of(config: RunConfig, name: str, node: NodeConfig) -> Cost:
+    """What ``node`` needs, from the shape of its model alone."""
+    shape = load_config(node.model)
+    with torch.device("meta"):
+        parameters = sum(p.numel() for p in AutoModelForCausalLM.from_config(shape).parameters())
+    text = shape.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    bytes_each = 2 if node.sampling_dtype == "bfloat16" else 4
+    cache = 2 * text.num_hidden_layers * heads * width * bytes_each
+    kept_layers = 1 if node.gradient_checkpointing else text.num_hidden_layers
+    # About 16 hidden-sized numbers a layer and token are kept for the backward pass.
+    activations = 16 * kept_layers * text.hidden_size + 3 * text.vocab_size
+    weights = {each: n.weight for each, n in config.node.items()}
+    ids = problems_of_round(
+        [str(i) for i in range(config.problems_per_round)],
+        seed=0,
+        round=0,
+        count=config.problems_per_round,
+    )
+    own = sum(s.count for s in PLANS[config.plan](ids, weights, config.group_size) if s.node == name)
+    longest = config.sampling.max_new_tokens
+    return Cost(
+        parameters=parameters,
+        state_bytes=parameters * (16 + (2 if bytes_each == 2 else 0)),
+        cache_bytes=cache * min(node.sampling_rows, own) * config.sampling.max_total_tokens,
+        learning_bytes=4 * activations * node.micro_batch_tokens,
+        written_tokens=own * longest,
+        trained_tokens=config.problems_per_round * config.group_size * longest,
+    )
+
+
+def evaluate_model(
+    model: str,
+    task_name: str,
+    *,
+    path: str,
+    problems: int,
+    max_new_tokens: int,
+    device: str,
+    progress: Callable[[str, int, int], None],
+) -> Table:
+    """Greedy accuracy on the validation and out-of-distribution problems, as a table."""
+    tree = {
+        "name": "evaluation",
+        "problems_per_round": 1,
+        "task": {"name": task_name} | ({"path": path} if path else {}),
+        "node": {"model": {"model": model}},
+    }
+    task = make_task(from_tree(tree))
+    language = LanguageModel.load(model, device=device)
+    engine = HFEngine(language, max_new_tokens=max_new_tokens, max_total_tokens=2**31)
+    table = Table("split", "problems", "accuracy")
+    splits: list[Split] = ["validation", "out-of-distribution"]
+    for split in splits:
+
+        def moved(done: int, total: int, split: str = split) -> None:
+            progress(split, done, total)
+
+        result = evaluate(language, engine, task, split, count=problems, progress=moved)
+        if result:
+            table.add_row(split, str(result.problems), f"{result.accuracy:.3f}")
+    return table

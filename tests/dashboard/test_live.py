@@ -1,0 +1,155 @@
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from dashboard.run_folders import HOSTILE, STEERS, metrics
+from potluck.dashboard.live import LiveDisplay
+
+
+class Clock:
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def display(terminal=False, clock=None, **changes):
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=80, legacy_windows=False)
+    arguments = {"rounds": 40, "clock": clock or Clock(), **changes}
+    return LiveDisplay(console, **arguments), out
+
+
+def without_colours(text):
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+
+
+def test_without_a_terminal_a_round_is_one_plain_line():
+    live, out = display()
+    with live:
+        live.round_done("small", metrics(4))
+    assert out.getvalue() == (
+        "round  5/40  small     reward 0.250  own 0.500  filtered  20%  1.8 s\n"
+    )
+
+
+def test_what_went_wrong_in_a_round_stands_in_its_line():
+    live, out = display()
+    with live:
+        live.round_done("small", metrics(0, missing=["large"], late=3, dropped_nonfinite=2))
+    assert out.getvalue().endswith("  missing: large  late: 3  not finite: 2\n")
+
+
+def test_statistics_that_do_not_exist_are_dashes():
+    live, out = display()
+    with live:
+        live.round_done("small", {"round": 0, "reward_mean": None, "seconds": {"write": None}})
+    assert out.getvalue() == "round  1/40  small     reward -  own -  filtered    -  0.0 s\n"
+
+
+def test_an_evaluation_is_one_line():
+    live, out = display()
+    with live:
+        live.evaluated("small", {"round": 5, "validation": 0.52, "problems": 200})
+        live.evaluated("small", {"round": 40, "validation": 0.6, "out_of_distribution": 0.31})
+    assert out.getvalue() == (
+        "round  5/40  small     validation 0.520  of 200 problems\n"
+        "round 40/40  small     validation 0.600  out of distribution 0.310\n"
+    )
+
+
+def test_without_a_terminal_phases_speak_at_most_every_ten_seconds():
+    clock = Clock()
+    live, out = display(clock=clock)
+    with live:
+        for at in range(201):
+            live.phase("small", "write", at, 201, "12 tokens/s")
+            clock.now_s += 0.125
+    # 25 seconds: a line after 10 and one after 20.
+    assert [line.split()[2] for line in out.getvalue().splitlines()] == ["80/201", "160/201"]
+    assert out.getvalue().startswith("small write 80/201 12 tokens/s\n")
+
+
+def test_without_a_terminal_short_phases_say_nothing():
+    live, out = display()
+    with live:
+        for name in ("write", "learn", "evaluate"):
+            live.phase("small", name, 1, 1)
+    assert out.getvalue() == ""
+
+
+def test_without_a_terminal_nothing_is_coloured_and_nothing_is_folded():
+    live, out = display()
+    with live:
+        live.round_done("a-node-with-a-name-of-32-letters", metrics(0, missing=["large"] * 9))
+        live.say("x" * 500)
+    assert len(out.getvalue().splitlines()) == 2
+    assert "\x1b" not in out.getvalue()
+
+
+def test_in_a_terminal_there_are_bars_for_the_rounds_and_for_the_phase():
+    live, out = display(terminal=True, first_round=3)
+    with live:
+        live.phase("small", "write", 7, 9, "a note")
+        live.round_done("small", metrics(3))
+    text = without_colours(out.getvalue())
+    assert "rounds" in text
+    assert "━" in text
+    assert re.search(r" 4/40", text)
+    assert re.search(r"small write .* 7/9 .*a note", text)
+    assert "round  4/40  small     reward 0.250" in text
+
+
+def test_markup_in_the_bars_is_text():
+    live, out = display(terminal=True)
+    with live:
+        live.phase("[red]node", "[b]write", 0, 1, "[red]note")
+    text = without_colours(out.getvalue())
+    assert "[red]node [b]write" in text
+    assert "[red]note" in text
+
+
+def test_the_bar_of_rounds_begins_where_a_resumed_run_goes_on():
+    live, out = display(terminal=True, first_round=12)
+    with live:
+        pass
+    assert "12/40" in without_colours(out.getvalue())
+
+
+def test_the_bar_of_rounds_does_not_go_back_for_a_slower_node():
+    live, out = display(terminal=True)
+    with live:
+        live.round_done("small", metrics(8))
+        live.round_done("large", metrics(7))
+    assert re.findall(r"(\d+)/40 \d", without_colours(out.getvalue()))[-1] == "9"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_hostile_text_is_shown_as_text_wherever_it_stands(terminal):
+    clock = Clock()
+    live, out = display(terminal, clock)
+    with live:
+        live.phase(HOSTILE, HOSTILE, 0, 1, HOSTILE)
+        clock.now_s += 11
+        live.phase(HOSTILE, HOSTILE, 1, 1, HOSTILE)
+        live.round_done(HOSTILE, metrics(0, missing=[HOSTILE]))
+        live.evaluated(HOSTILE, {"round": 1, "validation": 0.5})
+        live.say(HOSTILE)
+    text = out.getvalue()
+    assert "[31m[red]boo[/red]⏎<script>" in text
+    assert "\x1b[31m[red]" not in text
+    assert not {"\x9b", "\u202e", "\u200b"} & set(text)
+    if not terminal:
+        assert not set(STEERS) & set(text)
+
+
+def test_the_bars_are_gone_after_a_run_that_failed():
+    live, out = display(terminal=True)
+    with pytest.raises(RuntimeError), live:
+        raise RuntimeError("boom")
+    # The cursor is back, and what was drawn last is an erased line.
+    assert "\x1b[?25h" in out.getvalue()
+    assert out.getvalue().endswith("\x1b[2K")

@@ -1,0 +1,112 @@
+import math
+
+import paper
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from potluck.objective import divergence_from_author, filter_advantages
+
+finite = st.floats(-1e3, 1e3, width=32)
+token = st.tuples(st.floats(-6, 0, width=32), st.floats(-6, 0, width=32))
+KINDS = [(k, reduce) for k in ("k1", "k2", "k3") for reduce in ("mean", "sum", "max")]
+
+
+@given(
+    st.lists(st.tuples(finite, st.floats(0, 1e3, width=32)), min_size=1),
+    st.floats(0, 100, width=32),
+)
+def test_filter_equals_the_paper(pairs, limit):
+    advantage, divergence = zip(*pairs, strict=True)
+    ours = filter_advantages(torch.tensor(advantage), torch.tensor(divergence), limit=limit)
+    assert ours.tolist() == paper.filtered(advantage, divergence, g=limit)
+
+
+@pytest.mark.parametrize("estimator, reduce", KINDS)
+@given(tokens=st.lists(token, min_size=1, max_size=5), padding=st.integers(0, 3))
+def test_divergence_equals_the_paper_whatever_the_padding(estimator, reduce, tokens, padding):
+    start, gen = zip(*tokens, strict=True)
+    ours = divergence_from_author(
+        torch.tensor([[*start, *[math.nan] * padding]]),
+        torch.tensor([[*gen, *[-math.inf] * padding]]),
+        torch.tensor([[True] * len(tokens) + [False] * padding]),
+        estimator=estimator,
+        reduce=reduce,
+    )
+    theirs = paper.divergence(start, gen, k=estimator, reduce=reduce)
+    assert_close(ours.item(), theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_the_estimators_on_one_token_worked_by_hand():
+    """pi_gen = 1/2, pi_start = 1/8: d = ln 4 = 1.3863, e^d = 4."""
+    start_BT, gen_BT = torch.tensor([[1 / 8]]).log(), torch.tensor([[1 / 2]]).log()
+    mask_BT = torch.tensor([[True]])
+    for estimator, expected in {"k1": 1.3863, "k2": 0.9609, "k3": 4 - 1 - 1.3863}.items():
+        ours_B = divergence_from_author(start_BT, gen_BT, mask_BT, estimator=estimator)
+        assert_close(ours_B.item(), expected, rtol=0, atol=1e-4)
+
+
+def test_divergence_is_zero_on_policy_and_does_not_depend_on_length():
+    logp_BT = torch.tensor([[-2.0, math.nan], [-2.0, -3.0]])
+    mask_BT = torch.tensor([[True, False], [True, True]])
+    assert_close(divergence_from_author(logp_BT, logp_BT, mask_BT), torch.zeros(2))
+    apart_B = divergence_from_author(logp_BT, logp_BT + 1, mask_BT)
+    assert_close(apart_B, torch.full((2,), math.e - 2))
+
+
+def test_one_token_i_would_never_write_is_enough():
+    logp_BT = torch.full((1, 300), -0.5)
+    logp_BT[0, 7] = -10.12  # the author found it likely
+    mask_BT = torch.ones(1, 300, dtype=torch.bool)
+    assert divergence_from_author(logp_BT, torch.full((1, 300), -0.5), mask_BT).item() > 49
+
+
+@pytest.mark.parametrize("divergence", [math.inf, math.nan, -math.inf])
+@pytest.mark.parametrize("limit", [50, math.inf])
+def test_a_divergence_that_is_not_finite_is_beyond_any_limit(divergence, limit):
+    kept_B = filter_advantages(torch.tensor([-1.0, 1.0]), torch.full((2,), divergence), limit=limit)
+    assert kept_B.tolist() == [0.0, 1.0]
+
+
+def test_divergence_overflows_to_inf():
+    far_B = divergence_from_author(
+        torch.tensor([[-200.0]]), torch.tensor([[-0.5]]), torch.ones(1, 1, dtype=torch.bool)
+    )
+    assert far_B.tolist() == [math.inf]
+
+
+def test_divergence_expects_chi2_minus_kl_under_the_author():
+    """Sums over a whole small vocabulary, weighted by the author that sampled it."""
+    gen_V, theta_V = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.1, 0.3, 0.6])
+    each_V = divergence_from_author(
+        theta_V.log().unsqueeze(1), gen_V.log().unsqueeze(1), torch.ones(3, 1, dtype=torch.bool)
+    )
+    chi2 = (gen_V**2 / theta_V).sum() - 1
+    kl = (gen_V * (gen_V / theta_V).log()).sum()
+    assert_close((gen_V * each_V).sum(), chi2 - kl)
+
+
+@pytest.mark.parametrize("wrong", [{"estimator": "k4"}, {"reduce": "median"}])
+def test_an_unknown_estimator_or_reduction_is_refused(wrong):
+    one_BT = torch.zeros(1, 1)
+    with pytest.raises(ValueError, match="choose one of"):
+        divergence_from_author(one_BT, one_BT, one_BT == 0, **wrong)
+
+
+@pytest.mark.parametrize("estimator, reduce", KINDS)
+def test_nothing_in_the_padding_of_any_input_changes_who_is_silenced(estimator, reduce):
+    mask_BT = torch.tensor([[True, False], [True, True]])
+    gen_BT = torch.tensor([[-0.5, math.nan], [-0.5, -0.5]])
+    start_BT = torch.tensor([[-1.0, math.nan], [-1.0, -1.0]])
+    clean_B = divergence_from_author(
+        start_BT.nan_to_num(), gen_BT.nan_to_num(), mask_BT, estimator=estimator, reduce=reduce
+    )
+    dirty_B = divergence_from_author(start_BT, gen_BT, mask_BT, estimator=estimator, reduce=reduce)
+    assert torch.equal(dirty_B, clean_B) and dirty_B.isfinite().all()
+
+
+def test_a_divergence_at_the_limit_is_beyond_it():
+    near_B = filter_advantages(torch.tensor([-1.0, -1.0]), torch.tensor([49.9, 50.0]), limit=50)
+    assert near_B.tolist() == [-1.0, 0.0]

@@ -1,0 +1,340 @@
+"""Losses: against numbers worked by hand, against the paper, and by their laws."""
+
+import math
+
+import paper
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from potluck.objective import (
+    divergence_from_author,
+    filter_advantages,
+    group_advantages,
+    no_is_loss,
+    tis_loss,
+    vis_loss,
+)
+
+logprob = st.floats(-5, 0, width=32)
+token = st.tuples(logprob, logprob, logprob)  # now, when the round began, of the author
+completion = st.tuples(st.lists(token, min_size=1, max_size=5), st.floats(-3, 3, width=32))
+batches = st.lists(completion, min_size=1, max_size=4)
+garbage = st.sampled_from([math.nan, math.inf, -math.inf, 1e30, -1e30])
+
+
+def nois(logp_BT, start_BT, gen_BT, advantage_B, mask_BT, **rest):
+    return no_is_loss(logp_BT, advantage_B, mask_BT, logp_start_BT=start_BT, **rest)
+
+
+def vis(logp_BT, start_BT, gen_BT, advantage_B, mask_BT, **rest):
+    return vis_loss(logp_BT, gen_BT, advantage_B, mask_BT, **rest)
+
+
+def tis(logp_BT, start_BT, gen_BT, advantage_B, mask_BT, **rest):
+    return tis_loss(logp_BT, gen_BT, advantage_B, mask_BT, logp_start_BT=start_BT, **rest)
+
+
+LOSSES = {nois: paper.nois_objective, vis: paper.vis_objective, tis: paper.tis_objective}
+every_loss = pytest.mark.parametrize("loss_of", LOSSES, ids=lambda loss: loss.__name__)
+
+
+def tensors(batch, padding=math.nan, extra=0):
+    """(logp, start, gen, advantage, mask) of ragged lists, with ``padding`` where there is none."""
+    longest = max(len(tokens) for tokens, _ in batch) + extra
+    all_BT3 = torch.full((len(batch), longest, 3), padding)
+    mask_BT = torch.zeros(len(batch), longest, dtype=torch.bool)
+    for i, (tokens, _) in enumerate(batch):
+        all_BT3[i, : len(tokens)] = torch.tensor(tokens)
+        mask_BT[i, : len(tokens)] = True
+    logp_BT, start_BT, gen_BT = all_BT3.unbind(2)
+    advantage_B = torch.tensor([a for _, a in batch])
+    return logp_BT.clone().requires_grad_(), start_BT, gen_BT, advantage_B, mask_BT
+
+
+def lists(batch):
+    """The same for the paper: three ragged lists of lists, and the advantages."""
+    ragged = [[[token[i] for token in tokens] for tokens, _ in batch] for i in range(3)]
+    return *ragged, [a for _, a in batch]
+
+
+def test_tis_on_two_tokens_worked_by_hand():
+    logp_BT = torch.log(torch.tensor([[0.5, 0.9]])).requires_grad_()
+    logp_gen_BT = torch.log(torch.tensor([[0.4, 0.1]]))
+    loss = tis_loss(logp_BT, logp_gen_BT, torch.tensor([3.0]), torch.ones(1, 2, dtype=torch.bool))
+    # weights 0.5/0.4 = 1.25 and min(0.9/0.1, 2) = 2;  -3 * (1.25 + 2) / 2 tokens
+    assert_close(loss.item(), -4.875)
+    loss.backward()
+    # d/dlogp of  -w A R / |a|  at R = 1 is  -w A / |a|
+    assert_close(logp_BT.grad, torch.tensor([[-1.875, -3.0]]))
+
+
+def test_tis_in_a_later_update_worked_by_hand():
+    logp_BT = torch.log(torch.tensor([[0.55, 0.9], [0.55, 0.9]])).requires_grad_()
+    start_BT, gen_BT = torch.full((2, 2), math.log(0.5)), torch.full((2, 2), math.log(0.4))
+    mask_BT = torch.ones(2, 2, dtype=torch.bool)
+    loss = tis_loss(logp_BT, gen_BT, torch.tensor([1.0, -1.0]), mask_BT, logp_start_BT=start_BT)
+    # R 1.1 and 1.8, clip at 1.2; w = 0.5/0.4 = 1.25 though theta is at 0.55 and 0.9
+    # A = 1: 1.25 * (1.1 + 1.2) / 2;   A = -1: -1.25 * (1.1 + 1.8) / 2;   mean of 2 rows
+    assert_close(loss.item(), -(1.4375 - 1.8125) / 2)
+    loss.backward()
+    # -w A R / (2 tokens * 2 rows); where the clip decides, nothing flows
+    assert_close(logp_BT.grad, torch.tensor([[-0.34375, 0.0], [0.34375, 0.5625]]))
+
+
+def test_vis_gives_no_more_credit_than_the_clip_and_all_the_blame():
+    logp_BT = torch.log(torch.tensor([[0.6, 0.2], [0.6, 0.2]])).requires_grad_()
+    logp_gen_BT = torch.log(torch.tensor([[0.4, 0.4], [0.4, 0.4]]))
+    mask_BT = torch.ones(2, 2, dtype=torch.bool)
+    loss = vis_loss(logp_BT, logp_gen_BT, torch.tensor([1.0, -1.0]), mask_BT)
+    # ratios 1.5 and 0.5, clip 0.8 .. 1.2;  A = 1: 1.2 + 0.5;  A = -1: -1.5 - 0.8
+    assert_close(loss.item(), -((1.2 + 0.5) / 2 + (-1.5 - 0.8) / 2) / 2)
+    loss.backward()
+    # where the clip decides, nothing flows
+    assert_close(logp_BT.grad, torch.tensor([[0.0, -0.125], [0.375, 0.0]]))
+
+
+@every_loss
+@given(batch=batches, epsilon=st.floats(0, 0.5))
+def test_a_loss_equals_the_paper_term_by_term(loss_of, batch, epsilon):
+    ours = loss_of(*tensors(batch), clip_epsilon=epsilon)
+    theirs = LOSSES[loss_of](*lists(batch), epsilon=epsilon)
+    assert_close(ours.item(), -theirs, rtol=1e-4, atol=1e-4)
+
+
+@every_loss
+@given(batch=batches)
+def test_a_gradient_is_the_slope_of_the_papers_objective(loss_of, batch):
+    """Central differences; the two kinks of the clip have no slope and are left out."""
+    kinks = (math.log(0.8), math.log(1.2))
+    for tokens, _ in batch:
+        for now, start, gen in tokens:
+            assume(all(abs(now - below - k) > 1e-3 for below in (start, gen) for k in kinks))
+    inputs = tensors(batch)
+    loss_of(*inputs).backward()
+    logp, *rest = lists(batch)
+    for i, row in enumerate(logp):
+        for t, now in enumerate(row):
+            value = {}
+            for step in (-1e-5, 1e-5):
+                row[t] = now + step
+                value[step] = LOSSES[loss_of](logp, *rest, epsilon=0.2)
+            row[t] = now
+            slope = (value[1e-5] - value[-1e-5]) / 2e-5
+            assert_close(inputs[0].grad[i, t].item(), -slope, rtol=1e-3, atol=1e-4)
+
+
+@given(batches, st.floats(0.1, 10))
+def test_tis_caps_its_weights_where_the_paper_does(batch, cap):
+    ours = tis(*tensors(batch), weight_cap=cap)
+    theirs = paper.tis_objective(*lists(batch), C=cap, epsilon=0.2)
+    assert_close(ours.item(), -theirs, rtol=1e-4, atol=1e-4)
+
+
+@given(batches, st.floats(0.1, 10))
+def test_no_token_weighs_more_than_the_cap(batch, cap):
+    logp_BT, _, gen_BT, advantage_B, mask_BT = tensors(batch)
+    tis_loss(logp_BT, gen_BT, advantage_B, mask_BT, weight_cap=cap).backward()
+    bound_BT = cap * advantage_B.abs() / mask_BT.sum(1) / len(batch)
+    assert (logp_BT.grad.abs() <= bound_BT.unsqueeze(1) * 1.0001 + 1e-9).all()
+
+
+@given(batches)
+def test_on_policy_the_three_losses_have_one_gradient(batch):
+    """When every completion is our own, importance sampling must change nothing."""
+    gradients = []
+    for loss_of in LOSSES:
+        logp_BT, _, _, advantage_B, mask_BT = tensors(batch)
+        loss_of(logp_BT, None, logp_BT.detach().clone(), advantage_B, mask_BT).backward()
+        gradients.append(logp_BT.grad)
+    assert_close(gradients[1], gradients[0])
+    assert_close(gradients[2], gradients[0])
+
+
+@every_loss
+@given(batch=batches)
+def test_the_start_of_the_round_is_now_unless_it_is_given(loss_of, batch):
+    given_inputs, absent_inputs = tensors(batch), tensors(batch)
+    given_loss = loss_of(given_inputs[0], given_inputs[0].clone(), *given_inputs[2:])
+    absent_loss = loss_of(absent_inputs[0], None, *absent_inputs[2:])
+    given_loss.backward(), absent_loss.backward()
+    assert_close(given_loss, absent_loss)
+    assert_close(given_inputs[0].grad, absent_inputs[0].grad)  # and nothing flows through it
+
+
+@every_loss
+@given(batch=batches, padding=garbage)
+def test_garbage_in_the_padding_of_any_input_reaches_nothing(loss_of, batch, padding):
+    dirty, clean = tensors(batch, padding, extra=1), tensors(batch, 0.0)
+    losses = [loss_of(*inputs) for inputs in (dirty, clean)]
+    for loss in losses:
+        loss.backward()
+    assert losses[0].item() == losses[1].item()
+    assert torch.equal(dirty[0].grad[:, :-1], clean[0].grad)
+    assert (dirty[0].grad[~dirty[4]] == 0).all()
+
+
+@every_loss
+@given(batch=batches, rubbish=garbage)
+def test_a_row_of_zero_advantage_adds_exactly_zero_and_still_counts(loss_of, batch, rubbish):
+    silent = ([(rubbish, rubbish, rubbish)], 0.0)
+    alone, beside = tensors(batch), tensors([*batch, silent])
+    losses = [loss_of(*inputs) for inputs in (alone, beside)]
+    for loss in losses:
+        loss.backward()
+    share = len(batch) / (len(batch) + 1)
+    assert_close(losses[1], losses[0] * share)
+    assert_close(beside[0].grad[:-1], alone[0].grad * share)
+    assert (beside[0].grad[-1] == 0).all()
+
+
+@every_loss
+@pytest.mark.parametrize("apart", [1000.0, -1000.0])
+@pytest.mark.parametrize("advantage", [1.0, 0.0, -1.0])
+def test_a_token_that_one_policy_excludes_costs_a_finite_number(loss_of, apart, advantage):
+    logp_BT = torch.tensor([[min(apart, 0.0), -0.5]]).requires_grad_()
+    other_BT = torch.tensor([[min(-apart, 0.0), -0.5]])
+    mask_BT = torch.ones(1, 2, dtype=torch.bool)
+    for start_BT in (None, other_BT):
+        loss = loss_of(logp_BT, start_BT, other_BT, torch.tensor([advantage]), mask_BT)
+        (gradient_BT,) = torch.autograd.grad(loss, logp_BT)
+        assert loss.isfinite()
+        assert gradient_BT.isfinite().all()
+
+
+def test_a_cap_that_is_not_positive_is_refused():
+    with pytest.raises(ValueError, match="weight_cap is 0"):
+        tis(*tensors([([(-1.0, -1.0, -1.0)], 1.0)]), weight_cap=0)
+
+
+# Whole presets: the loss, and the filter before it or not.
+
+IMPORTANCE = {"none": nois, "vanilla": vis, "truncated": tis}
+PRESETS = [(importance, filter) for importance in IMPORTANCE for filter in (False, True)]
+every_preset = pytest.mark.parametrize("importance, filter", PRESETS)
+
+
+def preset_loss(importance, filter, logp_BT, start_BT, gen_BT, advantage_B, mask_BT, limit=50.0):
+    if filter:
+        divergence_B = divergence_from_author(start_BT, gen_BT, mask_BT)
+        advantage_B = filter_advantages(advantage_B, divergence_B, limit=limit)
+    return IMPORTANCE[importance](logp_BT, start_BT, gen_BT, advantage_B, mask_BT)
+
+
+@given(batches)
+def test_on_policy_all_six_presets_have_one_gradient(batch):
+    gradients = []
+    for importance, filter in PRESETS:
+        logp_BT, _, _, advantage_B, mask_BT = tensors(batch)
+        own_BT = logp_BT.detach().clone()
+        preset_loss(importance, filter, logp_BT, own_BT, own_BT, advantage_B, mask_BT).backward()
+        gradients.append(logp_BT.grad)
+    for other in gradients[1:]:
+        assert_close(other, gradients[0])
+
+
+@every_preset
+@settings(max_examples=30)
+@given(batch=batches)
+def test_nan_in_the_padding_of_every_input_has_a_gradient_of_exactly_zero(
+    importance, filter, batch
+):
+    dirty, clean = tensors(batch, math.nan, extra=2), tensors(batch, 0.0, extra=2)
+    losses = [preset_loss(importance, filter, *inputs) for inputs in (dirty, clean)]
+    for loss in losses:
+        loss.backward()
+    mask_BT = dirty[-1]
+    assert losses[0].isfinite() and losses[0].item() == losses[1].item()
+    assert (dirty[0].grad[~mask_BT] == 0).all()
+    assert torch.equal(dirty[0].grad, clean[0].grad)
+
+
+@every_preset
+@pytest.mark.parametrize("apart", [1000.0, -1000.0])
+@pytest.mark.parametrize("advantage", [1.0, 0.0, -1.0])
+def test_a_log_ratio_of_a_thousand_stops_no_preset(importance, filter, apart, advantage):
+    """``apart`` is ln pi_start - ln pi_gen of the first token."""
+    start_BT = torch.tensor([[min(apart, 0.0), -0.5]])
+    gen_BT = torch.tensor([[min(-apart, 0.0), -0.5]])
+    logp_BT, advantage_B = start_BT.clone().requires_grad_(), torch.tensor([advantage])
+    mask_BT = torch.ones(1, 2, dtype=torch.bool)
+    loss = preset_loss(importance, filter, logp_BT, start_BT, gen_BT, advantage_B, mask_BT)
+    loss.backward()
+    assert loss.isfinite() and logp_BT.grad.isfinite().all()
+    silenced = advantage == 0 or (filter and advantage < 0)
+    assert (logp_BT.grad == 0).all() == silenced
+
+
+rounds = st.lists(
+    st.lists(
+        st.tuples(st.lists(token, min_size=1, max_size=4), st.integers(0, 3).map(float)),
+        min_size=1,
+        max_size=4,
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@every_preset
+@settings(max_examples=40)
+@given(
+    groups=rounds,
+    scale=st.sampled_from(["std", "none"]),
+    estimator=st.sampled_from(["k1", "k2", "k3"]),
+    reduce=st.sampled_from(["mean", "sum", "max"]),
+    limit=st.sampled_from([0.1, 1.0, 10.0]),
+    cap=st.sampled_from([0.5, 2.0]),
+)
+def test_a_whole_round_and_its_gradient_equal_the_paper(
+    importance, filter, groups, scale, estimator, reduce, limit, cap
+):
+    """From rewards to gradient, ours in float64 and the paper's by autograd through its loops."""
+    kinks = (math.log(0.8), math.log(1.2))
+    for now, start, gen in (t for group in groups for tokens, _ in group for t in tokens):
+        assume(all(abs(now - below - k) > 1e-6 for below in (start, gen) for k in kinks))
+    rewards = [[reward for _, reward in group] for group in groups]
+    batch = [completion for group in groups for completion in group]
+    logp_BT, start_BT, gen_BT, _, mask_BT = (x.detach() for x in tensors(batch))
+    logp_BT, start_BT, gen_BT = (
+        logp_BT.double().requires_grad_(),
+        start_BT.double(),
+        gen_BT.double(),
+    )
+    advantage_B = torch.cat(
+        [group_advantages(torch.tensor(r, dtype=torch.float64), scale=scale) for r in rewards]
+    )
+    if filter:
+        divergence_B = divergence_from_author(
+            start_BT, gen_BT, mask_BT, estimator=estimator, reduce=reduce
+        )
+        assume(((divergence_B - limit).abs() > 1e-9).all())
+        advantage_B = filter_advantages(advantage_B, divergence_B, limit=limit)
+    rest = {"weight_cap": cap} if importance == "truncated" else {}
+    ours = IMPORTANCE[importance](logp_BT, start_BT, gen_BT, advantage_B, mask_BT, **rest)
+    ours.backward()
+
+    logp, start, gen, _ = lists(batch)
+    logp = [[torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in row] for row in logp]
+    theirs = paper.round_objective(
+        rewards,
+        logp,
+        start,
+        gen,
+        importance=importance,
+        filter=filter,
+        C=cap,
+        g=limit,
+        estimator=estimator,
+        reduce=reduce,
+        epsilon=0.2,
+        scale=scale,
+    )
+    # 0 times every input: the gradient of what the clip or the filter left out is a 0, too.
+    theirs = theirs + 0 * sum(x for row in logp for x in row)
+    theirs.backward()
+    assert_close(ours, -theirs)
+    for i, row in enumerate(logp):
+        assert_close(logp_BT.grad[i, : len(row)], torch.stack([-x.grad for x in row]))

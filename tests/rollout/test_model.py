@@ -1,0 +1,157 @@
+"""A language model: loading it, what it reads, and how likely it finds a text."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from potluck.rollout import LanguageModel, ModelError
+from potluck.rollout.model import BUILT_IN, fingerprint, load_tokenizer
+from potluck.types import Problem
+
+PROMPTS = [np.int32([1, 5, 6]), np.int32([1]), np.int32([1, 9, 9, 9, 9])]
+TOKENS = [np.int32([7, 2]), np.int32([4, 5, 6, 2]), np.int32([2])]
+
+
+def test_the_padding_of_a_row_is_zero_and_its_neighbours_do_not_change_it():
+    language = tiny.language()
+    together = language.logp(PROMPTS, TOKENS, temperature=1.0)
+    assert together.shape == (3, 4)
+    for row, prompt, tokens in zip(together, PROMPTS, TOKENS, strict=True):
+        alone = language.logp([prompt], [tokens], temperature=1.0)[0]
+        torch.testing.assert_close(row[: len(tokens)], alone, rtol=0, atol=2e-5)
+        assert (row[len(tokens) :] == 0).all()
+
+
+def test_the_stop_token_is_scored_like_any_other_even_where_it_is_the_pad_token():
+    language = tiny.language()
+    language.tokenizer.pad_token  # noqa: B018  (masks come from lengths, so it is never asked)
+    written = [np.int32([tiny.PAD, tiny.PAD, tiny.STOP])]
+    logp_MT = language.logp([PROMPTS[0]], written, temperature=1.0)
+    assert (logp_MT < 0).all()
+
+
+def test_nothing_flows_into_the_model_through_padding():
+    """Adding a longer row to the batch leaves the gradient of a short row as it was."""
+    gradients = []
+    for rows in ([1], [1, 0, 2]):
+        language = tiny.language()
+        logp_MT = language.logp([PROMPTS[r] for r in rows], [TOKENS[r] for r in rows],
+                                temperature=1.0)
+        logp_MT[0].sum().backward()
+        gradients.append(language.network.model.embed_tokens.weight.grad)
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-5)
+
+
+def test_with_a_chat_template_the_system_text_and_the_question_are_messages():
+    language = tiny.language()
+    problem = Problem("p", "1+2=", "3", system="add")
+    plain = language.tokenizer.decode(language.prompt(problem))
+    assert "add" in plain and plain.endswith("1+2=")
+    from copy import deepcopy
+
+    chatty = deepcopy(language.tokenizer)
+    chatty.chat_template = (
+        "{% for m in messages %}{{ m.role[0] }}={{ m.content }}#{% endfor %}"
+        "{% if add_generation_prompt %}a={% endif %}"
+    )
+    talk = LanguageModel(language.network, chatty)
+    ids = talk.prompt(problem)
+    assert ids.dtype == np.int32
+    assert chatty.decode(ids) == "s=add#u=1+2=#a="
+    assert chatty.decode(talk.prompt(Problem("p", "1+2=", "3"))) == "u=1+2=#a="
+
+
+def test_text_leaves_special_tokens_and_meaningless_ids_out():
+    ids = tiny.tokenizer()("abc", add_special_tokens=False)["input_ids"]
+    token_T = np.int32([*ids, tiny.VOCABULARY + 2, 2_000_000_000, tiny.STOP])
+    assert tiny.language().text(token_T) == "abc"
+
+
+def test_a_saved_folder_loads_as_the_same_model(tmp_path):
+    folder = tiny.save(tmp_path / "model")
+    loaded, made = LanguageModel.load(folder, device="cpu"), tiny.language()
+    one, two = (m.logp(PROMPTS, TOKENS, temperature=1.0) for m in (loaded, made))
+    assert torch.equal(one, two)
+    assert loaded.stop_ids == {tiny.STOP} and loaded.vocabulary == tiny.VOCABULARY
+
+
+@pytest.mark.parametrize("name", ["digits-small", "digits-large", "digits-terse"])
+def test_the_built_in_models_load_and_share_a_tokenizer(name):
+    language = LanguageModel.load(f"builtin:{name}", device="cpu")
+    assert fingerprint(language.tokenizer) == fingerprint(load_tokenizer("builtin:digits-small"))
+    size = sum(p.numel() for p in language.network.parameters())
+    assert 400_000 <= size <= 1_500_000
+
+
+def test_the_built_in_models_weigh_six_megabytes_at_most():
+    assert sum(f.stat().st_size for f in BUILT_IN.rglob("*") if f.is_file()) <= 6 * 10**6
+
+
+@pytest.mark.parametrize(
+    "model, complaint",
+    [
+        ("builtin:digit-small", "no built-in model is named 'digit-small'; there is digits-large"),
+        ("./no/such/folder", r"cannot load model './no/such/folder': "),
+    ],
+)
+def test_a_model_that_is_not_there_is_named(model, complaint, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ModelError, match=complaint):
+        LanguageModel.load(model)
+
+
+def test_a_folder_without_weights_is_refused_in_one_line(tmp_path):
+    folder = tmp_path / "model"
+    tiny.save(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelError) as error:
+        LanguageModel.load(str(folder))
+    assert "\n" not in str(error.value)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(ModelError, match="cannot load model"):
+        LanguageModel.load(str(folder))
+
+
+def test_a_stop_token_that_the_model_lacks_is_refused():
+    made = tiny.language()
+    with pytest.raises(ModelError, match="stop names '<|end|>', which is no token of the model"):
+        LanguageModel(made.network, made.tokenizer, stop=["<|end|>"])
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """The tokenizer of a built-in model, with one thing changed."""
+
+    def change(name, edit):
+        folder = tmp_path / name
+        shutil.copytree(BUILT_IN / "digits-small", folder)
+        edit(folder)
+        return fingerprint(load_tokenizer(str(folder)))
+
+    return change
+
+
+def test_a_fingerprint_tells_what_makes_ids_mean_something_else_and_nothing_more(copied):
+    def swap(folder):
+        path = folder / "tokenizer.json"
+        tree = json.loads(path.read_text())
+        vocabulary = tree["model"]["vocab"]
+        vocabulary["0"], vocabulary["1"] = vocabulary["1"], vocabulary["0"]
+        path.write_text(json.dumps(tree))
+
+    def template(folder):
+        (folder / "chat_template.jinja").write_text("{{ messages }}")
+
+    def normalizer(folder):
+        path = folder / "tokenizer.json"
+        tree = json.loads(path.read_text())
+        tree["normalizer"] = {"type": "Lowercase"}
+        path.write_text(json.dumps(tree))
+
+    plain = copied("plain", lambda folder: None)
+    assert copied("template", template) == plain
+    assert len({plain, copied("swapped", swap), copied("normalizer", normalizer)}) == 3

@@ -1,0 +1,347 @@
+import json
+import math
+from collections.abc import Mapping
+from typing import Literal, get_args, get_origin
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from potluck import STARTING_RECIPE
+from potluck.config import (
+    METHODS,
+    TASKS,
+    ConfigError,
+    DigitsConfig,
+    EvaluationConfig,
+    Gsm8kConfig,
+    NodeConfig,
+    ObjectiveConfig,
+    RunConfig,
+    SamplingConfig,
+    as_tree,
+    from_tree,
+    load,
+)
+
+TWO_NODES = """
+name = "size-1.5b-3b"
+plan = "vertical"
+[objective]
+method = "f-tis"
+divergence_limit = 50
+[node.small]
+model = "Qwen/Qwen2.5-1.5B"
+[node.large]
+model = "Qwen/Qwen2.5-3B"
+sampling_rows = 128
+"""
+
+
+@pytest.fixture
+def toml(tmp_path):
+    def write(text):
+        path = tmp_path / "run.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+# What a recipe means.
+
+
+def test_a_run_is_what_the_file_says_and_defaults_for_the_rest(toml):
+    run = load(toml(TWO_NODES))
+    assert run.objective == ObjectiveConfig(divergence_limit=50.0, weight_cap=2.0)
+    assert list(run.node) == ["small", "large"]
+    assert run.node["large"] == NodeConfig(model="Qwen/Qwen2.5-3B", sampling_rows=128)
+    assert (run.task, run.sampling, run.evaluation) == (
+        DigitsConfig(),
+        SamplingConfig(),
+        EvaluationConfig(),
+    )
+
+
+def test_json_and_toml_are_read_to_the_same_run(toml, tmp_path):
+    run = load(toml(TWO_NODES))
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text(json.dumps(as_tree(run)))
+    assert load(recipe) == run
+    assert load(recipe, ["rounds=3"]).rounds == 3
+
+
+TASK_TABLES = [
+    DigitsConfig(),
+    DigitsConfig(width=5, other_width=2, reward="hash"),
+    Gsm8kConfig(),
+    Gsm8kConfig(path="some/folder", validation="test", system_prompt="Think.", reward="hash"),
+]
+
+
+@pytest.mark.parametrize("task", TASK_TABLES, ids=str)
+def test_a_run_spelled_out_is_read_back_as_the_same_run(toml, task):
+    run = msgspec.structs.replace(
+        load(toml(TWO_NODES), ["sampling.stop=['<end>','</s>']", "objective.method=vis"]), task=task
+    )
+    tree = as_tree(run)
+    assert from_tree(tree) == run
+    assert from_tree(json.loads(json.dumps(tree))) == run
+    assert as_tree(from_tree(tree)) == tree
+
+
+def test_every_task_takes_the_way_there_and_back():
+    assert {type(task) for task in TASK_TABLES} == set(TASKS.values())
+
+
+def test_a_run_spelled_out_is_the_readers_to_change(toml):
+    run = load(toml(TWO_NODES))
+    as_tree(run)["node"]["small"]["model"] = "other"
+    assert as_tree(run)["node"]["small"]["model"] == "Qwen/Qwen2.5-1.5B"
+
+
+def test_a_run_cannot_be_changed_once_it_is_read(toml):
+    run = load(toml(TWO_NODES))
+    with pytest.raises(AttributeError):
+        run.seed = 1
+    with pytest.raises(TypeError):
+        run.node["third"] = run.node["small"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_of_the_paper_names_importance_and_filter(toml, method):
+    run = load(toml(TWO_NODES), [f"objective.method={method}"])
+    assert run.objective == ObjectiveConfig(**METHODS[method])
+    importance = {"nois": "none", "vis": "vanilla", "tis": "truncated"}[method.removeprefix("f-")]
+    assert run.objective.importance == importance
+    assert run.objective.filter == method.startswith("f-")
+
+
+def test_a_method_beside_fields_that_agree_is_no_contradiction(toml):
+    run = load(toml(TWO_NODES), ["objective.importance=truncated", "objective.filter=true"])
+    assert run == load(toml(TWO_NODES))
+
+
+def test_a_task_is_chosen_by_its_name(toml):
+    assert load(toml(TWO_NODES), ["task.name=gsm8k"]).task == Gsm8kConfig()
+    assert load(toml(TWO_NODES), ["task={name='digits',width=4}"]).task == DigitsConfig(width=4)
+    assert set(TASKS) == {as_tree(load(toml(TWO_NODES), [f"task.name={name}"]))["task"]["name"]
+                          for name in TASKS}  # fmt: skip
+
+
+def test_weight_decay_is_for_the_optimizer_that_has_one(toml):
+    overrides = ["node.small.weight_decay=0.1", "node.small.optimizer=adamw"]
+    assert load(toml(TWO_NODES), overrides).node["small"].weight_decay == 0.1
+
+
+def test_horizontal_takes_as_many_nodes_as_a_group_has_completions(toml):
+    assert load(toml(TWO_NODES), ["plan=horizontal", "group_size=2"]).group_size == 2
+    third = TWO_NODES + "[node.third]\nmodel = 'x'\n"
+    assert load(toml(third), ["group_size=2"]).plan == "vertical"
+    with pytest.raises(ConfigError, match="among 3 nodes; raise group_size to at least 3"):
+        load(toml(third), ["plan=horizontal", "group_size=2"])
+
+
+def test_the_starting_recipe_is_f_tis_on_two_nodes_and_says_it_by_method():
+    assert 'method = "f-tis"' in STARTING_RECIPE.read_text()
+    run = load(STARTING_RECIPE)
+    assert (run.objective.importance, run.objective.filter) == ("truncated", True)
+    assert len(run.node) == 2 and isinstance(run.task, DigitsConfig)
+    assert all(node.model.startswith("builtin:") for node in run.node.values())
+    for method, fields in METHODS.items():
+        objective = load(STARTING_RECIPE, [f"objective.method={method}"]).objective
+        assert {key: getattr(objective, key) for key in fields} == fields
+
+
+# What --set can reach.
+
+
+def test_an_override_wins_over_the_file(toml):
+    run = load(toml(TWO_NODES), ["objective.divergence_limit=10", "plan=horizontal"])
+    assert (run.objective.divergence_limit, run.plan) == (10.0, "horizontal")
+
+
+def test_of_two_overrides_the_later_one_wins(toml):
+    assert load(toml(TWO_NODES), ["seed=1", "seed=2"]).seed == 2
+
+
+def test_an_override_reaches_one_node_by_its_name(toml):
+    run = load(toml(TWO_NODES), ["node.small.model=models/tiny", "node.small.sampling_rows=8"])
+    assert run.node["small"] == NodeConfig(model="models/tiny", sampling_rows=8)
+    assert run.node["large"] == load(toml(TWO_NODES)).node["large"]
+
+
+def test_an_override_may_open_a_table_that_the_file_leaves_out(toml):
+    bare = "name = 'short'\n[node.a]\nmodel = 'x'\n"
+    assert load(toml(bare), ["objective.weight_cap=3"]).objective == ObjectiveConfig(weight_cap=3)
+
+
+@pytest.mark.parametrize(
+    "raw, name",
+    [("a=b", "a=b"), ("'12'", "12"), ("two words", "two words"), ("", ""), ("builtin:x", "builtin:x")],
+)
+def test_what_is_no_toml_value_is_text_as_it_stands(toml, raw, name):
+    assert load(toml(TWO_NODES), [f"node.small.model={raw}"]).node["small"].model == name
+
+
+STRUCTS = {
+    "": RunConfig,
+    "sampling": SamplingConfig,
+    "objective": ObjectiveConfig,
+    "evaluation": EvaluationConfig,
+    "node.small": NodeConfig,
+    **{f"task:{name}": kind for name, kind in TASKS.items()},
+}
+
+
+def another(kind, default):
+    """A value that the field may have, and does not have by itself."""
+    if get_origin(kind) is Literal:
+        return next(choice for choice in get_args(kind) if choice != default)
+    match default:
+        case bool():
+            return not default
+        case int():
+            return default + 1
+        case float():
+            return default / 2 or 0.5
+        case str():
+            return f"{default}-other"
+        case ():
+            return ["other"]
+    raise AssertionError(f"teach this test what a {kind} may be")
+
+
+def fields_with_defaults():
+    """(where, field, is a table) of every struct; those of a task under the task's name."""
+    for at, kind in STRUCTS.items():
+        for field in msgspec.structs.fields(kind):
+            table = isinstance(field.default, Struct)
+            if not field.required and not table:
+                yield pytest.param(at, field, id=f"{at}.{field.name}".lstrip("."))
+
+
+def test_every_table_of_a_run_is_looped_over():
+    """What the fields of RunConfig are made of is in STRUCTS, so that no field is forgotten."""
+    kinds = set()
+    for field in msgspec.structs.fields(RunConfig):
+        if isinstance(field.default, Struct):
+            kinds.add(type(field.default))
+        elif get_origin(field.type) is Mapping:
+            kinds.add(get_args(field.type)[1])
+    assert kinds | {RunConfig, *TASKS.values()} == set(STRUCTS.values())
+
+
+@pytest.mark.parametrize("at, field", list(fields_with_defaults()))
+def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, field):
+    where, _, task = at.partition(":")
+    bare = f"name='x'\n[task]\nname='{task or 'digits'}'\n[node.small]\nmodel='x'\n"
+    needs = ["node.small.optimizer=adamw"] if field.name == "weight_decay" else []
+    value = another(field.type, field.default)
+    key = f"{where}.{field.name}".lstrip(".")
+    before = as_tree(load(toml(bare), needs))
+    changed = as_tree(load(toml(bare), [*needs, f"{key}={json.dumps(value)}"]))
+    assert changed != before
+    table = changed
+    *tables, last = key.split(".")
+    expected = before
+    for name in tables:
+        table, expected = table[name], expected[name]
+    assert list(table[last]) == value if isinstance(value, list) else table[last] == value
+    expected[last] = table[last]  # and nothing else has changed
+    assert changed == before
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize(
+    "override, message",
+    [
+        ("objective.weigth_cap=1", r"\[objective\] has no key 'weigth_cap'; did you mean 'weight_c"),
+        ("objective.metod='tis'", "has no key 'metod'; did you mean 'method'"),
+        ("objective.method=ftis", "objective.method is 'ftis'; choose one of nois, vis, tis, f-"),
+        (
+            "objective.importance=none",
+            "method 'f-tis' means importance = 'truncated', but importance is 'none'; drop one",
+        ),
+        ("objective.filter=false", "means filter = True, but filter is False"),
+        ("objective.weight_cap=0", "objective.weight_cap is 0: Expected `float` > 0.0"),
+        ("objective.weight_cap=nan", "objective.weight_cap is nan; expected a finite number"),
+        ("objective.divergence_limit=inf", "divergence_limit is inf; expected a finite number"),
+        ("deadline_s=-inf", "deadline_s is -inf; expected a finite number"),
+        ("objective.clip_epsilon=-0.1", "clip_epsilon is -0.1: Expected `float` >= 0.0"),
+        ("sampling.temperature=nan", "sampling.temperature is nan; expected a finite number"),
+        ("sampling.temperature=0", "sampling.temperature is 0: Expected `float` > 0.0"),
+        ("sampling.top_p=1.5", "sampling.top_p is 1.5: Expected `float` <= 1.0"),
+        ("sampling.top_k=-1", "sampling.top_k is -1: Expected `int` >= 0"),
+        ("sampling.max_new_tokens=0", "max_new_tokens is 0: Expected `int` >= 1"),
+        ("plan=diagonal", "plan is 'diagonal'; choose one of vertical, horizontal"),
+        ("plan=['vertical']", r"plan is \['vertical'\]; choose one of vertical, horizontal"),
+        ("group_size=1", "group_size is 1: Expected `int` >= 2"),
+        ("group_size=12.5", "group_size is 12.5: Expected `int`, got `float`"),
+        ("rounds=0", "rounds is 0: Expected `int` >= 1"),
+        ("rounds=true", "rounds is True: Expected `int`, got `bool`"),
+        ("seed='1'", "seed is '1': Expected `int`, got `str`"),
+        ("objective=3", "objective is 3; expected a table with importance, filter, weight_cap"),
+        ("node={small={}}", r"\[node.small\] needs 'model', which has no default"),
+        ("node=[{model='a'}]", r"expected one table for each name, \[node.NAME\]"),
+        ("node={}", r"the run has no node; add a table \[node.NAME\] with a model"),
+        ("node.small=1", "node.small is 1; expected a table with model"),
+        ("node.smal.sampling_rows=8", "no node is named 'smal'; did you mean 'small'"),
+        ("node.small.lora_rank=8", r"\[node.small\] has no key 'lora_rank'; there is model, weig"),
+        ("node.small.weight=0", "node.small.weight is 0: Expected `float` > 0.0"),
+        ("node.small.weight=inf", "node.small.weight is inf; expected a finite number"),
+        ("node.small.weight_decay=0.1", r"\[node.small\] weight_decay is 0.1, but optimizer 'adam'"),
+        ("rouns=3", "the run has no key 'rouns'; did you mean 'rounds'"),
+        ("plan.depth=3", "plan is 'vertical', which is no table"),
+        ("seed", "'seed' is not of the form key=value"),
+        ("task.name=digit", "task.name is 'digit'; did you mean 'digits'"),
+        ("task.name=chess", "task.name is 'chess'; there is digits, gsm8k"),
+        ("task.name=3", r"\[task\] needs a name; choose one of digits, gsm8k"),
+        ("task.width=4", r"\[task\] needs a name; choose one of digits, gsm8k"),
+        ("task=digits", r"\[task\] needs a name; choose one of digits, gsm8k"),
+        ("task={name='digits', path='x'}", r"\[task\] has no key 'path'; there is width, other_wi"),
+        ("task={name='gsm8k', width=3}", r"\[task\] has no key 'width'; there is path"),
+        ("task={name='gsm8k', pat='x'}", r"\[task\] has no key 'pat'; did you mean 'path'"),
+        ("task={name='digits', width=9}", "task.width is 9: Expected `int` <= 8"),
+        ("task={name='digits', reward='luck'}", "task.reward is 'luck'; choose one of task, hash"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_the_way_out(toml, override, message):
+    with pytest.raises(ConfigError, match=message):
+        load(toml(TWO_NODES), [override])
+
+
+@pytest.mark.parametrize("name", ["Small", "a_b", "a b", "a/b", "..", "", "x" * 33, "\x1b[31m"])
+def test_a_node_whose_name_is_no_folder_is_refused(name):
+    with pytest.raises(ConfigError, match="a node's name is 1 to 32 of a-z, 0-9 and '-'"):
+        from_tree({"name": "x", "node": {name: {"model": "x"}}})
+
+
+@pytest.mark.parametrize("tree", [{}, {"name": "x"}, {"node": {"a": {"model": "x"}}}])
+def test_a_run_needs_a_name_and_nodes(tree):
+    with pytest.raises(ConfigError, match=r"the run needs '(name|node)', which has no default"):
+        from_tree(tree)
+
+
+@pytest.mark.parametrize("tree", [[], "x", 3, None, math.nan])
+def test_a_recipe_that_is_no_table_is_refused(tree):
+    with pytest.raises(ConfigError, match="expected a table with a name and nodes"):
+        from_tree(tree)
+
+
+def test_a_file_that_cannot_be_read_is_named(toml, tmp_path):
+    absent = tmp_path / "absent.toml"
+    with pytest.raises(ConfigError, match=r"no recipe .*absent\.toml; `potluck new .*absent\.toml`"):
+        load(absent)
+    with pytest.raises(ConfigError, match=r"run\.toml: Invalid value \(at line 1, column 8\)"):
+        load(toml("name = ]"))
+    with pytest.raises(ConfigError, match="cannot read"):
+        load(tmp_path)  # a folder
+    (tmp_path / "run.json").write_text('{"name": ')
+    with pytest.raises(ConfigError, match=r"cannot read .*run\.json: Expecting value"):
+        load(tmp_path / "run.json")
+    (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")
+    with pytest.raises(ConfigError, match=r"cannot read .*latin\.toml: 'utf-8' codec"):
+        load(tmp_path / "latin.toml")

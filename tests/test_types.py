@@ -1,0 +1,101 @@
+import math
+from dataclasses import FrozenInstanceError
+
+import numpy as np
+import pytest
+from nouns import completion
+
+from potluck.config import ConfigError
+from potluck.dashboard import RunReadError
+from potluck.demo import DemoError
+from potluck.exchange import ExchangeError, WireError
+from potluck.node import RunFolderError
+from potluck.rollout import ModelError, RolloutError
+from potluck.tasks import TaskError
+from potluck.types import NODE_NAME, Completion, Group, NonFiniteError, PotluckError, Problem
+
+
+@pytest.mark.parametrize(
+    "wrong, complaint",
+    [
+        ({"logprobs": (-0.5, 0.5)}, r"logp_T\[1\] = 0.5; expected a finite number <= 0"),
+        ({"logprobs": (-0.5, math.nan)}, r"logp_T\[1\] = nan"),
+        ({"logprobs": (-math.inf, -0.5)}, r"logp_T\[0\] = -inf"),
+        ({"tokens": (7, -1)}, r"token_T\[1\] = -1; expected an id >= 0"),
+        ({"tokens": (7, 8, 9), "logprobs": (-1, -1)}, "3 tokens but 2 log-prob.* exactly one"),
+        ({"tokens": (7,), "logprobs": (-1, -1)}, "1 tokens but 2 log-prob.* exactly one"),
+        ({"tokens": (), "logprobs": ()}, "no tokens; even an empty answer holds a stop token"),
+        ({"index": -1}, "completion -1 of 'p' by 'north' has index -1; expected a position >= 0"),
+        ({"end": "tired"}, "end 'tired'; expected one of stop, length"),
+    ],
+)
+def test_a_completion_that_is_wrong_cannot_exist(wrong, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        completion(**wrong)
+
+
+@pytest.mark.parametrize("token_T", [np.array([1.0, 2.0]), np.array([[1, 2]], np.int32)])
+def test_a_completion_is_not_rounded_or_reshaped_in_silence(token_T):
+    with pytest.raises(ValueError, match="expected int32 of one dimension"):
+        Completion("p", "north", 0, token_T, np.float32([-0.5, -0.5]), "stop")
+
+
+def test_a_completion_does_not_change_with_the_array_it_was_made_of():
+    logp_T = np.float32([-0.5])
+    made = Completion("p", "north", 0, np.int32([1]), logp_T, "stop")
+    logp_T[0] = 3
+    assert made.logp_T.tolist() == [-0.5]
+    with pytest.raises(ValueError, match="read-only"):
+        made.logp_T[0] = 3
+
+
+def test_completions_are_equal_when_every_field_is():
+    assert completion() == completion()
+    others = [
+        completion(tokens=(1, 3)),
+        completion(logprobs=(-0.5, -0.5)),
+        completion(problem="q"),
+        completion(author="south"),
+        completion(index=1),
+        completion(end="length"),
+    ]
+    assert completion() not in others
+
+
+def test_a_completion_is_equal_to_nothing_else():
+    assert completion() != "completion" and completion() != None  # noqa: E711
+
+
+@pytest.mark.parametrize(
+    "noun, field",
+    [
+        (completion(), "author"),
+        (Problem("p", "?", "!"), "answer"),
+        (Group(Problem("p", "?", "!"), (completion(),), (1.0,)), "rewards"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
+)
+def test_a_noun_cannot_be_changed(noun, field):
+    with pytest.raises(FrozenInstanceError):
+        setattr(noun, field, "other")
+
+
+@pytest.mark.parametrize("name", ["a", "node-1", "0", "-", "x" * 32])
+def test_a_node_may_be_called(name):
+    assert NODE_NAME.fullmatch(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "x" * 33, "North", "a/b", "..", "a b", "a\n", "ä", "a_b", "a.b", "\x1b[31m", "٣"]
+)
+def test_a_node_may_not_be_called(name):
+    assert not NODE_NAME.fullmatch(name)
+
+
+def test_every_error_is_a_potluck_error_so_a_user_reads_one_line():
+    """``cli.main`` turns a PotluckError into a line; anything else is a traceback."""
+    for error in (ConfigError, DemoError, ModelError, RolloutError, RunFolderError, RunReadError):
+        assert issubclass(error, PotluckError)
+    for error in (TaskError, NonFiniteError, ExchangeError, WireError):
+        assert issubclass(error, PotluckError)
+    assert issubclass(WireError, ExchangeError) and issubclass(ConfigError, ValueError)

@@ -1,0 +1,63 @@
+"""Tiny real models: a Qwen2 of a few thousand weights, with a tokenizer of one letter a token."""
+
+import functools
+import string
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from potluck.rollout import LanguageModel
+
+PAD, BEGIN, STOP = 0, 1, 2
+VOCABULARY = 3 + 26 + 10 + 3
+"""Ids of the tokenizer; the embedding has EXTRA more, which mean nothing."""
+EXTRA = 6
+
+
+@functools.cache
+def tokenizer():
+    tokens = ["<pad>", "<bos>", "<eos>", *string.ascii_lowercase, *string.digits, *"+=#"]
+    backend = Tokenizer(models.WordLevel({t: i for i, t in enumerate(tokens)}, unk_token="<pad>"))
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex("."), behavior="isolated")
+    backend.decoder = decoders.Fuse()
+    backend.post_processor = processors.TemplateProcessing(
+        single="<bos> $A", special_tokens=[("<bos>", BEGIN)]
+    )
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
+    )
+    assert len(made) == VOCABULARY
+    return made
+
+
+def language(seed=0, *, attention_dropout=0.0, sharpness=20.0):
+    """Untrained, but with opinions: its output weights are scaled up by ``sharpness``."""
+    torch.manual_seed(seed)
+    network = Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=VOCABULARY + EXTRA,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            intermediate_size=32,
+            max_position_embeddings=64,
+            tie_word_embeddings=False,
+            attention_dropout=attention_dropout,
+            pad_token_id=PAD,
+            bos_token_id=BEGIN,
+            eos_token_id=STOP,
+        )
+    )
+    with torch.no_grad():
+        network.lm_head.weight.mul_(sharpness)
+    return LanguageModel(network, tokenizer())
+
+
+def save(folder, seed=0):
+    """A model folder as a user would have it; returns its path as text."""
+    made = language(seed)
+    made.network.save_pretrained(folder)
+    made.tokenizer.save_pretrained(folder)
+    return str(folder)
