@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 import torch
+import transformers
 
 from potluck.config import (
     ConfigError,
@@ -39,6 +40,9 @@ from potluck.rollout import HFEngine, LanguageModel, ModelError
 from potluck.rollout.model import fingerprint, load_tokenizer
 from potluck.swarm import PLANS, problems_of_round
 from potluck.tasks import Digits, Gsm8k, HashReward, Task
+
+# A run has a display of its own; a bar for each file that is loaded or saved only tears it.
+transformers.logging.disable_progress_bar()
 
 MAY_CHANGE = ("rounds", "checkpoint_every", "threads", "deadline_s")
 """What a resumed run may have otherwise than the run that it goes on with."""

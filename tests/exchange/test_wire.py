@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 from nouns import completion
 
 from potluck.exchange import Message, WireError, decode, encode
-from potluck.exchange.wire import (
-    MAX_MESSAGE_BYTES,
-    MAX_TOKENS,
-    _header,
-    _require_each_once,
-    read_from,
-)
+from potluck.exchange.wire import MAX_MESSAGE_BYTES, MAX_TOKENS, read_from
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 small = st.integers(0, 2**31 - 1)
@@ -204,46 +198,45 @@ def test_no_nan_infinity_or_positive_number_comes_in_as_a_log_probability(bits):
 NESTED = b"\x91" * 100_000 + b"\xc0"
 
 
-@pytest.mark.parametrize(
-    "message, complaint",
-    [
-        (b"", "message ends at byte 0, within its first 10"),
-        (b"PTLK\x01\0\0\0\0", "message ends at byte 9"),
-        (b"FTW2" + bytes(6), "starts with b'FTW2', expected b'PTLK'"),
-        (framed(HEADER, version=2), "has version 2, codec 0; this Potluck reads version 1, codec 0"),
-        (framed(HEADER, codec=1), "has version 1, codec 1"),
-        (framed(HEADER, size=2**32 - 1), "header claims 4294967295 bytes; .* came"),
-        (framed(b""), "header is not readable"),
-        (framed(b"\xc1"), "header is not readable"),
-        (framed([]), "header is not readable: Expected `object`, got `array`"),
-        (framed(HEADER | {"more": 1}), "header is not readable: .*unknown field `more`"),
-        (framed({**HEADER, "run": b"r"}), r"header is not readable: .*`\$.run`"),
-        (framed({**HEADER, "run": "r" * 257}), r"length <= 256 - at `\$.run`"),
-        (framed({**HEADER, "sender": "s" * 257}), r"length <= 256 - at `\$.sender`"),
-        (framed({**HEADER, "problems": ["p" * 257]}), r"length <= 256 - at `\$.problems"),
-        (framed({**HEADER, "round": -1}), r"Expected `int` >= 0 - at `\$.round`"),
-        (framed({**HEADER, "round": 2**31}), r"Expected `int` <= 2147483647 - at `\$.round`"),
-        (framed({**HEADER, "round": 0.0}), r"`\$.round`"),
-        (framed({k: v for k, v in HEADER.items() if k != "rows"}), "missing required field `rows`"),
-        (framed({**HEADER, "rows": [[0, 0, 0, 0]]}), "array of length 5, got 4"),
-        (framed({**HEADER, "rows": [[0, 0, 0, 0, -1]]}), "Expected `int` >= 0"),
-        (framed({**HEADER, "rows": [[1, 0, 0, 0, 1]]}), "points beyond the lists it refers to"),
-        (framed({**HEADER, "rows": [[0, 1, 0, 0, 1]]}), "points beyond the lists it refers to"),
-        (framed({**HEADER, "rows": [[0, 0, 0, 2, 1]]}), "points beyond the lists it refers to"),
-        (framed({**HEADER, "rows": [[0, 0, 0, 0, 2]]}), "2 tokens take 16 bytes, but 8 came"),
-        (framed({**HEADER, "rows": [[0, 0, 0, 0, 0]]}), "0 tokens take 0 bytes, but 8 came"),
-        (framed({**HEADER, "rows": [[0, 0, 0, 0, 0]]}, b""), "no tokens"),
-        (framed({**HEADER, "rows": []}), "0 tokens take 0 bytes, but 8 came"),
-        (framed({**HEADER, "rows": [[0, 0, 0, 0, MAX_TOKENS + 1]]}), "claims 1048577 tokens; at"),
-        (framed({**HEADER, "rows": [[0, 0, 0, 0, 1]] * 2}, 2 * BODY[:4] + 2 * BODY[4:]), "twice"),
-        (framed(HEADER, struct.pack("<if", -1, -0.5)), r"token_T\[0\] = -1; expected an id >= 0"),
-        (framed(HEADER | {"rows": NESTED}), "header is not readable"),
-        (framed(NESTED), "header is not readable"),
-        (framed(b"\x81\xa1x" + NESTED), "header is not readable"),
-        (framed(b"\x81\xa3run\xa1\xff"), "header is not readable"),
-    ],
-    ids=lambda value: value[:40] if isinstance(value, str) else "",
-)  # fmt: skip
+WRONG = [
+    (b"", "message ends at byte 0, within its first 10"),
+    (b"PTLK\x01\0\0\0\0", "message ends at byte 9"),
+    (b"FTW2" + bytes(6), "starts with b'FTW2', expected b'PTLK'"),
+    (framed(HEADER, version=2), "has version 2, codec 0; this Potluck reads version 1, codec 0"),
+    (framed(HEADER, codec=1), "has version 1, codec 1"),
+    (framed(HEADER, size=2**32 - 1), "header claims 4294967295 bytes; .* came"),
+    (framed(b""), "header is not readable"),
+    (framed(b"\xc1"), "header is not readable"),
+    (framed([]), "header is not readable: Expected `object`, got `array`"),
+    (framed(HEADER | {"more": 1}), "header is not readable: .*unknown field `more`"),
+    (framed({**HEADER, "run": b"r"}), r"header is not readable: .*`\$.run`"),
+    (framed({**HEADER, "run": "r" * 257}), r"length <= 256 - at `\$.run`"),
+    (framed({**HEADER, "sender": "s" * 257}), r"length <= 256 - at `\$.sender`"),
+    (framed({**HEADER, "problems": ["p" * 257]}), r"length <= 256 - at `\$.problems"),
+    (framed({**HEADER, "round": -1}), r"Expected `int` >= 0 - at `\$.round`"),
+    (framed({**HEADER, "round": 2**31}), r"Expected `int` <= 2147483647 - at `\$.round`"),
+    (framed({**HEADER, "round": 0.0}), r"`\$.round`"),
+    (framed({k: v for k, v in HEADER.items() if k != "rows"}), "missing required field `rows`"),
+    (framed({**HEADER, "rows": [[0, 0, 0, 0]]}), "`array` of length 5, got 4"),
+    (framed({**HEADER, "rows": [[0, 0, 0, 0, -1]]}), "Expected `int` >= 0"),
+    (framed({**HEADER, "rows": [[1, 0, 0, 0, 1]]}), "points beyond the lists it refers to"),
+    (framed({**HEADER, "rows": [[0, 1, 0, 0, 1]]}), "points beyond the lists it refers to"),
+    (framed({**HEADER, "rows": [[0, 0, 0, 2, 1]]}), "points beyond the lists it refers to"),
+    (framed({**HEADER, "rows": [[0, 0, 0, 0, 2]]}), "2 tokens take 16 bytes, but 8 came"),
+    (framed({**HEADER, "rows": [[0, 0, 0, 0, 0]]}), "0 tokens take 0 bytes, but 8 came"),
+    (framed({**HEADER, "rows": [[0, 0, 0, 0, 0]]}, b""), "no tokens"),
+    (framed({**HEADER, "rows": []}), "0 tokens take 0 bytes, but 8 came"),
+    (framed({**HEADER, "rows": [[0, 0, 0, 0, MAX_TOKENS + 1]]}), "claims 1048577 tokens; at"),
+    (framed({**HEADER, "rows": [[0, 0, 0, 0, 1]] * 2}, 2 * BODY[:4] + 2 * BODY[4:]), "twice"),
+    (framed(HEADER, struct.pack("<if", -1, -0.5)), r"token_T\[0\] = -1; expected an id >= 0"),
+    (framed(b"\x81\xa4rows" + NESTED), "header is not readable"),
+    (framed(NESTED), "header is not readable"),
+    (framed(b"\x81\xa1x" + NESTED), "header is not readable"),
+    (framed(b"\x81\xa3run\xa1\xff"), "header is not readable"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("message, complaint", WRONG, ids=[complaint for _, complaint in WRONG])
 def test_what_is_wrong_with_a_message_is_said(message, complaint):
     with pytest.raises(WireError, match=complaint):
         decode(message)
@@ -288,13 +281,12 @@ def test_what_is_decoded_is_locked_and_does_not_hang_on_to_the_message():
 
 
 @settings(max_examples=30)
-@given(messages())
+@given(messages(min_size=1))
 def test_what_decodes_has_every_completion_once(sent):
-    _require_each_once(sent)
-    if sent.completions:
-        twice = replace(sent, completions=(*sent.completions, sent.completions[0]))
-        with pytest.raises(WireError, match="comes twice"):
-            decode(encode(twice))
+    """A second one is refused even if it says something else."""
+    twice = replace(sent.completions[0], token_T=np.int32([1]), logp_T=np.float32([-1]))
+    with pytest.raises(WireError, match="comes twice"):
+        decode(encode(replace(sent, completions=(*sent.completions, twice))))
 
 
 # Who says so, and what cannot be said.
@@ -310,7 +302,7 @@ def test_a_message_is_read_from_its_sender():
 @pytest.mark.parametrize(
     "message, complaint",
     [
-        (replace(MINE, run="second"), "for round 3 of 'second' came where 'north's for round 3 of"),
+        (replace(MINE, run="second"), "for round 3 of 'second' came where 'north''s for round 3 of"),
         (replace(MINE, round=2), "a message of 'north' for round 2 of 'first' came where"),
         (replace(MINE, sender="south"), "a message of 'south' for round 3"),
         (
@@ -320,7 +312,7 @@ def test_a_message_is_read_from_its_sender():
     ],
 )
 def test_what_is_of_another_run_round_or_node_is_refused(message, complaint):
-    with pytest.raises(WireError, match=complaint.replace("'north's", "'north''s")):
+    with pytest.raises(WireError, match=complaint):
         read_from("north", encode(message), run="first", round=3)
 
 
@@ -350,6 +342,21 @@ def test_a_completion_that_is_too_long_is_not_sent():
         encode(replace(MINE, completions=(completion(tokens, tokens),)))
     whole = replace(MINE, completions=(completion(tokens[1:], tokens[1:]),))
     assert decode(encode(whole)) == whole
+
+
+@pytest.mark.xfail(strict=True, reason="encode does not look at round and index")
+@pytest.mark.parametrize(
+    "message",
+    [
+        replace(MINE, round=-1),
+        replace(MINE, round=2**31),
+        replace(MINE, completions=(completion(index=2**31),)),
+    ],
+    ids=["before the first round", "round", "index"],
+)
+def test_a_number_that_no_reader_accepts_is_not_sent(message):
+    with pytest.raises(ValueError):
+        encode(message)
 
 
 if __name__ == "__main__":

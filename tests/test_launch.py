@@ -1,0 +1,400 @@
+"""A whole swarm in one process: real models, real exchange, real folders."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from potluck.config import from_tree
+from potluck.exchange import Message, decode, encode
+from potluck.launch import Silent, make_task, run
+from potluck.node import RunFolderError, checkpoint
+from potluck.node import loop as loop_module
+from potluck.rollout import ModelError
+from potluck.types import NonFiniteError
+
+NAMES = ("large", "small")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return {name: tiny.save(folder / name, seed=i) for i, name in enumerate(NAMES)}
+
+
+@pytest.fixture
+def recipe(models):
+    """A run of seconds: paid by a hash, so that untrained models have something to learn."""
+
+    def make(*overrides, names=NAMES):
+        tree = {
+            "name": "tiny",
+            "rounds": 4,
+            "problems_per_round": 4,
+            "group_size": 4,
+            "checkpoint_every": 2,
+            "threads": 1,
+            "task": {"name": "digits", "reward": "hash"},
+            "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
+            "evaluation": {"every": 2, "problems": 4, "out_of_distribution": 4},
+            "node": {name: {"model": models[name], "learning_rate": 1e-3} for name in names},
+        }
+        return from_tree(tree, overrides)
+
+    return make
+
+
+def lines(folder, node, name):
+    text = (folder / node / f"{name}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def weights_of(folder, node, round):
+    place = checkpoint.checkpoint_folder(folder / node, round)
+    return AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32).state_dict()
+
+
+def outcome(folder, rounds=4):
+    """All that a run leaves, seconds aside: numbers, completions, weights to the bit."""
+    left = {}
+    for node in NAMES:
+        for line in (metrics := lines(folder, node, "metrics")):
+            del line["seconds"]
+        weights = weights_of(folder, node, rounds)
+        left[node] = (
+            metrics,
+            lines(folder, node, "evaluation"),
+            lines(folder, node, "completions"),
+            {name: tensor.numpy().tobytes() for name, tensor in weights.items()},
+            [file.read_bytes() for file in sorted((folder / node / "rounds").iterdir())],
+        )
+    return left
+
+
+def test_a_run_repeats_to_the_last_bit_and_another_seed_does_not(recipe, tmp_path):
+    for name in ("one", "two"):
+        run(recipe(), tmp_path / name)
+    run(recipe("seed=1"), tmp_path / "other")
+    one = outcome(tmp_path / "one")
+    assert one == outcome(tmp_path / "two") != outcome(tmp_path / "other")
+    assert sum(line["rows_trained"] for line in one["small"][0]) > 0
+
+
+def test_it_does_not_matter_in_which_order_the_nodes_stand(recipe, tmp_path):
+    run(recipe(), tmp_path / "forth")
+    run(recipe(names=NAMES[::-1]), tmp_path / "back")
+    forth, back = outcome(tmp_path / "forth"), outcome(tmp_path / "back")
+    # The deal begins with the other node, so the same work is shared out the other way round.
+    for node in NAMES:
+        assert [m["completions"] for m in forth[node][0]] == [m["completions"] for m in back[node][0]]
+
+
+def test_both_nodes_learn_from_both_and_the_folders_tell_so(recipe, tmp_path):
+    result = run(recipe(), tmp_path / "run")
+    assert (result.rounds, result.interrupted) == (4, False)
+    assert set(result.accuracy) == set(NAMES)
+    for node in NAMES:
+        for line in lines(tmp_path / "run", node, "metrics"):
+            assert line["completions"] == 16 and set(line["sources"]) == set(NAMES)
+            for source in line["sources"].values():
+                assert source["completions"] == 8
+            own, other = line["sources"][node], line["sources"][NAMES[node == NAMES[0]]]
+            if own["with_advantage"] and other["with_advantage"]:
+                assert abs(own["log_ratio_mean"]) < 1e-4 < abs(other["log_ratio_mean"])
+                assert own["effective_sample_size"] > 0.999 > other["effective_sample_size"]
+        rounds = [line["round"] for line in lines(tmp_path / "run", node, "evaluation")]
+        assert rounds == [0, 2, 4]
+        last = lines(tmp_path / "run", node, "evaluation")[-1]
+        assert {"validation", "out_of_distribution"} <= set(last)
+        texts = lines(tmp_path / "run", node, "completions")
+        assert len(texts) == 4 * 16 and {t["author"] for t in texts} == set(NAMES)
+
+
+def test_the_file_of_a_round_holds_what_was_learned_from(recipe, tmp_path):
+    run(recipe("rounds=1"), tmp_path / "run")
+    read = {
+        node: decode((tmp_path / "run" / node / "rounds" / "000000.ptlk").read_bytes())
+        for node in NAMES
+    }
+    assert read["small"].completions == read["large"].completions
+    assert {(c.author) for c in read["small"].completions} == set(NAMES)
+    assert (read["small"].run, read["small"].round, read["small"].sender) == ("tiny", 0, "small")
+
+
+def test_a_checkpoint_loads_with_transformers_and_differs_from_where_it_began(
+    recipe, models, tmp_path
+):
+    run(recipe(), tmp_path / "run")
+    for node in NAMES:
+        place = checkpoint.checkpoint_folder(tmp_path / "run" / node, 4)
+        AutoTokenizer.from_pretrained(place)
+        before = AutoModelForCausalLM.from_pretrained(models[node]).state_dict()
+        after = weights_of(tmp_path / "run", node, 4)
+        assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+class StopsAt(Silent):
+    """Presses Ctrl-C when a node has done so much of a phase of a round."""
+
+    def __init__(self, round, phase, times=1):
+        self.round, self.at, self.times, self.seen = round, phase, times, 0
+
+    def round_done(self, node, metrics):
+        self.seen = metrics["round"] + 1
+        if (self.seen - 1, "round") == (self.round, self.at) and self.times:
+            self.times -= 1
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def phase(self, node, name, done, total):
+        if (self.seen, name) == (self.round, self.at) and self.times:
+            self.times -= 1
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    "round, phase", [(0, "evaluate"), (1, "write"), (2, "learn"), (2, "evaluate"), (1, "round")]
+)
+def test_ctrl_c_leaves_a_checkpoint_from_which_the_run_goes_on_to_the_same_end(
+    recipe, tmp_path, round, phase
+):
+    run(recipe(), tmp_path / "whole")
+    result = run(recipe(), tmp_path / "cut", display=StopsAt(round, phase))
+    assert result.interrupted and result.rounds < 4
+    if result.rounds:
+        assert checkpoint.rounds_saved(tmp_path / "cut" / "small")[-1] == result.rounds
+    assert not run(recipe(), tmp_path / "cut", resume=True).interrupted
+    assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
+
+
+class Crash(Exception):
+    pass
+
+
+class CrashesAfter(Silent):
+    """Dies when the first node has learned from this round: nothing gets to clean up."""
+
+    def __init__(self, round):
+        self.round = round
+
+    def round_done(self, node, metrics):
+        if metrics["round"] == self.round:
+            raise Crash
+
+
+@pytest.mark.parametrize("round", [0, 1, 2, 3])
+def test_after_a_crash_the_run_goes_on_to_the_same_end(recipe, tmp_path, round):
+    run(recipe(), tmp_path / "whole")
+    with pytest.raises(Crash):
+        run(recipe(), tmp_path / "cut", display=CrashesAfter(round))
+    run(recipe(), tmp_path / "cut", resume=True)
+    assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
+
+
+def test_rounds_that_are_on_disk_are_learned_again_and_not_written_again(
+    recipe, tmp_path, monkeypatch
+):
+    with pytest.raises(Crash):
+        run(recipe(), tmp_path / "run", display=CrashesAfter(2))  # checkpoint at 2, file of 2
+    written = []
+    write = loop_module.Node._write
+    monkeypatch.setattr(
+        loop_module.Node,
+        "_write",
+        lambda self, round, problems: written.append(round) or write(self, round, problems),
+    )
+    run(recipe(), tmp_path / "run", resume=True)
+    assert written == [3, 3]
+
+
+@pytest.mark.parametrize("damage", [b"", b"PTLK", b"\0" * 100])
+def test_a_damaged_round_file_is_written_anew(recipe, tmp_path, damage):
+    run(recipe(), tmp_path / "whole")
+    with pytest.raises(Crash):
+        run(recipe(), tmp_path / "run", display=CrashesAfter(2))
+    (tmp_path / "run" / "small" / "rounds" / "000002.ptlk").write_bytes(damage)
+    run(recipe(), tmp_path / "run", resume=True)
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+def test_a_finished_run_can_be_made_longer(recipe, tmp_path):
+    run(recipe(), tmp_path / "whole")
+    run(recipe("rounds=2"), tmp_path / "run")
+    result = run(recipe(), tmp_path / "run", resume=True)
+    assert result.rounds == 4
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+def test_only_the_newest_checkpoints_stay(recipe, tmp_path):
+    run(recipe("checkpoint_every=1"), tmp_path / "run")
+    assert checkpoint.rounds_saved(tmp_path / "run" / "small") == [3, 4]
+    run(recipe("checkpoint_every=0"), tmp_path / "other")
+    assert checkpoint.rounds_saved(tmp_path / "other" / "small") == [4]
+
+
+def test_a_damaged_checkpoint_is_named_with_the_way_out(recipe, tmp_path):
+    run(recipe("rounds=2"), tmp_path / "run")
+    place = checkpoint.checkpoint_folder(tmp_path / "run" / "small", 2)
+    (place / "optimizer.safetensors").write_bytes(b"!")
+    with pytest.raises(RunFolderError, match="is damaged .*remove it to go on from an earlier one"):
+        run(recipe(), tmp_path / "run", resume=True)
+
+
+def test_a_folder_that_holds_something_is_left_alone(recipe, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match="exists; --resume goes on"):
+        run(recipe(), tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
+    with pytest.raises(RunFolderError, match="holds no run to resume"):
+        run(recipe(), tmp_path, resume=True)
+
+
+def test_a_run_cannot_be_resumed_as_another_one(recipe, tmp_path):
+    run(recipe("rounds=1"), tmp_path / "run")
+    with pytest.raises(RunFolderError, match=r"was made with objective = .*start another run"):
+        run(recipe("objective.weight_cap=3"), tmp_path / "run", resume=True)
+
+
+def test_partners_with_different_tokenizers_are_refused_by_name(recipe, tmp_path):
+    with pytest.raises(ModelError, match=r"tokenizers of 'large' \(.*\) and 'small' \(builtin:dig"):
+        run(recipe("node.small.model=builtin:digits-small"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_round_without_any_advantage_takes_no_step_and_is_counted(recipe, models, tmp_path):
+    """The task itself pays untrained models nothing: all rewards are equal."""
+    run(recipe("task.reward=task"), tmp_path / "run")
+    metrics = lines(tmp_path / "run", "small", "metrics")
+    assert [(m["updates"], m["rows_trained"]) for m in metrics] == [(0, 0)] * 4
+    before = AutoModelForCausalLM.from_pretrained(models["small"]).state_dict()
+    after = weights_of(tmp_path / "run", "small", 4)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_alone_is_a_run_with_one_node_that_writes_everything(recipe, tmp_path):
+    run(recipe(names=("small",)), tmp_path / "run")
+    for line in lines(tmp_path / "run", "small", "metrics"):
+        assert line["sources"]["small"]["completions"] == line["completions"] == 16
+
+
+def test_a_reward_that_is_not_finite_stops_the_run_and_names_round_node_and_source(
+    recipe, tmp_path, monkeypatch
+):
+    config = recipe()
+    kind = type(make_task(config))
+    rewards = kind.rewards
+    monkeypatch.setattr(
+        kind, "rewards", lambda self, p, c, t: [float("nan")] + rewards(self, p, c, t)[1:]
+    )
+    with pytest.raises(NonFiniteError, match=r"round 0, node 'large': the task's reward for compl"):
+        run(config, tmp_path / "run", display=Silent()) if not config.evaluation.every else run(
+            recipe("evaluation.problems=0", "evaluation.out_of_distribution=0"), tmp_path / "run"
+        )
+
+
+def first_metrics(recipe, folder, *overrides, node="small"):
+    run(recipe("rounds=2", *overrides), folder)
+    (first, second) = lines(folder, node, "metrics")
+    del first["seconds"], second["seconds"]
+    completions = lines(folder, node, "completions")
+    weights = {k: v.numpy().tobytes() for k, v in weights_of(folder, node, 2).items()}
+    return first, second, completions, weights
+
+
+CHANGES = [
+    "seed=5",
+    "problems_per_round=3",
+    "group_size=5",
+    "plan=horizontal",
+    "sampling.temperature=0.5",
+    "sampling.top_k=2",
+    "sampling.top_p=0.2",
+    "sampling.max_new_tokens=3",
+    "sampling.max_total_tokens=12",
+    'sampling.stop=["1", "2", "3", "4"]',
+    "task.width=5",
+    "task.other_width=5",
+    "task.reward=task",
+    "objective.method=nois",
+    "node.large.weight=3",
+    "node.small.optimizer=adamw",
+    "node.small.learning_rate=1e-2",
+    "node.small.gradient_clip_norm=1e-9",
+    "node.small.sampling_dtype=bfloat16",
+    "node.small.sampling_rows=3",
+    "evaluation.every=1",
+    "evaluation.problems=3",
+    "evaluation.out_of_distribution=3",
+    "evaluation.max_new_tokens=1",
+]
+
+
+@pytest.fixture(scope="module")
+def plain(models, tmp_path_factory):
+    """What the unchanged recipe gives, evaluations included."""
+    return {}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_option_changes_what_it_says(recipe, tmp_path, plain, change):
+    base = ("node.small.optimizer=adamw", "node.small.weight_decay=0.5")
+    extra = base if change.endswith("adamw") else ()
+
+    def all_of(folder, *overrides):
+        seen = first_metrics(recipe, folder, *overrides)
+        return seen, lines(folder, "small", "evaluation")
+
+    if "unchanged" not in plain:
+        plain["unchanged"] = all_of(tmp_path / "plain")
+    assert all_of(tmp_path / "changed", *(extra or (change,))) != plain["unchanged"]
+
+
+def test_a_round_file_with_a_foreign_nodes_unasked_or_unreadable_work_is_learned_without_it(
+    recipe, tmp_path
+):
+    """What a peer may send and nobody wants: too much, ids from nowhere, too long."""
+    with pytest.raises(Crash):
+        run(recipe("checkpoint_every=1"), tmp_path / "run", display=CrashesAfter(1))
+    for node in NAMES:
+        file = tmp_path / "run" / node / "rounds" / "000001.ptlk"
+        message = decode(file.read_bytes())
+        by_large = [c for c in message.completions if c.author == "large"]
+        (one, two, three, *rest) = by_large
+        others = [c for c in message.completions if c.author != "large"]
+
+        def like(c, **changes):
+            fields = {k: getattr(c, k) for k in type(c).__dataclass_fields__}
+            return type(c)(**{**fields, **changes})
+
+        ids, long = one.token_T.copy(), np.full(50, 5, np.int32)
+        ids[0] = 1_000_000
+        worse = [
+            like(one, token_T=ids),
+            like(two, token_T=long, logp_T=np.full(50, -1.0, np.float32)),
+            like(three, problem_id="digits/1+1"),
+            like(three, index=77),
+            three,
+            *rest,
+        ]
+        changed = Message(message.run, 1, node, tuple(others + worse))
+        file.write_bytes(encode(changed))
+    run(recipe("rounds=2", "checkpoint_every=1"), tmp_path / "run", resume=True)
+    for node in NAMES:
+        line = lines(tmp_path / "run", node, "metrics")[1]
+        assert (line["unusable"], line["unasked"], line["completions"]) == (2, 2, 14)
+
+
+def test_a_second_ctrl_c_stops_at_once(recipe, tmp_path):
+    class Impatient(StopsAt):
+        def phase(self, node, name, done, total):
+            if name == "learn":
+                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(recipe(), tmp_path / "run", display=Impatient(0, "learn"))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
