@@ -398,3 +398,83 @@ def test_a_second_ctrl_c_stops_at_once(recipe, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(recipe(), tmp_path / "run", display=Impatient(0, "learn"))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_threads_are_set(recipe, tmp_path):
+    before = torch.get_num_threads()
+    try:
+        run(recipe("rounds=1", "threads=2"), tmp_path / "run")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_device_that_is_not_there_is_named(recipe, tmp_path):
+    with pytest.raises(ModelError, match="cannot load model .* nonsense"):
+        run(recipe("node.small.device=nonsense"), tmp_path / "run")
+
+
+def test_a_node_waits_for_the_others_as_long_as_the_recipe_says(recipe, tmp_path, monkeypatch):
+    seen = set()
+    node = loop_module.Node.collect_and_learn
+    monkeypatch.setattr(
+        loop_module.Node,
+        "collect_and_learn",
+        lambda self, *rest: seen.add(self.deadline_s) or node(self, *rest),
+    )
+    run(recipe("rounds=1", "deadline_s=3.5"), tmp_path / "run")
+    assert seen == {3.5}
+
+
+@pytest.mark.parametrize("option", ["gradient_checkpointing=true", "micro_batch_tokens=1"])
+def test_what_saves_memory_reaches_the_learner_and_leaves_the_loss_as_it_was(
+    recipe, tmp_path, option
+):
+    forwards = []
+    hook = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, inputs, output: (
+            forwards.append(tuple(inputs[0].shape))
+            if isinstance(module, torch.nn.Linear) and torch.is_grad_enabled() and inputs
+            else None
+        )
+    )
+    try:
+        shorter = ("rounds=1", "evaluation.problems=0", "evaluation.out_of_distribution=0")
+        run(recipe(*shorter), tmp_path / "plain")
+        plain, forwards[:] = list(forwards), []
+        run(recipe(*shorter, f"node.small.{option}", f"node.large.{option}"), tmp_path / "changed")
+    finally:
+        hook.remove()
+    assert len(forwards) > len(plain)  # layers run again, or more and smaller batches
+    one, two = (lines(tmp_path / f, "small", "metrics")[0]["loss"] for f in ("plain", "changed"))
+    assert one == pytest.approx(two, abs=1e-6)
+
+
+ELSEWHERE = {
+    "name": "the file of a round",
+    "rounds": "made longer",
+    "checkpoint_every": "only the newest checkpoints",
+    "deadline_s": "waits for the others",
+    "threads": "threads are set",
+    "node.device": "a device that is not there",
+    "node.model": "both nodes learn from both",
+    "node.weight_decay": "with adamw, above",
+    "node.gradient_checkpointing": "what saves memory",
+    "node.micro_batch_tokens": "what saves memory",
+}
+
+
+def test_every_option_of_a_run_is_tried_in_this_file_or_in_the_learners(recipe):
+    """The objective's are tried in node/test_learner.py, gsm8k's in tasks/."""
+    config, tried = recipe(), {change.partition("=")[0] for change in CHANGES}
+    tried = {key.replace("node.large", "node").replace("node.small", "node") for key in tried}
+    tables = {"": config, "sampling.": config.sampling, "evaluation.": config.evaluation,
+              "task.": config.task, "node.": config.node["small"]}
+    parts = {"task", "sampling", "objective", "evaluation", "node"}
+    options = {
+        prefix + field
+        for prefix, table in tables.items()
+        for field in table.__struct_fields__
+        if field not in parts
+    }
+    assert options == (tried - {"objective.method"}) | set(ELSEWHERE)

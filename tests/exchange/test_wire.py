@@ -302,7 +302,10 @@ def test_a_message_is_read_from_its_sender():
 @pytest.mark.parametrize(
     "message, complaint",
     [
-        (replace(MINE, run="second"), "for round 3 of 'second' came where 'north''s for round 3 of"),
+        (
+            replace(MINE, run="second"),
+            "for round 3 of 'second' came where 'north''s for round 3 of",
+        ),
         (replace(MINE, round=2), "a message of 'north' for round 2 of 'first' came where"),
         (replace(MINE, sender="south"), "a message of 'south' for round 3"),
         (

@@ -1,0 +1,242 @@
+"""One GRPO step, writing and learning, against TRL's GRPOTrainer: time and peak memory.
+
+Same model, prompts, forced lengths, rewards, optimiser settings and rows per micro-batch;
+float32 on both sides. Each trainer has a process of its own, which takes one step whenever
+it is told to, so the two take turns. Rewards are synthetic: of every three groups one has
+no spread, as happens when a problem is too easy or too hard, and teaches nothing.
+
+TRL runs without its logs, checkpoints and reference model, and without gradient
+checkpointing (its default, which would spare memory and cost time). Memory is the resident
+set's high-water mark, less what was resident when the model was loaded and all was imported.
+
+    python benchmarks/training.py [--quick]
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import harness
+import torch
+from harness import ForcedDraw, ForcedScores, Row, Workload
+
+from potluck.config import NodeConfig, ObjectiveConfig
+from potluck.node.batch import pack
+from potluck.node.learner import Learner, make_optimizer
+from potluck.rollout import HFEngine, LanguageModel, Sampled
+from potluck.types import Group
+
+GROUPS, GROUP_SIZE, MICRO_ROWS, LEARNING_RATE = 6, 8, 12, 1e-6
+WITHOUT_TRL = "training: TRL is not installed; pip install 'potluck[bench]' brings it"
+
+
+def works() -> dict[str, Workload]:
+    shape = {"problems": GROUPS, "group_size": GROUP_SIZE}
+    return {
+        "prompt 32": harness.workload("prompt 32", prompt=32, longest=64, mean=29, **shape),
+        "prompt 163": harness.workload("prompt 163", prompt=163, longest=32, mean=14.5, **shape),
+    }
+
+
+def measure(quick: bool) -> tuple[list[Row], object]:
+    if find_spec("trl") is None:
+        sys.exit(WITHOUT_TRL)
+    rows, raw = [], {}
+    for name, work in works().items():
+        turns = 1 if quick else 7
+        trainers = {kind: Trainer(kind, name, turns + 1) for kind in ("trl", "ours")}
+        contenders = {kind: trainer.step for kind, trainer in trainers.items()}
+        seconds = harness.take_turns(contenders, turns, f"one step, {name}")
+        memory_mb = {kind: trainer.end() for kind, trainer in trainers.items()}
+        less = memory_mb["ours"] / memory_mb["trl"]
+        what = f"{name}, {len(work.length_N)} rows, {work.tokens} tokens: "
+        time_ratio = harness.ratio(seconds["ours"], seconds["trl"])
+        rows += [
+            Row(what + "time of a step, of TRL's", *time_ratio, at_most=0.7),
+            Row(what + "peak memory, of TRL's", less, less, less, at_most=0.9),
+        ]
+        raw[name] = {"lengths": work.length_N, "seconds": seconds, "memory_mb": memory_mb}
+    return rows, raw
+
+
+class Trainer:
+    """A process that takes one training step for each line it reads."""
+
+    def __init__(self, kind: str, work: str, steps: int) -> None:
+        command = [sys.executable, __file__, "--trainer", kind, work, str(steps)]
+        self._log = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
+        )
+
+    def step(self) -> float:
+        """Seconds."""
+        self._process.stdin.write("step\n")
+        self._process.stdin.flush()
+        return float(self._answer("seconds"))
+
+    def end(self) -> float:
+        """Megabytes of the peak."""
+        memory_mb = float(self._answer("memory"))
+        self._process.communicate()
+        return memory_mb
+
+    def _answer(self, word: str) -> str:
+        """Whatever else the process prints is not ours."""
+        for line in self._process.stdout:
+            if line.startswith(f"bench {word} "):
+                return line.split()[2]
+        self._log.seek(0)
+        raise RuntimeError(f"the trainer died:\n{self._log.read()[-4000:]}")
+
+
+def serve(kind: str, work: Workload, steps: int) -> None:
+    """The other end of ``Trainer``."""
+    torch.set_num_threads(1)
+    language = harness.language_model()
+    train = {"ours": prepare_ours, "trl": prepare_trl}[kind](language, work)
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the high-water mark of the imports
+    before_mb = _status_mb("VmRSS")
+    train(steps)
+    print(f"bench memory {_status_mb('VmHWM') - before_mb}", flush=True)
+
+
+def prepare_ours(language: LanguageModel, work: Workload) -> Callable[[int], None]:
+    def train(steps: int) -> None:
+        node = NodeConfig(model="-", learning_rate=LEARNING_RATE)
+        widest = max(_tokens(work, language)) + max(work.length_N)
+        learner = Learner(
+            name="bench",
+            language=language,
+            optimizer=make_optimizer(language, node),
+            objective=ObjectiveConfig(),
+            temperature=1.0,
+            gradient_clip_norm=1.0,
+            micro_batch_tokens=MICRO_ROWS * widest,
+        )
+        engine = HFEngine(language, max_new_tokens=max(work.length_N), max_total_tokens=4096)
+        dice, stop = torch.Generator().manual_seed(0), language.tokenizer.eos_token_id
+        for _ in range(steps):
+            start = _wait_for_turn()
+            draw = ForcedDraw(Sampled(dice), work.length_N, stop)
+            written = engine.write(work.orders, draw, author="bench", progress=_silent)
+            groups = [
+                Group(
+                    order.problem,
+                    tuple(written[i * GROUP_SIZE : (i + 1) * GROUP_SIZE]),
+                    tuple(reward(i * GROUP_SIZE + j) for j in range(GROUP_SIZE)),
+                )
+                for i, order in enumerate(work.orders)
+            ]
+            lesson = learner.learn(pack(groups, language.prompt), _silent)
+            _tell_seconds(start)
+            assert lesson.updates == 1, "nothing was learned"
+
+    return train
+
+
+def prepare_trl(language: LanguageModel, work: Workload) -> Callable[[int], None]:
+    # Imported here: whoever has no TRL can still read and run the rest.
+    from datasets import Dataset
+    from transformers import TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    class Turns(TrainerCallback):
+        def on_step_begin(self, *args: object, **kwargs: object) -> None:
+            self.start = _wait_for_turn()
+
+        def on_step_end(self, *args: object, **kwargs: object) -> None:
+            _tell_seconds(self.start)
+
+    def train(steps: int) -> None:
+        _force_lengths(language, work)
+        questions = [order.problem.question for order in work.orders] * steps
+        config = GRPOConfig(
+            output_dir=tempfile.mkdtemp(),
+            max_steps=steps,
+            per_device_train_batch_size=MICRO_ROWS,
+            gradient_accumulation_steps=GROUPS * GROUP_SIZE // MICRO_ROWS,
+            num_generations=GROUP_SIZE,
+            max_completion_length=max(work.length_N),
+            learning_rate=LEARNING_RATE,
+            lr_scheduler_type="constant",
+            optim="adamw_torch",
+            max_grad_norm=1.0,
+            beta=0.0,
+            loss_type="grpo",
+            temperature=1.0,
+            top_k=0,
+            gradient_checkpointing=False,
+            bf16=False,
+            use_cpu=True,
+            shuffle_dataset=False,
+            dataloader_pin_memory=False,
+            logging_strategy="no",
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        )
+        trainer = GRPOTrainer(
+            model=language.network,
+            processing_class=language.tokenizer,
+            reward_funcs=lambda completions, **_: [reward(i) for i in range(len(completions))],
+            args=config,
+            train_dataset=Dataset.from_dict({"prompt": questions}),
+            callbacks=[Turns()],
+        )
+        trainer.train()
+
+    return train
+
+
+def reward(row: int) -> float:
+    """Every third group agrees on 1; in the others half of the rows earn it."""
+    return 1.0 if (row // GROUP_SIZE) % 3 == 0 else float(row % 2)
+
+
+def _force_lengths(language: LanguageModel, work: Workload) -> None:
+    """Makes every call of the model's ``generate`` stop where ``work`` says."""
+    generate, stop = language.network.generate, language.tokenizer.eos_token_id
+
+    def forced(**inputs: object) -> torch.Tensor:
+        width = inputs["input_ids"].shape[1]
+        out = generate(
+            **inputs, logits_processor=[ForcedScores(work.length_N, stop, prompt=width)]
+        )
+        length_N = ((out[:, width:] == stop).int().argmax(dim=1) + 1).tolist()
+        assert tuple(length_N) == work.length_N, "lengths were not forced"
+        return out
+
+    language.network.generate = forced
+
+
+def _tokens(work: Workload, language: LanguageModel) -> list[int]:
+    return [len(language.prompt(order.problem)) for order in work.orders]
+
+
+def _wait_for_turn() -> float:
+    assert sys.stdin.readline() == "step\n", "whoever measures is gone"
+    return time.perf_counter()
+
+
+def _tell_seconds(start: float) -> None:
+    print(f"bench seconds {time.perf_counter() - start}", flush=True)
+
+
+def _status_mb(key: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(key))
+
+
+def _silent(done: int, total: int) -> None: ...
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--trainer"]:
+        serve(sys.argv[2], works()[sys.argv[3]], int(sys.argv[4]))
+    else:
+        harness.run("training", measure)

@@ -1,0 +1,350 @@
+"""The command line: what a user can mend is one line and exit code 2, and costs nothing."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import potluck
+from potluck import STARTING_RECIPE
+from potluck.cli import main
+
+SMALL = Path(potluck.__file__).parent / "models" / "digits-small"
+ONE_ROUND = [
+    *("rounds=1", "problems_per_round=2", "group_size=2", "threads=1"),
+    *("evaluation.problems=2", "evaluation.out_of_distribution=2", "sampling.max_new_tokens=8"),
+]
+ESCAPE = "\x1b[31mred\x1b]0;title\x07"
+ESCAPE_IN_TOML = r'"\u001b[31mred\u001b]0;title\u0007"'
+
+
+@pytest.fixture(autouse=True)
+def desk(tmp_path, monkeypatch):
+    """An empty folder to work in, no network, and a process that is as it was afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS", "COLUMNS",
+                 "TOKENIZERS_PARALLELISM", "HF_HUB_DISABLE_PROGRESS_BARS",
+                 "TRANSFORMERS_VERBOSITY"):  # fmt: skip
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+        monkeypatch.delenv(name)
+    threads = torch.get_num_threads()
+    yield tmp_path
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def potluck_says(monkeypatch, capsys):
+    """A function that calls the command line: (exit code, what is on stdout, on stderr)."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["potluck", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return end.value.code or 0, said.out, said.err
+
+    return call
+
+
+@pytest.fixture
+def recipe(desk):
+    path = desk / "first.toml"
+    shutil.copy(STARTING_RECIPE, path)
+    return path
+
+
+def sets(overrides):
+    return [word for override in overrides for word in ("--set", override)]
+
+
+def everything_in(folder):
+    return {p: p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+
+
+def with_another_tokenizer(folder):
+    """A copy of digits-small in which two tokens have changed places."""
+    shutil.copytree(SMALL, folder)
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["1"], vocabulary["2"] = vocabulary["2"], vocabulary["1"]
+    path.write_text(json.dumps(tokenizer))
+    return folder
+
+
+# Mistakes.
+
+RUN = ["run", "first.toml"]
+EVALUATE = ["evaluate", "builtin:digits-small", "--task"]
+MISTAKES = {
+    "a key that no run has": (
+        [*RUN, "--set", "objective.weigth_cap=1"],
+        "[objective] has no key 'weigth_cap'; did you mean 'weight_cap'?",
+    ),
+    "a node that the recipe has not": (
+        [*RUN, "--set", "node.ters.weight=2"],
+        "no node is named 'ters'; did you mean 'terse'?",
+    ),
+    "an override without =": ([*RUN, "--set", "seed"], "'seed' is not of the form key=value"),
+    "a recipe that is not there": (
+        ["run", "frist.toml"],
+        "there is no recipe frist.toml; `potluck new frist.toml` writes one",
+    ),
+    "a recipe that is a folder": (["run", "runs"], "cannot read runs: "),
+    "a model folder that is not there": (
+        [*RUN, "--set", "node.terse.model=models/none-here"],
+        "'models/none-here'",
+    ),
+    "an absolute folder that is not there": (
+        [*RUN, "--set", "node.terse.model=/no/such/folder"],
+        "'/no/such/folder'",
+    ),
+    "a folder without a model": ([*RUN, "--set", "node.terse.model=runs"], "'runs'"),
+    "a built-in model that is not there": (
+        [*RUN, "--set", "node.terse.model=builtin:digits-smal"],
+        "no built-in model is named 'digits-smal'; there is digits-large, digits-small",
+    ),
+    "tokenizers that differ": (
+        [*RUN, "--set", "node.terse.model=other-tokenizer"],
+        "nodes exchange token ids, so they need models of one tokenizer",
+    ),
+    "more problems than the task has": (
+        [*RUN, "--set", "problems_per_round=20001"],
+        "problems_per_round is 20001, but the task has 20000 problems to train on; lower it",
+    ),
+    "a data set that is empty": (
+        [*RUN, "--set", "task={name='gsm8k',path='empty'}"],
+        "empty",
+    ),
+    "a data set that is not there": (
+        [*RUN, "--set", "task={name='gsm8k',path='nowhere'}"],
+        "task.path is 'nowhere', but there is no folder",
+    ),
+    "a task without a difference": (
+        [*RUN, "--set", "task.other_width=3"],
+        "digits has width = other_width = 3; another width",
+    ),
+    "a run folder that is there": (
+        [*RUN, "--out", "runs/old"],
+        "runs/old exists; --resume goes on with that run, --out names another folder",
+    ),
+    "a run folder that is a file": ([*RUN, "--out", "first.toml"], "first.toml exists; --resume"),
+    "nothing to resume": ([*RUN, "--out", "absent", "--resume"], "absent holds no run to resume"),
+    "a recipe onto a file": (
+        ["new", "first.toml"],
+        "first.toml exists; name another file or remove it",
+    ),
+    "a recipe into a folder that is not there": (["new", "no/such.toml"], "cannot write no/such"),
+    "a run that is not there": (["show", "absent"], "there is no run folder absent"),
+    "a folder that is no run": (["show", "runs/old"], "runs/old is no run"),
+    "a task that is not there": ([*EVALUATE, "digit"], "task.name is 'digit'; did you mean 'digi"),
+    "a device that is not there": ([*EVALUATE, "digits", "--device", "abacus"], "abacus"),
+    "a demo into a folder in use": (["demo", "--out", "runs"], "runs exists; name another folder"),
+    "a terminal escape for a name": (
+        [*RUN, "--set", f"node.{ESCAPE}.model=x"],
+        r"no node is named '\x1b[31mred\x1b]0;title\x07'",
+    ),
+    "a terminal escape for a key": (
+        [*RUN, "--set", f"objective={{{ESCAPE_IN_TOML}=1}}"],
+        r"[objective] has no key '\x1b[31mred\x1b]0;title\x07'",
+    ),
+    "a terminal escape for a model": (
+        [*RUN, "--set", f"node.terse.model={ESCAPE_IN_TOML}"],
+        r"\x1b[31mred\x1b]0;title\x07",
+    ),
+    "a terminal escape in a path": (["show", ESCAPE], "there is no run folder [31mred]0;title"),
+}
+
+
+@pytest.mark.parametrize("words, way_out", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_line_and_costs_nothing(desk, recipe, potluck_says, words, way_out):
+    (desk / "runs/old").mkdir(parents=True)
+    (desk / "runs/old/notes").write_text("mine")
+    (desk / "empty").mkdir()
+    (desk / "empty/train.jsonl").touch()
+    (desk / "empty/test.jsonl").touch()
+    if "other-tokenizer" in words[-1]:
+        with_another_tokenizer(desk / "other-tokenizer")
+    before = everything_in(desk)
+    code, out, err = potluck_says(*words)
+    assert code == 2
+    assert err.startswith("potluck: ") and err.count("\n") == 1 and way_out in err
+    assert out == "" and "\x1b" not in err and "\x07" not in err
+    assert everything_in(desk) == before
+
+
+@pytest.mark.parametrize("words", [["run"], ["evaluate", "x"], ["frobnicate"], ["run", "--what"]])
+def test_a_command_that_is_no_command_ends_with_2_and_points_to_the_help(potluck_says, words):
+    code, out, err = potluck_says(*words)
+    assert code == 2 and out == "" and "--help" in err
+
+
+def test_the_disk_is_what_a_user_can_mend(recipe, potluck_says, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device", "runs/x")
+
+    monkeypatch.setattr("potluck.cli.load", full)
+    code, _, err = potluck_says("run", recipe)
+    assert code == 2 and err == "potluck: [Errno 28] No space left on device: 'runs/x'\n"
+
+
+def test_a_number_that_is_not_finite_ends_with_1_and_no_traceback(
+    recipe, potluck_says, monkeypatch
+):
+    def broken(*_, **__):
+        raise potluck.types.NonFiniteError("the weights are not finite")
+
+    monkeypatch.setattr("potluck.cli._run", broken)
+    code, _, err = potluck_says("run", recipe)
+    assert code == 1 and err == "potluck: the weights are not finite\n"
+
+
+def test_ctrl_c_ends_with_130(recipe, potluck_says, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("potluck.cli._run", interrupted)
+    code, _, _ = potluck_says("run", recipe)
+    assert code == 130
+
+
+@pytest.mark.xfail(strict=True, reason="typer takes the KeyboardInterrupt before main sees it")
+def test_ctrl_c_says_how_to_go_on(recipe, potluck_says, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("potluck.cli._run", interrupted)
+    _, _, err = potluck_says("run", recipe)
+    assert err.startswith("potluck: stopped at once") and err.count("\n") == 1
+
+
+# What there is to do.
+
+
+def test_new_then_check_starts_nothing_and_says_what_a_run_would_cost(
+    desk, potluck_says, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "120")
+    code, out, err = potluck_says("new", "first.toml")
+    assert (code, err) == (0, "")
+    assert out == "wrote first.toml; next: potluck run first.toml --check\n"
+    assert (desk / "first.toml").read_bytes() == STARTING_RECIPE.read_bytes()
+    before = everything_in(desk)
+    code, out, err = potluck_says("run", "first.toml", "--check")
+    assert (code, err) == (0, "")
+    assert '"weight_cap": 2.0' in out and "nothing was started" in out
+    assert "train 20,000" in out and "parameters" in out
+    assert out.count("0.22M") == 2  # of both nodes
+    assert everything_in(desk) == before
+
+
+def test_a_run_a_look_at_it_and_no_other_recipe_on_top(desk, recipe, potluck_says):
+    code, out, err = potluck_says("run", recipe, *sets(ONE_ROUND))
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "potluck show runs/digits"
+    there = everything_in(desk / "runs/digits")
+    for node in ("columns", "terse"):
+        metrics = (desk / "runs/digits" / node / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["round"] for line in metrics] == [0]
+        assert (desk / "runs/digits" / node / "checkpoints/000001/model.safetensors").exists()
+
+    code, out, err = potluck_says("show", "runs/digits")
+    assert (code, err) == (0, "")
+    assert "1 of 1" in out and "columns" in out and "terse" in out and "F-TIS" in out
+
+    other = [*ONE_ROUND, "objective.weight_cap=3"]
+    code, out, err = potluck_says("run", recipe, "--resume", *sets(other))
+    assert code == 2 and err.count("\n") == 1
+    assert "was made with objective = " in err and "'weight_cap': 3.0" in err
+    code, out, err = potluck_says("run", recipe, *sets(ONE_ROUND))
+    assert code == 2 and "runs/digits exists; --resume goes on with that run" in err
+    assert everything_in(desk / "runs/digits") == there
+
+    code, out, err = potluck_says("run", recipe, "--resume", *sets(ONE_ROUND))
+    assert (code, err) == (0, "")
+
+
+def test_a_model_is_evaluated_by_itself(desk, potluck_says):
+    code, out, err = potluck_says(
+        *EVALUATE, "digits", "--problems", "2", "--max-new-tokens", "8", "--device", "cpu"
+    )
+    assert (code, err) == (0, "")
+    for row in (
+        ["split", "problems", "accuracy"],
+        ["validation", "2"],
+        ["out-of-distribution", "2"],
+    ):
+        assert any([cell.strip() for cell in line.replace("┃", "│").split("│")[1:]][: len(row)] == row
+                   for line in out.splitlines())  # fmt: skip
+    assert everything_in(desk) == {}
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        f"name={ESCAPE_IN_TOML}",
+        f"task={{name='digits',reward='task'}}\nsystem={ESCAPE_IN_TOML}",
+        f"sampling.stop=[{ESCAPE_IN_TOML}]",
+    ],
+    ids=["name", "comment", "stop"],
+)
+def test_a_check_prints_no_terminal_escape_of_a_recipe(recipe, potluck_says, override):
+    code, out, err = potluck_says("run", recipe, "--check", "--set", override)
+    assert code == 0 and err == "" and "\x1b" not in out and "\x07" not in out
+
+
+@pytest.mark.xfail(strict=True, reason="the last line of a run prints the folder as it is")
+def test_a_run_prints_no_terminal_escape_of_a_recipe(recipe, potluck_says):
+    hostile = f"name={ESCAPE_IN_TOML}"
+    code, out, err = potluck_says("run", recipe, *sets([*ONE_ROUND, hostile]))
+    assert "\x1b" not in out + err and "\x07" not in out + err
+
+
+def test_the_help_names_every_command(potluck_says):
+    code, out, _ = potluck_says("--help")
+    assert code == 0
+    for command in ("run", "evaluate", "show", "new", "demo"):
+        assert f" {command} " in out
+
+
+def test_the_package_is_a_command_too(desk):
+    source = str(Path(potluck.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "potluck", "show", "absent"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": source},
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("potluck: there is no run folder absent")
+
+
+# Found by these tests and not mended yet: each is reported with its fix.
+
+UNMENDED = {
+    "a name that leaves the folder of runs": ["--set", "name=../../elsewhere", "--check"],
+    "a run without a name": ["--set", "name=''", "--check"],
+    "a name that is no folder": ["--set", r'name="a\u0000b"', "--check"],
+    "a name too long for the wire": ["--set", f"name={'x' * 257}", "--check"],
+    "a number of 5,000 digits": ["--set", f"seed={'1' * 5000}", "--check"],
+    "lists without end": ["--set", f"seed={'[' * 5000}", "--check"],
+    "a stop token that no model has": ["--set", "sampling.stop=['<none>']"],
+    "a device that no machine has": ["--set", "node.terse.device=abacus"],
+}
+
+
+@pytest.mark.xfail(strict=True, reason="reported")
+@pytest.mark.parametrize("words", UNMENDED.values(), ids=UNMENDED)
+def test_a_rare_mistake_is_one_line_and_costs_nothing_too(desk, recipe, potluck_says, words):
+    before = everything_in(desk)
+    code, out, err = potluck_says("run", recipe, *words)
+    assert code == 2 and err.count("\n") == 1 and out == ""
+    assert everything_in(desk) == before
