@@ -28,7 +28,6 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from potluck.rollout import Draw, LanguageModel, Order
-from potluck.rollout.hf import survivors
 from potluck.types import Problem
 
 RESULTS = Path(__file__).parent / "results"
@@ -47,8 +46,8 @@ class Workload:
     """Tokens of each completion, the stop token included; order after order."""
 
     @property
-    def tokens(self) -> int:
-        return sum(self.length_N)
+    def title(self) -> str:
+        return f"{self.name}, {len(self.length_N)} rows, {sum(self.length_N)} tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +103,18 @@ def language_model() -> LanguageModel:
     return LanguageModel(network, tokenizer)
 
 
+def workloads(quick: bool, *, problems: int, group_size: int) -> list[Workload]:
+    """Short prompts with long completions, and the shape of GSM8K; one tiny one if ``quick``."""
+    if quick:
+        return [workload(problems, group_size, prompt=12, longest=8, mean=4)]
+    return [
+        workload(problems, group_size, prompt=32, longest=64, mean=29),
+        workload(problems, group_size, prompt=163, longest=32, mean=14.5),
+    ]
+
+
 def workload(
-    name: str,
-    *,
-    prompt: int,
-    longest: int,
-    mean: float,
-    problems: int = 4,
-    group_size: int = 12,
-    seed: int = 0,
+    problems: int, group_size: int, *, prompt: int, longest: int, mean: float, seed: int = 0
 ) -> Workload:
     """Prompts of ``prompt`` words give or take 20 %, completions of lognormal length.
 
@@ -125,21 +127,21 @@ def workload(
     orders = []
     for i, size in enumerate(sizes):
         words = " ".join(f"w{word}" for word in dice.integers(0, VOCABULARY - 2, size))
-        orders.append(Order(Problem(f"{name}/{i}", words, ""), group_size))
+        orders.append(Order(Problem(f"bench/{i}", words, ""), group_size))
     raw_N = np.exp(0.6 * dice.standard_normal(problems * group_size))
     low, high = 0.0, float(longest)
     for _ in range(60):  # bisection: cutting off the longest makes the scale no closed formula
         scale = (low + high) / 2
         length_N = (scale * raw_N).round().clip(2, longest).astype(int)
         low, high = (scale, high) if length_N.mean() < mean else (low, scale)
-    return Workload(name, tuple(orders), tuple(length_N.tolist()))
+    return Workload(f"prompt {prompt}", tuple(orders), tuple(length_N.tolist()))
 
 
 class ForcedDraw:
     """Draws as ``draw`` does, but each row stops where it was told to, and nowhere else.
 
-    Rows that have ended leave the batch, not always at once. One that has shrunk since the
-    last call lost exactly the rows that had ended by then, and this does as the engine did.
+    Rows that have ended leave the batch, not always at once. A batch that has shrunk since
+    the last call lost exactly the rows that had ended by then.
     """
 
     def __init__(self, draw: Draw, length_N: Sequence[int], stop: int) -> None:
@@ -148,7 +150,7 @@ class ForcedDraw:
 
     def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
         if len(logits_NV) < len(self._length_N):
-            self._length_N = self._length_N[survivors(self._length_N > self._step)]
+            self._length_N = self._length_N[self._length_N > self._step]
         self._step += 1
         logits_NV[:, self._stop] = -torch.inf
         token_N, logp_N = self._draw(logits_NV)
@@ -218,7 +220,7 @@ def run(name: str, measure: Callable[[bool], tuple[list[Row], object]]) -> None:
         **where_and_when(),
         "model": SHAPE,
         "minutes": round((time.perf_counter() - start) / 60, 2),
-        "rows": [asdict(row) for row in rows],
+        "rows": [{**asdict(row), "verdict": row.verdict} for row in rows],
         "raw": raw,
     }
     RESULTS.mkdir(exist_ok=True)

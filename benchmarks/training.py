@@ -34,41 +34,39 @@ GROUPS, GROUP_SIZE, MICRO_ROWS, LEARNING_RATE = 6, 8, 12, 1e-6
 WITHOUT_TRL = "training: TRL is not installed; pip install 'potluck[bench]' brings it"
 
 
-def works() -> dict[str, Workload]:
-    shape = {"problems": GROUPS, "group_size": GROUP_SIZE}
-    return {
-        "prompt 32": harness.workload("prompt 32", prompt=32, longest=64, mean=29, **shape),
-        "prompt 163": harness.workload("prompt 163", prompt=163, longest=32, mean=14.5, **shape),
-    }
-
-
 def measure(quick: bool) -> tuple[list[Row], object]:
     if find_spec("trl") is None:
         sys.exit(WITHOUT_TRL)
     rows, raw = [], {}
-    for name, work in works().items():
-        turns = 1 if quick else 7
-        trainers = {kind: Trainer(kind, name, turns + 1) for kind in ("trl", "ours")}
+    for number, work in enumerate(works(quick)):
+        turns, size = (1, "quick") if quick else (5, "full")
+        trainers = {
+            kind: Trainer(kind, size, str(number), str(turns + 1)) for kind in ("trl", "ours")
+        }
         contenders = {kind: trainer.step for kind, trainer in trainers.items()}
-        seconds = harness.take_turns(contenders, turns, f"one step, {name}")
+        seconds = harness.take_turns(contenders, turns, f"one step, {work.name}")
         memory_mb = {kind: trainer.end() for kind, trainer in trainers.items()}
         less = memory_mb["ours"] / memory_mb["trl"]
-        what = f"{name}, {len(work.length_N)} rows, {work.tokens} tokens: "
+        what = f"{work.title}: "
         time_ratio = harness.ratio(seconds["ours"], seconds["trl"])
         rows += [
             Row(what + "time of a step, of TRL's", *time_ratio, at_most=0.7),
             Row(what + "peak memory, of TRL's", less, less, less, at_most=0.9),
         ]
-        raw[name] = {"lengths": work.length_N, "seconds": seconds, "memory_mb": memory_mb}
+        raw[work.name] = {"lengths": work.length_N, "seconds": seconds, "memory_mb": memory_mb}
     return rows, raw
+
+
+def works(quick: bool) -> list[Workload]:
+    return harness.workloads(quick, problems=GROUPS, group_size=GROUP_SIZE)
 
 
 class Trainer:
     """A process that takes one training step for each line it reads."""
 
-    def __init__(self, kind: str, work: str, steps: int) -> None:
-        command = [sys.executable, __file__, "--trainer", kind, work, str(steps)]
-        self._log = tempfile.TemporaryFile("w+")
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, __file__, "--trainer", *arguments]
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (it lives as long as we do)
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
         )
@@ -204,9 +202,7 @@ def _force_lengths(language: LanguageModel, work: Workload) -> None:
 
     def forced(**inputs: object) -> torch.Tensor:
         width = inputs["input_ids"].shape[1]
-        out = generate(
-            **inputs, logits_processor=[ForcedScores(work.length_N, stop, prompt=width)]
-        )
+        out = generate(**inputs, logits_processor=[ForcedScores(work.length_N, stop, prompt=width)])
         length_N = ((out[:, width:] == stop).int().argmax(dim=1) + 1).tolist()
         assert tuple(length_N) == work.length_N, "lengths were not forced"
         return out
@@ -237,6 +233,7 @@ def _silent(done: int, total: int) -> None: ...
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--trainer"]:
-        serve(sys.argv[2], works()[sys.argv[3]], int(sys.argv[4]))
+        kind, size, number, steps = sys.argv[2:]
+        serve(kind, works(size == "quick")[int(number)], int(steps))
     else:
         harness.run("training", measure)

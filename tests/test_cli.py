@@ -1,7 +1,9 @@
 """The command line: what a user can mend is one line and exit code 2, and costs nothing."""
 
 import json
+import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 
 import potluck
 from potluck import STARTING_RECIPE
@@ -66,6 +69,12 @@ def sets(overrides):
 
 def everything_in(folder):
     return {p: p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+
+
+def parameters_of(model):
+    with safe_open(model / "model.safetensors", "numpy") as tensors:
+        names = list(tensors.keys())
+        return sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
 
 
 def with_another_tokenizer(folder):
@@ -175,15 +184,21 @@ def test_a_mistake_is_one_line_and_costs_nothing(desk, recipe, potluck_says, wor
     before = everything_in(desk)
     code, out, err = potluck_says(*words)
     assert code == 2
-    assert err.startswith("potluck: ") and err.count("\n") == 1 and way_out in err
-    assert out == "" and "\x1b" not in err and "\x07" not in err
+    assert err.startswith("potluck: ")
+    assert err.count("\n") == 1
+    assert way_out in err
+    assert out == ""
+    assert "\x1b" not in err
+    assert "\x07" not in err
     assert everything_in(desk) == before
 
 
 @pytest.mark.parametrize("words", [["run"], ["evaluate", "x"], ["frobnicate"], ["run", "--what"]])
 def test_a_command_that_is_no_command_ends_with_2_and_points_to_the_help(potluck_says, words):
     code, out, err = potluck_says(*words)
-    assert code == 2 and out == "" and "--help" in err
+    assert code == 2
+    assert out == ""
+    assert "--help" in err
 
 
 def test_the_disk_is_what_a_user_can_mend(recipe, potluck_says, monkeypatch):
@@ -192,7 +207,8 @@ def test_the_disk_is_what_a_user_can_mend(recipe, potluck_says, monkeypatch):
 
     monkeypatch.setattr("potluck.cli.load", full)
     code, _, err = potluck_says("run", recipe)
-    assert code == 2 and err == "potluck: [Errno 28] No space left on device: 'runs/x'\n"
+    assert code == 2
+    assert err == "potluck: [Errno 28] No space left on device: 'runs/x'\n"
 
 
 def test_a_number_that_is_not_finite_ends_with_1_and_no_traceback(
@@ -203,7 +219,17 @@ def test_a_number_that_is_not_finite_ends_with_1_and_no_traceback(
 
     monkeypatch.setattr("potluck.cli._run", broken)
     code, _, err = potluck_says("run", recipe)
-    assert code == 1 and err == "potluck: the weights are not finite\n"
+    assert code == 1
+    assert err == "potluck: the weights are not finite\n"
+
+
+def test_a_long_complaint_is_one_line_too(recipe, potluck_says, monkeypatch):
+    def broken(*_, **__):
+        raise potluck.types.NonFiniteError("the weights are not finite; " * 10)
+
+    monkeypatch.setattr("potluck.cli._run", broken)
+    _, _, err = potluck_says("run", recipe)
+    assert err.count("\n") == 1
 
 
 def test_ctrl_c_ends_with_130(recipe, potluck_says, monkeypatch):
@@ -215,14 +241,14 @@ def test_ctrl_c_ends_with_130(recipe, potluck_says, monkeypatch):
     assert code == 130
 
 
-@pytest.mark.xfail(strict=True, reason="typer takes the KeyboardInterrupt before main sees it")
 def test_ctrl_c_says_how_to_go_on(recipe, potluck_says, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("potluck.cli._run", interrupted)
     _, _, err = potluck_says("run", recipe)
-    assert err.startswith("potluck: stopped at once") and err.count("\n") == 1
+    assert err.startswith("potluck: stopped at once")
+    assert err.count("\n") == 1
 
 
 # What there is to do.
@@ -239,9 +265,13 @@ def test_new_then_check_starts_nothing_and_says_what_a_run_would_cost(
     before = everything_in(desk)
     code, out, err = potluck_says("run", "first.toml", "--check")
     assert (code, err) == (0, "")
-    assert '"weight_cap": 2.0' in out and "nothing was started" in out
-    assert "train 20,000" in out and "parameters" in out
-    assert out.count("0.22M") == 2  # of both nodes
+    assert '"weight_cap": 2.0' in out
+    assert "nothing was started" in out
+    assert "train 20,000" in out
+    assert "weights" in out
+    for name, model in (("columns", "digits-small"), ("terse", "digits-terse")):
+        (row,) = (line for line in out.splitlines() if line.startswith(f"│ {name} "))
+        assert row.split()[3] == f"{parameters_of(SMALL.parent / model) / 1e6:.2f}M"
     assert everything_in(desk) == before
 
 
@@ -257,14 +287,20 @@ def test_a_run_a_look_at_it_and_no_other_recipe_on_top(desk, recipe, potluck_say
 
     code, out, err = potluck_says("show", "runs/digits")
     assert (code, err) == (0, "")
-    assert "1 of 1" in out and "columns" in out and "terse" in out and "F-TIS" in out
+    assert "1 of 1" in out
+    assert "columns" in out
+    assert "terse" in out
+    assert "F-TIS" in out
 
     other = [*ONE_ROUND, "objective.weight_cap=3"]
     code, out, err = potluck_says("run", recipe, "--resume", *sets(other))
-    assert code == 2 and err.count("\n") == 1
-    assert "was made with objective = " in err and "'weight_cap': 3.0" in err
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "was made with objective = " in err
+    assert "'weight_cap': 3.0" in err
     code, out, err = potluck_says("run", recipe, *sets(ONE_ROUND))
-    assert code == 2 and "runs/digits exists; --resume goes on with that run" in err
+    assert code == 2
+    assert "runs/digits exists; --resume goes on with that run" in err
     assert everything_in(desk / "runs/digits") == there
 
     code, out, err = potluck_says("run", recipe, "--resume", *sets(ONE_ROUND))
@@ -276,35 +312,29 @@ def test_a_model_is_evaluated_by_itself(desk, potluck_says):
         *EVALUATE, "digits", "--problems", "2", "--max-new-tokens", "8", "--device", "cpu"
     )
     assert (code, err) == (0, "")
-    for row in (
-        ["split", "problems", "accuracy"],
-        ["validation", "2"],
-        ["out-of-distribution", "2"],
-    ):
-        assert any([cell.strip() for cell in line.replace("┃", "│").split("│")[1:]][: len(row)] == row
-                   for line in out.splitlines())  # fmt: skip
+    rows = [re.findall(r"[\w.-]+", line) for line in out.splitlines()]
+    assert ["split", "problems", "accuracy"] in rows
+    for split in ("validation", "out-of-distribution"):
+        ((_, problems, accuracy),) = (row for row in rows if row[:1] == [split])
+        assert problems == "2"
+        assert accuracy in ("0.000", "0.500", "1.000")
     assert everything_in(desk) == {}
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        f"name={ESCAPE_IN_TOML}",
-        f"task={{name='digits',reward='task'}}\nsystem={ESCAPE_IN_TOML}",
-        f"sampling.stop=[{ESCAPE_IN_TOML}]",
-    ],
-    ids=["name", "comment", "stop"],
-)
-def test_a_check_prints_no_terminal_escape_of_a_recipe(recipe, potluck_says, override):
-    code, out, err = potluck_says("run", recipe, "--check", "--set", override)
-    assert code == 0 and err == "" and "\x1b" not in out and "\x07" not in out
+@pytest.mark.parametrize("key, value", [("name", "{}"), ("sampling.stop", "[{}]")])
+def test_a_check_prints_no_terminal_escape_of_a_recipe(recipe, potluck_says, key, value):
+    _, out, err = potluck_says(
+        "run", recipe, "--check", "--set", f"{key}={value.format(ESCAPE_IN_TOML)}"
+    )
+    assert "red" in out + err
+    assert not {"\x1b", "\x07"} & set(out + err)
 
 
-@pytest.mark.xfail(strict=True, reason="the last line of a run prints the folder as it is")
 def test_a_run_prints_no_terminal_escape_of_a_recipe(recipe, potluck_says):
     hostile = f"name={ESCAPE_IN_TOML}"
-    code, out, err = potluck_says("run", recipe, *sets([*ONE_ROUND, hostile]))
-    assert "\x1b" not in out + err and "\x07" not in out + err
+    _, out, err = potluck_says("run", recipe, *sets([*ONE_ROUND, hostile]))
+    assert "\x1b" not in out + err
+    assert "\x07" not in out + err
 
 
 def test_the_help_names_every_command(potluck_says):
@@ -327,9 +357,9 @@ def test_the_package_is_a_command_too(desk):
     assert done.stderr.startswith("potluck: there is no run folder absent")
 
 
-# Found by these tests and not mended yet: each is reported with its fix.
 
-UNMENDED = {
+
+RARE = {
     "a name that leaves the folder of runs": ["--set", "name=../../elsewhere", "--check"],
     "a run without a name": ["--set", "name=''", "--check"],
     "a name that is no folder": ["--set", r'name="a\u0000b"', "--check"],
@@ -341,10 +371,11 @@ UNMENDED = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="reported")
-@pytest.mark.parametrize("words", UNMENDED.values(), ids=UNMENDED)
+@pytest.mark.parametrize("words", RARE.values(), ids=RARE)
 def test_a_rare_mistake_is_one_line_and_costs_nothing_too(desk, recipe, potluck_says, words):
     before = everything_in(desk)
     code, out, err = potluck_says("run", recipe, *words)
-    assert code == 2 and err.count("\n") == 1 and out == ""
+    assert code == 2
+    assert err.count("\n") == 1
+    assert out == ""
     assert everything_in(desk) == before

@@ -146,7 +146,8 @@ def test_the_starting_recipe_is_f_tis_on_two_nodes_and_says_it_by_method():
     assert 'method = "f-tis"' in STARTING_RECIPE.read_text()
     run = load(STARTING_RECIPE)
     assert (run.objective.importance, run.objective.filter) == ("truncated", True)
-    assert len(run.node) == 2 and isinstance(run.task, DigitsConfig)
+    assert len(run.node) == 2
+    assert isinstance(run.task, DigitsConfig)
     assert all(node.model.startswith("builtin:") for node in run.node.values())
     for method, fields in METHODS.items():
         objective = load(STARTING_RECIPE, [f"objective.method={method}"]).objective
@@ -264,7 +265,7 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
 @pytest.mark.parametrize(
     "override, message",
     [
-        ("objective.weigth_cap=1", r"\[objective\] has no key 'weigth_cap'; did you mean 'weight_c"),
+        ("objective.weigth_cap=1", r"\[objective\] has no key 'weigth_cap'; did you mean 'weight"),
         ("objective.metod='tis'", "has no key 'metod'; did you mean 'method'"),
         ("objective.method=ftis", "objective.method is 'ftis'; choose one of nois, vis, tis, f-"),
         (
@@ -298,7 +299,7 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
         ("node.small.lora_rank=8", r"\[node.small\] has no key 'lora_rank'; there is model, weig"),
         ("node.small.weight=0", "node.small.weight is 0: Expected `float` > 0.0"),
         ("node.small.weight=inf", "node.small.weight is inf; expected a finite number"),
-        ("node.small.weight_decay=0.1", r"\[node.small\] weight_decay is 0.1, but optimizer 'adam'"),
+        ("node.small.weight_decay=0.1", r"\[node.small\] weight_decay is 0.1, but optimizer"),
         ("rouns=3", "the run has no key 'rouns'; did you mean 'rounds'"),
         ("plan.depth=3", "plan is 'vertical', which is no table"),
         ("seed", "'seed' is not of the form key=value"),
@@ -355,13 +356,11 @@ def test_a_file_that_cannot_be_read_is_named(toml, tmp_path):
         load(tmp_path / "latin.toml")
 
 
-@pytest.mark.xfail(strict=True, raises=TypeError, reason="overrides come before the check")
 def test_an_override_of_what_is_no_table_is_refused():
     with pytest.raises(ConfigError, match="expected a table with a name and nodes"):
         from_tree([], ["seed=1"])
 
 
-@pytest.mark.xfail(strict=True, raises=RecursionError, reason="load catches no RecursionError")
 @pytest.mark.parametrize("name", ["deep.json", "deep.toml"])
 def test_a_file_of_lists_without_end_is_named(tmp_path, name):
     (tmp_path / name).write_text("a = "[: 4 * name.endswith("toml")] + "[" * 100_000)

@@ -135,7 +135,8 @@ def test_whoever_only_reads_a_recipe_a_message_or_a_run_never_waits_for_torch():
 def test_run_is_loaded_with_its_first_use_and_is_that_of_launch():
     from potluck import launch
 
-    assert potluck.run is launch.run and potluck.RunResult is launch.RunResult
+    assert potluck.run is launch.run
+    assert potluck.RunResult is launch.RunResult
     assert set(potluck.__all__) <= set(dir(potluck)) | {"run", "RunResult"}
     with pytest.raises(AttributeError, match="module 'potluck' has no attribute 'walk'"):
         _ = potluck.walk

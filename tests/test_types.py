@@ -3,8 +3,8 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
-from nouns import completion
 
+from nouns import completion
 from potluck.config import ConfigError
 from potluck.dashboard import RunReadError
 from potluck.demo import DemoError
@@ -63,7 +63,8 @@ def test_completions_are_equal_when_every_field_is():
 
 
 def test_a_completion_is_equal_to_nothing_else():
-    assert completion() != "completion" and completion() != None  # noqa: E711
+    assert completion() != "completion"
+    assert completion() is not None
 
 
 @pytest.mark.parametrize(
@@ -98,4 +99,5 @@ def test_every_error_is_a_potluck_error_so_a_user_reads_one_line():
         assert issubclass(error, PotluckError)
     for error in (TaskError, NonFiniteError, ExchangeError, WireError):
         assert issubclass(error, PotluckError)
-    assert issubclass(WireError, ExchangeError) and issubclass(ConfigError, ValueError)
+    assert issubclass(WireError, ExchangeError)
+    assert issubclass(ConfigError, ValueError)

@@ -15,7 +15,7 @@ from rich.text import Text
 from transformers import AutoModelForCausalLM
 
 from potluck.config import NodeConfig, RunConfig, as_tree, from_tree
-from potluck.launch import make_task, require_one_tokenizer
+from potluck.launch import make_task, require_partners
 from potluck.node import evaluate
 from potluck.rollout import HFEngine, LanguageModel
 from potluck.rollout.model import load_config
@@ -47,10 +47,9 @@ def check(config: RunConfig) -> Stacked:
         PotluckError: whatever would stop the run before its first round.
     """
     task = make_task(config)
-    require_one_tokenizer(config)
-    table = Table(title="cost of a round (estimates; tokens at most)", title_justify="left")
-    for column in ("node", "parameters", "memory GiB", "= state", "+ larger of cache / learning",
-                   "writes tokens", "learns from"):
+    require_partners(config)
+    table = Table(title="a round at most, estimated; memory in GiB", title_justify="left")
+    for column in ("node", "weights", "memory", "state", "cache", "learning", "writes", "reads"):
         table.add_column(column, justify="left" if column == "node" else "right")
     for name, node in config.node.items():
         cost = cost_of(config, name, node)
@@ -60,7 +59,8 @@ def check(config: RunConfig) -> Stacked:
             f"{cost.parameters / 1e6:,.2f}M",
             f"{(cost.state_bytes + larger) / GIB:,.2f}",
             f"{cost.state_bytes / GIB:,.2f}",
-            f"{cost.cache_bytes / GIB:,.2f} / {cost.learning_bytes / GIB:,.2f}",
+            f"{cost.cache_bytes / GIB:,.2f}",
+            f"{cost.learning_bytes / GIB:,.2f}",
             f"{cost.written_tokens:,}",
             f"{cost.trained_tokens:,}",
         )
@@ -70,7 +70,10 @@ def check(config: RunConfig) -> Stacked:
         Text(json.dumps(as_tree(config), indent=2)),
         Text(f"\ntask: {counts} problems; digest {task.digest[:12]}"),
         table,
-        Text("nothing was started"),
+        Text(
+            "memory = state (weights, gradients, optimiser) + the larger of cache and learning; "
+            "writes, reads: tokens\nnothing was started"
+        ),
     )
 
 

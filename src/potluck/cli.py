@@ -59,11 +59,17 @@ def run_command(
         out.print(check_run(config))
         return
     place = folder or Path("runs") / config.name
-    result = _run(config, place, resume)
-    out.print(f"potluck show {result.folder}", markup=False)
+    try:
+        result = _run(config, place, resume)
+    except KeyboardInterrupt:  # typer would end in silence
+        err.print("potluck: stopped at once; --resume goes on from the last checkpoint")
+        raise typer.Exit(130) from None
+    shown = printable(str(result.folder))
+    out.print(f"potluck show {shown}", markup=False, soft_wrap=True)
     if result.interrupted:
-        again = f"potluck run {recipe} --out {place} --resume"
-        out.print(f"stopped after {result.rounds} rounds, saved; go on with: {again}", markup=False)
+        again = printable(f"potluck run {recipe} --out {place} --resume", limit=1000)
+        out.print(f"stopped after {result.rounds} rounds, saved; go on with:", markup=False)
+        out.print(f"  {again}", markup=False, soft_wrap=True)
         raise typer.Exit(130)
 
 
@@ -117,7 +123,8 @@ def new_command(recipe: Annotated[Path, typer.Argument(help="The file to write")
         raise ConfigError(f"{recipe} exists; name another file or remove it") from None
     except OSError as error:
         raise ConfigError(f"cannot write {recipe}: {error.strerror}") from error
-    out.print(f"wrote {recipe}; next: potluck run {recipe} --check", markup=False)
+    wrote = printable(str(recipe))
+    out.print(f"wrote {wrote}; next: potluck run {wrote} --check", markup=False, soft_wrap=True)
 
 
 @app.command("demo")
@@ -154,7 +161,7 @@ def _one_clear_line() -> Iterator[None]:
     try:
         yield
     except NonFiniteError as error:
-        err.print(f"potluck: {printable(str(error), limit=2000)}", markup=False)
+        err.print(f"potluck: {printable(str(error), limit=2000)}", markup=False, soft_wrap=True)
         sys.exit(1)
     except PotluckError as error:
         err.print(f"potluck: {printable(str(error), limit=2000)}", markup=False, soft_wrap=True)

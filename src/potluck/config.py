@@ -8,6 +8,7 @@ plain arguments, so each can be used without a run. It imports no torch.
 import difflib
 import json
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from potluck.types import NODE_NAME, PotluckError
 Count = Annotated[int, Meta(ge=1)]
 Amount = Annotated[int, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 Method = Literal["nois", "vis", "tis", "f-nois", "f-vis", "f-tis"]
 
 METHODS: dict[Method, dict[str, Any]] = {
@@ -168,7 +170,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
         tree = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
     except FileNotFoundError:
         raise ConfigError(f"there is no recipe {path}; `potluck new {path}` writes one") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     return from_tree(tree, overrides)
 
@@ -179,10 +181,10 @@ def from_tree(tree: dict[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
     Raises:
         ConfigError: as ``load``.
     """
-    for override in overrides:
-        _override(tree, override)
     if not isinstance(tree, dict):
         raise ConfigError(f"the recipe is {tree!r}; expected a table with a name and nodes")
+    for override in overrides:
+        _override(tree, override)
     run: RunConfig = _value(RunConfig, tree, "")
     _require_sense(run)
     return run
@@ -195,6 +197,11 @@ def as_tree(run: RunConfig) -> dict[str, Any]:
 
 
 def _require_sense(run: RunConfig) -> None:
+    if not RUN_NAME.fullmatch(run.name):
+        raise ConfigError(
+            f"name is {run.name!r}; a run's name is 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-', "
+            f"and begins with a letter or a digit"
+        )
     if not run.node:
         raise ConfigError("the run has no node; add a table [node.NAME] with a model")
     for name, node in run.node.items():
@@ -290,7 +297,7 @@ def _override(tree: dict[str, Any], override: str) -> None:
             raise ConfigError(f"{override!r}: {name} is {tree!r}, which is no table")
     try:
         tree[last] = tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         tree[last] = raw
 
 

@@ -37,7 +37,7 @@ from potluck.node import (
 )
 from potluck.node.record import write_whole
 from potluck.rollout import HFEngine, LanguageModel, ModelError
-from potluck.rollout.model import fingerprint, load_tokenizer
+from potluck.rollout.model import fingerprint, load_tokenizer, named_stop_ids, require_device
 from potluck.swarm import PLANS, problems_of_round
 from potluck.tasks import Digits, Gsm8k, HashReward, Task
 
@@ -98,10 +98,13 @@ def run(
     folder, display = Path(folder), display or Silent()
     if config.threads:
         torch.set_num_threads(config.threads)
+    # Nothing is written before everything that can be wrong with a recipe has been looked at.
+    require_folder(folder, config, resume)
     task = make_task(config)
-    require_one_tokenizer(config)
-    _open_folder(folder, config, resume)
+    require_partners(config)
     first = first_round(folder, config) if resume else 0
+    learners = {name: _learner(config, name, folder / name, first) for name in config.node}
+    _write_recipe(folder, config)
     with _interrupts() as interrupted:
 
         def progress(node: str, phase: str, done: int, total: int) -> None:
@@ -110,7 +113,7 @@ def run(
             if phase != "learn" and interrupted():
                 raise _Stopped
 
-        nodes = _nodes(config, folder, task, progress, first if resume else None)
+        nodes = _nodes(config, folder, task, learners, progress, first)
         done, stopped = first, False
         try:
             while done < config.rounds:
@@ -152,8 +155,8 @@ def make_task(config: RunConfig) -> Task:
     return task
 
 
-def require_one_tokenizer(config: RunConfig) -> None:
-    """Raises ModelError unless all nodes read and write the same token ids."""
+def require_partners(config: RunConfig) -> None:
+    """Raises ModelError unless all nodes share a tokenizer, with the stop tokens, and have a device."""
     tokenizers = {name: load_tokenizer(node.model) for name, node in config.node.items()}
     prints = {name: fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
     (one, *others) = prints
@@ -166,23 +169,26 @@ def require_one_tokenizer(config: RunConfig) -> None:
                 f"tokens, {prints[other][:12]}) differ; nodes exchange token ids, so they need "
                 f"models of one tokenizer"
             )
+    named_stop_ids(tokenizers[one], config.sampling.stop)
+    for name, node in config.node.items():
+        require_device(node.device, name)
 
 
 def _nodes(
     config: RunConfig,
     folder: Path,
     task: Task,
+    learners: Mapping[str, Learner],
     progress: Any,
-    resumed_at: int | None,
+    first: int,
 ) -> list[Node]:
     hub = MemoryHub(list(config.node), run=config.name)
     weights = {name: node.weight for name, node in config.node.items()}
     nodes = []
     for name, node in config.node.items():
         record = Record(folder / name, run=config.name, node=name)
-        learner = _learner(config, name, node, record.folder, resumed_at)
-        if resumed_at is not None:
-            record.forget_from(resumed_at)
+        record.forget_from(first)
+        learner = learners[name]
         nodes.append(
             Node(
                 name=name,
@@ -203,20 +209,19 @@ def _nodes(
     return nodes
 
 
-def _learner(
-    config: RunConfig, name: str, node: NodeConfig, folder: Path, resumed_at: int | None
-) -> Learner:
-    model = node.model
-    if resumed_at:
-        model = str(checkpoint.checkpoint_folder(folder, resumed_at))
+def _learner(config: RunConfig, name: str, folder: Path, first: int) -> Learner:
+    """The model as the recipe names it, or as the checkpoint of ``first`` rounds holds it."""
+    node, model = config.node[name], config.node[name].model
+    if first:
+        model = str(checkpoint.checkpoint_folder(folder, first))
     language = LanguageModel.load(model, device=node.device, stop=config.sampling.stop)
     if node.gradient_checkpointing:
         # Its name until transformers 5.x, where the other one came in.
         enable = getattr(language.network, "activation_checkpointing_enable", None)
         (enable or language.network.gradient_checkpointing_enable)({"use_reentrant": False})
     optimizer = make_optimizer(language, node)
-    if resumed_at:
-        checkpoint.restore(folder, resumed_at, language, optimizer)
+    if first:
+        checkpoint.restore(folder, first, language, optimizer)
     return Learner(
         name=name,
         language=language,
@@ -302,29 +307,32 @@ def _save(nodes: list[Node], done: int) -> None:
             checkpoint.save(folder, done, node.learner.language, node.learner.optimizer)
 
 
-def _open_folder(folder: Path, config: RunConfig, resume: bool) -> None:
-    """Makes the run's folder, or makes sure that it is this run's."""
-    recipe, tree = folder / "recipe.json", as_tree(config)
+def require_folder(folder: Path, config: RunConfig, resume: bool) -> None:
+    """Raises RunFolderError unless ``folder`` is free, or, to ``resume``, is this run's."""
     if not resume:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise RunFolderError(
                 f"{folder} exists; --resume goes on with that run, --out names another folder"
             )
-        folder.mkdir(parents=True, exist_ok=True)
-    else:
-        try:
-            was = json.loads(recipe.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        return
+    try:
+        was = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(
+            f"{folder} holds no run to resume ({error}); leave --resume out to start one"
+        ) from error
+    tree = json.loads(json.dumps(as_tree(config)))
+    for key in [key for key in tree if key not in MAY_CHANGE]:
+        if was.get(key) != tree[key]:
             raise RunFolderError(
-                f"{folder} holds no run to resume ({error}); leave --resume out to start one"
-            ) from error
-        for key in [key for key in tree if key not in MAY_CHANGE]:
-            if was.get(key) != json.loads(json.dumps(tree[key])):
-                raise RunFolderError(
-                    f"{folder} was made with {key} = {was.get(key)}, but the recipe now has {key} "
-                    f"= {tree[key]}; resume with the old value, or start another run with --out"
-                )
-    write_whole(recipe, (json.dumps(tree, indent=2) + "\n").encode())
+                f"{folder} was made with {key} = {was.get(key)}, but the recipe now has {key} = "
+                f"{tree[key]}; resume with the old value, or start another run with --out"
+            )
+
+
+def _write_recipe(folder: Path, config: RunConfig) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "recipe.json", (json.dumps(as_tree(config), indent=2) + "\n").encode())
 
 
 def first_round(folder: Path, config: RunConfig) -> int:

@@ -1,8 +1,8 @@
 """What any exchange must do. A new transport joins by adding itself to EXCHANGES."""
 
 import pytest
-from nouns import completion
 
+from nouns import completion
 from potluck.exchange import MemoryHub, Round
 
 NAMES = ["large", "north", "small"]
@@ -76,7 +76,8 @@ def test_what_comes_after_the_deadline_is_late_once_and_in_no_other_round(member
     all_send(members, round=1)
     second = members["north"].collect(1, deadline_s=ENOUGH_S)
     assert second.late == tuple(reversed(batch("small", "p")))
-    assert second.missing == () and len(second.completions) == 6
+    assert second.missing == ()
+    assert len(second.completions) == 6
     all_send(members, round=2)
     assert members["north"].collect(2, deadline_s=ENOUGH_S).late == ()
 
@@ -110,7 +111,8 @@ def test_who_signs_with_the_name_of_another_is_missing(members):
     all_send(members, names=["large", "north"])
     members["small"].send(0, batch("large", "p"))
     got = members["north"].collect(0, deadline_s=SHORT_S)
-    assert got.missing == ("small",) and len(got.completions) == 4
+    assert got.missing == ("small",)
+    assert len(got.completions) == 4
 
 
 def test_who_sends_one_completion_twice_is_missing(members):
@@ -132,4 +134,5 @@ def test_what_arrives_is_no_longer_what_was_sent(members):
     (sent,) = mine = [completion(author="north")]
     members["north"].send(0, mine)
     (got,) = members["north"].collect(0, deadline_s=SHORT_S).completions
-    assert got == sent and got is not sent
+    assert got == sent
+    assert got is not sent

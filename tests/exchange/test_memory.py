@@ -1,6 +1,6 @@
 import pytest
-from nouns import completion
 
+from nouns import completion
 from potluck.exchange import MemoryHub, Message, encode
 from potluck.exchange.memory import KEPT_ROUNDS
 

@@ -33,7 +33,8 @@ def load_of(shares, weights):
 def test_every_plan_fills_every_group_exactly(plan, problems, weights, group_size):
     written = Counter()
     for share in plan(problems, weights, group_size):
-        assert share.node in weights and share.count > 0
+        assert share.node in weights
+        assert share.count > 0
         written[share.problem_id] += share.count
     assert written == dict.fromkeys(problems, group_size)
 

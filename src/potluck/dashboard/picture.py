@@ -58,7 +58,7 @@ def _figure(comparison: Comparison) -> Figure:
         down,
         across,
         left=0.052,
-        right=0.915,
+        right=0.905,
         top=top,
         bottom=bottom,
         wspace=0.28 if across < 3 else 0.4,

@@ -31,6 +31,7 @@ ENDS = get_args(End)
 START = struct.Struct("<4sBBI")
 MAX_MESSAGE_BYTES = 1 << 30
 MAX_HEADER_BYTES = 1 << 26
+MAX_ROWS = 1 << 16
 MAX_TOKENS = 1 << 20
 """A longer completion is refused before any memory is set aside for it."""
 
@@ -54,7 +55,9 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sender: Text
     problems: list[Text]
     authors: list[Text]
-    rows: list[tuple[Position, Position, Position, Position, Position]]
+    rows: Annotated[
+        list[tuple[Position, Position, Position, Position, Position]], Meta(max_length=MAX_ROWS)
+    ]
 
 
 def encode(message: Message) -> bytes:
@@ -62,7 +65,7 @@ def encode(message: Message) -> bytes:
 
     Raises:
         ValueError: it holds more than the format allows (a text of over 256
-            characters, a completion of over 2^20 tokens).
+            characters, a completion of over 2^20 tokens, over 2^16 completions).
     """
     completions = message.completions
     problems = list(dict.fromkeys(c.problem_id for c in completions))
@@ -71,8 +74,12 @@ def encode(message: Message) -> bytes:
     author_at = {name: at for at, name in enumerate(authors)}
     if any(len(text) > 256 for text in (message.run, message.sender, *problems, *authors)):
         raise ValueError("a run, node or problem id is longer than 256 characters")
+    if len(completions) > MAX_ROWS:
+        raise ValueError(f"{len(completions)} completions are more than {MAX_ROWS}")
     if any(len(c.token_T) > MAX_TOKENS for c in completions):
         raise ValueError(f"a completion is longer than {MAX_TOKENS} tokens")
+    if any(not 0 <= n < 2**31 for n in (message.round, *(c.index for c in completions))):
+        raise ValueError("a round or an index is not within 0 and 2^31 - 1")
     rows = [
         (problem_at[c.problem_id], author_at[c.author], c.index, ENDS.index(c.end), len(c.token_T))
         for c in completions

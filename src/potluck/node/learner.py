@@ -143,7 +143,7 @@ class _Round:
         loss = policy_loss(
             logp_MT, self.start_BT[row_M, :width], micro, self.learner.objective
         ) * (len(row_M) / len(self.batch.completions))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.loss += loss.item()
 
     def _forward(self, row_M: Tensor) -> tuple[Tensor, Batch, Tensor]:
@@ -263,8 +263,9 @@ def policy_loss(
 def make_optimizer(language: LanguageModel, node: NodeConfig) -> torch.optim.Optimizer:
     """Adam or AdamW over what is trainable, at a constant learning rate (Table 1)."""
     parameters = [p for p in language.network.parameters() if p.requires_grad]
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[node.optimizer]
-    return kind(parameters, lr=node.learning_rate, weight_decay=node.weight_decay)
+    if node.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr=node.learning_rate)
+    return torch.optim.AdamW(parameters, lr=node.learning_rate, weight_decay=node.weight_decay)
 
 
 def _has_dropout(network: torch.nn.Module) -> bool:

@@ -153,7 +153,7 @@ class Node:
 
     def _is_usable(self, completion: Completion) -> bool:
         """Whether this model can read it: ids it knows, no longer than anybody may write."""
-        known = int(completion.token_T.max()) < self.learner.language.vocabulary
+        known = bool((completion.token_T < self.learner.language.vocabulary).all())
         return known and len(completion.token_T) <= self.sampling.max_new_tokens
 
     def _grade(

@@ -1,9 +1,8 @@
 """Writing with the model's own forward pass: any ``transformers`` causal LM, CPU or GPU.
 
-Four things make it faster than ``generate`` on groups (``benchmarks/``): a prompt is read
-once and its cache repeated for the group; completions that have ended leave the batch; what
-a token adds to the cache is written behind the rest, which is not copied for it; and the
-model may write in bfloat16 while float32 weights are trained.
+Three things make it faster than ``generate`` on groups (``benchmarks/``): a prompt is read
+once and its cache repeated for the group; completions that have ended leave the batch; and
+the model may write in bfloat16 while float32 weights are trained.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,14 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
 
 from potluck.rollout.base import Order, Progress, RolloutError
 from potluck.rollout.model import LanguageModel
 from potluck.rollout.sampling import Draw
 from potluck.types import Completion, End
 
-COMPACT_AT = 0.05
+COMPACT_AT = 0.25
 """Share of the batch that must have ended before the rest is moved together."""
 
 
@@ -139,12 +137,14 @@ class HFEngine:
             if not left:
                 break
             if left <= (1 - COMPACT_AT) * len(alive_N):
-                kept = survivors(alive_N)
+                kept = alive_N.nonzero().squeeze(1)
                 reader.keep(kept)
                 token_N, row_N, room_N = token_N[kept], row_N[kept], room_N[kept]
                 alive_N = alive_N[kept]
             logits_NV = reader.next(token_N)
-        return self._completions(rows, torch.cat(tokens), torch.cat(logps), torch.cat(owners), author)
+        return self._completions(
+            rows, torch.cat(tokens), torch.cat(logps), torch.cat(owners), author
+        )
 
     def _completions(
         self,
@@ -168,70 +168,6 @@ class HFEngine:
         return completions
 
 
-def survivors(alive_N: Tensor) -> Tensor:
-    """Indices of the rows that live, chosen so that few change their place.
-
-    Where a row has ended, one from the far end takes its place, and the batch gets shorter.
-
-    >>> survivors(torch.tensor([True, False, True, False, True]))
-    tensor([0, 4, 2])
-    """
-    left = int(alive_N.sum())
-    kept = torch.arange(left, device=alive_N.device)
-    kept[~alive_N[:left]] = alive_N[left:].nonzero().squeeze(1) + left
-    return kept
-
-
-class _SpaciousLayer(DynamicLayer):  # type: ignore[misc]
-    """Keys and values of one layer, in memory that is larger than they are.
-
-    The original is copied for each token that is added, and whenever a row leaves. At long
-    prompts that was a third of the time. Here both happen in place: a token is written
-    behind the others, and a row moves into the place of one that has ended.
-    """
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
-    ) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            # What is read first are the prompts, about to be repeated: no room beside them yet.
-            self.dtype, self.device = key_states.dtype, key_states.device
-            self.keys, self.values, self.is_initialized = key_states, value_states, True
-            self._room = 0
-            return self.keys, self.values
-        first, added = self.keys.shape[2], key_states.shape[2]
-        if added > self._room:
-            self._room = max(added, 32 + first // 4)
-            self.keys, self.values = self._moved(self.keys), self._moved(self.values)
-        self.keys = self._longer(self.keys, added)
-        self.values = self._longer(self.values, added)
-        self.keys[:, :, first:], self.values[:, :, first:] = key_states, value_states
-        self._room -= added
-        return self.keys, self.values
-
-    def batch_repeat_interleave(self, repeats: Tensor) -> None:
-        super().batch_repeat_interleave(repeats)
-        self._room = 0
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        moved = (indices != torch.arange(len(indices), device=indices.device)).nonzero().squeeze(1)
-        for name in ("keys", "values"):
-            states = getattr(self, name)
-            states[moved] = states[indices[moved]]
-            setattr(self, name, states[: len(indices)])
-
-    def _moved(self, states_NHSD: Tensor) -> Tensor:
-        """The same, with room for more tokens behind it."""
-        rows, heads, length, size = states_NHSD.shape
-        whole = states_NHSD.new_empty(rows, heads, length + self._room, size)
-        whole[:, :, :length] = states_NHSD
-        return whole[:, :, :length]
-
-    def _longer(self, states_NHSD: Tensor, added: int) -> Tensor:
-        rows, heads, length, size = states_NHSD.shape
-        return states_NHSD.as_strided((rows, heads, length + added, size), states_NHSD.stride())
-
-
 class _Reader:
     """What the model remembers of a batch: each prompt read once, then a token at a time."""
 
@@ -239,11 +175,6 @@ class _Reader:
         self, network: PreTrainedModel, tasks: Sequence[_Task], language: LanguageModel
     ) -> None:
         self._network, self._cache = network, DynamicCache(config=network.config)
-        # Layers with a sliding window, or with a state instead of keys, stay as they are.
-        self._cache.layers = [
-            _SpaciousLayer() if type(layer) is DynamicLayer else layer
-            for layer in self._cache.layers
-        ]
         self._count_Q = torch.tensor([task.count for task in tasks], device=language.device)
         length_Q = torch.tensor([len(task.prompt_P) for task in tasks])
         longest = int(length_Q.max())

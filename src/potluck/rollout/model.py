@@ -47,7 +47,7 @@ class LanguageModel:
         stop: Sequence[str] = (),
     ) -> None:
         self.network, self.tokenizer = network.eval(), tokenizer
-        self.vocabulary = min(len(tokenizer), network.get_input_embeddings().weight.shape[0])
+        self.vocabulary = min(len(tokenizer), network.get_output_embeddings().weight.shape[0])
         self.stop_ids = _stop_ids(network, tokenizer, stop)
 
     @classmethod
@@ -62,13 +62,14 @@ class LanguageModel:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             network = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
-            return cls(network.to(device), load_tokenizer(model), stop=stop)
+            network.to(torch.device(device))
+            return cls(network, load_tokenizer(model), stop=stop)
         except (OSError, ValueError, RuntimeError) as error:
-            raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error
+            raise _cannot_load("model", model, error) from error
 
     @property
     def device(self) -> torch.device:
-        return self.network.device
+        return next(self.network.parameters()).device
 
     def prompt(self, problem: Problem) -> np.ndarray:
         """int32 ids of what the model reads before it writes.
@@ -91,10 +92,10 @@ class LanguageModel:
     def text(self, token_T: np.ndarray) -> str:
         """What the tokens say, special tokens left out. Ids of a peer may be any."""
         ids = [int(id) for id in token_T if id < self.vocabulary]
-        text: str = self.tokenizer.decode(
+        text = self.tokenizer.decode(
             ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
-        return text
+        return str(text)
 
     def logp(
         self, prompts: Sequence[np.ndarray], tokens: Sequence[np.ndarray], *, temperature: float
@@ -174,9 +175,10 @@ def load_config(model: str) -> PreTrainedConfig:
         ModelError: there is no such model.
     """
     try:
-        return AutoConfig.from_pretrained(locate(model))
+        config: PreTrainedConfig = AutoConfig.from_pretrained(locate(model))
+        return config
     except (OSError, ValueError) as error:
-        raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error
+        raise _cannot_load("model", model, error) from error
 
 
 def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
@@ -196,7 +198,7 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
         kind = PreTrainedTokenizerFast if generic else AutoTokenizer
         return kind.from_pretrained(where)
     except (OSError, ValueError) as error:
-        raise ModelError(f"cannot load the tokenizer of {model!r}: {_first_line(error)}") from error
+        raise _cannot_load("tokenizer of", model, error) from error
 
 
 def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -216,6 +218,28 @@ def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
+def named_stop_ids(tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]) -> set[int]:
+    """Raises ModelError: one of the tokens named is none of the tokenizer's."""
+    vocabulary = tokenizer.get_vocab()
+    for token in stop:
+        if token not in vocabulary:
+            raise ModelError(f"[sampling] stop names {token!r}, which is no token of the model")
+    return {vocabulary[token] for token in stop}
+
+
+def require_device(device: str, node: str) -> None:
+    """Raises ModelError: torch knows no such device here."""
+    if device == "auto":
+        return
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ModelError(
+            f"[node.{node}] device is {device!r}, which this machine does not have "
+            f"({_first_line(error)}); 'auto' takes what is there"
+        ) from error
+
+
 def _stop_ids(
     network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]
 ) -> frozenset[int]:
@@ -226,14 +250,16 @@ def _stop_ids(
         found.update([ids] if isinstance(ids, int) else ids or [])
     if tokenizer.eos_token_id is not None:
         found.add(tokenizer.eos_token_id)
-    vocabulary = tokenizer.get_vocab()
-    for token in stop:
-        if token not in vocabulary:
-            raise ModelError(f"[sampling] stop names {token!r}, which is no token of the model")
-        found.add(vocabulary[token])
+    found.update(named_stop_ids(tokenizer, stop))
     if not found:
         raise ModelError("the model names no end-of-text token; name one in [sampling] stop")
     return frozenset(found)
+
+
+def _cannot_load(what: str, model: str, error: Exception) -> ModelError:
+    absent = not model.startswith("builtin:") and not Path(model).exists()
+    why = "no such folder is here; as a Hugging Face id: " if absent else ""
+    return ModelError(f"cannot load {what} {model!r}: {why}{_first_line(error)}")
 
 
 def _first_line(error: Exception) -> str:
