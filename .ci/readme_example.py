@@ -1,4 +1,4 @@
-"""Prints the Python blocks of a Markdown file one after the other: python readme_example.py README.md"""
+"""Prints the Python blocks of a Markdown file, one after the other."""
 
 import re
 import sys

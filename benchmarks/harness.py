@@ -212,12 +212,14 @@ def run(name: str, measure: Callable[[bool], tuple[list[Row], object]]) -> None:
     parser.add_argument("--quick", action="store_true", help="a smoke run; its numbers mean little")
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
-    start = time.perf_counter()
+    transformers.utils.logging.disable_progress_bar()
+    # Now, as the working tree may be another one when all is measured.
+    place, start = where_and_when(), time.perf_counter()
     rows, raw = measure(quick)
     result = {
         "name": name,
         "quick": quick,
-        **where_and_when(),
+        **place,
         "model": SHAPE,
         "minutes": round((time.perf_counter() - start) / 60, 2),
         "rows": [{**asdict(row), "verdict": row.verdict} for row in rows],

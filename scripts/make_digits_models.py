@@ -1,4 +1,6 @@
-"""Makes the base models of ``digits`` that ship with the package: python scripts/make_digits_models.py OUT
+"""Makes the base models of ``digits`` that ship with the package.
+
+    python scripts/make_digits_models.py OUT
 
 Supervised training on solutions of which half stop before the answer and 15 % skip the
 scratchpad: the models can add, but do not do it reliably, so GRPO has something to teach.
@@ -26,6 +28,8 @@ from potluck.tasks.digits import Digits, Notation, solution
 
 CHARACTERS = "0123456789+-*=#;() abcdefghijklmnopqrstuvwxyz"
 PAD, BEGIN, END = "<pad>", "<bos>", "<eos>"
+
+
 @dataclass(frozen=True)
 class Base:
     """A model to be made, and how well it is brought up.
@@ -63,7 +67,9 @@ def character_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def untrained(hidden_size: int, layers: int, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+def untrained(
+    hidden_size: int, layers: int, tokenizer: PreTrainedTokenizerFast
+) -> Qwen2ForCausalLM:
     return Qwen2ForCausalLM(
         Qwen2Config(
             vocab_size=len(tokenizer),

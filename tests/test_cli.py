@@ -357,8 +357,6 @@ def test_the_package_is_a_command_too(desk):
     assert done.stderr.startswith("potluck: there is no run folder absent")
 
 
-
-
 RARE = {
     "a name that leaves the folder of runs": ["--set", "name=../../elsewhere", "--check"],
     "a run without a name": ["--set", "name=''", "--check"],

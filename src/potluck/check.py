@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 from transformers import AutoModelForCausalLM
 
+from potluck.assemble import make_task, require_partners
 from potluck.config import NodeConfig, RunConfig, as_tree, from_tree
-from potluck.launch import make_task, require_partners
 from potluck.node import evaluate
 from potluck.rollout import HFEngine, LanguageModel
 from potluck.rollout.model import load_config
@@ -97,7 +97,9 @@ def cost_of(config: RunConfig, name: str, node: NodeConfig) -> Cost:
         round=0,
         count=config.problems_per_round,
     )
-    own = sum(s.count for s in PLANS[config.plan](ids, weights, config.group_size) if s.node == name)
+    own = sum(
+        s.count for s in PLANS[config.plan](ids, weights, config.group_size) if s.node == name
+    )
     longest = config.sampling.max_new_tokens
     return Cost(
         parameters=parameters,

@@ -75,7 +75,8 @@ def run_command(
 
 def _run(config: RunConfig, place: Path, resume: bool) -> "RunResult":
     with out.status("loading torch and transformers ..."):
-        from potluck.launch import first_round, run
+        from potluck.assemble import first_round
+        from potluck.launch import run
     first = first_round(place, config) if resume else 0
     with LiveDisplay(out, rounds=config.rounds, first_round=first) as display:
         return run(config, place, resume=resume, display=display)

@@ -5,7 +5,7 @@ One thread, so the same recipe gives the same numbers, and a debugger can follow
 
 import json
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,37 +15,22 @@ from typing import Any, Protocol
 import torch
 import transformers
 
-from potluck.config import (
-    ConfigError,
-    DigitsConfig,
-    Gsm8kConfig,
-    NodeConfig,
-    RunConfig,
-    as_tree,
+from potluck.assemble import (
+    first_round,
+    make_learner,
+    make_nodes,
+    make_task,
+    require_folder,
+    require_partners,
 )
-from potluck.exchange import MemoryHub
-from potluck.node import (
-    Evaluation,
-    Learner,
-    Node,
-    Record,
-    RunFolderError,
-    checkpoint,
-    evaluate,
-    make_optimizer,
-    step_together,
-)
+from potluck.config import RunConfig, as_tree
+from potluck.node import Evaluation, Node, Progress, checkpoint, evaluate, step_together
 from potluck.node.record import write_whole
-from potluck.rollout import HFEngine, LanguageModel, ModelError
-from potluck.rollout.model import fingerprint, load_tokenizer, named_stop_ids, require_device
-from potluck.swarm import PLANS, problems_of_round
-from potluck.tasks import Digits, Gsm8k, HashReward, Task
+from potluck.rollout import HFEngine
+from potluck.swarm import problems_of_round
 
 # A run has a display of its own; a bar for each file that is loaded or saved only tears it.
 transformers.logging.disable_progress_bar()
-
-MAY_CHANGE = ("rounds", "checkpoint_every", "threads", "deadline_s")
-"""What a resumed run may have otherwise than the run that it goes on with."""
 
 
 class Display(Protocol):
@@ -103,7 +88,7 @@ def run(
     task = make_task(config)
     require_partners(config)
     first = first_round(folder, config) if resume else 0
-    learners = {name: _learner(config, name, folder / name, first) for name in config.node}
+    learners = {name: make_learner(config, name, folder / name, first) for name in config.node}
     _write_recipe(folder, config)
     with _interrupts() as interrupted:
 
@@ -113,7 +98,7 @@ def run(
             if phase != "learn" and interrupted():
                 raise _Stopped
 
-        nodes = _nodes(config, folder, task, learners, progress, first)
+        nodes = make_nodes(config, folder, task, learners, progress, first)
         done, stopped = first, False
         try:
             while done < config.rounds:
@@ -133,116 +118,6 @@ def run(
     return RunResult(folder, done, stopped, accuracy)
 
 
-def make_task(config: RunConfig) -> Task:
-    """The task that ``[task]`` describes.
-
-    Raises:
-        TaskError: its data cannot be read.
-        ConfigError: it has too few problems for a round.
-    """
-    match config.task:
-        case DigitsConfig(width=width, other_width=other_width):
-            task: Task = Digits(width=width, other_width=other_width)
-        case Gsm8kConfig(path=path, validation=validation, system_prompt=system_prompt):
-            task = Gsm8k(path=path, validation=validation, system_prompt=system_prompt)
-    if config.task.reward == "hash":
-        task = HashReward(task)
-    if (there := len(task.ids("train"))) < config.problems_per_round:
-        raise ConfigError(
-            f"problems_per_round is {config.problems_per_round}, but the task has {there} problems "
-            f"to train on; lower it"
-        )
-    return task
-
-
-def require_partners(config: RunConfig) -> None:
-    """Raises ModelError unless all nodes share a tokenizer, with the stop tokens, and have a device."""
-    tokenizers = {name: load_tokenizer(node.model) for name, node in config.node.items()}
-    prints = {name: fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
-    (one, *others) = prints
-    for other in others:
-        if prints[other] != prints[one]:
-            sizes = {name: len(tokenizers[name]) for name in (one, other)}
-            raise ModelError(
-                f"the tokenizers of {one!r} ({config.node[one].model}, {sizes[one]} tokens, "
-                f"{prints[one][:12]}) and {other!r} ({config.node[other].model}, {sizes[other]} "
-                f"tokens, {prints[other][:12]}) differ; nodes exchange token ids, so they need "
-                f"models of one tokenizer"
-            )
-    named_stop_ids(tokenizers[one], config.sampling.stop)
-    for name, node in config.node.items():
-        require_device(node.device, name)
-
-
-def _nodes(
-    config: RunConfig,
-    folder: Path,
-    task: Task,
-    learners: Mapping[str, Learner],
-    progress: Any,
-    first: int,
-) -> list[Node]:
-    hub = MemoryHub(list(config.node), run=config.name)
-    weights = {name: node.weight for name, node in config.node.items()}
-    nodes = []
-    for name, node in config.node.items():
-        record = Record(folder / name, run=config.name, node=name)
-        record.forget_from(first)
-        learner = learners[name]
-        nodes.append(
-            Node(
-                name=name,
-                weights=weights,
-                task=task,
-                engine=_engine(config, node, learner.language),
-                learner=learner,
-                exchange=hub.member(name),
-                record=record,
-                plan=PLANS[config.plan],
-                group_size=config.group_size,
-                sampling=config.sampling,
-                seed=config.seed,
-                deadline_s=config.deadline_s,
-                progress=progress,
-            )
-        )
-    return nodes
-
-
-def _learner(config: RunConfig, name: str, folder: Path, first: int) -> Learner:
-    """The model as the recipe names it, or as the checkpoint of ``first`` rounds holds it."""
-    node, model = config.node[name], config.node[name].model
-    if first:
-        model = str(checkpoint.checkpoint_folder(folder, first))
-    language = LanguageModel.load(model, device=node.device, stop=config.sampling.stop)
-    if node.gradient_checkpointing:
-        # Its name until transformers 5.x, where the other one came in.
-        enable = getattr(language.network, "activation_checkpointing_enable", None)
-        (enable or language.network.gradient_checkpointing_enable)({"use_reentrant": False})
-    optimizer = make_optimizer(language, node)
-    if first:
-        checkpoint.restore(folder, first, language, optimizer)
-    return Learner(
-        name=name,
-        language=language,
-        optimizer=optimizer,
-        objective=config.objective,
-        temperature=config.sampling.temperature,
-        gradient_clip_norm=node.gradient_clip_norm,
-        micro_batch_tokens=node.micro_batch_tokens,
-    )
-
-
-def _engine(config: RunConfig, node: NodeConfig, language: LanguageModel) -> HFEngine:
-    return HFEngine(
-        language,
-        max_new_tokens=config.sampling.max_new_tokens,
-        max_total_tokens=config.sampling.max_total_tokens,
-        dtype=getattr(torch, node.sampling_dtype),
-        rows=node.sampling_rows,
-    )
-
-
 def _round(nodes: list[Node], config: RunConfig, round: int, display: Display) -> None:
     task = nodes[0].task
     ids = problems_of_round(
@@ -257,7 +132,7 @@ def _evaluate(
     nodes: list[Node],
     config: RunConfig,
     round: int,
-    progress: Any,
+    progress: Progress,
     display: Display,
     *,
     at_end: bool,
@@ -307,38 +182,9 @@ def _save(nodes: list[Node], done: int) -> None:
             checkpoint.save(folder, done, node.learner.language, node.learner.optimizer)
 
 
-def require_folder(folder: Path, config: RunConfig, resume: bool) -> None:
-    """Raises RunFolderError unless ``folder`` is free, or, to ``resume``, is this run's."""
-    if not resume:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise RunFolderError(
-                f"{folder} exists; --resume goes on with that run, --out names another folder"
-            )
-        return
-    try:
-        was = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunFolderError(
-            f"{folder} holds no run to resume ({error}); leave --resume out to start one"
-        ) from error
-    tree = json.loads(json.dumps(as_tree(config)))
-    for key in [key for key in tree if key not in MAY_CHANGE]:
-        if was.get(key) != tree[key]:
-            raise RunFolderError(
-                f"{folder} was made with {key} = {was.get(key)}, but the recipe now has {key} = "
-                f"{tree[key]}; resume with the old value, or start another run with --out"
-            )
-
-
 def _write_recipe(folder: Path, config: RunConfig) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "recipe.json", (json.dumps(as_tree(config), indent=2) + "\n").encode())
-
-
-def first_round(folder: Path, config: RunConfig) -> int:
-    """Rounds that every node has a checkpoint of; 0: none has, so the run begins anew."""
-    saved = [set(checkpoint.rounds_saved(folder / name)) for name in config.node]
-    return max(set.intersection(*saved), default=0)
 
 
 class _Stopped(Exception):
@@ -346,7 +192,7 @@ class _Stopped(Exception):
 
 
 @contextmanager
-def _interrupts() -> Iterator[Any]:
+def _interrupts() -> Iterator[Callable[[], bool]]:
     """Makes the first Ctrl-C a wish that the loop asks for; the second one is the usual."""
     wished = False
 

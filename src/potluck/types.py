@@ -30,17 +30,17 @@ NODE_NAME = re.compile(r"[a-z0-9-]{1,32}")
 class PotluckError(Exception):
     """Whatever its user can mend: a recipe, a file, a partner. The message says how.
 
-        PotluckError
-          ConfigError      a recipe that cannot run                     (config)
-          TaskError        data that cannot be read or holds nothing    (tasks)
-          ModelError       a model that cannot be loaded, or not here   (rollout)
-          RolloutError     a prompt that leaves no room to write        (rollout)
-          NonFiniteError   a number of our own that is not finite       (node, rollout)
-          RunFolderError   a run folder that is in the way              (node)
-          RunReadError     a run folder that cannot be read             (dashboard)
-          DemoError        a demo that broke down                       (demo)
-          ExchangeError    what goes wrong between nodes                (exchange)
-            WireError      bytes that are not a message                 (exchange)
+    PotluckError
+      ConfigError      a recipe that cannot run                     (config)
+      TaskError        data that cannot be read or holds nothing    (tasks)
+      ModelError       a model that cannot be loaded, or not here   (rollout)
+      RolloutError     a prompt that leaves no room to write        (rollout)
+      NonFiniteError   a number of our own that is not finite       (node, rollout)
+      RunFolderError   a run folder that is in the way              (node)
+      RunReadError     a run folder that cannot be read             (dashboard)
+      DemoError        a demo that broke down                       (demo)
+      ExchangeError    what goes wrong between nodes                (exchange)
+        WireError      bytes that are not a message                 (exchange)
     """
 
 

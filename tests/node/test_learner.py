@@ -9,13 +9,13 @@ import math
 
 import msgspec
 import numpy as np
-import paper
 import pytest
-import tiny
 import torch
-from nouns import completion
 from torch.testing import assert_close
 
+import paper
+import tiny
+from nouns import completion
 from potluck.config import METHODS, ObjectiveConfig
 from potluck.node import Learner, pack
 from potluck.node.batch import micro_batches
@@ -64,12 +64,21 @@ class LastGradient(torch.optim.SGD):
     """An optimiser that keeps the gradient it last stepped with."""
 
     def step(self):
-        self.seen = [[p.grad.clone() for p in g["params"]] for g in self.param_groups][0]
+        self.seen = next([p.grad.clone() for p in g["params"]] for g in self.param_groups)
         super().step()
 
 
-def learn(language, groups, objective=None, *, lr=0.0, budget=10_000, clip=1e9, name="north",
-          temperature=1.0):
+def learn(
+    language,
+    groups,
+    objective=None,
+    *,
+    lr=0.0,
+    budget=10_000,
+    clip=1e9,
+    name="north",
+    temperature=1.0,
+):
     """(lesson, gradient of the last update)."""
     optimizer = LastGradient(language.network.parameters(), lr=lr)
     learner = learner_of(language, objective, budget=budget, clip=clip, name=name)
@@ -211,8 +220,15 @@ def on_policy_groups(language, seed=0):
             prompt = language.prompt(group.problem)
             with torch.no_grad():
                 logp_MT = language.logp([prompt], [c.token_T], temperature=1.0)
-            rows.append(completion(c.token_T, logp_MT[0].numpy(), problem=c.problem_id,
-                                   author=c.author, index=c.index))
+            rows.append(
+                completion(
+                    c.token_T,
+                    logp_MT[0].numpy(),
+                    problem=c.problem_id,
+                    author=c.author,
+                    index=c.index,
+                )
+            )
         made.append(Group(group.problem, tuple(rows), group.rewards))
     return made
 
@@ -260,7 +276,8 @@ def test_a_round_whose_every_advantage_is_filtered_takes_no_step():
 
     learner = learner_of(language, ObjectiveConfig(divergence_limit=1e-9), lr=1.0)
     lesson = learner.learn(replace(batch, advantage_B=only_bad), lambda *_: None)
-    assert lesson.updates == 0 and not lesson.heard_B.any()
+    assert lesson.updates == 0
+    assert not lesson.heard_B.any()
 
 
 def test_the_gradient_is_clipped_to_the_norm_and_the_norm_before_is_reported():
@@ -388,7 +405,8 @@ def test_a_row_that_was_silenced_anyway_is_no_reason_to_stop():
     """Its gradient is not finite, but the filter had taken it out: the others are learned."""
     far = ObjectiveConfig(divergence_limit=1e-6)
     lesson, ours = learn(broken_language(forward=False), poisoned_groups("north"), far)
-    assert not lesson.dropped and all(bool(g.isfinite().all()) for g in ours)
+    assert not lesson.dropped
+    assert all(bool(g.isfinite().all()) for g in ours)
 
 
 def test_weights_that_are_not_finite_stop_the_run_even_if_only_foreign_rows_show_it():
@@ -405,8 +423,13 @@ def test_a_peers_log_probability_of_minus_a_thousand_moves_the_model_by_a_finite
             Group(
                 g.problem,
                 tuple(
-                    completion(c.token_T, np.full(len(c.token_T), -1000.0), problem=c.problem_id,
-                               author="south", index=c.index)
+                    completion(
+                        c.token_T,
+                        np.full(len(c.token_T), -1000.0),
+                        problem=c.problem_id,
+                        author="south",
+                        index=c.index,
+                    )
                     for c in g.completions
                 ),
                 g.rewards,

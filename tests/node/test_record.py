@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from nouns import completion
 
+from nouns import completion
 from potluck.exchange import Message, encode
 from potluck.node import Record
 

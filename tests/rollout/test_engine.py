@@ -4,7 +4,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import tiny
 import torch
 from torch.testing import assert_close
 from transformers import (
@@ -16,6 +15,7 @@ from transformers import (
     MistralConfig,
 )
 
+import tiny
 from potluck.rollout import (
     Greedy,
     HFEngine,
@@ -45,8 +45,15 @@ ARCHITECTURES = [
     MistralConfig(**SMALL, sliding_window=8),
     Gemma2Config(**SMALL, head_dim=8, final_logit_softcapping=0.5, sliding_window=8),
     CohereConfig(**SMALL, logit_scale=0.3),
-    GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=SMALL["vocab_size"], n_positions=64,
-               eos_token_id=tiny.STOP, bos_token_id=tiny.BEGIN),
+    GPT2Config(
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        vocab_size=SMALL["vocab_size"],
+        n_positions=64,
+        eos_token_id=tiny.STOP,
+        bos_token_id=tiny.BEGIN,
+    ),
 ]
 
 
@@ -60,8 +67,19 @@ def dice(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def write(language, problems=PROBLEMS, count=3, *, seed=0, temperature=1.0, top_k=0, top_p=1.0,
-          draw=None, progress=lambda done, total: None, **options):
+def write(
+    language,
+    problems=PROBLEMS,
+    count=3,
+    *,
+    seed=0,
+    temperature=1.0,
+    top_k=0,
+    top_p=1.0,
+    draw=None,
+    progress=lambda done, total: None,
+    **options,
+):
     draw = draw or Sampled(dice(seed), temperature, top_k, top_p)
     orders = [Order(problem, count) for problem in problems]
     return engine_of(language, **options).write(orders, draw, author="me", progress=progress)
@@ -203,13 +221,15 @@ def test_finished_rows_leave_the_batch():
     )
     write(language, count=40, max_new_tokens=45)
     assert seen[0] == len(PROBLEMS)  # a prompt is read once, not once for each completion
-    assert seen[1:] == sorted(seen[1:], reverse=True) and seen[-1] < 0.8 * seen[1]
+    assert seen[1:] == sorted(seen[1:], reverse=True)
+    assert seen[-1] < 0.8 * seen[1]
 
 
 def test_progress_counts_completions_up_to_all_of_them():
     seen = []
     write(tiny.language(sharpness=0.1), rows=5, progress=lambda *pair: seen.append(pair))
-    assert seen[-1] == (12, 12) and seen == sorted(seen)
+    assert seen[-1] == (12, 12)
+    assert seen == sorted(seen)
 
 
 def test_bfloat16_writes_with_a_rounded_copy_of_the_weights_as_they_are_now():

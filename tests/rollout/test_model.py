@@ -5,9 +5,9 @@ import shutil
 
 import numpy as np
 import pytest
-import tiny
 import torch
 
+import tiny
 from potluck.rollout import LanguageModel, ModelError
 from potluck.rollout.model import BUILT_IN, fingerprint, load_tokenizer
 from potluck.types import Problem
@@ -39,8 +39,9 @@ def test_nothing_flows_into_the_model_through_padding():
     gradients = []
     for rows in ([1], [1, 0, 2]):
         language = tiny.language()
-        logp_MT = language.logp([PROMPTS[r] for r in rows], [TOKENS[r] for r in rows],
-                                temperature=1.0)
+        logp_MT = language.logp(
+            [PROMPTS[r] for r in rows], [TOKENS[r] for r in rows], temperature=1.0
+        )
         logp_MT[0].sum().backward()
         gradients.append(language.network.model.embed_tokens.weight.grad)
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-5)
@@ -50,7 +51,8 @@ def test_with_a_chat_template_the_system_text_and_the_question_are_messages():
     language = tiny.language()
     problem = Problem("p", "1+2=", "3", system="add")
     plain = language.tokenizer.decode(language.prompt(problem))
-    assert "add" in plain and plain.endswith("1+2=")
+    assert "add" in plain
+    assert plain.endswith("1+2=")
     from copy import deepcopy
 
     chatty = deepcopy(language.tokenizer)
@@ -76,7 +78,8 @@ def test_a_saved_folder_loads_as_the_same_model(tmp_path):
     loaded, made = LanguageModel.load(folder, device="cpu"), tiny.language()
     one, two = (m.logp(PROMPTS, TOKENS, temperature=1.0) for m in (loaded, made))
     assert torch.equal(one, two)
-    assert loaded.stop_ids == {tiny.STOP} and loaded.vocabulary == tiny.VOCABULARY
+    assert loaded.stop_ids == {tiny.STOP}
+    assert loaded.vocabulary == tiny.VOCABULARY
 
 
 @pytest.mark.parametrize("name", ["digits-small", "digits-large", "digits-terse"])
@@ -118,7 +121,7 @@ def test_a_folder_without_weights_is_refused_in_one_line(tmp_path):
 
 def test_a_stop_token_that_the_model_lacks_is_refused():
     made = tiny.language()
-    with pytest.raises(ModelError, match="stop names '<|end|>', which is no token of the model"):
+    with pytest.raises(ModelError, match=r"stop names '<\|end\|>', which is no token of the model"):
         LanguageModel(made.network, made.tokenizer, stop=["<|end|>"])
 
 

@@ -64,7 +64,9 @@ def micro_batches(batch: Batch, row_X: Tensor, *, token_budget: int) -> Iterator
     not fit into memory fails in the first seconds. A row that is longer than the budget
     gets a piece of its own: nothing is ever left out.
     """
-    size_B = [len(p) + len(c.token_T) for p, c in zip(batch.prompts, batch.completions, strict=True)]
+    size_B = [
+        len(p) + len(c.token_T) for p, c in zip(batch.prompts, batch.completions, strict=True)
+    ]
     rows = sorted(row_X.tolist(), key=lambda row: -size_B[row])
     while rows:
         count = max(1, token_budget // size_B[rows[0]])

@@ -29,7 +29,9 @@ KEPT = 2
 """Checkpoints that stay, the newest first: one may be the victim of a full disk."""
 
 
-def save(folder: Path, round: int, language: LanguageModel, optimizer: torch.optim.Optimizer) -> Path:
+def save(
+    folder: Path, round: int, language: LanguageModel, optimizer: torch.optim.Optimizer
+) -> Path:
     """Writes checkpoints/<round>, and removes all but the newest KEPT."""
     place = folder / "checkpoints" / f"{round:06d}"
     beside = place.with_suffix(".part")

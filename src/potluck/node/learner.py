@@ -140,9 +140,9 @@ class _Round:
         if not heard_M.any():
             return
         micro = replace(micro, advantage_B=heard_M)
-        loss = policy_loss(
-            logp_MT, self.start_BT[row_M, :width], micro, self.learner.objective
-        ) * (len(row_M) / len(self.batch.completions))
+        loss = policy_loss(logp_MT, self.start_BT[row_M, :width], micro, self.learner.objective) * (
+            len(row_M) / len(self.batch.completions)
+        )
         loss.backward()
         self.loss += loss.item()
 
@@ -214,8 +214,10 @@ class _Round:
                     f"learning rate and go on from an earlier checkpoint"
                 )
         if completion.author == self.learner.name:
-            raise NonFiniteError(f"{self.learner.name!r}: the {what} of {_named(completion)}, its "
-                                 f"own, is not finite; lower the learning rate")
+            raise NonFiniteError(
+                f"{self.learner.name!r}: the {what} of {_named(completion)}, its "
+                f"own, is not finite; lower the learning rate"
+            )
         self.dropped[row] = what
         self.heard_B[row] = 0.0
 
@@ -285,4 +287,3 @@ def _has_dropout(network: torch.nn.Module) -> bool:
 
 def _named(completion: Completion) -> str:
     return f"completion {completion.index} of {completion.problem_id!r} by {completion.author!r}"
-

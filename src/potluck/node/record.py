@@ -1,11 +1,11 @@
 """What a node leaves in its folder: for people, for plots, and for going on after a crash.
 
-    <run>/<node>/metrics.jsonl        one line a round, see RoundReport
-    <run>/<node>/evaluation.jsonl     one line an evaluation
-    <run>/<node>/completions.jsonl    what was written, readable
-    <run>/<node>/rounds/000012.ptlk   what was learned from, as one wire message: the record
-                                      that resume (and replay) reads
-    <run>/<node>/checkpoints/000010/  see checkpoint.py
+<run>/<node>/metrics.jsonl        one line a round, see RoundReport
+<run>/<node>/evaluation.jsonl     one line an evaluation
+<run>/<node>/completions.jsonl    what was written, readable
+<run>/<node>/rounds/000012.ptlk   what was learned from, as one wire message: the record
+                                  that resume (and replay) reads
+<run>/<node>/checkpoints/000010/  see checkpoint.py
 """
 
 import json

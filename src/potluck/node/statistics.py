@@ -2,7 +2,7 @@
 
 Everything is measured on log-probabilities that the first update's forward pass computes
 anyway, so it covers the completions that had an advantage (``with_advantage`` says how
-many), before the filter. It costs next to nothing (``benchmarks/statistics.py``).
+many), before the filter. It costs next to nothing (``benchmarks/overhead.py``).
 """
 
 import math

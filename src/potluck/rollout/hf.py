@@ -58,7 +58,9 @@ class HFEngine:
         self.max_new_tokens, self.max_total_tokens = max_new_tokens, max_total_tokens
         # A second set of weights only where the number format differs from the trained one.
         differs = dtype != language.network.dtype
-        self._copy = deepcopy(language.network).to(dtype) if differs else None
+        self._copy: PreTrainedModel | None = None
+        if differs:
+            self._copy = deepcopy(language.network).to(dtype).eval()
 
     @torch.inference_mode()
     def write(
@@ -68,22 +70,23 @@ class HFEngine:
         written: dict[tuple[str, int], Completion] = {}
         total = sum(order.count for order in orders)
         for tasks in self._batches(orders):
-            done = len(written)
-            for completion in self._write_batch(
-                network, tasks, draw, author, lambda ended, done=done: progress(done + ended, total)
-            ):
+
+            def ended(count: int, before: int = len(written)) -> None:
+                progress(before + count, total)
+
+            for completion in self._write_batch(network, tasks, draw, author, ended):
                 written[completion.problem_id, completion.index] = completion
         return [written[o.problem.id, index] for o in orders for index in range(o.count)]
 
     def _network(self) -> PreTrainedModel:
         """The weights to write with, as they are now, in evaluation mode."""
+        own = self.language.network
+        own.eval()
         if self._copy is None:
-            return self.language.network.eval()
-        for copy, own in zip(
-            self._copy.parameters(), self.language.network.parameters(), strict=True
-        ):
-            copy.copy_(own)
-        return self._copy.eval()
+            return own
+        for copied, trained in zip(self._copy.parameters(), own.parameters(), strict=True):
+            copied.copy_(trained)
+        return self._copy
 
     def _batches(self, orders: Sequence[Order]) -> Iterator[list[_Task]]:
         """Orders cut to at most ``rows`` completions a batch, prompts of like length together."""
@@ -189,7 +192,8 @@ class _Reader:
     def first(self) -> Tensor:
         """logits_NV after the prompts, a row for each completion of each problem."""
         logits_QV = self._forward(self._token_QP)
-        self._cache.batch_repeat_interleave(self._count_Q)
+        # Its annotation says int, but a count for each row is what it hands on to torch.
+        self._cache.batch_repeat_interleave(self._count_Q)  # type: ignore[arg-type]
         if self._mask is not None:
             self._mask = self._mask.repeat_interleave(self._count_Q, dim=0)
         return logits_QV.repeat_interleave(self._count_Q, dim=0)

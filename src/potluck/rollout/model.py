@@ -61,15 +61,16 @@ class LanguageModel:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         try:
-            network = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
-            network.to(torch.device(device))
+            network: Any = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
+            network.to(device)
             return cls(network, load_tokenizer(model), stop=stop)
         except (OSError, ValueError, RuntimeError) as error:
             raise _cannot_load("model", model, error) from error
 
     @property
     def device(self) -> torch.device:
-        return next(self.network.parameters()).device
+        device: torch.device = next(self.network.parameters()).device
+        return device
 
     def prompt(self, problem: Problem) -> np.ndarray:
         """int32 ids of what the model reads before it writes.

@@ -67,8 +67,7 @@ class Digits:
 
 def is_right(problem: Problem, text: str) -> bool:
     """Whether exactly one ``#`` stands in ``text`` and the sum, and nothing else, follows it."""
-    scratchpad, mark, answer = text.partition("#")
-    return bool(mark) and answer == problem.answer
+    return text.partition("#")[1:] == ("#", problem.answer)
 
 
 def solution(problem: Problem, notation: Notation) -> str:
