@@ -34,8 +34,8 @@ PAD, BEGIN, END = "<pad>", "<bos>", "<eos>"
 class Base:
     """A model to be made, and how well it is brought up.
 
-    How well matters: a ``columns`` model that adds more reliably (1,000 steps) is not hurt by
-    naive sharing, one that adds less reliably (700 steps) is not saved by F-TIS (docs/log.md).
+    How well matters: what naive sharing does to the ``columns`` model, and whether F-TIS makes
+    up for it, changes within a hundred steps (docs/log.md, 2026-11-21).
     """
 
     hidden_size: int
@@ -47,7 +47,7 @@ class Base:
 
 
 BASES = {
-    "digits-small": Base(96, 3, "columns", steps=800, other_width_share=0.18),
+    "digits-small": Base(96, 3, "columns", steps=860, other_width_share=0.26),
     "digits-large": Base(128, 4, "columns", steps=1000, other_width_share=0.25),
     "digits-terse": Base(96, 3, "terse", steps=900, other_width_share=0.25),
 }

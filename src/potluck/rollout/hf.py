@@ -58,9 +58,7 @@ class HFEngine:
         self.max_new_tokens, self.max_total_tokens = max_new_tokens, max_total_tokens
         # A second set of weights only where the number format differs from the trained one.
         differs = dtype != language.network.dtype
-        self._copy: PreTrainedModel | None = None
-        if differs:
-            self._copy = deepcopy(language.network).to(dtype).eval()
+        self._copy = _rounded(language.network, dtype) if differs else None
 
     @torch.inference_mode()
     def write(
@@ -80,13 +78,14 @@ class HFEngine:
 
     def _network(self) -> PreTrainedModel:
         """The weights to write with, as they are now, in evaluation mode."""
-        own = self.language.network
+        own, copy = self.language.network, self._copy
         own.eval()
-        if self._copy is None:
+        if copy is None:
             return own
-        for copied, trained in zip(self._copy.parameters(), own.parameters(), strict=True):
+        copy.eval()
+        for copied, trained in zip(copy.parameters(), own.parameters(), strict=True):
             copied.copy_(trained)
-        return self._copy
+        return copy
 
     def _batches(self, orders: Sequence[Order]) -> Iterator[list[_Task]]:
         """Orders cut to at most ``rows`` completions a batch, prompts of like length together."""
@@ -169,6 +168,11 @@ class HFEngine:
             completions.append(Completion(task.problem_id, author, index, token_T, logp_T, end))
             at += length
         return completions
+
+
+def _rounded(network: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    # By the class, as transformers' own ``to`` has no types.
+    return torch.nn.Module.to(deepcopy(network), dtype)
 
 
 class _Reader:
