@@ -125,8 +125,16 @@ MISTAKES = {
         "nodes exchange token ids, so they need models of one tokenizer",
     ),
     "more problems than the task has": (
-        [*RUN, "--set", "problems_per_round=20001"],
+        [*RUN, "--set", "problems_per_round=20001", "--set", "group_size=2"],
         "problems_per_round is 20001, but the task has 20000 problems to train on; lower it",
+    ),
+    "a round that no message can hold": (
+        [*RUN, "--set", "problems_per_round=20000"],
+        "problems_per_round x group_size is 240000; a round has at most 65536 completions",
+    ),
+    "a prompt without room": (
+        [*RUN, "--set", "sampling.max_total_tokens=9"],
+        "has 9 tokens, which leaves no room below max_total_tokens = 9",
     ),
     "a data set that is empty": (
         [*RUN, "--set", "task={name='gsm8k',path='empty'}"],

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 
 import numpy as np
@@ -10,8 +11,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tiny
+from potluck import launch as launch_module
 from potluck.assemble import make_task
-from potluck.config import from_tree
+from potluck.config import as_tree, from_tree
 from potluck.exchange import Message, decode, encode
 from potluck.launch import Silent, run
 from potluck.node import RunFolderError, checkpoint
@@ -89,12 +91,7 @@ def test_a_run_repeats_to_the_last_bit_and_another_seed_does_not(recipe, tmp_pat
 def test_it_does_not_matter_in_which_order_the_nodes_stand(recipe, tmp_path):
     run(recipe(), tmp_path / "forth")
     run(recipe(names=NAMES[::-1]), tmp_path / "back")
-    forth, back = outcome(tmp_path / "forth"), outcome(tmp_path / "back")
-    # The deal begins with the other node, so the same work is shared out the other way round.
-    for node in NAMES:
-        assert [m["completions"] for m in forth[node][0]] == [
-            m["completions"] for m in back[node][0]
-        ]
+    assert outcome(tmp_path / "forth") == outcome(tmp_path / "back")
 
 
 def test_both_nodes_learn_from_both_and_the_folders_tell_so(recipe, tmp_path):
@@ -378,20 +375,30 @@ def test_a_round_file_with_a_foreign_nodes_unasked_or_unreadable_work_is_learned
 
         ids, long = one.token_T.copy(), np.full(50, 5, np.int32)
         ids[0] = 1_000_000
+        stop = np.int32([tiny.STOP])
+        three_T = three.token_T[three.token_T != tiny.STOP]
+        lies = [  # a claim to have finished, a claim not to have, and words after the end
+            np.concatenate([three_T, np.int32([5])]), np.concatenate([three_T, stop]),
+            np.concatenate([stop, three_T, stop]),
+        ]  # fmt: skip
         worse = [
             like(one, token_T=ids),
             like(two, token_T=long, logp_T=np.full(50, -1.0, np.float32)),
             like(three, problem_id="digits/1+1"),
             like(three, index=77),
             three,
-            *rest,
+            *(
+                like(c, token_T=lie, logp_T=np.full(len(lie), -1.0, np.float32), end=end)
+                for c, lie, end in zip(rest, lies, ("stop", "length", "stop"), strict=False)
+            ),
+            *rest[3:],
         ]
         changed = Message(message.run, 1, node, tuple(others + worse))
         file.write_bytes(encode(changed))
     run(recipe("rounds=2", "checkpoint_every=1"), tmp_path / "run", resume=True)
     for node in NAMES:
         line = lines(tmp_path / "run", node, "metrics")[1]
-        assert (line["unusable"], line["unasked"], line["completions"]) == (2, 2, 14)
+        assert (line["unusable"], line["unasked"], line["completions"]) == (5, 2, 11)
 
 
 def test_a_second_ctrl_c_stops_at_once(recipe, tmp_path):
@@ -489,3 +496,101 @@ def test_every_option_of_a_run_is_tried_in_this_file_or_in_the_learners(recipe):
         if field not in parts
     }
     assert options == (tried - {"objective.method"}) | set(ELSEWHERE)
+
+
+def test_a_failure_of_the_last_evaluation_costs_nothing_that_was_learned(
+    recipe, tmp_path, monkeypatch
+):
+    real = launch_module._evaluate
+
+    def breaks(*args, at_end):
+        if at_end:
+            raise Crash
+        return real(*args, at_end=at_end)
+
+    monkeypatch.setattr(launch_module, "_evaluate", breaks)
+    with pytest.raises(Crash):
+        run(recipe("checkpoint_every=0"), tmp_path / "run")
+    assert checkpoint.rounds_saved(tmp_path / "run" / "small") == [4]
+
+
+def test_partners_that_stop_at_different_tokens_are_refused_until_the_recipe_names_them(
+    recipe, models, tmp_path
+):
+    other = tmp_path / "other"
+    shutil.copytree(models["small"], other)
+    path = other / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token_id": [2, 5]}))
+    changed = f"node.small.model={other}"
+    with pytest.raises(ModelError, match=r"'small' end .* only one of them stops at 'c'"):
+        run(recipe(changed), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    run(recipe(changed, "sampling.stop=['c']", "rounds=1"), tmp_path / "run")
+
+
+def test_a_node_that_has_nothing_to_write_is_not_missing_after_a_resume_either(
+    recipe, models, tmp_path
+):
+    def three(rounds):
+        tree = as_tree(recipe(f"rounds={rounds}", "problems_per_round=2", "checkpoint_every=1"))
+        tree["node"]["third"] = tree["node"]["small"]
+        return from_tree(tree)
+
+    with pytest.raises(Crash):
+        run(three(3), tmp_path / "run", display=CrashesAfter(1))
+    run(three(3), tmp_path / "run", resume=True)
+    metrics = [m for n in (*NAMES, "third") for m in lines(tmp_path / "run", n, "metrics")]
+    assert [m["missing"] for m in metrics] == [[]] * 9
+    # Whose turn it is goes on from round to round, so everybody writes in some round.
+    authors = {a for m in metrics for a in m["sources"]}
+    assert authors == {*NAMES, "third"}
+
+
+def test_checkpoints_of_rounds_that_are_lived_again_do_not_push_the_new_ones_out(recipe, tmp_path):
+    run(recipe("checkpoint_every=1"), tmp_path / "run")
+    shutil.rmtree(checkpoint.checkpoint_folder(tmp_path / "run" / "small", 4))
+    with pytest.raises(Crash):
+        run(recipe("checkpoint_every=1"), tmp_path / "run", resume=True, display=CrashesAfter(3))
+    assert checkpoint.rounds_saved(tmp_path / "run" / "large") == [3]
+
+
+def test_a_resumed_run_cannot_be_shorter_than_it_is(recipe, tmp_path):
+    run(recipe("rounds=2"), tmp_path / "run")
+    with pytest.raises(RunFolderError, match="has 2 rounds, but the recipe has rounds = 1"):
+        run(recipe("rounds=1"), tmp_path / "run", resume=True)
+
+
+def test_a_resume_says_where_it_goes_on_and_whether_the_bits_can_be_the_same(recipe, tmp_path):
+    class Hears(Silent):
+        def __init__(self):
+            self.heard = []
+
+        def say(self, text):
+            self.heard.append(text)
+
+    run(recipe("rounds=2"), tmp_path / "run")
+    place = checkpoint.checkpoint_folder(tmp_path / "run" / "small", 2) / "state.json"
+    display = Hears()
+    run(recipe("rounds=3"), tmp_path / "run", resume=True, display=display)
+    assert display.heard == ["going on after 2 rounds"]
+    display = Hears()
+    run(recipe("rounds=3"), tmp_path / "other")
+    for place in (tmp_path / "other").rglob("state.json"):
+        place.write_text(json.dumps({**json.loads(place.read_text()), "torch": "1.0"}))
+    run(recipe(), tmp_path / "other", resume=True, display=display)
+    (said,) = display.heard
+    assert "'torch': '1.0'" in said
+    assert said.endswith("not the same bits")
+
+
+def test_a_limit_of_the_evaluations_own_is_not_cut_by_that_of_training(recipe, tmp_path):
+    seen = []
+    write = launch_module.HFEngine.write
+    hear = lambda self, orders, draw, **rest: (  # noqa: E731
+        seen.append((self.max_new_tokens, self.max_total_tokens))
+        or write(self, orders, draw, **rest)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch_module.HFEngine, "write", hear)
+        run(recipe("rounds=1", "evaluation.max_new_tokens=40"), tmp_path / "run")
+    assert set(seen) == {(6, 32), (40, 64)}  # 64: the positions that the model has

@@ -18,8 +18,16 @@ from potluck.node import (
     make_optimizer,
 )
 from potluck.rollout import HFEngine, LanguageModel, ModelError
-from potluck.rollout.model import fingerprint, load_tokenizer, named_stop_ids, require_device
-from potluck.swarm import PLANS
+from potluck.rollout.base import room_behind
+from potluck.rollout.model import (
+    fingerprint,
+    load_config,
+    load_tokenizer,
+    named_stop_ids,
+    prompt_ids,
+    require_device,
+)
+from potluck.swarm import PLANS, problems_of_round
 from potluck.tasks import Digits, Gsm8k, HashReward, Task
 
 MAY_CHANGE = ("rounds", "checkpoint_every", "threads", "deadline_s")
@@ -67,6 +75,60 @@ def require_partners(config: RunConfig) -> None:
         require_device(node.device, name)
 
 
+def require_room(config: RunConfig, task: Task) -> None:
+    """Raises RolloutError unless every prompt that the run will use leaves room to write in."""
+    rounds = range(config.rounds)
+    drawn = {
+        id
+        for round in rounds
+        for id in problems_of_round(
+            task.ids("train"), seed=config.seed, round=round, count=config.problems_per_round
+        )
+    }
+    wanted = config.evaluation
+    asked = [*drawn, *task.ids("validation")[: wanted.problems]]
+    asked += task.ids("out-of-distribution")[: wanted.out_of_distribution]
+    for model in dict.fromkeys(node.model for node in config.node.values()):
+        tokenizer, shape = load_tokenizer(model), load_config(model).get_text_config()
+        context = getattr(shape, "max_position_embeddings", None)
+        limit = min(config.sampling.max_total_tokens, context or config.sampling.max_total_tokens)
+        for problem in map(task.problem, asked):
+            room_behind(prompt_ids(tokenizer, problem), problem, max_total_tokens=limit)
+
+
+def require_one_stop(languages: Mapping[str, LanguageModel]) -> None:
+    """Raises ModelError unless the same tokens end a completion on every node.
+
+    Whether a peer's completion is finished decides what it earns, so it is looked up here
+    and not believed; which needs one answer.
+    """
+    (one, *others) = languages
+    for other in others:
+        differ = languages[one].stop_ids ^ languages[other].stop_ids
+        if differ:
+            tokens = languages[one].tokenizer.convert_ids_to_tokens(sorted(differ))
+            raise ModelError(
+                f"{one!r} and {other!r} end a completion with different tokens: only one of them "
+                f"stops at {', '.join(map(repr, tokens))}; name them in [sampling] stop"
+            )
+
+
+def go_on_from(folder: Path, config: RunConfig, first: int) -> str:
+    """Takes what is newer than ``first`` rounds out of the way; returns what to say about it.
+
+    Checkpoints of rounds that will be lived again would push the new ones out.
+    """
+    for name in config.node:
+        checkpoint.forget_after(folder / name, first)
+    if not first:
+        return "no checkpoint stands that every node has: beginning anew, rounds on disk are reused"
+    here = checkpoint.circumstances()
+    was = [checkpoint.circumstances_of(folder / name, first) for name in config.node]
+    odd = next((made for made in was if made != here), None)
+    changed = f"; it was made with {odd}, this is {here}: not the same bits" if odd else ""
+    return f"going on after {first} rounds{changed}"
+
+
 def require_folder(folder: Path, config: RunConfig, resume: bool) -> None:
     """Raises RunFolderError unless ``folder`` is free, or, to ``resume``, is this run's."""
     if not resume:
@@ -81,6 +143,12 @@ def require_folder(folder: Path, config: RunConfig, resume: bool) -> None:
         raise RunFolderError(
             f"{folder} holds no run to resume ({error}); leave --resume out to start one"
         ) from error
+    if not isinstance(was, dict):
+        raise RunFolderError(f"{folder}/recipe.json is no recipe; start another run with --out")
+    if (done := first_round(folder, config)) > config.rounds:
+        raise RunFolderError(
+            f"{folder} has {done} rounds, but the recipe has rounds = {config.rounds}; raise it"
+        )
     tree = json.loads(json.dumps(as_tree(config)))
     for key in [key for key in tree if key not in MAY_CHANGE]:
         if was.get(key) != tree[key]:

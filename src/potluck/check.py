@@ -14,12 +14,12 @@ from rich.table import Table
 from rich.text import Text
 from transformers import AutoModelForCausalLM
 
-from potluck.assemble import make_task, require_partners
+from potluck.assemble import make_task, require_partners, require_room
 from potluck.config import NodeConfig, RunConfig, as_tree, from_tree
 from potluck.node import evaluate
 from potluck.rollout import HFEngine, LanguageModel
 from potluck.rollout.model import load_config
-from potluck.swarm import PLANS, problems_of_round
+from potluck.swarm import PLANS
 from potluck.tasks import Split
 
 GIB = 2**30
@@ -44,10 +44,11 @@ def check(config: RunConfig) -> Stacked:
     """The resolved run and its cost, to be printed.
 
     Raises:
-        PotluckError: whatever would stop the run before its first round.
+        PotluckError: what would stop the run, as far as it can be told without weights.
     """
     task = make_task(config)
     require_partners(config)
+    require_room(config, task)
     table = Table(title="a round at most, estimated; memory in GiB", title_justify="left")
     for column in ("node", "weights", "memory", "state", "cache", "learning", "writes", "reads"):
         table.add_column(column, justify="left" if column == "node" else "right")
@@ -91,12 +92,7 @@ def cost_of(config: RunConfig, name: str, node: NodeConfig) -> Cost:
     # About 16 hidden-sized numbers a layer and token are kept for the backward pass.
     activations = 16 * kept_layers * text.hidden_size + 3 * text.vocab_size
     weights = {each: n.weight for each, n in config.node.items()}
-    ids = problems_of_round(
-        [str(i) for i in range(config.problems_per_round)],
-        seed=0,
-        round=0,
-        count=config.problems_per_round,
-    )
+    ids = [str(i) for i in range(config.problems_per_round)]
     own = sum(
         s.count for s in PLANS[config.plan](ids, weights, config.group_size) if s.node == name
     )

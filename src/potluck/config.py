@@ -120,7 +120,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     """Decoupled, so it needs ``optimizer = "adamw"``."""
     gradient_clip_norm: Positive = 1.0
     """The update's gradient is scaled down to this L2 norm where it is longer."""
-    micro_batch_tokens: Count = 16384
+    micro_batch_tokens: Count = 4096
     """Rows x longest row, prompt included, in one backward pass: memory, not mathematics."""
     gradient_checkpointing: bool = False
     """Trades a second forward pass for the memory of the activations."""
@@ -214,6 +214,10 @@ def _require_sense(run: RunConfig) -> None:
                 f"[node.{name}] weight_decay is {node.weight_decay}, but optimizer 'adam' has "
                 f"none; set optimizer = 'adamw' or drop it"
             )
+    if (rows := run.problems_per_round * run.group_size) > 2**16:
+        raise ConfigError(
+            f"problems_per_round x group_size is {rows}; a round has at most {2**16} completions"
+        )
     if run.plan == "horizontal" and run.group_size < len(run.node):
         raise ConfigError(
             f"plan 'horizontal' shares each group of {run.group_size} among {len(run.node)} nodes; "

@@ -17,17 +17,22 @@ import transformers
 
 from potluck.assemble import (
     first_round,
+    go_on_from,
     make_learner,
     make_nodes,
     make_task,
     require_folder,
+    require_one_stop,
     require_partners,
+    require_room,
 )
 from potluck.config import RunConfig, as_tree
 from potluck.node import Evaluation, Node, Progress, checkpoint, evaluate, step_together
 from potluck.node.record import write_whole
 from potluck.rollout import HFEngine
 from potluck.swarm import problems_of_round
+
+UNBOUNDED = 2**31
 
 # A run has a display of its own; a bar for each file that is loaded or saved only tears it.
 transformers.logging.disable_progress_bar()
@@ -87,9 +92,13 @@ def run(
     require_folder(folder, config, resume)
     task = make_task(config)
     require_partners(config)
+    require_room(config, task)
     first = first_round(folder, config) if resume else 0
     learners = {name: make_learner(config, name, folder / name, first) for name in config.node}
+    require_one_stop({name: learner.language for name, learner in learners.items()})
     _write_recipe(folder, config)
+    if resume:
+        display.say(go_on_from(folder, config, first))
     with _interrupts() as interrupted:
 
         def progress(node: str, phase: str, done: int, total: int) -> None:
@@ -110,6 +119,7 @@ def run(
                     _save(nodes, done)
                 if interrupted():
                     raise _Stopped
+            _save(nodes, done)  # whatever happens to the evaluation, what was learned stays
             last = _evaluate(nodes, config, done, progress, display, at_end=True)
         except _Stopped:
             last, stopped = {}, True
@@ -141,10 +151,12 @@ def _evaluate(
     results = {}
     for node in nodes:
         language, wanted = node.learner.language, config.evaluation
+        # A limit of its own means it: then only the model's context bounds it further.
+        total = UNBOUNDED if wanted.max_new_tokens else config.sampling.max_total_tokens
         engine = HFEngine(
             language,
             max_new_tokens=wanted.max_new_tokens or config.sampling.max_new_tokens,
-            max_total_tokens=config.sampling.max_total_tokens,
+            max_total_tokens=total,
             rows=config.node[node.name].sampling_rows,
         )
 

@@ -81,6 +81,13 @@ def test_each_figure_is_what_a_plain_loop_finds(rows):
             assert share == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("gen", [-100.0, -350.0, -400.0, -700.0, -1000.0])
+def test_whatever_a_peer_claims_the_statistics_are_numbers_or_nothing(gen):
+    (report,) = reports_of([("south", 1.0, False, [(-0.5, gen), (-1.0, gen)])]).values()
+    json.dumps(asdict(report), allow_nan=False)
+    assert report.capped_share == 1.0
+
+
 def test_a_ratio_that_overflows_is_no_number_and_still_json():
     (report,) = reports_of([("south", 1.0, False, [(0.0, -800.0), (-800.0, 0.0)])]).values()
     assert report.k3 is None

@@ -13,6 +13,7 @@ from transformers import (
     GPT2Config,
     LlamaConfig,
     MistralConfig,
+    OpenAIGPTConfig,
 )
 
 import tiny
@@ -20,6 +21,7 @@ from potluck.rollout import (
     Greedy,
     HFEngine,
     LanguageModel,
+    ModelError,
     Order,
     RolloutError,
     Sampled,
@@ -251,6 +253,39 @@ def test_bfloat16_writes_with_a_rounded_copy_of_the_weights_as_they_are_now():
     assert first != second
     apart = max(np.abs(c.logp_T - teacher_forced(language, c)).max() for c in second)
     assert apart < 0.2
+
+
+def test_the_bfloat16_copy_keeps_its_buffers_so_that_rotary_positions_do_not_drift():
+    language = tiny.language()
+    with torch.no_grad():
+        copy = engine_of(language, dtype=torch.bfloat16)._network()
+    assert {p.dtype for p in copy.parameters()} == {torch.bfloat16}
+    assert {b.dtype for b in copy.buffers()} == {torch.float32}
+    assert {p.dtype for p in language.network.parameters()} == {torch.float32}
+
+
+def test_nothing_is_written_beyond_the_positions_that_the_model_has():
+    language = tiny.language(sharpness=0.01)  # 64 positions
+    written = write(language, count=60, max_new_tokens=1000, max_total_tokens=1000)
+    assert max(len(c.token_T) + len(language.prompt(PROBLEMS[0])) for c in written) <= 76
+    for c in written:
+        problem = next(p for p in PROBLEMS if p.id == c.problem_id)
+        assert len(language.prompt(problem)) + len(c.token_T) <= 64
+
+
+def test_a_model_without_a_cache_of_keys_and_values_is_refused():
+    config = OpenAIGPTConfig(n_embd=16, n_layer=1, n_head=2, vocab_size=SMALL["vocab_size"])
+    network = AutoModelForCausalLM.from_config(config)
+    network.config.eos_token_id = tiny.STOP
+    with pytest.raises(ModelError, match="OpenAIGPTLMHeadModel keeps no cache"):
+        engine_of(LanguageModel(network, tiny.tokenizer()))
+
+
+def test_a_prompt_without_tokens_is_refused_by_name():
+    language = tiny.language()
+    language.prompt = lambda problem: np.zeros(0, np.int32)
+    with pytest.raises(RolloutError, match=r"the prompt of 'p0' has no tokens"):
+        write(language)
 
 
 def test_a_model_whose_logits_are_not_finite_stops_with_a_reason():

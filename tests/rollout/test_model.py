@@ -2,14 +2,16 @@
 
 import json
 import shutil
+from copy import deepcopy
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import tiny
 from potluck.rollout import LanguageModel, ModelError
-from potluck.rollout.model import BUILT_IN, fingerprint, load_tokenizer
+from potluck.rollout.model import BUILT_IN, fingerprint, load_tokenizer, prompt_ids
 from potluck.types import Problem
 
 PROMPTS = [np.int32([1, 5, 6]), np.int32([1]), np.int32([1, 9, 9, 9, 9])]
@@ -53,8 +55,6 @@ def test_with_a_chat_template_the_system_text_and_the_question_are_messages():
     plain = language.tokenizer.decode(language.prompt(problem))
     assert "add" in plain
     assert plain.endswith("1+2=")
-    from copy import deepcopy
-
     chatty = deepcopy(language.tokenizer)
     chatty.chat_template = (
         "{% for m in messages %}{{ m.role[0] }}={{ m.content }}#{% endfor %}"
@@ -117,6 +117,56 @@ def test_a_folder_without_weights_is_refused_in_one_line(tmp_path):
     (folder / "config.json").write_text("{")
     with pytest.raises(ModelError, match="cannot load model"):
         LanguageModel.load(str(folder))
+
+
+def test_a_model_whose_file_lacks_weights_is_refused_and_not_made_up(tmp_path):
+    folder = tiny.save(tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    lost = [name for name in weights if "mlp" in name]
+    save_file(
+        {n: w for n, w in weights.items() if n not in lost},
+        tmp_path / "model" / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    with pytest.raises(ModelError, match=f"lacks {len(lost)} weights, 'model.layers.0.mlp.down_p"):
+        LanguageModel.load(folder)
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("model.safetensors", "!"),
+        ("model.safetensors", ""),
+        ("tokenizer.json", "{}"),
+        ("config.json", '{"model_type": "qwen2", "hidden_size": "wide"}'),
+    ],
+)
+def test_a_damaged_file_of_a_model_is_one_line(tmp_path, name, text):
+    folder = tiny.save(tmp_path / "model")
+    (tmp_path / "model" / name).write_text(text)
+    with pytest.raises(ModelError) as error:
+        LanguageModel.load(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_a_template_that_knows_no_system_gets_one_message():
+    chatty = deepcopy(tiny.tokenizer())
+    chatty.chat_template = (
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "{% for m in messages %}{{ m.content }}#{% endfor %}"
+    )
+    ids = prompt_ids(chatty, Problem("p", "1+2=", "3", system="add"))
+    text = chatty.decode(ids)
+    assert text.startswith("add")
+    assert text.endswith("1+2=#")
+
+
+def test_ids_with_gaps_are_all_of_the_vocabulary():
+    gappy = deepcopy(tiny.tokenizer())
+    made = tiny.language()
+    count = len(gappy)
+    gappy.get_vocab = lambda: {**tiny.tokenizer().get_vocab(), "far": tiny.VOCABULARY + 3}
+    assert LanguageModel(made.network, gappy).vocabulary == tiny.VOCABULARY + 4 > count
 
 
 def test_a_stop_token_that_the_model_lacks_is_refused():

@@ -188,3 +188,25 @@ def test_the_order_of_problems_does_not_change_by_accident():
     ]
     names = ["gsm8k/train/0", "ü"]
     assert problems_of_round(names, seed=-1, round=0, count=2) == ["ü", "gsm8k/train/0"]
+
+
+@pytest.mark.parametrize("plan", [vertical, horizontal])
+def test_what_does_not_divide_evenly_evens_out_over_the_rounds(plan):
+    """Three nodes and four problems; and one node whose part is less than a group a round."""
+    for weights in ({"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 0.02}):
+        written = Counter()
+        for round in range(51):
+            for share in plan(["p", "q", "r", "s"], weights, 6, round=round):
+                written[share.node] += share.count
+        for name, weight in weights.items():
+            part = 51 * 4 * 6 * weight / sum(weights.values())
+            assert abs(written[name] - part) <= 6, (name, written)
+
+
+@pytest.mark.parametrize("plan", [vertical, horizontal])
+def test_the_order_of_the_nodes_in_a_recipe_decides_nothing(plan):
+    forth, back = (
+        plan(["p", "q", "r"], dict(w), 5, round=1)
+        for w in ([("a", 1), ("b", 2)], [("b", 2), ("a", 1)])
+    )
+    assert set(forth) == set(back)

@@ -87,7 +87,7 @@ def encode(message: Message) -> bytes:
     header = msgspec.msgpack.encode(
         _Header(message.run, message.round, message.sender, problems, authors, rows)
     )
-    return b"".join(
+    data = b"".join(
         (
             START.pack(MAGIC, VERSION, RAW, len(header)),
             header,
@@ -95,6 +95,9 @@ def encode(message: Message) -> bytes:
             *(c.logp_T.astype("<f4").tobytes() for c in completions),
         )
     )
+    if len(header) > MAX_HEADER_BYTES or len(data) > MAX_MESSAGE_BYTES:
+        raise ValueError(f"a message of {len(data)} bytes is longer than {MAX_MESSAGE_BYTES}")
+    return data
 
 
 def decode(data: bytes) -> Message:

@@ -33,19 +33,40 @@ def save(
     folder: Path, round: int, language: LanguageModel, optimizer: torch.optim.Optimizer
 ) -> Path:
     """Writes checkpoints/<round>, and removes all but the newest KEPT."""
-    place = folder / "checkpoints" / f"{round:06d}"
+    place = checkpoint_folder(folder, round)
     beside = place.with_suffix(".part")
     shutil.rmtree(beside, ignore_errors=True)
     language.network.save_pretrained(beside)
     language.tokenizer.save_pretrained(beside)
     save_file(_optimizer_state(language, optimizer), beside / "optimizer.safetensors")
-    state = {"round": round, "torch": torch.__version__, "threads": torch.get_num_threads()}
+    state = {"round": round, **circumstances()}
     (beside / "state.json").write_text(json.dumps(state) + "\n")
     shutil.rmtree(place, ignore_errors=True)
     beside.rename(place)
     for old in rounds_saved(folder)[:-KEPT]:
-        shutil.rmtree(folder / "checkpoints" / f"{old:06d}")
+        shutil.rmtree(checkpoint_folder(folder, old))
     return place
+
+
+def circumstances() -> dict[str, object]:
+    """What, if it changes, changes the bits of a run."""
+    return {"torch": torch.__version__, "threads": torch.get_num_threads()}
+
+
+def circumstances_of(folder: Path, round: int) -> dict[str, object]:
+    """Those under which a checkpoint was made; empty if its note of them is damaged."""
+    try:
+        state = json.loads((checkpoint_folder(folder, round) / "state.json").read_text())
+        return {key: state[key] for key in circumstances()}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def forget_after(folder: Path, round: int) -> None:
+    """Removes the checkpoints of later rounds."""
+    for later in rounds_saved(folder):
+        if later > round:
+            shutil.rmtree(checkpoint_folder(folder, later))
 
 
 def rounds_saved(folder: Path) -> list[int]:

@@ -174,6 +174,11 @@ class _Round:
         with torch.no_grad():
             start_MT = self._logp(micro)
         network.train()
+        if not start_MT.isfinite().all():
+            raise NonFiniteError(
+                f"{self.learner.name!r}: without dropout a log-probability is not finite, with it "
+                f"all are; lower the learning rate"
+            )
         return start_MT
 
     def _look_at(self, row_M: Tensor, micro: Batch) -> None:
@@ -197,7 +202,7 @@ class _Round:
             optimizer.zero_grad()
             self._backward_rows(torch.tensor([row]), update)
             gradients = [p.grad for p in network.parameters() if p.grad is not None]
-            if not all(bool(g.isfinite().all()) for g in gradients):
+            if not torch.nn.utils.get_total_norm(gradients).isfinite():
                 self._drop(row, "gradient")
         if len(self.dropped) == dropped_before:
             raise NonFiniteError(
@@ -211,7 +216,7 @@ class _Round:
             if not parameter.isfinite().all():
                 raise NonFiniteError(
                     f"{self.learner.name!r}: the weights {name!r} are not finite; lower the "
-                    f"learning rate and go on from an earlier checkpoint"
+                    f"learning rate, in a new run (its model can be a checkpoint of this one)"
                 )
         if completion.author == self.learner.name:
             raise NonFiniteError(

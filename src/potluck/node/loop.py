@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import torch
 
 from potluck.config import SamplingConfig
@@ -27,7 +28,7 @@ from potluck.node.learner import Learner
 from potluck.node.record import Record
 from potluck.node.report import RoundReport, report_of
 from potluck.rollout import Engine, Order, Sampled
-from potluck.swarm import Plan
+from potluck.swarm import Plan, Share
 from potluck.tasks import Task
 from potluck.types import Completion, Group, NonFiniteError, Problem
 
@@ -83,15 +84,15 @@ class Node:
         self, round: int, problems: Sequence[Problem], kept: Sequence[Completion]
     ) -> RoundReport:
         """A round whose completions are on disk: after a crash they need not be written again."""
-        here = {c.author for c in kept}
-        missing = tuple(sorted(name for name in self.weights if name not in here))
+        asked = {share.node for share in self._shares(round, problems)}
+        missing = tuple(sorted(asked - {c.author for c in kept}))
         size_bytes = self.record.keep_round(round, kept)
         arrived = Round(tuple(kept), missing, late=())
         return self._learn(round, problems, arrived, {"write": 0.0, "exchange": 0.0}, size_bytes)
 
     def _write(self, round: int, problems: Sequence[Problem]) -> list[Completion]:
         by_id = {p.id: p for p in problems}
-        shares = self.plan(list(by_id), self.weights, self.group_size)
+        shares = self._shares(round, problems)
         orders = [Order(by_id[s.problem_id], s.count) for s in shares if s.node == self.name]
         language = self.learner.language
         dice = torch.Generator(language.device).manual_seed(self._seed(round, "write"))
@@ -114,7 +115,7 @@ class Node:
     ) -> RoundReport:
         batch = lesson = None
         with _Clock() as learning, _naming(round, self.name):
-            asked = self._asked_for(problems, arrived.completions)
+            asked = self._asked_for(round, problems, arrived.completions)
             usable = [c for c in asked if self._is_usable(c)]
             groups = self._grade(round, problems, usable)
             if groups:
@@ -144,17 +145,30 @@ class Node:
         return report
 
     def _asked_for(
-        self, problems: Sequence[Problem], arrived: Iterable[Completion]
+        self, round: int, problems: Sequence[Problem], arrived: Iterable[Completion]
     ) -> list[Completion]:
         """What the plan asked of its author; a peer cannot write itself a larger share."""
-        shares = self.plan([p.id for p in problems], self.weights, self.group_size)
-        count = {(s.problem_id, s.node): s.count for s in shares}
+        count = {(s.problem_id, s.node): s.count for s in self._shares(round, problems)}
         return [c for c in arrived if c.index < count.get((c.problem_id, c.author), 0)]
 
     def _is_usable(self, completion: Completion) -> bool:
-        """Whether this model can read it: ids it knows, no longer than anybody may write."""
-        known = bool((completion.token_T < self.learner.language.vocabulary).all())
-        return known and len(completion.token_T) <= self.sampling.max_new_tokens
+        """Whether it can be what it says: ids this model knows, not too long, and ended as told.
+
+        ``end`` decides what a completion may earn, so it is looked up in the tokens: "stop"
+        is a stop token at the end, and there is none anywhere else.
+        """
+        language, token_T = self.learner.language, completion.token_T
+        stops_T = np.isin(token_T, list(language.stop_ids))
+        return (
+            bool((token_T < language.vocabulary).all())
+            and len(token_T) <= self.sampling.max_new_tokens
+            and not stops_T[:-1].any()
+            and bool(stops_T[-1]) == (completion.end == "stop")
+        )
+
+    def _shares(self, round: int, problems: Sequence[Problem]) -> list[Share]:
+        ids = [problem.id for problem in problems]
+        return self.plan(ids, self.weights, self.group_size, round=round)
 
     def _grade(
         self, round: int, problems: Sequence[Problem], completions: Iterable[Completion]

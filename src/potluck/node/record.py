@@ -54,7 +54,8 @@ class Record:
     def forget_from(self, round: int) -> None:
         """Takes back every line of this round and later ones: they will be lived again."""
         for path in self.folder.glob("*.jsonl"):
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            text = path.read_text(encoding="utf-8", errors="replace")
+            lines = text.splitlines(keepends=True)
             kept = [line for line in lines if _round_of(line) < round]
             write_whole(path, "".join(kept).encode())
 

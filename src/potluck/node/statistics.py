@@ -106,7 +106,8 @@ def source_reports(
             capped_share=_ratio(capped, tokens),
             filtered_share_positive=_filtered(with_B & whole_B & (advantage_B > 0), heard_B),
             filtered_share_negative=_filtered(with_B & whole_B & (advantage_B < 0), heard_B),
-            effective_sample_size=_ratio(weight**2, tokens * weight_square),
+            # `**` raises where it overflows; `*` gives inf, which _finite knows.
+            effective_sample_size=_ratio(weight * weight, tokens * weight_square),
         )
     return reports
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from potluck.rollout.sampling import Draw
 from potluck.types import Completion, PotluckError, Problem
 
@@ -21,6 +23,24 @@ class Order:
 
     problem: Problem
     count: int
+
+
+def room_behind(prompt_P: np.ndarray, problem: Problem, *, max_total_tokens: int) -> int:
+    """Tokens that fit behind the prompt, at least 1.
+
+    Raises:
+        RolloutError: none do, or there is no prompt to begin with.
+    """
+    if not len(prompt_P):
+        raise RolloutError(
+            f"the prompt of {problem.id!r} has no tokens: the tokenizer knows nothing of its text"
+        )
+    if len(prompt_P) >= max_total_tokens:
+        raise RolloutError(
+            f"the prompt of {problem.id!r} has {len(prompt_P)} tokens, which leaves no room below "
+            f"max_total_tokens = {max_total_tokens} (or the model's context); raise it"
+        )
+    return max_total_tokens - len(prompt_P)
 
 
 class Engine(Protocol):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jinja2 import TemplateError
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
@@ -47,7 +48,9 @@ class LanguageModel:
         stop: Sequence[str] = (),
     ) -> None:
         self.network, self.tokenizer = network.eval(), tokenizer
-        self.vocabulary = min(len(tokenizer), network.get_output_embeddings().weight.shape[0])
+        # Not len(tokenizer): that is a count, and ids may have gaps.
+        highest = max(tokenizer.get_vocab().values())
+        self.vocabulary = min(highest + 1, network.get_output_embeddings().weight.shape[0])
         self.stop_ids = _stop_ids(network, tokenizer, stop)
 
     @classmethod
@@ -61,11 +64,17 @@ class LanguageModel:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         try:
-            network: Any = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
+            made: Any = AutoModelForCausalLM.from_pretrained(
+                where, dtype=torch.float32, output_loading_info=True
+            )
+            network, loaded = made
             network.to(device)
-            return cls(network, load_tokenizer(model), stop=stop)
-        except (OSError, ValueError, RuntimeError) as error:
+        except Exception as error:  # libraries for six file formats raise what they like
             raise _cannot_load("model", model, error) from error
+        if lost := sorted(loaded["missing_keys"]):
+            # They would be random, and nothing would say so.
+            raise ModelError(f"model {model!r} lacks {len(lost)} weights, {lost[0]!r} among them")
+        return cls(network, load_tokenizer(model), stop=stop)
 
     @property
     def device(self) -> torch.device:
@@ -73,22 +82,8 @@ class LanguageModel:
         return device
 
     def prompt(self, problem: Problem) -> np.ndarray:
-        """int32 ids of what the model reads before it writes.
-
-        With a chat template: a system and a user message. Without one: the system
-        text, an empty line, and the question, as the tokenizer begins a text.
-        """
-        if self.tokenizer.chat_template:
-            system = [{"role": "system", "content": problem.system}] if problem.system else []
-            ids = self.tokenizer.apply_chat_template(
-                [*system, {"role": "user", "content": problem.question}],
-                add_generation_prompt=True,
-                return_dict=False,
-            )
-        else:
-            text = f"{problem.system}\n\n" if problem.system else ""
-            ids = self.tokenizer(text + problem.question)["input_ids"]
-        return np.array(ids, np.int32)
+        """int32 ids of what the model reads before it writes: see ``prompt_ids``."""
+        return prompt_ids(self.tokenizer, problem)
 
     def text(self, token_T: np.ndarray) -> str:
         """What the tokens say, special tokens left out. Ids of a peer may be any."""
@@ -154,6 +149,28 @@ class LanguageModel:
         return logits_1XV[0]
 
 
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarray:
+    """int32 ids of what a model reads before it writes.
+
+    With a chat template: a system and a user message; one message where the template knows
+    no system (Gemma). Without a template: the system text, an empty line, and the question,
+    as the tokenizer begins a text.
+    """
+    together = f"{problem.system}\n\n{problem.question}" if problem.system else problem.question
+    if not tokenizer.chat_template:
+        return np.array(tokenizer(together)["input_ids"], np.int32)
+    system = [{"role": "system", "content": problem.system}] if problem.system else []
+    try:
+        ids = _templated(tokenizer, [*system, {"role": "user", "content": problem.question}])
+    except TemplateError:
+        ids = _templated(tokenizer, [{"role": "user", "content": together}])
+    return np.array(ids, np.int32)
+
+
+def _templated(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> Any:
+    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+
+
 def locate(model: str) -> str:
     """Where ``transformers`` finds it: ``builtin:`` names become folders of this package.
 
@@ -178,7 +195,7 @@ def load_config(model: str) -> PreTrainedConfig:
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(locate(model))
         return config
-    except (OSError, ValueError) as error:
+    except Exception as error:
         raise _cannot_load("model", model, error) from error
 
 
@@ -198,7 +215,7 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
         generic = named in ("TokenizersBackend", "PreTrainedTokenizerFast")
         kind = PreTrainedTokenizerFast if generic else AutoTokenizer
         return kind.from_pretrained(where)
-    except (OSError, ValueError) as error:
+    except Exception as error:
         raise _cannot_load("tokenizer of", model, error) from error
 
 
@@ -233,7 +250,7 @@ def require_device(device: str, node: str) -> None:
     if device == "auto":
         return
     try:
-        torch.empty(0, device=device)
+        torch.empty(1, device=device).item()  # "meta" has a place for it, but no number
     except (RuntimeError, AssertionError) as error:
         raise ModelError(
             f"[node.{node}] device is {device!r}, which this machine does not have "

@@ -7,10 +7,13 @@ nowhere else.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
-from itertools import islice
+from itertools import count, islice
+from math import lcm
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +25,21 @@ class Share:
     count: int
 
 
-Plan = Callable[[Sequence[str], Mapping[str, float], int], list[Share]]
-"""(problem ids, weight of each node, group size) -> shares that fill every group exactly."""
+class Plan(Protocol):
+    """(problem ids, weight of each node, group size) -> shares that fill every group exactly."""
+
+    def __call__(
+        self,
+        problem_ids: Sequence[str],
+        weights: Mapping[str, float],
+        group_size: int,
+        *,
+        round: int = 0,
+    ) -> list[Share]: ...
 
 
 def vertical(
-    problem_ids: Sequence[str], weights: Mapping[str, float], group_size: int
+    problem_ids: Sequence[str], weights: Mapping[str, float], group_size: int, *, round: int = 0
 ) -> list[Share]:
     """Deals whole groups round: each problem has one author.
 
@@ -37,21 +49,21 @@ def vertical(
     >>> [s.node for s in vertical(["p", "q", "r"], {"north": 1, "south": 1}, 12)]
     ['north', 'south', 'north']
     """
-    turn = _turns(weights)
+    turn = _turns(weights, done=round * len(problem_ids))
     return [Share(problem_id, next(turn), group_size) for problem_id in problem_ids]
 
 
 def horizontal(
-    problem_ids: Sequence[str], weights: Mapping[str, float], group_size: int
+    problem_ids: Sequence[str], weights: Mapping[str, float], group_size: int, *, round: int = 0
 ) -> list[Share]:
     """Deals the completions of every group round: each problem has every node as an author.
 
-    What does not divide evenly evens out over the problems of the round.
+    What does not divide evenly evens out over the problems and the rounds.
 
     >>> [(s.node, s.count) for s in horizontal(["p", "q"], {"north": 1, "south": 1}, 7)]
     [('north', 4), ('south', 3), ('north', 3), ('south', 4)]
     """
-    turn = _turns(weights)
+    turn = _turns(weights, done=round * len(problem_ids) * group_size)
     shares = []
     for problem_id in problem_ids:
         counts = Counter(islice(turn, group_size))
@@ -89,17 +101,25 @@ def _shuffled(ids: tuple[str, ...], salt: str) -> list[str]:
     return sorted(ids, key=lambda id: hashlib.sha256(f"{salt}/{id}".encode()).digest())
 
 
-def _turns(weights: Mapping[str, float]) -> Iterator[str]:
-    """Whose turn it is, for ever: always the node furthest behind its part.
+def _turns(weights: Mapping[str, float], *, done: int) -> Iterator[str]:
+    """Whose turn it is, from turn ``done`` on: always the node furthest behind its part.
 
-    After n turns a node of weight w has had within one turn of n w / sum(weights)
-    (two nodes; within two for more). Ties go to the first.
+    After n turns a node of weight w has had about n w / sum(weights), so one of small
+    weight has its turn in some round, if not in every. Ties go by name, not by the order
+    in which a recipe happens to have its nodes.
     """
     if not weights or min(weights.values()) <= 0:
         raise ValueError(f"weights are {dict(weights)}; every node needs one > 0")
-    whole, had = sum(weights.values()), Counter[str]()
-    while True:
-        turns = had.total() + 1
-        node = max(weights, key=lambda name: weights[name] * turns / whole - had[name])
+    parts = {
+        name: max(Fraction(weights[name]).limit_denominator(1000), Fraction(1, 1000))
+        for name in sorted(weights)
+    }
+    whole_numbers = lcm(*(part.denominator for part in parts.values()))
+    part = {name: int(share * whole_numbers) for name, share in parts.items()}
+    # After ``whole`` turns each node has had its part exactly, and it begins again.
+    whole, had = sum(part.values()), Counter[str]()
+    for turn in count():
+        node = max(part, key=lambda name: part[name] * (had.total() + 1) - had[name] * whole)
         had[node] += 1
-        yield node
+        if turn >= done % whole:
+            yield node
