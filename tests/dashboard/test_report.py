@@ -84,7 +84,7 @@ def test_the_verdict_and_the_time_are_those_of_the_summary(tmp_path):
 
 def test_the_table_has_a_row_per_node_and_method(tmp_path):
     _, page = report(tmp_path, full())
-    head = ["model", "method", "start", "end", "other problems, end", "bad answers filtered"]
+    head = ["model", "method", "start", "end", "other problems, end", "answers filtered"]
     cells = (
         "columns alone 0.30 0.80 0.12 - NoIS 0.30 0.44 - - F-TIS 0.30 0.79 - 31% "
         "terse alone 0.20 0.70 - - NoIS 0.20 0.75 - - F-TIS 0.20 0.70 - -"
@@ -94,7 +94,7 @@ def test_the_table_has_a_row_per_node_and_method(tmp_path):
 
 @pytest.mark.parametrize(
     ("key", "title"),
-    [("out_of_distribution", "other problems, end"), ("filtered_share", "bad answers filtered")],
+    [("out_of_distribution", "other problems, end"), ("filtered_share", "answers filtered")],
 )
 def test_a_column_is_there_only_where_the_summary_has_it(tmp_path, key, title):
     _, page = report(tmp_path, summary(**{key: {"terse": {"alone": 0.5}}}))

@@ -57,7 +57,7 @@ def _table(comparison: Comparison, summary: Mapping[str, Any]) -> str:
     """A row per node and method; a column of an extra only where the summary has it."""
     extras = {
         "other problems, end": summary.get("out_of_distribution"),
-        "bad answers filtered": summary.get("filtered_share"),
+        "answers filtered": summary.get("filtered_share"),
     }
     extras = {title: values for title, values in extras.items() if values}
     head = "".join(
@@ -78,7 +78,7 @@ def _table(comparison: Comparison, summary: Mapping[str, Any]) -> str:
                 )
                 formatted = {
                     "other problems, end": decimal(ood, 2),
-                    "bad answers filtered": percent(filtered),
+                    "answers filtered": percent(filtered),
                 }
                 shown += [formatted[title] for title in extras]
             cells = "".join(f"<td>{value}</td>" for value in shown)

@@ -76,7 +76,8 @@ write.</p>
 <div class="scroll">{table}</div>
 <p class="caption">Share of problems solved with greedy writing, on problems that no model
 trains on. "Other problems" are of a kind that training does not have (out of distribution),
-where they were tried; "filtered" is the share of bad answers that F-TIS left out.</p>
+where they were tried; "filtered" is the share left out by F-TIS, of the answers that
+were better or worse than others to the same problem.</p>
 {samples}
 <h2>How to go on</h2>
 <pre>potluck new my-run.toml        # a recipe to edit: your models, your task
