@@ -44,7 +44,7 @@ def recipe(models):
             "threads": 1,
             "task": {"name": "digits", "reward": "hash"},
             "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
-            "evaluation": {"every": 2, "problems": 4, "out_of_distribution": 12},
+            "evaluation": {"every": 2, "problems": 4, "out_of_distribution": 40},
             "node": {name: {"model": models[name], "learning_rate": 1e-3} for name in names},
         }
         return from_tree(tree, overrides)
@@ -408,9 +408,10 @@ def test_a_second_ctrl_c_stops_at_once(recipe, tmp_path):
                 os.kill(os.getpid(), signal.SIGINT)
                 os.kill(os.getpid(), signal.SIGINT)
 
+    before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         run(recipe(), tmp_path / "run", display=Impatient(0, "learn"))
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_threads_are_set(recipe, tmp_path):
@@ -594,3 +595,16 @@ def test_a_limit_of_the_evaluations_own_is_not_cut_by_that_of_training(recipe, t
         patch.setattr(launch_module.HFEngine, "write", hear)
         run(recipe("rounds=1", "evaluation.max_new_tokens=40"), tmp_path / "run")
     assert set(seen) == {(6, 32), (40, 64)}  # 64: the positions that the model has
+
+
+def test_every_round_node_and_purpose_has_a_seed_of_its_own(recipe, tmp_path, monkeypatch):
+    seeds = []
+    seed = loop_module.Node._seed
+
+    def hear(self, round, what):
+        seeds.append(seed(self, round, what))
+        return seeds[-1]
+
+    monkeypatch.setattr(loop_module.Node, "_seed", hear)
+    run(recipe(), tmp_path / "run")
+    assert len(set(seeds)) == len(seeds) == 4 * 2 * 2

@@ -1,24 +1,8 @@
-"""GSM8K for tests: the real files where they are, and small made-up ones."""
+"""GSM8K for tests: small made-up files (the real ones: see the conftest above)."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
-
-REPOSITORY = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="session")
-def gsm8k_path():
-    """The folder of the real data: in $POTLUCK_SHARED or in ``shared`` beside the repository."""
-    shared = Path(os.environ.get("POTLUCK_SHARED") or REPOSITORY.parent / "shared")
-    folder = shared / "data" / "gsm8k"
-    if not folder.is_dir():
-        # Where the data must be, as in the gate, its absence is a failure and no reason to skip.
-        refuse = pytest.fail if os.environ.get("POTLUCK_SHARED_REQUIRED") else pytest.skip
-        refuse(f"the data of GSM8K is not in {folder}; set POTLUCK_SHARED")
-    return str(folder)
 
 
 @pytest.fixture(scope="session")
