@@ -8,6 +8,7 @@ import signal
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tiny
@@ -376,7 +377,7 @@ def test_a_round_file_with_a_foreign_nodes_unasked_or_unreadable_work_is_learned
         ids, long = one.token_T.copy(), np.full(50, 5, np.int32)
         ids[0] = 1_000_000
         stop = np.int32([tiny.STOP])
-        three_T = three.token_T[three.token_T != tiny.STOP]
+        three_T = np.int32([5, 6])  # short, so that it is not its length that is wrong
         lies = [  # a claim to have finished, a claim not to have, and words after the end
             np.concatenate([three_T, np.int32([5])]), np.concatenate([three_T, stop]),
             np.concatenate([stop, three_T, stop]),
@@ -608,3 +609,39 @@ def test_every_round_node_and_purpose_has_a_seed_of_its_own(recipe, tmp_path, mo
     monkeypatch.setattr(loop_module.Node, "_seed", hear)
     run(recipe(), tmp_path / "run")
     assert len(set(seeds)) == len(seeds) == 4 * 2 * 2
+
+
+def test_evaluations_ask_the_first_problems_of_their_splits_and_none_that_is_trained_on(
+    recipe, tmp_path, monkeypatch
+):
+    asked = []
+    write = launch_module.HFEngine.write
+
+    def hear(self, orders, draw, *, author, progress):
+        asked.append((author, [order.problem.id for order in orders]))
+        return write(self, orders, draw, author=author, progress=progress)
+
+    monkeypatch.setattr(launch_module.HFEngine, "write", hear)
+    run(recipe("rounds=2", "evaluation.every=1"), tmp_path / "run")
+    task = make_task(recipe())
+    validation, other = task.ids("validation")[:4], task.ids("out-of-distribution")[:40]
+    graded = [ids for author, ids in asked if author == "evaluation"]
+    assert graded == [validation] * 4 + [validation, other] * 2  # twice each, and at the end
+    trained = {id for author, ids in asked if author != "evaluation" for id in ids}
+    assert trained
+    assert not trained & {*validation, *other}
+
+
+def test_a_full_disk_is_one_line_and_the_last_checkpoint_stands(recipe, tmp_path, monkeypatch):
+    run(recipe("rounds=2"), tmp_path / "run")
+
+    def full(*_, **__):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(RunFolderError, match=r"cannot write checkpoint .*No space left .*--resume"):
+        run(recipe(), tmp_path / "run", resume=True)
+    monkeypatch.undo()
+    folders = [p.name for p in (tmp_path / "run" / "large" / "checkpoints").iterdir()]
+    assert folders == ["000002"]
+    assert run(recipe(), tmp_path / "run", resume=True).rounds == 4

@@ -139,7 +139,11 @@ def demo_command(
     """Two different models, each alone and together: does sharing hurt, does F-TIS help?"""
     from potluck.demo import demo
 
-    demo(folder, rounds=rounds, seed=seed, console=out)
+    try:
+        demo(folder, rounds=rounds, seed=seed, console=out)
+    except KeyboardInterrupt:
+        err.print(f"potluck: stopped; what there is of it is in {printable(str(folder))}")
+        raise typer.Exit(130) from None
 
 
 def prepare_process(threads: int) -> None:

@@ -43,6 +43,13 @@ def test_what_went_wrong_in_a_round_stands_in_its_line():
     assert out.getvalue().endswith("  missing: large  late: 3  not finite: 2\n")
 
 
+def test_a_round_without_a_step_says_so():
+    live, out = display()
+    with live:
+        live.round_done("small", metrics(0, updates=0))
+    assert out.getvalue().endswith("  no step: no completion was better than its group\n")
+
+
 def test_statistics_that_do_not_exist_are_dashes():
     live, out = display()
     with live:

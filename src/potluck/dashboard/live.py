@@ -136,6 +136,8 @@ class LiveDisplay:
 
 def _troubles(metrics: Mapping[str, Any]) -> list[str]:
     troubles = []
+    if metrics.get("updates") == 0:
+        troubles.append("no step: no completion was better than its group")
     if metrics.get("missing"):
         names = ", ".join(printable(str(name), 32) for name in metrics["missing"])
         troubles.append(f"missing: {printable(names, 80)}")

@@ -32,15 +32,25 @@ KEPT = 2
 def save(
     folder: Path, round: int, language: LanguageModel, optimizer: torch.optim.Optimizer
 ) -> Path:
-    """Writes checkpoints/<round>, and removes all but the newest KEPT."""
+    """Writes checkpoints/<round>, and removes all but the newest KEPT.
+
+    Raises:
+        RunFolderError: the disk is full, say. Earlier checkpoints stand.
+    """
     place = checkpoint_folder(folder, round)
     beside = place.with_suffix(".part")
     shutil.rmtree(beside, ignore_errors=True)
-    language.network.save_pretrained(beside)
-    language.tokenizer.save_pretrained(beside)
-    save_file(_optimizer_state(language, optimizer), beside / "optimizer.safetensors")
-    state = {"round": round, **circumstances()}
-    (beside / "state.json").write_text(json.dumps(state) + "\n")
+    try:
+        language.network.save_pretrained(beside)
+        language.tokenizer.save_pretrained(beside)
+        save_file(_optimizer_state(language, optimizer), beside / "optimizer.safetensors")
+        state = {"round": round, **circumstances()}
+        (beside / "state.json").write_text(json.dumps(state) + "\n")
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise RunFolderError(
+            f"cannot write checkpoint {place}: {error}; make room and go on with --resume"
+        ) from error
     shutil.rmtree(place, ignore_errors=True)
     beside.rename(place)
     for old in rounds_saved(folder)[:-KEPT]:
