@@ -259,7 +259,10 @@ def test_a_folder_that_holds_something_is_left_alone(recipe, tmp_path):
 
 def test_a_run_cannot_be_resumed_as_another_one(recipe, tmp_path):
     run(recipe("rounds=1"), tmp_path / "run")
-    with pytest.raises(RunFolderError, match=r"was made with objective = .*start another run"):
+    with pytest.raises(
+        RunFolderError,
+        match=r"made with objective.weight_cap = 2.0, .* = 3.0; resume",
+    ):
         run(recipe("objective.weight_cap=3"), tmp_path / "run", resume=True)
 
 
@@ -645,3 +648,30 @@ def test_a_full_disk_is_one_line_and_the_last_checkpoint_stands(recipe, tmp_path
     folders = [p.name for p in (tmp_path / "run" / "large" / "checkpoints").iterdir()]
     assert folders == ["000002"]
     assert run(recipe(), tmp_path / "run", resume=True).rounds == 4
+
+
+def test_real_models_go_on_to_the_same_bits_too(recipe, tmp_path):
+    """Tiny ones would, wherever a file's tensors happen to lie in memory; these would not."""
+    changes = [
+        *("rounds=3", "checkpoint_every=1", "task.reward=task", "evaluation.problems=2"),
+        *("sampling.max_new_tokens=48", "sampling.max_total_tokens=96", "group_size=8"),
+        *("node.small.model=builtin:digits-small", "node.large.model=builtin:digits-terse"),
+    ]
+    run(recipe(*changes), tmp_path / "whole")
+    with pytest.raises(Crash):
+        run(recipe(*changes), tmp_path / "cut", display=CrashesAfter(1))
+    run(recipe(*changes), tmp_path / "cut", resume=True)
+    assert outcome(tmp_path / "cut", 3) == outcome(tmp_path / "whole", 3)
+
+
+def test_a_scheduler_that_wants_its_machine_back_finds_a_checkpoint(recipe, tmp_path):
+    class Terminated(StopsAt):
+        def round_done(self, node, metrics):
+            os.kill(os.getpid(), signal.SIGTERM) if metrics["round"] == 1 and self.times else None
+            self.times = 0 if metrics["round"] == 1 else self.times
+
+    before = signal.getsignal(signal.SIGTERM)
+    result = run(recipe("checkpoint_every=0"), tmp_path / "run", display=Terminated(9, "none"))
+    assert (result.interrupted, result.rounds) == (True, 2)
+    assert checkpoint.rounds_saved(tmp_path / "run" / "small") == [2]
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -1,8 +1,9 @@
 """From a recipe to what it names: the task, the nodes, and a folder that is theirs."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -150,12 +151,22 @@ def require_folder(folder: Path, config: RunConfig, resume: bool) -> None:
             f"{folder} has {done} rounds, but the recipe has rounds = {config.rounds}; raise it"
         )
     tree = json.loads(json.dumps(as_tree(config)))
-    for key in [key for key in tree if key not in MAY_CHANGE]:
-        if was.get(key) != tree[key]:
+    for key, old, new in _differences(was, tree):
+        if key not in MAY_CHANGE:
             raise RunFolderError(
-                f"{folder} was made with {key} = {was.get(key)}, but the recipe now has {key} = "
-                f"{tree[key]}; resume with the old value, or start another run with --out"
+                f"{folder} was made with {key} = {old}, but the recipe now has {key} = {new}; "
+                f"resume with the old value, or start another run with --out"
             )
+
+
+def _differences(was: Any, now: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(key, old, new) of every leaf that is not equal in two trees; None where there is none."""
+    if not (isinstance(was, dict) and isinstance(now, dict)):
+        if was != now:
+            yield at, was, now
+        return
+    for key in dict.fromkeys([*was, *now]):
+        yield from _differences(was.get(key), now.get(key), f"{at}.{key}" if at else key)
 
 
 def first_round(folder: Path, config: RunConfig) -> int:

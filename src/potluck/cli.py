@@ -5,6 +5,7 @@ can mend, said in one line; 130 ended by Ctrl-C.
 """
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,7 +42,7 @@ def run_command(
     recipe: Annotated[Path, typer.Argument(help="A .toml file; `potluck new` writes one")],
     set: Sets = None,
     folder: Annotated[
-        Path | None, typer.Option("--out", help="The run's folder [runs/<name of the run>]")
+        Path | None, typer.Option("--out", help="The run's folder (runs/NAME of the run)")
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Print the resolved run and its cost; start nothing")
@@ -67,7 +68,9 @@ def run_command(
     shown = printable(str(result.folder))
     out.print(f"potluck show {shown}", markup=False, soft_wrap=True)
     if result.interrupted:
-        again = printable(f"potluck run {recipe} --out {place} --resume", limit=1000)
+        # The resolved recipe: what --set changed stays changed.
+        kept, where = shlex.quote(str(place / "recipe.json")), shlex.quote(str(place))
+        again = printable(f"potluck run {kept} --out {where} --resume", limit=1000)
         out.print(f"stopped after {result.rounds} rounds, saved; go on with:", markup=False)
         out.print(f"  {again}", markup=False, soft_wrap=True)
         raise typer.Exit(130)

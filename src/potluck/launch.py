@@ -214,12 +214,15 @@ def _interrupts() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         wished = True
 
+    # A scheduler that wants its machine back says SIGTERM.
+    wishes = (signal.SIGINT, signal.SIGTERM)
     try:
-        before = signal.signal(signal.SIGINT, wish)
+        before = {wanted: signal.signal(wanted, wish) for wanted in wishes}
     except ValueError:  # not the main thread: whoever runs that one decides
         yield lambda: False
         return
     try:
         yield lambda: wished
     finally:
-        signal.signal(signal.SIGINT, before)
+        for wanted, handler in before.items():
+            signal.signal(wanted, handler)

@@ -119,6 +119,13 @@ def test_a_folder_without_weights_is_refused_in_one_line(tmp_path):
         LanguageModel.load(str(folder))
 
 
+def test_loaded_weights_lie_where_torch_would_put_them(tmp_path):
+    """Not where they lay in the file: kernels sum in another order at another alignment."""
+    language = LanguageModel.load(tiny.save(tmp_path / "model"), device="cpu")
+    tensors = [*language.network.parameters(), *language.network.buffers()]
+    assert {t.data_ptr() % 64 for t in tensors} == {0}
+
+
 def test_a_model_whose_file_lacks_weights_is_refused_and_not_made_up(tmp_path):
     folder = tiny.save(tmp_path / "model")
     weights = load_file(tmp_path / "model" / "model.safetensors")

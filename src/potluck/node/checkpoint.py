@@ -114,7 +114,8 @@ def restore(
         if name in state:
             # A step count stays where it is kept; moments live beside their parameter.
             optimizer.state[parameter] = {
-                moment: tensor if moment == "step" else tensor.to(parameter.device)
+                # A copy: where a file is mapped to is not where torch would put it.
+                moment: tensor.clone() if moment == "step" else tensor.to(parameter.device).clone()
                 for moment, tensor in state[name].items()
             }
 

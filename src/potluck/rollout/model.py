@@ -69,6 +69,7 @@ class LanguageModel:
             )
             network, loaded = made
             network.to(device)
+            _realign(network)
         except Exception as error:  # libraries for six file formats raise what they like
             raise _cannot_load("model", model, error) from error
         if lost := sorted(loaded["missing_keys"]):
@@ -169,6 +170,17 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarr
 
 def _templated(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> Any:
     return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+
+
+def _realign(network: torch.nn.Module) -> None:
+    """Moves every tensor into memory of torch's own.
+
+    What is loaded from a file lies where it lay in the file, at any offset, and CPU kernels
+    add up in another order there: a run that is resumed from a checkpoint would differ in
+    the last bit from one that never stopped.
+    """
+    for tensor in (*network.parameters(), *network.buffers()):
+        tensor.data = tensor.data.clone()
 
 
 def locate(model: str) -> str:
