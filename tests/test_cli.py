@@ -305,7 +305,7 @@ def test_a_run_a_look_at_it_and_no_other_recipe_on_top(desk, recipe, potluck_say
     assert code == 2
     assert err.count("\n") == 1
     assert "was made with objective.weight_cap = 2.0, but" in err
-    assert "'weight_cap': 3.0" in err
+    assert "now has objective.weight_cap = 3.0;" in err
     code, out, err = potluck_says("run", recipe, *sets(ONE_ROUND))
     assert code == 2
     assert "runs/digits exists; --resume goes on with that run" in err
