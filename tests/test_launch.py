@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 import signal
+from typing import get_args
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import tiny
 from potluck import launch as launch_module
 from potluck.assemble import make_task
-from potluck.config import as_tree, from_tree
+from potluck.config import DigitsConfig, RunConfig, as_tree, from_tree
 from potluck.exchange import Message, decode, encode
 from potluck.launch import Silent, run
 from potluck.node import RunFolderError, checkpoint
@@ -333,6 +335,8 @@ CHANGES = [
     "node.small.gradient_clip_norm=1e-9",
     "node.small.sampling_dtype=bfloat16",
     "node.small.sampling_rows=3",
+    "node.small.dtype=bfloat16",
+    "node.small.attention=eager",
     "evaluation.every=1",
     "evaluation.problems=3",
     "evaluation.out_of_distribution=3",
@@ -479,27 +483,36 @@ ELSEWHERE = {
     "node.weight_decay": "with adamw, above",
     "node.gradient_checkpointing": "what saves memory",
     "node.micro_batch_tokens": "what saves memory",
+    "node.lora.r": "test_lora_run.py",
+    "node.lora.alpha": "test_lora_run.py",
+    "node.lora.dropout": "test_lora_run.py",
+    "node.lora.targets": "test_lora_run.py",
+    "out_of_distribution": "tasks",
 }
 
 
-def test_every_option_of_a_run_is_tried_in_this_file_or_in_the_learners(recipe):
-    """The objective's are tried in node/test_learner.py, gsm8k's in tasks/."""
-    config, tried = recipe(), {change.partition("=")[0] for change in CHANGES}
+def options_of(table, at=""):
+    """Every key of a table and of the tables in it; of tasks those of digits."""
+    for field in msgspec.structs.fields(table):
+        kinds = [field.type, *get_args(field.type)]
+        kinds += [part for kind in kinds for part in get_args(kind)]
+        inner = [k for k in kinds if isinstance(k, type) and issubclass(k, msgspec.Struct)]
+        if field.name == "out_of_distribution" and not at:
+            inner = []
+        if field.name == "task":
+            inner = [DigitsConfig]
+        if not inner:
+            yield at + field.name
+        for kind in inner:
+            yield from options_of(kind, f"{at}{field.name}.")
+
+
+def test_every_option_of_a_run_is_tried_in_this_file_or_elsewhere():
+    """The objective's are tried in node/test_learner.py, those of other tasks in tasks/."""
+    tried = {change.partition("=")[0] for change in CHANGES}
     tried = {key.replace("node.large", "node").replace("node.small", "node") for key in tried}
-    tables = {
-        "": config,
-        "sampling.": config.sampling,
-        "evaluation.": config.evaluation,
-        "task.": config.task,
-        "node.": config.node["small"],
-    }
-    parts = {"task", "sampling", "objective", "evaluation", "node"}
-    options = {
-        prefix + field
-        for prefix, table in tables.items()
-        for field in table.__struct_fields__
-        if field not in parts
-    }
+    in_tasks = ("task.name", "task.path", "objective.")
+    options = {key for key in options_of(RunConfig) if not key.startswith(in_tasks)}
     assert options == (tried - {"objective.method"}) | set(ELSEWHERE)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import potluck
-from potluck.rollout.model import locate
+from potluck.rollout.loading import locate
 
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
 

@@ -1,5 +1,6 @@
 """From a recipe to what it names: the task, the nodes, and a folder that is theirs."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -7,7 +8,16 @@ from typing import Any
 
 import torch
 
-from potluck.config import ConfigError, DigitsConfig, Gsm8kConfig, NodeConfig, RunConfig, as_tree
+from potluck.config import (
+    ConfigError,
+    DigitsConfig,
+    Gsm8kConfig,
+    LoraConfig,
+    NodeConfig,
+    RunConfig,
+    ServerConfig,
+    as_tree,
+)
 from potluck.exchange import MemoryHub
 from potluck.node import (
     Learner,
@@ -18,20 +28,24 @@ from potluck.node import (
     checkpoint,
     make_optimizer,
 )
-from potluck.rollout import HFEngine, LanguageModel, ModelError
+from potluck.rollout import Engine, HFEngine, LanguageModel, ModelError
 from potluck.rollout.base import room_behind
-from potluck.rollout.model import (
+from potluck.rollout.line import Address
+from potluck.rollout.loading import (
     fingerprint,
     load_config,
     load_tokenizer,
     named_stop_ids,
-    prompt_ids,
     require_device,
 )
+from potluck.rollout.lora import add_adapter, restore_adapter
+from potluck.rollout.mirror import Mirror
+from potluck.rollout.model import prompt_ids
+from potluck.rollout.server import ServerEngine, require_server
 from potluck.swarm import PLANS, problems_of_round
 from potluck.tasks import Digits, Gsm8k, HashReward, Task
 
-MAY_CHANGE = ("rounds", "checkpoint_every", "threads", "deadline_s")
+MAY_CHANGE = ("rounds", "checkpoint_every", "threads", "deadline_s", "log")
 """What a resumed run may have otherwise than the run that it goes on with."""
 
 
@@ -97,6 +111,21 @@ def require_room(config: RunConfig, task: Task) -> None:
             room_behind(prompt_ids(tokenizer, problem), problem, max_total_tokens=limit)
 
 
+def require_servers(config: RunConfig) -> None:
+    """Raises RolloutError unless every server that is to write is there and can."""
+    for node in config.node.values():
+        if node.server:
+            shape = load_config(node.model).get_text_config()
+            longest = config.sampling.max_total_tokens
+            context = getattr(shape, "max_position_embeddings", None)
+            require_server(
+                _address(node.server),
+                node.server.model,
+                adapter=node.lora is not None,
+                longest=min(longest, context or longest),
+            )
+
+
 def require_one_stop(languages: Mapping[str, LanguageModel]) -> None:
     """Raises ModelError unless the same tokens end a completion on every node.
 
@@ -152,7 +181,7 @@ def require_folder(folder: Path, config: RunConfig, resume: bool) -> None:
         )
     tree = json.loads(json.dumps(as_tree(config)))
     for key, old, new in _differences(was, tree):
-        if key not in MAY_CHANGE:
+        if key.partition(".")[0] not in MAY_CHANGE:
             raise RunFolderError(
                 f"{folder} was made with {key} = {old}, but the recipe now has {key} = {new}; "
                 f"resume with the old value, or start another run with --out"
@@ -177,10 +206,11 @@ def first_round(folder: Path, config: RunConfig) -> int:
 
 def make_learner(config: RunConfig, name: str, folder: Path, first: int) -> Learner:
     """The model as the recipe names it, or as the checkpoint of ``first`` rounds holds it."""
-    node, model = config.node[name], config.node[name].model
-    if first:
-        model = str(checkpoint.checkpoint_folder(folder, first))
-    language = LanguageModel.load(model, device=node.device, stop=config.sampling.stop)
+    node = config.node[name]
+    saved = checkpoint.checkpoint_folder(folder, first) if first else None
+    language = _load(config, node, node.model if node.lora or not saved else str(saved))
+    if node.lora:
+        _adapt(language, node.lora, seed=_seed_of(config.seed, name), saved=saved)
     if node.gradient_checkpointing:
         # Its name until transformers 5.x, where the other one came in.
         enable = getattr(language.network, "activation_checkpointing_enable", None)
@@ -199,6 +229,38 @@ def make_learner(config: RunConfig, name: str, folder: Path, first: int) -> Lear
     )
 
 
+def _load(config: RunConfig, node: NodeConfig, model: str) -> LanguageModel:
+    computes = getattr(torch, node.dtype)
+    return LanguageModel.load(
+        model,
+        device=node.device,
+        stop=config.sampling.stop,
+        dtype=computes,
+        # What is trained keeps its small steps in float32; what is frozen makes none.
+        stored=computes if node.lora else torch.float32,
+        attention=node.attention,
+    )
+
+
+def _adapt(language: LanguageModel, lora: LoraConfig, *, seed: int, saved: Path | None) -> None:
+    add_adapter(
+        language.network,
+        rank=lora.r,
+        alpha=lora.alpha,
+        dropout=lora.dropout,
+        targets=lora.targets,
+        seed=seed,
+    )
+    if saved:
+        restore_adapter(language.network, saved)
+
+
+def _seed_of(seed: int, node: str) -> int:
+    """Of a node's adapter: 63 bits that no other (run seed, node) has."""
+    raw = hashlib.sha256(f"{seed}/{node}/adapter".encode()).digest()
+    return int.from_bytes(raw[:8], "little") >> 1
+
+
 def make_nodes(
     config: RunConfig,
     folder: Path,
@@ -210,7 +272,7 @@ def make_nodes(
     hub = MemoryHub(list(config.node), run=config.name)
     weights = {name: node.weight for name, node in config.node.items()}
     nodes = []
-    for name, node in config.node.items():
+    for name in config.node:
         record = Record(folder / name, run=config.name, node=name)
         record.forget_from(first)
         learner = learners[name]
@@ -219,7 +281,7 @@ def make_nodes(
                 name=name,
                 weights=weights,
                 task=task,
-                engine=_engine(config, node, learner.language),
+                engine=_engine(config, name, learner.language, folder),
                 learner=learner,
                 exchange=hub.member(name),
                 record=record,
@@ -234,7 +296,10 @@ def make_nodes(
     return nodes
 
 
-def _engine(config: RunConfig, node: NodeConfig, language: LanguageModel) -> HFEngine:
+def _engine(config: RunConfig, name: str, language: LanguageModel, folder: Path) -> Engine:
+    node = config.node[name]
+    if node.server:
+        return _server_engine(config, name, node.server, language, folder)
     return HFEngine(
         language,
         max_new_tokens=config.sampling.max_new_tokens,
@@ -242,3 +307,28 @@ def _engine(config: RunConfig, node: NodeConfig, language: LanguageModel) -> HFE
         dtype=getattr(torch, node.sampling_dtype),
         rows=node.sampling_rows,
     )
+
+
+def _server_engine(
+    config: RunConfig, name: str, server: ServerConfig, language: LanguageModel, folder: Path
+) -> ServerEngine:
+    mirror = Mirror(
+        language,
+        (Path(server.folder) if server.folder else folder) / name / "served",
+        adapter=server.model if config.node[name].lora else "",
+        sleeps=server.sleeps,
+    )
+    return ServerEngine(
+        language,
+        _address(server),
+        mirror,
+        server.model,
+        max_new_tokens=config.sampling.max_new_tokens,
+        max_total_tokens=config.sampling.max_total_tokens,
+        concurrency=server.concurrency,
+        tolerance=server.tolerance,
+    )
+
+
+def _address(server: ServerConfig) -> Address:
+    return Address(server.url, server.timeout_s, server.api_key_variable)

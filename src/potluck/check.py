@@ -1,11 +1,10 @@
-"""Looking before the leap: what a run will do and cost, and what a model can do as it is.
+"""Looking before the leap: what a run will do and cost.
 
 ``potluck run --check`` reads recipes, tokenizers, data and the models' shapes, but no
-weights, and starts nothing. ``potluck evaluate`` measures one model.
+weights, and starts nothing.
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,12 +14,11 @@ from rich.text import Text
 from transformers import AutoModelForCausalLM
 
 from potluck.assemble import make_task, require_partners, require_room
-from potluck.config import NodeConfig, RunConfig, as_tree, from_tree
-from potluck.node import evaluate
-from potluck.rollout import HFEngine, LanguageModel
-from potluck.rollout.model import load_config
+from potluck.config import NodeConfig, RunConfig, as_tree
+from potluck.rollout.loading import load_config
 from potluck.swarm import PLANS
 from potluck.tasks import Split
+from potluck.trackers import require_trackers
 
 GIB = 2**30
 
@@ -46,6 +44,7 @@ def check(config: RunConfig) -> Stacked:
     Raises:
         PotluckError: what would stop the run, as far as it can be told without weights.
     """
+    require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
     task = make_task(config)
     require_partners(config)
     require_room(config, task)
@@ -105,36 +104,3 @@ def cost_of(config: RunConfig, name: str, node: NodeConfig) -> Cost:
         written_tokens=own * longest,
         trained_tokens=config.problems_per_round * config.group_size * longest,
     )
-
-
-def evaluate_model(
-    model: str,
-    task_name: str,
-    *,
-    path: str,
-    problems: int,
-    max_new_tokens: int,
-    device: str,
-    progress: Callable[[str, int, int], None],
-) -> Table:
-    """Greedy accuracy on the validation and out-of-distribution problems, as a table."""
-    tree = {
-        "name": "evaluation",
-        "problems_per_round": 1,
-        "task": {"name": task_name} | ({"path": path} if path else {}),
-        "node": {"model": {"model": model}},
-    }
-    task = make_task(from_tree(tree))
-    language = LanguageModel.load(model, device=device)
-    engine = HFEngine(language, max_new_tokens=max_new_tokens, max_total_tokens=2**31)
-    table = Table("split", "problems", "accuracy")
-    splits: list[Split] = ["validation", "out-of-distribution"]
-    for split in splits:
-
-        def moved(done: int, total: int, split: str = split) -> None:
-            progress(split, done, total)
-
-        result = evaluate(language, engine, task, split, count=problems, progress=moved)
-        if result:
-            table.add_row(split, str(result.problems), f"{result.accuracy:.3f}")
-    return table

@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
@@ -24,6 +24,7 @@ Count = Annotated[int, Meta(ge=1)]
 Amount = Annotated[int, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+SERVER_URL = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
 Method = Literal["nois", "vis", "tis", "f-nois", "f-vis", "f-tis"]
 
 METHODS: dict[Method, dict[str, Any]] = {
@@ -107,6 +108,53 @@ class EvaluationConfig(Struct, frozen=True, kw_only=True):
     """Longest completion; 0: as in training (a trained limit should not be a test's)."""
 
 
+class LogConfig(Struct, frozen=True, kw_only=True):
+    to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+    """Where curves are drawn, each with an extra of its name; metrics.jsonl is written anyway."""
+    project: str = "potluck"
+    """What W&B and trackio file the runs under."""
+    group: str = ""
+    """What the runs of the nodes have in common there; empty: the name of the run."""
+    wandb_mode: Literal["online", "offline"] = "online"
+    """"offline" keeps everything in the run's folder, for a later ``wandb sync``."""
+
+
+class LoraConfig(Struct, frozen=True, kw_only=True):
+    """Low-rank adapters: W + alpha/r * B A, of which only A and B are trained (peft)."""
+
+    r: Count = 16
+    """Rank of A and B; the paper's experiments have 128."""
+    alpha: Positive = 32.0
+    """What B A is scaled by, times r. Dimensionless; the paper's experiments have 256."""
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    """Share of the adapter's inputs that an update leaves out; never while writing."""
+    targets: tuple[str, ...] = ("q_proj", "v_proj")
+    """Names of the layers that get an adapter; query and value, as in the paper."""
+
+
+class ServerConfig(Struct, frozen=True, kw_only=True):
+    """A server outside this process that writes for a node, as vLLM does: docs/vllm.md."""
+
+    url: str
+    """``http://HOST:PORT``."""
+    model: str
+    """The name under which it serves the model; of a LoRA node, one for its adapter."""
+    folder: str = ""
+    """Where the weights of each round are put for it to load, under the same path there; empty:
+    the node's part of the run folder."""
+    sleeps: bool = False
+    """Whether it gives its GPU's memory back while the node learns (--enable-sleep-mode)."""
+    concurrency: Count = 64
+    """Problems that it is asked for at once."""
+    timeout_s: Positive = 600.0
+    """Longest wait for one answer, reloading the weights included. Seconds."""
+    tolerance: Positive = 0.1
+    """By how much its log-probabilities may differ from the node's own, nats a token in the mean;
+    beyond it the run stops. bfloat16 costs about 0.003."""
+    api_key_variable: str = ""
+    """The environment variable that holds its key; empty: it asks for none."""
+
+
 class NodeConfig(Struct, frozen=True, kw_only=True):
     model: str
     """A folder, a Hugging Face id, or ``builtin:NAME`` (digits-small, -large, -terse)."""
@@ -114,10 +162,18 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     """This node's part of the writing, relative to the others'."""
     device: str = "auto"
     """As torch names it; "auto": the GPU where there is one, else the CPU."""
-    optimizer: Literal["adam", "adamw"] = "adam"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What learning computes in. In bfloat16 trained weights, their gradients and the optimiser's
+    state stay float32 (master weights); frozen ones, under an adapter, are stored in bfloat16."""
+    attention: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
+    """How attention is computed; "auto": what transformers takes for the model."""
+    lora: LoraConfig | None = None
+    """A table [node.NAME.lora] trains adapters and leaves the model's own weights as they are."""
+    optimizer: Literal["adam", "adamw", "adamw-8bit"] = "adam"
+    """"adamw-8bit" keeps the moments in 8 bits each (extra ``eightbit``)."""
     learning_rate: Positive = 1e-6
     weight_decay: Annotated[float, Meta(ge=0)] = 0.0
-    """Decoupled, so it needs ``optimizer = "adamw"``."""
+    """Decoupled, so it needs ``optimizer = "adamw"`` (or its 8-bit form)."""
     gradient_clip_norm: Positive = 1.0
     """The update's gradient is scaled down to this L2 norm where it is longer."""
     micro_batch_tokens: Count = 4096
@@ -128,6 +184,8 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     """What the model computes in while it writes; the importance weight corrects for it."""
     sampling_rows: Count = 512
     """Completions that are written at once: memory against speed."""
+    server: ServerConfig | None = None
+    """A table [node.NAME.server] has a server write, which is sent the weights of each round."""
 
 
 class RunConfig(Struct, frozen=True, kw_only=True):
@@ -146,9 +204,13 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     threads: Amount = 0
     """CPU threads; 0: torch's default. Models under 10M weights are fastest with 1."""
     task: DigitsConfig | Gsm8kConfig = DigitsConfig()
+    out_of_distribution: DigitsConfig | Gsm8kConfig | None = None
+    """Another task whose out-of-distribution problems, graded by its rules, stand for the task's
+    own in the last evaluation."""
     sampling: SamplingConfig = SamplingConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    log: LogConfig = LogConfig()
     node: Mapping[str, NodeConfig]
     """One table for each node, under its name: ``[node.small]``."""
 
@@ -214,6 +276,10 @@ def _require_sense(run: RunConfig) -> None:
                 f"[node.{name}] weight_decay is {node.weight_decay}, but optimizer 'adam' has "
                 f"none; set optimizer = 'adamw' or drop it"
             )
+        if node.lora and not node.lora.targets:
+            raise ConfigError(f"[node.{name}.lora] targets names no layer, so nothing would learn")
+        if node.server:
+            _require_server_sense(name, node, run.sampling)
     if (rows := run.problems_per_round * run.group_size) > 2**16:
         raise ConfigError(
             f"problems_per_round x group_size is {rows}; a round has at most {2**16} completions"
@@ -225,12 +291,42 @@ def _require_sense(run: RunConfig) -> None:
         )
 
 
+def _require_server_sense(name: str, node: NodeConfig, sampling: SamplingConfig) -> None:
+    if node.server and not SERVER_URL.fullmatch(node.server.url):
+        raise ConfigError(
+            f"[node.{name}.server] url is {node.server.url!r}; expected http://HOST:PORT"
+        )
+    if node.sampling_dtype != "float32":
+        raise ConfigError(
+            f"[node.{name}] sampling_dtype is {node.sampling_dtype!r}, but its server writes in a "
+            f"format of its own (vllm serve --dtype); drop one of the two"
+        )
+    if sampling.temperature != 1 and (sampling.top_k or sampling.top_p < 1):
+        raise ConfigError(
+            f"[node.{name}.server] can tell log-probabilities at temperature 1, or without top_k "
+            f"and top_p, but [sampling] has temperature {sampling.temperature:g}, top_k "
+            f"{sampling.top_k} and top_p {sampling.top_p:g}; change one of them"
+        )
+
+
 def _value(kind: Any, value: Any, at: str) -> Any:
     """``value``, as TOML has it, as a ``kind``; ``at`` is where it stands, for the error."""
-    if at == "task":
-        return _task(value)
-    if isinstance(kind, type) and issubclass(kind, Struct):
+    if at in ("task", "out_of_distribution") and value is not None:
+        return _task(value, at)
+    if get_origin(kind) is UnionType:  # a table that need not be there
+        if value is None:  # as JSON has it
+            return None
+        (kind,) = (part for part in get_args(kind) if part is not NoneType)
+    if _is_struct(kind):
         return _table(kind, value, at)
+    if get_origin(kind) is tuple and _is_struct(get_args(kind)[0]):
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{at} is {value!r}; expected one table for each, [[{at}]]")
+        return tuple(_table(get_args(kind)[0], v, f"{at}.{i}") for i, v in enumerate(value))
+    if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{at} is {value!r}; expected a list, such as [{value!r}]")
+        return tuple(_value(get_args(kind)[0], v, at) for v in value)
     if get_origin(kind) is Mapping:
         (_, item) = get_args(kind)
         if not isinstance(value, dict):
@@ -246,13 +342,17 @@ def _value(kind: Any, value: Any, at: str) -> Any:
         raise ConfigError(f"{at} is {value!r}: {error}") from None
 
 
-def _task(table: Any) -> Any:
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+def _task(table: Any, at: str) -> Any:
     if not isinstance(table, dict) or not isinstance(table.get("name"), str):
-        raise ConfigError(f"[task] needs a name; choose one of {', '.join(TASKS)}")
+        raise ConfigError(f"[{at}] needs a name; choose one of {', '.join(TASKS)}")
     name, rest = table["name"], {k: v for k, v in table.items() if k != "name"}
     if name not in TASKS:
-        raise ConfigError(f"task.name is {name!r}; {_hint(name, TASKS)}")
-    return _table(TASKS[name], rest, "task")
+        raise ConfigError(f"{at}.name is {name!r}; {_hint(name, TASKS)}")
+    return _table(TASKS[name], rest, at)
 
 
 def _table(kind: type[Struct], table: Any, at: str) -> Struct:

@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 
 import tiny
 from potluck.rollout import LanguageModel, ModelError
-from potluck.rollout.model import BUILT_IN, fingerprint, load_tokenizer, prompt_ids
+from potluck.rollout.loading import BUILT_IN, fingerprint, load_tokenizer
+from potluck.rollout.model import prompt_ids
 from potluck.types import Problem
 
 PROMPTS = [np.int32([1, 5, 6]), np.int32([1]), np.int32([1, 9, 9, 9, 9])]

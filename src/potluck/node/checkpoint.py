@@ -1,7 +1,8 @@
 """Checkpoints: a Hugging Face folder that holds the optimiser's state as well.
 
     checkpoints/000010/    model.safetensors, config.json, tokenizer.json, ...: loads with
-                           ``AutoModelForCausalLM.from_pretrained``
+                           ``AutoModelForCausalLM.from_pretrained``; of a node with LoRA
+                           adapter_model.safetensors and adapter_config.json, which peft loads
       optimizer.safetensors    one tensor per parameter and moment
       state.json               {"round": rounds that this policy has learned from, ...}
 
@@ -114,17 +115,29 @@ def restore(
         if name in state:
             # A step count stays where it is kept; moments live beside their parameter.
             optimizer.state[parameter] = {
-                # A copy: where a file is mapped to is not where torch would put it.
-                moment: tensor.clone() if moment == "step" else tensor.to(parameter.device).clone()
+                moment: _moment(moment, tensor, parameter.device)
                 for moment, tensor in state[name].items()
             }
+
+
+def _moment(name: str, tensor: Tensor, device: torch.device) -> Tensor | int:
+    if name == "step":
+        # torch counts in a tensor of floats, bitsandbytes in an int.
+        return tensor.clone() if tensor.is_floating_point() else int(tensor)
+    # A copy: where a file is mapped to is not where torch would put it.
+    return tensor.to(device).clone()
 
 
 def _optimizer_state(
     language: LanguageModel, optimizer: torch.optim.Optimizer
 ) -> dict[str, Tensor]:
     tensors: dict[str, Any] = {}
+    seen: set[int] = set()
     for name, parameter in language.network.named_parameters():
-        for moment, tensor in optimizer.state.get(parameter, {}).items():
-            tensors[f"{name}/{moment}"] = tensor.contiguous()
+        for moment, value in optimizer.state.get(parameter, {}).items():
+            tensor = torch.as_tensor(value).contiguous()
+            # A table that all parameters share (bitsandbytes) is stored with each.
+            shared = tensor.data_ptr() in seen
+            tensors[f"{name}/{moment}"] = tensor.clone() if shared else tensor
+            seen.add(tensor.data_ptr())
     return tensors

@@ -2,7 +2,8 @@
 
 from potluck.rollout.base import Engine, Order, Progress, RolloutError
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.model import LanguageModel, ModelError
+from potluck.rollout.loading import ModelError
+from potluck.rollout.model import LanguageModel
 from potluck.rollout.sampling import Draw, Greedy, Sampled
 
 __all__ = [

@@ -16,7 +16,8 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from potluck.rollout.base import Order, Progress, room_behind
-from potluck.rollout.model import LanguageModel, ModelError
+from potluck.rollout.loading import ModelError
+from potluck.rollout.model import LanguageModel
 from potluck.rollout.sampling import Draw
 from potluck.types import Completion, End
 
@@ -65,9 +66,7 @@ class HFEngine:
         # Never beyond the positions that the model has.
         context = getattr(language.network.config, "max_position_embeddings", None)
         self.max_total_tokens = min(max_total_tokens, context or max_total_tokens)
-        # A second set of weights only where the number format differs from the trained one.
-        differs = dtype != language.network.dtype
-        self._copy = _rounded(language.network, dtype) if differs else None
+        self.dtype = dtype
 
     @torch.inference_mode()
     def write(
@@ -83,18 +82,19 @@ class HFEngine:
 
             for completion in self._write_batch(network, tasks, draw, author, ended):
                 written[completion.problem_id, completion.index] = completion
+        del network
+        self.language.give_memory_back()
         return [written[o.problem.id, index] for o in orders for index in range(o.count)]
 
     def _network(self) -> PreTrainedModel:
-        """The weights to write with, as they are now, in evaluation mode."""
-        own, copy = self.language.network, self._copy
-        own.eval()
-        if copy is None:
-            return own
-        copy.eval()
-        for copied, trained in zip(copy.parameters(), own.parameters(), strict=True):
-            copied.copy_(trained)
-        return copy
+        """The weights to write with, as they are now, in evaluation mode.
+
+        A second set only where the number format differs from the trained one, and only while
+        writing: learning wants its memory.
+        """
+        own = self.language.network.eval()
+        differs = any(p.dtype != self.dtype for p in own.parameters())
+        return _rounded(own, self.dtype) if differs else own
 
     def _batches(self, orders: Sequence[Order]) -> Iterator[list[_Task]]:
         """Orders cut to at most ``rows`` completions a batch, prompts of like length together."""
@@ -178,13 +178,17 @@ class HFEngine:
 
 
 def _rounded(network: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """A copy with rounded weights. Its buffers stay: rotary frequencies in bfloat16 would drift
-    with the position, by .17 nats a token at 1,000 tokens where the weights cost .035.
+    """A copy with rounded weights, which shares those that are so already.
+
+    Its buffers stay: rotary frequencies in bfloat16 would drift with the position, by .17 nats
+    a token at 1,000 tokens where the weights cost .035.
     """
-    copy = deepcopy(network)
-    for parameter in copy.parameters():
-        parameter.data = parameter.data.to(dtype)
-    return copy
+    shared: dict[int, object] = {id(p): p for p in network.parameters() if p.dtype == dtype}
+    for parameter in network.parameters():
+        if parameter.dtype != dtype:
+            rounded = torch.nn.Parameter(parameter.detach().to(dtype), requires_grad=False)
+            shared[id(parameter)] = rounded
+    return deepcopy(network, shared)
 
 
 class _Reader:

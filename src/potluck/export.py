@@ -1,0 +1,35 @@
+"""A checkpoint as a model of its own: any adapter merged in, the optimiser's state left out."""
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from potluck.node import RunFolderError
+from potluck.rollout import LanguageModel
+
+
+def export(checkpoint: str, folder: Path, *, dtype: str = "float32") -> None:
+    """Writes a folder that ``AutoModelForCausalLM.from_pretrained`` loads without peft or us.
+
+    W + alpha/r * B A, computed in float32 and then stored as ``dtype``.
+
+    Args:
+        checkpoint: a folder of one, or any model that a recipe may name.
+
+    Raises:
+        ModelError: there is no such model.
+        RunFolderError: ``folder`` is in the way, or the disk is full.
+    """
+    if folder.exists():
+        raise RunFolderError(f"{folder} exists; name another folder for the export")
+    language = LanguageModel.load(checkpoint, device="cpu")
+    beside = folder.with_name(folder.name + ".part")
+    try:
+        language.network.to(getattr(torch, dtype)).save_pretrained(beside)
+        language.tokenizer.save_pretrained(beside)
+        beside.rename(folder)
+    except OSError as error:
+        raise RunFolderError(f"cannot write {folder}: {error}; make room, then again") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

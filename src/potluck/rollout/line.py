@@ -1,0 +1,216 @@
+"""Requests to one HTTP server: bounded in time and in bytes, and all broken off at once.
+
+The standard library's client, because of what it does not do: it follows no redirect, takes
+no proxy from the environment, and pools nothing. A request opens its own connection.
+"""
+
+import json
+import os
+import ssl
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from socket import SHUT_RDWR, socket
+from types import TracebackType
+from urllib.parse import SplitResult, urlsplit
+
+from potluck.rollout.base import RolloutError
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+"""Before a second attempt; it doubles from one attempt to the next."""
+CONNECT_S = 10.0
+LATER = (429, 502, 503, 504)
+"""Statuses of a server that is busy, starts, or loads: asked again while there is time."""
+TRIES_OF_500 = 3
+"""An error inside the server may pass, but one that stays is not worth ``timeout_s``."""
+SAID_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server is, and how patient one is with it."""
+
+    url: str
+    """``http://HOST:PORT``, with or without ``/v1`` at the end."""
+    timeout_s: float = 600.0
+    """Longest wait for one answer, seconds, all attempts together."""
+    api_key_variable: str = ""
+    """The environment variable that holds the key; empty: the server asks for none."""
+
+    def parts(self) -> SplitResult:
+        """
+        Raises:
+            RolloutError: no such URL can be asked.
+        """
+        with suppress(ValueError):
+            parts = urlsplit(self.url)
+            if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+                return parts
+        raise RolloutError(f"the server's url is {self.url!r}; expected http://HOST:PORT")
+
+    def key(self) -> str:
+        if not self.api_key_variable:
+            return ""
+        if key := os.environ.get(self.api_key_variable, "").strip():
+            return key
+        raise RolloutError(
+            f"the key of the server at {self.url} is to be in the environment variable "
+            f"{self.api_key_variable!r}, which is not set; set it, or drop api_key_variable"
+        )
+
+
+class Ended(Exception):
+    """Of a request that was broken off on purpose; whoever did so has a reason of its own."""
+
+
+class Line:
+    """A line to a server, for any number of threads; leaving its block hangs up on all of them."""
+
+    def __init__(self, address: Address) -> None:
+        self.address, self._parts, self._key = address, address.parts(), address.key()
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._sockets: set[socket] = set()
+
+    def __enter__(self) -> "Line":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        with self._lock:
+            for open_socket in self._sockets:
+                with suppress(OSError):
+                    open_socket.shutdown(SHUT_RDWR)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        limit_bytes: int = 2**20,
+        fine: Sequence[int] = (200,),
+    ) -> bytes:
+        """The body of the answer.
+
+        Args:
+            body: becomes JSON; None: the request has none.
+            limit_bytes: a longer answer is refused before it is read to its end.
+            fine: statuses with which it is one.
+
+        Raises:
+            RolloutError: any other status, no answer in time, or too long a one.
+            Ended: the line was hung up meanwhile.
+        """
+        deadline = time.monotonic() + self.address.timeout_s
+        pause_s, tries = FIRST_PAUSE_S, 0
+        while True:
+            tries += 1
+            try:
+                status, raw = self._once(method, path, body, limit_bytes, deadline)
+            except (OSError, HTTPException) as error:
+                if self._ended.is_set():
+                    raise Ended from error
+                if isinstance(error, TimeoutError | ssl.SSLCertVerificationError):
+                    raise self._failed(path, _one_line(str(error))) from error
+                trouble = _one_line(str(error) or type(error).__name__)
+            else:
+                if status in fine:
+                    return raw
+                trouble = f"status {status} {_one_line(raw.decode(errors='replace'))}".strip()
+                if status not in LATER and not (status == 500 and tries < TRIES_OF_500):
+                    raise self._failed(path, trouble, status)
+            if time.monotonic() + pause_s > deadline:
+                raise self._failed(path, trouble)
+            if self._ended.wait(pause_s):
+                raise Ended
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def refuse(self, found: str, way_out: str) -> RolloutError:
+        """The error that what the server answered is not what was asked for."""
+        return RolloutError(f"the server at {self.address.url} {found}; {way_out}")
+
+    def _once(
+        self, method: str, path: str, body: object, limit_bytes: int, deadline: float
+    ) -> tuple[int, bytes]:
+        parts = self._parts
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=min(CONNECT_S, _left(deadline)))
+        headers = {"Content-Type": "application/json", "Connection": "close"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        used: socket | None = None
+        try:
+            connection.connect()
+            used = connection.sock
+            with self._lock:
+                if self._ended.is_set():
+                    raise Ended
+                self._sockets.add(used)
+            used.settimeout(_left(deadline))
+            payload = None if body is None else json.dumps(body).encode()
+            connection.request(method, self._prefix() + path, payload, headers)
+            response = connection.getresponse()
+            return response.status, self._read(response, used, path, limit_bytes, deadline)
+        finally:
+            with self._lock:
+                if used:
+                    self._sockets.discard(used)
+            connection.close()
+
+    def _prefix(self) -> str:
+        return self._parts.path.rstrip("/").removesuffix("/v1")
+
+    def _read(
+        self, response: HTTPResponse, used: socket, path: str, limit_bytes: int, deadline: float
+    ) -> bytes:
+        """The whole body, in pieces: a timeout alone would begin anew with each of them."""
+        pieces, size_bytes = [], 0
+        while piece := response.read1(2**16):
+            pieces.append(piece)
+            size_bytes += len(piece)
+            if size_bytes > limit_bytes:
+                raise self.refuse(
+                    f"answered {path} with more than {limit_bytes} bytes",
+                    "nothing that was asked for is as long",
+                )
+            used.settimeout(_left(deadline))
+        if response.length:  # bytes that were announced and never came
+            raise IncompleteRead(b"".join(pieces), response.length)
+        return b"".join(pieces)
+
+    def _failed(self, path: str, trouble: str, status: int = 0) -> RolloutError:
+        way_out = "is it running, and is [node.NAME.server] url its own?"
+        if 300 <= status < 400:
+            way_out = "redirects are not followed: set url to where it leads"
+        elif status in (401, 403):
+            way_out = "name the variable that holds its key in api_key_variable"
+        elif status in (404, 405) and not path.startswith("/v1/completions"):
+            way_out = "this must be switched on when it is started, see docs/vllm.md"
+        elif status:
+            way_out = "see its log, and docs/vllm.md"
+        elif trouble.startswith("timed out"):
+            trouble = f"no answer within timeout_s = {self.address.timeout_s:g}"
+            way_out = "raise timeout_s if it only is slow"
+        return self.refuse(f"does not do {path} ({trouble})", way_out)
+
+
+def _left(deadline: float) -> float:
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("timed out")
+    return left_s
+
+
+def _one_line(text: str) -> str:
+    """What a stranger said, fit for a terminal: short, printable, one line."""
+    printable = "".join(c if c.isprintable() else " " for c in text[: 2 * SAID_CHARACTERS])
+    line = " ".join(printable.split())
+    return line if len(line) <= SAID_CHARACTERS else line[: SAID_CHARACTERS - 3] + "..."

@@ -1,0 +1,96 @@
+"""Low-rank adapters on a network, by peft.
+
+They are put into the network where it stands, so everything that takes a network takes one
+with adapters; ``save_pretrained`` then writes the adapter alone, as peft reads it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+from potluck.rollout.loading import ModelError, first_line
+
+
+def add_adapter(
+    network: PreTrainedModel,
+    *,
+    rank: int,
+    alpha: float,
+    dropout: float,
+    targets: Sequence[str],
+    seed: int,
+) -> None:
+    """W x becomes W x + alpha/r * B A dropout(x), with A and B trained, in float32, and W not.
+
+    A is random (by ``seed``), B zero: at first the network says what it said before.
+
+    Args:
+        rank: r, rows of A.
+        targets: names of layers, as ``q_proj``.
+        seed: of A; the state of torch's own generator does not change.
+
+    Raises:
+        ModelError: the network has no layer of such a name, or none that can be adapted.
+
+    Source: Hu et al. 2021, arXiv:2106.09685.
+    """
+    # Here and not above: it takes a second to import, and most nodes have no use for it.
+    from peft import LoraConfig
+
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]  # it says int, and only divides by it
+        lora_dropout=dropout,
+        target_modules=list(targets),
+        task_type="CAUSAL_LM",
+    )
+    try:
+        with torch.random.fork_rng(_cards(network)):
+            torch.manual_seed(seed)
+            network.add_adapter(config)
+    except ValueError as error:
+        linear = sorted({n.rpartition(".")[2] for n, m in network.named_modules() if _linear(m)})
+        raise ModelError(
+            f"no adapter fits lora.targets = {list(targets)}: {first_line(error)[:120]}; "
+            f"{type(network).__name__} has the layers {', '.join(linear)}"
+        ) from error
+    for parameter in trained(network):
+        parameter.data = parameter.data.float()
+    network.eval()  # new layers come in training mode
+
+
+def restore_adapter(network: PreTrainedModel, folder: Path) -> None:
+    """Gives the adapter the weights that ``save_pretrained`` wrote to ``folder``.
+
+    Raises:
+        ModelError: they are not there, damaged, or another adapter's.
+    """
+    from peft import set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    try:
+        weights = load_file(folder / "adapter_model.safetensors")
+        left = set_peft_model_state_dict(network, weights)
+    except Exception as error:  # safetensors, OS and torch each raise their own
+        raise ModelError(
+            f"cannot load the adapter in {folder}: {str(error).splitlines()[-1]}"
+        ) from error
+    lost = [name for name in left.missing_keys if ".lora_" in name]
+    if lost or left.unexpected_keys:
+        odd = (lost or left.unexpected_keys)[0]
+        raise ModelError(f"the adapter in {folder} is not this recipe's: {odd!r} does not fit")
+
+
+def trained(network: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The parameters that learning moves."""
+    return [p for p in network.parameters() if p.requires_grad]
+
+
+def _linear(module: torch.nn.Module) -> bool:
+    return isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
+
+
+def _cards(network: PreTrainedModel) -> list[int]:
+    return [network.device.index or 0] if network.device.type == "cuda" else []

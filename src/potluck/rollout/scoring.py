@@ -1,0 +1,103 @@
+"""How likely a model finds given tokens, without the logits of all of them at once."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+from transformers.utils import ModelOutput
+
+from potluck.rollout.loading import ModelError
+
+LOGITS_AT_ONCE = 2**25
+"""Numbers: 128 MiB in float32. With 151,936 tokens, the positions come in chunks of 220."""
+
+
+class Scorer(torch.nn.Module):
+    """ln p of given tokens under a network, with gradient.
+
+    The logits of M rows of T tokens are M x T x V numbers: 22 GB for 48 x 768 tokens of
+    Qwen's vocabulary, in float32, before the softmax and its gradient. Here the hidden
+    states of the positions that predict something go through the head a chunk at a time,
+    and the backward pass computes a chunk's logits again instead of keeping them: memory
+    of the head is that of one chunk, whatever M and T are.
+
+    A module, so that what shards a network over processes finds everything that uses its
+    weights inside one forward pass.
+    """
+
+    def __init__(self, network: PreTrainedModel, vocabulary: int) -> None:
+        """
+        Raises:
+            ModelError: the network is not a body with a head on it.
+        """
+        super().__init__()
+        self.network, self.vocabulary = network, vocabulary
+        if network.base_model is network:
+            raise ModelError(
+                f"{type(network).__name__} has no body apart from its head (base_model), as "
+                f"scoring in chunks needs; use a model that has"
+            )
+
+    def forward(
+        self, token_MS: Tensor, predicts_MS: Tensor, wanted_X: Tensor, temperature: float
+    ) -> Tensor:
+        """logp_X: log_softmax(logits / T)[wanted], nats, float32, <= 0.
+
+        Args:
+            token_MS: what the model reads, int64.
+            predicts_MS: the X positions whose next token is asked for, row after row.
+            wanted_X: those next tokens, int64, each < ``vocabulary``.
+            temperature: T, what logits are divided by.
+        """
+        body = self.network.base_model
+        out = body(input_ids=token_MS, use_cache=False)
+        hidden_XD, kind = out.last_hidden_state[predicts_MS], type(out)
+        size = max(1, LOGITS_AT_ONCE // self.network.get_output_embeddings().weight.shape[0])
+        if len(wanted_X) <= size:
+            return self._score(hidden_XD, wanted_X, temperature, kind)
+        chunks = zip(hidden_XD.split(size), wanted_X.split(size), strict=True)
+        parts: list[Tensor] = [
+            # Nothing random happens in a head.
+            checkpoint(
+                self._score,
+                *(*chunk, temperature, kind),
+                use_reentrant=False,
+                preserve_rng_state=False,
+            )
+            for chunk in chunks
+        ]
+        return torch.cat(parts)
+
+    def _score(
+        self, hidden_XD: Tensor, wanted_X: Tensor, temperature: float, kind: type[ModelOutput]
+    ) -> Tensor:
+        logits_XV = self._logits(hidden_XD, kind)[:, : self.vocabulary].float()
+        if temperature != 1:
+            logits_XV = logits_XV / temperature
+        # A rounding may lie above 0, which no log-probability does.
+        return -cross_entropy(logits_XV, wanted_X, reduction="none").clamp(min=0)
+
+    def _logits(self, hidden_XD: Tensor, kind: type[ModelOutput]) -> Tensor:
+        """What the network makes of hidden states: its head, and whatever it does to the logits
+        afterwards (Gemma caps them, Cohere scales them).
+
+        It is the network's own forward pass, in which the body only hands over what it is
+        given, as the ``kind`` of output that it gives.
+        """
+        body: Any = self.network.base_model
+        before = vars(body).get("forward")
+        given = kind(last_hidden_state=hidden_XD.unsqueeze(0))
+        body.forward = lambda *_, **__: given
+        try:
+            # Past __call__, whose hooks are for a whole pass.
+            token_1X = hidden_XD.new_zeros(1, len(hidden_XD), dtype=torch.long)
+            logits_1XV: Tensor = self.network.forward(input_ids=token_1X, use_cache=False).logits
+        finally:
+            if before is None:
+                del body.forward
+            else:
+                body.forward = before
+        return logits_1XV[0]
