@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export GOMP_SPINCOUNT := 0
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test check bench wheel clean
+.PHONY: demo test check bench bench-gpu wheel clean
 
 demo: $(VENV)/ready
 	$(BIN)/potluck demo $(ARGS)
@@ -21,6 +21,10 @@ check: $(VENV)/ready
 bench: $(VENV)/ready
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/all.py $(ARGS)
+
+# Where there is a GPU, and a torch for it in $(VENV).
+bench-gpu: $(VENV)/ready
+	$(BIN)/python benchmarks/real_round.py --scale paper $(ARGS)
 
 # torch by itself and first: where a CPU build is at hand pip takes it, and nothing larger.
 $(VENV)/ready: pyproject.toml constraints.txt

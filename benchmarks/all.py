@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-NAMES = ("generation", "training", "overhead")
+NAMES = ("generation", "training", "memory", "overhead")
 HERE = Path(__file__).parent
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0", "OMP_WAIT_POLICY": "passive"}
 """Set before torch is imported; the trainers that a benchmark starts inherit it."""
@@ -26,8 +26,10 @@ def main() -> int:
     done = [name for name in NAMES if name not in failed]
     results = [json.loads((HERE / "results" / f"{name}.json").read_text()) for name in done]
     if results:
-        keys = ("machine", "python", "torch", "transformers", "commit", "date", "model")
+        keys = ("machine", "python", "torch", "transformers", "commit", "date")
         print("\n".join(f"{key:13} {results[-1][key]}" for key in keys))
+        for model in dict.fromkeys(result["model"] for result in results):
+            print(f"{'model':13} {model}")
     for result in results:
         for row in result["rows"]:
             if row["verdict"] == "NOT REACHED":

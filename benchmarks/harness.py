@@ -94,13 +94,17 @@ def language_model() -> LanguageModel:
             pad_token_id=VOCABULARY - 1,
         )
     )
-    words = [f"w{i}" for i in range(VOCABULARY - 2)] + ["<stop>", "<pad>"]
+    return LanguageModel(network, tokenizer(VOCABULARY))
+
+
+def tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
+    """One whose words are ``w0``, ``w1`` and so on, and whose last two ids are stop and pad."""
+    words = [f"w{i}" for i in range(vocabulary - 2)] + ["<stop>", "<pad>"]
     whole = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="w0"))
     whole.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(
         tokenizer_object=whole, eos_token="<stop>", pad_token="<pad>", padding_side="left"
     )
-    return LanguageModel(network, tokenizer)
 
 
 def workloads(quick: bool, *, problems: int, group_size: int) -> list[Workload]:
@@ -206,7 +210,21 @@ def say(line: str) -> None:
         print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
 
-def run(name: str, measure: Callable[[bool], tuple[list[Row], object]]) -> None:
+def forget_peak_mb() -> float:
+    """Sets this process's high-water mark to what is resident now, and returns that."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return status_mb("VmRSS")
+
+
+def status_mb(key: str) -> float:
+    """A line of /proc/self/status: VmRSS, what is resident, or VmHWM, its high-water mark."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(key))
+
+
+def run(
+    name: str, measure: Callable[[bool], tuple[list[Row], object]], *, model: str = SHAPE
+) -> None:
     """The command line of one benchmark: measures, prints the table, keeps the result."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="a smoke run; its numbers mean little")
@@ -220,7 +238,7 @@ def run(name: str, measure: Callable[[bool], tuple[list[Row], object]]) -> None:
         "name": name,
         "quick": quick,
         **place,
-        "model": SHAPE,
+        "model": model,
         "minutes": round((time.perf_counter() - start) / 60, 2),
         "rows": [{**asdict(row), "verdict": row.verdict} for row in rows],
         "raw": raw,

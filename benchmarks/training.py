@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 
 import harness
 import torch
@@ -97,10 +96,9 @@ def serve(kind: str, work: Workload, steps: int) -> None:
     torch.set_num_threads(1)
     language = harness.language_model()
     train = {"ours": prepare_ours, "trl": prepare_trl}[kind](language, work)
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the high-water mark of the imports
-    before_mb = _status_mb("VmRSS")
+    before_mb = harness.forget_peak_mb()  # that of the imports
     train(steps)
-    print(f"bench memory {_status_mb('VmHWM') - before_mb}", flush=True)
+    print(f"bench memory {harness.status_mb('VmHWM') - before_mb}", flush=True)
 
 
 def prepare_ours(language: LanguageModel, work: Workload) -> Callable[[int], None]:
@@ -221,11 +219,6 @@ def _wait_for_turn() -> float:
 
 def _tell_seconds(start: float) -> None:
     print(f"bench seconds {time.perf_counter() - start}", flush=True)
-
-
-def _status_mb(key: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(key))
 
 
 def _silent(done: int, total: int) -> None: ...

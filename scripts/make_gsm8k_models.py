@@ -1,4 +1,9 @@
-"""Makes two untrained models for GSM8K: python scripts/make_gsm8k_models.py DATA_FOLDER OUT_FOLDER
+"""Makes untrained models for GSM8K: python scripts/make_gsm8k_models.py DATA_FOLDER OUT_FOLDER
+
+Two pairs: gsm8k-small and -large, whose end of text is ``<|im_end|>``, as in chat models; and
+qwen-small and -large, with the proportions of Qwen2.5-1.5B and -3B at a sixteenth of their
+width, whose end of text is ``<|endoftext|>``, as in those base models. For the latter see
+``recipes/README.md``.
 
 They check that everything around a real run works, in seconds and without a download:
 a byte-level tokenizer, a chat template, two sizes. They know nothing; use them with
@@ -12,6 +17,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -22,10 +28,23 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 VOCABULARY_SIZE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    hidden_size: int
+    layers: int
+    heads: int
+    intermediate_size: int
+    ends: tuple[str, ...]
+    """Tokens that end a text; the first is the tokenizer's."""
+
+
 SHAPES = {
-    # name: (hidden size, layers)
-    "gsm8k-small": (64, 2),
-    "gsm8k-large": (96, 3),
+    "gsm8k-small": Shape(64, 2, 4, 256, (END, END_OF_TEXT)),
+    "gsm8k-large": Shape(96, 3, 4, 384, (END, END_OF_TEXT)),
+    "qwen-small": Shape(96, 2, 12, 560, (END_OF_TEXT,)),
+    "qwen-large": Shape(128, 3, 16, 688, (END_OF_TEXT,)),
 }
 # Qwen2's: AutoTokenizer sets it (and NFC) for every Qwen2 model, whatever the folder says,
 # so a tokenizer trained on other pieces would be another one when it is loaded.
@@ -54,7 +73,7 @@ def texts(file: Path) -> Iterator[str]:
             yield row["answer"]
 
 
-def byte_level_tokenizer(file: Path) -> PreTrainedTokenizerFast:
+def byte_level(file: Path) -> Tokenizer:
     backend = Tokenizer(models.BPE())
     backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = pre_tokenizers.Sequence(
@@ -72,9 +91,13 @@ def byte_level_tokenizer(file: Path) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     backend.train_from_iterator(texts(file), trainer)
+    return backend
+
+
+def with_end(backend: Tokenizer, end: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=backend,
-        eos_token=END,
+        eos_token=end,
         pad_token=END_OF_TEXT,
         chat_template=CHAT_TEMPLATE,
         model_max_length=2048,
@@ -82,20 +105,18 @@ def byte_level_tokenizer(file: Path) -> PreTrainedTokenizerFast:
     )
 
 
-def untrained(
-    hidden_size: int, layers: int, tokenizer: PreTrainedTokenizerFast
-) -> Qwen2ForCausalLM:
+def untrained(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
     torch.manual_seed(0)
-    stop = tokenizer.convert_tokens_to_ids([END, END_OF_TEXT])
+    stop = tokenizer.convert_tokens_to_ids(list(shape.ends))
     model = Qwen2ForCausalLM(
         Qwen2Config(
             # The next multiple of 128, and never the tokenizer's own size.
             vocab_size=(len(tokenizer) // 128 + 1) * 128,
-            hidden_size=hidden_size,
-            num_hidden_layers=layers,
-            num_attention_heads=4,
+            hidden_size=shape.hidden_size,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
             num_key_value_heads=2,
-            intermediate_size=4 * hidden_size,
+            intermediate_size=shape.intermediate_size,
             tie_word_embeddings=True,
             max_position_embeddings=2048,
             bos_token_id=None,
@@ -111,15 +132,16 @@ def untrained(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, help="folder that holds train.jsonl of GSM8K")
-    parser.add_argument("out", type=Path, help="gets the folders gsm8k-small and gsm8k-large")
+    parser.add_argument("out", type=Path, help=f"gets the folders {', '.join(SHAPES)}")
     arguments = parser.parse_args()
     file = arguments.data / "train.jsonl"
     if not file.is_file():
         sys.exit(f"there is no file {file}; expected the folder with train.jsonl of GSM8K")
     torch.set_num_threads(1)
-    tokenizer = byte_level_tokenizer(file)
-    for name, (hidden_size, layers) in SHAPES.items():
-        model = untrained(hidden_size, layers, tokenizer)
+    backend = byte_level(file)
+    for name, shape in SHAPES.items():
+        tokenizer = with_end(backend, shape.ends[0])
+        model = untrained(shape, tokenizer)
         model.save_pretrained(arguments.out / name)
         tokenizer.save_pretrained(arguments.out / name)
         print(f"{arguments.out / name}: {model.num_parameters():,} weights")

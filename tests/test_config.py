@@ -1,6 +1,6 @@
 import json
 import math
-from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, get_args, get_origin
 
 import msgspec
@@ -15,10 +15,18 @@ from potluck.config import (
     DigitsConfig,
     EvaluationConfig,
     Gsm8kConfig,
+    HubConfig,
+    JsonlConfig,
+    LogConfig,
+    LoraConfig,
+    Math500Config,
     NodeConfig,
     ObjectiveConfig,
+    ReasoningGymConfig,
+    RewardConfig,
     RunConfig,
     SamplingConfig,
+    ServerConfig,
     as_tree,
     from_tree,
     load,
@@ -76,6 +84,13 @@ TASK_TABLES = [
     DigitsConfig(width=5, other_width=2, reward="hash"),
     Gsm8kConfig(),
     Gsm8kConfig(path="some/folder", validation="test", system_prompt="Think.", reward="hash"),
+    Math500Config(path="some/folder"),
+    JsonlConfig(path="a.jsonl", question="prompt", grading="exact", tags=False, held_out=0),
+    HubConfig(dataset="a/b", train="train[:9]", answer_after="####"),
+    ReasoningGymConfig(dataset="chain_sum"),
+    ReasoningGymConfig(
+        dataset="gcd", parameters={"max_value": 9, "list": [1, [2.5]]}, other_parameters={"a": {}}
+    ),
 ]
 
 
@@ -125,8 +140,9 @@ def test_a_method_beside_fields_that_agree_is_no_contradiction(toml):
 def test_a_task_is_chosen_by_its_name(toml):
     assert load(toml(TWO_NODES), ["task.name=gsm8k"]).task == Gsm8kConfig()
     assert load(toml(TWO_NODES), ["task={name='digits',width=4}"]).task == DigitsConfig(width=4)
-    assert set(TASKS) == {as_tree(load(toml(TWO_NODES), [f"task.name={name}"]))["task"]["name"]
-                          for name in TASKS}  # fmt: skip
+    for name in TASKS:
+        named = [f"task.name={name}", *([f"task.{NEEDS[name]}"] if name in NEEDS else [])]
+        assert as_tree(load(toml(TWO_NODES), named))["task"]["name"] == name
 
 
 def test_weight_decay_is_for_the_optimizer_that_has_one(toml):
@@ -191,12 +207,17 @@ def test_what_is_no_toml_value_is_text_as_it_stands(toml, raw, name):
     assert load(toml(TWO_NODES), [f"node.small.model={raw}"]).node["small"].model == name
 
 
+NEEDS = {"hub": "dataset='x'", "reasoning-gym": "dataset='x'"}
+"""What a task cannot be without."""
 STRUCTS = {
     "": RunConfig,
     "sampling": SamplingConfig,
     "objective": ObjectiveConfig,
     "evaluation": EvaluationConfig,
+    "log": LogConfig,
     "node.small": NodeConfig,
+    "node.small.lora": LoraConfig,
+    "node.small.server": ServerConfig,
     **{f"task:{name}": kind for name, kind in TASKS.items()},
 }
 
@@ -205,7 +226,11 @@ def another(kind, default):
     """A value that the field may have, and does not have by itself."""
     if get_origin(kind) is Literal:
         return next(choice for choice in get_args(kind) if choice != default)
+    if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal:
+        return list(get_args(get_args(kind)[0]))
     match default:
+        case None | MappingProxyType():
+            return {"key": 1}
         case bool():
             return not default
         case int():
@@ -214,40 +239,50 @@ def another(kind, default):
             return default / 2 or 0.5
         case str():
             return f"{default}-other"
-        case ():
+        case tuple():
             return ["other"]
     raise AssertionError(f"teach this test what a {kind} may be")
+
+
+def tables_of(kind):
+    """The structs that a field of this type holds: one, one of several, or many."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return {kind}
+    return {table for part in get_args(kind) for table in tables_of(part)}
 
 
 def fields_with_defaults():
     """(where, field, is a table) of every struct; those of a task under the task's name."""
     for at, kind in STRUCTS.items():
         for field in msgspec.structs.fields(kind):
-            table = isinstance(field.default, Struct)
-            if not field.required and not table:
+            if not field.required and not tables_of(field.type):
                 yield pytest.param(at, field, id=f"{at}.{field.name}".lstrip("."))
 
 
 def test_every_table_of_a_run_is_looped_over():
     """What the fields of RunConfig are made of is in STRUCTS, so that no field is forgotten."""
-    kinds = set()
-    for field in msgspec.structs.fields(RunConfig):
-        if isinstance(field.default, Struct):
-            kinds.add(type(field.default))
-        elif get_origin(field.type) is Mapping:
-            kinds.add(get_args(field.type)[1])
-    assert kinds | {RunConfig, *TASKS.values()} == set(STRUCTS.values())
+    kinds = {RewardConfig}  # of a list of tables: see test_own_data.py
+    for kind in STRUCTS.values():
+        for field in msgspec.structs.fields(kind):
+            kinds |= tables_of(field.type)
+    assert kinds | {RunConfig} == {*STRUCTS.values(), RewardConfig}
 
 
 @pytest.mark.parametrize("at, field", list(fields_with_defaults()))
 def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, field):
     where, _, task = at.partition(":")
-    bare = f"name='x'\n[task]\nname='{task or 'digits'}'\n[node.small]\nmodel='x'\n"
+    bare = f"name='x'\n[task]\nname='{task or 'digits'}'\n{NEEDS.get(task, '')}\n"
+    bare += "[node.small]\nmodel='x'\n"
+    bare += {
+        "node.small.lora": "[node.small.lora]",
+        "node.small.server": "[node.small.server]\nurl='http://x'\nmodel='x'",
+    }.get(where, "")
     needs = ["node.small.optimizer=adamw"] if field.name == "weight_decay" else []
     value = another(field.type, field.default)
     key = f"{where}.{field.name}".lstrip(".")
     before = as_tree(load(toml(bare), needs))
-    changed = as_tree(load(toml(bare), [*needs, f"{key}={json.dumps(value)}"]))
+    spelled = json.dumps(value).replace(": ", " = ")  # TOML
+    changed = as_tree(load(toml(bare), [*needs, f"{key}={spelled}"]))
     assert changed != before
     table = changed
     *tables, last = key.split(".")
@@ -296,7 +331,7 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
         ("node={}", r"the run has no node; add a table \[node.NAME\] with a model"),
         ("node.small=1", "node.small is 1; expected a table with model"),
         ("node.smal.sampling_rows=8", "no node is named 'smal'; did you mean 'small'"),
-        ("node.small.lora_rank=8", r"\[node.small\] has no key 'lora_rank'; there is model, weig"),
+        ("node.small.xyzzy=8", r"\[node.small\] has no key 'xyzzy'; there is model, weight"),
         ("node.small.weight=0", "node.small.weight is 0: Expected `float` > 0.0"),
         ("node.small.weight=inf", "node.small.weight is inf; expected a finite number"),
         ("node.small.weight_decay=0.1", r"\[node.small\] weight_decay is 0.1, but optimizer"),
@@ -312,6 +347,20 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
         ("task={name='gsm8k', width=3}", r"\[task\] has no key 'width'; there is path"),
         ("task={name='gsm8k', pat='x'}", r"\[task\] has no key 'pat'; did you mean 'path'"),
         ("task={name='digits', width=9}", "task.width is 9: Expected `int` <= 8"),
+        ("task={name='jsonl', grading='regex'}", "task.grading is 'regex'; choose one of number"),
+        ("task={name='hub'}", r"\[task\] needs 'dataset', which has no default"),
+        (
+            "task={name='reasoning-gym', dataset='gcd', parameters=3}",
+            "task.parameters is 3; expected a table$",
+        ),
+        ("reward=[{}]", r"\[reward.0\] needs 'function', which has no default"),
+        ("reward='a:b'", r"reward is 'a:b'; expected one table for each, \[\[reward\]\]"),
+        ("reward=[{function='a.py'}]", r"function is 'a.py'; expected 'FILE.py:NAME', 'MODULE:N"),
+        ("reward=[{function='a.py:b c'}]", r"function is 'a.py:b c'; expected"),
+        ("reward=[{function='a b:c'}]", r"function is 'a b:c'; expected"),
+        ("reward=[{function='task', weight=inf}]", "weight is inf; expected a finite number"),
+        ("task={name='jsonl', answer=''}", r"\[task\] answer is empty, so its grading has not"),
+        ("out_of_distribution={name='jsonl', answer=''}", r"\[out_of_distribution\] answer is em"),
         ("task={name='digits', reward='luck'}", "task.reward is 'luck'; choose one of task, hash"),
     ],
 )  # fmt: skip

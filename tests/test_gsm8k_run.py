@@ -1,11 +1,8 @@
 """GSM8K from end to end: the script, the recipe and the data that users have, cut to seconds."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import potluck
@@ -13,15 +10,6 @@ from potluck.launch import run
 from potluck.node import checkpoint
 
 REPOSITORY = Path(__file__).parents[1]
-
-
-@pytest.fixture(scope="module")
-def models(gsm8k_path, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    script = REPOSITORY / "scripts" / "make_gsm8k_models.py"
-    subprocess.run([sys.executable, script, gsm8k_path, folder], check=True, timeout=120,
-                   capture_output=True)  # fmt: skip
-    return folder
 
 
 def recipe(gsm8k_path, models, *overrides):
@@ -37,9 +25,9 @@ def metrics(folder, node):
 
 
 def test_untrained_models_earn_nothing_on_real_questions_and_leave_checkpoints_that_load(
-    gsm8k_path, models, tmp_path
+    gsm8k_path, gsm8k_models, tmp_path
 ):
-    run(recipe(gsm8k_path, models), tmp_path / "run")
+    run(recipe(gsm8k_path, gsm8k_models), tmp_path / "run")
     for node in ("small", "large"):
         assert (metrics(tmp_path / "run", node)["reward_mean"],) == (0.0,)
         assert metrics(tmp_path / "run", node)["updates"] == 0
@@ -48,14 +36,14 @@ def test_untrained_models_earn_nothing_on_real_questions_and_leave_checkpoints_t
         assert "<|im_start|>" in AutoTokenizer.from_pretrained(place).get_vocab()
 
 
-def test_paid_by_a_hash_they_train_on_each_others_completions(gsm8k_path, models, tmp_path):
-    run(recipe(gsm8k_path, models, "task.reward=hash"), tmp_path / "run")
+def test_paid_by_a_hash_they_train_on_each_others_completions(gsm8k_path, gsm8k_models, tmp_path):
+    run(recipe(gsm8k_path, gsm8k_models, "task.reward=hash"), tmp_path / "run")
     for node, other in (("small", "large"), ("large", "small")):
         line = metrics(tmp_path / "run", node)
         assert line["rows_trained"] > 0
         assert line["sources"][other]["rows_trained"] > 0
         assert abs(line["sources"][other]["log_ratio_mean"]) > 1e-3
-        before = AutoModelForCausalLM.from_pretrained(models / f"gsm8k-{node}").state_dict()
+        before = AutoModelForCausalLM.from_pretrained(gsm8k_models / f"gsm8k-{node}").state_dict()
         place = checkpoint.checkpoint_folder(tmp_path / "run" / node, 1)
         after = AutoModelForCausalLM.from_pretrained(place).state_dict()
         assert any(not before[name].equal(after[name]) for name in before)

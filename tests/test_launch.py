@@ -21,7 +21,7 @@ from potluck.exchange import Message, decode, encode
 from potluck.launch import Silent, run
 from potluck.node import RunFolderError, checkpoint
 from potluck.node import loop as loop_module
-from potluck.rollout import ModelError
+from potluck.rollout import HFEngine, ModelError
 from potluck.types import NonFiniteError
 
 NAMES = ("large", "small")
@@ -341,6 +341,7 @@ CHANGES = [
     "evaluation.problems=3",
     "evaluation.out_of_distribution=3",
     "evaluation.max_new_tokens=1",
+    "out_of_distribution={name='digits', other_width=5}",
 ]
 
 
@@ -487,7 +488,21 @@ ELSEWHERE = {
     "node.lora.alpha": "test_lora_run.py",
     "node.lora.dropout": "test_lora_run.py",
     "node.lora.targets": "test_lora_run.py",
-    "out_of_distribution": "tasks",
+    **dict.fromkeys(
+        (
+            *("node.server.url", "node.server.model", "node.server.folder", "node.server.sleeps"),
+            *("node.server.concurrency", "node.server.timeout_s", "node.server.tolerance"),
+            "node.server.api_key_variable",
+        ),
+        "test_server_run.py, and what each does: rollout/test_server.py",
+    ),
+    "reward.function": "test_own_data.py",
+    "reward.weight": "test_own_data.py",
+    "reward.format": "test_own_data.py",
+    "log.to": "trackers",
+    "log.project": "trackers",
+    "log.group": "trackers",
+    "log.wandb_mode": "trackers",
 }
 
 
@@ -603,13 +618,13 @@ def test_a_resume_says_where_it_goes_on_and_whether_the_bits_can_be_the_same(rec
 
 def test_a_limit_of_the_evaluations_own_is_not_cut_by_that_of_training(recipe, tmp_path):
     seen = []
-    write = launch_module.HFEngine.write
+    write = HFEngine.write
     hear = lambda self, orders, draw, **rest: (  # noqa: E731
         seen.append((self.max_new_tokens, self.max_total_tokens))
         or write(self, orders, draw, **rest)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch_module.HFEngine, "write", hear)
+        patch.setattr(HFEngine, "write", hear)
         run(recipe("rounds=1", "evaluation.max_new_tokens=40"), tmp_path / "run")
     assert set(seen) == {(6, 32), (40, 64)}  # 64: the positions that the model has
 
@@ -631,13 +646,13 @@ def test_evaluations_ask_the_first_problems_of_their_splits_and_none_that_is_tra
     recipe, tmp_path, monkeypatch
 ):
     asked = []
-    write = launch_module.HFEngine.write
+    write = HFEngine.write
 
     def hear(self, orders, draw, *, author, progress):
         asked.append((author, [order.problem.id for order in orders]))
         return write(self, orders, draw, author=author, progress=progress)
 
-    monkeypatch.setattr(launch_module.HFEngine, "write", hear)
+    monkeypatch.setattr(HFEngine, "write", hear)
     run(recipe("rounds=2", "evaluation.every=1"), tmp_path / "run")
     task = make_task(recipe())
     validation, other = task.ids("validation")[:4], task.ids("out-of-distribution")[:40]

@@ -9,7 +9,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from potluck.assemble import make_learner
+from potluck.assemble import make_learner, nodes
 from potluck.config import from_tree
 from potluck.export import export
 from potluck.launch import run
@@ -83,23 +83,30 @@ def test_at_the_start_of_a_round_log_probs_are_those_of_evaluation_whatever_the_
         assert line["sources"]["full"]["k3"] > 1e-4
 
 
-def test_frozen_weights_stay_as_they_are_to_the_bit_and_have_no_optimiser_state(tmp_path):
-    config = recipe()
-    learner = make_learner(config, "adapter", tmp_path, 0)
-    base = LanguageModel.load(BASE, device="cpu").network.state_dict()
-    run(config, tmp_path / "run")
-    learner = make_learner(config, "adapter", tmp_path / "run" / "adapter", 3)
-    frozen = {
-        name.replace(".base_layer", ""): weight.detach()
-        for name, weight in learner.language.network.named_parameters()
-        if not weight.requires_grad
-    }
-    assert len(frozen) == len(dict(LanguageModel.load(BASE).network.named_parameters()))
+def test_frozen_weights_stay_as_they_are_to_the_bit_and_have_no_optimiser_state(
+    tmp_path, monkeypatch
+):
+    """Of the very model that was trained: a checkpoint would not hold them."""
+    trained = {}
+
+    def caught(config, name, *rest):
+        trained[name] = make_learner(config, name, *rest)
+        return trained[name]
+
+    monkeypatch.setattr(nodes, "make_learner", caught)
+    run(recipe(), tmp_path / "run")
+    base = dict(LanguageModel.load(BASE, device="cpu").network.named_parameters())
+    learner = trained["adapter"]
+    weights = dict(learner.language.network.named_parameters())
+    frozen = {n.replace(".base_layer", ""): w for n, w in weights.items() if not w.requires_grad}
+    assert frozen.keys() == base.keys()
     assert all(torch.equal(base[name], weight) for name, weight in frozen.items())
     moved = {p for group in learner.optimizer.param_groups for p in group["params"]}
-    assert moved == {p for p in learner.language.network.parameters() if p.requires_grad}
+    assert moved == {p for p in weights.values() if p.requires_grad}
     assert set(learner.optimizer.state) == moved
     assert sum(p.numel() for p in moved) < 0.1 * sum(w.numel() for w in frozen.values())
+    full = dict(trained["full"].language.network.named_parameters())
+    assert not any(torch.equal(base[name], full[name]) for name in base if "proj.weight" in name)
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft asks
@@ -142,7 +149,10 @@ def test_every_option_of_an_adapter_changes_what_is_learned(tmp_path, change):
     assert lines(plain, "adapter") != lines(changed, "adapter")
     was, now = (
         make_learner(
-            recipe(*([] if f is plain else [f"node.adapter.lora.{change}"])), "adapter", f / "adapter", 2
+            recipe(*([] if f is plain else [f"node.adapter.lora.{change}"])),
+            "adapter",
+            f / "adapter",
+            2,
         ).language.network
         for f in (plain, changed)
     )
@@ -152,9 +162,7 @@ def test_every_option_of_an_adapter_changes_what_is_learned(tmp_path, change):
 def test_in_bfloat16_what_is_frozen_is_stored_so_and_what_is_trained_is_not(tmp_path):
     config = recipe("node.adapter.dtype=bfloat16", "node.full.dtype=bfloat16", rounds=1)
     adapter, full = (make_learner(config, name, tmp_path, 0) for name in ("adapter", "full"))
-    kinds = {
-        (p.requires_grad, p.dtype) for p in adapter.language.network.parameters()
-    }
+    kinds = {(p.requires_grad, p.dtype) for p in adapter.language.network.parameters()}
     assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
     assert {p.dtype for p in full.language.network.parameters()} == {torch.float32}
     prompt, tokens = [np.int32([3, 4, 5])], [np.int32([6, 7, 8])]

@@ -1,9 +1,10 @@
 """The floor plan: which room may open the door of which.
 
     types <- objective | tasks | rollout | exchange | swarm <- node
-    node <- assemble <- launch | check <- cli
-    types <- config <- node, assemble, launch, check, demo and cli
+    node <- assemble <- launch | check | evaluation <- cli
+    types <- config <- node, assemble, launch, check, evaluation, demo and cli
     types <- dashboard <- demo, cli
+    types <- trackers <- launch, check
 
 The five rooms in the middle do not know each other; only ``node`` sees them all. A room
 that read ``config`` could not be used without a run. ``dashboard`` reads files. Torch
@@ -29,15 +30,19 @@ MAY_IMPORT = {
     "rollout": {"types", "torch"},
     "exchange": {"types"},
     "swarm": {"types"},
-    "node": {"types", "config", "torch"} | FIVE,
+    "node": {"types", "config", "torch", "__version__"} | FIVE,
     "dashboard": {"types"},
+    "trackers": {"types", "torch"},
     "assemble": {"types", "config", "torch", "node"} | FIVE,
-    "launch": {"types", "config", "torch", "node", "assemble"} | FIVE,
-    "check": {"types", "config", "torch", "node", "assemble"} | FIVE,
+    "signals": set(),
+    "launch": {"signals", "types", "config", "torch", "node", "assemble", "trackers"} | FIVE,
+    "check": {"config", "torch", "assemble", "trackers", "rollout", "swarm", "tasks"},
+    "evaluation": {"types", "config", "torch", "node", "assemble", "__version__"} | FIVE,
+    "export": {"torch", "node", "rollout"},
     "demo": {"types", "config", "dashboard", "STARTING_RECIPE"},
     "cli": {
-        *("types", "config", "dashboard", "assemble", "launch", "check", "demo"),
-        "STARTING_RECIPE",
+        *("types", "config", "dashboard", "assemble", "STARTING_RECIPE"),
+        *("launch", "check", "evaluation", "export", "demo"),
     },
     "__init__": {"types", "config", "launch"},
     "__main__": {"cli"},
@@ -128,7 +133,8 @@ def loaded_by(*modules):
 
 
 def test_whoever_only_reads_a_recipe_a_message_or_a_run_never_waits_for_torch():
-    light = {f"potluck.{room}" for room in ("config", "exchange", "swarm", "dashboard", "tasks")}
+    rooms = ("config", "exchange", "swarm", "dashboard", "tasks", "trackers")
+    light = {f"potluck.{room}" for room in rooms}
     loaded = loaded_by("potluck", "potluck.cli", *light)
     assert light | {"potluck.types"} <= loaded
     assert not {"torch", "transformers", "matplotlib", "potluck.launch"} & loaded

@@ -31,13 +31,13 @@ def tokenizer():
     return made
 
 
-def language(seed=0, *, attention_dropout=0.0, sharpness=20.0):
+def language(seed=0, *, attention_dropout=0.0, sharpness=20.0, hidden_size=16):
     """Untrained, but with opinions: its output weights are scaled up by ``sharpness``."""
     torch.manual_seed(seed)
     network = Qwen2ForCausalLM(
         Qwen2Config(
             vocab_size=VOCABULARY + EXTRA,
-            hidden_size=16,
+            hidden_size=hidden_size,
             num_hidden_layers=2,
             num_attention_heads=2,
             num_key_value_heads=1,
@@ -55,9 +55,9 @@ def language(seed=0, *, attention_dropout=0.0, sharpness=20.0):
     return LanguageModel(network, tokenizer())
 
 
-def save(folder, seed=0):
+def save(folder, seed=0, **options):
     """A model folder as a user would have it; returns its path as text."""
-    made = language(seed)
+    made = language(seed, **options)
     made.network.save_pretrained(folder)
     made.tokenizer.save_pretrained(folder)
     return str(folder)

@@ -4,12 +4,9 @@ One thread, so the same recipe gives the same numbers, and a debugger can follow
 """
 
 import json
-import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -18,19 +15,30 @@ import transformers
 from potluck.assemble import (
     first_round,
     go_on_from,
-    make_learner,
+    make_learners,
     make_nodes,
     make_task,
+    notes_on,
     require_folder,
     require_one_stop,
     require_partners,
+    require_problems,
     require_room,
+    require_same_task,
+    require_servers,
+    require_team,
 )
 from potluck.config import RunConfig, as_tree
 from potluck.node import Evaluation, Node, Progress, checkpoint, evaluate, step_together
+from potluck.node.card import card_of
+from potluck.node.followers import follow
 from potluck.node.record import write_whole
-from potluck.rollout import HFEngine
+from potluck.node.team import Processes, Save, Stop, Team, assembled
+from potluck.signals import interrupts
 from potluck.swarm import problems_of_round
+from potluck.tasks import Task
+from potluck.trackers import About, Tracked, require_trackers
+from potluck.types import PotluckError
 
 UNBOUNDED = 2**31
 
@@ -73,6 +81,7 @@ def run(
     *,
     resume: bool = False,
     display: Display | None = None,
+    trust_code: bool = False,
 ) -> RunResult:
     """Trains every node of ``config`` together, in ``folder``.
 
@@ -81,6 +90,7 @@ def run(
         resume: goes on from the newest checkpoint that all nodes have. On the same
             machine, torch and thread count, the whole run then equals an
             uninterrupted one to the bit.
+        trust_code: whether functions that ``[[reward]]`` names may be imported and run.
 
     Raises:
         PotluckError: one of its kinds, see ``types.py``; the message says what to do.
@@ -88,18 +98,59 @@ def run(
     folder, display = Path(folder), display or Silent()
     if config.threads:
         torch.set_num_threads(config.threads)
+    with assembled() as team:
+        if isinstance(team, Processes) and team.rank:
+            return _follow(team, config, folder)
+        try:
+            result = _lead(team, config, folder, resume, display, trust_code)
+        except (PotluckError, OSError) as error:
+            team.call(Stop(error))
+            raise
+        team.call(Stop(result))
+        return result
+
+
+def _follow(team: Processes, config: RunConfig, folder: Path) -> RunResult:
+    """Takes part in what the first process of a node does, and ends as it does."""
+    with interrupts() as interrupted:
+        outcome = follow(
+            team, lambda first: make_learners(config, folder, first, team), interrupted
+        )
+    if isinstance(outcome, RunResult):
+        return outcome
+    assert isinstance(outcome, Exception)
+    raise outcome
+
+
+def _lead(
+    team: Team,
+    config: RunConfig,
+    folder: Path,
+    resume: bool,
+    display: Display,
+    trust_code: bool,
+) -> RunResult:
     # Nothing is written before everything that can be wrong with a recipe has been looked at.
     require_folder(folder, config, resume)
-    task = make_task(config)
+    require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
+    task = make_task(config, trust_code=trust_code)
+    require_problems(config, task)
+    require_same_task(folder, task)
+    notes = notes_on(config, task)
     require_partners(config)
     require_room(config, task)
+    require_servers(config)
+    require_team(config, team)
     first = first_round(folder, config) if resume else 0
-    learners = {name: make_learner(config, name, folder / name, first) for name in config.node}
+    learners = make_learners(config, folder, first, team)
     require_one_stop({name: learner.language for name, learner in learners.items()})
-    _write_recipe(folder, config)
+    _write_recipe(folder, config, task)
     if resume:
         display.say(go_on_from(folder, config, first))
-    with _interrupts() as interrupted:
+    tracked = Tracked(display, config.log.to, _told(config, folder, first, resume))
+    with tracked as display, interrupts() as interrupted:
+        for note in notes:
+            display.say(note)
 
         def progress(node: str, phase: str, done: int, total: int) -> None:
             display.phase(node, phase, done, total)
@@ -116,14 +167,15 @@ def run(
                 _round(nodes, config, done, display)
                 done += 1
                 if config.checkpoint_every and done % config.checkpoint_every == 0:
-                    _save(nodes, done)
+                    _save(nodes, config, done)
                 if interrupted():
                     raise _Stopped
-            _save(nodes, done)  # whatever happens to the evaluation, what was learned stays
+            _save(nodes, config, done)  # whatever happens to the evaluation, what was learned stays
             last = _evaluate(nodes, config, done, progress, display, at_end=True)
+            _write_cards(nodes, config, done)
         except _Stopped:
             last, stopped = {}, True
-        _save(nodes, done)
+        _save(nodes, config, done)
     accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
     return RunResult(folder, done, stopped, accuracy)
 
@@ -151,13 +203,12 @@ def _evaluate(
     results = {}
     for node in nodes:
         language, wanted = node.learner.language, config.evaluation
-        # A limit of its own means it: then only the model's context bounds it further.
-        total = UNBOUNDED if wanted.max_new_tokens else config.sampling.max_total_tokens
-        engine = HFEngine(
-            language,
+        engine = node.engine.limited_to(
             max_new_tokens=wanted.max_new_tokens or config.sampling.max_new_tokens,
-            max_total_tokens=total,
-            rows=config.node[node.name].sampling_rows,
+            # A limit of its own means it: then only the model's context bounds it further.
+            max_total_tokens=UNBOUNDED
+            if wanted.max_new_tokens
+            else config.sampling.max_total_tokens,
         )
 
         def moved(done: int, total: int, name: str = node.name) -> None:
@@ -187,42 +238,50 @@ def _evaluate(
     return results
 
 
-def _save(nodes: list[Node], done: int) -> None:
+def _save(nodes: list[Node], config: RunConfig, done: int) -> None:
     for node in nodes:
         folder = node.record.folder
         if done not in checkpoint.rounds_saved(folder):
-            checkpoint.save(folder, done, node.learner.language, node.learner.optimizer)
+            node.learner.team.call(Save(node.name))
+            checkpoint.save(
+                folder,
+                done,
+                node.learner.language,
+                node.learner.optimizer,
+                card=card_of(config, node.name, folder, done),
+            )
 
 
-def _write_recipe(folder: Path, config: RunConfig) -> None:
+def _write_cards(nodes: list[Node], config: RunConfig, done: int) -> None:
+    """Once more, as now there is a last evaluation to tell of."""
+    for node in nodes:
+        folder = node.record.folder
+        card = card_of(config, node.name, folder, done)
+        write_whole(checkpoint.checkpoint_folder(folder, done) / "README.md", card.encode())
+
+
+def _told(config: RunConfig, folder: Path, first: int, resume: bool) -> list[About]:
+    """What the trackers of each node are told of it at the beginning."""
+    return [
+        About(
+            project=config.log.project,
+            group=config.log.group or config.name,
+            node=name,
+            folder=folder,
+            first_round=first,
+            resumed=resume,
+            recipe=as_tree(config),
+            wandb_mode=config.log.wandb_mode,
+        )
+        for name in config.node
+    ]
+
+
+def _write_recipe(folder: Path, config: RunConfig, task: Task) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "recipe.json", (json.dumps(as_tree(config), indent=2) + "\n").encode())
+    write_whole(folder / "task.json", (json.dumps({"digest": task.digest}) + "\n").encode())
 
 
 class _Stopped(Exception):
     """Ctrl-C at a moment when nothing is half done."""
-
-
-@contextmanager
-def _interrupts() -> Iterator[Callable[[], bool]]:
-    """Makes the first Ctrl-C a wish that the loop asks for; the second one is the usual."""
-    wished = False
-
-    def wish(signal_number: int, frame: FrameType | None) -> None:
-        nonlocal wished
-        if wished:
-            raise KeyboardInterrupt
-        wished = True
-
-    # A scheduler that wants its machine back says SIGTERM.
-    wishes = (signal.SIGINT, signal.SIGTERM)
-    try:
-        before = {wanted: signal.signal(wanted, wish) for wanted in wishes}
-    except ValueError:  # not the main thread: whoever runs that one decides
-        yield lambda: False
-        return
-    try:
-        yield lambda: wished
-    finally:
-        for wanted, handler in before.items():
-            signal.signal(wanted, handler)

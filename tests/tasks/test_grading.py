@@ -129,6 +129,19 @@ def test_the_same_number_is_the_same_however_it_is_written():
         assert not same_number("18", other)
 
 
+def test_an_answer_may_stand_in_one_box_and_a_gold_in_none():
+    for written in ("{}", " {} ", "${}$", "$ {} $.", "\n{}."):
+        assert same_number("-1234", written.format(r"\boxed{-1,234.0}")), written
+    assert same_number("18", r"\boxed { $18 }")
+    for other in (
+        r"\boxed{17}", r"\boxed{}", r"\boxed{18", r"\boxed18", r"\boxed{\boxed{18}}", r"\fbox{18}",
+        r"\boxed{17}\boxed{18}", r"\boxed{17, 18}", r"\boxed{2*9}", r"18 \boxed{18}", "boxed{18}",
+        r"\boxed{18}%", r"-\boxed{18}", r"\boxed{18}" + " " * 80, r"\boxed{" * 9 + "18" + "}" * 9,
+    ):  # fmt: skip
+        assert not same_number("18", other), other
+    assert not same_number(r"\boxed{18}", "18")
+
+
 def test_what_is_no_number_is_the_same_as_nothing():
     assert not same_number("eighteen", "eighteen")
     assert not same_number("NaN", "NaN")

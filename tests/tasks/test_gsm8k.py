@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from nouns import completion
 from potluck.tasks import Gsm8k, TaskError
-from potluck.tasks.gsm8k import LONGEST_LINE_BYTES, SYSTEM_PROMPT, is_right
+from potluck.tasks.gsm8k import SYSTEM_PROMPT, is_right
+from potluck.tasks.reading import LONGEST_LINE_BYTES
 from potluck.types import Problem
 
 GOOD = '{"question": "What is 9 + 9?", "answer": "#### 18"}'
@@ -51,11 +52,26 @@ def tagged(answer):
     return f"<think>x</think><answer>{answer}</answer>"
 
 
-def test_every_gold_of_the_test_file_is_right_for_its_problem_only(real):
+RESPELLED = {
+    "as it is": "{}",
+    "spacing": "\n  {} ",
+    "thousands": "{:,}.0",
+    "in math mode": "${}$",
+    "boxed": "\\boxed{{{}}}",
+    "boxed in math mode": " $\\boxed{{ {:,} }}$.\n",
+}
+
+
+@pytest.mark.parametrize("spelling", RESPELLED)
+def test_every_gold_of_the_test_file_is_right_however_it_is_spelled(real, spelling):
     problems = [real.problem(f"gsm8k/test/{i}") for i in range(1319)]
     finished = [completion(problem=p.id) for p in problems]
-    own = real.rewards(problems, finished, [tagged(p.answer) for p in problems])
-    assert own == [1.0] * 1319
+    texts = [tagged(RESPELLED[spelling].format(int(p.answer))) for p in problems]
+    assert real.rewards(problems, finished, texts) == [1.0] * 1319
+
+
+def test_every_gold_of_the_test_file_is_right_for_its_problem_only(real):
+    problems = [real.problem(f"gsm8k/test/{i}") for i in range(1319)]
     for this, following in pairwise([*problems, problems[0]]):
         assert is_right(this, tagged(following.answer)) == (this.answer == following.answer)
 
@@ -82,7 +98,7 @@ def test_the_real_splits_and_digest_are_the_same_for_ever(real, gsm8k_path):
     ]
     assert real.ids("train")[:2] == ["gsm8k/train/1", "gsm8k/train/2"]
     digest = Gsm8k(path=gsm8k_path, system_prompt="p").digest
-    assert digest == "cf599e29d085ef0fe9d274dc598887d75d4c7fb15176034be31d6b47d9d6c0ae"
+    assert digest == "9a161e5a50b35fe9e31921377e8d8c16b8e6102d2f013c153a316706e833a315"
     first = real.problem("gsm8k/test/0")
     assert first.question.startswith("Janet\u2019s ducks lay 16 eggs")
     assert first.answer == "18"

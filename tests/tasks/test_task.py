@@ -6,7 +6,31 @@ from typing import get_args
 import pytest
 
 from nouns import completion
-from potluck.tasks import Digits, Gsm8k, HashReward, Split, TaskError
+from potluck.tasks import (
+    CustomRewards,
+    Digits,
+    Elsewhere,
+    Gsm8k,
+    HashReward,
+    Reward,
+    Rules,
+    Split,
+    Table,
+    TaskError,
+    jsonl_parts,
+)
+
+
+def table(path, name="jsonl", **rules):
+    """The made-up train.jsonl as rows of one's own."""
+    rules = Rules(answer_after="####", **rules)
+    return Table(name, jsonl_parts(f"{path}/train.jsonl"), rules, held_out=40)
+
+
+def half_each(task):
+    """The task's own grading, in two halves."""
+    return CustomRewards(task, [Reward("task", None, "", weight=0.5)] * 2)
+
 
 MAKERS = {
     "digits": lambda path: Digits(),
@@ -14,7 +38,12 @@ MAKERS = {
     "gsm8k": lambda path: Gsm8k(path=path),
     "gsm8k, as the paper": lambda path: Gsm8k(path=path, validation="test"),
     "gsm8k, another prompt": lambda path: Gsm8k(path=path, system_prompt="Answer in tags."),
+    "gsm8k, digits elsewhere": lambda path: Elsewhere(Gsm8k(path=path), Digits()),
     "hash of digits": lambda path: HashReward(Digits()),
+    "rows, in tags": lambda path: table(path),
+    "rows, the whole text": lambda path: table(path, "hub", tags=False, grading="exact"),
+    "custom over digits": lambda path: half_each(Digits()),
+    "custom over rows": lambda path: half_each(table(path)),
     "hash of gsm8k": lambda path: HashReward(Gsm8k(path=path)),
 }
 PAYS_UNFINISHED = ("hash of digits", "hash of gsm8k")
@@ -34,7 +63,9 @@ def tasks(made_up_path):
 
 def right(problem):
     """A text that is right for every task that we have."""
-    if problem.id.startswith("gsm8k/"):
+    if problem.id.startswith("hub/"):
+        return problem.answer
+    if problem.id.startswith(("gsm8k/", "jsonl/")):
         return f"<think>...</think><answer>{problem.answer}</answer>"
     return f"#{problem.answer}"
 
@@ -65,7 +96,7 @@ def test_a_problem_is_found_by_its_id_and_is_whole(tasks, name):
 @every_task
 @pytest.mark.parametrize("id", ["", "nothing", "gsm8k/train/-1", "digits/1", "\ud800", "x" * 9_999])
 def test_an_unknown_id_is_a_task_error_that_shows_how_ids_look(tasks, name, id):
-    with pytest.raises(TaskError, match=r"look like '(digits|gsm8k)/"):
+    with pytest.raises(TaskError, match=r"look like '(digits|gsm8k|jsonl|hub)/"):
         tasks[name].problem(id)
 
 

@@ -4,6 +4,7 @@
     show.py        ``potluck show RUN``, from a folder that runs.py reads
     picture.py     the demo's curves as a PNG
     report.py      the demo's result as one HTML file
+    evaluation.py  what ``potluck evaluate`` found
     tables.py      the demo's result as one table
 
 It reads files and plain dicts, and imports no other room: no torch, no model, no network.
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from potluck.dashboard.cells import CellsDisplay
 from potluck.dashboard.comparison import verdict
+from potluck.dashboard.evaluation import show_evaluation
 from potluck.dashboard.live import LiveDisplay
 from potluck.dashboard.report import write_report
 from potluck.dashboard.runs import Run, RunReadError, read_run
@@ -34,6 +36,7 @@ __all__ = [
     "printable",
     "read_run",
     "show",
+    "show_evaluation",
     "verdict",
     "write_report",
 ]

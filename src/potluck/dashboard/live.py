@@ -32,7 +32,7 @@ class LiveDisplay:
     ) -> None:
         """
         Args:
-            rounds: of the whole run, those before ``first_round`` included.
+            rounds: of the whole run, those before ``first_round`` included; 0: there are none.
             first_round: where a resumed run goes on; from 0.
             clock: seconds; only differences count.
         """
@@ -51,7 +51,7 @@ class LiveDisplay:
             disable=not console.is_terminal,
         )
         self._round_task = self._progress.add_task(
-            "rounds", total=rounds, completed=first_round, note=""
+            "rounds", total=rounds, completed=first_round, note="", visible=rounds > 0
         )
         self._phase_task = self._progress.add_task("", visible=False, note="")
         self._furthest = first_round

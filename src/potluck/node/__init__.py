@@ -2,13 +2,14 @@
 
 from potluck.node import checkpoint
 from potluck.node.batch import Batch, pack
-from potluck.node.evaluation import Evaluation, evaluate
+from potluck.node.evaluation import Answers, Evaluation, answer, evaluate, first_problems
 from potluck.node.learner import Learner, Lesson, make_optimizer
 from potluck.node.loop import Node, Progress, step_together
 from potluck.node.record import Record, RunFolderError
 from potluck.node.report import RoundReport
 
 __all__ = [
+    "Answers",
     "Batch",
     "Evaluation",
     "Learner",
@@ -18,8 +19,10 @@ __all__ = [
     "Record",
     "RoundReport",
     "RunFolderError",
+    "answer",
     "checkpoint",
     "evaluate",
+    "first_problems",
     "make_optimizer",
     "pack",
     "step_together",

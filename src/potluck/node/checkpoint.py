@@ -4,13 +4,15 @@
                            ``AutoModelForCausalLM.from_pretrained``; of a node with LoRA
                            adapter_model.safetensors and adapter_config.json, which peft loads
       optimizer.safetensors    one tensor per parameter and moment
+      README.md                the model card, see card.py
       state.json               {"round": rounds that this policy has learned from, ...}
 
 There is no random state to keep: whatever is random in a round starts from a seed derived
 from (run seed, round, node), so the state of every generator is the round's number.
 
 No pickle, so a checkpoint of a stranger can be looked at. A folder is made beside its place
-and moved there whole.
+and moved there whole. Of several processes the first one writes it, as one alone would have;
+any number of them can go on from it.
 """
 
 import json
@@ -22,18 +24,29 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
 
 from potluck.node.record import RunFolderError
 from potluck.rollout import LanguageModel
+from potluck.rollout.sharding import ShardedModel, spread_like, whole
 
 KEPT = 2
 """Checkpoints that stay, the newest first: one may be the victim of a full disk."""
 
 
 def save(
-    folder: Path, round: int, language: LanguageModel, optimizer: torch.optim.Optimizer
+    folder: Path,
+    round: int,
+    language: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    *,
+    card: str,
 ) -> Path:
     """Writes checkpoints/<round>, and removes all but the newest KEPT.
+
+    Args:
+        card: its README.md, see ``card.py``.
 
     Raises:
         RunFolderError: the disk is full, say. Earlier checkpoints stand.
@@ -41,12 +54,15 @@ def save(
     place = checkpoint_folder(folder, round)
     beside = place.with_suffix(".part")
     shutil.rmtree(beside, ignore_errors=True)
+    network, moments = whole_state(language, optimizer)
     try:
-        language.network.save_pretrained(beside)
+        network.save_pretrained(beside)
         language.tokenizer.save_pretrained(beside)
-        save_file(_optimizer_state(language, optimizer), beside / "optimizer.safetensors")
+        save_file(moments, beside / "optimizer.safetensors")
         state = {"round": round, **circumstances()}
         (beside / "state.json").write_text(json.dumps(state) + "\n")
+        # Last, as peft writes a card of its own.
+        (beside / "README.md").write_text(card, encoding="utf-8")
     except (OSError, SafetensorError) as error:
         shutil.rmtree(beside, ignore_errors=True)
         raise RunFolderError(
@@ -59,9 +75,36 @@ def save(
     return place
 
 
+def whole_state(
+    language: LanguageModel, optimizer: torch.optim.Optimizer, *, keep: bool = True
+) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+    """(network, moments) in one piece, in main memory if they were spread over processes.
+
+    Those all call it, or none.
+
+    Args:
+        keep: whether this process wants them, or only gives its part to one that does.
+    """
+    if not isinstance(language, ShardedModel):
+        return language.network, _optimizer_state(language, optimizer)
+    if keep:
+        network = language.whole_network(device=torch.device("cpu"))
+        return network, _optimizer_state(language, optimizer)
+    language.give_memory_back()
+    for parameter in language.network.parameters():
+        whole(parameter.detach())
+    return language.network, _optimizer_state(language, optimizer, keep=False)
+
+
 def circumstances() -> dict[str, object]:
     """What, if it changes, changes the bits of a run."""
-    return {"torch": torch.__version__, "threads": torch.get_num_threads()}
+    several = torch.distributed.is_available() and torch.distributed.is_initialized()
+    processes = torch.distributed.get_world_size() if several else 1
+    return {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "processes": processes,
+    }
 
 
 def circumstances_of(folder: Path, round: int) -> dict[str, object]:
@@ -115,27 +158,30 @@ def restore(
         if name in state:
             # A step count stays where it is kept; moments live beside their parameter.
             optimizer.state[parameter] = {
-                moment: _moment(moment, tensor, parameter.device)
-                for moment, tensor in state[name].items()
+                moment: _moment(moment, tensor, parameter) for moment, tensor in state[name].items()
             }
 
 
-def _moment(name: str, tensor: Tensor, device: torch.device) -> Tensor | int:
+def _moment(name: str, tensor: Tensor, parameter: Tensor) -> Tensor | int:
     if name == "step":
         # torch counts in a tensor of floats, bitsandbytes in an int.
         return tensor.clone() if tensor.is_floating_point() else int(tensor)
     # A copy: where a file is mapped to is not where torch would put it.
-    return tensor.to(device).clone()
+    return spread_like(parameter, tensor)
 
 
 def _optimizer_state(
-    language: LanguageModel, optimizer: torch.optim.Optimizer
+    language: LanguageModel, optimizer: torch.optim.Optimizer, *, keep: bool = True
 ) -> dict[str, Tensor]:
     tensors: dict[str, Any] = {}
     seen: set[int] = set()
     for name, parameter in language.network.named_parameters():
         for moment, value in optimizer.state.get(parameter, {}).items():
-            tensor = torch.as_tensor(value).contiguous()
+            tensor = whole(torch.as_tensor(value)).contiguous()
+            if not keep:
+                continue
+            if isinstance(value, DTensor):
+                tensor = tensor.cpu()
             # A table that all parameters share (bitsandbytes) is stored with each.
             shared = tensor.data_ptr() in seen
             tensors[f"{name}/{moment}"] = tensor.clone() if shared else tensor

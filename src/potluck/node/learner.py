@@ -5,11 +5,15 @@ update's forward pass, and kept through all of them: pi_start, every token's wei
 which completions are silenced. That pass has the weights of the round's start, so its
 log-probabilities *are* pi_start, and one pass serves the filter, the statistics and the
 loss. (With dropout they are not, and a second pass without it is made.)
+
+Where several processes are one node, each goes through its own rows, and what is found out
+about a row is told to all: each then decides the same, and each pass is made by all or none.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +21,7 @@ from torch import Tensor
 from potluck.config import NodeConfig, ObjectiveConfig
 from potluck.node.batch import Batch, micro_batches
 from potluck.node.statistics import COLUMNS, row_statistics
+from potluck.node.team import ALONE, Learn, Team
 from potluck.objective import (
     divergence_from_author,
     filter_advantages,
@@ -26,6 +31,7 @@ from potluck.objective import (
 )
 from potluck.rollout import LanguageModel, ModelError
 from potluck.rollout.lora import trained
+from potluck.rollout.sharding import whole
 from potluck.types import Completion, NonFiniteError
 
 
@@ -59,6 +65,8 @@ class Learner:
     temperature: float
     gradient_clip_norm: float
     micro_batch_tokens: int
+    team: Team = ALONE
+    """The processes over which ``language`` is spread."""
 
     def learn(self, batch: Batch, progress: Callable[[int, int], None]) -> Lesson:
         """Takes ``objective.updates_per_round`` optimiser steps on ``batch``.
@@ -73,6 +81,7 @@ class Learner:
             NonFiniteError: a number of this node's own making is not finite. One that a
                 foreign completion caused costs that completion, and no more.
         """
+        self.team.call(Learn(self.name, batch, torch.initial_seed()))
         round = _Round(self, batch)
         taken, norm = 0, 0.0
         for update in range(self.objective.updates_per_round):
@@ -97,7 +106,8 @@ class Learner:
             self.language.network.train()
             row_X = round.heard_B.nonzero().squeeze(1)
             round.backward(row_X, update, progress)
-            norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.gradient_clip_norm))
+            length = torch.nn.utils.clip_grad_norm_(parameters, self.gradient_clip_norm)
+            norm = float(whole(length))
             if math.isfinite(norm):
                 return norm
             # All over again without the rows that the filter silenced meanwhile. If there were
@@ -123,45 +133,63 @@ class _Round:
     def backward(self, row_X: Tensor, update: int, progress: Callable[[int, int], None]) -> None:
         """Adds the gradient of these rows' part of the batch's loss."""
         self.loss, done = 0.0, 0
-        budget = self.learner.micro_batch_tokens
-        for row_M in micro_batches(self.batch, row_X, token_budget=budget):
-            self._backward_rows(row_M, update)
-            done += len(row_M)
+        team, budget = self.learner.team, self.learner.micro_batch_tokens
+        pieces = list(micro_batches(self.batch, row_X, token_budget=budget))
+        for first in range(0, len(pieces), team.size):
+            turn = pieces[first : first + team.size]
+            self._backward_turn(turn, update)
+            done += sum(map(len, turn))
             progress(done, len(row_X))
+        self.loss = sum(team.gather(self.loss)) / team.size
 
-    def _backward_rows(self, row_M: Tensor, update: int) -> None:
-        row_M, micro, logp_MT = self._forward(row_M)
-        if not len(row_M):
+    def _backward_turn(self, turn: Sequence[Tensor], update: int) -> None:
+        """One backward pass: each process its piece of ``turn``, all at the same time.
+
+        The gradient is the mean over the processes, and the loss a sum over rows, so each part
+        is taken times their number.
+        """
+        turn, micro, logp_MT = self._forward(turn)
+        if not turn:
             return
-        width = logp_MT.shape[1]
+        team, width = self.learner.team, logp_MT.shape[1]
+        row_M = _piece(turn, team.rank)
         if update == 0:
-            start_MT = self._start(micro, logp_MT)
-            self.start_BT[row_M, :width] = start_MT.cpu()
-            self._look_at(row_M, micro)
-        heard_M = self.heard_B[row_M]
-        if not heard_M.any():
+            self._look_at(row_M, micro, self._start(micro, logp_MT))
+        if not self.heard_B[torch.cat(list(turn))].any():
             return
-        micro = replace(micro, advantage_B=heard_M)
-        loss = policy_loss(logp_MT, self.start_BT[row_M, :width], micro, self.learner.objective) * (
-            len(row_M) / len(self.batch.completions)
-        )
+        heard_M = self.heard_B[row_M]
+        if heard_M.any():
+            micro, share = replace(micro, advantage_B=heard_M), len(row_M) * team.size
+            loss = policy_loss(
+                logp_MT, self.start_BT[row_M, :width], micro, self.learner.objective
+            ) * (share / len(self.batch.completions))
+        else:
+            loss = 0.0 * logp_MT.sum()  # the others cannot go through the layers without us
         loss.backward()
         self.loss += loss.item()
 
-    def _forward(self, row_M: Tensor) -> tuple[Tensor, Batch, Tensor]:
-        """(rows, micro-batch, logp_MT with gradient) without the rows that turn out non-finite."""
-        while True:
+    def _forward(self, turn: Sequence[Tensor]) -> tuple[Sequence[Tensor], Batch, Tensor]:
+        """(turn, micro-batch, logp_MT with gradient) without the rows that turn out non-finite.
+
+        Where other processes have rows and this one has none (any more), the two are of one
+        of theirs. The turn is empty where nobody has any.
+        """
+        while any(map(len, turn)):
+            row_M = _piece(turn, self.learner.team.rank)
             if not len(row_M):
-                return row_M, self.batch, torch.zeros(0, 0)
+                row_M = next(piece for piece in turn if len(piece))[-1:]
             micro = self.batch.rows(row_M)
             logp_MT = self._logp(micro)
             bad_M = ~logp_MT.detach().isfinite().all(dim=1).cpu()
-            if not bad_M.any():
-                return row_M, micro, logp_MT
+            told = self.learner.team.gather(row_M[bad_M].tolist())
+            bad = list(dict.fromkeys(row for rows in told for row in rows))
+            if not bad:
+                return turn, micro, logp_MT
             # Masking a NaN is not enough: behind it, 0 * NaN would reach the weights.
-            for row in row_M[bad_M].tolist():
+            for row in bad:
                 self._drop(row, "log-probability")
-            row_M = row_M[~bad_M]
+            turn = [piece[~torch.isin(piece, torch.tensor(bad))] for piece in turn]
+        return [], self.batch, torch.zeros(0, 0)
 
     def _logp(self, micro: Batch) -> Tensor:
         tokens = [c.token_T for c in micro.completions]
@@ -176,21 +204,28 @@ class _Round:
         with torch.no_grad():
             start_MT = self._logp(micro)
         network.train()
-        if not start_MT.isfinite().all():
+        if not all(self.learner.team.gather(bool(start_MT.isfinite().all()))):
             raise NonFiniteError(
                 f"{self.learner.name!r}: without dropout a log-probability is not finite, with it "
                 f"all are; lower the learning rate"
             )
         return start_MT
 
-    def _look_at(self, row_M: Tensor, micro: Batch) -> None:
-        """Statistics of rows whose pi_start is known now, and the filter's word on them."""
-        start_MT = self.start_BT[row_M, : micro.mask_BT.shape[1]]
-        objective = self.learner.objective
-        self.statistics_B8[row_M] = row_statistics(
-            start_MT, micro.logp_gen_BT, micro.mask_BT, weight_cap=objective.weight_cap
-        )
-        self.heard_B[row_M] = silence(micro, start_MT, objective)
+    def _look_at(self, row_M: Tensor, micro: Batch, start_MT: Tensor) -> None:
+        """Keeps pi_start of rows, their statistics, and the filter's word on them: everybody's."""
+        found = None
+        if len(row_M):
+            start_MT, objective = start_MT.cpu(), self.learner.objective
+            statistics_M8 = row_statistics(
+                start_MT, micro.logp_gen_BT, micro.mask_BT, weight_cap=objective.weight_cap
+            )
+            found = row_M, start_MT, statistics_M8, silence(micro, start_MT, objective)
+        for every in self.learner.team.gather(found):
+            if every:
+                row_M, start_MT, statistics_M8, heard_M = every
+                self.start_BT[row_M, : start_MT.shape[1]] = start_MT
+                self.statistics_B8[row_M] = statistics_M8
+                self.heard_B[row_M] = heard_M
 
     def drop_rows_without_finite_gradient(self, update: int) -> None:
         """Finds, one by one, the rows whose gradient alone is not finite, and drops them.
@@ -202,9 +237,9 @@ class _Round:
         dropped_before = len(self.dropped)
         for row in self.heard_B.nonzero().squeeze(1).tolist():
             optimizer.zero_grad()
-            self._backward_rows(torch.tensor([row]), update)
+            self._backward_turn([torch.tensor([row])], update)
             gradients = [p.grad for p in network.parameters() if p.grad is not None]
-            if not torch.nn.utils.get_total_norm(gradients).isfinite():
+            if not whole(torch.nn.utils.get_total_norm(gradients)).isfinite():
                 self._drop(row, "gradient")
         if len(self.dropped) == dropped_before:
             raise NonFiniteError(
@@ -215,7 +250,7 @@ class _Round:
     def _drop(self, row: int, what: str) -> None:
         completion = self.batch.completions[row]
         for name, parameter in self.learner.language.network.named_parameters():
-            if not parameter.isfinite().all():
+            if not whole(parameter.isfinite().all()):
                 raise NonFiniteError(
                     f"{self.learner.name!r}: the weights {name!r} are not finite; lower the "
                     f"learning rate, in a new run (its model can be a checkpoint of this one)"
@@ -295,13 +330,14 @@ def _adamw_8bit(
     Source: Dettmers et al. 2021, arXiv:2110.02861.
     """
     try:
-        from bitsandbytes.optim import AdamW8bit
+        from bitsandbytes.optim.adamw import AdamW8bit
     except ImportError as error:
         raise ModelError(
             f"optimizer 'adamw-8bit' needs the library bitsandbytes ({error}); "
             f"pip install 'potluck[eightbit]', or set optimizer = 'adamw'"
         ) from error
-    optimizer: torch.optim.Optimizer = AdamW8bit(parameters, lr=rate, weight_decay=decay)
+    kind: Any = AdamW8bit  # it has no types
+    optimizer: torch.optim.Optimizer = kind(parameters, lr=rate, weight_decay=decay)
     return optimizer
 
 
@@ -318,6 +354,11 @@ def _has_dropout(network: torch.nn.Module) -> bool:
         )
         for module in network.modules()
     )
+
+
+def _piece(turn: Sequence[Tensor], rank: int) -> Tensor:
+    """The rows of a turn that are a process's own; there may be none."""
+    return turn[rank] if rank < len(turn) else torch.zeros(0, dtype=torch.long)
 
 
 def _named(completion: Completion) -> str:

@@ -14,7 +14,7 @@ Progress = Callable[[int, int], None]
 
 
 class RolloutError(PotluckError):
-    """A problem that this model cannot write for; the message says why."""
+    """What cannot be written: a prompt leaves no room, or a server fails; says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,10 @@ def room_behind(prompt_P: np.ndarray, problem: Problem, *, max_total_tokens: int
 class Engine(Protocol):
     """A model that writes."""
 
+    def limited_to(self, *, max_new_tokens: int, max_total_tokens: int) -> "Engine":
+        """The same model, with other limits: an evaluation may ask for longer answers."""
+        ...
+
     def write(
         self, orders: Sequence[Order], draw: Draw, *, author: str, progress: Progress
     ) -> list[Completion]:
@@ -56,7 +60,7 @@ class Engine(Protocol):
         before top-k and top-p.
 
         Raises:
-            RolloutError: a prompt leaves no room to write in.
+            RolloutError: a prompt leaves no room to write in, or a server does not write.
             NonFiniteError: the model gave a logit that is not finite.
         """
         ...

@@ -63,10 +63,19 @@ class HFEngine:
                 f"writing here needs; use a model that does"
             )
         self.language, self.rows, self.max_new_tokens = language, rows, max_new_tokens
+        self.dtype = dtype
         # Never beyond the positions that the model has.
         context = getattr(language.network.config, "max_position_embeddings", None)
         self.max_total_tokens = min(max_total_tokens, context or max_total_tokens)
-        self.dtype = dtype
+
+    def limited_to(self, *, max_new_tokens: int, max_total_tokens: int) -> "HFEngine":
+        return HFEngine(
+            self.language,
+            max_new_tokens=max_new_tokens,
+            max_total_tokens=max_total_tokens,
+            dtype=self.dtype,
+            rows=self.rows,
+        )
 
     @torch.inference_mode()
     def write(

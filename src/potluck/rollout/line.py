@@ -110,9 +110,8 @@ class Line:
             Ended: the line was hung up meanwhile.
         """
         deadline = time.monotonic() + self.address.timeout_s
-        pause_s, tries = FIRST_PAUSE_S, 0
+        pause_s, stumbles = FIRST_PAUSE_S, 0
         while True:
-            tries += 1
             try:
                 status, raw = self._once(method, path, body, limit_bytes, deadline)
             except (OSError, HTTPException) as error:
@@ -125,7 +124,8 @@ class Line:
                 if status in fine:
                     return raw
                 trouble = f"status {status} {_one_line(raw.decode(errors='replace'))}".strip()
-                if status not in LATER and not (status == 500 and tries < TRIES_OF_500):
+                stumbles += status == 500
+                if status not in LATER and not (status == 500 and stumbles < TRIES_OF_500):
                     raise self._failed(path, trouble, status)
             if time.monotonic() + pause_s > deadline:
                 raise self._failed(path, trouble)
@@ -157,8 +157,8 @@ class Line:
             used.settimeout(_left(deadline))
             payload = None if body is None else json.dumps(body).encode()
             connection.request(method, self._prefix() + path, payload, headers)
-            response = connection.getresponse()
-            return response.status, self._read(response, used, path, limit_bytes, deadline)
+            with connection.getresponse() as response:
+                return response.status, self._read(response, used, path, limit_bytes, deadline)
         finally:
             with self._lock:
                 if used:

@@ -6,6 +6,7 @@ with adapters; ``save_pretrained`` then writes the adapter alone, as peft reads 
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -72,7 +73,7 @@ def restore_adapter(network: PreTrainedModel, folder: Path) -> None:
 
     try:
         weights = load_file(folder / "adapter_model.safetensors")
-        left = set_peft_model_state_dict(network, weights)
+        left: Any = set_peft_model_state_dict(network, weights)
     except Exception as error:  # safetensors, OS and torch each raise their own
         raise ModelError(
             f"cannot load the adapter in {folder}: {str(error).splitlines()[-1]}"

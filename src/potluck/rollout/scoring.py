@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
-from transformers.utils import ModelOutput
+from transformers.utils.generic import ModelOutput
 
 from potluck.rollout.loading import ModelError
 

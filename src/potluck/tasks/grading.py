@@ -26,6 +26,8 @@ NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
+BOXED = re.compile(r"\s*\$?\s*\\boxed\s*\{([^{}]*)\}\s*\$?\s*\.?\s*")
+"""A box around a number, alone or in math mode: ``$\\boxed{18}$.``"""
 
 
 def answer_in(text: str) -> str | None:
@@ -75,6 +77,13 @@ def one_number(text: str) -> Decimal | None:
 
 
 def same_number(gold: str, answer: str) -> bool:
-    """Whether both are one number, and the same: "18.0" is "18", "18.01" is not."""
-    expected, found = one_number(gold), one_number(answer)
+    """Whether both are one number, and the same: "18.0" is "18", "18.01" is not.
+
+    The answer may stand in one box, as models that were brought up on LaTeX write it.
+
+    >>> same_number("18", "\\\\boxed{18}"), same_number("18", "\\\\boxed{17} \\\\boxed{18}")
+    (True, False)
+    """
+    boxed = BOXED.fullmatch(answer) if len(answer) <= 2 * LONGEST_NUMBER else None
+    expected, found = one_number(gold), one_number(boxed[1] if boxed else answer)
     return expected is not None and expected == found

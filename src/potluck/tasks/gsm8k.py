@@ -14,16 +14,21 @@ Source: Cobbe et al. 2021, arXiv:2110.14168; 7,473 problems to train, 1,319 to t
 """
 
 import hashlib
-import json
-import re
 import reprlib
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from potluck.tasks.base import Split, TaskError, binary_rewards, digest_of
 from potluck.tasks.grading import answer_in, one_number, same_number
+from potluck.tasks.reading import (
+    Row,
+    folder_at,
+    hub_rows,
+    json_lines,
+    printable_text_of,
+    text_of,
+)
 from potluck.types import Completion, Problem
 
 Part = Literal["train", "test"]
@@ -37,11 +42,7 @@ SYSTEM_PROMPT = (
 
 HUB_NAME = "openai/gsm8k"
 VALIDATION_SIZE = 512
-LONGEST_LINE_BYTES = 65_536
-"""The longest line of the real files has 1,744."""
-
-# Terminal escapes have no place in a question, and lone surrogates no encoding.
-UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+FILES = "train.jsonl and test.jsonl of GSM8K"
 
 
 class Gsm8k:
@@ -86,7 +87,7 @@ class Gsm8k:
             "validation": [problem.id for problem in held_out],
             "out-of-distribution": [],
         }
-        rules = f"gsm8k 1: the tags in order, one decimal number; validation from {validation}"
+        rules = f"gsm8k 2: the tags in order, one number, maybe boxed; validation from {validation}"
         self.digest = digest_of(rules, everything)
 
     def ids(self, split: Split) -> Sequence[str]:
@@ -131,91 +132,35 @@ def _held_out(train: Sequence[Problem]) -> list[Problem]:
 
 
 def _read_folder(path: str) -> dict[Part, list[tuple[str, str]]]:
-    folder = Path(path).expanduser()
-    if not folder.is_dir():
-        raise TaskError(
-            f"task.path is {path!r}, but there is no folder {folder.absolute()}; expected one "
-            f"with train.jsonl and test.jsonl of GSM8K"
-        )
-    return {part: _pairs(_lines(folder / f"{part}.jsonl")) for part in get_args(Part)}
-
-
-def _read_hub() -> dict[Part, list[tuple[str, str]]]:
-    way_out = "or download train.jsonl and test.jsonl of GSM8K and set task.path to their folder"
-    try:
-        # Here and not above: an extra, slow to import, and no need of whoever has files.
-        from datasets import load_dataset
-    except ImportError:
-        raise TaskError(
-            f"task.path is empty, and without the library 'datasets' the Hub cannot be read; "
-            f"pip install 'potluck[data]', {way_out}"
-        ) from None
-    try:
-        rows = {part: list(load_dataset(HUB_NAME, "main", split=part)) for part in get_args(Part)}
-    except Exception as error:  # what it raises is not documented: httpx, OSError, ValueError ...
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise TaskError(
-            f"cannot load {HUB_NAME} from the Hub ({reason}); try later, {way_out}"
-        ) from error
+    folder = folder_at(path, expected=f"one with {FILES}")
+    file, line = f"{FILES} in task.path", '{"question": ..., "answer": ...}'
     return {
-        part: _pairs((f"{HUB_NAME} {part}, row {i}", row) for i, row in enumerate(rows[part]))
+        part: _pairs(json_lines(folder / f"{part}.jsonl", file=file, line=line))
         for part in get_args(Part)
     }
 
 
-def _lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """Every line of JSON with its place; blank lines are skipped."""
-    try:
-        with path.open("rb") as file:
-            lines = iter(partial(file.readline, LONGEST_LINE_BYTES + 1), b"")
-            for number, line in enumerate(lines, start=1):
-                where = f"{path}, line {number}"
-                if len(line) > LONGEST_LINE_BYTES:
-                    raise TaskError(
-                        f"{where} has more than {LONGEST_LINE_BYTES} bytes; expected one problem"
-                    )
-                if line.strip():
-                    yield where, _decoded(line, where)
-    except OSError as error:
-        raise TaskError(
-            f"cannot read {path} ({error.strerror}); expected train.jsonl and test.jsonl of GSM8K "
-            f"in task.path"
-        ) from error
+def _read_hub() -> dict[Part, list[tuple[str, str]]]:
+    way_out = f"or download {FILES} and set task.path to their folder"
+    return {
+        part: _pairs(hub_rows(HUB_NAME, "main", part, empty="task.path is empty", way_out=way_out))
+        for part in get_args(Part)
+    }
 
 
-def _decoded(line: bytes, where: str) -> Any:
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        found = f"byte {line[error.start]:#04x} at {error.start}"
-        raise TaskError(f"{where} has {found}, which is not UTF-8; save it as UTF-8") from None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):  # too long a number; too deep a list
-        raise TaskError(
-            f"{where} is {reprlib.repr(text.strip())}, which is not JSON; expected "
-            f'{{"question": ..., "answer": ...}}'
-        ) from None
-
-
-def _pairs(rows: Iterator[tuple[str, Any]]) -> list[tuple[str, str]]:
+def _pairs(rows: Iterable[Row]) -> list[tuple[str, str]]:
     """Question and gold number of every row."""
-    return [(_question(row, where), _gold(row, where)) for where, row in rows]
-
-
-def _question(row: Any, where: str) -> str:
-    question = _text(row, "question", where)
-    if not question.strip():
-        raise TaskError(f"{where} has an empty 'question'; expected a problem in words")
-    if odd := UNPRINTABLE.search(question):
-        raise TaskError(
-            f"{where} has {odd[0]!r} at {odd.start()} of its 'question'; expected printable text"
+    return [
+        (
+            printable_text_of(row, "question", where, expected="a problem in words"),
+            _gold(row, where),
         )
-    return question
+        for where, row in rows
+    ]
 
 
 def _gold(row: Any, where: str) -> str:
-    answer = _text(row, "answer", where)
+    answer = text_of(row, "answer", where)
     _, mark, gold = answer.partition("####")
     if not mark:
         found = reprlib.repr(answer[-30:])
@@ -224,11 +169,3 @@ def _gold(row: Any, where: str) -> str:
         found = reprlib.repr(gold)
         raise TaskError(f"{where} has {found} after the '####'; expected one number, as '#### 18'")
     return gold.strip().replace(",", "")
-
-
-def _text(row: Any, key: str, where: str) -> str:
-    if not isinstance(row, dict) or key not in row:
-        raise TaskError(f"{where} is {reprlib.repr(row)}, without the key {key!r}; expected it")
-    if not isinstance(row[key], str):
-        raise TaskError(f"{where} has {reprlib.repr(row[key])} as {key!r}; expected a text")
-    return str(row[key])

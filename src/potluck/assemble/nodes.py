@@ -1,0 +1,205 @@
+"""From the tables of the nodes to models, learners and engines."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from potluck.config import (
+    LoraConfig,
+    NodeConfig,
+    RunConfig,
+    ServerConfig,
+)
+from potluck.exchange import MemoryHub
+from potluck.node import (
+    Learner,
+    Node,
+    Progress,
+    Record,
+    checkpoint,
+    make_optimizer,
+)
+from potluck.node.followers import TeamEngine
+from potluck.node.team import ALONE, Begin, Team, device_of
+from potluck.rollout import Engine, HFEngine, LanguageModel
+from potluck.rollout.line import Address
+from potluck.rollout.lora import add_adapter, restore_adapter
+from potluck.rollout.mirror import Mirror
+from potluck.rollout.server import ServerEngine
+from potluck.rollout.sharding import ShardedModel
+from potluck.swarm import PLANS
+from potluck.tasks import (
+    Task,
+)
+from potluck.types import PotluckError
+
+
+def make_learners(
+    config: RunConfig, folder: Path, first: int, team: Team = ALONE
+) -> dict[str, Learner]:
+    """Every node's, after ``first`` rounds. All processes of a team call it, or none.
+
+    Raises:
+        PotluckError: that of any of them.
+    """
+    team.call(Begin(first))
+    learners, error = {}, None
+    try:
+        for name in config.node:
+            learners[name] = make_learner(config, name, folder / name, first, team)
+    except PotluckError as caught:
+        error = caught
+    for trouble in team.gather(error):
+        if trouble:
+            raise trouble
+    return learners
+
+
+def make_learner(
+    config: RunConfig, name: str, folder: Path, first: int, team: Team = ALONE
+) -> Learner:
+    """The model as the recipe names it, or as the checkpoint of ``first`` rounds holds it."""
+    node = config.node[name]
+    saved = checkpoint.checkpoint_folder(folder, first) if first else None
+    model = node.model if node.lora or not saved else str(saved)
+    # Spread over GPUs, a model need not fit into one of them: it comes from main memory.
+    language = _load(config, node, model, node.device if team.size == 1 else "cpu")
+    if node.lora:
+        _adapt(language, node.lora, seed=_seed_of(config.seed, name), saved=saved)
+    if node.gradient_checkpointing:
+        # Its name until transformers 5.x, where the other one came in.
+        enable = getattr(language.network, "activation_checkpointing_enable", None)
+        (enable or language.network.gradient_checkpointing_enable)({"use_reentrant": False})
+    if team.size > 1:
+        language = ShardedModel(language, device_of(node.device))
+    optimizer = make_optimizer(language, node)
+    if first:
+        checkpoint.restore(folder, first, language, optimizer)
+    return Learner(
+        name=name,
+        language=language,
+        optimizer=optimizer,
+        objective=config.objective,
+        temperature=config.sampling.temperature,
+        gradient_clip_norm=node.gradient_clip_norm,
+        micro_batch_tokens=node.micro_batch_tokens,
+        team=team,
+    )
+
+
+def _load(config: RunConfig, node: NodeConfig, model: str, device: str) -> LanguageModel:
+    computes = getattr(torch, node.dtype)
+    return LanguageModel.load(
+        model,
+        device=device,
+        stop=config.sampling.stop,
+        dtype=computes,
+        # What is trained keeps its small steps in float32; what is frozen makes none.
+        stored=computes if node.lora else torch.float32,
+        attention=node.attention,
+    )
+
+
+def _adapt(language: LanguageModel, lora: LoraConfig, *, seed: int, saved: Path | None) -> None:
+    add_adapter(
+        language.network,
+        rank=lora.r,
+        alpha=lora.alpha,
+        dropout=lora.dropout,
+        targets=lora.targets,
+        seed=seed,
+    )
+    if saved:
+        restore_adapter(language.network, saved)
+
+
+def _seed_of(seed: int, node: str) -> int:
+    """Of a node's adapter: 63 bits that no other (run seed, node) has."""
+    raw = hashlib.sha256(f"{seed}/{node}/adapter".encode()).digest()
+    return int.from_bytes(raw[:8], "little") >> 1
+
+
+def make_nodes(
+    config: RunConfig,
+    folder: Path,
+    task: Task,
+    learners: Mapping[str, Learner],
+    progress: Progress,
+    first: int,
+) -> list[Node]:
+    hub = MemoryHub(list(config.node), run=config.name)
+    weights = {name: node.weight for name, node in config.node.items()}
+    nodes = []
+    for name in config.node:
+        record = Record(folder / name, run=config.name, node=name)
+        record.forget_from(first)
+        learner = learners[name]
+        nodes.append(
+            Node(
+                name=name,
+                weights=weights,
+                task=task,
+                engine=_engine(config, learner, folder),
+                learner=learner,
+                exchange=hub.member(name),
+                record=record,
+                plan=PLANS[config.plan],
+                group_size=config.group_size,
+                sampling=config.sampling,
+                seed=config.seed,
+                deadline_s=config.deadline_s,
+                progress=progress,
+            )
+        )
+    return nodes
+
+
+def _engine(config: RunConfig, learner: Learner, folder: Path) -> Engine:
+    name, language = learner.name, learner.language
+    node = config.node[name]
+    if node.server:
+        return _server_engine(config, name, node.server, language, folder)
+    if isinstance(language, ShardedModel):
+        return TeamEngine(
+            learner.team,
+            name,
+            language,
+            max_new_tokens=config.sampling.max_new_tokens,
+            max_total_tokens=config.sampling.max_total_tokens,
+            dtype=getattr(torch, node.sampling_dtype),
+            rows=node.sampling_rows,
+        )
+    return HFEngine(
+        language,
+        max_new_tokens=config.sampling.max_new_tokens,
+        max_total_tokens=config.sampling.max_total_tokens,
+        dtype=getattr(torch, node.sampling_dtype),
+        rows=node.sampling_rows,
+    )
+
+
+def _server_engine(
+    config: RunConfig, name: str, server: ServerConfig, language: LanguageModel, folder: Path
+) -> ServerEngine:
+    mirror = Mirror(
+        language,
+        (Path(server.folder) if server.folder else folder) / name / "served",
+        adapter=server.model if config.node[name].lora else "",
+        sleeps=server.sleeps,
+    )
+    return ServerEngine(
+        language,
+        address_of(server),
+        mirror,
+        server.model,
+        max_new_tokens=config.sampling.max_new_tokens,
+        max_total_tokens=config.sampling.max_total_tokens,
+        concurrency=server.concurrency,
+        tolerance=server.tolerance,
+    )
+
+
+def address_of(server: ServerConfig) -> Address:
+    return Address(server.url, server.timeout_s, server.api_key_variable)

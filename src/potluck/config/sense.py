@@ -1,0 +1,83 @@
+"""What no single key is wrong with, but a recipe is."""
+
+import re
+
+from potluck.config.kinds import ConfigError
+from potluck.config.run import NodeConfig, RunConfig, SamplingConfig
+from potluck.config.tasks import TableConfig
+from potluck.types import NODE_NAME
+
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+SERVER_URL = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
+FUNCTION = re.compile(r"task|(?:[A-Za-z_][\w.]*|.+\.py):[A-Za-z_]\w*")
+
+
+def require_sense(run: RunConfig) -> None:
+    if not RUN_NAME.fullmatch(run.name):
+        raise ConfigError(
+            f"name is {run.name!r}; a run's name is 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-', "
+            f"and begins with a letter or a digit"
+        )
+    if not run.node:
+        raise ConfigError("the run has no node; add a table [node.NAME] with a model")
+    for name, node in run.node.items():
+        if not NODE_NAME.fullmatch(name):
+            raise ConfigError(
+                f"[node.{name}]: a node's name is 1 to 32 of a-z, 0-9 and '-', such as 'node-1'"
+            )
+        if node.weight_decay and node.optimizer == "adam":
+            raise ConfigError(
+                f"[node.{name}] weight_decay is {node.weight_decay}, but optimizer 'adam' has "
+                f"none; set optimizer = 'adamw' or drop it"
+            )
+        if node.lora and not node.lora.targets:
+            raise ConfigError(f"[node.{name}.lora] targets names no layer, so nothing would learn")
+        if node.server:
+            _require_server_sense(name, node, run.sampling)
+    _require_rewards(run)
+    if (rows := run.problems_per_round * run.group_size) > 2**16:
+        raise ConfigError(
+            f"problems_per_round x group_size is {rows}; a round has at most {2**16} completions"
+        )
+    if run.plan == "horizontal" and run.group_size < len(run.node):
+        raise ConfigError(
+            f"plan 'horizontal' shares each group of {run.group_size} among {len(run.node)} nodes; "
+            f"raise group_size to at least {len(run.node)}"
+        )
+
+
+def _require_server_sense(name: str, node: NodeConfig, sampling: SamplingConfig) -> None:
+    if node.server and not SERVER_URL.fullmatch(node.server.url):
+        raise ConfigError(
+            f"[node.{name}.server] url is {node.server.url!r}; expected http://HOST:PORT"
+        )
+    if node.sampling_dtype != "float32":
+        raise ConfigError(
+            f"[node.{name}] sampling_dtype is {node.sampling_dtype!r}, but its server writes in a "
+            f"format of its own (vllm serve --dtype); drop one of the two"
+        )
+    if sampling.temperature != 1 and (sampling.top_k or sampling.top_p < 1):
+        raise ConfigError(
+            f"[node.{name}.server] can tell log-probabilities at temperature 1, or without top_k "
+            f"and top_p, but [sampling] has temperature {sampling.temperature:g}, top_k "
+            f"{sampling.top_k} and top_p {sampling.top_p:g}; change one of them"
+        )
+
+
+def _require_rewards(run: RunConfig) -> None:
+    for reward in run.reward:
+        if not FUNCTION.fullmatch(reward.function):
+            raise ConfigError(
+                f"[[reward]] function is {reward.function!r}; expected 'FILE.py:NAME', "
+                f"'MODULE:NAME' or 'task'"
+            )
+    own = any(reward.function != "task" for reward in run.reward)
+    mixed = any(reward.function == "task" for reward in run.reward)
+    for at, task in (("task", run.task), ("out_of_distribution", run.out_of_distribution)):
+        if isinstance(task, TableConfig) and not task.answer and task.reward == "task":
+            if at == "task" and own and not mixed:
+                continue
+            raise ConfigError(
+                f"[{at}] answer is empty, so its grading has nothing to compare with; name the "
+                f"column, or in [task] grade by a [[reward]] other than 'task'"
+            )

@@ -1,0 +1,89 @@
+"""What ``potluck evaluate`` found, on 80 columns."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from potluck.dashboard.text import decimal, printable
+
+LEGEND = "[...]: 95 %, over problems"
+
+
+def show_evaluation(found: Mapping[str, Any], console: Console) -> None:
+    """Prints what ``potluck.evaluation.evaluate_models`` returns."""
+    models = found["models"]
+    console.print(_headline(found), highlight=False)
+    for letter, name in models.items():
+        label = f"{letter}  " if len(models) > 1 else ""
+        console.print(Text(f"{label}{printable(name, 400)}"), highlight=False, soft_wrap=True)
+    for split in found["splits"]:
+        count = f"{split['problems']} problem{'s' * (split['problems'] != 1)}"
+        console.print()
+        console.print(Text.assemble((split["split"], "bold"), f", {count}"), highlight=False)
+        console.print(_table(split, list(models)))
+        for line in _remarks(split):
+            console.print(Text(line), highlight=False)
+    console.print(Text(f"\n{LEGEND}", style="dim"), highlight=False)
+
+
+def _headline(found: Mapping[str, Any]) -> Text:
+    settings = found["settings"]
+    facts = f"{settings['max_new_tokens']} new tokens at most"
+    if settings["samples"]:
+        plural = "s" * (settings["samples"] != 1)
+        facts += f"; {settings['samples']} sample{plural}"
+        facts += f" at temperature {settings['temperature']:g}"
+        facts += f", top-k {settings['top_k']}" if settings["top_k"] else ""
+        facts += f", top-p {settings['top_p']:g}" if settings["top_p"] < 1 else ""
+        facts += f", seed {settings['seed']}"
+    name = printable(found["task"]["name"], 40)
+    return Text.assemble((name, "bold"), f" {found['task']['digest'][:12]}", (f"  {facts}", "dim"))
+
+
+def _table(split: Mapping[str, Any], models: list[str]) -> Table:
+    paired = len(models) > 1
+    # Without lines: three intervals abreast need every column there is.
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("measure", *(models if paired else ["value"]), *(["A - B"] if paired else [])):
+        table.add_column(column, overflow="fold")
+    for measure in split["measures"]:
+        cells = [_estimate(measure[model]) for model in models]
+        if paired:
+            between = _estimate(measure["difference"], signed=True)
+            between.stylize("bold" if measure["better"] else "")
+            cells.append(between)
+        table.add_row(measure["measure"], *cells)
+    return table
+
+
+def _estimate(estimate: Mapping[str, float | None], *, signed: bool = False) -> Text:
+    value, low, high = (_number(estimate[key], signed) for key in ("value", "low", "high"))
+    return Text(f"{value} [{low}, {high}]")
+
+
+def _number(value: float | None, signed: bool) -> str:
+    return f"{value:+z.3f}" if signed and value is not None else decimal(value)
+
+
+def _remarks(split: Mapping[str, Any]) -> Iterator[str]:
+    if "greedy_right" in split:
+        for better in dict.fromkeys(measure["better"] for measure in split["measures"]):
+            names = [m["measure"] for m in split["measures"] if m["better"] == better]
+            verdict = f"{better} is better" if better else "A and B cannot be told apart"
+            yield f"{verdict}: {', '.join(names)}"
+        right = split["greedy_right"]
+        yield (
+            f"greedy right: both {right['both']}, only A {right['only_a']}, only B "
+            f"{right['only_b']}, neither {right['neither']}; McNemar p {right['mcnemar_p']:.2g}"
+        )
+    if out := {model: count for model, count in split["unfinished"].items() if count}:
+        counts = ", ".join(
+            f"{model} {count}" if len(split["unfinished"]) > 1 else str(count)
+            for model, count in out.items()
+        )
+        yield f"greedy answers that ran out of tokens: {counts}"
+    if not split["binary"]:
+        yield "rewards are not all 0 or 1: greedy is their mean; right means a reward of 1 or more"

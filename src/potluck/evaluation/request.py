@@ -1,0 +1,156 @@
+"""What is to be evaluated, on what, and how: from options, a recipe, or a run's folder."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from potluck.config import ConfigError, RunConfig, from_tree, load
+from potluck.node import checkpoint
+from potluck.rollout import ModelError, RolloutError
+from potluck.tasks import Split, TaskError
+from potluck.types import PotluckError
+
+SPLITS: tuple[Split, ...] = ("validation", "out-of-distribution")
+CHOICES = {"split": (*SPLITS, "both"), "dtype": ("float32", "bfloat16")}
+OPTIONS = {"task.path": "--path", "[sampling] stop": "--set \"sampling.stop=['TOKEN']\""}
+"""What the command line calls keys of a recipe that errors name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be evaluated, on what, and how."""
+
+    model: str
+    """A folder, a Hugging Face id, ``builtin:NAME``, or a node's folder in a run."""
+    against: str = ""
+    """Another model, to compare with on the same problems."""
+    task: str = ""
+    recipe: Path | None = None
+    """A .toml, a recipe.json or a run's folder: task, sampling and numbers of problems are its.
+    Without it and ``task``: the recipe of the run whose node ``model`` is."""
+    overrides: Sequence[str] = ()
+    """Keys of the recipe, such as ``"task.path=data"``; of ``task`` alone, too."""
+    split: str = "both"
+    """Or one of SPLITS."""
+    k: int = 0
+    """Of pass@k; 0: greedy only, unless ``samples`` asks for some."""
+    samples: int = 0
+    """Answers sampled for each problem; 0: k of them."""
+    seed: int = 0
+    """Of the samples; problems are always the first ones."""
+    device: str = "auto"
+    dtype: str = "float32"
+    """What the models compute in while they write."""
+    rows: int = 0
+    """Answers that are written at once; 0: as the recipe's most modest node."""
+    trust_code: bool = False
+    """Whether functions that the recipe's [[reward]] names may be imported and run."""
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise ConfigError(f"--{name} is {value!r}; choose one of {', '.join(choices)}")
+
+    def resolved(self) -> "Settings":
+        """All of it, with what it leaves to a recipe filled in.
+
+        Raises:
+            ConfigError: it contradicts itself, names no task, or a key that no run has.
+            ModelError: a model is a run, or a node without a checkpoint.
+        """
+        k = self.k or min(self.samples, 1)
+        samples = self.samples or k
+        if samples < k:
+            raise ConfigError(
+                f"pass@{k} needs at least {k} samples of each problem, but --samples is {samples}; "
+                f"raise it or lower --k"
+            )
+        models = [newest_checkpoint(model) for model in (self.model, self.against) if model]
+        config = _config(self, Path(models[0]))
+        rows = self.rows or min(node.sampling_rows for node in config.node.values())
+        return Settings(config, tuple(models), k, samples, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a request comes to."""
+
+    config: RunConfig
+    """The run whose task, sampling and numbers of problems hold here."""
+    models: tuple[str, ...]
+    """One, or two to be compared."""
+    k: int
+    samples: int
+    """0: greedy only."""
+    rows: int
+
+    @property
+    def max_new_tokens(self) -> int:
+        return self.config.evaluation.max_new_tokens or self.config.sampling.max_new_tokens
+
+
+def newest_checkpoint(model: str) -> str:
+    """A node's folder in a run stands for its newest checkpoint; anything else for itself.
+
+    Raises:
+        ModelError: a run, which has several models, or a node without a checkpoint.
+    """
+    folder = Path(model)
+    if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
+        return model
+    if (folder / "recipe.json").is_file():
+        nodes = sorted(str(place.parent) for place in folder.glob("*/checkpoints"))
+        raise ModelError(
+            f"{model!r} is a run, not a model; name one of its nodes: "
+            f"{', '.join(nodes) or 'none has a checkpoint yet'}"
+        )
+    node = folder.parent if folder.name == "checkpoints" else folder
+    if not (node / "checkpoints").is_dir():
+        if (node / "metrics.jsonl").is_file():
+            raise ModelError(f"the node {model!r} has no checkpoint yet")
+        return model
+    if not (rounds := checkpoint.rounds_saved(node)):
+        raise ModelError(f"the node {model!r} has no checkpoint yet")
+    return str(checkpoint.checkpoint_folder(node, rounds[-1]))
+
+
+def _config(request: Request, model: Path) -> RunConfig:
+    recipe = request.recipe
+    if recipe and request.task:
+        raise ConfigError("--task and --recipe both name a task; drop one of them")
+    if not recipe and not request.task:
+        # <run>/<node>/checkpoints/<round>
+        recipe = model.parent.parent.parent / "recipe.json"
+        if model.parent.name != "checkpoints" or not recipe.is_file():
+            raise ConfigError(
+                "no task is named; add --task NAME, or --recipe FILE_OR_RUN to be asked as a run "
+                "asks (see potluck evaluate --help)"
+            )
+    if recipe:
+        config = load(recipe / "recipe.json" if recipe.is_dir() else recipe, request.overrides)
+    else:
+        tree = {
+            "name": "evaluation",
+            "task": {"name": request.task},
+            "evaluation": {"max_new_tokens": 512},
+            "node": {"model": {"model": request.model}},
+        }
+        config = from_tree(tree, request.overrides)
+    # Nothing is trained here, so a task needs no problems to train on.
+    return msgspec.structs.replace(config, problems_per_round=0)
+
+
+@contextmanager
+def as_options() -> Iterator[None]:
+    """Says of a recipe's key how it is called here, where there may be no recipe."""
+    try:
+        yield
+    except (TaskError, ModelError, RolloutError) as error:
+        options = [option for key, option in OPTIONS.items() if key in str(error)]
+        if not options:
+            raise
+        kind: type[PotluckError] = type(error)
+        raise kind(f"{error} (here: {', '.join(options)})") from error

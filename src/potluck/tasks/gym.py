@@ -1,0 +1,191 @@
+"""Problems that the library reasoning-gym makes up, and grades by a verifier for each kind.
+
+    dataset   "chain_sum"      parameters   {max_terms: 3}
+    question  "State the final answer to the following arithmetic problem: 4 + 3 ="
+    answer    "7"
+
+Everything follows from the data set's name, its parameters and the seed, so nodes with one
+version of the library have the same problems. An id is the position from 0:
+``reasoning-gym/chain_sum/17``, and with the other parameters
+``reasoning-gym/chain_sum/other/17``.
+
+Source: https://github.com/open-thought/reasoning-gym, version 0.1.25 (extra ``gym``).
+"""
+
+import dataclasses
+import difflib
+import importlib.metadata
+import math
+import re
+import reprlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from potluck.tasks.base import Split, TaskError, digest_of
+from potluck.tasks.grading import answer_in
+from potluck.tasks.overlap import normalised
+from potluck.tasks.rows import SYSTEM_PROMPTS
+from potluck.types import Completion, Problem
+
+MOST_PROBLEMS = 200_000
+LONGEST_ANSWER = 10_000
+"""Characters. Verifiers take up to a fifth of a second for this much."""
+
+REFUSED = {
+    "composite": "it mixes data sets of any kind",
+    "intermediate_integration": "its verifier runs an answer as Python",
+    "n_queens": "its verifier runs an answer as Python",
+    "polynomial_multiplication": "its verifier runs an answer as Python",
+    "propositional_logic": "its verifier may take hours for an answer",
+    "simple_integration": "its verifier runs an answer as Python",
+    "string_insertion": "its verifier runs an answer as Python",
+}
+"""An answer comes from a model or from a peer, so nothing may run it."""
+
+ONLY = {
+    "binary_matrix": re.compile(r"[0-9,\[\]\s]{0,2000}"),
+    "coin_flip": re.compile(r"[0-9./]{0,40}(?:e-[0-9]{1,2})?"),
+    "countdown": re.compile(r"(?!.*\*\s*\*)[0-9+\-*/() ]{0,150}"),
+    "puzzle24": re.compile(r"(?!.*\*\s*\*)[0-9+\-*/() ]{0,150}"),
+    "spiral_matrix": re.compile(r"[0-9,\[\]\s-]{0,2000}"),
+}
+"""What an answer may consist of where the verifier runs it as Python, or reads ``1e999999999``:
+numbers, lists of them and the four operations are harmless. Anything else earns 0."""
+
+
+class ReasoningGym:
+    """Problems of one kind; a completion earns what the kind's verifier gives it, 0 to 1.
+
+    The first ``held_out`` problems validate, the rest train; with ``other_parameters`` there
+    are ``held_out`` problems out of distribution too. A problem whose question stood before,
+    in any of the three, is left out, so kinds with few problems may give fewer.
+
+    **Deviation** from the library: a verifier that raises gives 0, an answer beyond
+    LONGEST_ANSWER gets 0 unseen, a score outside of 0 to 1 is moved to the nearer end.
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        *,
+        size: int = 10_000,
+        held_out: int = 512,
+        seed: int = 0,
+        parameters: Mapping[str, Any] | None = None,
+        other_parameters: Mapping[str, Any] | None = None,
+        tags: bool = True,
+        system_prompt: str = "",
+    ) -> None:
+        """Makes up ``size`` problems to train on, and those that are held out.
+
+        Raises:
+            TaskError: no library, no such kind, one of REFUSED, or parameters it has not.
+        """
+        if size + held_out > MOST_PROBLEMS:
+            raise TaskError(f"{size + held_out} problems are too many; at most {MOST_PROBLEMS}")
+        if other_parameters is not None and dict(other_parameters) == dict(parameters or {}):
+            raise TaskError(
+                f"{dataset} has other_parameters equal to its parameters; others are what is out "
+                f"of distribution"
+            )
+        system = system_prompt or (SYSTEM_PROMPTS["exact"] if tags else "")
+        self._dataset, self._tags = dataset, tags
+        self._entries: dict[str, tuple[Any, Mapping[str, Any]]] = {}
+        self._problems: dict[str, Problem] = {}
+        asked: set[str] = set()
+
+        def drawn(made: Any, first: int, end: int, under: str) -> Iterator[str]:
+            for i in range(first, end):
+                entry, id = made[i], f"reasoning-gym/{dataset}/{under}{i}"
+                question, answer = str(entry["question"]), str(entry["answer"] or "")
+                if (key := normalised(question)) not in asked:
+                    asked.add(key)
+                    self._entries[id] = made, entry
+                    self._problems[id] = Problem(id, question, answer, system)
+                    yield id
+
+        made = _made(dataset, seed, size + held_out, parameters or {})
+        self._ids: dict[Split, list[str]] = {
+            "validation": list(drawn(made, 0, held_out, "")),
+            "out-of-distribution": [],
+        }
+        if other_parameters is not None:
+            other = _made(dataset, seed, held_out, other_parameters)
+            self._ids["out-of-distribution"] = list(drawn(other, 0, held_out, "other/"))
+        self._ids["train"] = list(drawn(made, held_out, held_out + size, ""))
+        sizes = {split: len(ids) for split, ids in self._ids.items()}
+        version = importlib.metadata.version("reasoning-gym")
+        rules = f"reasoning-gym 1: library {version}, {dataset}, tags {tags}, {sizes}"
+        self.digest = digest_of(rules, self._problems.values())
+
+    def ids(self, split: Split) -> Sequence[str]:
+        return self._ids[split]
+
+    def problem(self, id: str) -> Problem:
+        if id not in self._problems:
+            raise TaskError(
+                f"reasoning-gym has no problem {reprlib.repr(id)}; its {len(self._problems)} look "
+                f"like 'reasoning-gym/{self._dataset}/17', counted from 0"
+            )
+        return self._problems[id]
+
+    def rewards(
+        self,
+        problems: Sequence[Problem],
+        completions: Sequence[Completion],
+        texts: Sequence[str],
+    ) -> list[float]:
+        return [
+            self._score(problem, text) if completion.end == "stop" else 0.0
+            for problem, completion, text in zip(problems, completions, texts, strict=True)
+        ]
+
+    def _score(self, problem: Problem, text: str) -> float:
+        answer = answer_in(text) if self._tags else text
+        only = ONLY.get(self._dataset)
+        if answer is None or len(answer) > LONGEST_ANSWER:
+            return 0.0
+        if only and not only.fullmatch(answer.strip()):
+            return 0.0
+        made, entry = self._entries[problem.id]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                score = float(made.score_answer(answer.strip(), entry))
+        except Exception:  # of a stranger's parser, about a stranger's text
+            return 0.0
+        return min(max(score, 0.0), 1.0) if math.isfinite(score) else 0.0
+
+
+def _made(dataset: str, seed: int, size: int, parameters: Mapping[str, Any]) -> Any:
+    """The library's own data set; raises TaskError where it has none such."""
+    try:
+        # Here and not above: an extra, and a second to import.
+        from reasoning_gym import create_dataset
+        from reasoning_gym.factory import DATASETS
+    except ImportError as error:
+        raise TaskError(
+            f"task.name is 'reasoning-gym', but the library is not there ({error}); "
+            f"pip install 'potluck[gym]'"
+        ) from None
+    if dataset in REFUSED:
+        raise TaskError(f"task.dataset is {dataset!r}, but {REFUSED[dataset]}; choose another")
+    if dataset not in DATASETS:
+        near = difflib.get_close_matches(dataset, DATASETS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(sorted(DATASETS))}"
+        raise TaskError(f"task.dataset is {dataset!r}, which reasoning-gym has not; {hint}")
+    (_, settings) = DATASETS[dataset]
+    known = [f.name for f in dataclasses.fields(settings) if f.name not in ("seed", "size")]
+    for key in parameters:
+        if key not in known:
+            raise TaskError(
+                f"{dataset} of reasoning-gym has no parameter {key!r}; it has {', '.join(known)}"
+            )
+    try:
+        return create_dataset(dataset, seed=seed, size=size, **parameters)
+    except Exception as error:  # what it raises is not documented: AssertionError, TypeError ...
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise TaskError(
+            f"reasoning-gym cannot make {dataset} with {dict(parameters)} ({reason})"
+        ) from error

@@ -1,0 +1,84 @@
+"""What a tracker is, what it is told at the beginning, and the names of what it is told then."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from potluck.types import PotluckError
+
+GROUPED = {"reward_mean": "reward/mean", "own_reward_mean": "reward/own"}
+"""Fields of a round whose curves belong into one picture; the others keep their names."""
+
+
+class TrackerError(PotluckError):
+    """A tracker that cannot start. One that fails later is left behind, and no error."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """One node's run, as a tracker is told of it when it starts."""
+
+    project: str
+    group: str
+    """What the runs of one potluck have in common."""
+    node: str
+    folder: Path
+    """Of the whole run, all nodes."""
+    first_round: int
+    """Where a resumed run goes on; what was told of this round and later ones will be told anew."""
+    resumed: bool
+    recipe: Mapping[str, Any]
+    """As plain data, every default spelled out."""
+    wandb_mode: Literal["online", "offline"]
+
+    @property
+    def name(self) -> str:
+        """What a list of runs shows: nodes of different groups often have one name."""
+        return f"{self.group}/{self.node}"
+
+
+class Tracker(Protocol):
+    """One node's curves. Made by a function that is given an ``About``; may raise anything."""
+
+    def log(self, round: int, values: Mapping[str, float]) -> None:
+        """Adds a point at ``round`` to each curve; may be called several times for one round."""
+        ...
+
+    def close(self, *, failed: bool) -> None:
+        """Called once, however the run ended."""
+        ...
+
+
+def round_values(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a line of metrics.jsonl, under names of the kind that trackers fold by.
+
+    What is None is left out, of names (of who is missing) their number is told, and nothing
+    is computed: who compares a curve with the file finds the same numbers.
+
+    >>> source = {"k3": 0.25, "k1": None}
+    >>> round_values({"round": 3, "reward_mean": 0.5, "sources": {"south": source}, "missing": ()})
+    {'reward/mean': 0.5, 'sources/south/k3': 0.25, 'missing': 0}
+    """
+    named = {GROUPED.get(key, key): value for key, value in metrics.items() if key != "round"}
+    return dict(_numbers(named))
+
+
+def evaluation_values(line: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a line of evaluation.jsonl.
+
+    >>> evaluation_values({"round": 5, "validation": 0.75, "problems": 200})
+    {'evaluation/validation': 0.75, 'evaluation/problems': 200}
+    """
+    return dict(_numbers({"evaluation": {k: v for k, v in line.items() if k != "round"}}))
+
+
+def _numbers(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, float]]:
+    for key, value in tree.items():
+        match value:
+            case int() | float():
+                yield above + key, value
+            case Mapping():
+                yield from _numbers(value, f"{above}{key}/")
+            case tuple() | list():
+                yield above + key, len(value)

@@ -1,0 +1,72 @@
+"""W&B: one run per node, in one group. What is offline is sent later with ``wandb sync``.
+
+The files are in <run>/wandb. A resumed run goes on in the same W&B run: its id is drawn once
+and stays in <run>/wandb/<node>.id, so that a copied or renamed folder still knows it.
+
+Deviation: no ``step`` is given. W&B refuses a step below its last one, which after a resume
+would be every round that is lived again and some that are new; so "round" is a value of its
+own, and the x axis of all others. A round that is lived twice is told twice.
+"""
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from potluck.trackers.base import About, Tracker, TrackerError
+
+if TYPE_CHECKING:
+    import wandb
+
+
+def has_credentials() -> bool:
+    """Whether W&B knows an account; asks nobody, neither here nor over the network.
+
+    Raises:
+        TrackerError: it knows one by something that is no key.
+    """
+    import wandb
+
+    try:
+        return wandb.run is not None or wandb.login(prompt=False, verify=False)
+    except wandb.Error as error:
+        raise TrackerError(f"[log] wandb: {error}; call `wandb login --relogin`") from error
+
+
+def open_wandb(about: About) -> Tracker:
+    import wandb
+
+    run = wandb.init(
+        project=about.project,
+        group=about.group,
+        name=about.name,
+        id=_stored_id(about.folder / "wandb" / f"{about.node}.id"),
+        resume="allow",
+        mode=about.wandb_mode,
+        dir=about.folder,
+        config=dict(about.recipe),
+        reinit="create_new",  # beside the other nodes' runs, which stay open
+        # Numbers and the recipe, and nobody's screen, source code or repository.
+        settings=wandb.Settings(console="off", silent=True, save_code=False, disable_git=True),
+    )
+    run.define_metric("round", hidden=True)
+    run.define_metric("*", step_metric="round")
+    return _Wandb(run)
+
+
+class _Wandb:
+    def __init__(self, run: "wandb.Run") -> None:
+        self._run = run
+
+    def log(self, round: int, values: Mapping[str, float]) -> None:
+        self._run.log({"round": round, **values})
+
+    def close(self, *, failed: bool) -> None:
+        self._run.finish(exit_code=int(failed))
+
+
+def _stored_id(file: Path) -> str:
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(secrets.token_hex(8) + "\n", encoding="utf-8")
+    return file.read_text(encoding="utf-8").strip()

@@ -1,0 +1,488 @@
+"""``potluck evaluate``: tiny models, a reward that pays half of all answers, real digits."""
+
+import json
+import math
+import sys
+import weakref
+
+import msgspec
+import pytest
+import torch
+from rich.cells import cell_len
+
+import potluck
+import tiny
+from potluck.assemble import make_task
+from potluck.cli import main
+from potluck.config import ConfigError, from_tree
+from potluck.evaluation import Request, evaluate_models
+from potluck.evaluation.request import newest_checkpoint
+from potluck.node import answer
+from potluck.rollout import Greedy, HFEngine, LanguageModel, ModelError
+from potluck.tasks import Digits, TaskError
+
+SIX = (
+    *("task.reward=hash", "evaluation.problems=6", "evaluation.out_of_distribution=3"),
+    *("evaluation.max_new_tokens=12", "threads=1"),
+)
+SMALL = "builtin:digits-small"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return [tiny.save(folder / str(seed), seed) for seed in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    """A task takes a moment to make, and is a value: made once."""
+    made = {}
+
+    def make(config, *, trust_code):
+        key = msgspec.json.encode((config.task, config.out_of_distribution))
+        if key not in made:
+            made[key] = make_task(config, trust_code=trust_code)
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def desk(tmp_path, monkeypatch, tasks):
+    monkeypatch.setattr("potluck.evaluation.ask.make_task", tasks)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    threads = torch.get_num_threads()
+    yield tmp_path
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def run_folder(models, tmp_path_factory):
+    """A run of one round, with whatever a recipe can say of how to ask."""
+    tree = {
+        "name": "asked",
+        "rounds": 1,
+        "threads": 1,
+        "problems_per_round": 2,
+        "group_size": 2,
+        "task": {"name": "digits", "reward": "hash", "other_width": 5},
+        "sampling": {"max_new_tokens": 9, "max_total_tokens": 40, "stop": ["a"]},
+        "evaluation": {"problems": 7, "out_of_distribution": 5},
+        "node": {name: {"model": models[0], "learning_rate": 0.1} for name in ("north", "south")},
+    }
+    folder = tmp_path_factory.mktemp("runs") / "asked"
+    potluck.run(from_tree(tree), folder)
+    return folder
+
+
+def found(model, *overrides, **asked):
+    """What is found of a model, paid by a hash of its answers."""
+    request = Request(model, overrides=[*SIX, *overrides], **{"task": "digits", **asked})
+    return evaluate_models(request, progress=lambda *_: None)
+
+
+def as_the_run(model, **asked):
+    return evaluate_models(Request(str(model), **asked), progress=lambda *_: None)
+
+
+def per_problem(report, split=0, model="A"):
+    return [row[model] for row in report["splits"][split]["per_problem"]]
+
+
+def values(report, model="A"):
+    return {
+        (split["split"], measure["measure"]): measure[model]["value"]
+        for split in report["splits"]
+        for measure in split["measures"]
+    }
+
+
+# What is found.
+
+
+def test_the_report_is_what_a_loop_over_its_own_problems_gives(models):
+    report = found(models[0], against=models[1], k=2, samples=3)
+    assert [s["split"] for s in report["splits"]] == ["validation", "out-of-distribution"]
+    assert [s["problems"] for s in report["splits"]] == [6, 3]
+    some_right = set()
+    for at, split in enumerate(report["splits"]):
+        for model in "AB":
+            rows = per_problem(report, at, model)
+            assert {len(row["sample_rewards"]) for row in rows} == {3}
+            for row in rows:
+                assert row["samples_right"] == sum(row["sample_rewards"])
+                some_right.add(row["samples_right"])
+            number = values(report, model)
+            greedy = sum(row["greedy_reward"] for row in rows) / len(rows)
+            once = sum(row["samples_right"] / 3 for row in rows) / len(rows)
+            # Of three answers, two are all wrong in (3 - c) (2 - c) of 6 orders.
+            twice = sum(1 - (3 - c) * (2 - c) / 6 for c in (r["samples_right"] for r in rows))
+            assert number[split["split"], "greedy"] == pytest.approx(greedy)
+            assert number[split["split"], "pass@1"] == pytest.approx(once)
+            assert number[split["split"], "pass@2"] == pytest.approx(twice / len(rows))
+    assert len(some_right) > 2
+
+
+class Counts:
+    """A task that pays the first answer it is shown 1, the second 2, and so on."""
+
+    def rewards(self, problems, completions, texts):
+        assert [problem.id for problem in problems] == [c.problem_id for c in completions]
+        return [float(at + 1) for at in range(len(completions))]
+
+
+def test_each_problem_has_the_rewards_of_its_own_answers(models):
+    language = LanguageModel.load(models[0])
+    engine = HFEngine(language, max_new_tokens=2, max_total_tokens=60)
+    problems = [Digits().problem(id) for id in ("digits/123+456", "digits/700+100")]
+    answers = answer(
+        language, engine, Counts(), problems, Greedy(), count=3, progress=lambda *_: None
+    )
+    assert [a.problem_id for a in answers] == [problem.id for problem in problems]
+    assert [a.rewards for a in answers] == [(1, 2, 3), (4, 5, 6)]
+
+
+def test_the_problems_are_the_first_ones_of_each_split(models):
+    report = found(models[0])
+    for split in report["splits"]:
+        ids = [row["id"] for row in split["per_problem"]]
+        assert ids == Digits().ids(split["split"])[: len(ids)]
+
+
+def test_a_real_task_is_graded_by_its_own_rules_and_the_report_says_how_it_was_asked():
+    request = Request(
+        SMALL, task="digits", split="validation", samples=8,
+        overrides=["evaluation.problems=5", "evaluation.max_new_tokens=48"],
+    )  # fmt: skip
+    report = evaluate_models(request, progress=lambda *_: None)
+    # It was brought up to answer about a third of its sums when it samples, and none greedily.
+    assert values(report)["validation", "greedy"] == 0
+    assert 0 < values(report)["validation", "pass@1"] < 1
+    assert report["models"] == {"A": SMALL}
+    assert report["task"]["name"] == "digits"
+    assert len(report["task"]["digest"]) == 64
+    assert report["potluck"] == potluck.__version__
+    asked = report["settings"]
+    assert (asked["k"], asked["samples"], asked["max_new_tokens"]) == (1, 8, 48)
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+
+
+def test_a_model_against_itself_cannot_be_told_apart(models):
+    report = found(models[0], against=models[0], k=3)
+    for split in report["splits"]:
+        assert split["greedy_right"]["mcnemar_p"] == 1
+        for measure in split["measures"]:
+            assert measure["A"] == measure["B"]
+            assert measure["difference"]["value"] == 0
+            assert measure["better"] is None
+    assert per_problem(report, model="A") == per_problem(report, model="B")
+
+
+def test_the_second_model_is_asked_as_if_it_were_alone(models):
+    together = found(models[0], against=models[1], k=2, samples=3)
+    for model, alone in zip("AB", models, strict=True):
+        assert per_problem(together, 0, model) == per_problem(found(alone, k=2, samples=3))
+    assert per_problem(together, 0, "A") != per_problem(together, 0, "B")
+
+
+def test_models_of_different_tokenizers_can_be_compared(models):
+    report = found(SMALL, against=models[0], split="validation")
+    assert report["models"] == {"A": SMALL, "B": models[0]}
+    assert per_problem(report, model="B") == per_problem(found(models[0], split="validation"))
+
+
+def test_the_first_model_is_gone_before_the_second_one_comes(models, monkeypatch):
+    load, alive = LanguageModel.load.__func__, []
+
+    def watch(cls, *args, **named):
+        assert [each for each in alive if each() is not None] == []
+        language = load(cls, *args, **named)
+        alive.append(weakref.ref(language.network))
+        return language
+
+    monkeypatch.setattr(LanguageModel, "load", classmethod(watch))
+    found(models[0], against=models[1])
+    assert len(alive) == 2
+
+
+# How it is asked.
+
+
+def test_after_a_run_its_node_is_asked_as_the_run_asked_it(run_folder):
+    (last,) = (run_folder / "south/evaluation.jsonl").read_text().splitlines()[-1:]
+    last = json.loads(last)
+    wanted = {
+        ("validation", "greedy"): last["validation"],
+        ("out-of-distribution", "greedy"): last["out_of_distribution"],
+    }
+    place = run_folder / "south/checkpoints/000001"
+    for name in (run_folder / "south", run_folder / "south/checkpoints", place):
+        report = as_the_run(name)
+        assert values(report) == wanted
+        assert report["models"]["A"] == str(place)
+        assert [s["problems"] for s in report["splits"]] == [7, 5]
+        assert (report["settings"]["stop"], report["settings"]["max_new_tokens"]) == (["a"], 9)
+        assert report["task"]["other_width"] == 5
+    by_recipe = as_the_run(place, recipe=run_folder)
+    assert by_recipe == as_the_run(place, recipe=run_folder / "recipe.json") == report
+    assert 0 < sum(wanted.values()) < 2  # neither nothing nor everything
+
+
+def test_a_limit_of_the_whole_text_holds_as_in_the_run(run_folder, models):
+    recipe, cut = run_folder / "recipe.json", ["sampling.max_total_tokens=9"]
+    # "<bos>123+456=" has 9 tokens, which leaves no room.
+    with pytest.raises(potluck.PotluckError, match="max_total_tokens = 9"):
+        as_the_run(models[0], recipe=recipe, overrides=cut)
+    # A limit of the evaluation's own means it.
+    own = [*cut, "evaluation.max_new_tokens=2"]
+    assert as_the_run(models[0], recipe=recipe, overrides=own)["settings"]["max_new_tokens"] == 2
+
+
+def test_a_task_that_is_named_is_asked_instead_of_that_of_the_run(run_folder):
+    report = found(str(run_folder / "south"), task="digits")
+    assert report["task"]["other_width"] == 4
+    assert report["settings"]["stop"] == []
+
+
+def test_a_seed_gives_the_same_samples_and_another_one_others(models):
+    one, again, other = (found(models[0], samples=4, seed=seed) for seed in (0, 0, 1))
+    assert one == again
+    assert values(one)["validation", "greedy"] == values(other)["validation", "greedy"]
+    assert per_problem(one) != per_problem(other)
+
+
+@pytest.mark.parametrize(
+    "likeliest", ["sampling.temperature=1e-4", "sampling.top_k=1", "sampling.top_p=1e-6"]
+)
+def test_samples_of_the_likeliest_token_alone_are_the_greedy_answer(models, likeliest):
+    free, bound = found(models[0], samples=4), found(models[0], likeliest, samples=4)
+    for row in per_problem(bound):
+        assert row["sample_rewards"] == [row["greedy_reward"]] * 4
+    assert per_problem(free) != per_problem(bound)
+
+
+def test_answers_that_are_too_long_are_counted(models):
+    assert found(models[0], "evaluation.max_new_tokens=1")["splits"][0]["unfinished"] == {"A": 6}
+
+
+def test_only_the_split_that_is_asked_for_is_answered(models):
+    (split,) = found(models[0], split="out-of-distribution")["splits"]
+    assert (split["split"], split["problems"]) == ("out-of-distribution", 3)
+    (split,) = found(models[0], "evaluation.out_of_distribution=0")["splits"]
+    assert split["split"] == "validation"
+
+
+def test_the_engine_has_the_rows_and_the_number_format_asked_for(models, monkeypatch):
+    made, init = [], HFEngine.__init__
+
+    def hear(self, *args, **named):
+        made.append((named["rows"], named["dtype"]))
+        init(self, *args, **named)
+
+    monkeypatch.setattr(HFEngine, "__init__", hear)
+    found(models[0], "node.model.sampling_rows=7")
+    found(models[0], rows=5, dtype="bfloat16")
+    assert made == [(7, torch.float32), (5, torch.bfloat16)]
+
+
+def test_every_step_says_how_far_it_is(models):
+    said = []
+    request = Request(models[0], against=models[1], task="digits", overrides=SIX, samples=2)
+    evaluate_models(request, progress=lambda *step: said.append(step))
+    ends = [step for step in said if step[2] == step[3]]
+    assert list(dict.fromkeys(ends)) == [
+        (f"{model} {split}", what, count, count)
+        for model in "AB"
+        for split, n in (("validation", 6), ("out-of-distribution", 3))
+        for what, count in (("greedy", n), ("samples", 2 * n))
+    ]
+
+
+# What cannot be.
+
+
+REFUSED = {
+    "no task": ({"model": "x"}, ConfigError, "no task is named; add --task NAME, or --recipe"),
+    "two tasks": (
+        {"model": "x", "task": "digits", "recipe": potluck.STARTING_RECIPE},
+        ConfigError,
+        "--task and --recipe both name a task",
+    ),
+    "fewer samples than k": (
+        {"model": SMALL, "task": "digits", "k": 8, "samples": 4},
+        ConfigError,
+        "pass@8 needs at least 8 samples of each problem, but --samples is 4",
+    ),
+    "no such split": (
+        {"model": SMALL, "task": "digits", "split": "train"},
+        ConfigError,
+        "--split is 'train'; choose one of validation, out-of-distribution, both",
+    ),
+    "no such number format": (
+        {"model": SMALL, "task": "digits", "dtype": "float16"},
+        ConfigError,
+        "--dtype is 'float16'; choose one of float32, bfloat16",
+    ),
+    "no problems": (
+        {
+            "model": SMALL,
+            "task": "digits",
+            "overrides": ["evaluation.problems=0"],
+            "split": "validation",
+        },
+        ConfigError,
+        "there is nothing to evaluate on: the task has 1000 validation, 1000 out-of-dist",
+    ),
+    "a second model that is not there": (
+        {"model": SMALL, "task": "digits", "against": "builtin:nobody"},
+        ModelError,
+        "no built-in model is named 'nobody'",
+    ),
+    "a data folder that is not there": (
+        {"model": SMALL, "task": "gsm8k", "overrides": ["task.path=nowhere"]},
+        TaskError,
+        r"there is no folder .*\(here: --path\)",
+    ),
+    "a stop token that is none": (
+        {"model": SMALL, "task": "digits", "overrides": ["sampling.stop=['<none>']"]},
+        ModelError,
+        r"'<none>', which is no token of the model \(here: --set",
+    ),
+}
+
+
+@pytest.mark.parametrize("asked, kind, said", REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_is_said_before_anything_is_written(asked, kind, said, monkeypatch):
+    monkeypatch.setattr(HFEngine, "write", None)
+    with pytest.raises(kind, match=said):
+        evaluate_models(Request(**asked), progress=lambda *_: None)
+
+
+def test_a_run_names_its_nodes_and_a_node_without_a_checkpoint_says_so(desk, run_folder):
+    with pytest.raises(ModelError, match=r"is a run, not a model; name .*asked/north, .*south$"):
+        newest_checkpoint(str(run_folder))
+    (desk / "fresh/north/checkpoints").mkdir(parents=True)
+    (desk / "fresh/south").mkdir()
+    (desk / "fresh/south/metrics.jsonl").touch()
+    for node in ("fresh/north", "fresh/north/checkpoints", "fresh/south"):
+        with pytest.raises(ModelError, match=f"the node '{node}' has no checkpoint yet"):
+            newest_checkpoint(node)
+    (desk / "fresh/recipe.json").touch()
+    (desk / "fresh/north/checkpoints").rmdir()
+    with pytest.raises(ModelError, match="one of its nodes: none has a checkpoint yet"):
+        newest_checkpoint("fresh")
+
+
+def test_the_newest_of_several_checkpoints_stands_for_a_node(desk):
+    for round in (2, 10, 9):
+        (desk / f"run/north/checkpoints/{round:06d}").mkdir(parents=True)
+        (desk / f"run/north/checkpoints/{round:06d}/state.json").touch()
+    assert newest_checkpoint("run/north") == "run/north/checkpoints/000010"
+
+
+@pytest.mark.parametrize("file", ["config.json", "adapter_config.json"])
+def test_a_folder_that_is_a_model_is_itself_whatever_else_it_holds(desk, file):
+    (desk / "model/checkpoints").mkdir(parents=True)
+    for name in (file, "recipe.json"):
+        (desk / "model" / name).touch()
+    assert newest_checkpoint("model") == "model"
+    assert newest_checkpoint("some/hub-name") == "some/hub-name"
+
+
+# The command.
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, models):
+    """(exit code, stdout, stderr) of the command on two tiny models."""
+    small = ["--task", "digits", "--problems", "4", "--max-new-tokens", "12", "--device", "cpu"]
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["potluck", "evaluate", models[0], *small, *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return end.value.code or 0, said.out, said.err
+
+    return call
+
+
+HASH = ["--set", "task.reward=hash"]
+
+
+def test_the_command_prints_a_table_on_80_columns_and_writes_a_file(desk, command, models):
+    code, out, err = command(*HASH, "--against", models[1], "--k", "2", "--json", "found.json")
+    assert (code, err) == (0, "")
+    report = json.loads((desk / "found.json").read_text())
+    assert [file.name for file in desk.iterdir()] == ["found.json"]
+    assert report["settings"]["samples"] == 2
+    # The models' names are paths, which may be long; they are not folded, to be copied.
+    lines = [line for line in out.splitlines() if not line.startswith(("A  ", "B  "))]
+    assert max(map(cell_len, lines)) <= 80
+    assert f"A  {models[0]}" in out
+    assert f"B  {models[1]}" in out
+    for split in report["splits"]:
+        assert f"{split['split']}, 4 problems" in lines
+        for measure in split["measures"]:
+            row = [measure["measure"]]
+            for key, sign in (("A", ""), ("B", ""), ("difference", "+")):
+                low, high = (f"{measure[key][bound]:{sign}z.3f}" for bound in ("low", "high"))
+                row += [f"{measure[key]['value']:{sign}z.3f}", f"[{low},", f"{high}]"]
+            assert row in [line.split() for line in lines]
+
+
+def test_the_options_of_the_command_reach_the_report(desk, command):
+    code, _, err = command(
+        *HASH, *("--k", "2", "--samples", "5", "--temperature", "0.5", "--top-k", "3"),
+        *("--top-p", "0.9", "--seed", "4", "--dtype", "bfloat16", "--rows", "3"),
+        *("--split", "validation", "--json", "found.json"),
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    report = json.loads((desk / "found.json").read_text())
+    assert report["settings"] == {
+        "k": 2, "samples": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "seed": 4,
+        "max_new_tokens": 12, "stop": [], "device": "cpu", "dtype": "bfloat16", "rows": 3,
+    }  # fmt: skip
+    assert [(s["split"], s["problems"]) for s in report["splits"]] == [("validation", 4)]
+
+
+def test_json_on_stdout_is_alone_there(desk, command):
+    code, out, err = command("--json", "-")
+    assert code == 0
+    assert math.isclose(json.loads(out)["splits"][0]["measures"][0]["A"]["low"], 0)
+    assert "greedy" in err
+    assert list(desk.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "place, said", [("no/such.json", "there is no folder no"), (".", "is a folder")]
+)
+def test_a_report_that_cannot_be_written_is_refused_beforehand(command, place, said, monkeypatch):
+    monkeypatch.setattr(HFEngine, "write", None)
+    code, out, err = command("--json", place)
+    assert (code, out) == (2, "")
+    assert err.startswith("potluck: ")
+    assert err.count("\n") == 1
+    assert said in err
+
+
+def test_what_the_command_cannot_take_is_one_line(command, desk):
+    mistakes = ["--temperature 0", "--top-p 2", "--path x", "--k 3 --samples 2", "--split train"]
+    for words in map(str.split, mistakes):
+        code, out, err = command(*words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_an_evaluation_that_is_stopped_says_so_and_leaves_the_old_report(
+    desk, command, monkeypatch
+):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    (desk / "found.json").write_text("old")
+    monkeypatch.setattr(HFEngine, "write", stopped)
+    code, _, err = command("--json", "found.json")
+    assert (code, err) == (130, "potluck: stopped; an evaluation begins anew each time\n")
+    assert (desk / "found.json").read_text() == "old"

@@ -1,0 +1,122 @@
+"""What is said of one model, or of two, from answers that are made by hand."""
+
+import pytest
+
+from potluck.evaluation.measures import Sheet, summary
+from potluck.node import Answers
+
+
+def sheet(greedy, sampled=(), *, names="pqrstuvw", unfinished=0):
+    """``greedy``: a reward a problem; ``sampled``: a tuple of rewards a problem."""
+    names = names[: len(greedy)]
+    return Sheet(
+        tuple(Answers(n, (r,), unfinished) for n, r in zip(names, greedy, strict=True)),
+        tuple(Answers(n, tuple(r), 0) for n, r in zip(names, sampled, strict=bool(sampled))),
+    )
+
+
+def measure(found, name):
+    (one,) = (m for m in found["measures"] if m["measure"] == name)
+    return one
+
+
+def test_one_model_has_a_greedy_accuracy_and_nothing_to_compare():
+    found = summary({"A": sheet([1.0, 0.0, 1.0, 1.0])}, k=0)
+    assert [m["measure"] for m in found["measures"]] == ["greedy"]
+    # Wilson, 3 of 4: .3006 to .9544.
+    (greedy,) = found["measures"]
+    assert {key: round(number, 4) for key, number in greedy["A"].items()} == {
+        "value": 0.75, "low": 0.3006, "high": 0.9544,
+    }  # fmt: skip
+    assert set(greedy) == {"measure", "A"}
+    assert "greedy_right" not in found
+    assert (found["problems"], found["binary"]) == (4, True)
+
+
+def test_pass_at_k_is_the_mean_over_problems_and_pass_at_1_stands_beside_it():
+    # 1 of 4 right: pass@1 1/4, pass@3 1 - C(3,3)/C(4,3) = 3/4. 2 of 4: 1/2, and 1. None: 0, 0.
+    samples = [(0.0, 1.0, 0.0, 0.0), (1.0, 1.0, 0.0, 0.0), (0.0,) * 4]
+    found = summary({"A": sheet([0.0, 0.0, 1.0], samples)}, k=3)
+    assert [m["measure"] for m in found["measures"]] == ["greedy", "pass@1", "pass@3"]
+    assert measure(found, "pass@1")["A"]["value"] == 0.25
+    assert measure(found, "pass@3")["A"]["value"] == pytest.approx(1.75 / 3)
+
+
+def test_pass_at_1_is_told_once():
+    found = summary({"A": sheet([0.0], [(1.0, 0.0)])}, k=1)
+    assert [m["measure"] for m in found["measures"]] == ["greedy", "pass@1"]
+
+
+def test_the_better_one_is_the_one_whose_interval_leaves_zero_and_the_sign_is_a_less_b():
+    better, worse = sheet([1.0] * 8, [(1.0, 1.0)] * 8), sheet([0.0] * 8, [(1.0, 1.0)] * 8)
+    found = summary({"A": better, "B": worse}, k=2)
+    assert measure(found, "greedy")["better"] == "A"
+    assert measure(found, "greedy")["difference"]["value"] == 1
+    assert measure(found, "greedy")["difference"]["low"] > 0
+    assert measure(found, "greedy")["difference"]["high"] == 1  # more is not possible
+    assert measure(found, "pass@2")["better"] is None
+    slightly = sheet([1.0] + [0.0] * 7, [(1.0, 1.0)] * 8)
+    a_little = measure(summary({"A": slightly, "B": worse}, k=2), "greedy")
+    assert (a_little["difference"]["value"], a_little["better"]) == (1 / 8, None)
+    mirrored = measure(summary({"A": worse, "B": better}, k=2), "greedy")
+    assert mirrored["better"] == "B"
+    assert mirrored["difference"]["low"] == -1
+
+
+def test_agreement_is_counted_problem_by_problem():
+    a = sheet([1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0])
+    b = sheet([1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0])
+    # Only A: 5, only B: 1. p = 2 (1 + 6) / 2^6.
+    assert summary({"A": a, "B": b}, k=0)["greedy_right"] == {
+        "both": 1, "only_a": 5, "only_b": 1, "neither": 1, "mcnemar_p": 14 / 64,
+    }  # fmt: skip
+
+
+def test_every_problem_is_told_of_by_its_id():
+    a, b = sheet([1.0, 0.5], [(1.0, 0.2), (0.0, 0.0)]), sheet([0.0, 0.0], [(1.0, 1.0), (0.0, 1.0)])
+    assert summary({"A": a, "B": b}, k=1)["per_problem"] == [
+        {
+            "id": "p",
+            "A": {"greedy_right": True, "greedy_reward": 1.0,
+                  "samples_right": 1, "sample_rewards": [1.0, 0.2]},
+            "B": {"greedy_right": False, "greedy_reward": 0.0,
+                  "samples_right": 2, "sample_rewards": [1.0, 1.0]},
+        },
+        {
+            "id": "q",
+            "A": {"greedy_right": False, "greedy_reward": 0.5,
+                  "samples_right": 0, "sample_rewards": [0.0, 0.0]},
+            "B": {"greedy_right": False, "greedy_reward": 0.0,
+                  "samples_right": 1, "sample_rewards": [0.0, 1.0]},
+        },
+    ]  # fmt: skip
+
+
+def test_rewards_in_parts_are_averaged_but_right_is_only_the_whole_reward():
+    parts = summary({"A": sheet([0.9, 0.7 + 0.2 + 0.1])}, k=0)  # .9999999999999999
+    assert measure(parts, "greedy")["A"]["value"] == pytest.approx(0.95)
+    assert [p["A"]["greedy_right"] for p in parts["per_problem"]] == [False, True]
+    assert parts["binary"] is False
+    assert summary({"A": sheet([0.0], [(0.5,)])}, k=1)["binary"] is False
+
+
+def test_rewards_on_any_scale_have_an_interval_on_theirs():
+    found = summary({"A": sheet([3.0, -1.0]), "B": sheet([0.0, 0.0])}, k=0)
+    greedy = measure(found, "greedy")
+    # s^2 = 8: 1 +- 1.96 sqrt(8 / 2); nothing is cut off at 1.
+    assert greedy["A"]["value"] == 1
+    assert greedy["A"]["high"] == pytest.approx(4.92, abs=0.001)
+    assert greedy["difference"]["high"] > 1
+    alone = measure(summary({"A": sheet([3.0])}, k=0), "greedy")
+    assert alone["A"] == {"value": 3.0, "low": None, "high": None}
+
+
+def test_greedy_answers_that_ran_out_of_room_are_counted_by_model():
+    found = summary({"A": sheet([0.0] * 3, unfinished=1), "B": sheet([0.0] * 3)}, k=0)
+    assert found["unfinished"] == {"A": 3, "B": 0}
+
+
+@pytest.mark.parametrize("names", ["qp", "px"])
+def test_models_that_answered_other_problems_are_not_compared(names):
+    with pytest.raises(ValueError, match="2 lists of problems"):
+        summary({"A": sheet([1.0, 0.0]), "B": sheet([1.0, 0.0], names=names)}, k=0)

@@ -1,0 +1,216 @@
+"""A small server that answers as vLLM does, with a model folder of transformers behind it.
+
+It shares no code with potluck: the sampling and the log-probabilities are its own, a forward
+pass over the whole text for each token. What a server can do wrong is set as data:
+
+    server.twist = lambda answer: ...    the JSON of /v1/completions is what this returns
+    server.statuses = [500, 503]         the next answers, whatever is asked
+    server.stale = True                  reloads are confirmed and not done
+    server.mode = "processed_logprobs"   as --logprobs-mode
+    server.stalls = Event()              completions wait for it
+    server.cuts = 2                      so many answers end before they are complete
+    server.drips_s = 0.05                each byte of an answer takes so long
+"""
+
+import json
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import torch
+from transformers import AutoModelForCausalLM
+
+
+class Refused(Exception):
+    def __init__(self, status, text=""):
+        self.status, self.text = status, text
+
+
+class StandIn(ThreadingHTTPServer):
+    daemon_threads = False
+    block_on_close = True
+
+    def __init__(self, folder, name="tiny", max_model_len=64):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.folder, self.name, self.max_model_len = str(folder), name, max_model_len
+        self.network, self.adapters = self.load(folder), {}
+        self.mode, self.stale, self.twist, self.statuses = "raw_logprobs", False, None, []
+        self.stalls, self.key, self.asleep = None, "", set()
+        self.can_reload, self.cuts, self.drips_s = True, 0, 0.0
+        self.seen, self.lock = [], threading.Lock()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+    @staticmethod
+    def load(folder):
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+    def paths(self):
+        return [path for path, _ in self.seen]
+
+    def asked(self):
+        """The bodies of all requests for completions."""
+        return [body for path, body in self.seen if path == "/v1/completions"]
+
+    def answer(self, path, query, body):
+        match path:
+            case "/v1/models":
+                names = [self.name, *self.adapters]
+                cards = [{"id": n, "max_model_len": self.max_model_len} for n in names]
+                return {"object": "list", "data": cards}
+            case "/v1/completions":
+                if self.stalls:
+                    self.stalls.wait()
+                with self.lock:
+                    return self.completions(body)
+            case "/v1/load_lora_adapter":
+                if body["lora_name"] in self.adapters:
+                    raise Refused(400, "has already been loaded")
+                adapted = self.load(self.folder)
+                adapted.load_adapter(body["lora_path"])
+                self.adapters[body["lora_name"]] = adapted.eval()
+            case "/v1/unload_lora_adapter":
+                if not self.adapters.pop(body["lora_name"], None):
+                    raise Refused(404, "cannot be found")
+            case _ if not self.can_reload:
+                raise Refused(404, '{"detail":"Not Found"}')
+            case "/collective_rpc":
+                if body["method"] != "reload_weights" or "weights" in self.asleep:
+                    raise Refused(500, "no such method, or no memory for it")
+                if not self.stale:
+                    self.network = self.load(body["kwargs"]["weights_path"])
+            case "/reset_prefix_cache":
+                pass
+            case "/sleep":
+                self.asleep = {"weights", "kv_cache"}
+                if query["level"] == ["2"]:
+                    for parameter in self.network.parameters():
+                        parameter.data.zero_()
+            case "/wake_up":
+                self.asleep -= set(query.get("tags", self.asleep))
+            case _:
+                raise Refused(404, "Not Found")
+        return None
+
+    def completions(self, body):
+        if self.asleep:
+            raise Refused(500, "asleep")
+        if body["model"] != self.name and body["model"] not in self.adapters:
+            raise Refused(404, f"The model `{body['model']}` does not exist.")
+        network = self.adapters.get(body["model"], self.network)
+        prompt, rows = body["prompt"], []
+        dice = [torch.Generator().manual_seed(body["seed"] + i) for i in range(body["n"])]
+        tokens, logps = write(network, body, prompt, dice, self.mode)
+        for i in range(body["n"]):
+            stop = next((t for t, id in enumerate(tokens[i]) if id in body["stop_token_ids"]), None)
+            end = len(tokens[i]) if stop is None else stop + 1
+            rows.append(
+                {
+                    "index": i,
+                    "text": "",
+                    "finish_reason": "length" if stop is None else "stop",
+                    "stop_reason": None,
+                    "token_ids": tokens[i][:end],
+                    "prompt_token_ids": prompt,
+                    "logprobs": {
+                        "tokens": [f"token_id:{id}" for id in tokens[i][:end]],
+                        "token_logprobs": logps[i][:end],
+                    },
+                }
+            )
+        answer = {"id": "cmpl-1", "object": "text_completion", "choices": rows}
+        return self.twist(answer) if self.twist else answer
+
+
+@torch.no_grad()
+def write(network, body, prompt, dice, mode):
+    """(token ids, log-probabilities) of each row, as long as may be asked for."""
+    ids = torch.tensor([prompt] * body["n"])
+    tokens, logps = [], []
+    alive = torch.ones(body["n"], dtype=torch.bool)
+    for _ in range(body["max_tokens"]):
+        logits = network(input_ids=ids).logits[:, -1].double()
+        raw = logits.log_softmax(dim=1)
+        if body["temperature"]:
+            logits = logits / body["temperature"]
+        if 0 < body["top_k"] < logits.shape[1]:
+            logits[logits < logits.topk(body["top_k"]).values[:, -1:]] = -torch.inf
+        if body["top_p"] < 1:
+            sorted_, order = logits.softmax(dim=1).sort(dim=1, descending=True)
+            beyond = (sorted_.cumsum(dim=1) - sorted_) >= body["top_p"]
+            logits[torch.zeros_like(beyond).scatter(1, order, beyond)] = -torch.inf
+        processed = logits.log_softmax(dim=1)
+        if body["temperature"]:
+            p = processed.exp()
+            picked = [p[i].multinomial(1, generator=die) for i, die in enumerate(dice)]
+            token = torch.cat(picked)[:, None]
+        else:
+            token = logits.argmax(dim=1, keepdim=True)
+        told = raw if mode == "raw_logprobs" else processed
+        tokens.append(token)
+        logps.append(told.gather(1, token))
+        ids = torch.cat([ids, token], dim=1)
+        alive &= ~torch.isin(token[:, 0], torch.tensor(body["stop_token_ids"]))
+        if not alive.any():
+            break
+    return torch.cat(tokens, dim=1).tolist(), torch.cat(logps, dim=1).tolist()
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.do_POST()
+
+    def do_POST(self):
+        server, parts = self.server, urlsplit(self.path)
+        raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = json.loads(raw) if raw else None
+        server.seen.append((self.path, body))
+        status, answer = 200, None
+        try:
+            if server.key and self.headers.get("Authorization") != f"Bearer {server.key}":
+                raise Refused(401, "Unauthorized")
+            if server.statuses:
+                raise Refused(server.statuses.pop(0), "told to")
+            answer = server.answer(parts.path, parse_qs(parts.query), body)
+        except Refused as refused:
+            status, answer = refused.status, refused.text
+        sent = answer if isinstance(answer, bytes) else b""
+        if isinstance(answer, str):
+            sent = answer.encode()
+        elif isinstance(answer, dict):
+            sent = json.dumps(answer).encode()
+        self.send_response(status)
+        cut, server.cuts = server.cuts > 0, max(0, server.cuts - 1)
+        self.send_header("Content-Length", str(len(sent) + (1 if cut else 0)))
+        if 300 <= status < 400:
+            self.send_header("Location", server.url)
+        self.end_headers()
+        try:
+            for at in range(len(sent) if server.drips_s else 0):
+                self.wfile.write(sent[at : at + 1])
+                time.sleep(server.drips_s)
+            self.wfile.write(sent if not server.drips_s else b"")
+        except OSError:  # whoever asked has hung up
+            self.close_connection = True
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def stand_in(folder, **options):
+    server = StandIn(folder, **options)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        if server.stalls:
+            server.stalls.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,366 @@
+"""Reward functions of one's own: what they are given, what they may return, what goes wrong."""
+
+import asyncio
+import inspect
+import math
+import sys
+from itertools import count
+
+import numpy as np
+import pytest
+
+from nouns import completion
+from potluck.tasks import CustomRewards, Digits, Reward, Rules, Table, TaskError
+
+SAME = """
+def same(completions, answer, **columns):
+    return [a == c for a, c in zip(answer, completions)]
+"""
+ROWS = (
+    {"question": "9 + 9?", "answer": "18", "level": 1, "prompt": "x", "completion": "y"},
+    {"question": "9 + 8?", "answer": "17", "tags": ["a"]},
+)
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def write(desk):
+    """A function that writes Python and returns what a recipe calls its function ``f``."""
+    numbers = count()
+
+    def write(source, function="f"):
+        name = f"rewards{next(numbers)}.py"
+        (desk / name).write_text(source)
+        return f"{name}:{function}"
+
+    return write
+
+
+def rows_task(*rows):
+    parts = {"train": [(f"row {i}", row) for i, row in enumerate(rows)]}
+    return Table("jsonl", parts, Rules(grading="exact", tags=False), held_out=0)
+
+
+def paid_by(*rewards, rows=ROWS):
+    task = rows_task(*rows)
+    return CustomRewards(task, rewards, columns=lambda problem: task.row(problem.id))
+
+
+def by(function, name="here:f", **options):
+    return Reward(name, function, "source", **options)
+
+
+def asked(task, *texts, ends=()):
+    """What each text earns, as an answer to each problem in turn."""
+    problems = [task.problem(id) for id in task.ids("train")]
+    problems = [problems[i % len(problems)] for i in range(len(texts))]
+    ends = ends or ["stop"] * len(texts)
+    written = [
+        completion((5, 6 + i), problem=problem.id, end=end)
+        for i, (problem, end) in enumerate(zip(problems, ends, strict=True))
+    ]
+    return task.rewards(problems, written, texts)
+
+
+# What a function is given.
+
+
+def test_a_function_gets_what_trl_gives_it():
+    """The keywords of TRL 1.16's GRPOTrainer, trainer_state aside."""
+    seen = {}
+
+    def f(**given):
+        seen.update(given)
+        return [1.0, 0.5]
+
+    assert asked(paid_by(by(f)), "18", "3") == [1.0, 0.5]
+    assert callable(seen.pop("log_extra"))
+    assert callable(seen.pop("log_metric"))
+    assert seen == {
+        "prompts": ["9 + 9?", "9 + 8?"],
+        "completions": ["18", "3"],
+        "completion_ids": [[5, 6], [5, 7]],
+        "question": ["9 + 9?", "9 + 8?"],
+        "answer": ["18", "17"],
+        "level": [1, None],
+        "tags": [None, ["a"]],
+    }
+    assert all(type(id) is int for ids in seen["completion_ids"] for id in ids)
+
+
+def test_messages_are_given_to_who_wants_them():
+    seen = {}
+
+    def f(prompts, completions, **_):
+        seen.update(prompts=prompts, completions=completions)
+        return [0, 0]
+
+    system = {"role": "system", "content": "Be brief."}
+    user = {"role": "user", "content": "9 + 9?"}
+    rows = (ROWS[0] | {"question": [system, user]}, ROWS[0])
+    asked(paid_by(by(f, format="messages"), rows=rows), "18", "3")
+    assert seen["prompts"] == [[system, user], [user]]
+    assert seen["completions"] == [
+        [{"role": "assistant", "content": "18"}],
+        [{"role": "assistant", "content": "3"}],
+    ]
+
+
+def test_what_trl_logs_goes_nowhere_and_breaks_nothing():
+    def f(completions, log_extra, log_metric):
+        log_extra("text", completions)
+        log_metric("length", 3)
+        return [1, 1]
+
+    assert asked(paid_by(by(f)), "a", "b") == [1, 1]
+
+
+def test_a_column_of_the_rows_does_not_hide_what_was_written():
+    def f(prompts, completions):
+        return [
+            float((p, c) == ("9 + 9?", "18")) for p, c in zip(prompts, completions, strict=True)
+        ]
+
+    row = ROWS[0] | {"completions": "c", "prompts": "p", "completion_ids": "i"}
+    assert asked(paid_by(by(f), rows=[row]), "18") == [1.0]
+
+
+def test_a_task_without_rows_has_question_and_answer():
+    task = Digits()
+    problem = task.problem("digits/734+258")
+    seen = {}
+
+    def f(**given):
+        seen.update(given)
+        return [1]
+
+    paid = CustomRewards(task, [by(f)])
+    assert paid.rewards([problem], [completion(problem=problem.id)], ["#992"]) == [1.0]
+    assert (seen["question"], seen["answer"]) == (["734+258="], ["992"])
+
+
+def test_a_function_without_stars_gets_what_it_names():
+    def f(answer, completions):
+        return [float(a == c) for a, c in zip(answer, completions, strict=True)]
+
+    def g(completions, strict=True):
+        return [float(strict)] * len(completions)
+
+    assert asked(paid_by(by(f), by(g, weight=10)), "18", "18") == [11.0, 10.0]
+
+
+def test_a_function_that_asks_for_what_there_is_not_is_refused_before_anything_runs():
+    def f(completions, solution):
+        raise AssertionError
+
+    def g(completions, trainer_state, **_):
+        raise AssertionError
+
+    with pytest.raises(TaskError, match=r"'here:f' asks for 'solution', which the problems do not "
+                                        r"have; there is question, answer, level"):  # fmt: skip
+        paid_by(by(f))
+    with pytest.raises(TaskError, match="'here:f' asks for 'trainer_state', which TRL passes and"):
+        paid_by(by(g))
+
+
+# What it may return.
+
+
+def test_the_reward_is_the_weighted_sum_and_none_is_left_out():
+    ones = by(lambda **_: [1, None], weight=2)
+    thirds = by(lambda **_: (0.25, 0.5), weight=-1)
+    assert asked(paid_by(ones, thirds), "a", "b") == [1.75, -0.5]
+    assert asked(paid_by(by(lambda **_: [None, 1])), "a", "b") == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [[True, 0], np.array([1.0, 0.0]), (x for x in (1, 0)), [np.float32(1), np.int64(0)]],
+    ids=["bool", "array", "generator", "numpy"],
+)
+def test_numbers_of_any_kind_are_numbers(returned):
+    rewards = asked(paid_by(by(lambda **_: returned)), "a", "b")
+    assert rewards == [1.0, 0.0]
+    assert all(type(reward) is float for reward in rewards)
+
+
+def test_the_tasks_own_grading_can_be_mixed_in():
+    length = by(lambda completions, **_: [-len(c) for c in completions], weight=0.01)
+    task = paid_by(Reward.load("task", weight=3), length)
+    assert asked(task, "18", "18") == pytest.approx([2.98, -0.02])
+
+
+def test_an_unfinished_completion_earns_at_most_nothing():
+    """Decision 8; and running on is no way to get around a penalty."""
+    task = paid_by(by(lambda completions, **_: [float(c) for c in completions]))
+    assert asked(task, "2", "2", "-1", ends=("stop", "length", "length")) == [2.0, 0.0, -1.0]
+
+
+def test_an_async_function_is_waited_for_and_keeps_its_loop_from_call_to_call():
+    loops = []
+
+    async def f(completions, **_):
+        loops.append(asyncio.get_running_loop())
+        await asyncio.gather(*(asyncio.sleep(0) for _ in completions))
+        return [1.0, None]
+
+    class Judge:
+        async def __call__(self, completions, **_):
+            return [2.0] * len(completions)
+
+    task = paid_by(by(f), by(Judge()))
+    assert asked(task, "a", "b") == [3.0, 2.0]
+
+    async def inside_a_loop_as_in_a_notebook():
+        return asked(task, "a", "b")
+
+    assert asyncio.run(inside_a_loop_as_in_a_notebook()) == [3.0, 2.0]
+    assert loops[0] is loops[1]
+
+
+@pytest.mark.parametrize(
+    "returned, found",
+    [
+        ([1.0], r"returned 1 values for 2 completions; expected one number or None for each"),
+        ([1.0] * 3, r"returned 3 values for 2 completions"),
+        (None, r"returned NoneType for 2 completions"),
+        (1.0, r"returned float for 2 completions"),
+        ("ab", r"returned 'a' for completion 0; expected a finite number, or None"),
+        ([1, "1.0"], r"returned '1\.0' for completion 1"),
+        ([1, math.nan], r"returned nan for completion 1"),
+        ([math.inf, 1], r"returned inf for completion 0"),
+        ([1, 10**400], r"returned 1000\d+ for completion 1"),
+        ([1, [1]], r"returned \[1\] for completion 1"),
+        ([1, 1j], r"returned 1j for completion 1"),
+    ],
+)
+def test_what_is_no_reward_is_told_in_one_line(returned, found):
+    with pytest.raises(TaskError, match=rf"reward 'here:f' {found}") as caught:
+        asked(paid_by(by(lambda **_: returned)), "a", "b")
+    assert len(str(caught.value)) < 200
+
+
+def test_what_a_function_raises_is_told_with_its_line():
+    def f(completions, **_):
+        return [int(c) for c in completions]
+
+    async def g(completions, **_):
+        raise KeyError("x")
+
+    line = inspect.getsourcelines(f)[1] + 1
+    said = rf"'here:f' raised ValueError: .* \(test_custom\.py, line {line}\); it has to grade any"
+    with pytest.raises(TaskError, match=said):
+        asked(paid_by(by(f)), "1", "one")
+    with pytest.raises(TaskError, match=r"raised KeyError: 'x' \(test_custom\.py, line \d+\)"):
+        asked(paid_by(by(g)), "a", "b")
+
+
+def test_what_ends_a_run_ends_it():
+    def f(**_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        asked(paid_by(by(f)), "a", "b")
+
+
+# Where it comes from.
+
+
+def test_a_function_of_a_file_is_found_from_the_current_directory(desk, write):
+    (desk / "deep").mkdir()
+    (desk / "deep" / "my rewards.py").write_text(SAME)
+    for name in ("deep/my rewards.py:same", f"{desk}/deep/my rewards.py:same"):
+        assert asked(paid_by(Reward.load(name)), "18", "18") == [1.0, 0.0]
+
+
+def test_a_function_of_a_module_is_found_on_the_path(desk, monkeypatch):
+    (desk / "package_of_rewards").mkdir()
+    (desk / "package_of_rewards" / "inner.py").write_text(SAME)
+    monkeypatch.syspath_prepend(desk)
+    reward = Reward.load("package_of_rewards.inner:same")
+    assert asked(paid_by(reward), "18", "18") == [1.0, 0.0]
+    for name in [name for name in sys.modules if name.startswith("package_of_rewards")]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_functions_of_one_file_share_what_it_holds(write):
+    name = write("seen = []\ndef f(**_):\n    seen.append(1); return [len(seen)] * 2\n"
+                 "def g(**_): return [len(seen)] * 2\n")  # fmt: skip
+    task = paid_by(Reward.load(name), Reward.load(name.replace(":f", ":g"), weight=10))
+    assert asked(task, "a", "b") == [11.0, 11.0]
+
+
+def test_a_file_that_was_changed_is_another_one(write, desk):
+    name = write("def f(**_): return [1, 1]\n")
+    before = Reward.load(name)
+    (desk / name.removesuffix(":f")).write_text("def f(**_): return [2, 2]\n")
+    after = Reward.load(name)
+    assert asked(paid_by(before), "a", "b") == [1.0, 1.0]
+    assert asked(paid_by(after), "a", "b") == [2.0, 2.0]
+    assert paid_by(before).digest != paid_by(after).digest
+
+
+def test_dataclasses_in_the_file_work(write):
+    name = write("from __future__ import annotations\nfrom dataclasses import dataclass\n"
+                 "@dataclass\nclass A:\n    x: int = 1\n"
+                 "def f(**_): return [A().x, A(2).x]\n")  # fmt: skip
+    assert asked(paid_by(Reward.load(name)), "a", "b") == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "source, found",
+    [
+        ("def f(:", r"cannot be imported \(SyntaxError: "),
+        ("1 / 0", r"cannot be imported \(ZeroDivisionError: division by zero\); expected a module"),
+        ("import no_such_module", r"cannot be imported \(ModuleNotFoundError: "),
+        ("g = 1", r"'f' is not there in rewards0\.py"),
+        ("f = 1", r"'f' is no function in rewards0\.py"),
+    ],
+)
+def test_a_file_that_is_no_good_is_told_in_one_line(write, source, found):
+    with pytest.raises(TaskError, match=rf"reward 'rewards0\.py:f'.*{found}") as caught:
+        Reward.load(write(source))
+    assert "\n" not in str(caught.value)
+    assert not [name for name in sys.modules if name.startswith("potluck_reward") and "f(" in name]
+
+
+def test_a_file_that_failed_is_read_anew(write, desk):
+    name = write("1 / 0")
+    for _ in range(2):
+        with pytest.raises(TaskError, match="ZeroDivisionError"):
+            Reward.load(name)
+
+
+def test_a_file_or_module_that_is_not_there_is_named_with_where_it_was_sought(desk):
+    with pytest.raises(TaskError, match=rf"there is no file none\.py; .*directory, {desk}"):
+        Reward.load("none.py:f")
+    with pytest.raises(TaskError, match=r"'no_such.module:f' cannot be imported \(ModuleNotFound"):
+        Reward.load("no_such.module:f")
+    with pytest.raises(TaskError, match="module sys has no file"):
+        Reward.load("sys:exit")
+
+
+# The task around it.
+
+
+def test_the_digest_tells_code_weight_format_order_and_task_apart(write):
+    one, two = Reward.load(write(SAME, "same")), Reward.load(write(SAME + "#", "same"))
+    heavy = Reward("rewards0.py:same", one.function, one.source, weight=2.0)
+    messages = Reward("rewards0.py:same", one.function, one.source, format="messages")
+    tasks = [paid_by(one), paid_by(two), paid_by(heavy), paid_by(messages), paid_by(one, two),
+             paid_by(two, one), paid_by(one, rows=ROWS[:1])]  # fmt: skip
+    assert len({task.digest for task in tasks}) == len(tasks)
+    assert paid_by(one).digest == paid_by(Reward.load("rewards0.py:same")).digest
+
+
+def test_problems_and_splits_are_those_of_the_task():
+    task = Digits()
+    paid = CustomRewards(task, [by(lambda **_: [1])])
+    for split in ("train", "validation", "out-of-distribution"):
+        assert paid.ids(split) is task.ids(split)
+    assert paid.problem("digits/734+258") == task.problem("digits/734+258")

@@ -1,0 +1,94 @@
+"""The same question in two splits is told; the same id in two is a mistake."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from potluck.tasks import Digits, Gsm8k, Rules, Table, TaskError, jsonl_parts, overlaps
+from potluck.tasks.overlap import Overlap, normalised
+from potluck.types import Problem
+
+
+def splits(**texts):
+    """A task with these questions, each named after its split and its place."""
+    problems = {
+        f"{split}/{i}": Problem(f"{split}/{i}", text, "1")
+        for split, all in texts.items()
+        for i, text in enumerate(all)
+    }
+    names = {"train": "train", "validation": "validation", "out-of-distribution": "other"}
+    return SimpleNamespace(
+        ids=lambda split: [id for id in problems if id.startswith(names[split])],
+        problem=problems.__getitem__,
+    )
+
+
+def test_an_overlap_is_counted_and_its_first_problem_named():
+    task = splits(train=["a", "b", "c"], validation=["x", "b", "a"], other=["y"])
+    (found,) = overlaps(task)
+    assert found == Overlap("validation", 3, "train", ("validation/1", "validation/2"))
+    assert str(found) == (
+        "overlap: 2 of 3 validation problems are also in train, first validation/1"
+    )
+    (one,) = overlaps(splits(train=["a"], validation=["a", "b"], other=[]))
+    assert str(one).startswith("overlap: 1 of 2 validation problems is also in train")
+
+
+def test_every_pair_of_splits_is_looked_at():
+    found = list(overlaps(splits(train=["a"], validation=["a", "b"], other=["a", "b", "c"])))
+    assert [(o.split, o.other, len(o.ids)) for o in found] == [
+        ("validation", "train", 1),
+        ("out-of-distribution", "train", 1),
+        ("out-of-distribution", "validation", 2),
+    ]
+
+
+def test_a_question_twice_in_one_split_is_no_overlap():
+    assert not list(overlaps(splits(train=["a", "a"], validation=["b", "b"], other=[])))
+
+
+@pytest.mark.parametrize(
+    "copy", ["what is 9 + 9?", "What is\n9 + 9?", "  What  is\t9 +\u00a09? ", "WHAT IS 9 + 9?"]
+)
+def test_case_and_space_make_no_other_question(copy):
+    assert list(overlaps(splits(train=["What is 9 + 9?"], validation=[copy], other=[])))
+
+
+@pytest.mark.parametrize("other", ["What is 9 + 8?", "What is 9 - 9?", "What is 99?", "What is 9?"])
+def test_another_number_or_sign_does(other):
+    assert not list(overlaps(splits(train=["What is 9 + 9?"], validation=[other], other=[])))
+    assert normalised(other) != normalised("What is 9 + 9?")
+
+
+def test_one_id_in_two_splits_is_an_error():
+    task = splits(train=["a"], validation=["b"], other=["c"])
+    own = task.ids
+    task.ids = lambda split: ["train/0"] if split == "validation" else own(split)
+    with pytest.raises(TaskError, match="'train/0' is in train and in validation; a problem bel"):
+        list(overlaps(task))
+
+
+def test_what_is_built_in_has_no_overlap():
+    assert not list(overlaps(Digits()))
+
+
+def test_gsm8k_has_no_question_of_test_in_train_and_math500_none_of_either(gsm8k_path):
+    """Measured on the real files: by text, so paraphrases are not seen."""
+    for validation in ("train", "test"):
+        assert not list(overlaps(Gsm8k(path=gsm8k_path, validation=validation)))
+    math500 = f"{gsm8k_path}/../math500/test.jsonl"
+    (other,) = jsonl_parts("", out_of_distribution=math500).values()
+    problems = Table(
+        "jsonl", {"out-of-distribution": other}, Rules(question="problem", grading="exact")
+    )
+    known = {
+        normalised(task.problem(id).question)
+        for task in [Gsm8k(path=gsm8k_path, validation="test")]
+        for split in ("train", "validation")
+        for id in task.ids(split)
+    }
+    asked = [
+        normalised(problems.problem(id).question) for id in problems.ids("out-of-distribution")
+    ]
+    assert len(asked) == 500 == len(set(asked))
+    assert not known & set(asked)

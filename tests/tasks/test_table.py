@@ -1,0 +1,384 @@
+"""Rows of one's own as a task: files of JSON lines, data sets of the Hub."""
+
+import json
+import sys
+from contextlib import suppress
+from datetime import date
+from hashlib import sha256
+from pathlib import Path
+from types import SimpleNamespace
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nouns import completion
+from potluck.tasks import Rules, Split, Table, TaskError, hub_parts, jsonl_parts, overlaps
+from potluck.tasks import table as table_module
+from potluck.tasks.rows import ALONE, SYSTEM_PROMPTS
+
+GOOD = {"question": "What is 9 + 9?", "answer": "18"}
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A function that writes rows as JSON lines and returns the path."""
+
+    def write(*rows, name="rows.jsonl"):
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(path)
+
+    return write
+
+
+def numbered(count, start=0):
+    return [{"question": f"What is {i} + 1?", "answer": i + 1} for i in range(start, start + count)]
+
+
+def table(path, *, held_out=0, **rules):
+    return Table("jsonl", jsonl_parts(path), Rules(**rules), held_out=held_out)
+
+
+def graded(task, *texts, end="stop"):
+    problem = task.problem(task.ids("train")[0])
+    return task.rewards(
+        [problem] * len(texts), [completion(problem=problem.id, end=end) for _ in texts], texts
+    )
+
+
+def tagged(answer):
+    return f"<think>x</think><answer>{answer}</answer>"
+
+
+# What a row may be.
+
+
+def test_columns_of_any_name_hold_question_and_answer(write):
+    path = write({"prompt": "9 + 9?", "solution": "18", "level": 3})
+    task = table(path, question="prompt", answer="solution")
+    problem = task.problem("jsonl/train/0")
+    assert (problem.question, problem.answer) == ("9 + 9?", "18")
+    assert task.row("jsonl/train/0") == {"prompt": "9 + 9?", "solution": "18", "level": 3}
+
+
+@pytest.mark.parametrize("value, gold", [(18, "18"), (-1.5, "-1.5"), (" $1,234. ", "$1,234.")])
+def test_an_answer_is_a_number_or_a_text(write, value, gold):
+    assert table(write(GOOD | {"answer": value})).problem("jsonl/train/0").answer == gold
+
+
+def test_only_what_follows_the_mark_is_the_answer(write):
+    path = write(GOOD | {"answer": "9 #### and 9 #### 18"}, GOOD | {"answer": "#### 7"})
+    with pytest.raises(TaskError, match="line 1 has ' and 9 #### 18' as 'answer'"):
+        table(path, answer_after="####")
+    path = write(GOOD | {"answer": "It is ...\n#### 18"})
+    assert table(path, answer_after="####").problem("jsonl/train/0").answer == "18"
+
+
+def test_a_question_may_be_messages_and_their_system_prompt_holds(write):
+    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "9 + 9?"}]
+    task = table(write(GOOD | {"question": said}, GOOD | {"question": said[1:]}, GOOD))
+    (one, two, three) = map(task.problem, task.ids("train"))
+    assert (one.system, one.question) == ("Be brief.", "9 + 9?")
+    assert (two.system, two.question) == (SYSTEM_PROMPTS["number"], "9 + 9?")
+    assert three.system == SYSTEM_PROMPTS["number"]
+    task = table(write(GOOD | {"question": said}), system_prompt="The recipe's.")
+    assert task.problem("jsonl/train/0").system == "The recipe's."
+
+
+@pytest.mark.parametrize("grading", ALONE)
+def test_the_built_in_prompt_asks_for_the_tags_where_tags_are_asked_for(write, grading):
+    asked = table(write(GOOD), grading=grading).problem("jsonl/train/0").system
+    assert ALONE[grading] in asked
+    for tag in ("<think>", "</think>", "<answer>", "</answer>"):
+        assert tag in asked
+    assert table(write(GOOD), grading=grading, tags=False).problem("jsonl/train/0").system == ""
+    assert table(write(GOOD), grading=grading, answer="").problem("jsonl/train/0").system == ""
+
+
+BAD_ROWS = {
+    "no object": ([], r"is \[\]; expected an object with a question and an answer"),
+    "no column": ({"promt": 1, "x": 2}, "has no column 'question'; it has promt, x"),
+    "no column at all": ({}, "has no column 'question'; it has none"),
+    "no answer": ({"question": "9?"}, "has no column 'answer'; it has question"),
+    "an empty question": (GOOD | {"question": " "}, "has an empty 'question'"),
+    "a number to ask": (GOOD | {"question": 9}, "has 9 as 'question'; expected a text, or mess"),
+    "no message": (GOOD | {"question": []}, r"has messages of \[\] as 'question'"),
+    "messages without content": (GOOD | {"question": [{"role": "user"}]}, "expected a text, or m"),
+    "an assistant": (
+        GOOD | {"question": [{"role": "assistant", "content": "Hi"}]},
+        r"has messages of \['assistant'\] as 'question'; expected one of 'user', and none or one",
+    ),
+    "two turns": (
+        GOOD | {"question": [{"role": "user", "content": "Hi"}] * 2},
+        r"has messages of \['user', 'user'\]",
+    ),
+    "an escape": (GOOD | {"question": "9\x1b[2J"}, r"has '\\x1b' at 1 of its 'question'"),
+    "an escape in a message": (
+        GOOD | {"question": [{"role": "system", "content": "\x1b"},
+                             {"role": "user", "content": "9?"}]},
+        r"has '\\x1b' at 0 of its 'question'",
+    ),
+    "an empty answer": (GOOD | {"answer": "  "}, "has an empty 'answer'"),
+    "no answer but null": (GOOD | {"answer": None}, "has None as 'answer'; expected a text or a n"),
+    "yes": (GOOD | {"answer": True}, "has True as 'answer'; expected a text or a number"),
+    "a list": (GOOD | {"answer": ["18"]}, r"has \['18'\] as 'answer'; expected a text or a number"),
+    "words": (GOOD | {"answer": "eighteen"}, "needs one decimal number; choose task.grading = 'ex"),
+    "a long row": (GOOD | {"x": "y" * 2**20}, "has more than 1048576 bytes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row, message", BAD_ROWS.values(), ids=BAD_ROWS)
+def test_a_row_that_is_no_problem_is_named_with_its_file_and_line(write, row, message):
+    path = write(GOOD, row)
+    with pytest.raises(TaskError, match=f"rows.jsonl, line 2 .*{message}") as caught:
+        table(path)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value).replace(path, "")) < 200
+
+
+def test_a_mark_that_is_not_there_is_named(write):
+    with pytest.raises(TaskError, match="line 1 has an 'answer' without '####'; expected it"):
+        table(write(GOOD), answer_after="####")
+
+
+def test_a_file_that_is_empty_missing_or_not_named_is_told(write, tmp_path):
+    with pytest.raises(TaskError, match=r"rows\.jsonl holds no problem; expected one in every row"):
+        table(write())
+    with pytest.raises(
+        TaskError, match=r"cannot read .*none\.jsonl .*JSON object a line in task.p"
+    ):
+        table(str(tmp_path / "none.jsonl"))
+    parts = jsonl_parts(write(GOOD), validation=str(tmp_path / "none.jsonl"))
+    with pytest.raises(TaskError, match=r"cannot read .*none\.jsonl .* in task\.validation"):
+        Table("jsonl", parts, Rules())
+    with pytest.raises(TaskError, match=r"task\.path is empty; expected a file"):
+        table("")
+
+
+def test_rows_beyond_what_memory_holds_are_refused(write, monkeypatch):
+    monkeypatch.setattr(table_module, "MOST_ROWS", 2)
+    table(write(GOOD, GOOD))
+    with pytest.raises(TaskError, match=r"rows\.jsonl has more than 2 rows; give fewer"):
+        table(write(GOOD, GOOD, GOOD))
+
+
+@given(st.binary() | st.lists(st.sampled_from([json.dumps(GOOD), "\n", '"', "{", "[]"])).map(
+    lambda parts: "".join(parts).encode()))  # fmt: skip
+def test_any_bytes_load_or_are_a_task_error(tmp_path_factory, raw):
+    path = tmp_path_factory.mktemp("bytes") / "rows.jsonl"
+    path.write_bytes(raw)
+    with suppress(TaskError):
+        assert table(str(path)).ids("train")
+
+
+# Splits.
+
+
+def test_each_file_is_a_split_and_ids_are_positions(write):
+    parts = jsonl_parts(
+        write(*numbered(3), name="a"),
+        validation=write(*numbered(2, 10), name="b"),
+        out_of_distribution=write(*numbered(1, 20), name="c"),
+    )
+    task = Table("jsonl", parts, Rules())  # held_out counts only where it is needed
+    assert {split: list(task.ids(split)) for split in get_args(Split)} == {
+        "train": ["jsonl/train/0", "jsonl/train/1", "jsonl/train/2"],
+        "validation": ["jsonl/validation/0", "jsonl/validation/1"],
+        "out-of-distribution": ["jsonl/out-of-distribution/0"],
+    }
+    assert task.problem("jsonl/validation/1").answer == "12"
+
+
+def test_problems_of_smallest_hash_are_held_out_wherever_they_stand(write):
+    rows = numbered(40)
+    task = table(write(*rows), held_out=10)
+    asked = {f"jsonl/train/{i}": row["question"].lower() for i, row in enumerate(rows)}
+    ranked = sorted(asked, key=lambda id: sha256(asked[id].encode()).hexdigest())
+    assert list(task.ids("validation")) == ranked[:10]
+    assert list(task.ids("train")) == [id for id in asked if id not in ranked[:10]]
+    backwards = table(write(*rows[::-1]), held_out=10)
+    assert {task.problem(id).question for id in ranked[:10]} == {
+        backwards.problem(id).question for id in backwards.ids("validation")
+    }
+
+
+def test_rows_that_ask_the_same_are_held_out_together(write):
+    rows = [row for row in numbered(40) for _ in range(3)]
+    rows[1] = rows[1] | {"question": "  WHAT is 0\n+ 1? "}
+    task = table(write(*rows), held_out=10)
+    assert 10 <= len(task.ids("validation")) <= 12
+    assert not list(overlaps(task))
+
+
+def test_too_few_rows_to_hold_any_out_are_told_with_the_way_out(write):
+    with pytest.raises(TaskError, match=r"has 10 problems .*held_out = 10 .*or name a validation"):
+        table(write(*numbered(10)), held_out=10)
+    with pytest.raises(TaskError, match="asks one question too often"):
+        table(write(*[GOOD] * 10), held_out=3)
+
+
+def test_without_rows_to_train_on_nothing_is_held_out(write):
+    parts = jsonl_parts("", out_of_distribution=write(*numbered(2)))
+    task = Table("jsonl", parts, Rules())
+    assert [len(task.ids(split)) for split in get_args(Split)] == [0, 0, 2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"question": "What is 9 + 8?"},
+        {"answer": "17"},
+        {"level": 4},
+    ],
+)
+def test_the_digest_changes_with_every_column(write, change):
+    before = table(write(GOOD | {"level": 3}))
+    assert table(write(GOOD | {"level": 3} | change)).digest != before.digest
+
+
+def test_the_order_of_columns_and_keys_says_nothing(write):
+    there = table(write(GOOD | {"more": {"a": 1, "b": 2}}))
+    assert table(write({"more": {"b": 2, "a": 1}} | GOOD)).digest == there.digest
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"question": "other"}, {"answer": ""}, {"answer_after": "#"}, {"grading": "exact"},
+        {"tags": False}, {"system_prompt": "p"}, {"held_out": 1},
+    ],
+)  # fmt: skip
+def test_the_digest_changes_with_every_rule(write, rules):
+    path = write(*({"question": f"{i}?", "other": f"{i}?", "answer": f"# {i}"} for i in range(3)))
+    plain = {"grading": "math"}
+    assert table(path, **plain | rules).digest != table(path, **plain).digest
+
+
+# Grading.
+
+
+def test_numbers_are_compared_as_numbers_in_tags_and_nothing_else(write):
+    task = table(write(GOOD))
+    texts = [tagged(a) for a in ("18", " $18.00 ", "19", "2*9", "18, 18", "")]
+    assert graded(task, *texts, "18", tagged("18") + "!") == [1, 1, 0, 0, 0, 0, 0, 0]
+
+
+def test_without_tags_the_whole_text_is_the_answer(write):
+    task = table(write(GOOD), tags=False)
+    assert graded(task, "18", " 18.0\n", "It is 18", tagged("18")) == [1, 1, 0, 0]
+
+
+def test_exact_is_the_same_text_but_for_the_space_around_it(write):
+    task = table(write(GOOD | {"answer": " New York "}), grading="exact")
+    answers = ("New York", "\nNew York ", "new york", "New  York", "York", "New York City")
+    assert graded(task, *map(tagged, answers)) == [1, 1, 0, 0, 0, 0]
+
+
+def test_math_is_graded_by_what_it_is_worth(write):
+    """These are settled by reading; computer algebra is tried in test_math_workers.py."""
+    task = table(write(GOOD | {"answer": "\\frac{1}{2}"}), grading="math")
+    texts = [tagged(a) for a in ("\\dfrac12", "0.5", "1/2", "0.3", "\\frac{2}{1}")]
+    assert graded(task, texts[0], "no tags", *texts[1:]) == [1, 0, 1, 1, 0, 0]
+
+
+def test_math_without_its_library_names_the_extra(write, monkeypatch):
+    def absent():
+        raise TaskError("pip install 'potluck[math]'")
+
+    monkeypatch.setattr(table_module, "require_algebra", absent)
+    with pytest.raises(TaskError, match=r"potluck\[math\]"):
+        table(write(GOOD), grading="math")
+    table(write(GOOD), grading="exact")
+
+
+def test_rows_without_answers_load_and_are_graded_by_nobody_here(write):
+    task = table(write({"question": "Write a poem."}), answer="")
+    assert task.problem("jsonl/train/0").answer == ""
+    with pytest.raises(TaskError, match=r"jsonl has no answers to grade by; give a \[\[reward\]\]"):
+        graded(task, "Roses are red")
+
+
+# The Hub.
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A function that stands in for the Hub; what it was asked for is in ``hub.asked``."""
+
+    def stand_in(rows):
+        def load_dataset(*args, **options):
+            stand_in.asked.append((args, options))
+            return rows
+
+        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+
+    stand_in.asked = []
+    return stand_in
+
+
+def test_the_hub_is_asked_for_the_splits_that_are_named_and_trusted_with_nothing(hub):
+    hub(numbered(3))
+    parts = hub_parts("a/b", "main", train="train[:9]", out_of_distribution="odd")
+    task = Table("hub", parts, Rules(), held_out=1)
+    assert hub.asked == [
+        (("a/b", "main"), {"split": "train[:9]"}),
+        (("a/b", "main"), {"split": "odd"}),
+    ]
+    assert [len(task.ids(split)) for split in get_args(Split)] == [2, 1, 3]
+    assert set(task.ids("out-of-distribution")) == {
+        f"hub/out-of-distribution/{i}" for i in range(3)
+    }
+    hub_parts("a/b")
+    assert hub.asked[-1] == (("a/b", None), {"split": "train"})
+
+
+def test_what_of_a_row_of_the_hub_is_no_json_is_left_out(hub):
+    hub([GOOD | {"when": date(2026, 1, 1), "image": object(), "level": [1, {"a": None}]}])
+    task = Table("hub", hub_parts("a/b"), Rules(), held_out=0)
+    assert task.row("hub/train/0") == GOOD | {"level": [1, {"a": None}]}
+    assert len({Table("hub", hub_parts("a/b"), Rules(), held_out=0).digest, task.digest}) == 1
+
+
+def test_a_bad_row_of_the_hub_and_an_empty_split_are_named(hub):
+    hub([GOOD, {"text": "9?"}])
+    with pytest.raises(TaskError, match=r"a/b train, row 1 has no column 'question'; it has text"):
+        Table("hub", hub_parts("a/b"), Rules())
+    hub([])
+    with pytest.raises(TaskError, match="a/b train holds no problem"):
+        Table("hub", hub_parts("a/b"), Rules())
+    with pytest.raises(TaskError, match=r"task\.train is empty; expected a split"):
+        hub_parts("a/b", train="")
+
+
+def test_a_folder_of_files_is_loaded_by_the_real_library(write, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    datasets = pytest.importorskip("datasets", reason="the extra 'data' is not installed")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "set").mkdir()
+    write(*numbered(4), name="set/train.jsonl")
+    write(*numbered(2, 10), name="set/test.jsonl")
+    parts = hub_parts(str(tmp_path / "set"), validation="test")
+    task = Table("hub", parts, Rules(), held_out=0)
+    assert [task.problem(id).answer for id in task.ids("train")] == ["1", "2", "3", "4"]
+    assert task.row("hub/validation/1") == {"question": "What is 11 + 1?", "answer": 12}
+
+
+# Real data.
+
+
+def test_the_files_of_gsm8k_are_a_table_too(gsm8k_path):
+    """The same golds as the task of that name, and what the README says of its overlap."""
+    from potluck.tasks import Gsm8k
+
+    parts = jsonl_parts(f"{gsm8k_path}/train.jsonl", validation=f"{gsm8k_path}/test.jsonl")
+    task, known = Table("jsonl", parts, Rules(answer_after="####")), Gsm8k(path=gsm8k_path)
+    for i in (*range(0, 7473, 500), 7472):
+        assert (
+            task.problem(f"jsonl/train/{i}").answer.replace(",", "")
+            == known.problem(f"gsm8k/train/{i}").answer
+        )
+    assert [len(task.ids(split)) for split in get_args(Split)] == [7473, 1319, 0]
+    assert not list(overlaps(task))
+    assert Path(gsm8k_path).is_dir()

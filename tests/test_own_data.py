@@ -1,0 +1,309 @@
+"""Your data and your reward, from the command line to the checkpoint; the page about them runs."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+import torch
+
+import stand_in_gym
+from potluck.assemble import make_task, notes_on
+from potluck.cli import main
+from potluck.config import TASKS, ConfigError, RewardConfig, from_tree
+from potluck.launch import RunResult, Silent, run
+
+PAGE = Path(__file__).parents[1] / "docs" / "tasks.md"
+FILES = {"jsonl": "problems.jsonl", "python": "rewards.py", "toml": "own-data.toml"}
+
+
+@pytest.fixture
+def potluck_says(monkeypatch, capsys):
+    """A function that calls the command line: (exit code, what is on stdout, on stderr)."""
+
+    def call(*words):
+        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setattr(sys, "argv", ["potluck", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return end.value.code or 0, said.out, said.err
+
+    return call
+
+
+def everything_in(folder):
+    return {p: p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+
+
+@pytest.fixture
+def example(tmp_path, monkeypatch):
+    """The files of docs/tasks.md; its functions leave a mark when they are imported."""
+    desk = tmp_path
+    monkeypatch.chdir(desk)
+    for name in ("OMP_NUM_THREADS", "GOMP_SPINCOUNT"):  # the command line sets them for good
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    threads = torch.get_num_threads()
+    blocks = re.findall(r"```(jsonl|python|toml)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert [language for language, _ in blocks] == list(FILES)
+    for language, text in blocks:
+        (desk / FILES[language]).write_text(text)
+    rewards = desk / "rewards.py"
+    rewards.write_text(rewards.read_text() + "\nopen('imported', 'w').close()\n")
+    yield desk
+    torch.set_num_threads(threads)
+
+
+def sets(*overrides):
+    return [word for override in overrides for word in ("--set", override)]
+
+
+FAST = sets("rounds=1", "sampling.max_new_tokens=20", "evaluation.every=0")
+
+
+def test_the_page_runs_as_it_stands_and_rewards_are_those_of_the_file(example, potluck_says):
+    code, _, err = potluck_says("run", "own-data.toml", "--trust-code", *FAST[2:])
+    assert (code, err) == (0, "")
+    rows = {
+        row["sum"]: row
+        for row in map(json.loads, (example / "problems.jsonl").read_text().splitlines())
+    }
+    ids = [f"jsonl/train/{i}" for i in range(6)]
+    paid = [
+        json.loads(line)
+        for node in ("columns", "terse")
+        for line in (example / f"runs/own-data/{node}/completions.jsonl").read_text().splitlines()
+    ]
+    assert len(paid) == 2 * 2 * 2 * 4
+    for line in paid:
+        row = list(rows.values())[ids.index(line["problem"])]
+        right = float(line["text"].endswith(f"#{row['total']}"))
+        brief = -len(line["text"]) / 1000 if row["carries"] < 2 else 0
+        total = right + brief if line["end"] == "stop" else min(right + brief, 0)
+        assert line["reward"] == pytest.approx(total)
+    assert {line["reward"] for line in paid} > {0.0}
+    code, _, err = potluck_says("evaluate", "runs/own-data/terse", "--trust-code")
+    assert (code, err) == (0, "")
+
+
+def test_without_the_flag_nothing_is_imported_and_the_file_is_named(example, potluck_says):
+    before = everything_in(example)
+    code, out, err = potluck_says("run", "own-data.toml", *FAST)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "[[reward]] 'rewards.py:right', 'rewards.py:brief'; read it, then allow" in err
+    assert "--trust-code" in err
+    code, out, err = potluck_says("run", "own-data.toml", "--check", *FAST)
+    assert (code, err) == (0, "")
+    for name in ("right", "brief"):
+        said = f"would run {name} in {example}/rewards.py; not without --trust-code"
+        assert said in " ".join(out.split()).replace(f"{example}/ ", f"{example}/")
+    assert everything_in(example) == before
+    code, out, err = potluck_says("run", "own-data.toml", "--check", "--trust-code", *FAST)
+    assert (code, err) == (0, "")
+    assert "would run" not in out
+    assert (example / "imported").exists()
+
+
+def test_a_resumed_run_and_an_evaluation_want_the_flag_again(example, potluck_says):
+    code, _, err = potluck_says("run", "own-data.toml", "--trust-code", *FAST)
+    assert (code, err) == (0, "")
+    (example / "imported").unlink()
+    for words in (
+        ["run", "own-data.toml", "--resume", *FAST[2:]],
+        ["evaluate", "runs/own-data/terse"],
+    ):
+        code, _, err = potluck_says(*words)
+        assert code == 2
+        assert "--trust-code" in err
+    assert not (example / "imported").exists()
+    code, _, err = potluck_says("run", "own-data.toml", "--resume", "--trust-code", *FAST[2:])
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize("changed", ["rewards.py", "problems.jsonl"])
+def test_a_run_is_not_resumed_with_other_code_or_data(example, potluck_says, changed):
+    code, _, err = potluck_says("run", "own-data.toml", "--trust-code", *FAST)
+    assert (code, err) == (0, "")
+    text = (example / changed).read_text()
+    (example / changed).write_text(text.replace("gold", "goal").replace("992", "993"))
+    words = ("run", "own-data.toml", "--resume", "--trust-code", *FAST[2:])
+    code, _, err = potluck_says(*words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "its data or the code of its rewards has changed; put back what was there" in err
+    (example / changed).write_text(text)
+    code, _, err = potluck_says(*words)
+    assert (code, err) == (0, "")
+
+
+def test_an_interrupted_run_says_how_to_go_on_with_the_flag(example, potluck_says, monkeypatch):
+    stopped = RunResult(example / "runs", 1, True, {})
+    monkeypatch.setattr("potluck.cli._run", lambda *_: stopped)
+    _, out, _ = potluck_says("run", "own-data.toml", "--trust-code")
+    assert out.rstrip().endswith("--resume --trust-code")
+    _, out, _ = potluck_says("run", "own-data.toml")
+    assert out.rstrip().endswith("--resume")
+
+
+@pytest.mark.parametrize(
+    "function, found",
+    [
+        ("none.py:f", "there is no file none.py; a relative path begins in the current directory"),
+        ("rewards.py:wrong", "'wrong' is not there in rewards.py"),
+        ("rewards:right", "cannot be imported (ModuleNotFoundError"),
+        ("broken.py:f", "cannot be imported (ZeroDivisionError: division by zero)"),
+        (
+            "odd.py:f",
+            "asks for 'colour', which the problems do not have; there is sum, total, carri",
+        ),
+        ("odd.py:short", "returned 1 values for 4 completions; expected one number or None for ea"),
+    ],
+)
+def test_code_that_does_not_work_is_one_line(example, potluck_says, function, found):
+    (example / "broken.py").write_text("1 / 0")
+    (example / "odd.py").write_text("def f(colour): ...\ndef short(**_): return [1]\n")
+    code, _, err = potluck_says(
+        "run", "own-data.toml", "--trust-code", *FAST, *sets(f"reward=[{{function='{function}'}}]")
+    )
+    assert code == 2
+    assert err.count("\n") == 1
+    assert found in err
+
+
+def test_a_task_without_code_needs_no_flag(example, potluck_says):
+    code, out, err = potluck_says(
+        "run", "own-data.toml", "--check", *sets("reward=[{function='task', weight=2}]")
+    )
+    assert (code, err) == (0, "")
+    assert "would run" not in out
+
+
+# What is said of the splits.
+
+
+def test_an_overlap_is_said_by_the_check_and_at_the_start(example, potluck_says):
+    lines = (example / "problems.jsonl").read_text().splitlines()
+    (example / "dev.jsonl").write_text("\n".join(lines[2:4]))
+    said = "overlap: 2 of 2 validation problems are also in train, first jsonl/validation/0"
+    dev = sets("task.validation='dev.jsonl'")
+    _, out, _ = potluck_says("run", "own-data.toml", "--check", *FAST, *dev)
+    assert said in " ".join(out.split())
+    _, out, _ = potluck_says("run", "own-data.toml", "--check", *FAST)
+    assert "overlap: no question is in two of them" in out
+
+    class Hears(Silent):
+        heard = ()
+
+        def say(self, text):
+            self.heard = (*self.heard, text)
+
+    display = Hears()
+    tree = {
+        "name": "x",
+        "rounds": 1,
+        "problems_per_round": 1,
+        "group_size": 2,
+        "task": {"name": "jsonl", "path": "problems.jsonl", "validation": "dev.jsonl",
+                 "question": "sum", "answer": "total", "tags": False},
+        "sampling": {"max_new_tokens": 2},
+        "evaluation": {"problems": 0},
+        "node": {"terse": {"model": "builtin:digits-terse"}},
+    }  # fmt: skip
+    run(from_tree(tree), example / "heard", display=display)
+    assert display.heard == (said,)
+
+
+def test_validating_on_the_test_set_of_gsm8k_is_said_to_be_what_the_paper_does(gsm8k_path):
+    def notes(validation):
+        task = {"name": "gsm8k", "path": gsm8k_path, "validation": validation}
+        config = from_tree({"name": "x", "task": task, "node": {"a": {"model": "x"}}})
+        return notes_on(config, make_task(config))
+
+    (note,) = notes("test")
+    assert note.startswith("validation is GSM8K's test set, as in the paper")
+    assert notes("train") == []
+
+
+# Every option does something.
+
+
+def task_of(example, table, reward=()):
+    tree = {"name": "x", "task": table, "reward": list(reward), "node": {"a": {"model": "x"}}}
+    task = make_task(from_tree(tree), trust_code=True)
+    return task.digest, [list(task.ids(s)) for s in ("train", "validation", "out-of-distribution")]
+
+
+ROWS = {"question": "sum", "answer": "total", "held_out": 2}
+PLAIN = {
+    "jsonl": {"name": "jsonl", "path": "problems.jsonl", **ROWS},
+    "hub": {"name": "hub", "dataset": "set", **ROWS},
+    "reasoning-gym": {"name": "reasoning-gym", "dataset": "powers", "size": 9, "held_out": 3},
+}
+TABLE = {
+    "question": "other",
+    "answer": "carries",
+    "answer_after": "1",
+    "grading": "exact",
+    "tags": False,
+    "system_prompt": "Add.",
+    "held_out": 3,
+    "reward": "hash",
+}
+OTHERWISE = {
+    "jsonl": TABLE | {"path": "more.jsonl", "validation": "more.jsonl",
+                      "out_of_distribution": "more.jsonl"},
+    "hub": TABLE | {"dataset": "other", "subset": "b", "train": "b", "validation": "b",
+                    "out_of_distribution": "b"},
+    "reasoning-gym": {"dataset": "countdown", "size": 10, "held_out": 4, "seed": 1,
+                      "parameters": {"base": 3}, "other_parameters": {"base": 3}, "tags": False,
+                      "system_prompt": "Think.", "reward": "hash"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def stand_ins(example, monkeypatch):
+    """More files, and stand-ins for the Hub and for reasoning-gym."""
+    rows = [
+        json.loads(line) | {"other": f"{i}+{i}=", "total": f"1{i}"}
+        for i, line in enumerate((example / "problems.jsonl").read_text().splitlines())
+    ]
+    (example / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (example / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:4]))
+
+    def load_dataset(name, config, *, split):
+        return rows[: 6 - (name == "other") - (config == "b") - (split == "b")]
+
+    stand_in_gym.install(monkeypatch)
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_every_option_of_a_task_of_ones_own_makes_another_task(example, stand_ins, name):
+    options = {field.name for field in msgspec.structs.fields(TASKS[name])}
+    assert set(OTHERWISE[name]) == options
+    plain = task_of(example, PLAIN[name])
+    for option, value in OTHERWISE[name].items():
+        other = task_of(example, PLAIN[name] | {option: value})
+        assert other[0] != plain[0], option
+
+
+def test_every_option_of_a_reward_makes_another_task(example):
+    plain = {"function": "rewards.py:right"}
+    changes = {"function": "rewards.py:brief", "weight": 2.0, "format": "messages"}
+    assert set(changes) == {field.name for field in msgspec.structs.fields(RewardConfig)}
+    tables = [plain, *(plain | {option: value} for option, value in changes.items())]
+    digests = [task_of(example, PLAIN["jsonl"], [table])[0] for table in tables]
+    assert len({*digests, task_of(example, PLAIN["jsonl"])[0]}) == 5
+
+
+def test_rows_without_answers_want_a_reward_and_take_one(example):
+    table = PLAIN["jsonl"] | {"answer": ""}
+    with pytest.raises(ConfigError, match=r"\[task\] answer is empty"):
+        task_of(example, table)
+    with pytest.raises(ConfigError, match=r"grade by a \[\[reward\]\] other than 'task'"):
+        task_of(example, table, [{"function": "rewards.py:right"}, {"function": "task"}])
+    assert task_of(example, table, [{"function": "rewards.py:right"}])
+    assert task_of(example, table | {"reward": "hash"})
