@@ -126,7 +126,6 @@ def test_learning_takes_what_was_estimated(name):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_learning_takes_what_was_estimated_where_logits_come_in_chunks(dtype, monkeypatch):
     monkeypatch.setattr("potluck.rollout.scoring.LOGITS_AT_ONCE", 2**19)
-    monkeypatch.setattr("potluck.check.memory.LOGITS_AT_ONCE", 2**19)
     language, run, memory = set_up(replace(NODE, dtype=dtype), **BROAD)
     assert 0.94 <= memory.learning / learning(language, run) <= 1.2
 

@@ -17,15 +17,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from potluck.config import NodeConfig, RunConfig
-from potluck.rollout.scoring import LOGITS_AT_ONCE
+from potluck.rollout.scoring import logits_at_once
 from potluck.rollout.shape import Shape
 from potluck.swarm import PLANS
 
 BYTES = {"float32": 4, "bfloat16": 2}
 MOMENTS = {"adam": 8, "adamw": 8, "adamw-8bit": 2}
 """Bytes of the optimiser's two moments for each trained number."""
-EVALUATES_IN = "float32"
-"""Evaluations are written in full precision, whatever the training writes in."""
 DRAWING = 24
 """Bytes for each logit of a row that is drawn from: float32 logits, their logarithms and
 shares, and the shares' running sum in float64."""
@@ -108,7 +106,7 @@ def memory_of(
             problems=count,
             prompt=prompts.longest,
             longest=asked if wanted.max_new_tokens else longest,
-            dtype=EVALUATES_IN,
+            dtype=node.sampling_dtype,
         ),
         learning=_learning(
             node,
@@ -189,12 +187,13 @@ def _learning(
     kept, passing, weight = _layer(node, shape, longest)
     # The hidden states between layers are as wide as the weights that they come from.
     between = (each if node.lora else 4) * shape.hidden * tokens
-    chunk = 4 * shape.vocabulary * min(asked, max(1, LOGITS_AT_ONCE // shape.vocabulary))
+    room = logits_at_once("cuda" if gpu else "cpu")
+    chunk = 4 * shape.vocabulary * min(asked, max(1, room // shape.vocabulary))
     # None of a frozen head. In float32 those of two chunks while they are added up; in bfloat16
     # half as large, and once more in float32. One that is the embedding's too waits for its other
     # half.
     head = 0 if node.lora else 4 * shape.vocabulary * shape.hidden
-    several = asked * shape.vocabulary > LOGITS_AT_ONCE
+    several = asked * shape.vocabulary > room
     before = (head if each == 4 else head // 2) if several else 0
     summed = head + (before if each == 4 else head // 2)
     waiting = head if shape.tied else 0

@@ -15,6 +15,15 @@ LOGITS_AT_ONCE = 2**25
 """Numbers: 128 MiB in float32. With 151,936 tokens, the positions come in chunks of 220."""
 
 
+def logits_at_once(device: str) -> int:
+    """Numbers, on a device of the kind that torch calls ``device``.
+
+    The gradient of the head's weight is read and written once a chunk. A GPU computes a small
+    chunk in less time than that takes, so its chunks are larger (by arithmetic; not measured).
+    """
+    return LOGITS_AT_ONCE if device == "cpu" else 4 * LOGITS_AT_ONCE
+
+
 class Scorer(torch.nn.Module):
     """ln p of given tokens under a network, with gradient.
 
@@ -55,7 +64,8 @@ class Scorer(torch.nn.Module):
         body = self.network.base_model
         out = body(input_ids=token_MS, use_cache=False)
         hidden_XD, kind = out.last_hidden_state[predicts_MS], type(out)
-        size = max(1, LOGITS_AT_ONCE // self.network.get_output_embeddings().weight.shape[0])
+        vocabulary = self.network.get_output_embeddings().weight.shape[0]
+        size = max(1, logits_at_once(hidden_XD.device.type) // vocabulary)
         if len(wanted_X) <= size:
             return self._score(hidden_XD, wanted_X, temperature, kind)
         chunks = zip(hidden_XD.split(size), wanted_X.split(size), strict=True)
