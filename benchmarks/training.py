@@ -25,7 +25,8 @@ from harness import ForcedDraw, ForcedScores, Row, Workload
 
 from potluck.config import NodeConfig, ObjectiveConfig
 from potluck.node.batch import pack
-from potluck.node.learner import Learner, make_optimizer
+from potluck.node.learner import Learner
+from potluck.node.optimizers import make_optimizer
 from potluck.rollout import HFEngine, LanguageModel, Sampled
 from potluck.types import Group
 

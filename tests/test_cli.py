@@ -34,7 +34,7 @@ def desk(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS", "COLUMNS",
                  "TOKENIZERS_PARALLELISM", "HF_HUB_DISABLE_PROGRESS_BARS",
-                 "TRANSFORMERS_VERBOSITY"):  # fmt: skip
+                 "TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY"):  # fmt: skip
         monkeypatch.setenv(name, os.environ.get(name, ""))
         monkeypatch.delenv(name)
     threads = torch.get_num_threads()

@@ -1,20 +1,22 @@
 """A node that trains an adapter and one that trains everything, of one base, in one run."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from peft import PeftModel
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from potluck.assemble import make_learner, nodes
 from potluck.config import from_tree
 from potluck.export import export
 from potluck.launch import run
-from potluck.node import checkpoint
-from potluck.rollout import LanguageModel
+from potluck.node import RunFolderError, checkpoint
+from potluck.rollout import LanguageModel, ModelError
 
 BASE = "builtin:digits-small"
 
@@ -174,3 +176,72 @@ def test_in_bfloat16_what_is_frozen_is_stored_so_and_what_is_trained_is_not(tmp_
         torch.testing.assert_close(rounded, exact, rtol=0, atol=0.2)
     run(config, tmp_path / "run")
     assert all(lines(tmp_path / "run", node)[0]["updates"] == 1 for node in ("adapter", "full"))
+
+
+def copied(place, folder):
+    shutil.copytree(place, folder)
+    return folder
+
+
+def test_an_adapter_whose_base_is_gone_or_that_is_damaged_is_refused_with_its_name(done, tmp_path):
+    place = copied(checkpoint_of(done, "adapter", 3), tmp_path / "adapter")
+    weights = load_file(place / "adapter_model.safetensors")
+    some = {name: weight for name, weight in weights.items() if "layers.0" not in name}
+    save_file(some, place / "adapter_model.safetensors")
+    with pytest.raises(ModelError, match="missing adapter keys"):
+        LanguageModel.load(str(place), device="cpu")
+    config = json.loads((place / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = str(tmp_path / "gone")
+    (place / "adapter_config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=r"it is an adapter, and its base '.*gone', which its ad"):
+        LanguageModel.load(str(place), device="cpu")
+
+
+def test_an_adapter_remembers_where_its_base_lies_also_from_another_folder(tmp_path, monkeypatch):
+    export(BASE, tmp_path / "base")
+    monkeypatch.chdir(tmp_path)
+    run(recipe('node.adapter.model="base"', rounds=1), tmp_path / "run")
+    monkeypatch.chdir("/")
+    LanguageModel.load(str(checkpoint_of(tmp_path / "run", "adapter", 1)), device="cpu")
+
+
+def test_a_models_config_beside_an_adapter_does_not_make_it_a_model(done, tmp_path):
+    """Some trainers write one."""
+    place = checkpoint_of(done, "adapter", 3)
+    odd = copied(place, tmp_path / "adapter")
+    shutil.copy(checkpoint_of(done, "full", 3) / "config.json", odd)
+    ours, theirs = (LanguageModel.load(str(p), device="cpu").network for p in (odd, place))
+    assert torch.equal(logits(ours), logits(theirs))
+
+
+def test_an_adapter_on_an_adapter_is_refused_with_the_way_out(done, tmp_path):
+    place = checkpoint_of(done, "adapter", 3)
+    with pytest.raises(ModelError, match=r"is an adapter itself.*potluck export"):
+        run(recipe(f'node.adapter.model="{place}"'), tmp_path / "run")
+
+
+def test_a_resume_on_another_base_is_refused(tmp_path):
+    export(BASE, tmp_path / "base")
+    model = f'node.adapter.model="{tmp_path / "base"}"'
+    run(recipe(model, rounds=1), tmp_path / "run")
+    weights = load_file(tmp_path / "base" / "model.safetensors")
+    weights["model.norm.weight"][0] += 1e-3
+    save_file(weights, tmp_path / "base" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(RunFolderError, match="is not the one that its adapter was trained on"):
+        run(recipe(model, rounds=2), tmp_path / "run", resume=True)
+
+
+def test_a_nodes_folder_stands_for_its_newest_checkpoint_and_slips_are_told(done, tmp_path):
+    export(str(done / "adapter"), tmp_path / "model")
+    ours, theirs = (
+        LanguageModel.load(str(p), device="cpu").network
+        for p in (tmp_path / "model", checkpoint_of(done, "adapter", 3))
+    )
+    assert torch.equal(logits(ours), logits(theirs))
+    for slip, told in (
+        (done / "adaptor", "no node of its run; name one of its nodes: .*adapter, .*full"),
+        (done, "is a run, not a model"),
+        (done / "full" / "checkpoints" / "99", "there is no checkpoint .*99'; there is 000002, 0"),
+    ):
+        with pytest.raises(ModelError, match=told):
+            export(str(slip), tmp_path / "other")

@@ -31,7 +31,9 @@ def tokenizer():
     return made
 
 
-def language(seed=0, *, attention_dropout=0.0, sharpness=20.0, hidden_size=16):
+def language(
+    seed=0, *, attention_dropout=0.0, sharpness=20.0, hidden_size=16, tie_word_embeddings=False
+):
     """Untrained, but with opinions: its output weights are scaled up by ``sharpness``."""
     torch.manual_seed(seed)
     network = Qwen2ForCausalLM(
@@ -43,7 +45,7 @@ def language(seed=0, *, attention_dropout=0.0, sharpness=20.0, hidden_size=16):
             num_key_value_heads=1,
             intermediate_size=32,
             max_position_embeddings=64,
-            tie_word_embeddings=False,
+            tie_word_embeddings=tie_word_embeddings,
             attention_dropout=attention_dropout,
             pad_token_id=PAD,
             bos_token_id=BEGIN,

@@ -5,6 +5,7 @@ can mend, said in one line; 130 ended by Ctrl-C.
 """
 
 import json
+import logging
 import os
 import shlex
 import sys
@@ -42,7 +43,11 @@ Sets = Annotated[
 
 
 TrustCode = Annotated[
-    bool, typer.Option("--trust-code", help="Run the functions that [[reward]] names: read them")
+    bool,
+    typer.Option(
+        "--trust-code",
+        help="Run the reward functions that the recipe names: read them",
+    ),
 ]
 
 
@@ -253,6 +258,9 @@ def prepare_process(threads: int) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # its retries; what comes of them is said
+    # It looks for kernels of 4-bit weights, which nobody here has, and says so at every start.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
 
 @contextmanager

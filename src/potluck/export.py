@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from potluck.node import RunFolderError
+from potluck.node.checkpoint import newest
 from potluck.rollout import LanguageModel
 
 
@@ -15,7 +16,7 @@ def export(checkpoint: str, folder: Path, *, dtype: str = "float32") -> None:
     W + alpha/r * B A, computed in float32 and then stored as ``dtype``.
 
     Args:
-        checkpoint: a folder of one, or any model that a recipe may name.
+        checkpoint: a folder of one, of a run's node (its newest), or any model of a recipe.
 
     Raises:
         ModelError: there is no such model.
@@ -23,7 +24,7 @@ def export(checkpoint: str, folder: Path, *, dtype: str = "float32") -> None:
     """
     if folder.exists():
         raise RunFolderError(f"{folder} exists; name another folder for the export")
-    language = LanguageModel.load(checkpoint, device="cpu")
+    language = LanguageModel.load(newest(checkpoint), device="cpu")
     beside = folder.with_name(folder.name + ".part")
     try:
         language.network.to(getattr(torch, dtype)).save_pretrained(beside)

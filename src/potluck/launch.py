@@ -138,8 +138,8 @@ def _lead(
     require_same_task(folder, task)
     notes = notes_on(config, task)
     require_partners(config)
-    require_room(config, task)
-    require_servers(config)
+    lengths = require_room(config, task)
+    require_servers(config, longest_prompt=max(lengths))
     require_team(config, team)
     first = first_round(folder, config) if resume else 0
     learners = make_learners(config, folder, first, team)
@@ -242,14 +242,10 @@ def _save(nodes: list[Node], config: RunConfig, done: int) -> None:
     for node in nodes:
         folder = node.record.folder
         if done not in checkpoint.rounds_saved(folder):
+            card = card_of(config, node.name, folder, done)
+            # From here to the end of their part the others wait for us: nothing may fail.
             node.learner.team.call(Save(node.name))
-            checkpoint.save(
-                folder,
-                done,
-                node.learner.language,
-                node.learner.optimizer,
-                card=card_of(config, node.name, folder, done),
-            )
+            checkpoint.save(folder, done, node.learner.language, node.learner.optimizer, card=card)
 
 
 def _write_cards(nodes: list[Node], config: RunConfig, done: int) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,14 @@ def test_a_paper_recipe_is_planned_without_hub_models_or_data(name):
     for part in ("the tokenizers", "the data of gsm8k", "the data of math500", "the prompts"):
         assert f"\n  {part}: " in out.partition("not looked at:")[2]
     assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_page_of_the_recipes_says_what_the_check_says(name):
+    (needs,) = re.findall(r": fits: (\d+) of", printed(paper(name), gpu="h200"))
+    page = (FOLDER.parent / "README.md").read_text()
+    (row,) = [line for line in page.splitlines() if f"](paper/{name}.toml)" in line]
+    assert row.endswith(f"| {needs} GiB |")
 
 
 def test_the_table_holds_what_was_estimated():

@@ -12,7 +12,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from potluck.check.memory import Prompts, memory_of, together
 from potluck.config import LoraConfig, NodeConfig, RunConfig, SamplingConfig
 from potluck.node.batch import Batch
-from potluck.node.learner import Learner, make_optimizer
+from potluck.node.learner import Learner
+from potluck.node.optimizers import make_optimizer
 from potluck.rollout import HFEngine, LanguageModel, Sampled
 from potluck.rollout.base import Order
 from potluck.rollout.lora import add_adapter

@@ -61,10 +61,11 @@ def test_an_evaluation_is_one_line():
     live, out = display()
     with live:
         live.evaluated("small", {"round": 5, "validation": 0.52, "problems": 200})
-        live.evaluated("small", {"round": 40, "validation": 0.6, "out_of_distribution": 0.31})
+        other = {"out_of_distribution": 0.31, "out_of_distribution_problems": 50}
+        live.evaluated("small", {"round": 40, "validation": 0.6, "problems": 200} | other)
     assert out.getvalue() == (
-        "round  5/40  small     validation 0.520  of 200 problems\n"
-        "round 40/40  small     validation 0.600  out of distribution 0.310\n"
+        "round  5/40  small     validation 0.520 of 200\n"
+        "round 40/40  small     validation 0.600 of 200  out of distribution 0.310 of 50\n"
     )
 
 

@@ -16,8 +16,8 @@ from potluck.assemble import make_task
 from potluck.cli import main
 from potluck.config import ConfigError, from_tree
 from potluck.evaluation import Request, evaluate_models
-from potluck.evaluation.request import newest_checkpoint
 from potluck.node import answer
+from potluck.node.checkpoint import newest
 from potluck.rollout import Greedy, HFEngine, LanguageModel, ModelError
 from potluck.tasks import Digits, TaskError
 
@@ -362,24 +362,24 @@ def test_what_cannot_be_is_said_before_anything_is_written(asked, kind, said, mo
 
 def test_a_run_names_its_nodes_and_a_node_without_a_checkpoint_says_so(desk, run_folder):
     with pytest.raises(ModelError, match=r"is a run, not a model; name .*asked/north, .*south$"):
-        newest_checkpoint(str(run_folder))
+        newest(str(run_folder))
     (desk / "fresh/north/checkpoints").mkdir(parents=True)
     (desk / "fresh/south").mkdir()
     (desk / "fresh/south/metrics.jsonl").touch()
     for node in ("fresh/north", "fresh/north/checkpoints", "fresh/south"):
         with pytest.raises(ModelError, match=f"the node '{node}' has no checkpoint yet"):
-            newest_checkpoint(node)
+            newest(node)
     (desk / "fresh/recipe.json").touch()
     (desk / "fresh/north/checkpoints").rmdir()
     with pytest.raises(ModelError, match="one of its nodes: none has a checkpoint yet"):
-        newest_checkpoint("fresh")
+        newest("fresh")
 
 
 def test_the_newest_of_several_checkpoints_stands_for_a_node(desk):
     for round in (2, 10, 9):
         (desk / f"run/north/checkpoints/{round:06d}").mkdir(parents=True)
         (desk / f"run/north/checkpoints/{round:06d}/state.json").touch()
-    assert newest_checkpoint("run/north") == "run/north/checkpoints/000010"
+    assert newest("run/north") == "run/north/checkpoints/000010"
 
 
 @pytest.mark.parametrize("file", ["config.json", "adapter_config.json"])
@@ -387,8 +387,8 @@ def test_a_folder_that_is_a_model_is_itself_whatever_else_it_holds(desk, file):
     (desk / "model/checkpoints").mkdir(parents=True)
     for name in (file, "recipe.json"):
         (desk / "model" / name).touch()
-    assert newest_checkpoint("model") == "model"
-    assert newest_checkpoint("some/hub-name") == "some/hub-name"
+    assert newest("model") == "model"
+    assert newest("some/hub-name") == "some/hub-name"
 
 
 # The command.

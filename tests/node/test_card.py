@@ -116,12 +116,12 @@ def test_a_folder_is_no_base_model_of_the_hub_and_only_its_last_part_is_told(tmp
         assert str(tmp_path) not in text
         shown = model.rpartition("/")[2]
         assert f"`{shown}`" in text
-        assert f'from_pretrained("folder/of/{shown}")' in text
+        assert f'from_pretrained("folder/of/{shown}", dtype=' in text
 
 
 def test_the_card_tells_how_it_was_trained_and_with_whom():
     told = rows(card())
-    assert ["rounds", "20 of 50, 1 updates each"] in told
+    assert ["rounds", "20 of 50, updates in each: 1"] in told
     assert ["a round", "24 problems, 12 completions each"] in told
     assert ["trained weights", "all"] in told
     assert ["optimiser", "`adam`, learning rate 1e-06"] in told
@@ -141,7 +141,7 @@ CHANGES = [
     ("problems_per_round=6", "6 problems"),
     ("objective.weight_cap=3", "C = 3"),
     ("objective.divergence_limit=9", "g = 9"),
-    ("objective.updates_per_round=2", "2 updates"),
+    ("objective.updates_per_round=2", "updates in each: 2"),
     ("sampling.temperature=0.5", "| temperature | 0.5 |"),
     ("sampling.max_new_tokens=77", "77 tokens"),
     ("node.small.optimizer=adamw", "`adamw`"),
@@ -161,7 +161,7 @@ def test_the_numbers_are_those_of_the_last_lines():
     text = card()
     assert "- validation: 0.7346 (greedy answers to 200 problems, after round 20)" in text
     assert "- out of distribution (gsm8k): 0.2500 (greedy answers to 150 problems, aft" in text
-    assert "- training: 0.6250 (everybody's sampled completions of the last round)" in text
+    assert "- training, everybody's completions of the last round: 0.6250" in text
     assert "its own" not in text  # it wrote none
     assert "- none yet" in card(metrics={}, evaluation={})
     elsewhere = card("out_of_distribution.name=digits")
@@ -176,9 +176,11 @@ def test_numbers_are_read_from_the_nodes_folder_as_of_the_checkpoints_round(tmp_
     write("metrics", [{"round": r, "reward_mean": r / 10} for r in range(4)])
     write("evaluation", [{"round": r, "validation": r / 100, "problems": 5} for r in (0, 2, 4)])
     text = card_of(recipe(), "small", tmp_path, 2)
-    assert "training: 0.1000" in text
+    assert "completions of the last round: 0.1000" in text
     assert "validation: 0.0200 (greedy answers to 5 problems, after round 2)" in text
-    assert "training: 0.3000" in (text := card_of(recipe(), "small", tmp_path, 4))
+    assert "completions of the last round: 0.3000" in (
+        text := card_of(recipe(), "small", tmp_path, 4)
+    )
     assert "validation: 0.0400" in text
 
 
@@ -187,7 +189,7 @@ def test_the_snippets_are_python_and_name_an_adapters_base():
         (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
         compile(code, "card", "exec")
         assert expected in code
-    assert 'AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-1.5B")' in code
+    assert 'AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-1.5B", dtype="float32")' in code
     assert "potluck export" in text
 
 

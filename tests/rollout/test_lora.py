@@ -97,5 +97,22 @@ def test_an_adapter_that_is_not_there_or_damaged_is_named(tmp_path, damage):
 
 
 def test_a_layer_that_is_not_there_is_refused_with_those_that_are():
-    with pytest.raises(ModelError, match=r"targets = \['query'\].* has the layers down_proj, gate"):
+    with pytest.raises(
+        ModelError, match=r"targets = \['query'\].* Qwen2ForCausalLM has down_proj, gate"
+    ):
         adapted(targets=["query"])
+
+
+def test_a_name_that_fits_nothing_is_refused_even_where_others_fit():
+    with pytest.raises(ModelError, match=r"has 'v_porj', which is no layer; .* up_proj, v_proj$"):
+        adapted(targets=["q_proj", "v_porj"])
+
+
+@pytest.mark.parametrize("targets", [["lm_head"], ["embed_tokens"], ["q_proj", "lm_head"]])
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")  # peft only warns
+def test_one_use_of_a_weight_that_has_two_is_not_adapted(targets):
+    tied = tiny.language(tie_word_embeddings=True).network
+    options = {"rank": 2, "alpha": 4.0, "dropout": 0.0, "seed": 0}
+    with pytest.raises(ModelError, match="are one weight: an adapter of one"):
+        add_adapter(tied, targets=targets, **options)
+    add_adapter(tiny.language().network, targets=targets, **options)  # untied, it is as any other

@@ -1,5 +1,7 @@
 """Log-probabilities a chunk at a time: the same numbers, the same gradient, less memory."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from transformers import (
     Gemma2Config,
     GPT2Config,
     GraniteConfig,
+    OPTConfig,
     Qwen2Config,
 )
 
@@ -33,6 +36,16 @@ CONFIGS = {
     "capped": Gemma2Config(**SMALL, head_dim=8, final_logit_softcapping=0.5),
     "scaled": CohereConfig(**SMALL, logit_scale=3.0),
     "divided": GraniteConfig(**SMALL, logits_scaling=0.1),
+    "a decoder in a body": OPTConfig(
+        vocab_size=SMALL["vocab_size"],
+        hidden_size=16,
+        word_embed_proj_dim=16,
+        ffn_dim=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        dropout=0.0,
+        eos_token_id=tiny.STOP,
+    ),
     "other names": GPT2Config(
         vocab_size=SMALL["vocab_size"], n_embd=16, n_layer=2, n_head=2, eos_token_id=tiny.STOP
     ),
@@ -120,9 +133,18 @@ def test_a_body_whose_forward_somebody_replaced_keeps_theirs():
 
 
 def test_a_network_without_a_body_of_its_own_is_refused():
-    class Whole(type(made("untied").network)):
-        base_model_prefix = "nothing"
+    kind = type(made("untied").network)
 
-    torch.manual_seed(0)
-    with pytest.raises(ModelError, match="Whole has no body apart from its head"):
-        LanguageModel(Whole(CONFIGS["untied"]), tiny.tokenizer())
+    class Whole(kind):
+        def get_decoder(self):
+            return self
+
+    class Elsewhere(kind):
+        """Its head is fed by something else than what it calls its decoder."""
+
+        def get_decoder(self):
+            return deepcopy(self.model)
+
+    for network in (Whole(CONFIGS["untied"]), Elsewhere(CONFIGS["untied"])):
+        with pytest.raises(ModelError, match=r"is not a body \(get_decoder\) with a head"):
+            LanguageModel(network, tiny.tokenizer())

@@ -17,7 +17,7 @@ from potluck.rollout import line as line_module
 from potluck.rollout import server as server_module
 from potluck.rollout.line import Address, Line
 from potluck.rollout.lora import add_adapter
-from potluck.rollout.mirror import Mirror, digest
+from potluck.rollout.mirror import Mirror, bits_of
 from potluck.rollout.server import ServerEngine, require_server
 from potluck.types import Problem
 from stand_in_server import stand_in
@@ -228,21 +228,25 @@ def test_the_server_reloads_when_the_weights_have_changed_and_only_then(
     # No prompt of the old weights is gone on with, and their files are gone; nobody else's are.
     assert len({body["cache_salt"] for body in server.asked()}) == 2
     here = {path.name for path in (tmp_path / "served").iterdir()}
-    assert here == {digest(engine.language.network), "notes"}
+    assert here == {bits_of(engine.language.network, trained=True), "notes"}
+
+
+def digest(made):
+    return bits_of(made.network, trained=True)
 
 
 def test_every_single_weight_counts_for_whether_they_have_changed():
     made = language()
-    before = digest(made.network)
-    assert digest(language().network) == before != digest(language(seed=1).network)
+    before = digest(made)
+    assert digest(language()) == before != digest(language(seed=1))
     for parameter in made.network.parameters():
         with torch.no_grad():
             last = parameter.view(-1)[-1]
             kept = last.clone()
             last.copy_(torch.nextafter(kept, torch.tensor(torch.inf)))
-            assert digest(made.network) != before
+            assert digest(made) != before
             last.copy_(kept)
-    assert digest(made.network) == before
+    assert digest(made) == before
 
 
 def test_stale_weights_are_noticed(server, engine_of):

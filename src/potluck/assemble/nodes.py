@@ -23,16 +23,15 @@ from potluck.node import (
 )
 from potluck.node.followers import TeamEngine
 from potluck.node.team import ALONE, Begin, Team, device_of
-from potluck.rollout import Engine, HFEngine, LanguageModel
+from potluck.rollout import Engine, HFEngine, LanguageModel, ModelError
 from potluck.rollout.line import Address
+from potluck.rollout.loading import base_of, locate
 from potluck.rollout.lora import add_adapter, restore_adapter
 from potluck.rollout.mirror import Mirror
 from potluck.rollout.server import ServerEngine
 from potluck.rollout.sharding import ShardedModel
 from potluck.swarm import PLANS
-from potluck.tasks import (
-    Task,
-)
+from potluck.tasks import Task
 from potluck.types import PotluckError
 
 
@@ -67,11 +66,11 @@ def make_learner(
     # Spread over GPUs, a model need not fit into one of them: it comes from main memory.
     language = _load(config, node, model, node.device if team.size == 1 else "cpu")
     if node.lora:
-        _adapt(language, node.lora, seed=_seed_of(config.seed, name), saved=saved)
+        _adapt(language, model, node.lora, seed=_seed_of(config.seed, name), saved=saved)
+        if first:
+            checkpoint.require_same_base(folder, first, language.network)
     if node.gradient_checkpointing:
-        # Its name until transformers 5.x, where the other one came in.
-        enable = getattr(language.network, "activation_checkpointing_enable", None)
-        (enable or language.network.gradient_checkpointing_enable)({"use_reentrant": False})
+        _checkpoint_activations(language, name)
     if team.size > 1:
         language = ShardedModel(language, device_of(node.device))
     optimizer = make_optimizer(language, node)
@@ -89,6 +88,19 @@ def make_learner(
     )
 
 
+def _checkpoint_activations(language: LanguageModel, name: str) -> None:
+    network = language.network
+    # Its name until transformers 5.x, where the other one came in.
+    enable = getattr(network, "activation_checkpointing_enable", None)
+    try:
+        (enable or network.gradient_checkpointing_enable)({"use_reentrant": False})
+    except ValueError as error:
+        raise ModelError(
+            f"[node.{name}] gradient_checkpointing is true, but {type(network).__name__} cannot "
+            f"({error}); set it to false"
+        ) from error
+
+
 def _load(config: RunConfig, node: NodeConfig, model: str, device: str) -> LanguageModel:
     computes = getattr(torch, node.dtype)
     return LanguageModel.load(
@@ -102,7 +114,15 @@ def _load(config: RunConfig, node: NodeConfig, model: str, device: str) -> Langu
     )
 
 
-def _adapt(language: LanguageModel, lora: LoraConfig, *, seed: int, saved: Path | None) -> None:
+def _adapt(
+    language: LanguageModel, model: str, lora: LoraConfig, *, seed: int, saved: Path | None
+) -> None:
+    if base_of(locate(model)):
+        # Its checkpoint would name the first one's base, and lose the first one.
+        raise ModelError(
+            f"{model!r} is an adapter itself, and an adapter on an adapter is none that peft could "
+            f"load; `potluck export {model} FOLDER` first, then train on the folder"
+        )
     add_adapter(
         language.network,
         rank=lora.r,

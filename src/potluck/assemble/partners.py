@@ -83,13 +83,18 @@ def require_room(config: RunConfig, task: Task) -> list[int]:
     return lengths
 
 
-def require_servers(config: RunConfig) -> None:
-    """Raises RolloutError unless every server that is to write is there and can."""
+def require_servers(config: RunConfig, *, longest_prompt: int) -> None:
+    """Raises RolloutError unless every server that is to write is there and can.
+
+    Args:
+        longest_prompt: of all that the run asks, tokens.
+    """
     for node in config.node.values():
         if node.server:
             shape = load_config(node.model).get_text_config()
             # An evaluation may have a limit of its own.
-            longest = max(config.sampling.max_total_tokens, config.evaluation.max_new_tokens)
+            asked = config.evaluation.max_new_tokens
+            longest = max(config.sampling.max_total_tokens, asked and longest_prompt + asked)
             context = getattr(shape, "max_position_embeddings", None)
             require_server(
                 address_of(node.server),

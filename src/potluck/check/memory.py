@@ -16,7 +16,7 @@ has no fast kernel for the format (float32 with grouped heads).
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from potluck.config import NodeConfig, RunConfig
+from potluck.config import LoraConfig, NodeConfig, RunConfig
 from potluck.rollout.scoring import logits_at_once
 from potluck.rollout.shape import Shape
 from potluck.swarm import PLANS
@@ -135,8 +135,13 @@ def adapter_numbers(node: NodeConfig, shape: Shape) -> int:
     return sum(
         node.lora.r * (inputs + outputs)
         for layer, inputs, outputs in shape.linears
-        if layer in node.lora.targets
+        if _adapts(node.lora, layer)
     )
+
+
+def _adapts(lora: LoraConfig, layer: str) -> bool:
+    """Whether a layer of this last name gets an adapter; a target may be a longer path to it."""
+    return any(target.rpartition(".")[2] == layer for target in lora.targets)
 
 
 def _within(shape: Shape, tokens: int) -> int:
@@ -220,7 +225,7 @@ def _layer(node: NodeConfig, shape: Shape, longest: int) -> tuple[int, int, int]
     kept = each * (2 * queries + 2 * keys) + 4 * shape.heads
     if node.lora:
         # Frozen layers need no inputs; the two norms keep theirs in float32.
-        adapted = [(i, o) for layer, i, o in shape.linears if layer in node.lora.targets]
+        adapted = [(i, o) for layer, i, o in shape.linears if _adapts(node.lora, layer)]
         inputs = sum(i + node.lora.r for i, _ in adapted) // max(1, shape.layers)
         kept += 2 * 4 * hidden + each * (3 * wide + inputs)
     elif each == 2:

@@ -30,6 +30,11 @@ def require_sense(run: RunConfig) -> None:
                 f"[node.{name}] weight_decay is {node.weight_decay}, but optimizer 'adam' has "
                 f"none; set optimizer = 'adamw' or drop it"
             )
+        if node.attention == "flash_attention_2" and "float32" in (node.dtype, node.sampling_dtype):
+            raise ConfigError(
+                f"[node.{name}] attention 'flash_attention_2' knows no float32; set dtype and "
+                f"sampling_dtype to 'bfloat16', or attention = 'sdpa'"
+            )
         if node.lora and not node.lora.targets:
             raise ConfigError(f"[node.{name}.lora] targets names no layer, so nothing would learn")
         if node.server:

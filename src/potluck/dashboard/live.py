@@ -107,10 +107,11 @@ class LiveDisplay:
         """Prints a line of evaluation.jsonl; its round is the number of rounds trained."""
         line = self._start_of_line(int(evaluation["round"]), node)
         line.append(f"validation {decimal(evaluation.get('validation'))}", style="bold")
+        if evaluation.get("problems") is not None:
+            line.append(f" of {evaluation['problems']}", style="dim")
         if evaluation.get("out_of_distribution") is not None:
             line.append(f"  out of distribution {decimal(evaluation['out_of_distribution'])}")
-        if evaluation.get("problems") is not None:
-            line.append(f"  of {evaluation['problems']} problems", style="dim")
+            line.append(f" of {evaluation.get('out_of_distribution_problems')}", style="dim")
         self._print(line)
 
     def say(self, text: str) -> None:

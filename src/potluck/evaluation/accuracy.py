@@ -69,7 +69,7 @@ def share_interval(share_N: Sequence[float]) -> Interval:
 
     Of answers that are right or wrong, p (1 - p) is their variance, so m = N and this is
     Wilson's interval. Shares between 0 and 1 (pass@k of several samples) vary less, and m says
-    how many right-or-wrong answers would be as sure. Always within 0..1 and never of width 0.
+    how many right-or-wrong answers would be as sure. Always within 0..1.
 
     Args:
         share_N: 0..1 each, at least one.
@@ -79,7 +79,7 @@ def share_interval(share_N: Sequence[float]) -> Interval:
 
     Source: Wilson 1927, J. Am. Stat. Assoc. 22:209-212; the effective sample size in it:
     Franco, Little, Louis & Slud 2019, J. Surv. Stat. Methodol. 7:334-364.
-    **Deviations**: where every share is 0, or every one 1, m = N (theirs would be 0/0).
+    **Deviations**: where all shares are equal, m = N (theirs would be infinite, or 0/0).
     Normal quantiles: with fewer than some 30 problems the interval is a little too narrow.
 
     >>> eight_of_ten = share_interval([1.0] * 8 + [0.0] * 2)
@@ -90,7 +90,8 @@ def share_interval(share_N: Sequence[float]) -> Interval:
         raise ValueError(f"expected at least one share, 0..1 each; got {list(share_N)[:5]} ...")
     p, count = fmean(share_N), len(share_N)
     variance = fmean([(share - p) ** 2 for share in share_N])
-    m = count * p * (1 - p) / variance if variance else count
+    # Shares that are equal but for rounding say nothing of how they vary.
+    m = count * p * (1 - p) / variance if max(share_N) - min(share_N) > 1e-6 else count
     middle, half = p + Z**2 / (2 * m), Z * sqrt(p * (1 - p) / m + Z**2 / (4 * m**2))
     low, high = (middle - half) / (1 + Z**2 / m), (middle + half) / (1 + Z**2 / m)
     # Where p is 0 or 1 a bound is p itself, but for rounding.

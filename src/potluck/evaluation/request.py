@@ -68,7 +68,7 @@ class Request:
                 f"pass@{k} needs at least {k} samples of each problem, but --samples is {samples}; "
                 f"raise it or lower --k"
             )
-        models = [newest_checkpoint(model) for model in (self.model, self.against) if model]
+        models = [checkpoint.newest(model) for model in (self.model, self.against) if model]
         config = _config(self, Path(models[0]))
         rows = self.rows or min(node.sampling_rows for node in config.node.values())
         return Settings(config, tuple(models), k, samples, rows)
@@ -90,31 +90,6 @@ class Settings:
     @property
     def max_new_tokens(self) -> int:
         return self.config.evaluation.max_new_tokens or self.config.sampling.max_new_tokens
-
-
-def newest_checkpoint(model: str) -> str:
-    """A node's folder in a run stands for its newest checkpoint; anything else for itself.
-
-    Raises:
-        ModelError: a run, which has several models, or a node without a checkpoint.
-    """
-    folder = Path(model)
-    if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
-        return model
-    if (folder / "recipe.json").is_file():
-        nodes = sorted(str(place.parent) for place in folder.glob("*/checkpoints"))
-        raise ModelError(
-            f"{model!r} is a run, not a model; name one of its nodes: "
-            f"{', '.join(nodes) or 'none has a checkpoint yet'}"
-        )
-    node = folder.parent if folder.name == "checkpoints" else folder
-    if not (node / "checkpoints").is_dir():
-        if (node / "metrics.jsonl").is_file():
-            raise ModelError(f"the node {model!r} has no checkpoint yet")
-        return model
-    if not (rounds := checkpoint.rounds_saved(node)):
-        raise ModelError(f"the node {model!r} has no checkpoint yet")
-    return str(checkpoint.checkpoint_folder(node, rounds[-1]))
 
 
 def _config(request: Request, model: Path) -> RunConfig:

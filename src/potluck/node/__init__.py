@@ -3,8 +3,9 @@
 from potluck.node import checkpoint
 from potluck.node.batch import Batch, pack
 from potluck.node.evaluation import Answers, Evaluation, answer, evaluate, first_problems
-from potluck.node.learner import Learner, Lesson, make_optimizer
+from potluck.node.learner import Learner, Lesson
 from potluck.node.loop import Node, Progress, step_together
+from potluck.node.optimizers import make_optimizer
 from potluck.node.record import Record, RunFolderError
 from potluck.node.report import RoundReport
 

@@ -97,7 +97,7 @@ def _training(config: RunConfig, name: str, round: int) -> Iterator[tuple[str, s
         f"{_code(_method(config))}, C = {objective.weight_cap:g}"
         + (f", g = {objective.divergence_limit:g}" if objective.filter else ""),
     )
-    yield "rounds", f"{round} of {config.rounds}, {objective.updates_per_round} updates each"
+    yield "rounds", f"{round} of {config.rounds}, updates in each: {objective.updates_per_round}"
     yield "a round", f"{config.problems_per_round} problems, {config.group_size} completions each"
     yield "plan", _code(config.plan)
     yield "optimiser", f"{_code(node.optimizer)}, learning rate {node.learning_rate:g}"
@@ -139,8 +139,7 @@ def _numbers(
             yield f"- {what}: {evaluation[key]:.4f} ({after}{evaluation['round']})"
     for key, what in (("reward_mean", "everybody's"), ("own_reward_mean", "its own")):
         if metrics.get(key) is not None:
-            where = f"{what} sampled completions of the last round"
-            yield f"- training: {metrics[key]:.4f} ({where})"
+            yield f"- training, {what} completions of the last round: {metrics[key]:.4f}"
     if not metrics and not evaluation:
         yield "- none yet"
 
@@ -161,7 +160,7 @@ def _loading(config: RunConfig, name: str) -> str:
         + _fenced(
             "from peft import PeftModel\n"
             "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-            f"base = AutoModelForCausalLM.from_pretrained({base})\n"
+            f"base = AutoModelForCausalLM.from_pretrained({base}, dtype={json.dumps(node.dtype)})\n"
             f"model = PeftModel.from_pretrained(base, {own})\n"
             f"tokenizer = AutoTokenizer.from_pretrained({own})",
             "python",

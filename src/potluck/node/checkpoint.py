@@ -28,7 +28,8 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from potluck.node.record import RunFolderError
-from potluck.rollout import LanguageModel
+from potluck.rollout import LanguageModel, ModelError
+from potluck.rollout.mirror import bits_of
 from potluck.rollout.sharding import ShardedModel, spread_like, whole
 
 KEPT = 2
@@ -59,7 +60,7 @@ def save(
         network.save_pretrained(beside)
         language.tokenizer.save_pretrained(beside)
         save_file(moments, beside / "optimizer.safetensors")
-        state = {"round": round, **circumstances()}
+        state = {"round": round, **circumstances(), "base": bits_of(network, trained=False)}
         (beside / "state.json").write_text(json.dumps(state) + "\n")
         # Last, as peft writes a card of its own.
         (beside / "README.md").write_text(card, encoding="utf-8")
@@ -94,6 +95,25 @@ def whole_state(
     for parameter in language.network.parameters():
         whole(parameter.detach())
     return language.network, _optimizer_state(language, optimizer, keep=False)
+
+
+def require_same_base(folder: Path, round: int, network: PreTrainedModel) -> None:
+    """Raises RunFolderError unless the frozen weights are those that an adapter was trained on.
+
+    The checkpoint holds the adapter alone; where its base lies, another may lie by now.
+    """
+    place = checkpoint_folder(folder, round)
+    try:
+        was = json.loads((place / "state.json").read_text())["base"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(
+            f"checkpoint {place} is damaged ({error!r}); remove it to go on from an earlier one"
+        ) from error
+    if was != bits_of(network, trained=False):
+        raise RunFolderError(
+            f"the base model of {place} is not the one that its adapter was trained on; bring that "
+            f"back, or start another run with --out"
+        )
 
 
 def circumstances() -> dict[str, object]:
@@ -131,6 +151,32 @@ def rounds_saved(folder: Path) -> list[int]:
 
 def checkpoint_folder(folder: Path, round: int) -> Path:
     return folder / "checkpoints" / f"{round:06d}"
+
+
+def newest(model: str) -> str:
+    """A node's folder in a run stands for its newest checkpoint; anything else for itself.
+
+    Raises:
+        ModelError: a run, which has several models, or what a run has not got.
+    """
+    folder = Path(model)
+    if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
+        return model
+    for run in (folder, folder.parent):
+        if (run / "recipe.json").is_file() and not (folder / "metrics.jsonl").is_file():
+            nodes = sorted(str(place.parent) for place in run.glob("*/checkpoints"))
+            raise ModelError(
+                f"{model!r} is {'a run, not a model' if run == folder else 'no node of its run'}; "
+                f"name one of its nodes: {', '.join(nodes) or 'none has a checkpoint yet'}"
+            )
+    if folder.parent.name == "checkpoints" and folder.parent.is_dir():
+        there = ", ".join(f"{round:06d}" for round in rounds_saved(folder.parent.parent))
+        raise ModelError(f"there is no checkpoint {model!r}; there is {there or 'none yet'}")
+    node = folder.parent if folder.name == "checkpoints" else folder
+    rounds = rounds_saved(node)
+    if not rounds and ((node / "metrics.jsonl").is_file() or (node / "checkpoints").is_dir()):
+        raise ModelError(f"the node {model!r} has no checkpoint yet")
+    return str(checkpoint_folder(node, rounds[-1])) if rounds else model
 
 
 def restore(

@@ -13,12 +13,11 @@ about a row is told to all: each then decides the same, and each pass is made by
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from potluck.config import NodeConfig, ObjectiveConfig
+from potluck.config import ObjectiveConfig
 from potluck.node.batch import Batch, micro_batches
 from potluck.node.statistics import COLUMNS, row_statistics
 from potluck.node.team import ALONE, Learn, Team
@@ -29,10 +28,13 @@ from potluck.objective import (
     tis_loss,
     vis_loss,
 )
-from potluck.rollout import LanguageModel, ModelError
+from potluck.rollout import LanguageModel
 from potluck.rollout.lora import trained
 from potluck.rollout.sharding import whole
 from potluck.types import Completion, NonFiniteError
+
+RANDOM = ("dropout", "layerdrop", "jitter")
+"""In the name of a rate: what training does at random, and evaluation does not."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -304,43 +306,6 @@ def policy_loss(
             )
 
 
-def make_optimizer(language: LanguageModel, node: NodeConfig) -> torch.optim.Optimizer:
-    """Adam or AdamW over what is trainable, at a constant learning rate (Table 1).
-
-    Raises:
-        ModelError: the library for 8-bit moments is not here.
-    """
-    parameters, rate = trained(language.network), node.learning_rate
-    match node.optimizer:
-        case "adam":
-            return torch.optim.Adam(parameters, lr=rate)
-        case "adamw":
-            return torch.optim.AdamW(parameters, lr=rate, weight_decay=node.weight_decay)
-        case "adamw-8bit":
-            return _adamw_8bit(parameters, rate, node.weight_decay)
-
-
-def _adamw_8bit(
-    parameters: list[torch.nn.Parameter], rate: float, decay: float
-) -> torch.optim.Optimizer:
-    """Moments in blocks of 8-bit numbers, 2 bytes a weight for both instead of 8.
-
-    Parameters of fewer than 4,096 numbers keep theirs in float32.
-
-    Source: Dettmers et al. 2021, arXiv:2110.02861.
-    """
-    try:
-        from bitsandbytes.optim.adamw import AdamW8bit
-    except ImportError as error:
-        raise ModelError(
-            f"optimizer 'adamw-8bit' needs the library bitsandbytes ({error}); "
-            f"pip install 'potluck[eightbit]', or set optimizer = 'adamw'"
-        ) from error
-    kind: Any = AdamW8bit  # it has no types
-    optimizer: torch.optim.Optimizer = kind(parameters, lr=rate, weight_decay=decay)
-    return optimizer
-
-
 def _has_dropout(network: torch.nn.Module) -> bool:
     """Whether training mode is another policy than evaluation mode.
 
@@ -349,7 +314,7 @@ def _has_dropout(network: torch.nn.Module) -> bool:
     return any(
         (isinstance(module, torch.nn.Dropout) and module.p > 0)
         or any(
-            isinstance(value, float) and value > 0 and "dropout" in name
+            isinstance(value, float) and value > 0 and any(word in name for word in RANDOM)
             for name, value in vars(module).items()
         )
         for module in network.modules()

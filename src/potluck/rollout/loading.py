@@ -27,6 +27,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from potluck.types import PotluckError
 
+ADAPTER = "adapter_model.safetensors"
 BUILT_IN = Path(__file__).parent.parent / "models"
 
 
@@ -44,20 +45,24 @@ def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str)
         ModelError: there is no such model, or it is not one that can write.
     """
     where = locate(model)
+    if Path(where).is_dir():
+        # An adapter remembers where its base lies, and is read from other folders too.
+        where = str(Path(where).resolve())
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
+    base = base_of(where)
     try:
         made: Any = AutoModelForCausalLM.from_pretrained(
-            base_of(where) or where, dtype=dtype, output_loading_info=True, **chosen
+            base or where, dtype=dtype, output_loading_info=True, **chosen
         )
         network, loaded = made
-        if base_of(where):
+        if base:
             network = _merged(network, where)
         network.to(device)
         _realign(network)
     except Exception as error:  # libraries for six file formats raise what they like
-        raise _cannot_load("model", model, error) from error
+        raise _cannot_load("model", model, error, base=base) from error
     if lost := sorted(loaded["missing_keys"]):
         # They would be random, and nothing would say so.
         raise ModelError(f"model {model!r} lacks {len(lost)} weights, {lost[0]!r} among them")
@@ -66,7 +71,8 @@ def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str)
 
 def base_of(where: str) -> str | None:
     """The base model of an adapter's folder or id; None where it is a model itself."""
-    if Path(where, "config.json").exists():
+    folder = Path(where)
+    if any(folder.glob("*model*.safetensors*")) and not (folder / ADAPTER).exists():
         return None
     with suppress(OSError):
         if found := find_adapter_config_file(where):
@@ -81,6 +87,8 @@ def _merged(network: PreTrainedModel, adapter: str) -> PreTrainedModel:
     with warnings.catch_warnings():
         # peft asks a model for something that transformers has given another name.
         warnings.simplefilter("ignore", FutureWarning)
+        # Layers without an adapter would be the base's, and nothing would say so.
+        warnings.filterwarnings("error", message="Found missing adapter keys")
         merged = PeftModel.from_pretrained(network, adapter).merge_and_unload(safe_merge=True)
     merged.requires_grad_(True)  # as any other model, it can be trained on
     return merged
@@ -201,7 +209,12 @@ def stop_ids(
     return frozenset(found)
 
 
-def _cannot_load(what: str, model: str, error: Exception) -> ModelError:
+def _cannot_load(what: str, model: str, error: Exception, *, base: str | None = None) -> ModelError:
+    if base and not Path(base).exists():
+        return ModelError(
+            f"cannot load model {model!r}: it is an adapter, and its base {base!r}, which its "
+            f"adapter_config.json names, is not here ({first_line(error)})"
+        )
     absent = not model.startswith("builtin:") and not Path(model).exists()
     why = "no such folder is here; as a Hugging Face id: " if absent else ""
     return ModelError(f"cannot load {what} {model!r}: {why}{first_line(error)}")

@@ -52,11 +52,11 @@ def add_adapter(
             torch.manual_seed(seed)
             network.add_adapter(config)
     except ValueError as error:
-        linear = sorted({n.rpartition(".")[2] for n, m in network.named_modules() if _linear(m)})
         raise ModelError(
             f"no adapter fits lora.targets = {list(targets)}: {first_line(error)[:120]}; "
-            f"{type(network).__name__} has the layers {', '.join(linear)}"
+            f"{_layers(network)}"
         ) from error
+    _require_all(network, targets)
     for parameter in trained(network):
         parameter.data = parameter.data.float()
     network.eval()  # new layers come in training mode
@@ -87,6 +87,32 @@ def restore_adapter(network: PreTrainedModel, folder: Path) -> None:
 def trained(network: torch.nn.Module) -> list[torch.nn.Parameter]:
     """The parameters that learning moves."""
     return [p for p in network.parameters() if p.requires_grad]
+
+
+def _require_all(network: PreTrainedModel, targets: Sequence[str]) -> None:
+    """What peft lets pass: a name that fits nothing, and a weight that has two uses."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    adapted = {n: m for n, m in network.named_modules() if isinstance(m, BaseTunerLayer)}
+    for target in targets:
+        if not any(name == target or name.endswith(f".{target}") for name in adapted):
+            raise ModelError(f"lora.targets has {target!r}, which is no layer; {_layers(network)}")
+    head, embedding = network.get_output_embeddings(), network.get_input_embeddings()
+    if head.weight is embedding.weight and {head, embedding} & set(adapted.values()):
+        raise ModelError(
+            f"lora.targets = {list(targets)} has the embedding or the head, which in this "
+            f"{type(network).__name__} are one weight: an adapter of one of them could not be "
+            f"merged; leave it out"
+        )
+
+
+def _layers(network: PreTrainedModel) -> str:
+    names = {
+        name.removesuffix(".base_layer").rpartition(".")[2]
+        for name, module in network.named_modules()
+        if _linear(module) and ".lora_" not in name
+    }
+    return f"{type(network).__name__} has {', '.join(sorted(names))}"
 
 
 def _linear(module: torch.nn.Module) -> bool:

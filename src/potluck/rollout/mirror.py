@@ -53,7 +53,7 @@ class Mirror:
         Raises:
             RolloutError: the disk is full, say, or the server does not reload.
         """
-        version = digest(self.language.network)
+        version = bits_of(self.language.network, trained=True)
         if version == self._there:
             return version
         self._there = ""  # until it is known to be there again
@@ -110,17 +110,18 @@ class Mirror:
         return place
 
 
-def digest(network: torch.nn.Module) -> str:
-    """A name of the trainable weights that changes when any of them does: 24 hex digits.
+def bits_of(network: torch.nn.Module, *, trained: bool) -> str:
+    """A name of the trained, or the frozen, weights that changes when any of them does.
 
-    SHA-256 of each tensor's name and the sum of its bits taken as integers, computed where
-    the weights are. (torch counts the changes of a tensor, but an optimiser with kernels of
-    its own is not counted.) Two changes in one tensor could cancel out, by 2^-32 or so.
+    24 hex digits: SHA-256 of each tensor's name and the sum of its bits taken as integers,
+    computed where the weights are. (torch counts the changes of a tensor, but an optimiser with
+    kernels of its own is not counted.) Two changes in one tensor could cancel out, by 2^-32 or
+    so.
     """
     sums = {
         name: p.detach().view(SAME_WIDTH[p.element_size()]).sum(dtype=torch.int64)
         for name, p in network.named_parameters()
-        if p.requires_grad
+        if p.requires_grad == trained
     }
     text = "\n".join(f"{name} {int(total)}" for name, total in sums.items())
     return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -44,11 +44,12 @@ class Scorer(torch.nn.Module):
         """
         super().__init__()
         self.network, self.vocabulary = network, vocabulary
-        if network.base_model is network:
-            raise ModelError(
-                f"{type(network).__name__} has no body apart from its head (base_model), as "
-                f"scoring in chunks needs; use a model that has"
-            )
+        if network.get_decoder() is network:
+            raise self._no_body()
+        # Once for one token: whether the body is what the network calls, which no name tells.
+        with torch.no_grad():
+            one = torch.zeros(1, 1, dtype=torch.long, device=network.device)
+            self(one, one == 0, one[0], 1.0)
 
     def forward(
         self, token_MS: Tensor, predicts_MS: Tensor, wanted_X: Tensor, temperature: float
@@ -61,8 +62,7 @@ class Scorer(torch.nn.Module):
             wanted_X: those next tokens, int64, each < ``vocabulary``.
             temperature: T, what logits are divided by.
         """
-        body = self.network.base_model
-        out = body(input_ids=token_MS, use_cache=False)
+        out = self.network.get_decoder()(input_ids=token_MS, use_cache=False)
         hidden_XD, kind = out.last_hidden_state[predicts_MS], type(out)
         vocabulary = self.network.get_output_embeddings().weight.shape[0]
         size = max(1, logits_at_once(hidden_XD.device.type) // vocabulary)
@@ -97,10 +97,15 @@ class Scorer(torch.nn.Module):
         It is the network's own forward pass, in which the body only hands over what it is
         given, as the ``kind`` of output that it gives.
         """
-        body: Any = self.network.base_model
+        body: Any = self.network.get_decoder()
         before = vars(body).get("forward")
-        given = kind(last_hidden_state=hidden_XD.unsqueeze(0))
-        body.forward = lambda *_, **__: given
+        handed_over = []
+
+        def given(*_: object, **__: object) -> ModelOutput:
+            handed_over.append(True)
+            return kind(last_hidden_state=hidden_XD.unsqueeze(0))
+
+        body.forward = given
         try:
             # Past __call__, whose hooks are for a whole pass.
             token_1X = hidden_XD.new_zeros(1, len(hidden_XD), dtype=torch.long)
@@ -110,4 +115,12 @@ class Scorer(torch.nn.Module):
                 del body.forward
             else:
                 body.forward = before
+        if not handed_over:
+            raise self._no_body()
         return logits_1XV[0]
+
+    def _no_body(self) -> ModelError:
+        return ModelError(
+            f"{type(self.network).__name__} is not a body (get_decoder) with a head on it, as "
+            f"scoring in chunks needs; use a model that is"
+        )

@@ -67,7 +67,7 @@ class ShardedModel(LanguageModel):
         pairs = zip(self._hollow.parameters(), self.network.parameters(), strict=True)
         for hollow, parameter in pairs:
             full = whole(parameter.detach()).to(device, dtype or parameter.dtype)
-            filled[id(hollow)] = torch.nn.Parameter(full, requires_grad=False)
+            filled[id(hollow)] = torch.nn.Parameter(full, parameter.requires_grad)
         made = deepcopy(self._hollow, filled)
         for buffer in made.buffers():
             buffer.data = buffer.data.to(device)
