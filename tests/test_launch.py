@@ -703,3 +703,13 @@ def test_a_scheduler_that_wants_its_machine_back_finds_a_checkpoint(recipe, tmp_
     assert (result.interrupted, result.rounds) == (True, 2)
     assert checkpoint.rounds_saved(tmp_path / "run" / "small") == [2]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_card_of_the_last_checkpoint_tells_of_the_last_evaluation(recipe, tmp_path):
+    run(recipe(), tmp_path / "run")
+    for node in NAMES:
+        last = lines(tmp_path / "run", node, "evaluation")[-1]
+        place = checkpoint.checkpoint_folder(tmp_path / "run" / node, 4)
+        card = (place / "README.md").read_text()
+        assert f"validation: {last['validation']:.4f} (greedy answers to 4 problems" in card
+        assert f"out of distribution (digits): {last['out_of_distribution']:.4f}" in card
