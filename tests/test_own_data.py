@@ -5,7 +5,6 @@ import os
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -16,6 +15,7 @@ from potluck.assemble import make_task, notes_on
 from potluck.cli import main
 from potluck.config import TASKS, ConfigError, RewardConfig, from_tree
 from potluck.launch import RunResult, Silent, run
+from stand_in_datasets import stand_in
 
 PAGE = Path(__file__).parents[1] / "docs" / "tasks.md"
 FILES = {"jsonl": "problems.jsonl", "python": "rewards.py", "toml": "own-data.toml"}
@@ -277,7 +277,7 @@ def stand_ins(example, monkeypatch):
         return rows[: 6 - (name == "other") - (config == "b") - (split == "b")]
 
     stand_in_gym.install(monkeypatch)
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setitem(sys.modules, "datasets", stand_in(load_dataset))
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import tiny
 from potluck.rollout import LanguageModel, ModelError
-from potluck.rollout.loading import BUILT_IN, fingerprint, load_tokenizer
+from potluck.rollout.loading import BUILT_IN, fingerprint, load_config, load_tokenizer
 from potluck.rollout.model import prompt_ids
 from potluck.types import Problem
 
@@ -216,3 +216,19 @@ def test_a_fingerprint_tells_what_makes_ids_mean_something_else_and_nothing_more
     plain = copied("plain", lambda folder: None)
     assert copied("template", template) == plain
     assert len({plain, copied("swapped", swap), copied("normalizer", normalizer)}) == 3
+
+
+def test_the_code_of_a_model_folder_is_not_run_not_even_at_a_yes(tmp_path, monkeypatch):
+    """transformers asks at the terminal where it is told nothing of trust."""
+    where = tmp_path / "model"
+    where.mkdir()
+    kinds = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
+    (where / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": kinds}))
+    tokenizer = {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", None]}}
+    (where / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    (where / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    for load in (load_config, load_tokenizer, LanguageModel.load):
+        with pytest.raises(ModelError):
+            load(str(where))
+    assert not (tmp_path / "ran").exists()

@@ -4,7 +4,6 @@ from contextlib import suppress
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from potluck.tasks import Gsm8k, TaskError
 from potluck.tasks.gsm8k import SYSTEM_PROMPT, is_right
 from potluck.tasks.reading import LONGEST_LINE_BYTES
 from potluck.types import Problem
+from stand_in_datasets import stand_in
 
 GOOD = '{"question": "What is 9 + 9?", "answer": "#### 18"}'
 BAD_LINES = {
@@ -244,7 +244,7 @@ def test_any_bytes_load_or_are_a_task_error(tmp_path_factory, raw):
 
 
 def hub(monkeypatch, load_dataset):
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setitem(sys.modules, "datasets", stand_in(load_dataset))
 
 
 def test_the_hub_gives_the_same_task_as_the_files(monkeypatch, made_up_path):

@@ -1,6 +1,5 @@
 import json
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +8,7 @@ from potluck.assemble import make_task, require_problems
 from potluck.config import ConfigError, from_tree
 from potluck.tasks import Digits, Elsewhere, HashReward, Math500, TaskError
 from potluck.tasks.math500 import SYSTEM_PROMPT
+from stand_in_datasets import stand_in
 
 ROWS = [
     {"problem": "What is half of $1$?", "answer": r"\frac{1}{2}", "level": 1},
@@ -63,7 +63,9 @@ def test_the_real_problems_and_their_digest_are_the_same_for_ever(math500_path):
 
 def test_right_is_the_format_and_the_answer_together(write):
     task = Math500(path=write(*ROWS))
-    texts = [tagged(a) for a in (r"2\sqrt{2}", r"\boxed{\sqrt{8}}", r"3\sqrt{2}", "2.828427", "")]
+    texts = [
+        tagged(a) for a in (r"2\sqrt{2}", r"\boxed{\sqrt{2}\cdot 2}", r"3\sqrt{2}", "2.828427", "")
+    ]
     assert graded(task, "math500/1", *texts) == [1, 1, 0, 0, 0]
     outside = (r"2\sqrt{2}", r"\boxed{2\sqrt{2}}", tagged(r"2\sqrt{2}") + ".")
     assert graded(task, "math500/1", *outside) == [0, 0, 0]
@@ -143,7 +145,7 @@ def test_the_hub_gives_the_same_task_as_the_file(write, monkeypatch):
         assert (name, config, split) == ("HuggingFaceH4/MATH-500", None, "test")
         return ROWS
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setitem(sys.modules, "datasets", stand_in(load_dataset))
     assert Math500().digest == Math500(path=write(*ROWS)).digest
 
 
@@ -200,7 +202,7 @@ def test_out_of_distribution_another_task_takes_the_place_of_ones_own(write):
 def test_each_problem_is_graded_by_the_rules_of_its_own_task(write):
     task = Elsewhere(Digits(), Math500(path=write(*ROWS)))
     asked = ["digits/1+2", "math500/0", "digits/1+2", "math500/0", "math500/1"]
-    texts = ["#3", tagged("0.5"), tagged("3"), "#0.5", tagged(r"\sqrt{8}")]
+    texts = ["#3", tagged("0.5"), tagged("3"), "#0.5", tagged(r"\sqrt2\cdot 2")]
     problems = [task.problem(id) for id in asked]
     completions = [completion(problem=id) for id in asked]
     assert task.rewards(problems, completions, texts) == [1, 1, 0, 0, 1]

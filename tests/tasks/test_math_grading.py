@@ -347,3 +347,44 @@ def test_no_two_different_golds_of_math500_are_the_same(rows):
         ("5", "x=5"), (r"90^\circ", "90"), (r"\$36", "36"), (r"\frac14", r"\frac{1}{4}"),
         (r"\frac{1}{4}", r"\frac14"), ("x=5", "5"),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "question, gold, copied",
+    [
+        (r"Express $\frac{3}{20}$ as a decimal.", "0.15", r"\frac{3}{20}"),
+        (r"Simplify $\sqrt{242}$.", r"11\sqrt2", r"\sqrt{242}"),
+        (r"Simplify $\dfrac{3}{\sqrt{27}}$.", r"\frac{\sqrt{3}}{3}", r"$\frac{3}{\sqrt{27}}$"),
+    ],
+)
+def test_what_was_to_be_worked_out_is_no_answer(question, gold, copied):
+    verdicts = are_right([Ask(question, gold, copied), Ask(question, gold, gold)])
+    assert verdicts == [False, True]
+    assert are_right([Ask("", gold, copied)]) == [True]  # not by its value alone
+
+
+def test_an_answer_that_stands_in_the_question_too_is_right_where_it_is_the_golds_own():
+    question = r"Which is larger, $\frac{1}{2}$ or $\frac{1}{3}$?"
+    assert are_right([Ask(question, r"\frac12", r"\dfrac{1}{2}")]) == [True]
+
+
+def test_what_cannot_be_read_is_right_by_its_own_text_alone():
+    asks = [
+        Ask("", "Müller", "Müller"),
+        Ask("", "Müller", " Müller\n"),
+        Ask("", "Müller", "Muller"),
+    ]
+    assert are_right(asks) == [True, True, False]
+
+
+def test_or_parts_a_list_as_and_does():
+    asks = [
+        Ask("", "-2, 1", r"1 \text{ or } -2"),
+        Ask("", "-2, 1", "1 or -2"),
+        Ask("", "1", "1 or 2"),
+    ]
+    assert are_right(asks) == [True, True, False]
+
+
+def test_a_question_of_a_million_signs_stops_nobody():
+    assert are_right([Ask("数" * 200_000, r"3\sqrt{13}", r"\sqrt{117}")]) == [True]

@@ -6,13 +6,13 @@ from contextlib import suppress
 from datetime import date
 from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import stand_in_datasets
 from nouns import completion
 from potluck.tasks import Rules, Split, Table, TaskError, hub_parts, jsonl_parts, overlaps
 from potluck.tasks import table as table_module
@@ -312,7 +312,7 @@ def hub(monkeypatch):
             stand_in.asked.append((args, options))
             return rows
 
-        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+        monkeypatch.setitem(sys.modules, "datasets", stand_in_datasets.stand_in(load_dataset))
 
     stand_in.asked = []
     return stand_in
@@ -382,3 +382,12 @@ def test_the_files_of_gsm8k_are_a_table_too(gsm8k_path):
     assert [len(task.ids(split)) for split in get_args(Split)] == [7473, 1319, 0]
     assert not list(overlaps(task))
     assert Path(gsm8k_path).is_dir()
+
+
+@pytest.mark.parametrize("kind", ["pandas", "webdataset", "json.json.evil"])
+def test_files_that_can_hold_code_are_not_read_however_the_recipe_names_them(kind, monkeypatch):
+    """``dataset = "pandas"`` is the library's own reader of pickles, a recipe's word alone."""
+    library = stand_in_datasets.stand_in(lambda *_, **__: pytest.fail("read"), kind=kind)
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    with pytest.raises(TaskError, match=r"which may run what stands in it; expected files of parq"):
+        hub_parts("pandas")

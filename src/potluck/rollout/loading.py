@@ -2,6 +2,9 @@
 
 A name is a folder, a Hugging Face id, or ``builtin:NAME``. A folder of an adapter (peft)
 stands for its base model with the adapter merged into it.
+
+``trust_remote_code`` is False wherever it may be given: left out, transformers asks whoever
+sits at the terminal, and runs the code of a model folder at a "y".
 """
 
 import hashlib
@@ -54,7 +57,11 @@ def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str)
     base = base_of(where)
     try:
         made: Any = AutoModelForCausalLM.from_pretrained(
-            base or where, dtype=dtype, output_loading_info=True, **chosen
+            base or where,
+            dtype=dtype,
+            output_loading_info=True,
+            trust_remote_code=False,
+            **chosen,
         )
         network, loaded = made
         if base:
@@ -128,7 +135,9 @@ def load_config(model: str) -> PreTrainedConfig:
     """
     where = locate(model)
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(base_of(where) or where)
+        config: PreTrainedConfig = AutoConfig.from_pretrained(
+            base_of(where) or where, trust_remote_code=False
+        )
         return config
     except Exception as error:
         raise _cannot_load("model", model, error) from error
@@ -149,7 +158,7 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
         named = get_tokenizer_config(where).get("tokenizer_class")
         generic = named in ("TokenizersBackend", "PreTrainedTokenizerFast")
         kind = PreTrainedTokenizerFast if generic else AutoTokenizer
-        return kind.from_pretrained(where)
+        return kind.from_pretrained(where, trust_remote_code=False)
     except Exception as error:
         raise _cannot_load("tokenizer of", model, error) from error
 

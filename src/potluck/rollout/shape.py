@@ -85,7 +85,7 @@ def published_shape(model: str) -> Shape | None:
 def shape_of(config: PreTrainedConfig) -> Shape:
     """The shape of the network that ``config`` describes, which is built without memory."""
     with torch.device("meta"):
-        network = AutoModelForCausalLM.from_config(config)
+        network = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     text = config.get_text_config()
     head = network.get_output_embeddings().weight
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads

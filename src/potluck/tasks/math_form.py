@@ -66,7 +66,7 @@ def read(text: str, *, unit: str = "", is_list: bool = False) -> Form:
         text = text.replace(",", "")
     if matrix := MATRIX.fullmatch(text):
         return _matrix(matrix[2])
-    text = re.sub(r",? ?(?:\\text ?\{ ?and ?\}|\band\b)", ",", text)
+    text = re.sub(r",? ?(?:\\text ?\{ ?(?:and|or) ?\}|\b(?:and|or)\b)", ",", text)
     return replace(_named(tokens_of(text)), unit=found)
 
 

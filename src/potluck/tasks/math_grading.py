@@ -25,6 +25,7 @@ What is left, two leaves that are no numbers, is for computer algebra: ``equal``
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 
 from potluck.tasks.math_form import Form, read
@@ -52,6 +53,8 @@ LEFT_TO_DO = re.compile(
     rf"|{DIGITS} / {DIGITS} (?:[A-Za-z(]|\\)"  # 1/2x: which of two?
     rf"|{DIGITS} \\frac \{{ -? ?{DIGITS} \}} \{{ -? ?{DIGITS} \}}"  # 1 1/2 x, or half of x?
 )
+MATH = re.compile(r"\$([^$]+)\$")
+"""What a question has in formulas."""
 LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|\\(?:[a-z]+)")
 
 
@@ -65,6 +68,8 @@ def same_answer(gold: str, answer: str, *, question: str = "", equal: Equal) -> 
         answer: what stands between the answer tags.
         question: of which both are answers: it may ask for degrees, percent or dollars.
     """
+    if answer.strip() == gold.strip():
+        return True
     try:
         written = bare(answer)
         reference = bare(gold)
@@ -78,6 +83,8 @@ def same_answer(gold: str, answer: str, *, question: str = "", equal: Equal) -> 
         expected = read(reference)
         found = read(written, unit=expected.unit, is_list=expected.shape == "list")
     except Unreadable:
+        return False
+    if found.leaf != expected.leaf and _is_copied(written, question):
         return False
     return (
         _unit_fits(expected, found, question)
@@ -105,6 +112,20 @@ def number(leaf: str) -> Fraction | None:
     value = int(found["mixed"] or 0) + up / down
     value *= Fraction(10) ** int(found["power"] or 0)
     return -value if found["sign"] else value
+
+
+def _is_copied(written: str, question: str) -> bool:
+    """Whether it stands in the question just so: what was to be worked out is no answer.
+
+    Plain numbers and names may well be both.
+    """
+    if "\\" not in written:
+        return False
+    for span in MATH.findall(question):
+        with suppress(Unreadable):
+            if bare(span) == written:
+                return True
+    return False
 
 
 def _unit_fits(expected: Form, found: Form, question: str) -> bool:

@@ -32,6 +32,8 @@ START_LIMIT_S = 120.0
 MEMORY_LIMIT_BYTES = 2 * 2**30
 """Address space of a process; a warm one has 0.15 GiB of it."""
 MOST_PROCESSES = 4
+LONGEST_QUESTION = 100_000
+"""Characters of a question that a process is sent, of up to six bytes each."""
 MOST_KEPT = 20_000
 """Verdicts of algebra that are remembered, the latest ones."""
 
@@ -86,7 +88,9 @@ class Process:
     def ask(self, place: int, ask: Ask, wall_limit_s: float) -> bool:
         """Hands it over; whether it was alive to take it."""
         assert self._popen.stdin is not None
-        line = json.dumps(ask._asdict()).encode() + b"\n"
+        # A longer line would be none to it; names and units stand in the first pages.
+        short = ask._replace(question=ask.question[:LONGEST_QUESTION])
+        line = json.dumps(short._asdict()).encode() + b"\n"
         try:
             while line:  # a raw pipe may take a part
                 line = line[self._popen.stdin.write(line) or 0 :]

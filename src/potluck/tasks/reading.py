@@ -4,6 +4,7 @@ A file is read line by line with a limit, and what is not as expected is refused
 line that names its place. What was expected and what to do instead the caller says.
 """
 
+import codecs
 import json
 import re
 import reprlib
@@ -68,10 +69,16 @@ def json_lines(
         raise TaskError(f"cannot read {path} ({error.strerror}); expected {file}") from error
 
 
+KINDS = ("parquet", "json", "csv", "arrow", "text")
+"""Of files in a data set of the Hub: data and nothing else."""
+READERS = "datasets.packaged_modules"
+
+
 def hub_rows(name: str, config: str | None, split: str, *, empty: str, way_out: str) -> list[Row]:
     """Every row of a split of a data set of the Hub, each with its place.
 
-    Nothing that the data set brings along is run: ``trust_remote_code`` is never given.
+    Nothing that the data set brings along is run: ``trust_remote_code`` is never given, and
+    formats that can hold code (pickles of pandas, tar files of them, a script) are refused.
 
     Args:
         name, config, split: as the library ``datasets`` has them.
@@ -83,14 +90,22 @@ def hub_rows(name: str, config: str | None, split: str, *, empty: str, way_out: 
     """
     try:
         # Here and not above: an extra, slow to import, and no need of whoever has files.
-        from datasets import load_dataset
+        from datasets import load_dataset, load_dataset_builder
     except ImportError:
         raise TaskError(
             f"{empty}, and without the library 'datasets' the Hub cannot be read; "
             f"pip install 'potluck[data]', {way_out}"
         ) from None
     try:
+        reader = type(load_dataset_builder(name, config)).__module__
+        if reader not in (f"{READERS}.{kind}.{kind}" for kind in KINDS):
+            raise TaskError(
+                f"{name} is read by {reader}, which may run what stands in it; expected files of "
+                f"{', '.join(KINDS)}"
+            )
         rows = list(load_dataset(name, config, split=split))
+    except TaskError:
+        raise
     except Exception as error:  # what it raises is not documented: httpx, OSError, ValueError ...
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise TaskError(
@@ -126,7 +141,7 @@ def printable_text_of(row: Any, key: str, where: str, *, expected: str) -> str:
 
 def _decoded(line: bytes, where: str, expected: str) -> Any:
     try:
-        text = line.decode("utf-8")
+        text = line.removeprefix(codecs.BOM_UTF8).decode("utf-8")  # Windows writes one
     except UnicodeDecodeError as error:
         found = f"byte {line[error.start]:#04x} at {error.start}"
         raise TaskError(f"{where} has {found}, which is not UTF-8; save it as UTF-8") from None
