@@ -391,3 +391,10 @@ def test_files_that_can_hold_code_are_not_read_however_the_recipe_names_them(kin
     monkeypatch.setitem(sys.modules, "datasets", library)
     with pytest.raises(TaskError, match=r"which may run what stands in it; expected files of parq"):
         hub_parts("pandas")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
+    path = tmp_path / "marked.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"question": "1+1?", "answer": "2"}\n')
+    (parts,) = [list(rows) for rows in jsonl_parts(str(path)).values() if rows]
+    assert [row["question"] for _, row in parts] == ["1+1?"]
