@@ -20,7 +20,7 @@ from harness import Row
 from potluck.config import NodeConfig, ObjectiveConfig
 from potluck.node import learner as learning
 from potluck.node.batch import Batch, pack
-from potluck.node.learner import silence
+from potluck.node.objective import silence
 from potluck.node.statistics import row_statistics, source_reports
 from potluck.rollout import LanguageModel
 from potluck.types import Completion, Group, Problem

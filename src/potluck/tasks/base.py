@@ -1,7 +1,8 @@
 """What a task promises."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from potluck.types import Completion, PotluckError, Problem
@@ -54,6 +55,20 @@ def binary_rewards(correct: Iterable[bool], completions: Sequence[Completion]) -
     """
     pairs = zip(correct, completions, strict=True)
     return [float(right and c.end == "stop") for right, c in pairs]
+
+
+def look_up(problems: Mapping[str, Problem], id: str, *, example: str) -> Problem:
+    """The problem of this id.
+
+    Raises:
+        TaskError: there is none; ``example`` shows what ids look like.
+    """
+    if id not in problems:
+        raise TaskError(
+            f"{example.partition('/')[0]} has no problem {reprlib.repr(id)}; its {len(problems)} "
+            f"look like {example!r}, counted from 0"
+        )
+    return problems[id]
 
 
 def digest_of(rules: str, problems: Iterable[Problem]) -> str:

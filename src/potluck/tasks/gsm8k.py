@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from potluck.tasks.base import Split, TaskError, binary_rewards, digest_of
+from potluck.tasks.base import Split, TaskError, binary_rewards, digest_of, look_up
 from potluck.tasks.grading import answer_in, one_number, same_number
 from potluck.tasks.reading import (
     Row,
@@ -94,12 +94,7 @@ class Gsm8k:
         return self._ids[split]
 
     def problem(self, id: str) -> Problem:
-        if id not in self._problems:
-            raise TaskError(
-                f"gsm8k has no problem {reprlib.repr(id)}; its {len(self._problems)} look like "
-                f"'gsm8k/train/17', counted from 0"
-            )
-        return self._problems[id]
+        return look_up(self._problems, id, example="gsm8k/train/17")
 
     def rewards(
         self,

@@ -17,12 +17,11 @@ import difflib
 import importlib.metadata
 import math
 import re
-import reprlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from potluck.tasks.base import Split, TaskError, digest_of
+from potluck.tasks.base import Split, TaskError, digest_of, look_up
 from potluck.tasks.grading import answer_in
 from potluck.tasks.overlap import normalised
 from potluck.tasks.rows import SYSTEM_PROMPTS
@@ -123,12 +122,7 @@ class ReasoningGym:
         return self._ids[split]
 
     def problem(self, id: str) -> Problem:
-        if id not in self._problems:
-            raise TaskError(
-                f"reasoning-gym has no problem {reprlib.repr(id)}; its {len(self._problems)} look "
-                f"like 'reasoning-gym/{self._dataset}/17', counted from 0"
-            )
-        return self._problems[id]
+        return look_up(self._problems, id, example=f"reasoning-gym/{self._dataset}/17")
 
     def rewards(
         self,

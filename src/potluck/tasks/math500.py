@@ -11,10 +11,9 @@ Source: Hendrycks et al. 2021, arXiv:2103.03874; the 500 of Lightman et al. 2023
 arXiv:2305.20050.
 """
 
-import reprlib
 from collections.abc import Iterable, Sequence
 
-from potluck.tasks.base import Split, TaskError, binary_rewards, digest_of
+from potluck.tasks.base import Split, TaskError, binary_rewards, digest_of, look_up
 from potluck.tasks.grading import answer_in
 from potluck.tasks.math_workers import Ask, are_right, require_algebra
 from potluck.tasks.reading import (
@@ -67,12 +66,7 @@ class Math500:
         return list(self._problems) if split == "out-of-distribution" else []
 
     def problem(self, id: str) -> Problem:
-        if id not in self._problems:
-            raise TaskError(
-                f"math500 has no problem {reprlib.repr(id)}; its {len(self._problems)} look like "
-                f"'math500/17', counted from 0"
-            )
-        return self._problems[id]
+        return look_up(self._problems, id, example="math500/17")
 
     def rewards(
         self,

@@ -8,12 +8,11 @@ compared. All columns of a row stay with its problem, for a reward function of y
 """
 
 import hashlib
-import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from potluck.tasks.base import Split, TaskError, binary_rewards, digest_of
+from potluck.tasks.base import Split, TaskError, binary_rewards, digest_of, look_up
 from potluck.tasks.grading import answer_in, same_number
 from potluck.tasks.math_workers import Ask, are_right, require_algebra
 from potluck.tasks.overlap import normalised
@@ -85,13 +84,7 @@ class Table:
         return self._ids[split]
 
     def problem(self, id: str) -> Problem:
-        if id not in self._problems:
-            example = next(iter(self._problems))
-            raise TaskError(
-                f"{self._name} has no problem {reprlib.repr(id)}; its {len(self._problems)} look "
-                f"like {example!r}, counted from 0"
-            )
-        return self._problems[id]
+        return look_up(self._problems, id, example=next(iter(self._problems)))
 
     def row(self, id: str) -> Mapping[str, Any]:
         """Every column of the problem's row that JSON can hold; raises TaskError as ``problem``."""
