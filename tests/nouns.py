@@ -1,7 +1,10 @@
 """Nouns for tests, with whatever a test does not care about filled in."""
 
+import hashlib
+
 import numpy as np
 
+from potluck.exchange import Limits, Origin, Terms
 from potluck.types import Completion
 
 
@@ -11,3 +14,19 @@ def completion(tokens=(1, 2), logprobs=None, *, problem="p", author="north", ind
         logprobs = [(-0.5, -0.25)[i % 2] for i in range(len(tokens))]
     token_T, logp_T = np.array(tokens, np.int32), np.array(logprobs, np.float32)
     return Completion(problem, author, index, token_T, logp_T, end)
+
+
+def origin(*, model=b"m", tokenizer=b"t", task=b"k", temperature=1.0, top_k=0, top_p=1.0):
+    names = [part.ljust(16, b".") for part in (model, tokenizer, task)]
+    return Origin(*names, temperature, top_k, top_p)
+
+
+def prompt_digest(problem_id):
+    """What a node makes of any problem but those of "nowhere"."""
+    if problem_id.startswith("nowhere"):
+        return None
+    return hashlib.sha256(problem_id.encode()).digest()[:8]
+
+
+def terms(node="north", *, run="run", limits=Limits(), digest=prompt_digest, **changes):
+    return Terms(run, node, origin(**changes), limits, digest)

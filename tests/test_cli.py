@@ -90,7 +90,7 @@ def with_another_tokenizer(folder):
 
 # Mistakes.
 
-RUN = ["run", "first.toml"]
+RUN = ["run", "first.toml", "--one-process"]
 EVALUATE = ["evaluate", "builtin:digits-small", "--task"]
 MISTAKES = {
     "a key that no run has": (
@@ -103,7 +103,7 @@ MISTAKES = {
     ),
     "an override without =": ([*RUN, "--set", "seed"], "'seed' is not of the form key=value"),
     "a recipe that is not there": (
-        ["run", "frist.toml"],
+        ["run", "frist.toml", "--one-process"],
         "there is no recipe frist.toml; `potluck new frist.toml` writes one",
     ),
     "a recipe that is a folder": (["run", "runs"], "cannot read runs: "),
@@ -213,8 +213,8 @@ def test_the_disk_is_what_a_user_can_mend(recipe, potluck_says, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device", "runs/x")
 
-    monkeypatch.setattr("potluck.cli.load", full)
-    code, _, err = potluck_says("run", recipe)
+    monkeypatch.setattr("potluck.cli.training.load", full)
+    code, _, err = potluck_says("run", recipe, "--one-process")
     assert code == 2
     assert err == "potluck: [Errno 28] No space left on device: 'runs/x'\n"
 
@@ -225,8 +225,8 @@ def test_a_number_that_is_not_finite_ends_with_1_and_no_traceback(
     def broken(*_, **__):
         raise potluck.types.NonFiniteError("the weights are not finite")
 
-    monkeypatch.setattr("potluck.cli._run", broken)
-    code, _, err = potluck_says("run", recipe)
+    monkeypatch.setattr("potluck.cli.training._run", broken)
+    code, _, err = potluck_says("run", recipe, "--one-process")
     assert code == 1
     assert err == "potluck: the weights are not finite\n"
 
@@ -235,8 +235,8 @@ def test_a_long_complaint_is_one_line_too(recipe, potluck_says, monkeypatch):
     def broken(*_, **__):
         raise potluck.types.NonFiniteError("the weights are not finite; " * 10)
 
-    monkeypatch.setattr("potluck.cli._run", broken)
-    _, _, err = potluck_says("run", recipe)
+    monkeypatch.setattr("potluck.cli.training._run", broken)
+    _, _, err = potluck_says("run", recipe, "--one-process")
     assert err.count("\n") == 1
 
 
@@ -244,8 +244,8 @@ def test_ctrl_c_ends_with_130(recipe, potluck_says, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("potluck.cli._run", interrupted)
-    code, _, _ = potluck_says("run", recipe)
+    monkeypatch.setattr("potluck.cli.training._run", interrupted)
+    code, _, _ = potluck_says("run", recipe, "--one-process")
     assert code == 130
 
 
@@ -253,8 +253,8 @@ def test_ctrl_c_says_how_to_go_on(recipe, potluck_says, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("potluck.cli._run", interrupted)
-    _, _, err = potluck_says("run", recipe)
+    monkeypatch.setattr("potluck.cli.training._run", interrupted)
+    _, _, err = potluck_says("run", recipe, "--one-process")
     assert err.startswith("potluck: stopped at once")
     assert err.count("\n") == 1
 
@@ -284,7 +284,7 @@ def test_new_then_check_starts_nothing_and_says_what_a_run_would_cost(
 
 
 def test_a_run_a_look_at_it_and_no_other_recipe_on_top(desk, recipe, potluck_says):
-    code, out, err = potluck_says("run", recipe, *sets(ONE_ROUND))
+    code, out, err = potluck_says(*RUN, *sets(ONE_ROUND))
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "potluck show runs/digits"
     there = everything_in(desk / "runs/digits")
@@ -301,17 +301,17 @@ def test_a_run_a_look_at_it_and_no_other_recipe_on_top(desk, recipe, potluck_say
     assert "F-TIS" in out
 
     other = [*ONE_ROUND, "objective.weight_cap=3"]
-    code, out, err = potluck_says("run", recipe, "--resume", *sets(other))
+    code, out, err = potluck_says(*RUN, "--resume", *sets(other))
     assert code == 2
     assert err.count("\n") == 1
     assert "was made with objective.weight_cap = 2.0, but" in err
     assert "now has objective.weight_cap = 3.0;" in err
-    code, out, err = potluck_says("run", recipe, *sets(ONE_ROUND))
+    code, out, err = potluck_says(*RUN, *sets(ONE_ROUND))
     assert code == 2
     assert "runs/digits exists; --resume goes on with that run" in err
     assert everything_in(desk / "runs/digits") == there
 
-    code, out, err = potluck_says("run", recipe, "--resume", *sets(ONE_ROUND))
+    code, out, err = potluck_says(*RUN, "--resume", *sets(ONE_ROUND))
     assert (code, err) == (0, "")
 
 
@@ -338,7 +338,7 @@ def test_a_check_prints_no_terminal_escape_of_a_recipe(recipe, potluck_says, key
 
 def test_a_run_prints_no_terminal_escape_of_a_recipe(recipe, potluck_says):
     hostile = f"name={ESCAPE_IN_TOML}"
-    _, out, err = potluck_says("run", recipe, *sets([*ONE_ROUND, hostile]))
+    _, out, err = potluck_says(*RUN, *sets([*ONE_ROUND, hostile]))
     assert "\x1b" not in out + err
     assert "\x07" not in out + err
 
@@ -346,8 +346,14 @@ def test_a_run_prints_no_terminal_escape_of_a_recipe(recipe, potluck_says):
 def test_the_help_names_every_command(potluck_says):
     code, out, _ = potluck_says("--help")
     assert code == 0
-    for command in ("run", "evaluate", "show", "new", "demo"):
+    for command in ("run", "join", "evaluate", "show", "new", "export", "demo"):
         assert f" {command} " in out
+    for command in ("keys", "certificates", "relay", "doctor"):
+        assert f" {command} " in out
+
+
+def test_the_version_is_said(potluck_says):
+    assert potluck_says("--version") == (0, f"potluck {potluck.__version__}\n", "")
 
 
 def test_the_package_is_a_command_too(desk):
@@ -378,7 +384,7 @@ RARE = {
 @pytest.mark.parametrize("words", RARE.values(), ids=RARE)
 def test_a_rare_mistake_is_one_line_and_costs_nothing_too(desk, recipe, potluck_says, words):
     before = everything_in(desk)
-    code, out, err = potluck_says("run", recipe, *words)
+    code, out, err = potluck_says(*RUN, *words)
     assert code == 2
     assert err.count("\n") == 1
     assert out == ""

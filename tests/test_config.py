@@ -27,6 +27,8 @@ from potluck.config import (
     RunConfig,
     SamplingConfig,
     ServerConfig,
+    SwarmConfig,
+    TlsConfig,
     as_tree,
     from_tree,
     load,
@@ -215,6 +217,8 @@ STRUCTS = {
     "objective": ObjectiveConfig,
     "evaluation": EvaluationConfig,
     "log": LogConfig,
+    "swarm": SwarmConfig,
+    "swarm.tls": TlsConfig,
     "node.small": NodeConfig,
     "node.small.lora": LoraConfig,
     "node.small.server": ServerConfig,
@@ -276,8 +280,12 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
     bare += {
         "node.small.lora": "[node.small.lora]",
         "node.small.server": "[node.small.server]\nurl='http://x'\nmodel='x'",
+        "swarm.tls": "[swarm.tls]\nfolder='x'",
     }.get(where, "")
-    needs = ["node.small.optimizer=adamw"] if field.name == "weight_decay" else []
+    needs = {
+        "weight_decay": ["node.small.optimizer=adamw"],
+        "stranger": ["swarm.open=true"],
+    }.get(field.name, [])
     value = another(field.type, field.default)
     key = f"{where}.{field.name}".lstrip(".")
     before = as_tree(load(toml(bare), needs))

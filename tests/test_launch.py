@@ -14,10 +14,10 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tiny
-from potluck import launch as launch_module
+from potluck.launch import training as launch_module
 from potluck.assemble import make_task
 from potluck.config import DigitsConfig, RunConfig, as_tree, from_tree
-from potluck.exchange import Message, decode, encode
+from potluck.exchange import Message, Round, decode, decode_page, encode, encode_page
 from potluck.launch import Silent, run
 from potluck.node import RunFolderError, checkpoint
 from potluck.node import loop as loop_module
@@ -123,12 +123,14 @@ def test_both_nodes_learn_from_both_and_the_folders_tell_so(recipe, tmp_path):
 def test_the_file_of_a_round_holds_what_was_learned_from(recipe, tmp_path):
     run(recipe("rounds=1"), tmp_path / "run")
     read = {
-        node: decode((tmp_path / "run" / node / "rounds" / "000000.ptlk").read_bytes())
+        node: decode_page(
+            (tmp_path / "run" / node / "rounds" / "000000.ptlk").read_bytes(),
+            run="tiny", round=0, node=node,
+        )
         for node in NAMES
-    }
+    }  # fmt: skip
     assert read["small"].completions == read["large"].completions
     assert {(c.author) for c in read["small"].completions} == set(NAMES)
-    assert (read["small"].run, read["small"].round, read["small"].sender) == ("tiny", 0, "small")
 
 
 def test_a_checkpoint_loads_with_transformers_and_differs_from_where_it_began(
@@ -211,7 +213,7 @@ def test_rounds_that_are_on_disk_are_learned_again_and_not_written_again(
     monkeypatch.setattr(
         loop_module.Node,
         "_write",
-        lambda self, round, problems: written.append(round) or write(self, round, problems),
+        lambda self, round: written.append(round) or write(self, round),
     )
     run(recipe(), tmp_path / "run", resume=True)
     assert written == [3, 3]
@@ -342,6 +344,7 @@ CHANGES = [
     "evaluation.out_of_distribution=3",
     "evaluation.max_new_tokens=1",
     "out_of_distribution={name='digits', other_width=5}",
+    "swarm.codec=raw",
 ]
 
 
@@ -373,10 +376,9 @@ def test_a_round_file_with_a_foreign_nodes_unasked_or_unreadable_work_is_learned
         run(recipe("checkpoint_every=1"), tmp_path / "run", display=CrashesAfter(1))
     for node in NAMES:
         file = tmp_path / "run" / node / "rounds" / "000001.ptlk"
-        message = decode(file.read_bytes())
-        by_large = [c for c in message.completions if c.author == "large"]
-        (one, two, three, *rest) = by_large
-        others = [c for c in message.completions if c.author != "large"]
+        page = decode_page(file.read_bytes(), run="tiny", round=1, node=node)
+        message, others = (decode(data) for data in page.messages)  # by author
+        (one, two, three, *rest) = message.completions
 
         def like(c, **changes):
             fields = {k: getattr(c, k) for k in type(c).__dataclass_fields__}
@@ -402,12 +404,16 @@ def test_a_round_file_with_a_foreign_nodes_unasked_or_unreadable_work_is_learned
             ),
             *rest[3:],
         ]
-        changed = Message(message.run, 1, node, tuple(others + worse))
-        file.write_bytes(encode(changed))
+        prompts = {c.problem_id: b"\0" * 8 for c in worse}
+        changed = Message("tiny", 1, "large", message.origin, prompts, tuple(worse))
+        arrived = Round((), messages=(encode(changed), encode(others)))
+        file.write_bytes(encode_page(1, node, arrived))
     run(recipe("rounds=2", "checkpoint_every=1"), tmp_path / "run", resume=True)
     for node in NAMES:
         line = lines(tmp_path / "run", node, "metrics")[1]
-        assert (line["unusable"], line["unasked"], line["completions"]) == (5, 2, 11)
+        # One group has a single completion left, which has nothing to be compared with.
+        left = ("unusable", "unasked", "too_few", "completions")
+        assert [line[key] for key in left] == [5, 2, 1, 10]
 
 
 def test_a_second_ctrl_c_stops_at_once(recipe, tmp_path):
@@ -499,11 +505,55 @@ ELSEWHERE = {
     "reward.function": "test_own_data.py",
     "reward.weight": "test_own_data.py",
     "reward.format": "test_own_data.py",
+    "node.stranger": "a stranger, below",
+    "swarm.open": "a stranger, below",
+    "swarm.stranger_problems": "a stranger, below",
+    "swarm.stranger_share": "a stranger, below",
+    "swarm.strangers_share": "a stranger, below",
+    **dict.fromkeys(
+        (
+            *("swarm.listen", "swarm.connect", "swarm.tls.folder", "swarm.key", "swarm.roster"),
+            *("swarm.max_staleness", "swarm.cohort", "swarm.kept_rounds", "swarm.gather_s"),
+            "swarm.quarantine_s",
+        ),
+        "test_swarm_options.py",
+    ),
     "log.to": "trackers",
     "log.project": "trackers",
     "log.group": "trackers",
     "log.wandb_mode": "trackers",
 }
+
+
+STRANGE = ("swarm.open=true", "node.small.stranger=true", "rounds=1")
+
+
+def shares_with_a_stranger(recipe, folder, *overrides):
+    """Of the batch of each node: completions by author, and what was too much."""
+    run(recipe(*STRANGE, *overrides), folder)
+    metrics = {node: lines(folder, node, "metrics")[0] for node in NAMES}
+    by_author = {
+        node: {author: source["completions"] for author, source in line["sources"].items()}
+        for node, line in metrics.items()
+    }
+    return by_author, {node: line["over_share"] for node, line in metrics.items()}
+
+
+def test_a_stranger_writes_groups_of_its_own_and_has_a_bounded_part_of_a_batch(recipe, tmp_path):
+    half = ("swarm.stranger_share=0.5", "swarm.strangers_share=0.5")
+    plain, over = shares_with_a_stranger(recipe, tmp_path / "plain", *half)
+    assert plain == {"small": {"large": 16, "small": 8}, "large": {"large": 16, "small": 8}}
+    assert over == {"small": 0, "large": 0}
+    for at, (one, every) in enumerate(((0.25, 0.5), (0.5, 0.25))):
+        caps = (f"swarm.stranger_share={one}", f"swarm.strangers_share={every}")
+        capped, over = shares_with_a_stranger(recipe, tmp_path / f"{at}", *caps)
+        assert capped["large"] == {"large": 16, "small": 4}  # 1/3 of 16 is one group
+        assert capped["small"] == plain["small"]  # to itself it is none
+        assert over == {"small": 0, "large": 4}
+    more, _ = shares_with_a_stranger(
+        recipe, tmp_path / "more", *half, "swarm.stranger_problems=3"
+    )
+    assert more["large"] == {"large": 16, "small": 12}
 
 
 def options_of(table, at=""):

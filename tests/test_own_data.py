@@ -27,7 +27,8 @@ def potluck_says(monkeypatch, capsys):
 
     def call(*words):
         monkeypatch.setenv("COLUMNS", "200")
-        monkeypatch.setattr(sys, "argv", ["potluck", *words])
+        one = ["--one-process"] if words[0] == "run" else []
+        monkeypatch.setattr(sys, "argv", ["potluck", *words, *one])
         with pytest.raises(SystemExit) as end:
             main()
         said = capsys.readouterr()
@@ -141,7 +142,7 @@ def test_a_run_is_not_resumed_with_other_code_or_data(example, potluck_says, cha
 
 def test_an_interrupted_run_says_how_to_go_on_with_the_flag(example, potluck_says, monkeypatch):
     stopped = RunResult(example / "runs", 1, True, {})
-    monkeypatch.setattr("potluck.cli._run", lambda *_: stopped)
+    monkeypatch.setattr("potluck.cli.training._run", lambda *_: stopped)
     _, out, _ = potluck_says("run", "own-data.toml", "--trust-code")
     assert out.rstrip().endswith("--resume --trust-code")
     _, out, _ = potluck_says("run", "own-data.toml")

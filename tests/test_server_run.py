@@ -12,10 +12,10 @@ import torch
 from rich.console import Console
 
 import tiny
-from potluck.assemble import make_learner, make_nodes, make_task
+from potluck.assemble import make_learner, make_nodes, make_task, terms_of
 from potluck.check import check
 from potluck.config import ConfigError, from_tree
-from potluck.exchange import decode
+from potluck.exchange import MemoryHub, decode_page
 from potluck.launch import Silent, run
 from potluck.rollout import HFEngine, LanguageModel, RolloutError
 from potluck.rollout.server import ServerEngine
@@ -94,7 +94,8 @@ def test_the_log_probabilities_of_a_round_are_those_of_the_model_that_began_it(
 ):
     run(recipe("rounds=1"), tmp_path / "run")
     task = make_task(recipe())
-    message = decode((tmp_path / "run" / "large" / "rounds" / "000000.ptlk").read_bytes())
+    data = (tmp_path / "run" / "large" / "rounds" / "000000.ptlk").read_bytes()
+    message = decode_page(data, run="tiny", round=0, node="large")
     seen = set()
     for c in message.completions:
         language = LanguageModel.load(models[c.author], device="cpu")
@@ -184,9 +185,10 @@ def test_every_key_of_the_table_reaches_the_engine(recipe, server, tmp_path):
     for lora in (None, {"r": 2}):
         config = recipe(server=table, lora=lora)
         learners = {name: make_learner(config, name, tmp_path / name, 0) for name in NAMES}
-        nodes = make_nodes(
-            config, tmp_path / "run", make_task(config), learners, lambda *_: None, 0
-        )
+        task, here = make_task(config), tmp_path / "run"
+        hub = MemoryHub(terms_of(config, task, {n: learners[n].language for n in NAMES}))
+        exchanges = {name: hub.member(name) for name in NAMES}
+        nodes = make_nodes(config, here, task, learners, exchanges, lambda *_: None, 0)
         engines = {node.name: node.engine for node in nodes}
         assert isinstance(engines["large"], HFEngine)
         engine = engines["small"]

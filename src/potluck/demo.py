@@ -162,7 +162,11 @@ def _start(cell: Cell, folder: Path) -> subprocess.Popen[bytes]:
     recipe.write_text(json.dumps(cell.recipe, indent=1) + "\n", encoding="utf-8")
     with (folder / f"{cell.name}.log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "potluck", "run", recipe, "--out", folder / cell.name],
+            # In one process each, so that its numbers are the same on every machine.
+            [
+                *(sys.executable, "-m", "potluck", "run", "--one-process"),
+                *(recipe, "--out", folder / cell.name),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

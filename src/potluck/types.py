@@ -15,7 +15,9 @@ Shape letters, the same in every file (an array's name ends in its shape):
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal, get_args
 
 import numpy as np
@@ -36,7 +38,7 @@ class PotluckError(Exception):
       ModelError       a model that cannot be loaded, or not here   (rollout)
       RolloutError     no room to write, or a server that cannot    (rollout)
       NonFiniteError   a number of our own that is not finite       (node, rollout)
-      RunFolderError   a run folder that is in the way              (node)
+      RunFolderError   a run folder that is in the way              (node, processes)
       TeamError        processes of one node that cannot meet       (node)
       TrackerError     a tracker that cannot start                  (trackers)
       RunReadError     a run folder that cannot be read             (dashboard)
@@ -44,6 +46,10 @@ class PotluckError(Exception):
       ExchangeError    what goes wrong between nodes                (exchange)
         WireError      bytes that are not a message                 (exchange)
     """
+
+
+class RunFolderError(PotluckError):
+    """A run folder that is in the way, or that is not what it was."""
 
 
 class NonFiniteError(PotluckError):
@@ -109,6 +115,57 @@ class Completion:
         if self.end not in get_args(End):
             self._refuse(f"end {self.end!r}", f"expected one of {', '.join(get_args(End))}")
 
+    @classmethod
+    def cut(
+        cls,
+        problem_ids: Sequence[str],
+        author: str,
+        indices: Sequence[int],
+        ends: Sequence[End],
+        lengths: Sequence[int],
+        token_X: np.ndarray,
+        logp_X: np.ndarray,
+    ) -> "tuple[Completion, ...]":
+        """Many at once, equal to those made one by one; X: their tokens one after the other.
+
+        All are checked in a few passes over whole arrays, and are views of one locked copy:
+        each of them keeps the arrays of all in memory.
+
+        Raises:
+            ValueError: what making them one by one raises, or the lists are not of one length,
+                or the lengths do not add up to the arrays'.
+        """
+        counts = {len(problem_ids), len(indices), len(ends), len(lengths)}
+        whole = len(token_X) == len(logp_X) == sum(lengths) and min(lengths, default=0) >= 0
+        if len(counts) > 1 or not whole:
+            raise ValueError(
+                f"{len(problem_ids)} problems, {len(indices)} indices, {len(ends)} ends and "
+                f"{len(lengths)} lengths of {sum(lengths)} tokens in all do not fit "
+                f"{len(token_X)} ids and {len(logp_X)} log-probabilities"
+            )
+        token_X, logp_X = token_X.copy(), logp_X.copy()
+        token_X.flags.writeable = logp_X.flags.writeable = False
+        stops = list(accumulate(lengths))
+        parts = [slice(stop - length, stop) for stop, length in zip(stops, lengths, strict=True)]
+        rows = list(zip(problem_ids, indices, parts, ends, strict=True))
+        if not _possible(indices, ends, lengths, token_X, logp_X):
+            # The first that is wrong says so itself.
+            return tuple(
+                cls(problem_id, author, index, token_X[part], logp_X[part], end)
+                for problem_id, index, part, end in rows
+            )
+        made = []
+        for problem_id, index, part, end in rows:
+            one = object.__new__(cls)
+            object.__setattr__(one, "problem_id", problem_id)
+            object.__setattr__(one, "author", author)
+            object.__setattr__(one, "index", index)
+            object.__setattr__(one, "token_T", token_X[part])
+            object.__setattr__(one, "logp_T", logp_X[part])
+            object.__setattr__(one, "end", end)
+            made.append(one)
+        return tuple(made)
+
     def __eq__(self, other: object) -> bool:
         """Equal in every field, arrays element by element (what ``eq=True`` cannot do)."""
         if not isinstance(other, Completion):
@@ -128,6 +185,29 @@ class Completion:
     def _refuse(self, found: str, way_out: str) -> None:
         who = f"completion {self.index} of {self.problem_id!r} by {self.author!r}"
         raise ValueError(f"{who} has {found}; {way_out}")
+
+
+def _possible(
+    indices: Sequence[int],
+    ends: Sequence[End],
+    lengths: Sequence[int],
+    token_X: np.ndarray,
+    logp_X: np.ndarray,
+) -> bool:
+    """Whether all that ``Completion`` requires of one holds for many. No NaN passes ``<``."""
+    if token_X.dtype != np.int32 or logp_X.dtype != np.float32 or token_X.ndim + logp_X.ndim != 2:
+        return False
+    if not lengths:
+        return True
+    with np.errstate(invalid="ignore"):  # of a signalling NaN
+        return bool(
+            min(lengths) > 0
+            and min(indices) >= 0
+            and set(ends) <= set(get_args(End))
+            and token_X.min() >= 0
+            and -np.inf < logp_X.min()
+            and logp_X.max() <= 0
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,9 @@ def printed(config, **options):
     return file.getvalue()
 
 
-def bench_of(config):
+def bench_of(config, *, apart=False):
     look = look_at(config, trust_code=False, here=False)
-    return Bench(config, list(config.node), look.shapes, look.prompts)
+    return Bench(config, list(config.node), look.shapes, look.prompts, apart)
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -125,9 +125,9 @@ def test_the_tokens_of_a_round_are_counted_by_hand():
     config = paper("size", "node.large.weight=3")
     look = look_at(config, trust_code=False, here=False)
     assert look.prompts.mean == 160
-    # 6 of 24 problems, 12 completions each, of at most 760 - 160 tokens; 8 bytes a token.
+    # 6 of 24 problems, 12 completions each, of at most 760 - 160 tokens; 5 bytes a token.
     tokens = tokens_of(config, "small", look)
-    assert (tokens.written, tokens.sent_bytes) == (6 * 12 * 600, 6 * 12 * 600 * 8)
+    assert (tokens.written, tokens.sent_bytes) == (6 * 12 * 600, 6 * 12 * 600 * 5)
     assert tokens.read == 24 * 12 * 760
     short = paper("size", "sampling.max_new_tokens=100")
     assert tokens_of(short, "small", look).written == 12 * 12 * 100
@@ -178,6 +178,17 @@ def test_nodes_on_one_device_add_up_and_on_two_they_do_not():
     assert "cuda:0: large: fits" in out
 
 
+def test_nodes_with_a_process_each_need_their_peaks_at_once():
+    turns, apart = bench_of(paper("size")), bench_of(paper("size"), apart=True)
+    small, large = (apart.memory(name) for name in ("small", "large"))
+    assert apart.needs() == small.peak + large.peak + 2 * OF_ITSELF > turns.needs()
+    between = (turns.needs() + apart.needs()) / 2 / GIB
+    said = f"would fit ({turns.needs() / GIB:,.0f} GiB) in turns, with --one-process"
+    assert said in verdict(apart, between)
+    assert "--one-process" not in verdict(apart, turns.needs() / GIB * 0.99)
+    assert "--one-process" not in verdict(turns, turns.needs() / GIB * 0.99)
+
+
 def test_a_card_is_named_or_its_memory_given():
     assert card_gib("H100") == CARDS["h100"] == 79
     assert card_gib("47.5") == 47.5
@@ -197,8 +208,17 @@ def test_the_devices_of_this_machine_matter_only_if_the_run_is_for_it():
 def test_memory_is_told_without_a_card_too():
     out = printed(paper("size"))
     assert "cpu: small + large: " in out or "cuda:0: small + large: " in out
-    assert "GiB, the states added up, as they take turns" in out
+    assert "GiB, the peaks added up" in out
     assert "fits" not in out
+    together = printed(paper("size"), one_process=True)
+    assert "GiB, the states added up, as they take turns" in together
+
+
+def test_what_is_sent_depends_on_how_it_is_written():
+    # 144 completions of 600 tokens: 86,400 of them, 5 bytes each, or 2.6, or 8.1.
+    assert "0.43 MB" in printed(paper("size"))
+    assert "0.22 MB" in printed(paper("size", "swarm.codec=compact"))
+    assert "0.70 MB" in printed(paper("size", "swarm.codec=raw"))
 
 
 def test_a_card_is_for_planning_only(monkeypatch, capsys):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from potluck.check.memory import Prompts, memory_of, together
+from potluck.check.memory import Prompts, at_once, memory_of, together
 from potluck.config import LoraConfig, NodeConfig, RunConfig, SamplingConfig
 from potluck.node.batch import Batch
 from potluck.node.learner import Learner
@@ -193,3 +193,7 @@ def test_nodes_that_take_turns_on_a_device_need_all_states_and_the_largest_phase
     one = SimpleNamespace(state=10, phase=3)
     other = SimpleNamespace(state=20, phase=7)
     assert together(iter([one, other])) == 37
+
+
+def test_nodes_with_a_process_each_need_all_peaks():
+    assert at_once(iter([SimpleNamespace(peak=13), SimpleNamespace(peak=27)])) == 40

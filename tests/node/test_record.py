@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from nouns import completion
-from potluck.exchange import Message, encode
+from nouns import completion, terms
+from potluck.exchange import Key, Round, encode, encode_page
 from potluck.node import Record
 
 
@@ -14,25 +14,56 @@ def record(tmp_path):
     return Record(tmp_path / "north", run="run", node="north")
 
 
+def message(author, round, *completions, run="run"):
+    return encode(terms(author, run=run).message(round, completions))
+
+
+def arrived(round=7, run="run"):
+    """Of this round from two nodes, one of whom sealed it; and what a third one owed."""
+    own, theirs = completion(), completion(author="south", index=3, end="length")
+    late = completion(author="west", problem="q")
+    return Round(
+        (own, theirs),
+        missing=("east",),
+        late={round - 2: (late,)},
+        messages=(
+            message("north", round, own, run=run),
+            Key.new().seal(b"batch", message("south", round, theirs, run=run)),
+            message("west", round - 2, late, run=run),
+        ),
+    )
+
+
 def test_a_round_comes_back_as_it_was_kept(record):
-    kept = (completion(), completion(author="south", index=3, end="length"))
-    size = record.keep_round(7, kept)
-    assert record.kept_round(7) == kept
-    assert size == (record.folder / "rounds" / "000007.ptlk").stat().st_size
+    size = record.keep_round(7, arrived())
+    assert record.kept_round(7) == arrived()
+    assert size == record.size(7) == (record.folder / "rounds" / "000007.ptlk").stat().st_size
 
 
-def test_what_is_absent_damaged_or_anothers_is_not_there(record):
-    assert record.kept_round(0) is None
-    file = record.folder / "rounds" / "000000.ptlk"
-    for data in (
+@pytest.mark.parametrize(
+    "data",
+    [
         b"",
         b"noise",
-        encode(Message("run", 1, "north", (completion(),))),
-        encode(Message("run", 0, "south", (completion(),))),
-        encode(Message("other", 0, "north", (completion(),))),
-    ):
-        file.write_bytes(data)
-        assert record.kept_round(0) is None
+        encode_page(6, "north", arrived(7)),
+        encode_page(7, "south", arrived(7)),
+        encode_page(7, "north", arrived(7, run="other")),
+        encode_page(7, "north", arrived(8)),  # a message of a later round than the page's
+        encode_page(7, "north", Round((), messages=(b"noise",))),
+    ],
+    ids=["empty", "noise", "round", "node", "run", "future", "message"],
+)
+def test_what_is_damaged_or_anothers_is_not_there(record, data):
+    (record.folder / "rounds" / "000007.ptlk").write_bytes(data)
+    assert record.kept_round(7) is None
+
+
+def test_the_next_round_that_is_kept_is_found_behind_holes_and_damage(record):
+    assert record.next_kept(0) is None
+    for round in (3, 5, 9):
+        record.keep_round(round, arrived(round))
+    (record.folder / "rounds" / "000005.ptlk").write_bytes(b"noise")
+    assert [record.next_kept(round) for round in (0, 3, 4, 9, 10)] == [3, 3, 9, 9, None]
 
 
 def test_forgetting_takes_back_a_round_later_ones_and_lines_cut_short(record):

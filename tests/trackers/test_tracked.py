@@ -61,7 +61,7 @@ def fake(monkeypatch):
         return heard
 
     monkeypatch.setattr(tracked, "require_trackers", lambda *_, **__: None)
-    monkeypatch.setattr("potluck.launch.require_trackers", lambda *_, **__: None)
+    monkeypatch.setattr("potluck.launch.training.require_trackers", lambda *_, **__: None)
     return put
 
 

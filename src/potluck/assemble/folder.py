@@ -20,8 +20,11 @@ from potluck.tasks import (
 
 MAY_CHANGE = ("rounds", "checkpoint_every", "threads", "deadline_s", "log")
 """What a resumed run may have otherwise than the run that it goes on with."""
-OF_A_SERVER = re.compile(r"node\.[^.]+\.server\..+")
-"""May change too: a scheduler starts the server on another machine each time."""
+OF_A_PLACE = re.compile(
+    r"node\.[^.]+\.server\..+"
+    r"|swarm\.(listen|connect|tls.*|key|roster|cohort|kept_rounds|gather_s|quarantine_s)"
+)
+"""May change too: a scheduler starts servers and nodes on other machines each time."""
 
 
 def go_on_from(folder: Path, config: RunConfig, first: int) -> str:
@@ -60,13 +63,43 @@ def require_folder(folder: Path, config: RunConfig, resume: bool) -> None:
         raise RunFolderError(
             f"{folder} has {done} rounds, but the recipe has rounds = {config.rounds}; raise it"
         )
+    _require_no_difference(folder, was, config, resume=True)
+
+
+def require_node_folder(folder: Path, config: RunConfig, name: str, resume: bool) -> None:
+    """Raises RunFolderError unless the part of ``folder`` that is the node's is free, or, to
+    ``resume``, its own, and what else is there is of the same run."""
+    own = folder / name
+    if not resume and own.exists() and (not own.is_dir() or any(own.iterdir())):
+        raise RunFolderError(
+            f"{own} exists; --resume goes on with that node, --out names another folder"
+        )
+    if resume and not own.is_dir():
+        raise RunFolderError(f"{own} holds no node to resume; leave --resume out to start one")
+    try:
+        was = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{folder}/recipe.json cannot be read: {error}") from error
+    _require_no_difference(folder, was, config, resume=resume, name=name)
+
+
+def _require_no_difference(
+    folder: Path, was: Any, config: RunConfig, *, resume: bool, name: str = ""
+) -> None:
+    """Of all nodes, or of ``name`` and what they share."""
     tree = json.loads(json.dumps(as_tree(config)))
     for key, old, new in _differences(was, tree):
-        if key.partition(".")[0] not in MAY_CHANGE and not OF_A_SERVER.fullmatch(key):
-            raise RunFolderError(
-                f"{folder} was made with {key} = {old}, but the recipe now has {key} = {new}; "
-                f"resume with the old value, or start another run with --out"
-            )
+        if key.partition(".")[0] in MAY_CHANGE or OF_A_PLACE.fullmatch(key):
+            continue
+        if name and key.startswith("node.") and key.split(".")[1] != name:
+            continue  # another node's own affair
+        again = "resume with the old value" if resume else "join with the old value"
+        raise RunFolderError(
+            f"{folder} was made with {key} = {old}, but the recipe now has {key} = {new}; "
+            f"{again}, or start another run with --out"
+        )
 
 
 def require_same_task(folder: Path, task: Task) -> None:

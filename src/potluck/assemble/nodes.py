@@ -6,18 +6,20 @@ from pathlib import Path
 
 import torch
 
+from potluck.assemble.swarm import make_agenda
 from potluck.config import (
     LoraConfig,
     NodeConfig,
     RunConfig,
     ServerConfig,
 )
-from potluck.exchange import MemoryHub
+from potluck.exchange import Exchange
 from potluck.node import (
     Learner,
     Node,
     Progress,
     Record,
+    Sieve,
     checkpoint,
     make_optimizer,
 )
@@ -30,7 +32,6 @@ from potluck.rollout.lora import add_adapter, restore_adapter
 from potluck.rollout.mirror import Mirror
 from potluck.rollout.server import ServerEngine
 from potluck.rollout.sharding import ShardedModel
-from potluck.swarm import PLANS
 from potluck.tasks import Task
 from potluck.types import PotluckError
 
@@ -146,29 +147,33 @@ def make_nodes(
     folder: Path,
     task: Task,
     learners: Mapping[str, Learner],
+    exchanges: Mapping[str, Exchange],
     progress: Progress,
     first: int,
 ) -> list[Node]:
-    hub = MemoryHub(list(config.node), run=config.name)
-    weights = {name: node.weight for name, node in config.node.items()}
+    """The nodes of this process: those that have a learner."""
+    agenda = make_agenda(config, task)
     nodes = []
-    for name in config.node:
+    for name, learner in learners.items():
         record = Record(folder / name, run=config.name, node=name)
         record.forget_from(first)
-        learner = learners[name]
         nodes.append(
             Node(
                 name=name,
-                weights=weights,
+                agenda=agenda,
+                sieve=Sieve(
+                    agenda=agenda,
+                    me=name,
+                    max_staleness=config.swarm.max_staleness,
+                    stranger_share=config.swarm.stranger_share,
+                    strangers_share=config.swarm.strangers_share,
+                ),
                 task=task,
                 engine=_engine(config, learner, folder),
                 learner=learner,
-                exchange=hub.member(name),
+                exchange=exchanges[name],
                 record=record,
-                plan=PLANS[config.plan],
-                group_size=config.group_size,
                 sampling=config.sampling,
-                seed=config.seed,
                 deadline_s=config.deadline_s,
                 progress=progress,
             )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from potluck.assemble.nodes import address_of
+from potluck.assemble.swarm import make_agenda
 from potluck.config import (
     ConfigError,
     RunConfig,
@@ -19,7 +20,6 @@ from potluck.rollout.loading import (
 )
 from potluck.rollout.model import prompt_ids
 from potluck.rollout.server import require_server
-from potluck.swarm import problems_of_round
 from potluck.tasks import (
     Task,
 )
@@ -60,13 +60,11 @@ def require_room(config: RunConfig, task: Task) -> list[int]:
     Raises:
         RolloutError: one of them leaves no room to write in.
     """
-    rounds = range(config.rounds)
+    agenda = make_agenda(config, task)
     drawn = {
-        id
-        for round in rounds
-        for id in problems_of_round(
-            task.ids("train"), seed=config.seed, round=round, count=config.problems_per_round
-        )
+        share.problem_id
+        for round in range(config.rounds)
+        for share in agenda.shares(round, config.node)
     }
     wanted = config.evaluation
     asked = [*drawn, *task.ids("validation")[: wanted.problems]]

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replace_field
 
 from msgspec.structs import replace
 
-from potluck.check.memory import Memory, Prompts, memory_of, together
+from potluck.check.memory import Memory, Prompts, at_once, memory_of, together
 from potluck.config import ConfigError, LoraConfig, NodeConfig, RunConfig
 from potluck.rollout.shape import Shape
 
@@ -72,20 +73,25 @@ class Bench:
     names: Sequence[str]
     shapes: Mapping[str, Shape]
     prompts: Prompts
+    apart: bool
+    """Whether each node is a process of its own, which does not wait for another one's memory."""
 
     def memory(self, name: str) -> Memory:
         return memory_of(self.config, name, self.shapes[name], self.prompts)
 
     def needs(self) -> int:
         """Bytes."""
-        return together([self.memory(name) for name in self.names]) + OF_ITSELF
+        memories = [self.memory(name) for name in self.names]
+        if self.apart:
+            return at_once(memories) + OF_ITSELF * len(memories)
+        return together(memories) + OF_ITSELF
 
     def changed(self, change: "Change") -> "Bench":
         nodes = {
             name: change.make(node) if name in self.names else node
             for name, node in self.config.node.items()
         }
-        return Bench(replace(self.config, node=nodes), self.names, self.shapes, self.prompts)
+        return replace_field(self, config=replace(self.config, node=nodes))
 
     def with_all(self, changes: "Sequence[Change]") -> "Bench":
         bench = self
@@ -161,7 +167,11 @@ def verdict(bench: Bench, gib: float) -> str:
     if needs <= gib:
         return f"just fits: {figures}; an estimate, so leave it room"
     ways = []
-    alone = [Bench(bench.config, [name], bench.shapes, bench.prompts) for name in bench.names]
+    alone = [replace_field(bench, names=[name]) for name in bench.names]
+    if bench.apart and len(alone) > 1:
+        turns = replace_field(bench, apart=False).needs() / GIB
+        if turns <= gib:
+            ways.append(f"would fit ({turns:,.0f} GiB) in turns, with --one-process")
     if len(alone) > 1 and all(one.needs() <= gib * GIB for one in alone):
         ways.append("would fit with a device for each node")
     if changes := advice(bench, gib):

@@ -5,8 +5,8 @@ A node holds its *state* all the time and, one after the other, what it needs to
 
     state + max(writing, learning, evaluating)
 
-and nodes that share a device, which take turns, need the sum of their states and the largest
-of their phases. The formulas count the tensors that torch and transformers keep for a decoder
+and nodes that share a device need the sum of their peaks; in one process, where they take turns,
+the sum of their states and the largest of their phases. The formulas count the tensors that torch and transformers keep for a decoder
 of the Llama and Qwen kind; ``docs/memory.md`` derives them and holds them against measured
 peaks. An upper bound in one way: every completion is taken to be as long as it may be. Not
 counted: memory that the allocator cannot use between tensors, and attention on a GPU that
@@ -63,6 +63,11 @@ class Memory:
     @property
     def peak(self) -> int:
         return self.state + self.phase
+
+
+def at_once(nodes: Iterable[Memory]) -> int:
+    """Bytes that nodes need on one device, each in a process of its own."""
+    return sum(node.peak for node in nodes)
 
 
 def together(nodes: Iterable[Memory]) -> int:

@@ -19,13 +19,13 @@ from rich.text import Text
 from potluck.assemble import code_of
 from potluck.check.cards import GIB, OF_ITSELF, Bench, by_device, card_gib, verdict
 from potluck.check.look import Look, look_at
-from potluck.check.memory import Memory, memory_of, own_completions, together
+from potluck.check.memory import Memory, at_once, memory_of, own_completions, together
 from potluck.config import METHODS, RunConfig, as_tree
 from potluck.tasks import Split
 from potluck.trackers import require_trackers
 
-WIRE_BYTES = 8
-"""Of a token: its id and its log-probability (docs/wire.md)."""
+WIRE_BYTES = {"exact": 5.0, "compact": 2.6, "raw": 8.1}
+"""Of a token, at most, as measured: benchmarks/wire.py."""
 SPLITS: tuple[Split, ...] = ("train", "validation", "out-of-distribution")
 
 
@@ -41,7 +41,9 @@ class Tokens:
     """Its own completions, to each other node."""
 
 
-def check(config: RunConfig, *, trust_code: bool = False, gpu: str = "") -> Stacked:
+def check(
+    config: RunConfig, *, trust_code: bool = False, gpu: str = "", one_process: bool = False
+) -> Stacked:
     """The resolved run and its cost, to be printed.
 
     Code that the recipe names is imported where it is trusted, and only told of otherwise.
@@ -49,6 +51,7 @@ def check(config: RunConfig, *, trust_code: bool = False, gpu: str = "") -> Stac
     Args:
         gpu: the name of a card, or its GiB: whether the nodes fit is told, and the devices
             of this machine do not matter.
+        one_process: whether the nodes would take turns in one.
 
     Raises:
         PotluckError: what would stop the run, as far as it can be told without weights.
@@ -75,7 +78,7 @@ def check(config: RunConfig, *, trust_code: bool = False, gpu: str = "") -> Stac
         ),
         Text(),
         memory_table(config, look, memory),
-        *device_lines(config, look, memory, gib=gib, on_gpu=on_gpu),
+        *device_lines(config, look, memory, gib=gib, on_gpu=on_gpu, apart=not one_process),
         Text(),
         token_table(config, look),
         *_unseen(look),
@@ -124,7 +127,13 @@ def memory_table(config: RunConfig, look: Look, memory: dict[str, Memory]) -> Ta
 
 
 def device_lines(
-    config: RunConfig, look: Look, memory: dict[str, Memory], *, gib: float, on_gpu: bool
+    config: RunConfig,
+    look: Look,
+    memory: dict[str, Memory],
+    *,
+    gib: float,
+    on_gpu: bool,
+    apart: bool,
 ) -> list[RenderableType]:
     """What stands under the table: peak = ..., then each device."""
     lines: list[RenderableType] = [
@@ -133,11 +142,15 @@ def device_lines(
     for device, names in by_device(config, gpu=on_gpu).items():
         who = f"{device}: {' + '.join(names)}: "
         if gib:
-            said = verdict(Bench(config, names, look.shapes, look.prompts), gib)
+            said = verdict(Bench(config, names, look.shapes, look.prompts, apart), gib)
         else:
-            needs = together(memory[name] for name in names) + (OF_ITSELF if on_gpu else 0)
-            turns = ", the states added up, as they take turns" if len(names) > 1 else ""
-            said = f"{needs / GIB:,.1f} GiB{turns}"
+            these, base = [memory[name] for name in names], OF_ITSELF if on_gpu else 0
+            if apart:
+                needs, how = at_once(these) + base * len(these), "the peaks added up"
+            else:
+                needs = together(these) + base
+                how = "the states added up, as they take turns"
+            said = f"{needs / GIB:,.1f} GiB{f', {how}' if len(names) > 1 else ''}"
         lines.append(Text(who + said))
     return lines
 
@@ -167,7 +180,8 @@ def tokens_of(config: RunConfig, name: str, look: Look) -> Tokens:
     own = own_completions(config, name)
     written = round(own * longest)
     every = config.problems_per_round * config.group_size
-    return Tokens(written, round(every * (mean + longest)), WIRE_BYTES * written)
+    sent = round(WIRE_BYTES[config.swarm.codec] * written)
+    return Tokens(written, round(every * (mean + longest)), sent)
 
 
 def _unseen(look: Look) -> list[RenderableType]:

@@ -5,7 +5,7 @@ each can be used without a run. It imports no torch.
 """
 
 from potluck.config.kinds import ConfigError
-from potluck.config.reading import as_tree, from_tree, load
+from potluck.config.reading import as_tree, from_tree, load, read_tree
 from potluck.config.run import (
     METHODS,
     EvaluationConfig,
@@ -18,6 +18,7 @@ from potluck.config.run import (
     SamplingConfig,
     ServerConfig,
 )
+from potluck.config.swarm import SwarmConfig, TlsConfig
 from potluck.config.tasks import (
     TASKS,
     DigitsConfig,
@@ -51,9 +52,12 @@ __all__ = [
     "RunConfig",
     "SamplingConfig",
     "ServerConfig",
+    "SwarmConfig",
     "TableConfig",
     "TaskConfig",
+    "TlsConfig",
     "as_tree",
     "from_tree",
     "load",
+    "read_tree",
 ]

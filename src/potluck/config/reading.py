@@ -26,14 +26,22 @@ def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     Raises:
         ConfigError: no such file, not TOML (or JSON), or a key or value that no run has.
     """
+    return from_tree(read_tree(path), overrides)
+
+
+def read_tree(path: Path) -> Any:
+    """What stands in a recipe, before it is looked at.
+
+    Raises:
+        ConfigError: no such file, or not TOML (or JSON).
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
-        tree = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
+        return json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
     except FileNotFoundError:
         raise ConfigError(f"there is no recipe {path}; `potluck new {path}` writes one") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
-    return from_tree(tree, overrides)
 
 
 def from_tree(tree: dict[str, Any], overrides: Sequence[str] = ()) -> RunConfig:

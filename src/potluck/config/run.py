@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from potluck.config.kinds import Amount, Count, Positive
+from potluck.config.swarm import SwarmConfig
 from potluck.config.tasks import DigitsConfig, RewardConfig, TaskConfig
 
 Method = Literal["nois", "vis", "tis", "f-nois", "f-vis", "f-tis"]
@@ -123,6 +124,8 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     """A folder, a Hugging Face id, or ``builtin:NAME`` (digits-small, -large, -terse)."""
     weight: Positive = 1.0
     """This node's part of the writing, relative to the others'."""
+    stranger: bool = False
+    """Whether the plan does not count on it: it comes uninvited, see [swarm] open."""
     device: str = "auto"
     """As torch names it; "auto": the GPU where there is one, else the CPU."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -161,7 +164,8 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     """G: completions of one problem."""
     plan: Literal["vertical", "horizontal"] = "vertical"
     deadline_s: Positive = 600.0
-    """Longest wait for the other nodes' completions, seconds. In one process none is needed."""
+    """Longest wait for the other nodes' completions in a round, seconds. In one process none is
+    needed."""
     checkpoint_every: Amount = 10
     """Rounds from one checkpoint to the next; 0: at the end (and on Ctrl-C) only."""
     threads: Amount = 0
@@ -176,5 +180,6 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     objective: ObjectiveConfig = ObjectiveConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     log: LogConfig = LogConfig()
+    swarm: SwarmConfig = SwarmConfig()
     node: Mapping[str, NodeConfig]
     """One table for each node, under its name: ``[node.small]``."""

@@ -40,15 +40,31 @@ def require_sense(run: RunConfig) -> None:
         if node.server:
             _require_server_sense(name, node, run.sampling)
     _require_rewards(run)
+    _require_swarm_sense(run)
     if (rows := run.problems_per_round * run.group_size) > 2**16:
         raise ConfigError(
             f"problems_per_round x group_size is {rows}; a round has at most {2**16} completions"
         )
-    if run.plan == "horizontal" and run.group_size < len(run.node):
+    if run.plan == "horizontal" and run.group_size < (
+        members := sum(not node.stranger for node in run.node.values())
+    ):
         raise ConfigError(
-            f"plan 'horizontal' shares each group of {run.group_size} among {len(run.node)} nodes; "
-            f"raise group_size to at least {len(run.node)}"
+            f"plan 'horizontal' shares each group of {run.group_size} among {members} nodes; "
+            f"raise group_size to at least {members}"
         )
+
+
+def _require_swarm_sense(run: RunConfig) -> None:
+    strangers = [name for name, node in run.node.items() if node.stranger]
+    if strangers and not run.swarm.open:
+        raise ConfigError(
+            f"[node.{strangers[0]}] stranger is true, but the swarm takes none; set [swarm] open = "
+            f"true, or drop it"
+        )
+    if run.swarm.tls and any(
+        not end.startswith("tls/") for end in (*run.swarm.listen, *run.swarm.connect)
+    ):
+        raise ConfigError("with [swarm.tls] every address of listen and connect begins with 'tls/'")
 
 
 def _require_server_sense(name: str, node: NodeConfig, sampling: SamplingConfig) -> None:

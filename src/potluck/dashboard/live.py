@@ -1,25 +1,37 @@
 """The progress of a run: bars in a terminal, plain lines anywhere else."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.text import Text
 
 from potluck.dashboard.text import decimal, percent, printable
 
 PLAIN_EVERY_S = 10.0
-"""Without a terminal, a phase's progress is one line in this time at most."""
+"""Without a terminal, a node's progress with a phase is one line in this time at most."""
+WIDE = 80
+"""Columns of a terminal; with fewer the bars are shorter, and notes have no room."""
+WAITING = "nodes are here"
+"""Said of the phase "wait", which counts nodes, where all others count work."""
 
 
 class LiveDisplay:
     """Shows a run on a console, from ``with`` to the end of the block.
 
-    A round counts as shown when the first node is done with it: nodes of one machine go
-    round by round together, so the bar is never more than a part of a round ahead.
+    A bar for the rounds, and one below it for each node that has told of a phase. A round
+    counts as done when the first node is done with it: nodes go round by round together, so
+    the bar is never more than a part of a round ahead.
     """
 
     def __init__(
@@ -37,15 +49,17 @@ class LiveDisplay:
             clock: seconds; only differences count.
         """
         self._console, self._rounds, self._clock = console, rounds, clock
-        self._last_phase_s: float | None = None
-        self._phase: tuple[str, str] | None = None
+        self._plain_s: dict[str, float] = {}
+        self._phases: dict[str, tuple[TaskID, str]] = {}
+        self._widest = 0  # of the nodes' names; below each other, what they do is a column
+        wide = console.width >= WIDE
         # Descriptions are of nodes and notes, so none of them is markup.
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=24 if wide else 10),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}", style="dim", markup=False),
+            *([TextColumn("{task.fields[note]}", style="dim", markup=False)] if wide else []),
             console=console,
             transient=True,
             disable=not console.is_terminal,
@@ -53,7 +67,6 @@ class LiveDisplay:
         self._round_task = self._progress.add_task(
             "rounds", total=rounds, completed=first_round, note="", visible=rounds > 0
         )
-        self._phase_task = self._progress.add_task("", visible=False, note="")
         self._furthest = first_round
 
     def __enter__(self) -> Self:
@@ -71,21 +84,25 @@ class LiveDisplay:
 
     def phase(self, node: str, name: str, done: int, total: int, note: str = "") -> None:
         """How far a node is with writing, learning or an evaluation. May be called often."""
-        what = f"{printable(node, 32)} {printable(name, 16)}"
-        hint = printable(note, 40)
+        if name == "wait":
+            note = WAITING
+        shown, what, hint = printable(node, 32), printable(name, 16), printable(note, 40)
         if not self._console.is_terminal:
-            self._plain_phase(f"{what} {done}/{total} {hint}".rstrip())
+            self._plain_phase(node, f"{shown} {what} {done}/{total} {hint}".rstrip())
             return
-        if self._phase != (node, name):
-            self._phase = (node, name)
-            self._progress.reset(self._phase_task)
+        if node not in self._phases:
+            self._widest = max(self._widest, len(shown))
+            self._phases[node] = self._progress.add_task("", note=""), name
+        task, before = self._phases[node]
+        if before != name:
+            self._phases[node] = task, name
+            self._progress.reset(task)  # its clock, too
         self._progress.update(
-            self._phase_task,
-            description=what,
+            task,
+            description=f"{shown:<{self._widest}} {what}",
             completed=done,
             total=total,
             note=hint,
-            visible=True,
         )
 
     def round_done(self, node: str, metrics: Mapping[str, Any]) -> None:
@@ -122,12 +139,11 @@ class LiveDisplay:
         line = Text(f"round {round:>{len(str(self._rounds))}}/{self._rounds}  ")
         return line.append(f"{printable(node, 32):<8}  ", style="cyan")
 
-    def _plain_phase(self, line: str) -> None:
+    def _plain_phase(self, node: str, line: str) -> None:
         now_s = self._clock()
-        if self._last_phase_s is None:
-            self._last_phase_s = now_s  # The first calls come at once and say nothing new.
-        elif now_s - self._last_phase_s >= PLAIN_EVERY_S:
-            self._last_phase_s = now_s
+        # A node's first call says nothing new: it has just begun.
+        if now_s - self._plain_s.setdefault(node, now_s) >= PLAIN_EVERY_S:
+            self._plain_s[node] = now_s
             self._print(Text(line))
 
     def _print(self, line: Text) -> None:
@@ -140,14 +156,27 @@ def _troubles(metrics: Mapping[str, Any]) -> list[str]:
     if metrics.get("updates") == 0:
         troubles.append("no step: no completion was better than its group")
     if metrics.get("missing"):
-        names = ", ".join(printable(str(name), 32) for name in metrics["missing"])
-        troubles.append(f"missing: {printable(names, 80)}")
+        troubles.append(f"missing: {_names(metrics['missing'])}")
+    if metrics.get("late"):
+        used = metrics.get("late_used")  # Runs of before 0.2 do not tell.
+        of_use = "" if used is None else f", {int(used)} used"
+        troubles.append(f"late: {int(metrics['late'])}{of_use}")
     for key, name in (
-        ("late", "late"),
         ("unasked", "unasked"),
         ("unusable", "unusable"),
+        ("too_few", "alone in their group"),
+        ("over_share", "beyond strangers' share"),
         ("dropped_nonfinite", "not finite"),
     ):
         if metrics.get(key):
             troubles.append(f"{name}: {int(metrics[key])}")
+    if metrics.get("refused"):
+        counts = (f"{name} {int(count)}" for name, count in metrics["refused"].items())
+        troubles.append(f"refused: {_names(counts)}")
+    if metrics.get("quarantined"):
+        troubles.append(f"quarantined: {_names(metrics['quarantined'])}")
     return troubles
+
+
+def _names(names: Iterable[Any]) -> str:
+    return printable(", ".join(printable(str(name), 40) for name in names), 80)

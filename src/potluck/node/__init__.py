@@ -6,8 +6,10 @@ from potluck.node.evaluation import Answers, Evaluation, answer, evaluate, first
 from potluck.node.learner import Learner, Lesson
 from potluck.node.loop import Node, Progress, step_together
 from potluck.node.optimizers import make_optimizer
-from potluck.node.record import Record, RunFolderError
+from potluck.node.record import Record
 from potluck.node.report import RoundReport
+from potluck.node.sieve import Sieve
+from potluck.types import RunFolderError
 
 __all__ = [
     "Answers",
@@ -20,6 +22,7 @@ __all__ = [
     "Record",
     "RoundReport",
     "RunFolderError",
+    "Sieve",
     "answer",
     "checkpoint",
     "evaluate",

@@ -27,10 +27,10 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from potluck.node.record import RunFolderError
 from potluck.rollout import LanguageModel, ModelError
 from potluck.rollout.mirror import bits_of
 from potluck.rollout.sharding import ShardedModel, spread_like, whole
+from potluck.types import RunFolderError
 
 KEPT = 2
 """Checkpoints that stay, the newest first: one may be the victim of a full disk."""

@@ -3,6 +3,7 @@
     write      its share of the round's problems          (rollout, swarm)
     send       what it wrote, to everybody                (exchange)
     collect    what everybody wrote                       (exchange)
+    sift       out what is not as it was asked for        (sieve)
     grade      every completion, its own included         (tasks)
     learn      from all of them                           (objective, learner)
 
@@ -14,9 +15,9 @@ as in the paper (section 2).
 import hashlib
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -27,8 +28,9 @@ from potluck.node.batch import pack
 from potluck.node.learner import Learner
 from potluck.node.record import Record
 from potluck.node.report import RoundReport, report_of
+from potluck.node.sieve import Sieve
 from potluck.rollout import Engine, Order, Sampled
-from potluck.swarm import Plan, Share
+from potluck.swarm import Agenda
 from potluck.tasks import Task
 from potluck.types import Completion, Group, NonFiniteError, Problem
 
@@ -41,59 +43,63 @@ class Node:
     """One participant: its model, its task, and its line to the others."""
 
     name: str
-    weights: Mapping[str, float]
-    """How much each node of the swarm writes, this one included."""
+    agenda: Agenda
+    """What every round asks of whom; equal on every node."""
+    sieve: Sieve
     task: Task
     engine: Engine
     learner: Learner
     exchange: Exchange
     record: Record
-    plan: Plan
-    group_size: int
     sampling: SamplingConfig
-    seed: int
-    """Of the run: equal on every node."""
     deadline_s: float
     progress: Progress
 
-    def step(self, round: int, problems: Sequence[Problem]) -> RoundReport:
+    def next_round(self, done: int) -> int:
+        """The round to do after ``done`` rounds: that one, unless the others are far ahead.
+
+        What is written for a round that they have left by more than ``max_staleness`` is of use
+        to nobody; who was away goes on where they are, and has what it missed as late groups.
+        Rounds that this node did live before a crash come first.
+        """
+        others = self.exchange.round_of_others()
+        if others - done <= self.sieve.max_staleness:
+            return done
+        kept = self.record.next_kept(done)
+        return others if kept is None else min(kept, others)
+
+    def step(self, round: int) -> RoundReport:
         """One round of a node that has a process to itself."""
         if (kept := self.record.kept_round(round)) is not None:
-            return self.learn_again(round, problems, kept)
-        spent = self.write_and_send(round, problems)
-        return self.collect_and_learn(round, problems, spent)
+            return self.learn_again(round, kept)
+        return self.collect_and_learn(round, self.write_and_send(round))
 
-    def write_and_send(self, round: int, problems: Sequence[Problem]) -> dict[str, float]:
+    def write_and_send(self, round: int) -> dict[str, float]:
         """Returns the seconds that each phase took."""
         with _Clock() as writing:
-            written = self._write(round, problems)
+            written = self._write(round)
         with _Clock() as sending:
             self.exchange.send(round, written)
         return {"write": writing.seconds, "exchange": sending.seconds}
 
-    def collect_and_learn(
-        self, round: int, problems: Sequence[Problem], spent: Mapping[str, float]
-    ) -> RoundReport:
+    def collect_and_learn(self, round: int, spent: Mapping[str, float]) -> RoundReport:
         with _Clock() as waiting:
-            arrived = self.exchange.collect(round, deadline_s=self.deadline_s)
-        size_bytes = self.record.keep_round(round, arrived.completions)
+            arrived = self.exchange.collect(
+                round,
+                deadline_s=self.deadline_s,
+                waiting=lambda came, all: self.progress(self.name, "wait", came, all),
+            )
+        size_bytes = self.record.keep_round(round, arrived)
         seconds = {**spent, "exchange": spent["exchange"] + waiting.seconds}
-        return self._learn(round, problems, arrived, seconds, size_bytes)
+        return self._learn(round, arrived, seconds, size_bytes)
 
-    def learn_again(
-        self, round: int, problems: Sequence[Problem], kept: Sequence[Completion]
-    ) -> RoundReport:
+    def learn_again(self, round: int, kept: Round) -> RoundReport:
         """A round whose completions are on disk: after a crash they need not be written again."""
-        asked = {share.node for share in self._shares(round, problems)}
-        missing = tuple(sorted(asked - {c.author for c in kept}))
-        size_bytes = self.record.keep_round(round, kept)
-        arrived = Round(tuple(kept), missing, late=())
-        return self._learn(round, problems, arrived, {"write": 0.0, "exchange": 0.0}, size_bytes)
+        return self._learn(round, kept, {"write": 0.0, "exchange": 0.0}, self.record.size(round))
 
-    def _write(self, round: int, problems: Sequence[Problem]) -> list[Completion]:
-        by_id = {p.id: p for p in problems}
-        shares = self._shares(round, problems)
-        orders = [Order(by_id[s.problem_id], s.count) for s in shares if s.node == self.name]
+    def _write(self, round: int) -> list[Completion]:
+        shares = self.agenda.shares_of(round, self.name)
+        orders = [Order(self.task.problem(s.problem_id), s.count) for s in shares]
         language = self.learner.language
         dice = torch.Generator(language.device).manual_seed(self._seed(round, "write"))
         draw = Sampled(dice, self.sampling.temperature, self.sampling.top_k, self.sampling.top_p)
@@ -106,22 +112,17 @@ class Node:
             )
 
     def _learn(
-        self,
-        round: int,
-        problems: Sequence[Problem],
-        arrived: Round,
-        spent: Mapping[str, float],
-        size_bytes: int,
+        self, round: int, arrived: Round, spent: Mapping[str, float], size_bytes: int
     ) -> RoundReport:
         batch = lesson = None
         with _Clock() as learning, _naming(round, self.name):
-            asked = self._asked_for(round, problems, arrived.completions)
-            usable = [c for c in asked if self._is_usable(c)]
-            groups = self._grade(round, problems, usable)
+            prompt = cache(self.learner.language.prompt)
+            sifted = self.sieve.sift(round, arrived, lambda c: self._is_usable(c, prompt))
+            groups = self._grade(round, sifted.groups)
             if groups:
                 batch = pack(
                     groups,
-                    self.learner.language.prompt,
+                    prompt,
                     scale=self.learner.objective.advantage_scale,
                 )
                 torch.manual_seed(self._seed(round, "learn"))  # dropout, where there is any
@@ -134,53 +135,36 @@ class Node:
             batch,
             [reward for group in groups for reward in group.rewards],
             lesson,
-            unasked=len(arrived.completions) - len(asked),
-            unusable=len(asked) - len(usable),
-            missing=arrived.missing,
-            late=len(arrived.late),
+            sifted=sifted,
+            arrived=arrived,
             size_bytes=size_bytes,
             seconds={**spent, "learn": learning.seconds},
         )
         self.record.add("metrics", [asdict(report)])
         return report
 
-    def _asked_for(
-        self, round: int, problems: Sequence[Problem], arrived: Iterable[Completion]
-    ) -> list[Completion]:
-        """What the plan asked of its author; a peer cannot write itself a larger share."""
-        count = {(s.problem_id, s.node): s.count for s in self._shares(round, problems)}
-        return [c for c in arrived if c.index < count.get((c.problem_id, c.author), 0)]
-
-    def _is_usable(self, completion: Completion) -> bool:
+    def _is_usable(self, completion: Completion, prompt: Callable[[Problem], np.ndarray]) -> bool:
         """Whether it can be what it says: ids this model knows, not too long, and ended as told.
 
         ``end`` decides what a completion may earn, so it is looked up in the tokens: "stop"
         is a stop token at the end, and there is none anywhere else.
         """
         language, token_T = self.learner.language, completion.token_T
+        prompt_P = prompt(self.task.problem(completion.problem_id))
+        room = min(self.sampling.max_new_tokens, self.sampling.max_total_tokens - len(prompt_P))
         stops_T = np.isin(token_T, list(language.stop_ids))
         return (
             bool((token_T < language.vocabulary).all())
-            and len(token_T) <= self.sampling.max_new_tokens
+            and len(token_T) <= room
             and not stops_T[:-1].any()
             and bool(stops_T[-1]) == (completion.end == "stop")
         )
 
-    def _shares(self, round: int, problems: Sequence[Problem]) -> list[Share]:
-        ids = [problem.id for problem in problems]
-        return self.plan(ids, self.weights, self.group_size, round=round)
-
-    def _grade(
-        self, round: int, problems: Sequence[Problem], completions: Iterable[Completion]
-    ) -> list[Group]:
-        """One group per problem of which anything came, with rewards of our own."""
-        written = defaultdict(list)
-        for completion in completions:
-            written[completion.problem_id].append(completion)
+    def _grade(self, round: int, written: Iterable[tuple[Completion, ...]]) -> list[Group]:
+        """Groups with rewards of our own."""
         groups, lines = [], []
-        for problem in problems:
-            if not (group := written[problem.id]):
-                continue
+        for group in written:
+            problem = self.task.problem(group[0].problem_id)
             texts = [self.learner.language.text(c.token_T) for c in group]
             rewards = self.task.rewards([problem] * len(group), group, texts)
             for c, text, reward in zip(group, texts, rewards, strict=True):
@@ -191,30 +175,28 @@ class Node:
                     )
                 who = {"problem": c.problem_id, "author": c.author, "index": c.index}
                 lines.append({"round": round, **who, "reward": reward, "end": c.end, "text": text})
-            groups.append(Group(problem, tuple(group), tuple(rewards)))
+            groups.append(Group(problem, group, tuple(rewards)))
         self.record.add("completions", lines)
         return groups
 
     def _seed(self, round: int, what: str) -> int:
         """63 bits that no other (run seed, round, node, purpose) has."""
-        raw = hashlib.sha256(f"{self.seed}/{round}/{self.name}/{what}".encode()).digest()
+        raw = hashlib.sha256(f"{self.agenda.seed}/{round}/{self.name}/{what}".encode()).digest()
         return int.from_bytes(raw[:8], "little") >> 1
 
 
-def step_together(
-    nodes: Sequence[Node], round: int, problems: Sequence[Problem]
-) -> list[RoundReport]:
+def step_together(nodes: Sequence[Node], round: int) -> list[RoundReport]:
     """One round of nodes that share a process: all write and send, then all learn.
 
     One thread, so a run repeats to the last bit and a debugger can follow it.
     """
     kept = [node.record.kept_round(round) for node in nodes]
-    if all(completions is not None for completions in kept):
+    if all(arrived is not None for arrived in kept):
         pairs = zip(nodes, kept, strict=True)
-        return [node.learn_again(round, problems, kept or ()) for node, kept in pairs]
-    spent = [node.write_and_send(round, problems) for node in nodes]
+        return [node.learn_again(round, arrived) for node, arrived in pairs if arrived]
+    spent = [node.write_and_send(round) for node in nodes]
     pairs_spent = zip(nodes, spent, strict=True)
-    return [node.collect_and_learn(round, problems, seconds) for node, seconds in pairs_spent]
+    return [node.collect_and_learn(round, seconds) for node, seconds in pairs_spent]
 
 
 class _Clock:

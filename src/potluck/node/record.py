@@ -3,8 +3,8 @@
 <run>/<node>/metrics.jsonl        one line a round, see RoundReport
 <run>/<node>/evaluation.jsonl     one line an evaluation
 <run>/<node>/completions.jsonl    what was written, readable
-<run>/<node>/rounds/000012.ptlk   what was learned from, as one wire message: the record
-                                  that resume (and replay) reads
+<run>/<node>/rounds/000012.ptlk   what was learned from, the messages as they came: what
+                                  resume (and replay) reads, see exchange/page.py
 <run>/<node>/checkpoints/000010/  see checkpoint.py
 """
 
@@ -14,12 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from potluck.exchange import Message, WireError, decode, encode
-from potluck.types import Completion, PotluckError
-
-
-class RunFolderError(PotluckError):
-    """A run folder that is in the way, or that is not what it was."""
+from potluck.exchange import Round, WireError, decode_page, encode_page
 
 
 class Record:
@@ -29,21 +24,29 @@ class Record:
         self.folder, self.run, self.node = folder, run, node
         (folder / "rounds").mkdir(parents=True, exist_ok=True)
 
-    def keep_round(self, round: int, completions: Sequence[Completion]) -> int:
+    def keep_round(self, round: int, arrived: Round) -> int:
         """Stores what the round is learned from; returns the size in bytes."""
-        data = encode(Message(self.run, round, self.node, tuple(completions)))
+        data = encode_page(round, self.node, arrived)
         write_whole(self._round_file(round), data)
         return len(data)
 
-    def kept_round(self, round: int) -> tuple[Completion, ...] | None:
+    def kept_round(self, round: int) -> Round | None:
         """What the round was learned from; None if it is not here, or cannot be read."""
         try:
-            message = decode(self._round_file(round).read_bytes())
+            data = self._round_file(round).read_bytes()
+            return decode_page(data, run=self.run, round=round, node=self.node)
         except (FileNotFoundError, WireError):
             return None
-        if (message.run, message.round, message.sender) != (self.run, round, self.node):
-            return None
-        return message.completions
+
+    def next_kept(self, round: int) -> int | None:
+        """The first round from ``round`` on that is here; None if there is none."""
+        names = (path.stem for path in (self.folder / "rounds").glob("[0-9]*.ptlk"))
+        later = sorted(int(name) for name in names if name.isdigit() and int(name) >= round)
+        return next((at for at in later if self.kept_round(at) is not None), None)
+
+    def size(self, round: int) -> int:
+        """Bytes of the round's file."""
+        return self._round_file(round).stat().st_size
 
     def add(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
         """Adds lines to ``name``.jsonl."""
@@ -65,7 +68,7 @@ class Record:
 
 def write_whole(path: Path, data: bytes) -> None:
     """The whole file or none of it, whenever the machine stops."""
-    beside = path.with_name(path.name + ".part")
+    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     with beside.open("wb") as file:
         file.write(data)
         file.flush()

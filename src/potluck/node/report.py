@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
+from potluck.exchange import Round
 from potluck.node.batch import Batch
 from potluck.node.learner import Lesson
+from potluck.node.sieve import Sifted
 from potluck.node.statistics import SourceReport, source_reports
 
 
@@ -34,13 +36,29 @@ class RoundReport:
     dropped_nonfinite: int
     """Foreign completions that made a number non-finite."""
     unasked: int
-    """Completions that the plan did not ask of their author; left out."""
+    """Completions that were not asked of their author; left out."""
     unusable: int
     """Completions with ids that the tokenizer lacks, or longer than allowed; left out."""
+    too_few: int
+    """Completions that came without another one of their problem; left out."""
+    over_share: int
+    """Completions of strangers beyond their part of a batch; left out."""
     missing: tuple[str, ...]
     """Nodes of whom nothing came in time."""
     late: int
-    """Completions of earlier rounds that came too late to be learned from."""
+    """Completions of earlier rounds that came in this one."""
+    late_used: int
+    """Those among them that were learned from."""
+    refused: Mapping[str, int]
+    """Messages that could not be used, by the name they came under."""
+    quarantined: tuple[str, ...]
+    """Nodes that were not listened to."""
+    sent_bytes: int
+    """Of this node's batch, everything counted."""
+    sent_bytes_per_token: float | None
+    """None where it wrote nothing."""
+    received_bytes: int
+    """Of all batches that were fetched."""
     size_bytes: int
     """Of the round's file: what was learned from, in the wire format."""
     seconds: Mapping[str, float]
@@ -56,10 +74,8 @@ def report_of(
     rewards: Sequence[float],
     lesson: Lesson | None,
     *,
-    unasked: int,
-    unusable: int,
-    missing: tuple[str, ...],
-    late: int,
+    sifted: Sifted,
+    arrived: Round,
     size_bytes: int,
     seconds: Mapping[str, float],
 ) -> RoundReport:
@@ -80,6 +96,7 @@ def report_of(
         had_B = batch.advantage_B != 0
         with_advantage = int(had_B.sum())
         silenced = int((had_B & (lesson.heard_B == 0)).sum()) - len(lesson.dropped)
+    line = arrived.traffic
     own = [reward for author, reward in zip(authors, rewards, strict=True) if author == name]
     return RoundReport(
         round=round,
@@ -92,10 +109,18 @@ def report_of(
         rows_trained=int((lesson.heard_B != 0).sum()) if lesson else 0,
         filtered_share=silenced / max(1, with_advantage),
         dropped_nonfinite=len(lesson.dropped) if lesson else 0,
-        unasked=unasked,
-        unusable=unusable,
-        missing=missing,
-        late=late,
+        unasked=sifted.unasked,
+        unusable=sifted.unusable,
+        too_few=sifted.too_few,
+        over_share=sifted.over_share,
+        missing=arrived.missing,
+        late=sum(map(len, arrived.late.values())),
+        late_used=sifted.late_used,
+        refused=dict(line.refused),
+        quarantined=line.quarantined,
+        sent_bytes=line.sent_bytes,
+        sent_bytes_per_token=line.sent_bytes / line.sent_tokens if line.sent_tokens else None,
+        received_bytes=line.received_bytes,
         size_bytes=size_bytes,
         seconds=seconds,
         sources=sources,

@@ -1,5 +1,7 @@
 """A causal language model with its tokenizer: what writes, and what is trained."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,6 +74,12 @@ class LanguageModel:
     def device(self) -> torch.device:
         device: torch.device = next(self.network.parameters()).device
         return device
+
+    def fingerprint(self) -> str:
+        """What kind of model it is, not what it has learned: its type and its tensors' shapes."""
+        shapes = {name: list(p.shape) for name, p in self.network.named_parameters()}
+        kind = self.network.config.model_type
+        return hashlib.sha256(json.dumps([kind, shapes]).encode()).hexdigest()
 
     def prompt(self, problem: Problem) -> np.ndarray:
         """int32 ids of what the model reads before it writes: see ``prompt_ids``."""

@@ -74,7 +74,7 @@ def horizontal(
 PLANS: dict[str, Plan] = {"vertical": vertical, "horizontal": horizontal}
 
 
-def problems_of_round(ids: Sequence[str], *, seed: int, round: int, count: int) -> list[str]:
+def problems_of_round(ids: Sequence[str], *, seed: int | str, round: int, count: int) -> list[str]:
     """The problems of one round: every node draws the same, without talking.
 
     Each pass over the task is a new order: by SHA-256 of (seed, pass, id), which any
@@ -96,7 +96,7 @@ def problems_of_round(ids: Sequence[str], *, seed: int, round: int, count: int) 
     return list(chosen)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=64)
 def _shuffled(ids: tuple[str, ...], salt: str) -> list[str]:
     return sorted(ids, key=lambda id: hashlib.sha256(f"{salt}/{id}".encode()).digest())
 

@@ -1,16 +1,15 @@
-"""A whole run on this machine: every node of the recipe in one process, phase by phase.
-
-One thread, so the same recipe gives the same numbers, and a debugger can follow it.
-"""
+"""The rounds of the nodes of one process, from the first look at a recipe to the end."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import transformers
+from msgspec.structs import replace
 
 from potluck.assemble import (
     first_round,
@@ -19,7 +18,6 @@ from potluck.assemble import (
     make_nodes,
     make_task,
     notes_on,
-    require_folder,
     require_one_stop,
     require_partners,
     require_problems,
@@ -27,15 +25,17 @@ from potluck.assemble import (
     require_same_task,
     require_servers,
     require_team,
+    terms_of,
 )
 from potluck.config import RunConfig, as_tree
+from potluck.exchange import Exchange, Terms
+from potluck.launch.display import Display, RunResult
 from potluck.node import Evaluation, Node, Progress, checkpoint, evaluate, step_together
 from potluck.node.card import card_of
 from potluck.node.followers import follow
 from potluck.node.record import write_whole
 from potluck.node.team import Processes, Save, Stop, Team, assembled
 from potluck.signals import interrupts
-from potluck.swarm import problems_of_round
 from potluck.tasks import Task
 from potluck.trackers import About, Tracked, require_trackers
 from potluck.types import PotluckError
@@ -45,64 +45,43 @@ UNBOUNDED = 2**31
 # A run has a display of its own; a bar for each file that is loaded or saved only tears it.
 transformers.logging.disable_progress_bar()
 
-
-class Display(Protocol):
-    """Where a run says how far it is. Called often; takes no time."""
-
-    def phase(self, node: str, name: str, done: int, total: int) -> None: ...
-    def round_done(self, node: str, metrics: dict[str, Any]) -> None: ...
-    def evaluated(self, node: str, evaluation: dict[str, Any]) -> None: ...
-    def say(self, text: str) -> None: ...
+Meet = Callable[
+    [Mapping[str, Terms], Display, Progress], AbstractContextManager[Mapping[str, Exchange]]
+]
+"""Opens the exchange of each node of this process, waits for whom it waits for; closes it."""
 
 
-class Silent:
-    """Says nothing: the display of ``run`` unless it is given one."""
+@dataclass(frozen=True)
+class Part:
+    """The nodes of a run that this process is."""
 
-    def phase(self, node: str, name: str, done: int, total: int) -> None: ...
-    def round_done(self, node: str, metrics: dict[str, Any]) -> None: ...
-    def evaluated(self, node: str, evaluation: dict[str, Any]) -> None: ...
-    def say(self, text: str) -> None: ...
+    config: RunConfig
+    """Of the whole run."""
+    names: tuple[str, ...]
+    all_here: bool
+    """Whether the models of all others are on this machine too, so that they can be looked at."""
+    look: Callable[[], None]
+    """Raises RunFolderError unless the folder is free, or that of the run that goes on."""
+    meet: Meet
+
+    @property
+    def mine(self) -> RunConfig:
+        """The recipe, as if there were no other nodes."""
+        nodes = {name: self.config.node[name] for name in self.names}
+        return replace(self.config, node=nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    folder: Path
-    rounds: int
-    """Rounds done, those before a resume included."""
-    interrupted: bool
-    """Whether Ctrl-C ended it; a checkpoint stands, and ``resume`` goes on."""
-    accuracy: Mapping[str, float]
-    """Of each node at the end, on the validation problems; empty if none were asked for."""
-
-
-def run(
-    config: RunConfig,
-    folder: Path | str,
-    *,
-    resume: bool = False,
-    display: Display | None = None,
-    trust_code: bool = False,
+def take_part(
+    part: Part, folder: Path, *, resume: bool, display: Display, trust_code: bool
 ) -> RunResult:
-    """Trains every node of ``config`` together, in ``folder``.
-
-    Args:
-        folder: must not exist or be empty, unless ``resume``.
-        resume: goes on from the newest checkpoint that all nodes have. On the same
-            machine, torch and thread count, the whole run then equals an
-            uninterrupted one to the bit.
-        trust_code: whether functions that ``[[reward]]`` names may be imported and run.
-
-    Raises:
-        PotluckError: one of its kinds, see ``types.py``; the message says what to do.
-    """
-    folder, display = Path(folder), display or Silent()
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    """Trains the nodes of this process, which may be one of several that are one node."""
+    if part.config.threads:
+        torch.set_num_threads(part.config.threads)
     with assembled() as team:
         if isinstance(team, Processes) and team.rank:
-            return _follow(team, config, folder)
+            return _follow(team, part.mine, folder)
         try:
-            result = _lead(team, config, folder, resume, display, trust_code)
+            result = _lead(part, team, folder, resume, display, trust_code)
         except (PotluckError, OSError) as error:
             team.call(Stop(error))
             raise
@@ -110,12 +89,10 @@ def run(
         return result
 
 
-def _follow(team: Processes, config: RunConfig, folder: Path) -> RunResult:
+def _follow(team: Processes, mine: RunConfig, folder: Path) -> RunResult:
     """Takes part in what the first process of a node does, and ends as it does."""
     with interrupts() as interrupted:
-        outcome = follow(
-            team, lambda first: make_learners(config, folder, first, team), interrupted
-        )
+        outcome = follow(team, lambda first: make_learners(mine, folder, first, team), interrupted)
     if isinstance(outcome, RunResult):
         return outcome
     assert isinstance(outcome, Exception)
@@ -123,31 +100,29 @@ def _follow(team: Processes, config: RunConfig, folder: Path) -> RunResult:
 
 
 def _lead(
-    team: Team,
-    config: RunConfig,
-    folder: Path,
-    resume: bool,
-    display: Display,
-    trust_code: bool,
+    part: Part, team: Team, folder: Path, resume: bool, display: Display, trust_code: bool
 ) -> RunResult:
+    """Looks at everything that can be wrong with the recipe, then lives its rounds."""
+    config, mine = part.config, part.mine
     # Nothing is written before everything that can be wrong with a recipe has been looked at.
-    require_folder(folder, config, resume)
+    part.look()
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
     task = make_task(config, trust_code=trust_code)
     require_problems(config, task)
     require_same_task(folder, task)
     notes = notes_on(config, task)
-    require_partners(config)
-    lengths = require_room(config, task)
-    require_servers(config, longest_prompt=max(lengths))
-    require_team(config, team)
-    first = first_round(folder, config) if resume else 0
-    learners = make_learners(config, folder, first, team)
-    require_one_stop({name: learner.language for name, learner in learners.items()})
+    require_partners(config if part.all_here else mine)
+    lengths = require_room(mine, task)
+    require_servers(mine, longest_prompt=max(lengths))
+    require_team(mine, team)
+    first = first_round(folder, mine) if resume else 0
+    learners = make_learners(mine, folder, first, team)
+    languages = {name: learner.language for name, learner in learners.items()}
+    require_one_stop(languages)
     _write_recipe(folder, config, task)
     if resume:
-        display.say(go_on_from(folder, config, first))
-    tracked = Tracked(display, config.log.to, _told(config, folder, first, resume))
+        display.say(go_on_from(folder, mine, first))
+    tracked = Tracked(display, config.log.to, _told(mine, folder, first, resume))
     with tracked as display, interrupts() as interrupted:
         for note in notes:
             display.say(note)
@@ -158,36 +133,50 @@ def _lead(
             if phase != "learn" and interrupted():
                 raise _Stopped
 
-        nodes = make_nodes(config, folder, task, learners, progress, first)
-        done, stopped = first, False
         try:
-            while done < config.rounds:
-                if config.evaluation.every and done % config.evaluation.every == 0:
-                    _evaluate(nodes, config, done, progress, display, at_end=False)
-                _round(nodes, config, done, display)
-                done += 1
-                if config.checkpoint_every and done % config.checkpoint_every == 0:
-                    _save(nodes, config, done)
-                if interrupted():
-                    raise _Stopped
-            _save(nodes, config, done)  # whatever happens to the evaluation, what was learned stays
-            last = _evaluate(nodes, config, done, progress, display, at_end=True)
-            _write_cards(nodes, config, done)
-        except _Stopped:
-            last, stopped = {}, True
-        _save(nodes, config, done)
+            with part.meet(terms_of(config, task, languages), display, progress) as exchanges:
+                nodes = make_nodes(config, folder, task, learners, exchanges, progress, first)
+                return _live(nodes, mine, folder, first, display, progress, interrupted)
+        except _Stopped:  # before the first round
+            return RunResult(folder, first, True, {})
+
+
+def _live(
+    nodes: list[Node],
+    config: RunConfig,
+    folder: Path,
+    first: int,
+    display: Display,
+    progress: Progress,
+    interrupted: Callable[[], bool],
+) -> RunResult:
+    """The rounds from ``first`` to the last one."""
+    done, stopped = first, False
+    seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
+    last: dict[str, Evaluation] = {}
+    try:
+        while (round := nodes[0].next_round(done)) < config.rounds:
+            # Rounds may be skipped, so "every five" is the first one after each fifth.
+            if (every := config.evaluation.every) and round // every > seen // every:
+                _evaluate(nodes, config, round, progress, display, at_end=False)
+                seen = round
+            reports = step_together(nodes, round)
+            for node, report in zip(nodes, reports, strict=True):
+                display.round_done(node.name, asdict(report))
+            done = round + 1
+            if (every := config.checkpoint_every) and done // every > saved // every:
+                _save(nodes, config, done)
+                saved = done
+            if interrupted():
+                raise _Stopped
+        _save(nodes, config, done)  # whatever happens to the evaluation, what was learned stays
+        last = _evaluate(nodes, config, done, progress, display, at_end=True)
+        _write_cards(nodes, config, done)
+    except _Stopped:
+        stopped = True
+    _save(nodes, config, done)
     accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
     return RunResult(folder, done, stopped, accuracy)
-
-
-def _round(nodes: list[Node], config: RunConfig, round: int, display: Display) -> None:
-    task = nodes[0].task
-    ids = problems_of_round(
-        task.ids("train"), seed=config.seed, round=round, count=config.problems_per_round
-    )
-    reports = step_together(nodes, round, [task.problem(id) for id in ids])
-    for node, report in zip(nodes, reports, strict=True):
-        display.round_done(node.name, asdict(report))
 
 
 def _evaluate(

@@ -1,0 +1,181 @@
+"""What a batch costs on the line: bytes a token, and how fast it is written and read.
+
+Everything counts: header, frames, and the 68 bytes of the seal. Megabytes are of logical data, 8
+bytes a token. Reading is with every check; "sealed" is with the signature made or looked at.
+
+Batches that models wrote: one node's share of a round of the starting recipe (24 problems, 12
+completions each) by models that come with Potluck, with two nodes or four, whole groups
+("vertical") or a part of each ("horizontal").
+
+Synthetic ones: 144 completions of 300 tokens, vocabulary 151,936.
+
+    ids        Zipf: id i with probability in proportion to 1 / (i + 1), as in a tokenizer whose
+               first ids are its frequent ones; "shuffled": the same with the ids' numbers in a
+               random order; "uniform": all ids alike
+    log-probs  ln sigmoid(x) as float32 arithmetic gives it (the logarithm of a sum of two
+               exponentials), x normal of mean 8 and deviation 5: 41 % are likelier than .9999,
+               4 % exactly 0, the mean is -.15 nats; "wide": mean 4, deviation 3, where few are
+               near 0 and all bits of all numbers are random
+
+    python benchmarks/wire.py [--quick]
+"""
+
+import hashlib
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+import harness
+import numpy as np
+import torch
+from harness import Row
+from rich.console import Console
+from rich.table import Table
+
+from potluck.exchange import Key, Message, Origin, decode, encode
+from potluck.exchange.identity import unseal
+from potluck.exchange.wire import CODECS
+from potluck.rollout import HFEngine, LanguageModel, Order, Sampled
+from potluck.swarm import PLANS, problems_of_round
+from potluck.tasks import Digits
+from potluck.types import Completion
+
+VOCABULARY = 151_936
+COMPLETIONS, TOKENS = 144, 300
+TOKEN_BYTES = 8
+TARGET_BYTES = {"exact": 5.0, "compact": 2.6}
+TARGET_MB_S = 200.0
+SHARES = ((2, "vertical"), (4, "vertical"), (4, "horizontal"))
+VERBS = ("encode", "decode", "encode sealed", "decode sealed")
+
+
+def measure(quick: bool) -> tuple[list[Row], object]:
+    synthetic, written = synthetic_batches(), written_batches()
+    calls, turns = (2, 2) if quick else (20, 15)
+    rows, raw = [], {}
+    for name, batch in {**written, **synthetic}.items():
+        for codec in CODECS:
+            cost = bytes_a_token(batch, codec)
+            speeds = {
+                verb: [round(TOKEN_BYTES * tokens_of(batch) * calls / s / 1e6) for s in seconds]
+                for verb, seconds in timed(batch, codec, calls, turns, name).items()
+            }
+            raw[f"{name}, {codec}"] = {"bytes_a_token": cost, "mb_s": speeds}
+            aimed = name in written or name == "Zipf"
+            target = TARGET_BYTES.get(codec) if aimed else None
+            rows.append(Row(f"{name}, {codec}", cost, cost, cost, " B/token", at_most=target))
+            if name == "Zipf":
+                rows += [
+                    Row(f"{name}, {codec}: {verb}", statistics.median(each), min(each), max(each),
+                        " MB/s", at_least=TARGET_MB_S)
+                    for verb, each in speeds.items()
+                ]  # fmt: skip
+    everything(raw)
+    return rows, raw
+
+
+def synthetic_batches() -> dict[str, Message]:
+    dice, count = np.random.default_rng(0), COMPLETIONS * TOKENS
+    weight_V = 1 / np.arange(1, VOCABULARY + 1)
+    zipf_X = np.searchsorted(weight_V.cumsum() / weight_V.sum(), dice.random(count))
+    zipf_X = zipf_X.clip(max=VOCABULARY - 1)
+    near_X, wide_X = log_sigmoid(dice.normal(8, 5, count)), log_sigmoid(dice.normal(4, 3, count))
+    return {
+        "Zipf": synthetic(zipf_X, near_X),
+        "Zipf, shuffled": synthetic(dice.permutation(VOCABULARY)[zipf_X], near_X),
+        "Zipf, wide log-probs": synthetic(zipf_X, wide_X),
+        "uniform": synthetic(dice.integers(0, VOCABULARY, count), near_X),
+    }
+
+
+def log_sigmoid(x_X: np.ndarray) -> np.ndarray:
+    """As an engine does: the largest logit off, then the logarithm of the sum, in float32."""
+    x_X = x_X.astype(np.float32)
+    top_X = np.maximum(x_X, 0)
+    sum_X = np.exp(x_X - top_X) + np.exp(-top_X)
+    return np.minimum(x_X - top_X - np.log(sum_X), 0)
+
+
+def synthetic(token_X: np.ndarray, logp_X: np.ndarray) -> Message:
+    return message(
+        Completion.cut(
+            [f"gsm8k/train/{40 * (i // 12) + 7}" for i in range(COMPLETIONS)],
+            "north",
+            [i % 12 for i in range(COMPLETIONS)],
+            ["stop"] * COMPLETIONS,
+            [TOKENS] * COMPLETIONS,
+            token_X.astype(np.int32),
+            logp_X,
+        )
+    )
+
+
+def written_batches() -> dict[str, Message]:
+    task, batches = Digits(), {}
+    ids = problems_of_round(task.ids("train"), seed=0, round=0, count=24)
+    for model in ("digits-small", "digits-terse", "digits-large"):
+        language = LanguageModel.load(f"builtin:{model}", device="cpu")
+        engine = HFEngine(
+            language, max_new_tokens=48, max_total_tokens=96, dtype=torch.float32, rows=64
+        )
+        for nodes, plan in SHARES:
+            weights = {f"node-{at}": 1.0 for at in range(nodes)}
+            shares = [s for s in PLANS[plan](ids, weights, 12) if s.node == "node-0"]
+            orders = [Order(task.problem(s.problem_id), s.count) for s in shares]
+            draw = Sampled(torch.Generator().manual_seed(0))
+            written = engine.write(orders, draw, author="node-0", progress=lambda done, all: None)
+            batches[f"{model}, {nodes} nodes, {plan}"] = message(tuple(written))
+    return batches
+
+
+def message(completions: tuple[Completion, ...]) -> Message:
+    prints = (hashlib.sha256(what).digest()[:16] for what in (b"model", b"tokenizer", b"task"))
+    ids = dict.fromkeys(c.problem_id for c in completions)
+    prompts = {id: hashlib.sha256(id.encode()).digest()[:8] for id in ids}
+    made = Origin(*prints, temperature=1.0, top_k=0, top_p=1.0)
+    return Message("digits", 7, completions[0].author, made, prompts, completions)
+
+
+def tokens_of(batch: Message) -> int:
+    return sum(len(c.token_T) for c in batch.completions)
+
+
+def bytes_a_token(batch: Message, codec: str) -> float:
+    return len(Key.new().seal(b"batch", encode(batch, codec=codec))) / tokens_of(batch)
+
+
+def timed(batch: Message, codec: str, calls: int, turns: int, title: str) -> dict[str, list[float]]:
+    """Seconds that ``calls`` calls of each verb took, turn by turn."""
+    key = Key.new()
+    public, data = key.public, encode(batch, codec=codec)
+    sealed = key.seal(b"batch", data)
+    work: tuple[Callable[[], object], ...] = (
+        lambda: encode(batch, codec=codec),
+        lambda: decode(data),
+        lambda: key.seal(b"batch", encode(batch, codec=codec)),
+        lambda: decode(unseal(b"batch", sealed, public)),
+    )
+    contenders = {verb: partial(repeated, do, calls) for verb, do in zip(VERBS, work, strict=True)}
+    return harness.take_turns(contenders, turns, f"{title}, {codec}")
+
+
+def repeated(do: Callable[[], object], calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        do()
+    return time.perf_counter() - start
+
+
+def everything(raw: dict[str, dict]) -> None:
+    """All batches and codecs: bytes a token, and megabytes a second of each verb."""
+    table = Table("batch, codec", "bytes/token", *VERBS, title="MB/s of 8 bytes a token")
+    for name, seen in raw.items():
+        speeds = (f"{statistics.median(seen['mb_s'][verb]):.0f}" for verb in VERBS)
+        table.add_row(name, f"{seen['bytes_a_token']:.2f}", *speeds)
+    Console(width=None if sys.stdout.isatty() else 110).print(table)
+
+
+if __name__ == "__main__":
+    harness.run("wire", measure, model="digits-small, digits-terse, digits-large; synthetic")

@@ -1,0 +1,177 @@
+"""Commands that train on this machine: demo, new, run."""
+
+import shlex
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from potluck import STARTING_RECIPE
+from potluck.cli.base import (
+    TEAM,
+    Out,
+    Recipe,
+    Resume,
+    Sets,
+    TrustCode,
+    app,
+    complain,
+    out,
+    prepare_process,
+    say,
+)
+from potluck.config import ConfigError, RunConfig, load
+from potluck.dashboard import LiveDisplay
+from potluck.processes import Ended, run_processes
+
+if TYPE_CHECKING:
+    from potluck.launch import RunResult
+
+STOPPED = (130, -signal.SIGINT)
+"""Exit codes of a node that was asked to stop."""
+
+
+@app.command("demo")
+def demo_command(
+    folder: Annotated[Path, typer.Option("--out", help="Where everything goes")] = Path(
+        "potluck-demo"
+    ),
+    rounds: Annotated[int | None, typer.Option(min=1, help="Shorter or longer")] = None,
+    seed: Annotated[int, typer.Option(help="Another seed, other problems and samples")] = 0,
+) -> None:
+    """Two different models, each alone and together: does sharing hurt, does F-TIS help?"""
+    from potluck.demo import demo
+
+    try:
+        demo(folder, rounds=rounds, seed=seed, console=out)
+    except KeyboardInterrupt:
+        complain(f"stopped; what there is of it is in {folder}")
+        raise typer.Exit(130) from None
+
+
+@app.command("new")
+def new_command(recipe: Annotated[Path, typer.Argument(help="The file to write")]) -> None:
+    """Write a commented recipe to start from."""
+    try:
+        with recipe.open("x", encoding="utf-8") as file:
+            file.write(STARTING_RECIPE.read_text(encoding="utf-8"))
+    except FileExistsError:
+        raise ConfigError(f"{recipe} exists; name another file or remove it") from None
+    except OSError as error:
+        raise ConfigError(f"cannot write {recipe}: {error.strerror}") from error
+    say(f"wrote {recipe}; next: potluck run {recipe} --check")
+
+
+@app.command("run")
+def run_command(
+    recipe: Recipe,
+    set: Sets = None,
+    folder: Out = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Print the resolved run and its cost; start nothing")
+    ] = False,
+    resume: Resume = False,
+    trust_code: TrustCode = False,
+    gpu: Annotated[
+        str, typer.Option("--gpu", help="With --check: would it fit? h100, rtx4090, ... or GiB")
+    ] = "",
+    one_process: Annotated[
+        bool,
+        typer.Option("--one-process", help="All nodes in this process: the same bits each time"),
+    ] = False,
+) -> None:
+    """Train the nodes of a recipe together on this machine, each in a process of its own."""
+    config = load(recipe, set or [])
+    if gpu and not check:
+        raise ConfigError("--gpu only plans, so it needs --check; [node.NAME] device places a run")
+    prepare_process(config.threads)
+    if check:
+        from potluck.check import check as check_run
+
+        out.print(check_run(config, trust_code=trust_code, gpu=gpu))
+        return
+    place = folder or Path("runs") / config.name
+    try:
+        if one_process or TEAM or len(config.node) == 1:
+            result = _run(config, place, resume, trust_code)
+            code = tell_end(result, f"run {_recipe_of(place)}", place, trust_code)
+        else:
+            code = _tell_ends(_run_processes(config, place, resume, trust_code), place, trust_code)
+    except KeyboardInterrupt:  # typer would end in silence
+        complain("stopped at once; --resume goes on from the last checkpoint")
+        raise typer.Exit(130) from None
+    if code:
+        raise typer.Exit(code)
+
+
+def _run(config: RunConfig, place: Path, resume: bool, trust_code: bool) -> "RunResult":
+    with out.status("loading torch and transformers ..."):
+        from potluck.assemble import first_round
+        from potluck.launch import run
+    first = first_round(place, config) if resume else 0
+    with LiveDisplay(out, rounds=config.rounds, first_round=first) as display:
+        return run(config, place, resume=resume, display=display, trust_code=trust_code)
+
+
+def _run_processes(config: RunConfig, place: Path, resume: bool, trust_code: bool) -> Ended:
+    first = rounds_saved(place, config) if resume else 0
+    with LiveDisplay(out, rounds=config.rounds, first_round=first) as display:
+        return run_processes(config, place, resume=resume, display=display, trust_code=trust_code)
+
+
+def rounds_saved(place: Path, config: RunConfig) -> int:
+    """Of the node that has come furthest. From names alone, since torch is not needed here."""
+    folders = (each for node in config.node for each in (place / node / "checkpoints").glob("*"))
+    return max((int(each.name) for each in folders if each.name.isdecimal()), default=0)
+
+
+def tell_end(result: "RunResult", command: str, place: Path, trust_code: bool) -> int:
+    """Says where the run is, and how to go on with one that was stopped; its exit code."""
+    say(f"potluck show {result.folder}")
+    if not result.interrupted:
+        return 0
+    say(f"stopped after {result.rounds} rounds, saved; go on with:")
+    _say_command(command, place, trust_code)
+    return 130
+
+
+def _tell_ends(ended: Ended, place: Path, trust_code: bool) -> int:
+    """The same of nodes with a process each. What several complain of is said once."""
+    begun = (place / "recipe.json").is_file()
+    failed = {name: code for name, code in ended.codes.items() if code and code not in STOPPED}
+    said: dict[str, list[str]] = {}
+    for name, code in failed.items():
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        said.setdefault(ended.complaints.get(name, how), []).append(name)
+    for what, names in said.items():
+        what = what.removeprefix("potluck: ")
+        complain(f"{', '.join(names)}: {what}" if begun else what)
+    stopped = ended.interrupted or any(code in STOPPED for code in ended.codes.values())
+    if not begun:
+        return _code_of(ended, failed) or 130
+    say(f"potluck show {place}")
+    if failed or stopped:
+        say("stopped, saved; go on with:" if not failed else "to go on from what is saved:")
+        _say_command(f"run {_recipe_of(place)}", place, trust_code)
+    if ended.interrupted:
+        return 130
+    return _code_of(ended, failed) or (130 if stopped else 0)
+
+
+def _code_of(ended: Ended, failed: dict[str, int]) -> int:
+    """2 where every node says what its user can mend; 1 where one broke down, or others went on."""
+    if not failed:
+        return 0
+    others_finished = 0 in ended.codes.values()
+    return 2 if set(failed.values()) == {2} and not others_finished else 1
+
+
+def _recipe_of(place: Path) -> str:
+    """The resolved recipe: what --set changed stays changed."""
+    return shlex.quote(str(place / "recipe.json"))
+
+
+def _say_command(command: str, place: Path, trust_code: bool) -> None:
+    trusted = " --trust-code" if trust_code else ""
+    say(f"  potluck {command} --out {shlex.quote(str(place))} --resume{trusted}")

@@ -1,0 +1,120 @@
+"""What a node says of itself once a second: which rounds it has, and how their bytes look.
+
+    announcement = Key.seal("announcement", one MessagePack array
+                            [version, run, node, public key, clock_s, offers])
+    offers       = of each round, one after another: round, size_bytes (u32, little-endian) and
+                   the first 16 bytes of the SHA-256 of the sealed batch
+
+It is signed, so that nobody makes a reader fetch, or count as a fault, what the node never said;
+and it says all of it again each time, so that a lost one repairs itself.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import msgspec
+
+from potluck.exchange.base import WireError
+from potluck.exchange.identity import Key, unseal, without_seal
+
+ANNOUNCEMENT_VERSION = 1
+MAX_ANNOUNCEMENT_BYTES = 2048
+MAX_OFFERS = 64
+DIGEST_BYTES = 16
+WHAT = b"announcement"
+
+_OFFER = struct.Struct(f"<II{DIGEST_BYTES}s")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One round's batch, which its author has ready."""
+
+    round: int
+    size_bytes: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    run: str
+    node: str
+    public: bytes
+    """The key that it is signed with; whether ``node`` may have it is looked up elsewhere."""
+    clock_s: float
+    """Seconds since 1970 by the clock of ``node``. Nothing depends on it; a person may compare."""
+    offers: tuple[Offer, ...]
+    """By round, each once; none before a node's first batch."""
+
+
+class _Spoken(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    version: int
+    run: str
+    node: str
+    public: bytes
+    clock_s: float
+    offers: bytes
+
+
+def digest_of(sealed: bytes) -> bytes:
+    """What an offer says of its batch. 16 bytes: nobody finds a second batch that has it."""
+    return hashlib.sha256(sealed).digest()[:DIGEST_BYTES]
+
+
+def offer_of(round: int, sealed: bytes) -> Offer:
+    return Offer(round, len(sealed), digest_of(sealed))
+
+
+def encode_announcement(
+    run: str, node: str, key: Key, offers: Iterable[Offer], *, clock_s: float
+) -> bytes:
+    """Of ``offers`` the newest 64."""
+    newest = sorted(offers, key=lambda offer: offer.round)[-MAX_OFFERS:]
+    packed = b"".join(_OFFER.pack(o.round, o.size_bytes, o.digest) for o in newest)
+    spoken = _Spoken(ANNOUNCEMENT_VERSION, run, node, key.public, clock_s, packed)
+    return key.seal(WHAT, msgspec.msgpack.encode(spoken))
+
+
+def decode_announcement(data: bytes, *, run: str, node: str) -> Announcement:
+    """What came under the name of ``node``, and was signed by the key that is in it.
+
+    Raises:
+        WireError: it is none, is another's or another run's, or its signature is wrong.
+    """
+    if len(data) > MAX_ANNOUNCEMENT_BYTES:
+        raise WireError(
+            f"an announcement of {len(data)} bytes; at most {MAX_ANNOUNCEMENT_BYTES} are read"
+        )
+    try:
+        spoken = msgspec.msgpack.decode(without_seal(data), type=_Spoken)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"an announcement is not readable: {error}") from error
+    unseal(WHAT, data, spoken.public)
+    if spoken.version != ANNOUNCEMENT_VERSION:
+        raise WireError(
+            f"{node!r} announces in version {spoken.version}, and this node reads version "
+            f"{ANNOUNCEMENT_VERSION}; nodes need one version of potluck"
+        )
+    if (spoken.run, spoken.node) != (run, node):
+        raise WireError(
+            f"an announcement of {spoken.node[:64]!r} in run {spoken.run[:64]!r} came where that "
+            f"of {node!r} in run {run!r} was expected"
+        )
+    return Announcement(run, node, spoken.public, spoken.clock_s, _offers(spoken.offers))
+
+
+def _offers(packed: bytes) -> tuple[Offer, ...]:
+    if len(packed) % _OFFER.size or len(packed) > MAX_OFFERS * _OFFER.size:
+        raise WireError(
+            f"an announcement's offers take {len(packed)} bytes; expected {_OFFER.size} for each "
+            f"of at most {MAX_OFFERS} rounds"
+        )
+    offers = tuple(Offer(*fields) for fields in _OFFER.iter_unpack(packed))
+    if any(one.round >= next_.round for one, next_ in pairwise(offers)):
+        raise WireError("an announcement's rounds do not go up; each may be there once")
+    if offers and offers[-1].round >= 2**31:
+        raise WireError(f"an announcement offers round {offers[-1].round}; below 2^31 expected")
+    return offers

@@ -1,0 +1,217 @@
+"""A run on this machine with a process for each node.
+
+The nodes meet on loopback as they would on a network: each listens on a port of its own and
+knows those of all others. So one can be killed, and brought back, without the others stopping.
+This process trains nothing and imports no torch; it starts them, shows how far they are, hands
+Ctrl-C on, and tells how each of them ended.
+"""
+
+import json
+import os
+import selectors
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from potluck.config import RunConfig, as_tree
+from potluck.dashboard.events import Shows, show_event
+from potluck.exchange.identity import make_key, roster_text
+from potluck.signals import interrupts
+from potluck.types import RunFolderError
+
+HERE = "_swarm"
+"""In a run's folder: keys, roster and addresses of its nodes. No node can have this name."""
+ROUND_BEGUN = "recipe.json"
+"""Written by a node when it has looked at everything that can be wrong with a recipe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the nodes of a run ended."""
+
+    folder: Path
+    interrupted: bool
+    codes: Mapping[str, int]
+    """Exit code of each; below 0: the signal that ended it."""
+    complaints: Mapping[str, str]
+    """What each that failed said last."""
+
+
+@dataclass
+class _Child:
+    name: str
+    process: subprocess.Popen[bytes]
+    said: list[str] = field(default_factory=list)
+    """On stderr."""
+    rest: dict[int, bytes] = field(default_factory=dict)
+    """Of each open stream, what came of a line that is not yet whole."""
+
+
+def run_processes(
+    config: RunConfig, folder: Path, *, resume: bool, display: Shows, trust_code: bool = False
+) -> Ended:
+    """Trains every node of ``config`` in a process of its own, until all have ended.
+
+    Raises:
+        RunFolderError: ``folder`` is in the way.
+    """
+    # What a start left behind that was itself ended is in nobody's way.
+    if not resume and folder.exists() and (not folder.is_dir() or _names_in(folder) - {HERE}):
+        raise RunFolderError(
+            f"{folder} exists; --resume goes on with that run, --out names another folder"
+        )
+    if resume and not (folder / "recipe.json").is_file():
+        raise RunFolderError(f"{folder} holds no run to resume; leave --resume out to start one")
+    if config.swarm.listen or config.swarm.connect or config.swarm.tls:
+        display.say("[swarm] listen, connect and tls are for `potluck join`: here is loopback")
+    more = [*(["--resume"] if resume else []), *(["--trust-code"] if trust_code else [])]
+    try:
+        _prepare(config, folder)
+        with interrupts() as interrupted, ExitStack() as stack:
+            children = [_start(stack, config, name, folder, more) for name in config.node]
+            _watch(children, display, interrupted, folder)
+            stopped = interrupted()
+    finally:
+        if not (folder / ROUND_BEGUN).exists():
+            shutil.rmtree(folder / HERE, ignore_errors=True)  # nothing was begun
+            if folder.exists() and not _names_in(folder):
+                folder.rmdir()
+    return Ended(
+        folder,
+        stopped,
+        {child.name: child.process.returncode for child in children},
+        {c.name: c.said[-1] for c in children if c.said and c.process.returncode},
+    )
+
+
+def _names_in(folder: Path) -> set[str]:
+    return {each.name for each in folder.iterdir()}
+
+
+def _prepare(config: RunConfig, folder: Path) -> None:
+    """Writes down what each node needs to meet the others: see ``assemble/swarm.py``."""
+    place = folder / HERE
+    place.mkdir(parents=True, exist_ok=True)
+    tree = as_tree(config)
+    tree["swarm"] |= {"listen": [], "connect": [], "tls": None}
+    (place / "recipe.json").write_text(json.dumps(tree, indent=2) + "\n")
+    addresses = dict(zip(config.node, _free_addresses(len(config.node)), strict=True))
+    (place / "addresses.json").write_text(json.dumps(addresses, indent=2) + "\n")
+    if not config.swarm.roster:
+        keys = {name: make_key(place / f"{name}.key") for name in config.node}
+        roster = {name: key.public for name, key in keys.items()}
+        (place / "roster.toml").write_text(roster_text(roster))
+
+
+def _free_addresses(count: int) -> list[str]:
+    """All are held until all are found, so that no two are one. Somebody else may still take one
+    before its node does; that node then says so."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [f"tcp/127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+
+
+def _start(stack: ExitStack, config: RunConfig, name: str, folder: Path, more: list[str]) -> _Child:
+    threads = config.threads or max(1, (os.cpu_count() or 1) // len(config.node))
+    # Threads that spin while they wait would take the cores that other nodes need.
+    quiet = {"GOMP_SPINCOUNT": "0", "OMP_WAIT_POLICY": "passive"}
+    recipe = str(folder / HERE / "recipe.json")
+    process = subprocess.Popen(
+        [*_JOIN, recipe, "--as", name, "--out", str(folder), "--all-here", "--events", *more],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **quiet, "OMP_NUM_THREADS": str(threads)},
+        # Ctrl-C in a terminal reaches this process alone, which hands it on once.
+        process_group=0,
+    )
+    stack.enter_context(process)  # shuts its streams
+    stack.callback(_end, process)
+    assert process.stdout
+    assert process.stderr
+    return _Child(name, process, rest={process.stdout.fileno(): b"", process.stderr.fileno(): b""})
+
+
+_JOIN = (sys.executable, "-m", "potluck", "join")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+def _watch(
+    children: list[_Child], display: Shows, interrupted: Callable[[], bool], folder: Path
+) -> None:
+    """Shows what the children say until all have ended."""
+    told = False
+    with selectors.DefaultSelector() as selector:
+        for child in children:
+            for fd in child.rest:
+                selector.register(fd, selectors.EVENT_READ, child)
+        while selector.get_map():
+            try:
+                failed = False
+                for key, _ in selector.select(timeout=0.2):
+                    if not _read(key.data, key.fd, display):
+                        selector.unregister(key.fd)
+                        failed |= not key.data.rest and _ended(key.data, display, folder)
+                # Once: the second one would be "at once" to a node that is about to save.
+                if (interrupted() or (failed and not (folder / ROUND_BEGUN).exists())) and not told:
+                    told = True
+                    _signal(children, signal.SIGINT)
+            except KeyboardInterrupt:  # the second Ctrl-C: at once
+                _signal(children, signal.SIGKILL)
+                raise
+    for child in children:
+        child.process.wait()
+
+
+def _read(child: _Child, fd: int, display: Shows) -> bool:
+    """Shows the lines that are there; False when there will be no more."""
+    came = os.read(fd, 1 << 16)
+    *lines, child.rest[fd] = (child.rest[fd] + came).split(b"\n")
+    if not came:
+        lines.append(child.rest.pop(fd))
+    for line in (line.decode(errors="replace") for line in lines):
+        if not show_event(line, display) and line.strip():
+            child.said.append(line)
+            del child.said[:-100]
+    return bool(came)
+
+
+def _ended(child: _Child, display: Shows, folder: Path) -> bool:
+    """Tells of a child whose streams are shut; whether it failed.
+
+    The others go on without it, if there is anything to do.
+    """
+    code = child.process.wait()
+    if not code:
+        return False
+    if code in (130, -signal.SIGINT) or not (folder / ROUND_BEGUN).exists():
+        return True
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    said = f": {child.said[-1]}" if child.said and code > 0 else ""
+    display.say(f"{child.name} {how}{said}")
+    where = shlex.quote(str(folder))
+    display.say(
+        f"the others go on; to bring it back: potluck join {where}/{HERE}/recipe.json "
+        f"--as {child.name} --out {where} --resume"
+    )
+    return True
+
+
+def _signal(children: list[_Child], number: signal.Signals) -> None:
+    for child in children:
+        if child.process.poll() is None:
+            child.process.send_signal(number)

@@ -1,0 +1,358 @@
+"""Sessions: what may be configured, who may connect, and what the refused are told."""
+
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import zenoh
+
+import potluck
+from potluck.exchange.access import RELAYS, access_control
+from potluck.exchange.base import ExchangeError
+from potluck.exchange.certificates import write_certificates
+from potluck.exchange.session import Line, Tls, _config, open_router, open_session
+
+LONG_S = 40
+"""Reached on failure only."""
+ACCEPTING = """
+import sys
+from pathlib import Path
+from potluck.exchange.session import Line, Tls, open_session
+endpoint, folder = sys.argv[1:]
+line = Line((endpoint,), (), Tls(Path(folder), "north", ("north", "south")))
+with open_session(line, run="demo") as session:
+    hear = lambda sample: print("heard", sample.key_expr, flush=True)
+    subscriber = session.declare_subscriber("demo/**", hear)
+    live = session.liveliness().declare_subscriber("demo/**", hear, history=True)
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    names = ["north", "south", "eve", "relay", "relay-2"]
+    write_certificates(tmp_path / "ours", names)
+    return tmp_path / "ours"
+
+
+def tls(folder, name, names=("north", "south")):
+    return Tls(folder, name, names)
+
+
+def refused(call, *args, **named):
+    with pytest.raises(ExchangeError) as caught:
+        call(*args, **named)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        *("host:7447", "tcp/host", "tcp/host:", "tcp/host:x", "tcp/host:65536", "tcp/:7447", ""),
+        *("udp/host:7447", "tcp/a b:1", "tcp/[::1:7447", "tcp/::1:7447", "tcp/h:1#iface=x"),
+    ],
+)
+def test_an_endpoint_that_is_none_is_refused_with_its_key_and_value(endpoint):
+    expected = "expected tcp/HOST:PORT or tls/HOST:PORT"
+    for line, key in ((Line(connect=(endpoint,)), "connect"), (Line((endpoint,)), "listen")):
+        assert refused(open_session, line, run="r") == f"swarm.{key} is {endpoint!r}; {expected}"
+
+
+def test_port_0_can_be_listened_on_and_not_be_called():
+    with open_session(Line(("tcp/127.0.0.1:0",)), run="r"):
+        pass
+    assert "expected" in refused(open_session, Line(connect=("tcp/127.0.0.1:0",)), run="r")
+
+
+def test_an_endpoint_of_the_other_kind_than_the_certificates_ask_for_is_refused(folder):
+    line = Line(("tls/127.0.0.1:7447",))
+    assert "add [swarm.tls]" in refused(open_session, line, run="r")
+    line = Line(connect=("tcp/127.0.0.1:7447",), tls=tls(folder, "north"))
+    assert "expected 'tls/127.0.0.1:7447'" in refused(open_session, line, run="r")
+
+
+def test_a_node_that_can_meet_nobody_is_told_both_ways():
+    message = refused(open_session, Line(), run="r")
+    assert "swarm.listen and swarm.connect are both empty" in message
+    assert "--listen" in refused(open_router, Line(connect=("tcp/127.0.0.1:7447",)))
+
+
+def test_names_of_relays_and_of_nodes_are_kept_apart(folder):
+    line = Line(("tls/127.0.0.1:0",), (), tls(folder, "north"))
+    assert "which nodes take for a node" in refused(open_router, line)
+    line = Line(("tls/127.0.0.1:0",), (), tls(folder, "north", ("north", "relay")))
+    assert "'relay' is a relay's name" in refused(open_session, line, run="r")
+    line = Line(("tls/127.0.0.1:0",), (), tls(folder, "north", ("north", "**")))
+    assert "'**' is no name of a node" in refused(open_session, line, run="r")
+
+
+def test_a_port_in_use_is_one_line_without_places_in_zenohs_source():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        endpoint = f"tcp/127.0.0.1:{taken.getsockname()[1]}"
+        message = refused(open_session, Line((endpoint,)), run="r")
+    assert message.startswith(f"the line at {endpoint} cannot be opened: ")
+    assert message.endswith("Address already in use (os error 98)") or "in use" in message
+    assert ".rs" not in message
+    assert " at /" not in message
+
+
+@pytest.mark.parametrize("mode", ["listen", "connect"])
+def test_a_missing_certificate_is_refused_and_not_waited_for(folder, mode):
+    (folder / "north" / "north.key").unlink()
+    line = Line(**{mode: ("tls/127.0.0.1:7447",)}, tls=tls(folder, "north"))
+    assert "north.key cannot be read" in refused(open_session, line, run="r")
+
+
+def test_a_session_is_set_up_as_it_was_measured(folder):
+    secure = Line(("tls/127.0.0.1:0",), ("tls/127.0.0.1:1",), tls(folder, "north"))
+    plain = Line(connect=("tcp/127.0.0.1:1",))
+    for line, mode, protocol in ((secure, "peer", "tls"), (plain, "client", "tcp")):
+        config = _config(line, mode, "demo")
+        settings = {
+            "mode": mode,
+            "scouting/multicast/enabled": False,
+            "transport/shared_memory/enabled": False,
+            "transport/link/tx/lease": 4000,
+            "transport/link/rx/max_message_size": 2**24,
+            "transport/link/protocols": [protocol],  # Whatever others gossip of.
+            "connect/exit_on_failure": False,
+        }
+        assert {key: json.loads(config.get_json(key)) for key in settings} == settings
+
+
+def test_access_control_lets_a_node_write_under_its_own_name_and_a_relay_under_all():
+    control = access_control(("north", "south"), "demo")
+    assert control["default_permission"] == "deny"
+    policies = {p["subjects"][0]: p["rules"] for p in control["policies"]}
+    assert set(policies) == {"north", "south", *RELAYS}
+    rules = {rule["id"]: rule for rule in control["rules"]}
+    written = {
+        name: [rules[id]["key_exprs"] for id in ids if "put" in rules[id]["messages"]
+               and "ingress" in rules[id]["flows"]]
+        for name, ids in policies.items()
+    }  # fmt: skip
+    assert written["north"] == [["demo/live/north", "demo/ann/north", "demo/q/north/**"]]
+    assert written["relay"] == [["demo/**"]]
+
+
+@contextmanager
+def hearing(session, pattern):
+    """A queue of the keys that are put, or come alive, under ``pattern``."""
+    heard = queue.Queue()
+
+    def hear(sample):
+        heard.put(str(sample.key_expr))
+
+    one = session.declare_subscriber(pattern, hear)
+    two = session.liveliness().declare_subscriber(pattern, hear, history=True)
+    yield heard
+    one.undeclare()
+    two.undeclare()
+
+
+def until(heard, key, again=lambda: None):
+    """All keys heard, up to ``key``; ``again`` is called till then."""
+    keys, end = [], time.monotonic() + LONG_S
+    while key not in keys:
+        assert time.monotonic() < end, f"{key} was never heard, only {keys}"
+        again()
+        try:
+            keys.append(heard.get(timeout=0.05))
+        except queue.Empty:
+            continue
+    return keys
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "tls"])
+def test_peers_meet_with_and_without_certificates(protocol, folder):
+    one, two = (f"{protocol}/127.0.0.1:{free_port()}" for _ in "ab")
+    shown = {n: tls(folder, n) if protocol == "tls" else None for n in ("north", "south")}
+    with (
+        open_session(Line((one,), (two,), shown["north"]), run="r") as north,
+        hearing(north, "r/**") as heard,
+        open_session(Line((two,), (one,), shown["south"]), run="r") as south,
+        south.liveliness().declare_token("r/live/south"),
+    ):
+        until(heard, "r/live/south")
+        until(heard, "r/ann/south", lambda: south.put("r/ann/south", b"x"))
+
+
+def test_a_client_waits_for_its_relay_and_can_be_told_to_stop(caplog, monkeypatch):
+    monkeypatch.setattr("potluck.exchange.session.TRY_MS", 50)
+    closing, said = threading.Event(), []
+    line = Line(connect=(f"tcp/127.0.0.1:{free_port()}",))
+    waiting = threading.Thread(
+        target=lambda: said.append(refused(open_session, line, run="r", closing=closing))
+    )
+    waiting.start()
+    end = time.monotonic() + LONG_S
+    while "no relay answers" not in caplog.text and time.monotonic() < end:
+        time.sleep(0.02)
+    closing.set()
+    waiting.join(LONG_S)
+    assert "answered before this node left" in said[0]
+    assert caplog.text.count("no relay answers at tcp/127.0.0.1") == 1
+
+
+def test_clients_find_each_other_over_a_relay_that_comes_later():
+    endpoint, opened = f"tcp/127.0.0.1:{free_port()}", queue.Queue()
+    waiting = [
+        threading.Thread(
+            target=lambda: opened.put(open_session(Line(connect=(endpoint,)), run="r"))
+        )
+        for _ in "ab"
+    ]
+    for thread in waiting:
+        thread.start()
+    with (
+        open_router(Line((endpoint,))),
+        opened.get(timeout=LONG_S) as north,
+        opened.get(timeout=LONG_S) as south,
+        hearing(north, "r/**") as heard,
+    ):
+        until(heard, "r/ann/south", lambda: south.put("r/ann/south", b"x"))
+    for thread in waiting:
+        thread.join(LONG_S)
+
+
+def test_with_certificates_two_relays_carry_everything_a_node_may_say(folder):
+    first, second = (f"tls/127.0.0.1:{free_port()}" for _ in "ab")
+    with (
+        open_router(Line((first,), (), tls(folder, "relay"))),
+        open_router(Line((second,), (first,), tls(folder, "relay-2"))),
+        open_session(Line(connect=(first,), tls=tls(folder, "north")), run="demo") as north,
+        open_session(Line(connect=(second,), tls=tls(folder, "south")), run="demo") as south,
+        hearing(north, "demo/**") as heard,
+        south.declare_queryable("demo/q/south/*", zenoh.handlers.FifoChannel(8)) as asked,
+        south.liveliness().declare_token("demo/live/south"),
+    ):
+        until(heard, "demo/live/south")
+
+        def speak():
+            south.put("demo/ann/north", b"forged")
+            south.put("demo/ann/south", b"x")
+
+        assert "demo/ann/north" not in until(heard, "demo/ann/south", speak)
+
+        def serve():
+            with asked.recv() as query:
+                query.reply(query.key_expr, b"batch")
+
+        server = threading.Thread(target=serve)
+        server.start()
+        end, got = time.monotonic() + LONG_S, []
+        while not got and time.monotonic() < end:
+            replies = north.get("demo/q/south/3", timeout=5.0)
+            got = [reply.ok.payload.to_bytes() for reply in replies if reply.ok]
+        assert got == [b"batch"]
+        server.join(LONG_S)
+
+
+class Accepting:
+    """A process that lets north and south in, and all that it says."""
+
+    def __init__(self, folder, log):
+        self.log, self.endpoint = log, f"127.0.0.1:{free_port()}"
+        paths = {"PYTHONPATH": str(Path(potluck.__file__).parents[1])}
+        environment = {k: v for k, v in os.environ.items() if k != "RUST_LOG"} | paths
+        with open(log, "wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", ACCEPTING, f"tls/{self.endpoint}", str(folder)],
+                stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, env=environment,
+            )  # fmt: skip
+        self.line("ready")
+
+    def line(self, text):
+        """The first line that has ``text``, which may be yet to come."""
+        end = time.monotonic() + LONG_S
+        while time.monotonic() < end and self.process.poll() is None:
+            if found := [line for line in self.log.read_text().splitlines() if text in line]:
+                return found[0]
+            time.sleep(0.02)
+        pytest.fail(f"{text!r} was never said, only:\n{self.log.read_text()}")
+
+    def stop(self):
+        self.process.stdin.close()
+        self.process.wait(LONG_S)
+
+
+@pytest.fixture
+def accepting(folder, tmp_path):
+    process = Accepting(folder, tmp_path / "log")
+    yield process
+    process.stop()
+
+
+def bare(endpoint, **settings):
+    """A client of Zenoh as it comes, that tries for a moment."""
+    config = zenoh.Config()
+    settings |= {"mode": "client", "connect/endpoints": [endpoint], "connect/timeout_ms": 1000}
+    settings["scouting/multicast/enabled"] = False
+    for key, value in settings.items():
+        config.insert_json5(key, json.dumps(value))
+    return zenoh.open(config)
+
+
+def test_no_certificate_an_unlisted_name_and_plain_tcp_are_refused_and_the_log_says_why(
+    folder, tmp_path, accepting
+):
+    with pytest.raises(zenoh.ZError):
+        bare(f"tcp/{accepting.endpoint}")
+    accepting.line("zenoh_link_tls::unicast: received corrupt message of type InvalidContentType")
+
+    trusted = {"root_ca_certificate": str(folder / "ca.pem")}
+    with pytest.raises(zenoh.ZError):
+        bare(f"tls/{accepting.endpoint}", **{"transport/link/tls": trusted})
+    accepting.line("zenoh_link_tls::unicast: peer sent no certificates")
+
+    write_certificates(tmp_path / "theirs", ["south"])
+    foreign = {"root_ca_certificate": str(folder / "ca.pem"), "enable_mtls": True}
+    for kind in ("certificate", "private_key"):
+        end = {"certificate": "pem", "private_key": "key"}[kind]
+        foreign[f"connect_{kind}"] = str(tmp_path / "theirs" / "south" / f"south.{end}")
+    with pytest.raises(zenoh.ZError):
+        bare(f"tls/{accepting.endpoint}", **{"transport/link/tls": foreign})
+    accepting.line("invalid peer certificate")
+
+    everyone = ("north", "south", "eve")
+    call = (f"tls/{accepting.endpoint}",)
+    with (
+        open_session(Line(connect=call, tls=tls(folder, "eve", everyone)), run="demo") as eve,
+        eve.liveliness().declare_token("demo/live/eve"),
+    ):
+        assert "it is not listed" in accepting.line("refused 'eve' at tls/127.0.0.1:")
+        accepting.line("did not match any configured ACL subject")
+        with open_session(Line(connect=call, tls=tls(folder, "south")), run="demo") as south:
+            for name in ("eve", "north", "south"):
+                eve.put(f"demo/ann/{name}", b"forged")
+            south.put("demo/ann/north", b"forged")
+            token = south.liveliness().declare_token("demo/live/south")
+            accepting.line("heard demo/live/south")
+            south.put("demo/ann/south", b"x")
+            accepting.line("heard demo/ann/south")
+            token.undeclare()
+    said = accepting.log.read_text()
+    assert "heard demo/ann/eve" not in said
+    assert "heard demo/live/eve" not in said
+    assert "heard demo/ann/north" not in said
+    assert said.count("refused 'eve'") == 1
+    assert "\x1b" not in said
+    assert "refused 'south'" not in said

@@ -1,0 +1,54 @@
+"""What a token costs on the line, the seal included: the promises of docs/wire.md."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from potluck.exchange import decode, encode
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SHARES = [
+    f"digits-{size}, {share}"
+    for size in ("small", "terse", "large")
+    for share in ("2 nodes, vertical", "4 nodes, vertical", "4 nodes, horizontal")
+]
+
+
+@pytest.fixture(scope="module")
+def bench():
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        yield importlib.import_module("wire")
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+        for name in ("wire", "harness"):
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def batches(bench):
+    return bench.synthetic_batches() | bench.written_batches()
+
+
+@pytest.mark.parametrize("name", ["Zipf", *SHARES])
+def test_exact_costs_5_bytes_a_token_and_compact_2_and_a_half(bench, batches, name):
+    for codec, most in bench.TARGET_BYTES.items():
+        assert bench.bytes_a_token(batches[name], codec) <= most
+
+
+def test_the_synthetic_batch_is_what_it_says(bench, batches):
+    batch = batches["Zipf"]
+    token_X = np.concatenate([c.token_T for c in batch.completions])
+    logp_X = np.concatenate([c.logp_T for c in batch.completions])
+    assert len(token_X) == bench.tokens_of(batch) == 43_200
+    # The n-th harmonic number is 12.5: id 0 has a twelfth of all, half are below 280.
+    assert 0.07 < np.mean(token_X == 0) < 0.09
+    assert 250 < np.median(token_X) < 310
+    assert token_X.max() > 140_000
+    assert 0.39 < np.mean(logp_X > np.log(0.9999)) < 0.43
+    assert 0.03 < np.mean(logp_X == 0) < 0.05
+    assert -0.17 < logp_X.mean() < -0.13
+    assert decode(encode(batch)) == batch

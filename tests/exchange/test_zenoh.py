@@ -1,0 +1,470 @@
+"""What peers may do to a node over the network: come, go, lie, and never disturb the others."""
+
+import errno
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from nouns import completion, prompt_digest
+from potluck.exchange import ExchangeError, Key, Limits, decode, encode
+from potluck.exchange.announcement import Offer, offer_of
+from potluck.exchange.identity import unseal
+from potluck.exchange.shelf import BATCH
+from town import LONG_S, has_looked_at, has_refused, live, open_sessions, town, until
+
+THREE = ("east", "north", "south")
+
+
+@pytest.fixture
+def place(tmp_path, sessions):
+    with town(tmp_path, sessions, *THREE) as place:
+        yield place
+
+
+def batch(author, *problems):
+    return [completion(problem=p, author=author) for p in problems or ("p",)]
+
+
+def authors(got):
+    return {c.author for c in got.completions}
+
+
+def put(node, round, sealed):
+    """On the shelf of ``node``, whatever it is, and announced."""
+    node._shelf.put(round, sealed)
+    node._station.announce()
+
+
+def sealed_by(place, name, data):
+    return place.key(name).seal(BATCH, data)
+
+
+def batch_of(place, name, round=0, *, codec="exact", sender=None, **changes):
+    """What ``name`` would send, or what it would if its terms were others."""
+    terms = place.terms(sender or name, **changes)
+    return encode(terms.message(round, tuple(batch(sender or name))), codec=codec)
+
+
+# Coming and going.
+
+
+def test_who_comes_is_seen_and_who_leaves_is_no_longer_waited_for(place):
+    north, south = place.nodes("north", "south")
+    assert live(north) == {"south"}
+    for node in (north, south):
+        node.send(0, batch(node._terms.node))
+    assert authors(north.collect(0, deadline_s=LONG_S)) == {"north", "south"}
+    south.close()
+    until(lambda: not live(north), "south is gone")
+    north.send(1, batch("north"))
+    start_s = time.monotonic()
+    assert north.collect(1, deadline_s=LONG_S).missing == ("east", "south")
+    assert time.monotonic() - start_s < LONG_S
+    assert place.said["north"] == ["'south' joined", "'south' left"]
+
+
+def test_a_round_closes_when_who_is_waited_for_goes_in_the_middle_of_it(place):
+    north, south = place.nodes("north", "south")
+    north.send(0, batch("north"))
+
+    def leave(came, waited_for):
+        if waited_for:
+            south.close()
+
+    start_s = time.monotonic()
+    assert north.collect(0, deadline_s=LONG_S, waiting=leave).missing == ("east", "south")
+    assert time.monotonic() - start_s < LONG_S
+
+
+def test_who_comes_in_the_middle_of_a_round_is_waited_for_from_the_next(place):
+    (north,) = place.nodes("north")
+    north.send(0, batch("north"))
+    south = place.node("south")
+    until(lambda: live(north) == {"south"}, "south is there")
+    assert north.collect(0, deadline_s=LONG_S).missing == ("east", "south")
+    north.send(1, batch("north"))
+    south.send(1, batch("south"))
+    assert north.collect(1, deadline_s=LONG_S).missing == ("east",)
+
+
+def test_who_comes_late_fetches_what_is_newest_and_goes_on_where_the_others_are(place):
+    north, south = place.nodes("north", "south")
+    for round in range(5):
+        for node in (north, south):
+            node.send(round, batch(node._terms.node, f"p{round}"))
+        north.collect(round, deadline_s=LONG_S)
+    east = place.node("east")
+    assert east.gather(LONG_S) == ()
+    assert east.round_of_others() == 4
+    east.send(4, batch("east", "p4"))
+    got = east.collect(4, deadline_s=LONG_S)
+    assert authors(got) == set(THREE)
+    until(lambda: has_looked_at(east, "north", 3), "what is one round stale")
+    assert not has_looked_at(east, "north", 2)
+
+
+def test_all_that_was_sent_during_a_partition_arrives_after_it(place):
+    """Here it is only deafness: announcements that south says meanwhile are dropped."""
+    north, south = place.nodes("north", "south")
+    north.send(0, batch("north"))
+    with north._changed:
+        believed, north._station._believe = north._station._believe, lambda name, payload: None
+    for round in range(5):
+        south.send(round, batch("south", f"p{round}"))
+    north.collect(0, deadline_s=0)
+    with north._changed:
+        north._station._believe = believed
+    until(lambda: all(has_looked_at(north, "south", r) for r in range(5)), "all arrives")
+    north.send(5, batch("north"))
+    assert list(north.collect(5, deadline_s=0).late) == [0, 1, 2, 3, 4]
+
+
+def test_gather_names_who_is_not_there(place):
+    north, _ = place.nodes("north", "south")
+    assert north.gather(0.0) in (("east",), ("east", "south"))
+    seen = []
+    place.node("east")
+    assert north.gather(LONG_S, lambda came, waited_for: seen.append(waited_for)) == ()
+    assert set(seen) == {2}
+
+
+def test_what_waiting_raises_ends_the_wait(place):
+    north, _ = place.nodes("north", "south")
+    north.send(0, batch("north"))
+
+    def stop(came, waited_for):
+        assert (came, waited_for) == (0, 1)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        north.collect(0, deadline_s=LONG_S, waiting=stop)
+
+
+def test_a_stranger_takes_part_only_where_the_swarm_is_open(place):
+    open_, closed = place.node("north", open=True), place.node("south")
+    stranger = place.node("mallory", open=True)
+    stranger.send(0, batch("mallory"))
+    until(lambda: has_looked_at(open_, "mallory", 0), "an open swarm fetches it")
+    until(lambda: has_refused(closed, "mallory"), "a closed one refuses it")
+    for node in (open_, closed):
+        node.send(0, batch(node._terms.node))
+    assert authors(open_.collect(0, deadline_s=LONG_S)) == {"mallory", "north", "south"}
+    got = closed.collect(0, deadline_s=LONG_S)
+    assert authors(got) == {"north", "south"}
+    assert set(got.traffic.refused) == {"mallory"}
+    assert any("no member and the swarm is closed" in text for text in place.said["south"])
+    # It sent, so it is waited for in the next round like a member.
+    open_.send(1, batch("north"))
+    assert open_._mailbox.standing(1, time.monotonic())[1] == {"mallory", "south"}
+
+
+def test_only_partners_are_fetched_from_and_waited_for(place):
+    north = place.node("north", partners=lambda round, names: {"east"} & set(names))
+    south, east = place.node("south"), place.node("east")
+    until(lambda: live(north) == {"east", "south"}, "all meet")
+    for node in (south, east, north):
+        node.send(0, batch(node._terms.node))
+    got = north.collect(0, deadline_s=LONG_S)
+    assert (authors(got), got.missing) == ({"east", "north"}, ())
+
+
+# What is refused. Each time south is at fault, and east is not disturbed.
+
+
+def refused_round(place, spoil, **options):
+    """The round of north after ``spoil(south)``, when it has looked at what south did."""
+    north, south, east = place.nodes("north", "south", "east", **options)
+    spoil(south)
+    east.send(0, batch("east"))
+    until(lambda: has_refused(north, "south"), "something of south is refused")
+    north.send(0, batch("north"))
+    until(lambda: has_looked_at(north, "east", 0), "east's batch comes")
+    got = north.collect(0, deadline_s=0)
+    assert authors(got) == {"east", "north"}
+    assert got.missing == ("south",)
+    assert set(got.traffic.refused) == {"south"}
+    return north, got
+
+
+def positive(place):
+    data = batch_of(place, "south", codec="raw")
+    spoiled = data.replace(np.float32(-0.5).tobytes(), np.float32(0.5).tobytes())
+    assert len(spoiled) == len(data)
+    assert spoiled != data
+    return spoiled
+
+
+BAD_BATCHES = {
+    "noise": (lambda place: b"noise", "ends at byte 5"),
+    "an old round": (lambda place: batch_of(place, "south", round=7), "for round 7 of"),
+    "another's name": (lambda place: batch_of(place, "south", sender="east"), "message of 'east'"),
+    "foreign prompts": (
+        lambda place: batch_of(place, "south", digest=lambda id: prompt_digest(id)[::-1]),
+        "question, system prompt and chat template",
+    ),
+    "another tokenizer": (lambda place: batch_of(place, "south", tokenizer=b"x"), "tokenizer with"),
+    "sampling": (lambda place: batch_of(place, "south", temperature=2.0), "temperature 2"),
+    "positive": (positive, "expected a finite number <= 0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_BATCHES)
+def test_a_batch_that_its_author_signed_and_that_is_of_no_use_is_its_fault(place, name):
+    make, complaint = BAD_BATCHES[name]
+
+    def spoil(south):
+        put(south, 0, sealed_by(place, "south", make(place)))
+
+    north, got = refused_round(place, spoil)
+    assert got.traffic.refused == {"south": 1}
+    assert north._mailbox.peers.get("south").faults == 1
+    (told,) = [text for text in place.said["north"] if text.startswith("refused from 'south'")]
+    assert complaint in told
+
+
+def test_ids_beyond_the_vocabulary_are_refused(place):
+    few = place.terms("north", limits=Limits(vocabulary=50))
+    north, south = place.node("north", terms=few), place.node("south")
+    until(lambda: live(north), "they meet")
+    south.send(0, [completion((50,), author="south")])
+    until(lambda: has_refused(north, "south"), "it is refused")
+    south.send(1, [completion((49,), author="south")])
+    north.send(1, batch("north"))
+    assert authors(north.collect(1, deadline_s=LONG_S)) == {"north", "south"}
+
+
+def test_a_size_beyond_the_limit_is_refused_and_nothing_is_fetched(place):
+    eve = place.sessions[0]
+
+    def claim(south):
+        south.close()
+        for _ in range(3):  # Said three times it is still one fault.
+            place.announce(eve, "south", Offer(0, 1 << 30, b"d" * 16))
+
+    north, got = refused_round(place, claim)
+    assert got.traffic.refused == {"south": 1}
+    assert got.traffic.received_bytes == len(got.messages[1])
+    assert north._mailbox.peers.get("south").faults == 1
+
+
+def test_a_forged_announcement_is_nobodys_proven_fault(place):
+    eve = place.sessions[0]
+    claim = Offer(0, 1 << 30, b"d" * 16)
+
+    def forge(south):
+        place.announce(eve, "south", claim, key=Key.new())
+
+    north, got = refused_round(place, forge)
+    assert got.traffic.quarantined == ()
+    assert north._mailbox.peers.get("south").faults == 0
+
+
+@pytest.mark.parametrize("change", [{"run": "another"}, {"under": "east"}])
+def test_an_announcement_of_another_run_or_under_anothers_key_is_refused(place, change):
+    eve, north = place.sessions[0], place.node("north")
+    until(lambda: place.announce(eve, "south", **change) or has_refused_any(north), "refused")
+    assert north.collect(0, deadline_s=0).traffic.refused.keys() == {change.get("under", "south")}
+
+
+def has_refused_any(node):
+    with node._changed:
+        return bool(node._mailbox.peers._refused)
+
+
+def test_noise_and_long_announcements_under_any_name_are_refused(place):
+    eve, north = place.sessions[0], place.node("north")
+
+    def shout():
+        for name, said in (("south", b"noise"), ("east", b"x" * 5000), ("No Name", b"")):
+            eve.put(f"{place.run}/ann/{name}", said)
+        with north._changed:
+            return len(north._mailbox.peers._refused) == 3
+
+    until(shout, "all are refused")
+    assert set(north.collect(0, deadline_s=0).traffic.refused) == {"?", "east", "south"}
+
+
+def test_a_second_node_of_ones_own_name_is_told(place):
+    north, _ = place.node("north"), place.node("north", folder=place.folder / "again")
+    until(lambda: has_refused(north, "north"), "it is heard")
+    north.collect(0, deadline_s=0)
+    assert any("is it started twice?" in text for text in place.said["north"])
+
+
+def test_who_serves_anothers_key_does_not_keep_its_batch_away(place):
+    north, south = place.nodes("north", "south")
+    eve = place.sessions.pop()
+    sealed = sealed_by(place, "south", batch_of(place, "south"))
+    forged = {
+        "too short": sealed[:-1],
+        "another": sealed[:-1] + bytes([sealed[-1] ^ 1]),
+    }
+    queryables = [
+        eve.declare_queryable(
+            f"{place.run}/q/south/0",
+            lambda query, data=data: query.reply(f"{place.run}/q/south/0", data),
+            complete=True,
+        )
+        for data in forged.values()
+    ]
+    south.close()
+    place.announce(eve, "south", offer_of(0, sealed))
+    until(lambda: has_refused(north, "south"), "the forged ones are looked at")
+    again = place.node("south", eve)
+    put(again, 0, sealed)
+    until(lambda: has_looked_at(north, "south", 0), "the true one comes")
+    north.send(0, batch("north"))
+    got = north.collect(0, deadline_s=LONG_S)
+    assert authors(got) == {"north", "south"}
+    assert got.traffic.refused["south"] >= 2
+    assert north._mailbox.peers.get("south").faults == 0
+    for queryable in queryables:
+        queryable.undeclare()
+
+
+def test_a_batch_that_another_key_signed_is_refused_without_proof(place):
+    def forge(south):
+        put(south, 0, Key.new().seal(BATCH, batch_of(place, "south")))
+
+    north, got = refused_round(place, forge)
+    assert got.traffic.quarantined == ()
+    assert north._mailbox.peers.get("south").faults == 0
+
+
+def test_the_first_batch_of_a_round_stays_though_its_author_announces_another(place):
+    north, south = place.nodes("north", "south")
+    south.send(0, batch("south", "first"))
+    until(lambda: has_looked_at(north, "south", 0), "it comes")
+    other = encode(place.terms("south").message(0, tuple(batch("south", "second"))))
+    south._shelf._take(0, sealed_by(place, "south", other))
+    south._station.announce()
+    until(lambda: has_refused(north, "south"), "the change is noticed")
+    north.send(0, batch("north"))
+    got = north.collect(0, deadline_s=LONG_S)
+    assert {c.problem_id for c in got.completions} == {"first", "p"}
+    assert got.traffic.refused == {"south": 1}
+
+
+def test_three_bad_batches_in_a_row_and_a_peer_is_not_listened_to_for_a_while(place):
+    north, south = place.nodes("north", "south", quarantine_s=0.5)
+    north.send(0, batch("north"))
+    for round in range(3):
+        put(south, round, sealed_by(place, "south", b"noise"))
+
+    def is_quarantined():
+        with north._changed:
+            return north._mailbox.peers.get("south").quarantines == 1
+
+    until(is_quarantined, "it is quarantined")
+    north.send(3, batch("north"))
+    north.collect(3, deadline_s=0)
+    (told,) = [text for text in place.said["north"] if "not listened to" in text]
+    assert told.startswith("'south' is not listened to for 0.5 s: message ends at byte 5")
+    south.send(4, batch("south"))
+    until(lambda: has_looked_at(north, "south", 4), "it is listened to again")
+
+
+# This node itself.
+
+
+def test_a_node_that_comes_back_serves_what_it_sent_and_says_it_again(place):
+    north, south = place.nodes("north", "south")
+    south.send(0, batch("south", "first"))
+    south.close()
+    again = place.node("south")
+    again.send(0, batch("south", "second"))
+    north.send(0, batch("north"))
+    until(lambda: has_looked_at(north, "south", 0), "it comes")
+    got = north.collect(0, deadline_s=LONG_S)
+    assert [c.problem_id for c in got.completions if c.author == "south"] == ["first"]
+    own = again.collect(0, deadline_s=0)
+    assert [c.problem_id for c in own.completions if c.author == "south"] == ["first"]
+    assert got.traffic.refused == {}
+
+
+def test_messages_are_what_was_learned_from_as_it_came(place):
+    north, south = place.nodes("north", "south")
+    for node in (north, south):
+        node.send(0, batch(node._terms.node))
+    got = north.collect(0, deadline_s=LONG_S)
+    sealed_by_name = zip(("north", "south"), got.messages, strict=True)
+    read = [decode(unseal(BATCH, m, place.key(name).public)) for name, m in sealed_by_name]
+    assert [message.sender for message in read] == ["north", "south"]
+    assert got.traffic.sent_bytes == len(got.messages[0])
+    assert got.traffic.received_bytes == len(got.messages[1])
+    assert got.traffic.sent_tokens == 2
+
+
+def test_a_full_disk_does_not_end_the_exchange_and_is_said_once(place, monkeypatch):
+    north, south = place.nodes("north", "south")
+
+    def full(self, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    for round in (0, 1):
+        south.send(round, batch("south"))
+        north._mailbox.begin(round, time.monotonic())
+        assert authors(north.collect(round, deadline_s=LONG_S)) == {"south"}
+    told = [text for text in place.said["south"] if "No space left" in text]
+    assert len(told) == 1
+
+
+def test_a_batch_that_others_would_refuse_for_its_size_is_not_sent(place):
+    tight = place.terms("north", limits=Limits(message_bytes=300))
+    north = place.node("north", terms=tight)
+    with pytest.raises(ExchangeError, match="for round 0, but others take at most 300"):
+        north.send(0, [completion(range(300))])
+
+
+@pytest.mark.parametrize("thread", ["_believe", "fetching"])
+def test_a_thread_that_fails_is_an_error_of_the_next_collect_and_no_silence(place, thread):
+    north, south = place.nodes("north", "south")
+
+    def fail(*args):
+        raise ZeroDivisionError("by accident")
+
+    if thread == "_believe":
+        north._station._believe = fail
+    else:
+        north._station._fetching._read = fail
+    south.send(0, batch("south"))
+    until(lambda: north._crew.has_failed, "it is noticed")
+    with pytest.raises(ExchangeError, match="ZeroDivisionError: by accident"):
+        north.send(0, batch("north"))
+    with pytest.raises(ExchangeError, match="ZeroDivisionError: by accident"):
+        north.collect(0, deadline_s=LONG_S)
+
+
+def test_a_session_that_is_closed_by_somebody_else_is_said(place):
+    (own,) = open_sessions(1)
+    north = place.node("north", own)
+    own.close()
+    until(lambda: north._crew.has_failed, "it is noticed")
+    with pytest.raises(ExchangeError, match="'north' can no longer"):
+        north.collect(0, deadline_s=LONG_S)
+
+
+def test_closing_ends_all_threads_and_may_be_done_twice(place):
+    before = threading.active_count()
+    north, south = place.nodes("north", "south")
+    south.send(0, batch("south"))
+    north.collect(0, deadline_s=0)
+    for node in (north, south, north):
+        node.close()
+    until(lambda: threading.active_count() == before, "no thread is left")
+
+
+def test_what_nobody_wrote_is_not_served(place):
+    north = place.node("north")
+    north.send(0, batch("north"))
+    asking = place.sessions[0]
+
+    def answers(selector):
+        got = asking.get(f"{place.run}/q/north/{selector}", timeout=LONG_S)
+        return [reply.ok.payload.to_bytes() for reply in got if reply.ok]
+
+    until(lambda: len(answers("0")) == 1, "it is served")
+    assert [answers(selector) for selector in ("1", "-1", "x", "*", "00000000000")] == [[]] * 5

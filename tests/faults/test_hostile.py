@@ -1,0 +1,174 @@
+"""Somebody on the network who is no member: repeats, answers for others, reads and never ends.
+
+It has a session of its own to each of three nodes, which know nothing of it.
+"""
+
+import random
+import threading
+import time
+from contextlib import contextmanager, suppress
+
+import pytest
+import zenoh
+
+from faults.peer import Plan, batch_of, key_of, open_session
+from faults.relay import Network, Weather
+from faults.swarm import (
+    DEADLINE_S,
+    Swarm,
+    address,
+    all_closed,
+    free_ports,
+    meshed,
+    require_nothing_lost,
+)
+from nouns import terms
+from potluck.exchange import encode
+from potluck.exchange.announcement import Offer, decode_announcement, encode_announcement
+
+ROUNDS = 6
+
+
+@pytest.fixture
+def swarm():
+    with Swarm() as swarm:
+        yield swarm
+
+
+@contextmanager
+def stranger(*ports):
+    """A session that is connected to these ports, and to nobody else."""
+    (own,) = free_ports(1)
+    plan = Plan("rogue", (), address(own), tuple(address(port) for port in ports), "")
+    with open_session(plan) as session:
+        yield session
+
+
+@contextmanager
+def repeated(work, every_s=0.002):
+    """``work`` again and again in a thread of its own."""
+    over = threading.Event()
+
+    def repeat():
+        with suppress(zenoh.ZError):  # the session was closed
+            while not over.is_set():
+                work()
+                time.sleep(every_s)
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def started(swarm, folder, **changes):
+    """The ports of three nodes, which go from round to round until they are stopped."""
+    plans = meshed("abc", folder, pause_s=0.05, deadline_s=DEADLINE_S, **changes)
+    swarm.start(*plans.values())
+    swarm.wait_for("all listen", lambda: all(swarm.of(name, "open") for name in plans))
+    return [int(plan.listen.rpartition(":")[2]) for plan in plans.values()]
+
+
+def go_on(swarm, *begun):
+    """Some rounds from when each list in ``begun`` has something in it: who disturbs is there."""
+    swarm.wait_for("one round", lambda: all(begun) and all_closed(swarm, "abc", 0)())
+    here = max(swarm.last_round(name) for name in "abc")
+    swarm.wait_for("more rounds", all_closed(swarm, "abc", here + ROUNDS))
+    swarm.stop()
+
+
+def refused(swarm, name):
+    """What ``name`` refused in all rounds, by author."""
+    counts = {}
+    for event in swarm.of(name, "round"):
+        for author, count in event["refused"].items():
+            counts[author] = counts.get(author, 0) + count
+    return counts
+
+
+def test_what_is_announced_and_served_again_counts_once(swarm, tmp_path):
+    ports, heard, served = started(swarm, tmp_path), [], []
+
+    def again(sample):
+        heard.append((sample.key_expr, sample.payload.to_bytes()))
+
+    def serve(query):
+        author, round = str(query.key_expr).split("/")[-2:]
+        message = terms(author).message(int(round), tuple(batch_of(author, int(round), 4, 64)))
+        query.reply(query.key_expr, key_of(author).seal(b"batch", encode(message)))
+        served.append(round)
+
+    with stranger(*ports) as session:
+        session.declare_subscriber("run/ann/*", again, allowed_origin=zenoh.Locality.REMOTE)
+        session.declare_queryable("run/q/**", serve)
+        with repeated(lambda: heard and session.put(*random.choice(heard))):
+            go_on(swarm, heard, served)
+    # To each node its own word is somebody else's who uses its name.
+    require_nothing_lost(swarm, "abc", refused="abc")
+
+
+def test_who_answers_for_another_with_garbage_costs_that_one_nothing(swarm, tmp_path):
+    ports, sizes, served = started(swarm, tmp_path), {}, []
+
+    def note(sample):
+        author = str(sample.key_expr).rpartition("/")[2]
+        said = decode_announcement(sample.payload.to_bytes(), run="run", node=author)
+        sizes.update({(author, offer.round): offer.size_bytes for offer in said.offers})
+
+    def serve(query):
+        author, round = str(query.key_expr).split("/")[-2:]
+        served.append(author)
+        for size in (sizes.get((author, int(round)), 7), 3):
+            query.reply(query.key_expr, b"PTLS" + random.randbytes(size - 4) if size > 4 else b"")
+
+    with stranger(*ports) as session:
+        session.declare_subscriber("run/ann/*", note)
+        # Who serves a whole range is otherwise the only one to be asked.
+        session.declare_queryable("run/q/b/**", serve, complete=True)
+        go_on(swarm, served, sizes)
+    assert set(served) == {"b"}
+    for name in "ac":
+        assert refused(swarm, name).keys() <= {"b"}
+        assert not any(event["quarantined"] for event in swarm.of(name, "round"))
+    assert refused(swarm, "a") | refused(swarm, "c")
+    require_nothing_lost(swarm, "abc", refused="b")
+
+
+def test_announcements_that_are_forged_or_old_keep_nobody_from_the_new_ones(swarm, tmp_path):
+    """Said again and again between the true ones: b's first word, and one with another key."""
+    ports, first = started(swarm, tmp_path), []
+
+    def keep(sample):
+        said = decode_announcement(sample.payload.to_bytes(), run="run", node="b")
+        if said.offers and not first:
+            first.append(sample.payload.to_bytes())
+
+    offers = [Offer(round, 999, bytes(16)) for round in range(64)]
+    forged = encode_announcement("run", "b", key_of("rogue"), offers, clock_s=0.0)
+    with stranger(*ports) as session:
+        session.declare_subscriber("run/ann/b", keep, allowed_origin=zenoh.Locality.REMOTE)
+        with repeated(lambda: [session.put("run/ann/b", said) for said in (forged, *first)]):
+            go_on(swarm, first)
+    assert refused(swarm, "a").keys() == {"b"}
+    require_nothing_lost(swarm, "abc", refused="b")
+
+
+def test_a_reader_that_asks_for_more_than_its_line_carries_keeps_nothing_from_others(
+    swarm, tmp_path
+):
+    ports, came = started(swarm, tmp_path, tokens=6000), []
+
+    def ask():
+        for name in "abc":
+            round = max(0, swarm.last_round(name))
+            session.get(f"run/q/{name}/{round}", came.append)
+
+    with Network() as network:
+        relays = [network.relay(port, Weather(bytes_per_s=20_000)) for port in ports]
+        with stranger(*(relay.port for relay in relays)) as session, repeated(ask, 0.02):
+            swarm.wait_for("the line is full", lambda: came)
+            go_on(swarm)
+    require_nothing_lost(swarm, "abc")

@@ -1,0 +1,120 @@
+"""What lines do to a swarm: they are long, lossy, narrow, or not there.
+
+Each pair of nodes meets over relays of its own, one for each that calls.
+"""
+
+import time
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+
+from faults.relay import Network, Weather
+from faults.swarm import (
+    DEADLINE_S,
+    Swarm,
+    address,
+    all_closed,
+    meshed,
+    require_each_once,
+    require_nothing_lost,
+)
+
+
+@pytest.fixture
+def swarm():
+    with Swarm() as swarm:
+        yield swarm
+
+
+@pytest.fixture
+def network():
+    with Network() as network:
+        yield network
+
+
+def over_relays(plans, network):
+    """The same plans, but with a relay on each way; and the relays, by who calls whom."""
+    relays = {
+        (one, other): network.relay(int(plans[other].listen.rpartition(":")[2]))
+        for one, other in permutations(plans, 2)
+    }
+    changed = {
+        name: replace(
+            plan,
+            connect=tuple(address(relays[name, o].port) for o in plans if o != name),
+        )
+        for name, plan in plans.items()
+    }
+    return changed, relays
+
+
+@pytest.mark.parametrize(
+    "weather", [Weather(delay_s=0.05), Weather(delay_s=0.005, loss=0.05)], ids=["delay", "drop"]
+)
+def test_bad_lines_lose_nothing(swarm, network, tmp_path, weather):
+    plans = meshed("abcd", tmp_path, rounds=4, deadline_s=DEADLINE_S, tokens=2000)
+    plans, relays = over_relays(plans, network)
+    for relay in relays.values():
+        relay.weather = weather
+    swarm.start(*plans.values())
+    swarm.wait_for("all rounds", all_closed(swarm, plans, 3))
+    swarm.stop()
+    require_nothing_lost(swarm, "abcd")
+
+
+def partition(swarm, network, folder, *, cut_s, pause_s):
+    """Both sides go on, and each batch of the other side comes after healing."""
+    plans = meshed("abcd", folder, pause_s=pause_s, deadline_s=1.0, kept_rounds=64)
+    plans, relays = over_relays(plans, network)
+    swarm.start(*plans.values())
+    swarm.wait_for("two rounds of all", all_closed(swarm, plans, 1))
+    across = [relay for pair, relay in relays.items() if ("a" in pair or "b" in pair) and
+              ("c" in pair or "d" in pair)]  # fmt: skip
+    for relay in across:
+        relay.cut()
+    cut = max(swarm.last_round(name, "begin") for name in plans)
+    time.sleep(cut_s)
+    swarm.wait_for("both sides go on", all_closed(swarm, plans, cut + 2))
+    alone = {name: swarm.rounds(name)[cut + 2] for name in plans}
+    for relay in across:
+        relay.heal()
+    sent = set().union(*(swarm.sent(name) for name in plans))
+    swarm.wait_for(
+        "everything comes after healing", lambda: all(swarm.got(n) >= sent for n in plans)
+    )
+    healed = max(swarm.last_round(name, "begin") for name in plans)
+    swarm.wait_for(
+        "rounds are whole again",
+        lambda: all(
+            any(r > healed and not e["missing"] for r, e in swarm.rounds(name).items())
+            for name in plans
+        ),
+    )
+    swarm.stop()
+    for half in ("ab", "cd"):
+        for name in half:
+            assert set(alone[name]["came"]) == set(half), alone[name]
+            assert not any(event["wrong"] for event in swarm.rounds(name).values())
+            require_each_once(swarm, name)
+
+
+def test_both_sides_of_a_short_partition_go_on_and_have_everything_when_it_heals(
+    swarm, network, tmp_path
+):
+    partition(swarm, network, tmp_path, cut_s=0.0, pause_s=0.1)
+
+
+def test_a_slow_reader_slows_nobody_else(swarm, network, tmp_path):
+    """It gives up waiting soon and sends little, so that others have no reason to wait for it."""
+    plans = meshed("abcs", tmp_path, rounds=6, deadline_s=DEADLINE_S, tokens=6000)
+    plans["s"] = replace(plans["s"], tokens=8, deadline_s=0.2)
+    plans, relays = over_relays(plans, network)
+    for pair, relay in relays.items():
+        if "s" in pair:
+            relay.weather = Weather(bytes_per_s=300_000)
+    swarm.start(*plans.values())
+    swarm.wait_for("all rounds", all_closed(swarm, "abc", 5))
+    swarm.stop()
+    require_nothing_lost(swarm, "abc", others="s")
+    require_each_once(swarm, "s")

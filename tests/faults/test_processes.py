@@ -1,0 +1,102 @@
+"""What becomes of nodes that are killed, frozen, out of disk, or wrong about the time.
+
+Four processes on loopback. No test asks for speed: what is waited for is long past when a
+deadline is over, and a deadline is reached only where nodes wait for what never comes.
+"""
+
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+
+from faults.swarm import (
+    DEADLINE_S,
+    Swarm,
+    all_closed,
+    meshed,
+    require_each_once,
+    require_nothing_lost,
+)
+
+LEASE_S = 4.0
+PAUSE_S = 0.15
+
+
+@pytest.fixture
+def swarm():
+    with Swarm() as swarm:
+        yield swarm
+
+
+def first_used(swarm, name, author, after):
+    """The first round behind ``after`` for which ``name`` had ``author``'s batch in time."""
+    rounds = [r for r, e in swarm.rounds(name).items() if r > after and author in e["came"]]
+    return min(rounds, default=None)
+
+
+def test_a_kill_costs_the_others_nothing_and_who_comes_back_is_used_within_two_rounds(
+    swarm, tmp_path
+):
+    plans = meshed("abcd", tmp_path, pause_s=PAUSE_S, deadline_s=DEADLINE_S)
+    plans["c"] = replace(plans["c"], pause_s=0.5)
+    peers = swarm.start_all(plans)
+    swarm.wait_for("two rounds of all", all_closed(swarm, "abcd", 1))
+    before = swarm.last_round("c", "begin")
+    swarm.wait_for("a round begins", lambda: swarm.last_round("c", "begin") > before)
+    peers["c"].signal(signal.SIGKILL)
+    killed = swarm.last_round("c", "begin")
+    swarm.wait_for("the others go on", all_closed(swarm, "abd", killed + 2))
+
+    swarm.start(plans["c"])
+    swarm.wait_for("c is back", lambda: len(swarm.of("c", "gathered")) == 2)
+    at = swarm.of("c", "gathered")[1]["t"]
+    begun = max(e["round"] for n in "abd" for e in swarm.of(n, "begin") if e["t"] <= at)
+    swarm.wait_for(
+        "c is used again", lambda: all(first_used(swarm, n, "c", killed + 2) for n in "abd")
+    )
+    swarm.stop()
+    assert all(first_used(swarm, n, "c", killed + 2) <= begun + 2 for n in "abd")
+    require_nothing_lost(swarm, "abd", others="c")
+    require_each_once(swarm, "c")
+
+
+def test_who_is_frozen_is_waited_for_no_longer_than_the_lease_and_then_catches_up(swarm, tmp_path):
+    plans = meshed("abc", tmp_path, pause_s=PAUSE_S, deadline_s=DEADLINE_S)
+    peers = swarm.start_all(plans)
+    swarm.wait_for("two rounds of all", all_closed(swarm, "abc", 1))
+    peers["c"].signal(signal.SIGSTOP)
+    try:
+        time.sleep(LEASE_S)
+        frozen = swarm.last_round("c")
+        swarm.wait_for("the others go on", all_closed(swarm, "ab", frozen + 3))
+    finally:
+        peers["c"].signal(signal.SIGCONT)
+    resumed = max(swarm.last_round(name) for name in "ab")
+    missed = {(name, r) for name in "ab" for r in range(resumed + 1)}
+    swarm.wait_for("c has what it missed", lambda: swarm.got("c") >= missed)
+    swarm.wait_for("c is used again", lambda: all(first_used(swarm, n, "c", resumed) for n in "ab"))
+    swarm.stop()
+    require_nothing_lost(swarm, "ab", others="c")
+    require_each_once(swarm, "c")
+
+
+def test_a_clock_that_is_years_off_matters_to_nobody(swarm, tmp_path):
+    plans = meshed("abc", tmp_path, rounds=4, deadline_s=DEADLINE_S)
+    year_s = 365 * 86400.0
+    for plan, off_s in zip(plans.values(), (0.0, 20 * year_s, -20 * year_s), strict=True):
+        swarm.start(plan, clock_off_s=off_s)
+    swarm.wait_for("all rounds", all_closed(swarm, "abc", 3))
+    swarm.stop()
+    require_nothing_lost(swarm, "abc")
+
+
+def test_a_node_with_a_full_disk_goes_on_with_what_it_has_in_memory(swarm, tmp_path):
+    plans = meshed("abc", tmp_path, rounds=5, deadline_s=DEADLINE_S)
+    plans["c"] = replace(plans["c"], full_disk_at=2)
+    swarm.start_all(plans)
+    swarm.wait_for("all rounds", all_closed(swarm, "abc", 4))
+    swarm.stop()
+    require_nothing_lost(swarm, "abc")
+    kept = sorted(file.name for file in (tmp_path / "c" / "sent").glob("*.ptlk"))
+    assert kept == ["000000.ptlk", "000001.ptlk"]

@@ -1,0 +1,174 @@
+"""What a round is learned from, out of all that came."""
+
+import pytest
+
+from nouns import completion
+from potluck.exchange import Round, reading_order
+from potluck.node import Sieve
+from potluck.swarm import Agenda, horizontal, vertical
+
+IDS = [f"p{i}" for i in range(30)]
+G = 4
+
+
+def sieve(*, plan=vertical, weights=("north", "south"), **changes):
+    agenda = Agenda(
+        ids=IDS, weights=dict.fromkeys(weights, 1.0), plan=plan, group_size=G,
+        problems_per_round=6, seed=0, stranger_problems=2,
+    )  # fmt: skip
+    fields = {"max_staleness": 1, "stranger_share": 0.5, "strangers_share": 0.5}
+    return Sieve(agenda, "north", **{**fields, **changes})
+
+
+def written(one, round, *names):
+    """All that was asked of these."""
+    return reading_order(
+        completion(author=share.node, problem=share.problem_id, index=index)
+        for name in names
+        for share in one.agenda.shares_of(round, name)
+        for index in range(share.count)
+    )
+
+
+def sift(one, round, completions=(), late=None, usable=lambda c: True):
+    return one.sift(round, Round(tuple(completions), late=late or {}), usable)
+
+
+def counts(sifted):
+    names = ("unasked", "unusable", "too_few", "late_used", "over_share")
+    return {name: count for name in names if (count := getattr(sifted, name))}
+
+
+def test_all_that_was_asked_for_comes_through_in_the_order_of_the_problems():
+    one = sieve()
+    sifted = sift(one, 3, written(one, 3, "south", "north"))
+    drawn = [share.problem_id for share in one.agenda.members_shares(3)]
+    assert [group[0].problem_id for group in sifted.groups] == drawn
+    assert [[c.index for c in group] for group in sifted.groups] == [[0, 1, 2, 3]] * 6
+    assert counts(sifted) == {}
+
+
+def test_horizontally_a_group_has_everybodys_part_by_author_and_index():
+    one = sieve(plan=horizontal)
+    (group, *_) = sift(one, 0, written(one, 0, "north", "south")).groups
+    assert [(c.author, c.index) for c in group] == [
+        ("north", 0), ("north", 1), ("south", 0), ("south", 1),
+    ]  # fmt: skip
+
+
+def test_who_is_silent_takes_only_its_own_groups_along():
+    one = sieve()
+    sifted = sift(one, 0, written(one, 0, "north"))
+    assert {group[0].author for group in sifted.groups} == {"north"}
+    assert len(sifted.groups) == 3
+
+
+def test_what_was_asked_of_another_or_of_nobody_is_left_out_and_counted():
+    one = sieve()
+    mine = one.agenda.shares_of(0, "north")[0].problem_id
+    stray = [
+        completion(author="south", problem=mine),
+        completion(author="south", problem="p29" if mine != "p29" else "p28", index=77),
+    ]
+    sifted = sift(one, 0, [*written(one, 0, "north", "south"), *stray])
+    assert counts(sifted) == {"unasked": 2}
+    assert all(c not in group for c in stray for group in sifted.groups)
+
+
+def test_what_cannot_be_used_is_left_out_and_counted():
+    one = sieve()
+    sifted = sift(one, 0, written(one, 0, "north"), usable=lambda c: c.index != 2)
+    assert counts(sifted) == {"unusable": 3}
+    assert [[c.index for c in group] for group in sifted.groups] == [[0, 1, 3]] * 3
+
+
+def test_a_completion_without_another_of_its_problem_gives_nothing_and_is_counted():
+    one = sieve()
+    sifted = sift(one, 0, written(one, 0, "north"), usable=lambda c: c.index == 0)
+    assert sifted.groups == ()
+    assert counts(sifted) == {"too_few": 3, "unusable": 9}
+
+
+def test_a_late_group_is_learned_from_behind_the_others_for_as_long_as_it_is_fresh():
+    one = sieve()
+    late = {2: written(one, 2, "south"), 3: written(one, 3, "south")}
+    sifted = sift(one, 4, written(one, 4, "north"), late)
+    assert counts(sifted) == {"late_used": 3 * G}
+    assert [group[0].author for group in sifted.groups] == ["north"] * 3 + ["south"] * 3
+    fresh = {share.problem_id for share in one.agenda.shares_of(3, "south")}
+    assert {group[0].problem_id for group in sifted.groups[3:]} == fresh
+    assert counts(sift(sieve(max_staleness=2), 4, (), late)) == {"late_used": 6 * G}
+    assert counts(sift(sieve(max_staleness=0), 4, (), late)) == {}
+
+
+def test_a_late_group_is_used_whole_or_not_at_all():
+    one = sieve()
+    part = written(one, 0, "south")[1:]
+    assert counts(sift(one, 1, (), {0: part})) == {"late_used": 2 * G}
+    unusable = sift(one, 1, (), {0: written(one, 0, "south")}, usable=lambda c: c.index)
+    assert unusable.groups == ()
+
+
+def test_a_late_part_of_a_horizontal_group_is_never_used():
+    one = sieve(plan=horizontal)
+    sifted = sift(one, 1, written(one, 1, "north"), {0: written(one, 0, "south")})
+    assert sifted.late_used == 0
+    assert {c.author for group in sifted.groups for c in group} == {"north"}
+
+
+def test_a_whole_group_that_was_not_asked_of_its_author_is_not_used_late_either():
+    one = sieve()
+    mine = one.agenda.shares_of(0, "north")[0].problem_id
+    late = [completion(author="south", problem=mine, index=i) for i in range(G)]
+    assert sift(one, 1, (), {0: tuple(late)}).groups == ()
+
+
+def test_a_stranger_is_learned_from_behind_the_members_in_groups_of_its_own():
+    one = sieve()
+    sifted = sift(one, 0, written(one, 0, "north", "south", "mia"))
+    assert [group[0].author for group in sifted.groups[6:]] == ["mia"] * 2
+    assert counts(sifted) == {}
+
+
+def test_a_strangers_completions_of_a_members_problem_stay_apart():
+    one = sieve()
+    round = next(
+        r for r in range(99)
+        if {s.problem_id for s in one.agenda.shares_of(r, "mia")}
+        & {s.problem_id for s in one.agenda.members_shares(r)}
+    )  # fmt: skip
+    sifted = sift(one, round, written(one, round, "north", "south", "mia"))
+    assert len(sifted.groups) == 8
+    assert all(len({c.author for c in group}) == 1 for group in sifted.groups)
+
+
+@pytest.mark.parametrize(
+    "caps, kept",
+    [
+        ({"stranger_share": 0.5, "strangers_share": 0.5}, 4),
+        ({"stranger_share": 0.15, "strangers_share": 0.5}, 2),  # .15/.85 * 24 / 4 = 1 each
+        ({"stranger_share": 0.5, "strangers_share": 0.15}, 1),
+        ({"stranger_share": 0.0, "strangers_share": 0.5}, 0),
+    ],
+)
+def test_strangers_have_no_more_than_their_part_and_the_rest_is_counted(caps, kept):
+    one = sieve(**caps)
+    came = written(one, 0, "north", "south", "mia", "tom")
+    sifted = sift(one, 0, came)
+    assert len(sifted.groups) == 6 + kept
+    assert sifted.over_share == (4 - kept) * G
+
+
+def test_late_groups_of_strangers_count_against_their_part_too():
+    one = sieve(strangers_share=0.15)
+    late = {0: written(one, 0, "mia")}
+    sifted = sift(one, 1, written(one, 1, "north", "south", "mia"), late)
+    assert len(sifted.groups) == 7
+    assert (sifted.over_share, sifted.late_used) == (3 * G, 0)
+
+
+def test_a_stranger_does_not_count_itself_among_the_strangers():
+    one = sieve(strangers_share=0.0)
+    assert len(sift(one, 0, written(one, 0, "north", "south", "mia")).groups) == 6
+    as_mia = Sieve(one.agenda, "mia", 1, 0.0, 0.0)
+    assert len(sift(as_mia, 0, written(one, 0, "north", "south", "mia")).groups) == 8

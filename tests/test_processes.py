@@ -1,0 +1,287 @@
+"""A run with a process for each node, of stand-ins that train nothing but speak as nodes do."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+import potluck
+from potluck import STARTING_RECIPE, processes
+from potluck.config import as_tree, from_tree, load
+from potluck.processes import HERE, run_processes
+from potluck.types import RunFolderError
+
+# A node that says what it was called with, and then does what NODE_<name> says.
+STAND_IN = """
+import json, os, pathlib, signal, sys, time
+recipe, *words = sys.argv[1:]
+name, folder = words[words.index("--as") + 1], pathlib.Path(words[words.index("--out") + 1])
+def event(kind, **fields):
+    print(json.dumps({kind: fields}), flush=True)
+def complain(text):
+    print(text, file=sys.stderr, flush=True)
+def begin():
+    (folder / "recipe.json").write_text("{}")
+def wait_for(path):
+    end = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+wishes = []
+signal.signal(signal.SIGINT, lambda *_: wishes.append(1))
+(folder / f"pid-{name}").write_text(str(os.getpid()))
+event("say", text=f"{name} called with {words}")
+exec(os.environ["NODE_" + name])
+"""
+UNTIL_STOPPED = """
+end = time.monotonic() + 60
+while not wishes and time.monotonic() < end:
+    time.sleep(0.01)
+"""
+
+
+class Heard:
+    """A display that keeps what it is told, and may act on it."""
+
+    def __init__(self, act=lambda text: None):
+        self.phases, self.rounds, self.evaluations, self.said = [], [], [], []
+        self._act = act
+
+    def phase(self, node, name, done, total):
+        self.phases.append((node, name, done, total))
+
+    def round_done(self, node, metrics):
+        self.rounds.append((node, metrics["round"]))
+
+    def evaluated(self, node, evaluation):
+        self.evaluations.append((node, evaluation["validation"]))
+
+    def say(self, text):
+        self.said.append(text)
+        self._act(text)
+
+
+@pytest.fixture
+def nodes(tmp_path, monkeypatch):
+    """Calls ``run_processes`` on nodes that do what they are told to: (how it ended, what it said).
+
+    Stand-ins write into the run's folder who they are; a test cleans nothing up.
+    """
+    script = tmp_path / "node.py"
+    script.write_text(textwrap.dedent(STAND_IN))
+    monkeypatch.setattr(processes, "_JOIN", (sys.executable, "-S", str(script)))
+    recipe = load(STARTING_RECIPE)
+
+    def call(act=lambda text: None, *, resume=False, trust_code=False, **does):
+        config = from_tree(
+            as_tree(recipe)
+            | {"node": {name: {"model": "builtin:digits-small"} for name in does}, "threads": 0}
+        )
+        for name, code in does.items():
+            monkeypatch.setenv(f"NODE_{name}", textwrap.dedent(code))
+        heard = Heard(act)
+        ended = run_processes(
+            config, tmp_path / "run", resume=resume, display=heard, trust_code=trust_code
+        )
+        return ended, heard
+
+    call.folder = tmp_path / "run"
+    return call
+
+
+def is_alive(folder, name):
+    try:
+        os.kill(int((folder / f"pid-{name}").read_text()), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_what_nodes_tell_is_shown_and_what_else_they_print_is_not(nodes):
+    code = """
+    begin()
+    print("a library greets the world")
+    event("phase", node=name, name="write", done=1, total=2)
+    event("round_done", node=name, metrics={"round": 0})
+    event("evaluated", node=name, evaluation={"validation": 0.5})
+    sys.stdout.write('{"say": {"text": "no newline at its end"}}'); sys.stdout.flush()
+    """
+    ended, heard = nodes(east=code, west=code)
+    assert ended.codes == {"east": 0, "west": 0}
+    assert (ended.interrupted, ended.complaints) == (False, {})
+    assert sorted(heard.phases) == [("east", "write", 1, 2), ("west", "write", 1, 2)]
+    assert sorted(heard.rounds) == [("east", 0), ("west", 0)]
+    assert sorted(heard.evaluations) == [("east", 0.5), ("west", 0.5)]
+    assert heard.said.count("no newline at its end") == 2
+    assert not [text for text in heard.said if "greets" in text]
+
+
+def test_a_node_is_told_where_it_is_and_how_the_others_are_reached(nodes):
+    ended, heard = nodes(east="begin()", west="begin()", resume=False, trust_code=True)
+    called = next(text for text in heard.said if text.startswith("east called"))
+    assert called == (
+        f"east called with ['--as', 'east', '--out', '{nodes.folder}', '--all-here', "
+        f"'--events', '--trust-code']"
+    )
+    addresses = json.loads((nodes.folder / HERE / "addresses.json").read_text())
+    assert set(addresses) == {"east", "west"}
+    assert len(set(addresses.values())) == 2
+    assert all(address.startswith("tcp/127.0.0.1:") for address in addresses.values())
+    assert load(nodes.folder / HERE / "recipe.json").node.keys() == {"east", "west"}
+    assert ended.folder == nodes.folder
+
+
+def test_a_resumed_run_says_so_to_its_nodes(nodes):
+    nodes(east="begin()", west="begin()")
+    _, heard = nodes(east="pass", west="pass", resume=True)
+    assert sum("'--resume'" in text for text in heard.said) == 2
+
+
+def test_the_cores_are_divided_and_nobody_spins(nodes, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    shown = """
+    begin()
+    keys = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    event("say", text=" ".join(os.environ[key] for key in keys))
+    """
+    _, heard = nodes(east=shown, west=shown, north=shown)
+    assert heard.said.count("2 0 passive") == 3
+
+
+def test_ctrl_c_is_handed_on_once_and_nodes_may_take_their_time(nodes):
+    stopping = UNTIL_STOPPED + "time.sleep(0.5); event('say', text=f'wished {len(wishes)} times')"
+
+    def act(text):
+        # Not before both are there: a process that has just begun has no handler yet.
+        if " called with " in text:
+            here.append(text)
+            if len(here) == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    here = []
+    end = "; raise SystemExit(130)"
+    ended, heard = nodes(act, east="begin();" + stopping + end, west="begin();" + stopping + end)
+    assert ended.interrupted
+    assert ended.codes == {"east": 130, "west": 130}
+    assert heard.said.count("wished 1 times") == 2
+    assert not [text for text in heard.said if "ended with" in text]  # they were asked to
+
+
+def test_a_second_ctrl_c_ends_all_at_once(nodes):
+    deaf = "begin()\n" + UNTIL_STOPPED + "event('say', text='I will not')\ntime.sleep(60)"
+
+    def act(text):
+        if " called with " in text or text == "I will not":
+            here.append(text)
+            if len(here) in (2, 4):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    here = []
+    with pytest.raises(KeyboardInterrupt):
+        nodes(act, east=deaf, west=deaf)
+    assert not is_alive(nodes.folder, "east")
+    assert not is_alive(nodes.folder, "west")
+
+
+def test_a_node_that_is_killed_is_told_of_with_the_command_that_brings_it_back(nodes):
+    ended, heard = nodes(
+        east="begin(); complain('torch says hello'); os.kill(os.getpid(), signal.SIGKILL)",
+        west="begin(); wait_for(folder / 'goes-on'); event('say', text='west goes on')",
+        act=lambda text: "killed" in text and (nodes.folder / "goes-on").touch(),
+    )
+    assert ended.codes == {"east": -signal.SIGKILL, "west": 0}
+    assert "east was killed by SIGKILL" in heard.said
+    assert "west goes on" in heard.said
+    (back,) = [text for text in heard.said if "bring it back" in text]
+    command = back.partition(": ")[2]
+    assert command == (
+        f"potluck join {nodes.folder}/{HERE}/recipe.json --as east --out {nodes.folder} --resume"
+    )
+    assert not ended.interrupted
+
+
+def test_a_node_that_fails_is_told_of_with_its_last_words(nodes):
+    ended, heard = nodes(
+        east="begin(); complain('first'); complain('potluck: the weights'); sys.exit(1)",
+        west="begin()",
+    )
+    assert "east ended with code 1: potluck: the weights" in heard.said
+    assert ended.complaints == {"east": "potluck: the weights"}
+    assert ended.codes == {"east": 1, "west": 0}
+
+
+def test_a_mistake_ends_all_before_anything_is_begun_and_leaves_no_folder(nodes):
+    # Whoever is asked to stop must have got so far as to hear it.
+    all_here = "[wait_for(folder / f'pid-{n}') for n in ('east', 'west', 'north')]\n"
+    wrong = all_here + "complain('potluck: no such model')\nsys.exit(2)"
+    # The third one has looked at nothing yet. It is asked to stop, and only once.
+    third = UNTIL_STOPPED + "time.sleep(0.3)\ncomplain(f'wished {len(wishes)}')\n"
+    last = "[(folder / f'pid-{n}').unlink() for n in ('east', 'west', 'north')]\nsys.exit(130)"
+    ended, heard = nodes(east=wrong, west=wrong, north=third + last)
+    assert ended.codes == {"east": 2, "west": 2, "north": 130}
+    assert ended.complaints["east"] == ended.complaints["west"] == "potluck: no such model"
+    assert ended.complaints["north"] == "wished 1"
+    assert not nodes.folder.exists()
+    assert all(" called with " in text for text in heard.said)
+
+
+@pytest.mark.parametrize("in_the_way", ["a file", "a folder with a file"])
+def test_what_is_in_the_way_stays_as_it_is(nodes, in_the_way):
+    if in_the_way == "a file":
+        nodes.folder.write_text("mine")
+    else:
+        nodes.folder.mkdir()
+        (nodes.folder / "notes").write_text("mine")
+    with pytest.raises(RunFolderError, match="--resume goes on with that run"):
+        nodes(east="begin()", west="begin()")
+    left = nodes.folder if in_the_way == "a file" else nodes.folder / "notes"
+    assert left.read_text() == "mine"
+
+
+def test_nothing_is_resumed_where_nothing_is(nodes):
+    with pytest.raises(RunFolderError, match="holds no run to resume"):
+        nodes(east="begin()", west="begin()", resume=True)
+    assert not nodes.folder.exists()
+
+
+def test_what_a_start_left_behind_that_was_itself_killed_is_in_nobodys_way(nodes):
+    (nodes.folder / HERE).mkdir(parents=True)
+    ended, _ = nodes(east="begin()", west="begin()")
+    assert set(ended.codes.values()) == {0}
+
+
+def test_addresses_of_the_recipe_are_for_a_network_and_not_used_here(nodes, monkeypatch):
+    recipe = load(STARTING_RECIPE, ["swarm.connect=['tcp/relay.example.org:7447']"])
+    monkeypatch.setattr(f"{__name__}.load", lambda _: recipe)
+    monkeypatch.setenv("NODE_columns", "begin()")
+    monkeypatch.setenv("NODE_terse", "begin()")
+    heard = Heard()
+    run_processes(recipe, nodes.folder, resume=False, display=heard)
+    assert any("here is loopback" in text for text in heard.said)
+    monkeypatch.undo()
+    assert load(nodes.folder / HERE / "recipe.json").swarm.connect == ()
+
+
+def test_from_another_thread_ctrl_c_is_somebody_elses(nodes):
+    """``interrupts`` asks for the main thread; without it a run goes on just the same."""
+    ends = []
+    thread = threading.Thread(target=lambda: ends.append(nodes(east="begin()", west="begin()")))
+    thread.start()
+    thread.join()
+    ((ended, _),) = ends
+    assert ended.codes == {"east": 0, "west": 0}
+    assert not ended.interrupted
+
+
+def test_no_torch_is_loaded_by_whoever_only_starts_others():
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(potluck.__file__).parents[1])!r}); "
+        f"import potluck.processes; print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("False\n", "")

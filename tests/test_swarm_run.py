@@ -1,0 +1,165 @@
+"""Real nodes in processes of their own: as good as in one, and no worse when one is killed."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import tiny
+from potluck.config import from_tree
+from potluck.launch import run
+from potluck.node import checkpoint
+from potluck.processes import run_processes
+
+sys.path.append(str(Path(__file__).parent / "faults"))
+from swarm import Swarm
+
+NAMES = ("east", "north", "west")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return {name: tiny.save(folder / name, seed=i) for i, name in enumerate(NAMES)}
+
+
+def recipe(models, *overrides, names=NAMES, **tables):
+    tree = {
+        "name": "tiny",
+        "rounds": 3,
+        "problems_per_round": 6,
+        "group_size": 4,
+        "checkpoint_every": 2,
+        "threads": 1,
+        "deadline_s": 60,
+        "task": {"name": "digits", "reward": "hash"},
+        "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
+        "evaluation": {"every": 0, "problems": 4, "out_of_distribution": 0},
+        "node": {name: {"model": models[name], "learning_rate": 1e-3} for name in names},
+        **tables,
+    }
+    return from_tree(tree, overrides)
+
+
+class Hears:
+    def __init__(self):
+        self.rounds, self.said, self.phases, self.evaluations = [], [], set(), []
+
+    def phase(self, node, name, done, total):
+        self.phases.add((node, name))
+
+    def round_done(self, node, metrics):
+        self.rounds.append((node, metrics["round"]))
+
+    def evaluated(self, node, evaluation):
+        self.evaluations.append(node)
+
+    def say(self, text):
+        self.said.append(text)
+
+
+def left_by(folder, name):
+    """Numbers, completions and weights, seconds and bytes of the seal aside."""
+    lines = [json.loads(t) for t in (folder / name / "metrics.jsonl").read_text().splitlines()]
+    aside = ("seconds", "sent_bytes", "sent_bytes_per_token", "received_bytes", "size_bytes")
+    place = checkpoint.checkpoint_folder(folder / name, 3)
+    return (
+        [{key: value for key, value in line.items() if key not in aside} for line in lines],
+        (folder / name / "completions.jsonl").read_text(),
+        (place / "model.safetensors").read_bytes(),
+    )
+
+
+def test_a_process_for_each_node_gives_the_same_numbers_as_one_for_all(models, tmp_path):
+    """To the last bit: nobody was late, so everybody learned from the same completions."""
+    config, hears = recipe(models, names=NAMES[:2]), Hears()
+    threads = torch.get_num_threads()
+    run(config, tmp_path / "one")
+    torch.set_num_threads(threads)
+    ended = run_processes(config, tmp_path / "each", resume=False, display=hears)
+    assert ended.codes == dict.fromkeys(NAMES[:2], 0)
+    assert not ended.interrupted
+    for name in NAMES[:2]:
+        assert left_by(tmp_path / "each", name) == left_by(tmp_path / "one", name)
+        assert [r for n, r in hears.rounds if n == name] == [0, 1, 2]
+        assert {"write", "learn", "evaluate"} <= {p for n, p in hears.phases if n == name}
+    assert sorted(hears.evaluations) == sorted(NAMES[:2])
+
+
+SLOW = """
+import time
+
+
+def reward(completions, **columns):
+    time.sleep(0.1)
+    return [float(len(text) % 3) for text in completions]
+"""
+"""Called for each of 6 groups: a round takes half a second, so that one can come back in it."""
+
+
+@pytest.fixture(scope="module")
+def killed(models, tmp_path_factory):
+    """Three nodes; in the middle of a round one is killed, and then brought back."""
+    folder = tmp_path_factory.mktemp("killed")
+    (folder / "slow.py").write_text(SLOW)
+    reward = [{"function": f"{folder / 'slow.py'}:reward"}]
+    config = recipe(models, "rounds=200", "checkpoint_every=3", reward=reward)
+    with Swarm(config, folder / "run", more=["--trust-code"]) as swarm:
+        swarm.start()
+        swarm.wait_until(lambda: swarm.round("west") >= 3, "four rounds")
+        swarm.signal("west", signal.SIGKILL)
+        before = swarm.round("west")
+        swarm.wait_until(lambda: swarm.round("east") >= before + 4, "the others go on")
+        swarm.start("west", resume=True)
+        swarm.wait_until(lambda: swarm.round("west") > before + 1, "it is back")
+        back = next(m["round"] for m in swarm.metrics("west") if m["round"] > before + 1)
+        swarm.wait_until(lambda: swarm.round("east") >= back + 4, "it is used")
+        for name in NAMES:
+            swarm.signal(name, signal.SIGINT)
+        codes = swarm.wait()
+        yield swarm, before, back, codes
+
+
+def test_survivors_lose_nothing_of_each_other(killed):
+    swarm, _, _, _ = killed
+    for name, other in (("east", "north"), ("north", "east")):
+        lines = swarm.metrics(name)
+        assert [line["round"] for line in lines] == list(range(len(lines)))
+        for line in lines[:-1]:  # Ctrl-C comes to one before it comes to the other
+            assert set(line["missing"]) <= {"west"}
+            assert line["sources"][other]["completions"] == 8
+
+
+def test_they_close_the_round_without_waiting_for_the_deadline(killed):
+    swarm, _, _, _ = killed
+    slowest = max(line["seconds"]["exchange"] for line in swarm.metrics("east"))
+    assert slowest < swarm.config.deadline_s / 2
+
+
+def test_the_killed_one_resumes_where_the_others_are_and_is_used_again(killed):
+    swarm, before, back, _ = killed
+    rounds = [line["round"] for line in swarm.metrics("west")]
+    assert rounds == sorted(set(rounds))
+    assert set(range(before + 1)) <= set(rounds)  # lived again from its own files
+    assert back > before + 2  # what it slept through is not lived
+    used = [m["round"] for m in swarm.metrics("east") if "west" in m["sources"]]
+    again = min(round for round in used if round > before + 1)
+    assert again <= back + 1
+    gone = [m["round"] for m in swarm.metrics("east") if "west" in m["missing"]]
+    assert set(range(before + 2, back)) <= set(gone)
+
+
+def test_ctrl_c_leaves_a_checkpoint_of_each(killed):
+    swarm, _, _, codes = killed
+    assert codes == dict.fromkeys(NAMES, 130)
+    for name in NAMES:
+        assert checkpoint.rounds_saved(swarm.folder / name)[-1] == swarm.round(name) + 1
+
+
+def test_it_says_who_left_and_who_came_back(killed):
+    swarm, _, _, _ = killed
+    log = swarm.log("east")
+    assert log.index("'west' left") < log.rindex("'west' joined")
