@@ -100,3 +100,13 @@ def test_the_summary_has_every_curve_and_what_explains_it(tmp_path):
     assert summary["filtered_share"]["columns"]["nois"] == 0.25
     assert summary["out_of_distribution"]["terse"]["alone"] == 0.25
     assert [s["reward"] for s in summary["samples"]["columns"]] == [1.0, 0.0]
+
+
+def test_each_run_of_the_demo_is_one_process_so_its_numbers_are_the_same(tmp_path, monkeypatch):
+    called = []
+    monkeypatch.setattr(
+        "potluck.demo.subprocess.Popen", lambda words, **_: called.append([*map(str, words)])
+    )
+    (cell, *_) = cells(rounds=1, seed=0)
+    demo_module._start(cell, tmp_path)
+    assert called[0][1:5] == ["-m", "potluck", "run", "--one-process"]

@@ -29,7 +29,7 @@ def complain(text):
 def begin():
     (folder / "recipe.json").write_text("{}")
 def wait_for(path):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not path.exists() and time.monotonic() < end:
         time.sleep(0.01)
 wishes = []
@@ -39,7 +39,7 @@ event("say", text=f"{name} called with {words}")
 exec(os.environ["NODE_" + name])
 """
 UNTIL_STOPPED = """
-end = time.monotonic() + 60
+end = time.monotonic() + 300
 while not wishes and time.monotonic() < end:
     time.sleep(0.01)
 """
@@ -173,7 +173,7 @@ def test_ctrl_c_is_handed_on_once_and_nodes_may_take_their_time(nodes):
 
 
 def test_a_second_ctrl_c_ends_all_at_once(nodes):
-    deaf = "begin()\n" + UNTIL_STOPPED + "event('say', text='I will not')\ntime.sleep(60)"
+    deaf = "begin()\n" + UNTIL_STOPPED + "event('say', text='I will not')\ntime.sleep(300)"
 
     def act(text):
         if " called with " in text or text == "I will not":
@@ -223,7 +223,10 @@ def test_a_mistake_ends_all_before_anything_is_begun_and_leaves_no_folder(nodes)
     third = UNTIL_STOPPED + "time.sleep(0.3)\ncomplain(f'wished {len(wishes)}')\n"
     last = "[(folder / f'pid-{n}').unlink() for n in ('east', 'west', 'north')]\nsys.exit(130)"
     ended, heard = nodes(east=wrong, west=wrong, north=third + last)
-    assert ended.codes == {"east": 2, "west": 2, "north": 130}
+    # One of the two may be asked to stop when it has nothing left that would hear it.
+    assert {ended.codes["east"], ended.codes["west"]} <= {2, -signal.SIGINT}
+    assert 2 in ended.codes.values()
+    assert ended.codes["north"] == 130
     assert ended.complaints["east"] == ended.complaints["west"] == "potluck: no such model"
     assert ended.complaints["north"] == "wished 1"
     assert not nodes.folder.exists()
@@ -283,5 +286,5 @@ def test_no_torch_is_loaded_by_whoever_only_starts_others():
         f"import sys; sys.path.insert(0, {str(Path(potluck.__file__).parents[1])!r}); "
         f"import potluck.processes; print('torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert (done.stdout, done.stderr) == ("False\n", "")

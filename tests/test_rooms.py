@@ -3,6 +3,8 @@
     types <- objective | tasks | rollout | exchange | swarm <- node
     node <- assemble <- launch | check | evaluation <- cli
     types <- config <- node, assemble, launch, check, evaluation, demo and cli
+    types <- dashboard <- processes <- cli
+    config, exchange <- doctor <- cli
     types <- dashboard <- demo, cli
     types <- trackers <- launch, check
 
@@ -35,14 +37,17 @@ MAY_IMPORT = {
     "trackers": {"types", "torch"},
     "assemble": {"types", "config", "torch", "node"} | FIVE,
     "signals": set(),
+    "processes": {"signals", "types", "config", "dashboard", "exchange"},
+    "doctor": {"config", "exchange", "processes"},
     "launch": {"signals", "types", "config", "torch", "node", "assemble", "trackers"} | FIVE,
     "check": {"config", "torch", "assemble", "trackers", "rollout", "swarm", "tasks"},
     "evaluation": {"types", "config", "torch", "node", "assemble", "__version__"} | FIVE,
     "export": {"torch", "node", "rollout"},
     "demo": {"types", "config", "dashboard", "STARTING_RECIPE"},
     "cli": {
-        *("types", "config", "dashboard", "assemble", "STARTING_RECIPE"),
+        *("types", "config", "dashboard", "assemble", "STARTING_RECIPE", "__version__"),
         *("launch", "check", "evaluation", "export", "demo"),
+        *("signals", "processes", "exchange", "doctor"),
     },
     "__init__": {"types", "config", "launch"},
     "__main__": {"cli"},
@@ -134,7 +139,7 @@ def loaded_by(*modules):
 
 def test_whoever_only_reads_a_recipe_a_message_or_a_run_never_waits_for_torch():
     rooms = ("config", "exchange", "swarm", "dashboard", "tasks", "trackers")
-    light = {f"potluck.{room}" for room in rooms}
+    light = {f"potluck.{room}" for room in (*rooms, "processes", "doctor")}
     loaded = loaded_by("potluck", "potluck.cli", *light)
     assert light | {"potluck.types"} <= loaded
     assert not {"torch", "transformers", "matplotlib", "potluck.launch"} & loaded

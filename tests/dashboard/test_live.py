@@ -16,9 +16,9 @@ class Clock:
         return self.now_s
 
 
-def display(terminal=False, clock=None, **changes):
+def display(terminal=False, clock=None, width=80, **changes):
     out = io.StringIO()
-    console = Console(file=out, force_terminal=terminal, width=80, legacy_windows=False)
+    console = Console(file=out, force_terminal=terminal, width=width, legacy_windows=False)
     arguments = {"rounds": 40, "clock": clock or Clock(), **changes}
     return LiveDisplay(console, **arguments), out
 
@@ -41,6 +41,39 @@ def test_what_went_wrong_in_a_round_stands_in_its_line():
     with live:
         live.round_done("small", metrics(0, missing=["large"], late=3, dropped_nonfinite=2))
     assert out.getvalue().endswith("  missing: large  late: 3  not finite: 2\n")
+
+
+TROUBLES = {
+    "late": ({"late": 3, "late_used": 2}, "late: 3, 2 used"),
+    "late, and of no use": ({"late": 3, "late_used": 0}, "late: 3, 0 used"),
+    "late, of a run of before": ({"late": 3}, "late: 3"),
+    "too few": ({"too_few": 4}, "alone in their group: 4"),
+    "too many": ({"over_share": 5}, "beyond strangers' share: 5"),
+    "refused": ({"refused": {"mallory": 2, "eve": 1}}, "refused: mallory 2, eve 1"),
+    "quarantined": ({"quarantined": ["eve", "mallory"]}, "quarantined: eve, mallory"),
+    "unasked": ({"unasked": 1}, "unasked: 1"),
+    "unusable": ({"unusable": 1}, "unusable: 1"),
+}
+
+
+@pytest.mark.parametrize("told, shown", TROUBLES.values(), ids=TROUBLES)
+def test_each_trouble_of_a_round_is_told_if_there_was_any(told, shown):
+    live, out = display()
+    nothing = {key: type(value)() for key, value in told.items()}
+    with live:
+        live.round_done("small", metrics(0, **told))
+        live.round_done("small", metrics(0, **nothing))
+    first, second = out.getvalue().splitlines()
+    assert first.endswith(f"1.8 s  {shown}")
+    assert second.endswith("1.8 s")
+
+
+def test_many_strangers_do_not_fill_the_screen():
+    live, out = display()
+    with live:
+        refused = {f"stranger-{at}": at for at in range(1, 100)}
+        live.round_done("small", metrics(0, refused=refused, quarantined=list(refused)))
+    assert len(out.getvalue()) < 300
 
 
 def test_a_round_without_a_step_says_so():
@@ -81,6 +114,32 @@ def test_without_a_terminal_phases_speak_at_most_every_ten_seconds():
     assert out.getvalue().startswith("small write 80/201 12 tokens/s\n")
 
 
+def test_without_a_terminal_each_node_has_its_ten_seconds():
+    clock = Clock()
+    live, out = display(clock=clock)
+    with live:
+        live.phase("small", "write", 0, 9)
+        clock.now_s += 5
+        live.phase("large", "write", 0, 9)
+        clock.now_s += 5
+        live.phase("small", "write", 1, 9)
+        live.phase("large", "write", 1, 9)
+        clock.now_s += 5
+        live.phase("small", "write", 2, 9)
+        live.phase("large", "write", 2, 9)
+    assert out.getvalue() == "small write 1/9\nlarge write 2/9\n"
+
+
+def test_waiting_counts_nodes_and_says_so():
+    clock = Clock()
+    live, out = display(clock=clock)
+    with live:
+        live.phase("small", "wait", 0, 3)
+        clock.now_s += 10
+        live.phase("small", "wait", 2, 3)
+    assert out.getvalue() == "small wait 2/3 nodes are here\n"
+
+
 def test_without_a_terminal_short_phases_say_nothing():
     live, out = display()
     with live:
@@ -109,6 +168,45 @@ def test_in_a_terminal_there_are_bars_for_the_rounds_and_for_the_phase():
     assert re.search(r" 4/40", text)
     assert re.search(r"small write .* 7/9 .*a note", text)
     assert "round  4/40  small     reward 0.250" in text
+
+
+def last_bars(live):
+    console = Console(file=io.StringIO(), width=live._console.width)
+    console.print(live._progress.get_renderable())
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_in_a_terminal_each_node_has_a_bar_of_its_own():
+    live, _ = display(terminal=True)
+    with live:
+        live.phase("a", "write", 1, 9)
+        live.phase("longer", "learn", 2, 9)
+        live.phase("a", "wait", 1, 2)
+        rounds, first, second = last_bars(live)
+    assert rounds.startswith("rounds")
+    assert re.fullmatch(r"a      wait +━+ +1/2 .* nodes are here", first)
+    assert re.fullmatch(r"longer learn +━+ +2/9 .*", second)
+
+
+def test_a_bar_begins_anew_with_each_phase():
+    live, _ = display(terminal=True)
+    with live:
+        live.phase("a", "write", 9, 9)
+        finished = live._progress.tasks[1].finished
+        live.phase("a", "learn", 0, 9)
+        assert (finished, live._progress.tasks[1].finished) == (True, False)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_bars_of_four_nodes_fit_a_narrow_terminal(width):
+    live, _ = display(terminal=True, width=width)
+    with live:
+        for name in ("north", "south", "east", "a-node-with-a-long-name"):
+            live.phase(name, "evaluate", 100, 200)
+        lines = last_bars(live)
+    assert len(lines) == 5
+    assert all("…" not in line for line in lines)
+    assert all(re.search(r"evaluate ━+ +100/200 0:00:0\d$", line.strip()) for line in lines[1:])
 
 
 def test_markup_in_the_bars_is_text():

@@ -87,6 +87,11 @@ def test_who_is_missing_is_named_in_one_order(members):
     assert members["north"].collect(0, deadline_s=SHORT_S).missing == ("large", "small")
 
 
+def test_who_has_not_sent_itself_is_missing_too(members):
+    all_send(members, names=["large", "small"])
+    assert members["north"].collect(0, deadline_s=SHORT_S).missing == ("north",)
+
+
 def test_who_has_nothing_to_say_is_not_missing(members):
     all_send(members, names=["large", "north"])
     members["small"].send(0, [])

@@ -18,7 +18,14 @@ import potluck
 from potluck.exchange.access import RELAYS, access_control
 from potluck.exchange.base import ExchangeError
 from potluck.exchange.certificates import write_certificates
-from potluck.exchange.session import Line, Tls, _config, open_router, open_session
+from potluck.exchange.session import (
+    Line,
+    Tls,
+    _config,
+    open_patiently,
+    open_router,
+    open_session,
+)
 
 LONG_S = 40
 """Reached on failure only."""
@@ -168,6 +175,13 @@ def hearing(session, pattern):
     two.undeclare()
 
 
+def opening(line):
+    """Where the session will be; a client that finds no relay must not hold up the tests."""
+    opened = queue.Queue()
+    threading.Thread(target=lambda: opened.put(open_session(line, run="r")), daemon=True).start()
+    return opened
+
+
 def until(heard, key, again=lambda: None):
     """All keys heard, up to ``key``; ``again`` is called till then."""
     keys, end = [], time.monotonic() + LONG_S
@@ -196,11 +210,12 @@ def test_peers_meet_with_and_without_certificates(protocol, folder):
 
 
 def test_a_client_waits_for_its_relay_and_can_be_told_to_stop(caplog, monkeypatch):
-    monkeypatch.setattr("potluck.exchange.session.TRY_MS", 50)
+    monkeypatch.setattr("potluck.exchange.session.PAUSE_S", 10 * LONG_S)
     closing, said = threading.Event(), []
     line = Line(connect=(f"tcp/127.0.0.1:{free_port()}",))
     waiting = threading.Thread(
-        target=lambda: said.append(refused(open_session, line, run="r", closing=closing))
+        target=lambda: said.append(refused(open_session, line, run="r", closing=closing)),
+        daemon=True,
     )
     waiting.start()
     end = time.monotonic() + LONG_S
@@ -212,25 +227,66 @@ def test_a_client_waits_for_its_relay_and_can_be_told_to_stop(caplog, monkeypatc
     assert caplog.text.count("no relay answers at tcp/127.0.0.1") == 1
 
 
+def test_who_waits_for_a_relay_is_asked_meanwhile_and_can_leave():
+    asked = []
+
+    def waiting():
+        asked.append(True)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+
+    line = Line(connect=(f"tcp/127.0.0.1:{free_port()}",))
+    with pytest.raises(KeyboardInterrupt):
+        open_patiently(line, run="r", waiting=waiting)
+    assert len(asked) == 3
+    with open_patiently(Line((f"tcp/127.0.0.1:{free_port()}",)), run="r", waiting=waiting):
+        assert len(asked) < 6  # a peer need not wait
+    with pytest.raises(ExchangeError, match="are both empty"):
+        open_patiently(Line(), run="r", waiting=lambda: None)
+
+
 def test_clients_find_each_other_over_a_relay_that_comes_later():
-    endpoint, opened = f"tcp/127.0.0.1:{free_port()}", queue.Queue()
-    waiting = [
-        threading.Thread(
-            target=lambda: opened.put(open_session(Line(connect=(endpoint,)), run="r"))
-        )
-        for _ in "ab"
-    ]
-    for thread in waiting:
-        thread.start()
+    endpoint = f"tcp/127.0.0.1:{free_port()}"
+    first, second = (opening(Line(connect=(endpoint,))) for _ in "ab")
     with (
         open_router(Line((endpoint,))),
-        opened.get(timeout=LONG_S) as north,
-        opened.get(timeout=LONG_S) as south,
+        first.get(timeout=LONG_S) as north,
+        second.get(timeout=LONG_S) as south,
         hearing(north, "r/**") as heard,
     ):
         until(heard, "r/ann/south", lambda: south.put("r/ann/south", b"x"))
-    for thread in waiting:
-        thread.join(LONG_S)
+
+
+def test_a_client_goes_to_another_relay_when_one_is_away_or_dies():
+    nowhere, one, two = (f"tcp/127.0.0.1:{free_port()}" for _ in "abc")
+    first, second = open_router(Line((one,))), open_router(Line((two,), (one,)))
+    with (
+        opening(Line(connect=(nowhere, one, two))).get(timeout=LONG_S) as north,
+        opening(Line(connect=(two,))).get(timeout=LONG_S) as south,
+        hearing(north, "r/**") as heard,
+    ):
+        until(heard, "r/ann/before", lambda: south.put("r/ann/before", b"x"))
+        assert north.info.routers_zid() == [first.zid()]
+        first.close()
+        until(heard, "r/ann/after", lambda: south.put("r/ann/after", b"x"))
+        assert north.info.routers_zid() == [second.zid()]
+        second.close()
+        with open_router(Line((one,), (two,))), open_router(Line((two,))):
+            until(heard, "r/ann/again", lambda: south.put("r/ann/again", b"x"))
+
+
+def test_a_relay_that_is_frozen_does_not_keep_a_client_from_the_next(monkeypatch):
+    monkeypatch.setattr("potluck.exchange.session.HANDSHAKE_MS", 300)
+    with socket.socket() as frozen:
+        frozen.bind(("127.0.0.1", 0))
+        frozen.listen()
+        silent = f"tcp/127.0.0.1:{frozen.getsockname()[1]}"
+        endpoint = f"tcp/127.0.0.1:{free_port()}"
+        with (
+            open_router(Line((endpoint,))) as relay,
+            opening(Line(connect=(silent, endpoint))).get(timeout=LONG_S) as north,
+        ):
+            assert north.info.routers_zid() == [relay.zid()]
 
 
 def test_with_certificates_two_relays_carry_everything_a_node_may_say(folder):

@@ -134,6 +134,12 @@ def test_compact_errs_by_half_a_step_at_most_wherever_a_number_lies():
     assert (error_T[logp_T < -128] == 0).all()
 
 
+def test_compact_writes_every_zero_alike():
+    sent = of(completion((1, 2, 3), (0.0, -0.0, -1e-9)))
+    (got,) = decode(encode(sent, codec="compact")).completions
+    assert got.logp_T.tobytes() == bytes(12)
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_frame_of_these_tests_is_the_real_one(codec):
     assert decode(framed(codec=codec)) == ONE

@@ -121,6 +121,20 @@ def test_all_that_was_sent_during_a_partition_arrives_after_it(place):
     assert list(north.collect(5, deadline_s=0).late) == [0, 1, 2, 3, 4]
 
 
+def test_a_batch_is_announced_at_once_and_again_to_whoever_comes(place, monkeypatch):
+    """Not only when the next announcement is due."""
+    monkeypatch.setattr("potluck.exchange.station.Station._pause_s", lambda station: 1e6)
+    north, south = place.nodes("north", "south")
+    for round in (0, 1):
+        for node in (north, south):
+            node.send(round, batch(node._terms.node))
+        assert authors(north.collect(round, deadline_s=LONG_S)) == {"north", "south"}
+    east = place.node("east")
+    assert east.gather(LONG_S) == ()
+    east.send(1, batch("east"))
+    assert authors(east.collect(1, deadline_s=LONG_S)) == set(THREE)
+
+
 def test_gather_names_who_is_not_there(place):
     north, _ = place.nodes("north", "south")
     assert north.gather(0.0) in (("east",), ("east", "south"))
@@ -264,13 +278,13 @@ def test_a_forged_announcement_is_nobodys_proven_fault(place):
 @pytest.mark.parametrize("change", [{"run": "another"}, {"under": "east"}])
 def test_an_announcement_of_another_run_or_under_anothers_key_is_refused(place, change):
     eve, north = place.sessions[0], place.node("north")
-    until(lambda: place.announce(eve, "south", **change) or has_refused_any(north), "refused")
+    until(lambda: place.announce(eve, "south", **change) or refusals(north), "refused")
     assert north.collect(0, deadline_s=0).traffic.refused.keys() == {change.get("under", "south")}
 
 
-def has_refused_any(node):
+def refusals(node):
     with node._changed:
-        return bool(node._mailbox.peers._refused)
+        return node._mailbox.peers._refused.copy()
 
 
 def test_noise_and_long_announcements_under_any_name_are_refused(place):
@@ -279,8 +293,7 @@ def test_noise_and_long_announcements_under_any_name_are_refused(place):
     def shout():
         for name, said in (("south", b"noise"), ("east", b"x" * 5000), ("No Name", b"")):
             eve.put(f"{place.run}/ann/{name}", said)
-        with north._changed:
-            return len(north._mailbox.peers._refused) == 3
+        return len(refusals(north)) == 3
 
     until(shout, "all are refused")
     assert set(north.collect(0, deadline_s=0).traffic.refused) == {"?", "east", "south"}
@@ -299,8 +312,10 @@ def test_who_serves_anothers_key_does_not_keep_its_batch_away(place):
     sealed = sealed_by(place, "south", batch_of(place, "south"))
     forged = {
         "too short": sealed[:-1],
-        "another": sealed[:-1] + bytes([sealed[-1] ^ 1]),
+        "changed": sealed[:-1] + bytes([sealed[-1] ^ 1]),
+        "an old round": sealed_by(place, "south", batch_of(place, "south", round=7)),
     }
+    assert len(forged["an old round"]) == len(sealed)
     queryables = [
         eve.declare_queryable(
             f"{place.run}/q/south/0",
@@ -311,17 +326,31 @@ def test_who_serves_anothers_key_does_not_keep_its_batch_away(place):
     ]
     south.close()
     place.announce(eve, "south", offer_of(0, sealed))
-    until(lambda: has_refused(north, "south"), "the forged ones are looked at")
-    again = place.node("south", eve)
+    until(lambda: refusals(north)["south"] >= 3, "the forged ones are looked at")
+    again = place.node("south")
     put(again, 0, sealed)
     until(lambda: has_looked_at(north, "south", 0), "the true one comes")
     north.send(0, batch("north"))
     got = north.collect(0, deadline_s=LONG_S)
     assert authors(got) == {"north", "south"}
-    assert got.traffic.refused["south"] >= 2
+    assert got.traffic.refused["south"] >= 3
     assert north._mailbox.peers.get("south").faults == 0
     for queryable in queryables:
         queryable.undeclare()
+
+
+def test_an_answer_of_another_size_is_not_even_copied(place):
+    north, eve = place.node("north"), place.sessions.pop()
+    sealed, key = sealed_by(place, "south", batch_of(place, "south")), f"{place.run}/q/south/0"
+    with eve.declare_queryable(key, lambda query: query.reply(key, sealed + bytes(9999))):
+
+        def announced():
+            place.announce(eve, "south", offer_of(0, sealed))
+            return has_refused(north, "south")
+
+        until(announced, "it is refused")
+    north.collect(0, deadline_s=0)
+    assert any(f"{len(sealed) + 9999} bytes came for its batch" in t for t in place.said["north"])
 
 
 def test_a_batch_that_another_key_signed_is_refused_without_proof(place):
@@ -431,7 +460,7 @@ def test_a_thread_that_fails_is_an_error_of_the_next_collect_and_no_silence(plac
     else:
         north._station._fetching._read = fail
     south.send(0, batch("south"))
-    until(lambda: north._crew.has_failed, "it is noticed")
+    until(lambda: north._crew._trouble, "it is noticed")
     with pytest.raises(ExchangeError, match="ZeroDivisionError: by accident"):
         north.send(0, batch("north"))
     with pytest.raises(ExchangeError, match="ZeroDivisionError: by accident"):
@@ -442,7 +471,7 @@ def test_a_session_that_is_closed_by_somebody_else_is_said(place):
     (own,) = open_sessions(1)
     north = place.node("north", own)
     own.close()
-    until(lambda: north._crew.has_failed, "it is noticed")
+    until(lambda: north._crew._trouble, "it is noticed")
     with pytest.raises(ExchangeError, match="'north' can no longer"):
         north.collect(0, deadline_s=LONG_S)
 

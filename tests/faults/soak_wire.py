@@ -25,7 +25,7 @@ TIGHT = Limits(message_bytes=1 << 16, completions=16, tokens=1000, vocabulary=50
 
 def most_memory(limits):
     """Bytes that a reader may hold while it reads one message, by docs/wire.md."""
-    return 4 * limits.message_bytes + 1024 * limits.completions
+    return 4 * limits.message_bytes + 1024 * limits.completions + (1 << 16)
 
 
 @dataclass

@@ -9,8 +9,7 @@ from itertools import permutations
 
 import pytest
 
-from faults.relay import Network, Weather
-from faults.swarm import (
+from faults.exchanges import (
     DEADLINE_S,
     Swarm,
     address,
@@ -19,6 +18,7 @@ from faults.swarm import (
     require_each_once,
     require_nothing_lost,
 )
+from faults.relay import Network, Weather
 
 
 @pytest.fixture
@@ -53,30 +53,30 @@ def over_relays(plans, network):
     "weather", [Weather(delay_s=0.05), Weather(delay_s=0.005, loss=0.05)], ids=["delay", "drop"]
 )
 def test_bad_lines_lose_nothing(swarm, network, tmp_path, weather):
-    plans = meshed("abcd", tmp_path, rounds=4, deadline_s=DEADLINE_S, tokens=2000)
+    plans = meshed("abcd", tmp_path, rounds=3, deadline_s=DEADLINE_S, tokens=2000)
     plans, relays = over_relays(plans, network)
     for relay in relays.values():
         relay.weather = weather
     swarm.start(*plans.values())
-    swarm.wait_for("all rounds", all_closed(swarm, plans, 3))
+    swarm.wait_for("all rounds", all_closed(swarm, plans, 2))
     swarm.stop()
     require_nothing_lost(swarm, "abcd")
 
 
-def partition(swarm, network, folder, *, cut_s, pause_s):
+def partition(swarm, network, folder, *, cut_s, pause_s, deadline_s):
     """Both sides go on, and each batch of the other side comes after healing."""
-    plans = meshed("abcd", folder, pause_s=pause_s, deadline_s=1.0, kept_rounds=64)
+    plans = meshed("abcd", folder, pause_s=pause_s, deadline_s=deadline_s, kept_rounds=64)
     plans, relays = over_relays(plans, network)
     swarm.start(*plans.values())
     swarm.wait_for("two rounds of all", all_closed(swarm, plans, 1))
-    across = [relay for pair, relay in relays.items() if ("a" in pair or "b" in pair) and
-              ("c" in pair or "d" in pair)]  # fmt: skip
+    halves = {"a": set("ab"), "b": set("ab"), "c": set("cd"), "d": set("cd")}
+    across = [relay for (one, other), relay in relays.items() if other not in halves[one]]
     for relay in across:
         relay.cut()
     cut = max(swarm.last_round(name, "begin") for name in plans)
     time.sleep(cut_s)
     swarm.wait_for("both sides go on", all_closed(swarm, plans, cut + 2))
-    alone = {name: swarm.rounds(name)[cut + 2] for name in plans}
+    alone = {name: [e for r, e in swarm.rounds(name).items() if r > cut] for name in plans}
     for relay in across:
         relay.heal()
     sent = set().union(*(swarm.sent(name) for name in plans))
@@ -92,29 +92,31 @@ def partition(swarm, network, folder, *, cut_s, pause_s):
         ),
     )
     swarm.stop()
-    for half in ("ab", "cd"):
-        for name in half:
-            assert set(alone[name]["came"]) == set(half), alone[name]
-            assert not any(event["wrong"] for event in swarm.rounds(name).values())
-            require_each_once(swarm, name)
+    for name, half in halves.items():
+        assert all(set(event["came"]) <= half for event in alone[name]), alone[name]
+        assert any(set(event["came"]) == half for event in alone[name]), alone[name]
+        assert not any(event["wrong"] for event in swarm.rounds(name).values())
+        require_each_once(swarm, name)
 
 
 def test_both_sides_of_a_short_partition_go_on_and_have_everything_when_it_heals(
     swarm, network, tmp_path
 ):
-    partition(swarm, network, tmp_path, cut_s=0.0, pause_s=0.1)
+    partition(swarm, network, tmp_path, cut_s=0.0, pause_s=0.1, deadline_s=0.5)
 
 
-def test_a_slow_reader_slows_nobody_else(swarm, network, tmp_path):
-    """It gives up waiting soon and sends little, so that others have no reason to wait for it."""
-    plans = meshed("abcs", tmp_path, rounds=6, deadline_s=DEADLINE_S, tokens=6000)
+def test_a_member_with_a_narrow_line_keeps_nothing_from_the_others(swarm, network, tmp_path):
+    """It is behind a line that carries a third of what it asks for. It gives up waiting soon and
+    sends little, so that others wait for what it sends, but not for what it reads."""
+    plans = meshed("abcs", tmp_path, pause_s=0.1, deadline_s=DEADLINE_S, tokens=6000)
     plans["s"] = replace(plans["s"], tokens=8, deadline_s=0.2)
     plans, relays = over_relays(plans, network)
     for pair, relay in relays.items():
         if "s" in pair:
             relay.weather = Weather(bytes_per_s=300_000)
     swarm.start(*plans.values())
-    swarm.wait_for("all rounds", all_closed(swarm, "abc", 5))
+    swarm.wait_for("all rounds", all_closed(swarm, "abc", 3))
     swarm.stop()
-    require_nothing_lost(swarm, "abc", others="s")
+    require_nothing_lost(swarm, "abc")
     require_each_once(swarm, "s")
+    assert all(event["missing"] for event in swarm.rounds("s").values())

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 HERE = "_swarm"
 """In a run's folder, what its nodes on this machine need to meet: see ``processes.py``."""
-MOST_MESSAGE_BYTES = 1 << 24
-"""What a session takes in one piece; see exchange/session.py."""
+MOST_MESSAGE_BYTES = (1 << 24) - (1 << 12)
+"""What a session takes in one piece (exchange/session.py), its own part of it left aside."""
 
 
 def members_of(config: RunConfig) -> list[str]:
@@ -125,7 +125,12 @@ class _Prompts:
 
 @contextmanager
 def open_exchange(
-    config: RunConfig, name: str, terms: Terms, folder: Path, say: Callable[[str], None]
+    config: RunConfig,
+    name: str,
+    terms: Terms,
+    folder: Path,
+    say: Callable[[str], None],
+    progress: Callable[[str, str, int, int], None],
 ) -> Iterator["ZenohExchange"]:
     """The node's line to the others.
 
@@ -136,7 +141,7 @@ def open_exchange(
         ExchangeError: it cannot be opened: an address in use, a key or certificate not readable.
     """
     # Loaded with its first use: whoever trains in one process needs no network.
-    from potluck.exchange.session import Line, Tls, open_session
+    from potluck.exchange.session import Line, Tls, open_patiently
     from potluck.exchange.trust import Trust
     from potluck.exchange.zenoh import ZenohExchange
 
@@ -153,7 +158,9 @@ def open_exchange(
     listen, connect = swarm.listen, swarm.connect
     if not (listen or connect):
         listen, connect = _prepared_addresses(here / "addresses.json", name)
-    session = open_session(Line(listen, connect, tls), run=config.name)
+    session = open_patiently(
+        Line(listen, connect, tls), run=config.name, waiting=lambda: progress(name, "connect", 0, 1)
+    )
     with (
         closing(session),
         closing(

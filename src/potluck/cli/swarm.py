@@ -1,6 +1,7 @@
 """Commands for whoever runs a swarm: keys, certificates, relay, doctor."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ from potluck.types import NODE_NAME
 if TYPE_CHECKING:
     import zenoh
 
-LOOK_EVERY_S = 5.0
+LOOK_EVERY_S = 2.0
 """How often the relay looks who is connected; it says so when that has changed."""
 COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red"}
 
@@ -96,7 +97,8 @@ def relay_command(
         raise ConfigError("--names is checked by certificates, so it needs --tls FOLDER")
     places = tuple(listen or [f"{'tls' if tls else 'tcp'}/0.0.0.0:7447"])
     line = Line(places, tuple(connect or []), Tls(tls, name, nodes) if tls else None)
-    with interrupts() as interrupted, open_router(line) as session:
+    # Whoever starts it may say "end" twice, by two signals: that is no second wish.
+    with suppress(KeyboardInterrupt), interrupts() as interrupted, open_router(line) as session:
         say(f"relay at {', '.join(places)}; Ctrl-C ends it. Nodes: potluck join ... --connect")
         seen, looked_s = -1, -LOOK_EVERY_S
         while not interrupted():

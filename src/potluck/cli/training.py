@@ -142,21 +142,25 @@ def _tell_ends(ended: Ended, place: Path, trust_code: bool) -> int:
     failed = {name: code for name, code in ended.codes.items() if code and code not in STOPPED}
     said: dict[str, list[str]] = {}
     for name, code in failed.items():
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        said.setdefault(ended.complaints.get(name, how), []).append(name)
+        if code < 0:  # What it said before has nothing to do with that.
+            why = f"killed by {signal.Signals(-code).name}"
+        else:
+            why = ended.complaints.get(name, f"ended with code {code}")
+        said.setdefault(why, []).append(name)
     for what, names in said.items():
         what = what.removeprefix("potluck: ")
         complain(f"{', '.join(names)}: {what}" if begun else what)
-    stopped = ended.interrupted or any(code in STOPPED for code in ended.codes.values())
+    code = _code_of(ended, failed)
     if not begun:
-        return _code_of(ended, failed) or 130
+        if not failed:
+            say("stopped before anything was begun; nothing was written")
+        return code or 130
     say(f"potluck show {place}")
-    if failed or stopped:
-        say("stopped, saved; go on with:" if not failed else "to go on from what is saved:")
-        _say_command(f"run {_recipe_of(place)}", place, trust_code)
-    if ended.interrupted:
-        return 130
-    return _code_of(ended, failed) or (130 if stopped else 0)
+    if not any(ended.codes.values()):  # Ctrl-C may have come when all was done
+        return 0
+    say("to go on from what is saved:" if failed else "stopped, saved; go on with:")
+    _say_command(f"run {_recipe_of(place)}", place, trust_code)
+    return 130 if ended.interrupted else code or 130
 
 
 def _code_of(ended: Ended, failed: dict[str, int]) -> int:

@@ -110,8 +110,8 @@ def congestion(current: str | None, available: str) -> Finding:
     return Finding(
         name,
         "warn",
-        f"{current}; in one machine or cluster that is well. Over the internet, with loss, bbr is "
-        f"many times faster: {load}sysctl -w net.ipv4.tcp_congestion_control=bbr (as root)",
+        f"{current}; in one machine or cluster that is well. Over the internet it slows down with "
+        f"each loss, bbr does not: {load}sysctl -w net.ipv4.tcp_congestion_control=bbr (as root)",
     )
 
 

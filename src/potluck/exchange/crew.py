@@ -10,21 +10,20 @@ from potluck.exchange.base import ExchangeError
 class Crew:
     """Starts threads, and knows whether one of them has failed."""
 
-    def __init__(self, node: str, failed: Callable[[], None]) -> None:
-        self._node, self._failed = node, failed
+    def __init__(self, node: str) -> None:
+        self._node = node
         self._threads: set[threading.Thread] = set()
         self._lock = threading.Lock()
         self._trouble: tuple[str, Exception] | None = None
 
     def start(self, what: str, work: Callable[[], None]) -> None:
-        """Runs ``work`` until it returns; ``failed`` is called where it raises instead."""
+        """Runs ``work`` until it returns; what it raises instead, ``check`` raises."""
 
         def guarded() -> None:
             try:
                 work()
             except Exception as error:
                 self._trouble = self._trouble or (what, error)
-                self._failed()
             finally:
                 with self._lock:
                     self._threads.discard(threading.current_thread())
@@ -33,11 +32,7 @@ class Crew:
         thread = threading.Thread(target=guarded, name=f"{self._node} {what}", daemon=True)
         with self._lock:
             self._threads.add(thread)
-        thread.start()
-
-    @property
-    def has_failed(self) -> bool:
-        return self._trouble is not None
+            thread.start()
 
     def check(self) -> None:
         """Raises:

@@ -48,6 +48,8 @@ class Fetching:
 
     def wake(self) -> None:
         """There may be more to fetch. The lock is held."""
+        if self._closed:
+            return
         count = self._mailbox.wanted.ready(time.monotonic())
         self._work.notify(count)
         most = min(MOST_THREADS, AT_ONCE * len(self._mailbox.peers))

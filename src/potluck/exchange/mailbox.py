@@ -67,21 +67,19 @@ class Mailbox:
         self._awaited[round] = self.peers.awaited(round, before, now_s) & partners
         floor = self._first - self._max_staleness
         self.wanted.drop(lambda _, offered: offered < floor)
+        self._here = {key: here for key, here in self._here.items() if key[0] >= floor}
 
     def came(self, name: str) -> None:
         """``name`` is there. In a round that has begun it is not waited for."""
-        if name in self.peers.names():
-            peer = self.peers.get(name)
-            if peer and not peer.live:
-                peer.live = True
-                self._news.append(f"{name!r} joined")
-        elif len(self._at_the_door) < AT_THE_DOOR:
+        peer = self.peers.get(name)
+        if peer is None and len(self._at_the_door) < AT_THE_DOOR:
             self._at_the_door.add(name)
+        if peer and not peer.live:
+            peer.live = True
+            self._news.append(f"{name!r} joined")
 
     def went(self, name: str) -> None:
         self._at_the_door.discard(name)
-        if name not in self.peers.names():
-            return
         peer = self.peers.get(name)
         if peer and peer.live:
             peer.live = False
@@ -92,7 +90,7 @@ class Mailbox:
 
     def is_news(self, name: str, said: bytes, now_s: float) -> bool:
         """Whether an announcement under the name of ``name`` is worth a look at its signature."""
-        peer = self.peers.get(name) if name in self.peers.names() else None
+        peer = self.peers.get(name)
         return not (peer and (peer.said == said or self.peers.is_quarantined(name, now_s)))
 
     def hear(self, announcement: Announcement, said: bytes, now_s: float) -> None:
@@ -125,6 +123,7 @@ class Mailbox:
         if self.wanted.settle(delivery.author, offer, valid=True):
             self._here[delivery.round, delivery.author] = delivery
             self.peers.delivered(delivery.author, delivery.round)
+            self._make_room(delivery.author)
 
     def refuse(self, name: str, error: WireError, now_s: float, *, fault: bool = False) -> None:
         """Counts what came under ``name``; ``fault``: it is its own beyond doubt."""
@@ -167,25 +166,33 @@ class Mailbox:
 
     def absent(self) -> set[str]:
         """Members that are not there, or of whose last batch nothing is known yet."""
-        members = self.peers.members()
-        return {
-            name
-            for name in members
-            if not (peer := self.peers.get(name))
-            or not peer.live
-            or not peer.public
-            or self.wanted.is_open(name)
-        }
+        return {name for name in self.peers.members() if not self._has_met(name)}
+
+    def _has_met(self, name: str) -> bool:
+        peer = self.peers.get(name)
+        return bool(peer and peer.live and peer.public and not self.wanted.is_open(name))
 
     def _welcome(self, name: str) -> Peer | None:
         """A stranger is kept in mind from its first word that is believed."""
-        peer = self.peers.get(name)
-        if peer and name in self._at_the_door:
-            self._at_the_door.discard(name)
-            self.wanted.only(self.peers.names())
-            peer.live = True
-            self._news.append(f"{name!r} joined")
+        if (known := self.peers.get(name)) or not (peer := self.peers.welcome(name)):
+            return known
+        self.wanted.only(self.peers.names())  # Somebody may have made room.
+        peer.live = name in self._at_the_door
+        self._at_the_door.discard(name)
+        self._news.append(f"{name!r} joined")
         return peer
+
+    def _make_room(self, author: str) -> None:
+        """Far beyond this node's round only ``author``'s newest batch is kept, and before it is in
+        any the newest few: else a peer could fill the memory. What goes can be fetched again."""
+        held = sorted(round for round, name in self._here if name == author)
+        if self._first is None:
+            excess = held[: -1 - self._max_staleness]
+        else:
+            excess = [r for r in held if r > self._latest + self._kept_rounds][:-1]
+        for round in excess:
+            del self._here[round, author]
+            self.wanted.lose(author, round)
 
     def _is_of_use(self, author: str, round: int, newest: int, live: Collection[str]) -> bool:
         """Whether a batch is fetched.

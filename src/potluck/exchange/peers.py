@@ -44,7 +44,11 @@ class Peers:
         return len(self._peers)
 
     def get(self, name: str) -> Peer | None:
-        """What is known of ``name``; None where it is this node, or one stranger too many."""
+        """What is known of ``name``."""
+        return self._peers.get(name)
+
+    def welcome(self, name: str) -> Peer | None:
+        """As ``get``, and a stranger is kept in mind from now on; None: it is one too many."""
         if name not in self._peers and name != self._me and self._make_room():
             self._peers[name] = Peer(is_member=False)
         return self._peers.get(name)

@@ -15,7 +15,9 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,9 +30,10 @@ from potluck.types import NODE_NAME
 
 MESSAGE_BYTES = 1 << 24
 LEASE_MS = 4000
-TRY_MS, LONGEST_TRY_MS = 2000, 8_000
-"""A client's first try to reach a router, and its longest, as each is given twice the time. Between
-tries it may be told to stop."""
+HANDSHAKE_MS = 5000
+"""How long a relay may take to answer before a client tries the next one."""
+PAUSE_S = 1.0
+"""Between two tries of a client to reach any relay."""
 LOG = "error,zenoh_link_tls=warn,zenoh::net::routing::interceptor::access_control=info"
 """Of Zenoh's own log what tells of connections that were refused; RUST_LOG goes before it."""
 
@@ -84,6 +87,26 @@ def open_session(line: Line, *, run: str, closing: threading.Event | None = None
     return _open(_config(line, mode, run), line, closing or threading.Event())
 
 
+def open_patiently(line: Line, *, run: str, waiting: Callable[[], None]) -> zenoh.Session:
+    """As ``open_session``, and ``waiting`` is called several times a second meanwhile.
+
+    Raises:
+        ExchangeError: as ``open_session``; and whatever ``waiting`` raises, which ends the wait.
+    """
+    closing = threading.Event()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        opening = pool.submit(open_session, line, run=run, closing=closing)
+        try:
+            while not wait([opening], timeout=0.2).done:
+                waiting()
+        except BaseException:
+            closing.set()
+            with suppress(ExchangeError):
+                opening.result().close()
+            raise
+        return opening.result()
+
+
 def open_router(line: Line) -> zenoh.Session:
     """A relay: passes on what nodes say that cannot reach each other, of any run.
 
@@ -129,11 +152,13 @@ def _config(line: Line, mode: str, run: str) -> zenoh.Config:
         "mode": mode,
         "listen/endpoints": line.listen,
         "connect/endpoints": line.connect,
-        "connect/timeout_ms": TRY_MS if mode == "client" else -1,
+        # A client with a timeout, or one without an end, stays with its first endpoint for ever.
+        "connect/timeout_ms": 0 if mode == "client" else -1,
         "connect/exit_on_failure": False,
         "listen/exit_on_failure": True,
         "scouting/multicast/enabled": False,
         "transport/shared_memory/enabled": False,
+        "transport/unicast/open_timeout": HANDSHAKE_MS,
         "transport/link/tx/lease": LEASE_MS,
         "transport/link/rx/max_message_size": MESSAGE_BYTES,
         "transport/link/protocols": ["tls" if line.tls else "tcp"],
@@ -168,16 +193,16 @@ def _certificates(tls: Tls) -> dict[str, object]:
 def _open(config: zenoh.Config, line: Line, closing: threading.Event) -> zenoh.Session:
     if line.tls:
         _show_zenoh_log()
-    try_ms = TRY_MS
+    told = False
     while not closing.is_set():
         try:
             session = zenoh.open(config)
         except zenoh.ZError as error:
             if "Unable to connect to any" in str(error):  # A client, and no router yet.
-                if try_ms == TRY_MS:
+                if not told:
                     _log.warning("no relay answers at %s; trying on", ", ".join(line.connect))
-                try_ms = min(2 * try_ms, LONGEST_TRY_MS)
-                config.insert_json5("connect/timeout_ms", json.dumps(try_ms))
+                told = True
+                closing.wait(PAUSE_S)
                 continue
             where = ", ".join(line.listen or line.connect)
             why = _SOURCE.sub("", str(error)).strip()

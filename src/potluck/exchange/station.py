@@ -10,7 +10,7 @@ Nothing is fetched, put or answered from a callback of Zenoh, and every channel 
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
@@ -32,7 +32,6 @@ from potluck.exchange.terms import Terms
 from potluck.exchange.trust import Trust
 from potluck.types import NODE_NAME
 
-ANNOUNCE_S = 1.0
 CLOSE_S = 5.0
 SERVERS = 2
 QUERIES, ANNOUNCEMENTS, PRESENCES = 256, 1024, 1024
@@ -56,11 +55,11 @@ class Station:
         self._shelf, self._mailbox = shelf, mailbox
         self._lock = threading.RLock()
         self.changed = threading.Condition(self._lock)
-        """Its lock guards ``mailbox``; notified when something there is new, or a thread failed."""
+        """Its lock guards ``mailbox``; notified when something there is new."""
         self._to_announce = threading.Condition(self._lock)
-        self._announced_all = False
+        self._due_s = 0.0
         self._closed = False
-        self.crew = Crew(terms.node, self._wake)
+        self.crew = Crew(terms.node)
         self._fetching = Fetching(session, terms, mailbox, self._lock, self.changed, self.crew)
         self._join()
 
@@ -83,7 +82,8 @@ class Station:
             express=True,
         )
         token = self._session.liveliness().declare_token(f"{run}/live/{me}")
-        self._declared = (token, heard, seen, served)
+        self._undeclare: list[Callable[[], object]] = [token.undeclare, heard.undeclare]
+        self._undeclare += [seen.undeclare, served.undeclare]
         # Of the handlers, not of what was declared: that could not be undeclared meanwhile.
         queries, samples, presences = served.handler, heard.handler, seen.handler
         for _ in range(SERVERS):
@@ -95,7 +95,7 @@ class Station:
     def announce(self) -> None:
         """Says what is on the shelf, at once."""
         with self._lock:
-            self._announced_all = False
+            self._due_s = 0.0
             self._to_announce.notify()
 
     def close(self) -> None:
@@ -106,18 +106,16 @@ class Station:
             self._closed = True
             self._to_announce.notify_all()
         self._fetching.close()
-        for declared in self._declared:
-            declared.undeclare()
+        for undeclare in self._undeclare:
+            undeclare()
         self.crew.join(CLOSE_S)
         with suppress(RuntimeError):  # A put that a dead link holds up still borrows it.
             self._publisher.undeclare()
 
     def _announce(self) -> None:
-        while True:
-            with self._lock:
-                if self._closed:
-                    return
-                self._announced_all = True
+        while not self._closed:
+            with self._lock:  # Before it looks at the shelf: what comes after is due at once.
+                self._due_s = time.monotonic() + self._pause_s() * random.uniform(0.8, 1.2)
             said = encode_announcement(
                 self._terms.run,
                 self._terms.node,
@@ -131,10 +129,19 @@ class Station:
                 if self._session.is_closed() and not self._closed:
                     raise
             with self._to_announce:
-                self._to_announce.wait_for(
-                    lambda: self._closed or not self._announced_all,
-                    ANNOUNCE_S * random.uniform(0.8, 1.2),
-                )
+                while not self._closed and (left_s := self._due_s - time.monotonic()) > 0:
+                    self._to_announce.wait(left_s)
+
+    def _pause_s(self) -> float:
+        """Everybody hears everybody: with many peers each speaks less often."""
+        return min(max(1.0, len(self._mailbox.peers) / 16), 5.0)
+
+    def _announce_soon(self) -> None:
+        """Somebody came and knows nothing of this node's batches. Where many come, one
+        announcement is for several of them. The lock is held."""
+        soon_s = time.monotonic() + len(self._mailbox.peers) * 0.02
+        self._due_s = min(self._due_s, soon_s)
+        self._to_announce.notify()
 
     def _serve(self, queries: zenoh.handlers.Handler[zenoh.Query]) -> None:
         for query in self._each(queries):
@@ -154,7 +161,7 @@ class Station:
             with self._lock:
                 if sample.kind == zenoh.SampleKind.PUT:
                     self._mailbox.came(name)
-                    self.announce()  # It knows nothing of this node's batches yet.
+                    self._announce_soon()
                 else:
                     self._mailbox.went(name)
                 self.changed.notify_all()
@@ -191,10 +198,6 @@ class Station:
             self._mailbox.hear(announcement, said, time.monotonic())
             self.changed.notify_all()
             self._fetching.wake()
-
-    def _wake(self) -> None:
-        with self._lock:
-            self.changed.notify_all()
 
     def _each(self, channel: zenoh.handlers.Handler[_Item]) -> Iterator[_Item]:
         """What comes, until this node leaves."""

@@ -42,7 +42,7 @@ class Terms:
         if (message.run, message.round, message.sender) != (self.run, round, sender):
             raise WireError(
                 f"a message of {message.sender!r} for round {message.round} of {message.run!r} "
-                f"came where {sender!r}'s for round {round} of {self.run!r} was expected"
+                f"came where that of {sender!r} for round {round} of {self.run!r} was expected"
             )
         self._require_same_origin(sender, message.origin)
         for id, digest in message.prompts.items():

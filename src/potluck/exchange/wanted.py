@@ -151,6 +151,10 @@ class Wanted:
             del settled[min(settled)]
         return True
 
+    def lose(self, author: str, round: int) -> None:
+        """What came was not kept; it may be fetched again."""
+        self._settled.get(author, {}).pop(round, None)
+
     def is_settled(self, author: str, round: int) -> bool:
         return round in self._settled.get(author, {})
 

@@ -39,6 +39,7 @@ from potluck.types import Completion
 __all__ = [
     "FINGERPRINT_BYTES",
     "PROMPT_DIGEST_BYTES",
+    "VERSION",
     "Codec",
     "Limits",
     "Message",

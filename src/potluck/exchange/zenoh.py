@@ -188,7 +188,7 @@ class ZenohExchange:
 
         def is_over() -> bool:
             here, awaited = standing()
-            return here == awaited or self._crew.has_failed
+            return here == awaited
 
         while True:
             with self._changed:

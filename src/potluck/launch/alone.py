@@ -46,7 +46,7 @@ def join(
     def meet(
         terms: Mapping[str, Terms], display: Display, progress: Progress
     ) -> Iterator[Mapping[str, Exchange]]:
-        with open_exchange(config, name, terms[name], folder, display.say) as exchange:
+        with open_exchange(config, name, terms[name], folder, display.say, progress) as exchange:
             absent = exchange.gather(
                 config.swarm.gather_s, lambda came, all: progress(name, "wait", came, all)
             )

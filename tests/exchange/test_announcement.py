@@ -1,0 +1,104 @@
+"""What a node says of itself: bytes in, offers out, and nothing but ``WireError`` otherwise."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from potluck.exchange import Key, WireError
+from potluck.exchange.announcement import (
+    MAX_ANNOUNCEMENT_BYTES,
+    WHAT,
+    Announcement,
+    Offer,
+    decode_announcement,
+    digest_of,
+    encode_announcement,
+    offer_of,
+)
+
+KEY = Key.new()
+OFFERS = (Offer(3, 300, b"c" * 16), Offer(7, 700, b"g" * 16))
+SAID = encode_announcement("first", "north", KEY, OFFERS, clock_s=12.5)
+
+
+def signed(*fields):
+    return KEY.seal(WHAT, msgspec.msgpack.encode(fields))
+
+
+def test_what_is_said_is_heard():
+    heard = decode_announcement(SAID, run="first", node="north")
+    assert heard == Announcement("first", "north", KEY.public, 12.5, OFFERS)
+
+
+def test_the_bytes_are_those_of_the_description():
+    offers = b"".join(
+        o.round.to_bytes(4, "little") + o.size_bytes.to_bytes(4, "little") + o.digest
+        for o in OFFERS
+    )
+    assert signed(1, "first", "north", KEY.public, 12.5, offers) == SAID
+
+
+def test_offers_are_said_by_round_and_the_newest_64_of_them():
+    offers = [Offer(round, 1, b"d" * 16) for round in reversed(range(70))]
+    said = encode_announcement("r" * 64, "n" * 32, KEY, offers, clock_s=1e9)
+    assert len(said) <= MAX_ANNOUNCEMENT_BYTES
+    heard = decode_announcement(said, run="r" * 64, node="n" * 32)
+    assert [offer.round for offer in heard.offers] == list(range(6, 70))
+
+
+def test_a_node_that_has_sent_nothing_offers_nothing():
+    said = encode_announcement("first", "north", KEY, (), clock_s=0)
+    assert decode_announcement(said, run="first", node="north").offers == ()
+
+
+def test_a_digest_is_of_the_seal_which_differs_with_what_is_sealed():
+    one, other = KEY.seal(b"batch", b"one"), KEY.seal(b"batch", b"two")
+    assert digest_of(one) != digest_of(other)
+    assert digest_of(one) == digest_of(one[:68])
+    assert offer_of(5, one) == Offer(5, 68 + 3, digest_of(one))
+    assert len(digest_of(one)) == 16
+
+
+WRONG = {
+    "no version of ours": (signed(2, "first", "north", KEY.public, 0.0, b""), "in version 2, and"),
+    "another run": (signed(1, "second", "north", KEY.public, 0.0, b""), "in run 'second' came"),
+    "another name": (signed(1, "first", "south", KEY.public, 0.0, b""), "of 'south' in run"),
+    "a field too few": (signed(1, "first", "north", KEY.public, 0.0), "not readable"),
+    "a clock of text": (signed(1, "first", "north", KEY.public, "0", b""), "not readable"),
+    "half an offer": (signed(1, "first", "north", KEY.public, 0.0, b"x" * 30), "take 30 bytes"),
+    "65 offers": (signed(1, "first", "north", KEY.public, 0.0, b"x" * 24 * 65), "take 1560 bytes"),
+    "a round twice": (
+        signed(1, "first", "north", KEY.public, 0.0, (b"\1" + bytes(23)) * 2),
+        "do not go up",
+    ),
+    "a late round": (signed(1, "first", "north", KEY.public, 0.0, b"\xff" * 24), "4294967295"),
+    "another's key": (signed(1, "first", "north", Key.new().public, 0.0, b""), "signature"),
+    "a short key": (signed(1, "first", "north", b"short", 0.0, b""), "signature|key"),
+    "a batch": (KEY.seal(b"batch", SAID[68:]), "signature"),
+    "no seal": (SAID[68:], "signature"),
+    "too long": (SAID + bytes(2048), "at most 2048"),
+    "nothing": (b"", "not readable"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_with_it_is_said(name):
+    data, complaint = WRONG[name]
+    with pytest.raises(WireError, match=complaint):
+        decode_announcement(data, run="first", node="north")
+
+
+@given(st.integers(0, len(SAID) - 1), st.integers(1, 255))
+def test_no_bit_of_it_can_be_changed(at, mask):
+    changed = bytearray(SAID)
+    changed[at] ^= mask
+    with pytest.raises(WireError):
+        decode_announcement(bytes(changed), run="first", node="north")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_even_with_a_true_signature(data):
+    for said in (data, KEY.seal(WHAT, data)):
+        with pytest.raises(WireError):
+            decode_announcement(said, run="first", node="north")

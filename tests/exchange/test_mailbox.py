@@ -1,0 +1,246 @@
+"""What is waited for, what is fetched and what is kept, with a clock that a test moves."""
+
+import pytest
+
+from nouns import completion
+from potluck.exchange import WireError
+from potluck.exchange.announcement import Announcement, Offer
+from potluck.exchange.mailbox import AT_THE_DOOR, Delivery, Mailbox
+from potluck.exchange.peers import Peers
+from potluck.exchange.wanted import Wanted
+
+KEPT_ROUNDS, MAX_STALENESS = 4, 1
+
+
+def make(members=("east", "south"), partners=lambda round, names: names, quarantine_s=10.0):
+    return Mailbox(
+        Peers("north", members, quarantine_s=quarantine_s),
+        Wanted("north"),
+        partners,
+        max_staleness=MAX_STALENESS,
+        kept_rounds=KEPT_ROUNDS,
+        size_limit_bytes=1000,
+    )
+
+
+@pytest.fixture
+def box():
+    return make()
+
+
+def offer(round, size_bytes=10, mark=b"d"):
+    return Offer(round, size_bytes, mark * 16)
+
+
+def hear(box, author, *rounds, now_s=0.0, mark=b"d"):
+    offers = tuple(offer(round, mark=mark) for round in rounds)
+    said = f"{author} {rounds} {now_s} {mark!r}".encode()
+    box.hear(Announcement("run", author, b"k" * 32, 0.0, offers), said, now_s)
+
+
+def fetch(box, now_s=100.0):
+    """Everything that is wanted comes; returns what it was."""
+    came = []
+    while (errand := box.wanted.take(now_s)) is not None:
+        came.append((errand.author, errand.offer.round))
+        deliver(box, errand.author, errand.offer.round)
+    return sorted(came)
+
+
+def deliver(box, author, round):
+    completions = (completion(author=author),)
+    box.deliver(Delivery(author, round, b"sealed", completions), offer(round))
+
+
+def come(box, *names):
+    for name in names:
+        box.came(name)
+
+
+def test_who_is_here_when_a_round_begins_is_waited_for(box):
+    come(box, "south")
+    box.begin(0, 0.0)
+    come(box, "east")
+    assert box.standing(0, 0.0) == (set(), {"south"})
+    deliver(box, "south", 0)
+    assert box.standing(0, 0.0) == ({"south"}, {"south"})
+    assert box.missing(0, 0.0) == {"east"}
+    deliver(box, "east", 0)
+    assert box.missing(0, 0.0) == set()
+
+
+def test_who_comes_back_in_the_middle_of_a_round_is_waited_for_from_the_next(box):
+    come(box, "south")
+    box.begin(0, 0.0)
+    box.begin(1, 0.0)
+    box.went("south")
+    come(box, "south")
+    assert box.standing(0, 0.0)[1] == box.standing(1, 0.0)[1] == set()
+    box.begin(2, 0.0)
+    assert box.standing(2, 0.0)[1] == {"south"}
+
+
+def test_who_is_quarantined_in_the_middle_of_a_round_is_waited_for_no_longer(box):
+    come(box, "south")
+    box.begin(0, 0.0)
+    for _ in range(3):
+        box.refuse("south", WireError("bad"), 0.0, fault=True)
+    assert box.standing(0, 1.0)[1] == set()
+    assert box.missing(0, 1.0) == {"east", "south"}
+    assert not box.is_news("south", b"anything", 9.9)
+    assert box.is_news("south", b"anything", 10.0)
+
+
+def test_a_stranger_is_waited_for_when_it_sent_the_round_before():
+    box = make(members=("south",))
+    come(box, "mallory", "south")
+    hear(box, "mallory", 0)
+    box.begin(0, 0.0)
+    assert box.standing(0, 0.0)[1] == {"south"}
+    assert fetch(box) == [("mallory", 0)]
+    box.begin(1, 0.0)
+    assert box.standing(1, 0.0)[1] == {"mallory", "south"}
+    assert box.missing(1, 0.0) == {"mallory", "south"}
+    box.begin(2, 0.0)
+    assert box.standing(2, 0.0)[1] == {"south"}
+    assert box.take_news() == ["'south' joined", "'mallory' joined"]
+
+
+def test_only_partners_are_fetched_from_waited_for_and_missing():
+    box = make(partners=lambda round, names: {"east" if round % 2 else "south"} & set(names))
+    come(box, "east", "south")
+    box.begin(0, 0.0)
+    for author in ("east", "south"):
+        hear(box, author, 0, 1)
+    assert box.standing(0, 0.0)[1] == {"south"}
+    assert box.missing(0, 0.0) == {"south"}
+    assert fetch(box) == [("east", 1), ("south", 0)]
+
+
+def test_before_its_first_round_a_node_asks_for_the_newest_only(box):
+    hear(box, "south", 3, 4, 5, 6)
+    assert fetch(box) == [("south", 5), ("south", 6)]
+
+
+def test_all_is_fetched_from_the_first_round_on_and_what_is_stale_before_it(box):
+    box.begin(5, 0.0)
+    box.begin(8, 0.0)
+    hear(box, "south", *range(2, 11))
+    assert fetch(box) == [("south", round) for round in range(4, 11)]
+
+
+def test_of_rounds_far_ahead_only_the_newest_is_fetched_and_kept(box):
+    box.begin(0, 0.0)
+    hear(box, "south", 3, 4, 5, 90)
+    assert fetch(box) == [("south", 3), ("south", 4), ("south", 90)]
+    hear(box, "south", 4, 5, 90, 91, now_s=1.0)
+    assert fetch(box) == [("south", 91)]
+    assert {round for round, _ in box._here} == {3, 4, 91}
+    box.begin(90, 0.0)
+    hear(box, "south", 5, 90, 91, now_s=2.0)
+    assert fetch(box) == [("south", 5), ("south", 90)]
+
+
+def test_before_the_first_round_what_is_held_of_an_author_does_not_grow(box):
+    for round in range(20):
+        hear(box, "south", round)
+        fetch(box)
+    assert sorted(box._here) == [(18, "south"), (19, "south")]
+    box.begin(20, 0.0)
+    assert [d.round for d in box.take(20)] == [19]
+
+
+def test_what_came_is_taken_once_by_round_and_author_and_no_round_ahead(box):
+    box.begin(1, 0.0)
+    for author, round in (("south", 2), ("south", 1), ("east", 1), ("south", 0)):
+        deliver(box, author, round)
+    taken = [(d.round, d.author) for d in box.take(1)]
+    assert taken == [(0, "south"), (1, "east"), (1, "south")]
+    assert [(d.round, d.author) for d in box.take(2)] == [(2, "south")]
+    deliver(box, "south", 1)
+    assert box.take(2) == []
+
+
+def test_too_large_a_claim_is_one_fault_however_often_it_is_made(box):
+    for at in range(5):
+        said = Announcement("run", "south", b"k" * 32, 0.0, (offer(0, 1001),))
+        box.hear(said, bytes([at]), 0.0)
+    assert box.peers.get("south").faults == 1
+    assert fetch(box) == []
+    assert box.take_news() == [
+        "refused from 'south': its batch of round 0 is announced with 1001 bytes; at most 1000 are "
+        "taken"
+    ]
+
+
+def test_three_claims_that_are_too_large_are_a_quarantine_and_nothing_of_it_is_fetched(box):
+    offers = (*(offer(round, 1001) for round in range(3)), offer(3))
+    box.hear(Announcement("run", "south", b"k" * 32, 0.0, offers), b"said", 0.0)
+    assert fetch(box) == []
+    assert box.peers.quarantined(0.0) == ("south",)
+    assert box.take_news()[-1].startswith("'south' is not listened to for 10 s: its batch of round")
+
+
+def test_another_batch_of_a_round_is_counted_and_the_first_stays(box):
+    hear(box, "south", 0)
+    fetch(box)
+    hear(box, "south", 0, mark=b"e")
+    assert box.peers.take_refused() == {"south": 1}
+    assert box.peers.get("south").faults == 0
+    assert fetch(box) == []
+    assert len(box.take(0)) == 1
+
+
+def test_the_same_announcement_again_is_no_news(box):
+    hear(box, "south", 0)
+    said = box.peers.get("south").said
+    assert not box.is_news("south", said, 0.0)
+    assert box.is_news("south", said + b"!", 0.0)
+    assert box.is_news("stranger", said, 0.0)
+
+
+def test_what_is_refused_is_told_once_of_each_name(box):
+    for text in ("first", "second"):
+        box.refuse("south", WireError(text), 0.0)
+    assert box.take_news() == ["refused from 'south': first"]
+    assert box.take_news() == []
+
+
+def test_who_left_is_fetched_from_when_it_is_heard_again(box):
+    come(box, "south")
+    hear(box, "south", 0)
+    box.went("south")
+    assert fetch(box) == []
+    hear(box, "south", 0, now_s=1.0)
+    assert fetch(box) == [("south", 0)]
+
+
+def test_a_member_has_been_met_when_its_last_batch_is_here(box):
+    assert box.absent() == {"east", "south"}
+    come(box, "east", "south")
+    assert box.absent() == {"east", "south"}
+    hear(box, "east")
+    hear(box, "south", 7)
+    assert box.absent() == {"south"}
+    fetch(box)
+    assert box.absent() == set()
+    box.went("east")
+    assert box.absent() == {"east"}
+
+
+def test_names_without_end_leave_nothing_behind(box):
+    for at in range(2 * AT_THE_DOOR):
+        box.came(f"stranger-{at}")
+        hear(box, f"other-{at}", 0)
+        box.refuse(f"other-{at}", WireError("no"), 0.0)
+    assert len(box._at_the_door) <= AT_THE_DOOR
+    assert len(box._told) <= AT_THE_DOOR
+    assert len(box.peers) <= 2 + 64
+    assert len(box.wanted._settled) <= 2 + 64
+    assert len(box.wanted._open) <= 2 + 64
+
+
+def test_bytes_that_came_are_counted_until_they_are_asked_for(box):
+    box.received(3)
+    box.received(4)
+    assert (box.take_received_bytes(), box.take_received_bytes()) == (7, 0)

@@ -1,0 +1,115 @@
+"""What is known of each peer, with a clock that stands still until a test moves it."""
+
+import pytest
+
+from potluck.exchange.peers import NOBODY, STRANGERS, Peers
+
+
+@pytest.fixture
+def peers():
+    return Peers("north", ["east", "north", "south"], quarantine_s=10.0)
+
+
+def fail(peers, name, times, now_s=0.0):
+    return [peers.refused(name, fault=True, now_s=now_s) for _ in range(times)]
+
+
+def come(peers, *names):
+    for name in names:
+        peers.welcome(name).live = True
+
+
+def test_a_node_is_no_peer_of_its_own(peers):
+    assert peers.members() == {"east", "south"}
+    assert peers.welcome("north") is None
+
+
+def test_three_faults_in_a_row_silence_a_peer_until_the_time_is_over(peers):
+    assert fail(peers, "south", 3, now_s=100.0) == [0.0, 0.0, 10.0]
+    assert peers.quarantined(109.9) == ("south",)
+    assert peers.quarantined(110.0) == ()
+    assert not peers.is_quarantined("east", 105.0)
+
+
+def test_a_valid_batch_ends_a_row(peers):
+    fail(peers, "south", 2)
+    peers.delivered("south", 0)
+    assert fail(peers, "south", 2) == [0.0, 0.0]
+    assert peers.quarantined(0.0) == ()
+
+
+def test_each_quarantine_is_twice_as_long_up_to_an_hour(peers):
+    lengths_s = [fail(peers, "south", 3)[-1] for _ in range(40)]
+    assert lengths_s[:4] == [10.0, 20.0, 40.0, 80.0]
+    assert max(lengths_s) == lengths_s[-1] == 3600.0
+
+
+def test_what_somebody_may_have_forged_is_counted_and_silences_nobody(peers):
+    for _ in range(100):
+        peers.refused("south", fault=False, now_s=0.0)
+    assert peers.quarantined(0.0) == ()
+    assert peers.take_refused() == {"south": 100}
+    assert peers.take_refused() == {}
+
+
+def test_without_a_time_there_is_no_quarantine():
+    peers = Peers("north", ["south"], quarantine_s=0.0)
+    assert fail(peers, "south", 9) == [0.0] * 9
+
+
+def test_names_without_end_are_counted_under_one(peers):
+    for at in range(1000):
+        peers.refused(f"stranger-{at}", fault=False, now_s=0.0)
+    refused = peers.take_refused()
+    assert len(refused) <= STRANGERS + 3
+    assert sum(refused.values()) == 1000
+    assert refused[NOBODY] > 900
+
+
+def test_the_median_of_two_is_the_upper_and_who_has_sent_nothing_is_not_counted(peers):
+    assert peers.median_round() == 0
+    peers.delivered("south", 4)
+    assert peers.median_round() == 4
+    peers.delivered("east", 7)
+    assert peers.median_round() == 7
+    peers.delivered("south", 2)  # An old one that came late.
+    assert peers.median_round() == 7
+
+
+def test_one_who_is_far_ahead_does_not_pull_the_median_along():
+    peers = Peers("north", ["a", "b", "c"], quarantine_s=1.0)
+    for name, round in (("a", 5), ("b", 6), ("c", 2**31 - 1)):
+        peers.delivered(name, round)
+    assert peers.median_round() == 6
+
+
+def test_strangers_say_where_the_others_are_only_where_there_are_no_members(peers):
+    peers.welcome("mallory")
+    peers.delivered("mallory", 99)
+    peers.delivered("south", 3)
+    assert peers.median_round() == 3
+    alone = Peers("north", ["north"], quarantine_s=1.0)
+    alone.welcome("mallory")
+    alone.delivered("mallory", 99)
+    assert alone.median_round() == 99
+
+
+def test_who_is_there_is_waited_for_but_a_stranger_only_if_it_sent_before(peers):
+    come(peers, "south", "mallory", "trent")
+    assert peers.awaited(1, {"trent"}, 0.0) == {"south", "trent"}
+    fail(peers, "south", 3)
+    assert peers.awaited(1, set(), 0.0) == set()
+
+
+def test_strangers_are_64_and_one_that_is_gone_makes_room_but_not_one_that_failed(peers):
+    names = [f"stranger-{at}" for at in range(STRANGERS)]
+    come(peers, *names)
+    assert peers.welcome("one-more") is None
+    peers.get(names[5]).live = peers.get(names[6]).live = False
+    fail(peers, names[5], 3)
+    come(peers, "one-more")
+    assert names[5] in peers.names()
+    assert names[6] not in peers.names()
+    assert peers.welcome("two-more") is None
+    peers.delivered(names[6], 3)  # Its batch was under way.
+    assert names[6] not in peers.names()

@@ -1,0 +1,92 @@
+"""The long ones: a partition that outlives the lease, and a swarm of 64 nodes.
+
+POTLUCK_SOAK=1 python -m pytest tests/faults -s        (or: make soak)
+"""
+
+import os
+import statistics
+import time
+
+import pytest
+
+from faults.exchanges import Swarm, all_closed, meshed, require_each_once
+from faults.relay import Network, Weather
+from faults.test_hostile import repeated, started, stranger
+from faults.test_lines import partition
+
+pytestmark = pytest.mark.skipif(not os.environ.get("POTLUCK_SOAK"), reason="takes minutes")
+
+PROCESSES, ROUNDS = 8, 10
+SETTLING_S = 300.0
+
+
+@pytest.fixture
+def swarm():
+    with Swarm() as swarm:
+        yield swarm
+
+
+def test_both_sides_of_a_partition_of_ten_seconds_go_on_and_have_everything_when_it_heals(
+    swarm, tmp_path
+):
+    """Longer than the lease: by then neither side waits for the other any more."""
+    with Network() as network:
+        partition(swarm, network, tmp_path, cut_s=10.0, pause_s=0.6, deadline_s=1.0)
+
+
+def test_a_reader_that_asks_for_far_more_than_its_line_carries_keeps_nothing_from_others(
+    swarm, tmp_path
+):
+    """No member, and not trusted: it asks each node for 500 KB a second over a line of 20 KB. What
+    cannot be sent holds up the sender, so rounds may be long and links may end; nothing is lost."""
+    ports, came = started(swarm, tmp_path, tokens=6000, kept_rounds=64), []
+
+    def ask():
+        for name in "abc":
+            session.get(f"run/q/{name}/{max(0, swarm.last_round(name))}", came.append)
+
+    with Network() as network:
+        relays = [network.relay(port, Weather(bytes_per_s=20_000)) for port in ports]
+        with stranger(*(relay.port for relay in relays)) as session, repeated(ask, 0.2):
+            time.sleep(30.0)
+    sent = set().union(*(swarm.sent(name) for name in "abc"))
+    swarm.wait_for("everything comes", lambda: all(swarm.got(name) >= sent for name in "abc"))
+    longest = max(event["seconds"] for name in "abc" for event in swarm.of(name, "round"))
+    swarm.stop()
+    assert came
+    for name in "abc":
+        require_each_once(swarm, name)
+        assert not any(event["wrong"] for event in swarm.of(name, "round"))
+    print(f"\n{len(sent)} batches came all; the longest round took {longest:.1f} s")
+
+
+@pytest.mark.parametrize("count, partners", [(64, 63), (70, 32)])
+def test_many_nodes_complete_their_rounds(swarm, tmp_path, count, partners):
+    names = tuple(f"n{at:02}" for at in range(count))
+    plans = meshed(names, tmp_path, rounds=ROUNDS, deadline_s=SETTLING_S, gather_s=SETTLING_S)
+    for at in range(PROCESSES):
+        swarm.start(*list(plans.values())[at::PROCESSES])
+    swarm.wait_for("all rounds", all_closed(swarm, names, ROUNDS - 1), within_s=ROUNDS * SETTLING_S)
+    events = [event for name in names for event in swarm.rounds(name).values()]
+    swarm.stop()
+    assert not any(event["wrong"] or event["refused"] for event in events)
+    for event in events:
+        assert not event["missing"]
+        assert len(event["came"]) == partners + 1
+    report(swarm, names, events)
+
+
+def report(swarm, names, events):
+    """What ``make soak`` is for."""
+    opened = [event["t"] for name in names for event in swarm.of(name, "open")]
+    gathered = [event["t"] for name in names for event in swarm.of(name, "gathered")]
+    last = [swarm.rounds(name)[ROUNDS - 1]["t"] for name in names]
+    seconds = [event["seconds"] for event in events]
+    mb = sum(max(e["rss_mb"] for n in names[at::PROCESSES] for e in swarm.rounds(n).values())
+             for at in range(PROCESSES))  # fmt: skip
+    print(
+        f"\n{len(names)} nodes: {max(gathered) - min(opened):.1f} s until all met, "
+        f"{(max(last) - max(gathered)) / ROUNDS:.2f} s a round, of which a node waited "
+        f"{statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f}); "
+        f"{mb / len(names):.0f} MB a node in {PROCESSES} processes of {mb / PROCESSES:.0f} MB"
+    )

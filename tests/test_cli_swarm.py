@@ -1,0 +1,733 @@
+"""The command line of a swarm: run with a process each, join, keys, certificates, relay, doctor."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import potluck
+from potluck import STARTING_RECIPE
+from potluck.cli import main, training
+from potluck.cli.training import rounds_saved
+from potluck.config import as_tree, load
+from potluck.dashboard import LiveDisplay
+from potluck.dashboard.events import EventLines
+from potluck.doctor import Finding
+from potluck.exchange.identity import Key, read_roster
+from potluck.launch import RunResult
+from potluck.processes import Ended
+from potluck.types import NonFiniteError, PotluckError
+
+
+@pytest.fixture(autouse=True)
+def desk(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS",
+                 "TOKENIZERS_PARALLELISM", "HF_HUB_DISABLE_PROGRESS_BARS",
+                 "TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY"):  # fmt: skip
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+        monkeypatch.delenv(name)
+    shutil.copy(STARTING_RECIPE, tmp_path / "first.toml")
+    return tmp_path
+
+
+@pytest.fixture
+def potluck_says(monkeypatch, capsys):
+    """A function that calls the command line: (exit code, what is on stdout, on stderr)."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["potluck", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return end.value.code or 0, said.out, said.err
+
+    return call
+
+
+# Run: one process, or one for each node.
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Which way a run went, and with what: [("one" or "each", words)]."""
+    calls = []
+
+    def in_one(config, place, resume, trust_code):
+        calls.append(("one", place, resume, trust_code))
+        return RunResult(place, 25, False, {})
+
+    def in_each(config, place, *, resume, display, trust_code):
+        calls.append(("each", place, resume, trust_code))
+        (place).mkdir(parents=True, exist_ok=True)
+        (place / "recipe.json").write_text("{}")
+        return Ended(place, False, dict.fromkeys(config.node, 0), {})
+
+    monkeypatch.setattr(training, "_run", in_one)
+    monkeypatch.setattr(training, "run_processes", in_each)
+    return calls
+
+
+def test_several_nodes_have_a_process_each(potluck_says, ran):
+    code, out, err = potluck_says("run", "first.toml")
+    assert (code, out, err) == (0, "potluck show runs/digits\n", "")
+    assert ran == [("each", Path("runs/digits"), False, False)]
+
+
+def test_what_was_asked_for_reaches_the_processes(potluck_says, ran):
+    potluck_says("run", "first.toml", "--out", "here", "--resume", "--trust-code")
+    assert ran == [("each", Path("here"), True, True)]
+
+
+def test_all_nodes_share_a_process_that_is_asked_for(potluck_says, ran):
+    assert potluck_says("run", "first.toml", "--one-process")[0] == 0
+    assert ran == [("one", Path("runs/digits"), False, False)]
+
+
+def test_one_node_needs_no_second_process(desk, potluck_says, ran):
+    recipe = desk / "alone.toml"
+    recipe.write_text('name = "a"\n[node.alone]\nmodel = "builtin:digits-small"\n')
+    assert potluck_says("run", recipe)[0] == 0
+    assert [way for way, *_ in ran] == ["one"]
+
+
+def test_under_torchrun_the_processes_are_there_already(potluck_says, ran, monkeypatch):
+    monkeypatch.setattr(training, "TEAM", True)
+    assert potluck_says("run", "first.toml")[0] == 0
+    assert [way for way, *_ in ran] == ["one"]
+
+
+def test_what_torchrun_sets_is_what_is_looked_at():
+    source = str(Path(potluck.__file__).parents[1])
+    for size, expected in (("4", "True"), ("", "False")):
+        done = subprocess.run(
+            [sys.executable, "-c", "from potluck.cli.base import TEAM; print(TEAM)"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**os.environ, "PYTHONPATH": source, "WORLD_SIZE": size},
+        )
+        assert done.stdout == f"{expected}\n"
+
+
+KILLED = -int(signal.SIGKILL)
+ENDS = {
+    "all fine": ({"a": 0, "b": 0}, {}, True, 0, []),
+    "a mistake that both found": (
+        {"a": 2, "b": 2},
+        {"a": "potluck: no such model", "b": "potluck: no such model"},
+        False,
+        2,
+        ["potluck: no such model"],
+    ),
+    "a mistake that one found, and the other was asked to stop": (
+        {"a": 2, "b": 130},
+        {"a": "potluck: no such model", "b": "potluck: stopped at once"},
+        False,
+        2,
+        ["potluck: no such model"],
+    ),
+    "the other one had not even begun to listen": (
+        {"a": 2, "b": -int(signal.SIGINT)},
+        {"a": "potluck: no such model", "b": "KeyboardInterrupt"},
+        False,
+        2,
+        ["potluck: no such model"],
+    ),
+    "two mistakes": (
+        {"a": 2, "b": 2},
+        {"a": "potluck: one", "b": "potluck: two"},
+        False,
+        2,
+        ["potluck: one", "potluck: two"],
+    ),
+    "one was killed and the other finished": (
+        {"a": KILLED, "b": 0},
+        {"a": "a warning of torch's"},
+        True,
+        1,
+        ["potluck: a: killed by SIGKILL"],
+    ),
+    "one broke down and the other finished": (
+        {"a": 1, "b": 0},
+        {"a": "potluck: not finite"},
+        True,
+        1,
+        ["potluck: a: not finite"],
+    ),
+    "one ran out of disk and the other finished": (
+        {"a": 2, "b": 0},
+        {"a": "potluck: no space"},
+        True,
+        1,
+        ["potluck: a: no space"],
+    ),
+    "both ran out of disk": (
+        {"a": 2, "b": 2},
+        {"a": "potluck: no space", "b": "potluck: no space"},
+        True,
+        2,
+        ["potluck: a, b: no space"],
+    ),
+    "all were killed before they began": (
+        {"a": KILLED, "b": KILLED},
+        {},
+        False,
+        1,
+        ["potluck: killed by SIGKILL"],
+    ),
+    "one ended without a word": (
+        {"a": 3, "b": 0},
+        {},
+        True,
+        1,
+        ["potluck: a: ended with code 3"],
+    ),
+    "one has a mistake and the other broke down": (
+        {"a": 2, "b": 1},
+        {"a": "potluck: no space", "b": "potluck: not finite"},
+        True,
+        1,
+        ["potluck: a: no space", "potluck: b: not finite"],
+    ),
+    "somebody else asked both to stop": ({"a": 130, "b": 130}, {}, True, 130, []),
+}
+
+
+@pytest.mark.parametrize("codes, complaints, begun, code, said", ENDS.values(), ids=ENDS)
+def test_how_a_run_of_processes_ends(
+    desk, potluck_says, monkeypatch, codes, complaints, begun, code, said
+):
+    def ends(config, place, **_):
+        place.mkdir(parents=True)
+        if begun:
+            (place / "recipe.json").write_text("{}")
+        return Ended(place, False, codes, complaints)
+
+    monkeypatch.setattr(training, "run_processes", ends)
+    ended, out, err = potluck_says("run", "first.toml", "--out", "r")
+    assert (ended, err.splitlines()) == (code, said)
+    assert ("potluck show r" in out) == begun
+    assert ("potluck run r/recipe.json --out r --resume" in out) == (begun and code != 0)
+
+
+@pytest.mark.parametrize("trust", [[], ["--trust-code"]])
+def test_ctrl_c_ends_a_run_of_processes_with_the_line_that_goes_on(
+    potluck_says, monkeypatch, trust
+):
+    def ends(config, place, **_):
+        place.mkdir(parents=True)
+        (place / "recipe.json").write_text("{}")
+        return Ended(place, True, {"a": 130, "b": 130}, {"a": "potluck: stopped"})
+
+    monkeypatch.setattr(training, "run_processes", ends)
+    code, out, err = potluck_says("run", "first.toml", "--out", "my run", *trust)
+    assert (code, err) == (130, "")
+    again = " ".join(["potluck run 'my run/recipe.json' --out 'my run' --resume", *trust])
+    assert out.splitlines() == [
+        "potluck show my run",
+        "stopped, saved; go on with:",
+        f"  {again}",
+    ]
+
+
+@pytest.mark.parametrize(
+    "codes, begun, code, last",
+    [
+        ({"a": 130, "b": -2}, False, 130, "stopped before anything was begun; nothing was written"),
+        ({"a": 130, "b": 1}, True, 130, "  potluck run r/recipe.json --out r --resume"),
+        ({"a": 0, "b": 0}, True, 0, "potluck show r"),
+    ],
+    ids=["before it began", "and a node broke down", "when all was done"],
+)
+def test_ctrl_c_may_come_at_any_time(potluck_says, monkeypatch, codes, begun, code, last):
+    def ends(config, place, **_):
+        place.mkdir(parents=True)
+        if begun:
+            (place / "recipe.json").write_text("{}")
+        return Ended(place, True, codes, {"a": "potluck: stopped"})
+
+    monkeypatch.setattr(training, "run_processes", ends)
+    ended, out, _ = potluck_says("run", "first.toml", "--out", "r")
+    assert (ended, out.splitlines()[-1]) == (code, last)
+
+
+def test_a_second_ctrl_c_is_one_line(potluck_says, monkeypatch):
+    def ends(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "run_processes", ends)
+    code, _, err = potluck_says("run", "first.toml")
+    assert code == 130
+    assert err == "potluck: stopped at once; --resume goes on from the last checkpoint\n"
+
+
+def test_rounds_are_counted_from_the_names_of_checkpoints(desk):
+    config = load(Path("first.toml"))
+    assert rounds_saved(desk / "r", config) == 0
+    for place in ("columns/checkpoints/000004", "terse/checkpoints/000012.part",
+                  "terse/checkpoints/000008", "elsewhere/checkpoints/000020"):  # fmt: skip
+        (desk / "r" / place).mkdir(parents=True)
+    assert rounds_saved(desk / "r", config) == 8
+
+
+def test_a_resumed_run_of_processes_shows_the_rounds_that_are_done(desk, potluck_says, ran):
+    (desk / "r/columns/checkpoints/000007").mkdir(parents=True)
+    shown = []
+
+    class Display(LiveDisplay):
+        def __init__(self, console, *, rounds, first_round):
+            shown.append((rounds, first_round))
+            super().__init__(console, rounds=rounds, first_round=first_round)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "LiveDisplay", Display)
+        potluck_says("run", "first.toml", "--out", "r", "--resume")
+        potluck_says("run", "first.toml", "--out", "r")
+    assert shown == [(25, 7), (25, 0)]
+
+
+def test_a_real_mistake_in_both_processes_is_one_line_and_leaves_no_folder(
+    desk, potluck_says, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", str(Path(potluck.__file__).parents[1]))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    code, out, err = potluck_says("run", "first.toml", "--set", "node.terse.model=none-here")
+    assert code == 2
+    assert err.count("\n") == 1
+    assert err.startswith("potluck: ")
+    assert "'none-here'" in err
+    assert out == ""
+    assert not (desk / "runs/digits").exists()
+
+
+# Join.
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    """What ``launch.join`` was called with, as (config, name, folder, options)."""
+    calls = []
+
+    def join(config, name, folder, **options):
+        calls.append((config, name, folder, options))
+        return RunResult(folder, 5, False, {})
+
+    monkeypatch.setattr("potluck.launch.join", join)
+    return calls
+
+
+JOIN = ["join", "first.toml", "--as", "terse"]
+
+
+def test_join_trains_the_node_that_is_named(potluck_says, joined):
+    code, out, err = potluck_says(*JOIN)
+    assert (code, out, err) == (0, "potluck show runs/digits\n", "")
+    ((config, name, folder, options),) = joined
+    assert config == load(Path("first.toml"))
+    assert (name, folder) == ("terse", Path("runs/digits"))
+    assert isinstance(options.pop("display"), LiveDisplay)
+    assert options == {"resume": False, "trust_code": False, "all_here": False}
+
+
+OPTIONS = {
+    "--out": (["--out", "here"], lambda call: call[2] == Path("here")),
+    "--resume": (["--resume"], lambda call: call[3]["resume"] is True),
+    "--trust-code": (["--trust-code"], lambda call: call[3]["trust_code"] is True),
+    "--all-here": (["--all-here"], lambda call: call[3]["all_here"] is True),
+    "--events": (["--events"], lambda call: isinstance(call[3]["display"], EventLines)),
+    "--set": (["--set", "rounds=3"], lambda call: call[0].rounds == 3),
+    "--connect": (
+        ["--connect", "tcp/a:1", "--connect", "tcp/b:2"],
+        lambda call: call[0].swarm.connect == ("tcp/a:1", "tcp/b:2"),
+    ),
+    "--listen": (
+        ["--listen", "tcp/0.0.0.0:7447"],
+        lambda call: call[0].swarm.listen == ("tcp/0.0.0.0:7447",),
+    ),
+}
+
+
+@pytest.mark.parametrize("words, has_reached", OPTIONS.values(), ids=OPTIONS)
+def test_every_option_of_join_reaches_the_node(potluck_says, joined, words, has_reached):
+    assert potluck_says(*JOIN)[0] == 0
+    assert potluck_says(*JOIN, *words)[0] == 0
+    without, with_it = joined
+    assert has_reached(with_it)
+    assert not has_reached(without)
+
+
+def test_addresses_on_the_command_line_stand_for_those_of_the_recipe(desk, potluck_says, joined):
+    text = Path("first.toml").read_text()
+    table = '\n[swarm]\nlisten = ["tcp/old:1"]\nconnect = ["tcp/old:2"]\ngather_s = 7\n'
+    (desk / "first.toml").write_text(text + table)
+    potluck_says(*JOIN, "--connect", "tcp/new:2")
+    potluck_says(*JOIN, "--listen", "tcp/new:1")
+    assert [call[0].swarm.connect for call in joined] == [("tcp/new:2",), ("tcp/old:2",)]
+    assert [call[0].swarm.listen for call in joined] == [("tcp/old:1",), ("tcp/new:1",)]
+    assert {call[0].swarm.gather_s for call in joined} == {7}
+
+
+def test_a_stranger_brings_a_model_and_may_set_what_a_node_has(potluck_says, joined):
+    stranger = ["join", "first.toml", "--as", "guest", "--model", "builtin:digits-large"]
+    more = ["--set", "swarm.open=true", "--set", "node.guest.learning_rate=0.5"]
+    assert potluck_says(*stranger, *more)[0] == 0
+    ((config, name, _, _),) = joined
+    assert name == "guest"
+    assert set(config.node) == {"columns", "terse", "guest"}
+    guest = config.node["guest"]
+    assert (guest.model, guest.stranger, guest.learning_rate) == ("builtin:digits-large", True, 0.5)
+
+
+JOIN_MISTAKES = {
+    "a name that the recipe does not have": (
+        ["join", "first.toml", "--as", "guest"],
+        "first.toml has no node 'guest'; it has columns, terse. A stranger to the recipe brings "
+        "its own model: --model MODEL",
+    ),
+    "a model for a node that has one": (
+        [*JOIN, "--model", "x"],
+        "--set node.terse.model=x changes it",
+    ),
+    "a stranger to a swarm that takes none": (
+        ["join", "first.toml", "--as", "guest", "--model", "x"],
+        "[node.guest] stranger is true, but the swarm takes none; set [swarm] open = true",
+    ),
+    "a name that is none": (
+        ["join", "first.toml", "--as", "Guest", "--model", "x", "--set", "swarm.open=true"],
+        "[node.Guest]: a node's name is 1 to 32 of a-z",
+    ),
+    "a recipe that is not there": (
+        ["join", "none.toml", "--as", "terse"],
+        "there is no recipe none.toml",
+    ),
+    "a recipe that is a list": (["join", "list.json", "--as", "terse"], "has no node 'terse'"),
+    "nodes that are none": (["join", "odd.json", "--as", "terse"], "has no node 'terse'"),
+}
+
+
+@pytest.mark.parametrize("words, way_out", JOIN_MISTAKES.values(), ids=JOIN_MISTAKES)
+def test_a_mistake_in_joining_is_one_line(desk, potluck_says, joined, words, way_out):
+    (desk / "list.json").write_text("[]")
+    (desk / "odd.json").write_text('{"node": 3}')
+    code, out, err = potluck_says(*words)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert way_out in err
+    assert not joined
+
+
+def test_a_join_without_a_name_points_to_the_help(potluck_says, joined):
+    code, _, err = potluck_says("join", "first.toml")
+    assert code == 2
+    assert "--as" in err
+    assert not joined
+
+
+def test_a_join_that_was_stopped_says_how_to_go_on(desk, potluck_says, monkeypatch):
+    monkeypatch.setattr(
+        "potluck.launch.join", lambda config, name, folder, **_: RunResult(folder, 5, True, {})
+    )
+    code, out, err = potluck_says(*JOIN, "--out", "my run", "--trust-code")
+    assert (code, err) == (130, "")
+    assert out.splitlines() == [
+        "potluck show my run",
+        "stopped after 5 rounds, saved; go on with:",
+        "  potluck join 'my run/recipe.json' --as terse --out 'my run' --resume --trust-code",
+    ]
+    # What it says is a command that is understood.
+    monkeypatch.setattr(
+        "potluck.launch.join", lambda config, name, folder, **_: RunResult(folder, 6, False, {})
+    )
+    (desk / "my run").mkdir()
+    shutil.copy(desk / "first.toml", desk / "my run/recipe.toml")
+    as_json = json.dumps(as_tree(load(desk / "first.toml")))
+    (desk / "my run/recipe.json").write_text(as_json)
+    assert potluck_says(*shlex.split(out.splitlines()[-1])[1:])[0] == 0
+
+
+def test_between_processes_there_are_only_events(desk, potluck_says, monkeypatch):
+    def join(config, name, folder, *, display, **_):
+        display.say("hello")
+        return RunResult(folder, 5, True, {})
+
+    monkeypatch.setattr("potluck.launch.join", join)
+    code, out, err = potluck_says(*JOIN, "--events")
+    assert (code, err) == (130, "")
+    assert out == '{"say": {"text": "hello"}}\n'
+
+
+@pytest.mark.parametrize(
+    "error, expected",
+    [(NonFiniteError("nan"), 1), (PotluckError("wrong"), 2), (OSError(28, "full"), 2)],
+)
+def test_a_join_that_fails_has_the_code_that_a_run_has(
+    desk, potluck_says, monkeypatch, error, expected
+):
+    def join(*_, **__):
+        raise error
+
+    monkeypatch.setattr("potluck.launch.join", join)
+    code, out, err = potluck_says(*JOIN, "--events")
+    assert (code, out, err) == (expected, "", f"potluck: {error}\n")
+
+
+def test_a_join_that_is_interrupted_twice_is_one_line(potluck_says, monkeypatch):
+    def join(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("potluck.launch.join", join)
+    code, _, err = potluck_says(*JOIN)
+    assert code == 130
+    assert err == "potluck: stopped at once; --resume goes on from the last checkpoint\n"
+
+
+# Keys and certificates.
+
+
+def test_keys_makes_a_key_and_prints_the_line_of_a_roster_alone(desk, potluck_says):
+    code, out, err = potluck_says("keys", "north")
+    assert code == 0
+    (desk / "roster.toml").write_text(out)
+    assert read_roster(desk / "roster.toml") == {"north": Key.load(desk / "north.key").public}
+    assert "north.key is new" in err
+    assert "'north.key'" in err
+    assert (desk / "north.key").read_text().strip().partition(":")[2] not in out + err
+
+
+def test_keys_prints_the_line_of_a_key_that_is_there(desk, potluck_says):
+    _, first, _ = potluck_says("keys", "north", "--out", "secret/here")
+    before = (desk / "secret/here").read_bytes()
+    code, again, err = potluck_says("keys", "north", "--out", "secret/here")
+    assert (code, again) == (0, first)
+    assert "was there" in err
+    assert (desk / "secret/here").read_bytes() == before
+
+
+def test_keys_writes_nothing_for_what_is_no_name(desk, potluck_says):
+    code, out, err = potluck_says("keys", "North Pole")
+    assert (code, out) == (2, "")
+    assert "'North Pole' is no name of a node" in err
+    assert not list(desk.glob("*.key"))
+
+
+def test_certificates_are_written_and_it_is_said_what_goes_where(desk, potluck_says):
+    code, out, err = potluck_says("certificates", "certs", "north", "relay", "--days", "30")
+    assert (code, err) == (0, "")
+    assert "certs/north: for north; copy it to that machine" in out
+    assert "certs/ca.key signs new nodes: keep it" in out
+    assert (desk / "certs/relay/relay.pem").exists()
+
+
+@pytest.fixture
+def certificates_for(monkeypatch):
+    calls = []
+
+    def write(folder, names, hosts, days):
+        calls.append((folder, names, hosts, days))
+        return tuple(folder / name for name in names)
+
+    monkeypatch.setattr("potluck.exchange.certificates.write_certificates", write)
+    return calls
+
+
+def test_certificates_hold_for_the_hosts_that_are_named_and_for_this_machine(
+    potluck_says, certificates_for
+):
+    potluck_says("certificates", "c", "a", "b", "--host", "x.org", "--host", "127.0.0.1")
+    potluck_says("certificates", "c", "a", "--days", "7")
+    local = ("localhost", "127.0.0.1", "::1")
+    assert certificates_for == [
+        (Path("c"), ["a", "b"], (*local, "x.org"), 365),
+        (Path("c"), ["a"], local, 7),
+    ]
+
+
+def test_a_certificate_that_cannot_be_made_is_one_line(desk, potluck_says):
+    code, out, err = potluck_says("certificates", "certs", "north", "--host", "a:1")
+    assert (code, out) == (2, "")
+    assert "'a:1' is no host" in err
+    assert err.count("\n") == 1
+
+
+# Relay.
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def test_a_relay_says_where_it_is_and_who_is_there_and_ends_when_asked_to():
+    import zenoh
+
+    from potluck.exchange.session import Line, open_session
+
+    source = str(Path(potluck.__file__).parents[1])
+    place = f"tcp/127.0.0.1:{free_port()}"
+    relay = subprocess.Popen(
+        [sys.executable, "-m", "potluck", "relay", "--listen", place],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": source},
+    )
+    # Whatever happens the test ends: the pipe is shut with the process.
+    timer = threading.Timer(300, relay.kill)
+    timer.start()
+    try:
+        assert relay.stdout.readline().startswith(f"relay at {place}; Ctrl-C ends it.")
+        assert re.fullmatch(r"\d\d:\d\d:\d\d  0 connected\n", relay.stdout.readline())
+        with open_session(Line(connect=(place,)), run="r") as session:
+            assert isinstance(session, zenoh.Session)
+            assert relay.stdout.readline().endswith("  1 connected\n")
+        relay.send_signal(signal.SIGINT)
+        out, err = relay.communicate()
+    finally:
+        timer.cancel()
+        relay.kill()
+        relay.wait()
+    assert relay.returncode == 0
+    assert out.endswith("relay ended\n")
+    assert err == ""
+
+
+@pytest.fixture
+def router(monkeypatch):
+    """What ``open_router`` was called with; what it opens is asked to end, in one way or more."""
+    lines = []
+
+    class Session:
+        info = property(lambda self: self)
+
+        def transports(self):
+            for number in router.signals:
+                os.kill(os.getpid(), number)
+            return []
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            lines.append("closed")
+
+    def router(line):
+        lines.append(line)
+        return Session()
+
+    router.lines, router.signals = lines, [signal.SIGTERM]
+    monkeypatch.setattr("potluck.exchange.session.open_router", router)
+    return router
+
+
+def test_a_relay_listens_everywhere_unless_it_is_told_where(potluck_says, router):
+    assert potluck_says("relay")[0] == 0
+    line, closed = router.lines
+    assert (line.listen, line.connect, line.tls) == (("tcp/0.0.0.0:7447",), (), None)
+    assert closed == "closed"
+
+
+def test_every_option_of_a_relay_reaches_its_line(potluck_says, router):
+    words = ["--tls", "certs", "--as", "relay-2", "--names", "a,b", "--names", "c"]
+    assert potluck_says("relay", *words)[0] == 0
+    places = ["--listen", "tls/h:1", "--listen", "tls/h:2", "--connect", "tls/o:1"]
+    assert potluck_says("relay", *words, *places)[0] == 0
+    default, line = router.lines[0], router.lines[2]
+    assert default.listen == ("tls/0.0.0.0:7447",)
+    assert (line.listen, line.connect) == (("tls/h:1", "tls/h:2"), ("tls/o:1",))
+    assert (line.tls.folder, line.tls.name, line.tls.names) == (
+        Path("certs"), "relay-2", ("a", "b", "c"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "signals", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]]
+)
+def test_a_relay_ends_well_however_it_is_told_to(potluck_says, router, signals):
+    router.signals = signals
+    code, out, err = potluck_says("relay")
+    assert (code, err) == (0, "")
+    assert out.endswith("relay ended\n")
+    assert router.lines[-1] == "closed"
+
+
+@pytest.mark.parametrize(
+    "words, way_out",
+    [
+        (["--tls", "certs"], "--names north,south"),
+        (["--names", "a"], "needs --tls"),
+        (["--listen", "here"], "expected tcp/HOST:PORT"),
+        (["--listen", "tcp/127.0.0.1:{taken}"], "cannot be opened"),
+        (["--tls", "certs", "--names", "a"], "certs/relay.pem"),
+    ],
+)
+def test_a_relay_that_cannot_start_is_one_line(potluck_says, words, way_out):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, out, err = potluck_says("relay", *(word.format(taken=port) for word in words))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert way_out in err or "ca.pem" in err
+
+
+# Doctor.
+
+
+@pytest.fixture
+def examined(monkeypatch):
+    """The patients that were examined; each check of ``findings`` is found."""
+    patients, findings = [], [Finding("a", "ok", "well"), Finding("b", "warn", "so so")]
+
+    def examine(patient):
+        patients.append(patient)
+        yield from findings
+
+    monkeypatch.setattr("potluck.doctor.examine", examine)
+    return patients, findings
+
+
+def test_the_doctor_tells_each_check_in_a_line(potluck_says, examined):
+    code, out, err = potluck_says("doctor")
+    assert (code, err) == (0, "")
+    assert out == "ok    a              well\nwarn  b              so so\n"
+
+
+def test_the_doctor_ends_with_1_if_a_check_fails(potluck_says, examined):
+    _, findings = examined
+    findings.append(Finding("c", "FAIL", "bad\x1b[31m"))
+    code, out, err = potluck_says("doctor")
+    assert (code, err) == (1, "potluck: 1 check failed; see the lines above\n")
+    assert out.splitlines()[-1] == "FAIL  c              bad[31m"
+
+
+def test_every_option_of_the_doctor_reaches_the_patient(potluck_says, examined):
+    patients, _ = examined
+    words = ["--as", "guest", "--model", "m", "--set", "swarm.open=true", "--out", "here"]
+    places = ["--connect", "tcp/a:1", "--listen", "tcp/b:2"]
+    assert potluck_says("doctor", "first.toml", *words, *places)[0] == 0
+    assert potluck_says("doctor", "first.toml")[0] == 0
+    assert potluck_says("doctor")[0] == 0
+    guest, all_here, machine = patients
+    assert (guest.name, guest.folder, guest.recipe) == ("guest", Path("here"), Path("first.toml"))
+    assert (guest.listen, guest.connect) == (("tcp/b:2",), ("tcp/a:1",))
+    assert guest.config.node["guest"].model == "m"
+    assert (all_here.name, all_here.nodes, all_here.folder) == ("", 2, Path("runs/digits"))
+    assert (machine.config, machine.folder) == (None, Path())
+
+
+def test_the_doctor_needs_a_recipe_to_know_a_node(potluck_says, examined):
+    code, _, err = potluck_says("doctor", "--as", "terse")
+    assert code == 2
+    assert "potluck doctor RECIPE --as NAME" in err
