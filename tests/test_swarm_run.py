@@ -1,6 +1,7 @@
 """Real nodes in processes of their own: as good as in one, and no worse when one is killed."""
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ import torch
 
 import tiny
 from potluck.config import from_tree
+from potluck.exchange import batches_of
 from potluck.launch import run
-from potluck.node import checkpoint
+from potluck.node import Record, checkpoint
 from potluck.processes import run_processes
 
 sys.path.append(str(Path(__file__).parent / "faults"))
@@ -89,6 +91,33 @@ def test_a_process_for_each_node_gives_the_same_numbers_as_one_for_all(models, t
     assert sorted(hears.evaluations) == sorted(NAMES[:2])
 
 
+def test_after_ctrl_c_it_goes_on_to_the_same_bits(models, tmp_path):
+    """As if nothing had been, if nobody was missed: each has what it and the others sent."""
+    config = recipe(models, "rounds=8", "checkpoint_every=3", names=NAMES[:2])
+    threads = torch.get_num_threads()
+    run(config, tmp_path / "one")
+    torch.set_num_threads(threads)
+
+    class Impatient(Hears):
+        def round_done(self, node, metrics):
+            super().round_done(node, metrics)
+            if (node, metrics["round"]) == (NAMES[0], 2):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    folder = tmp_path / "each"
+    ended = run_processes(config, folder, resume=False, display=Impatient())
+    assert ended.interrupted
+    assert set(ended.codes.values()) == {130}
+    done = {name: checkpoint.rounds_saved(folder / name)[-1] for name in NAMES[:2]}
+    assert all(2 < round < 8 for round in done.values())
+    ended = run_processes(config, folder, resume=True, display=(hears := Hears()))
+    assert ended.codes == dict.fromkeys(NAMES[:2], 0)
+    for name in NAMES[:2]:
+        assert [r for n, r in hears.rounds if n == name] == list(range(done[name], 8))
+        weights = checkpoint.checkpoint_folder(Path(name), 8) / "model.safetensors"
+        assert (folder / weights).read_bytes() == (tmp_path / "one" / weights).read_bytes()
+
+
 SLOW = """
 import time
 
@@ -150,6 +179,19 @@ def test_the_killed_one_resumes_where_the_others_are_and_is_used_again(killed):
     assert again <= back + 1
     gone = [m["round"] for m in swarm.metrics("east") if "west" in m["missing"]]
     assert set(range(before + 2, back)) <= set(gone)
+
+
+def test_nobody_learns_twice_from_a_batch(killed):
+    """Not in time and then, started again, as if it had been late."""
+    swarm, _, _, _ = killed
+    for name in NAMES:
+        seen = set()
+        record = Record(swarm.folder / name, run="tiny", node=name)
+        for file in sorted((swarm.folder / name / "rounds").glob("*.ptlk")):
+            batches = set(batches_of(record.kept_round(int(file.stem))))
+            assert not batches & seen
+            seen |= batches
+        assert {author for author, _ in seen} == set(NAMES)
 
 
 def test_ctrl_c_leaves_a_checkpoint_of_each(killed):

@@ -206,7 +206,7 @@ def test_bars_of_four_nodes_fit_a_narrow_terminal(width):
         lines = last_bars(live)
     assert len(lines) == 5
     assert all("…" not in line for line in lines)
-    assert all(re.search(r"evaluate ━+ +100/200 0:00:0\d$", line.strip()) for line in lines[1:])
+    assert all(re.search(r"100/200 +0:00:0", line) for line in lines[1:]), lines
 
 
 def test_markup_in_the_bars_is_text():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nouns import completion, prompt_digest
-from potluck.exchange import ExchangeError, Key, Limits, decode, encode
+from potluck.exchange import ExchangeError, Key, Limits, batches_of, decode, encode
 from potluck.exchange.announcement import Offer, offer_of
 from potluck.exchange.identity import unseal
 from potluck.exchange.shelf import BATCH
@@ -87,6 +87,25 @@ def test_who_comes_in_the_middle_of_a_round_is_waited_for_from_the_next(place):
     north.send(1, batch("north"))
     south.send(1, batch("south"))
     assert north.collect(1, deadline_s=LONG_S).missing == ("east",)
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_who_is_started_again_has_what_it_learned_from_late_only_if_it_forgot(place, remembers):
+    north, south = place.nodes("north", "south")
+    for node in (north, south):
+        node.send(0, batch(node._terms.node))
+    before = north.collect(0, deadline_s=LONG_S)
+    session = north._station._session
+    north.close()
+    options = {"had": batches_of(before)} if remembers else {}
+    again = place.node("north", session, **options)
+    until(lambda: live(again) == {"south"}, "they meet again")
+    until(lambda: has_looked_at(again, "south", 0), "it knows of the first batch")
+    for node in (again, south):
+        node.send(1, batch(node._terms.node))
+    got = again.collect(1, deadline_s=LONG_S)
+    assert authors(got) == {"north", "south"}
+    assert set(got.late) == (set() if remembers else {0})
 
 
 def test_who_comes_late_fetches_what_is_newest_and_goes_on_where_the_others_are(place):

@@ -66,6 +66,17 @@ def test_the_next_round_that_is_kept_is_found_behind_holes_and_damage(record):
     assert [record.next_kept(round) for round in (0, 3, 4, 9, 10)] == [3, 3, 9, 9, None]
 
 
+def test_what_was_learned_from_is_known_by_author_and_round(record):
+    for round in (3, 5, 9):
+        record.keep_round(round, arrived(round))
+    (record.folder / "rounds" / "000005.ptlk").write_bytes(b"noise")
+    batches = record.batches(9)
+    own = [("north", 3), ("north", 9), ("south", 3), ("south", 9), ("west", 1), ("west", 7)]
+    assert sorted(batches) == own
+    assert batches["west", 7] == arrived(9).messages[2]
+    assert {round for _, round in record.batches(1)} == {7, 9}
+
+
 def test_forgetting_takes_back_a_round_later_ones_and_lines_cut_short(record):
     for round in range(4):
         record.add("metrics", [{"round": round}])

@@ -14,6 +14,7 @@ from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.exchange import Limits, Origin, Terms
 from potluck.exchange.identity import IdentityError, make_key, read_roster, roster_line
 from potluck.exchange.wire import FINGERPRINT_BYTES, PROMPT_DIGEST_BYTES
+from potluck.node import Record
 from potluck.rollout import LanguageModel
 from potluck.rollout.loading import fingerprint, load_tokenizer
 from potluck.rollout.model import prompt_ids
@@ -23,6 +24,9 @@ from potluck.tasks import Task
 if TYPE_CHECKING:
     from potluck.exchange.zenoh import ZenohExchange
 
+REMEMBERED = 2 * 64
+"""Rounds of which a node that is started again knows what it has learned from: more than the
+others keep."""
 HERE = "_swarm"
 """In a run's folder, what its nodes on this machine need to meet: see ``processes.py``."""
 MOST_MESSAGE_BYTES = (1 << 24) - (1 << 12)
@@ -178,6 +182,7 @@ def open_exchange(
                 max_staleness=swarm.max_staleness,
                 kept_rounds=swarm.kept_rounds,
                 quarantine_s=swarm.quarantine_s,
+                had=Record(folder / name, run=config.name, node=name).batches(REMEMBERED),
                 say=say,
             )
         ) as exchange,

@@ -11,7 +11,7 @@ from potluck.exchange.base import (
 )
 from potluck.exchange.identity import Key
 from potluck.exchange.memory import MemoryHub
-from potluck.exchange.page import decode_page, encode_page
+from potluck.exchange.page import batches_of, decode_page, encode_page
 from potluck.exchange.terms import Terms
 from potluck.exchange.wire import Limits, Message, Origin, decode, encode
 
@@ -28,6 +28,7 @@ __all__ = [
     "Traffic",
     "Waiting",
     "WireError",
+    "batches_of",
     "decode",
     "decode_page",
     "encode",

@@ -135,6 +135,10 @@ class Mailbox:
             self._told.add(name)
             self._news.append(f"refused from {name!r}: {error}")
 
+    def had(self, author: str, offer: Offer) -> None:
+        """Its batch was taken in an earlier life of this node."""
+        self.wanted.settle(author, offer, valid=True)
+
     def received(self, size_bytes: int) -> None:
         self._received_bytes += size_bytes
 

@@ -33,6 +33,12 @@ def encode_page(round: int, node: str, arrived: Round) -> bytes:
     return msgspec.msgpack.encode(page)
 
 
+def batches_of(arrived: Round) -> dict[tuple[str, int], bytes]:
+    """Of author and round, the bytes that ``arrived`` was read from."""
+    heads = [(decode(without_seal(data)), data) for data in arrived.messages]
+    return {(message.sender, message.round): data for message, data in heads}
+
+
 def decode_page(data: bytes, *, run: str, round: int, node: str) -> Round:
     """The round that a file holds. Signatures are not looked at again: the file is one's own.
 

@@ -5,11 +5,13 @@ training thread waits only in ``collect`` and ``gather``, and there for as long 
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import zenoh
 
+from potluck.exchange.announcement import offer_of
 from potluck.exchange.base import (
     ExchangeError,
     Round,
@@ -31,6 +33,7 @@ from potluck.exchange.wire import Codec, decode, encode
 from potluck.types import Completion
 
 TELL_S = 0.2
+NOTHING_YET: Mapping[tuple[str, int], bytes] = MappingProxyType({})
 
 
 def tell_nobody(text: str) -> None:
@@ -54,6 +57,7 @@ class ZenohExchange:
         max_staleness: int,
         kept_rounds: int,
         quarantine_s: float,
+        had: Mapping[tuple[str, int], bytes] = NOTHING_YET,
         say: Callable[[str], None] = tell_nobody,
     ) -> None:
         """Joins: the others see this node, and what it sent before, from here on.
@@ -65,6 +69,8 @@ class ZenohExchange:
             max_staleness: rounds before its first one that a node still asks for.
             kept_rounds: rounds for which own batches can be had.
             quarantine_s: how long a node is not listened to after three faults; 0: never so.
+            had: of author and round, the sealed batches that this node has learned from before it
+                was started again: they are not fetched once more, as if they were late.
             say: told what a person may want to know, from the training thread.
         """
         self._terms, self._key = terms, key
@@ -86,6 +92,8 @@ class ZenohExchange:
             kept_rounds=kept_rounds,
             size_limit_bytes=terms.limits.message_bytes,
         )
+        for (author, round), sealed in had.items():
+            self._mailbox.had(author, offer_of(round, sealed))
         self._expects_self = me in members
         self._disk_is_full = False
         self._station = Station(session, terms, key, trust, self._shelf, self._mailbox)
@@ -190,15 +198,21 @@ class ZenohExchange:
             here, awaited = standing()
             return here == awaited
 
-        while True:
+        def ask() -> None:
             with self._changed:
                 here, awaited = standing()
-            self._tell()
             waiting(len(here), len(awaited))
+
+        while True:
+            self._tell()
+            ask()
             pause_s = min(TELL_S, end_s - time.monotonic())
             with self._changed:
                 over = self._changed.wait_for(is_over, max(0.0, pause_s))
             if over or time.monotonic() >= end_s:
+                # Once more: Ctrl-C for all nodes lets the first one leave before another has seen
+                # it, which must not then learn from a round without that one.
+                ask()
                 self._tell()
                 return
 

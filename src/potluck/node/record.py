@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from potluck.exchange import Round, WireError, decode_page, encode_page
+from potluck.exchange import Round, WireError, batches_of, decode_page, encode_page
 
 
 class Record:
@@ -43,6 +43,12 @@ class Record:
         names = (path.stem for path in (self.folder / "rounds").glob("[0-9]*.ptlk"))
         later = sorted(int(name) for name in names if name.isdigit() and int(name) >= round)
         return next((at for at in later if self.kept_round(at) is not None), None)
+
+    def batches(self, newest: int) -> dict[tuple[str, int], bytes]:
+        """Of author and round, what the last ``newest`` rounds here were learned from."""
+        files = sorted((self.folder / "rounds").glob("[0-9]*.ptlk"))[-newest:]
+        pages = (self.kept_round(int(file.stem)) for file in files if file.stem.isdigit())
+        return {key: data for page in pages if page for key, data in batches_of(page).items()}
 
     def size(self, round: int) -> int:
         """Bytes of the round's file."""
