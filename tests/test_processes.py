@@ -28,6 +28,7 @@ def complain(text):
     print(text, file=sys.stderr, flush=True)
 def begin():
     (folder / "recipe.json").write_text("{}")
+    event("phase", node=name, name="wait", done=0, total=1)
 def wait_for(path):
     end = time.monotonic() + 300
     while not path.exists() and time.monotonic() < end:
@@ -53,7 +54,8 @@ class Heard:
         self._act = act
 
     def phase(self, node, name, done, total):
-        self.phases.append((node, name, done, total))
+        if name != "wait":
+            self.phases.append((node, name, done, total))
 
     def round_done(self, node, metrics):
         self.rounds.append((node, metrics["round"]))
@@ -109,7 +111,7 @@ def test_what_nodes_tell_is_shown_and_what_else_they_print_is_not(nodes):
     event("phase", node=name, name="write", done=1, total=2)
     event("round_done", node=name, metrics={"round": 0})
     event("evaluated", node=name, evaluation={"validation": 0.5})
-    sys.stdout.write('{"say": {"text": "no newline at its end"}}'); sys.stdout.flush()
+    sys.stdout.write('{"say": {"text": "%s: no newline"}}' % name); sys.stdout.flush()
     """
     ended, heard = nodes(east=code, west=code)
     assert ended.codes == {"east": 0, "west": 0}
@@ -117,7 +119,7 @@ def test_what_nodes_tell_is_shown_and_what_else_they_print_is_not(nodes):
     assert sorted(heard.phases) == [("east", "write", 1, 2), ("west", "write", 1, 2)]
     assert sorted(heard.rounds) == [("east", 0), ("west", 0)]
     assert sorted(heard.evaluations) == [("east", 0.5), ("west", 0.5)]
-    assert heard.said.count("no newline at its end") == 2
+    assert {"east: no newline", "west: no newline"} <= set(heard.said)
     assert not [text for text in heard.said if "greets" in text]
 
 
@@ -137,9 +139,11 @@ def test_a_node_is_told_where_it_is_and_how_the_others_are_reached(nodes):
 
 
 def test_a_resumed_run_says_so_to_its_nodes(nodes):
-    nodes(east="begin()", west="begin()")
+    """To those that had begun: where one could not, the others may have."""
+    nodes(east="begin(); (folder / name).mkdir()", west="begin()")
     _, heard = nodes(east="pass", west="pass", resume=True)
-    assert sum("'--resume'" in text for text in heard.said) == 2
+    (resumed,) = [text for text in heard.said if "'--resume'" in text]
+    assert resumed.startswith("east called with")
 
 
 def test_the_cores_are_divided_and_nobody_spins(nodes, monkeypatch):
@@ -147,14 +151,14 @@ def test_the_cores_are_divided_and_nobody_spins(nodes, monkeypatch):
     shown = """
     begin()
     keys = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
-    event("say", text=" ".join(os.environ[key] for key in keys))
+    event("say", text=" ".join([name, *(os.environ[key] for key in keys)]))
     """
     _, heard = nodes(east=shown, west=shown, north=shown)
-    assert heard.said.count("2 0 passive") == 3
+    assert {f"{name} 2 0 passive" for name in ("east", "west", "north")} <= set(heard.said)
 
 
 def test_ctrl_c_is_handed_on_once_and_nodes_may_take_their_time(nodes):
-    stopping = UNTIL_STOPPED + "time.sleep(0.5); event('say', text=f'wished {len(wishes)} times')"
+    stopping = UNTIL_STOPPED + "time.sleep(0.5); event('say', text=f'{name} wished {len(wishes)}x')"
 
     def act(text):
         # Not before both are there: a process that has just begun has no handler yet.
@@ -168,7 +172,7 @@ def test_ctrl_c_is_handed_on_once_and_nodes_may_take_their_time(nodes):
     ended, heard = nodes(act, east="begin();" + stopping + end, west="begin();" + stopping + end)
     assert ended.interrupted
     assert ended.codes == {"east": 130, "west": 130}
-    assert heard.said.count("wished 1 times") == 2
+    assert {"east wished 1x", "west wished 1x"} <= set(heard.said)
     assert not [text for text in heard.said if "ended with" in text]  # they were asked to
 
 
@@ -288,3 +292,25 @@ def test_no_torch_is_loaded_by_whoever_only_starts_others():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_what_several_nodes_say_of_one_event_is_shown_once(nodes):
+    code = """
+    begin()
+    event("say", text="'south' left")
+    event("say", text=f"{name} begins without south")
+    """
+    _, heard = nodes(east=code, west=code)
+    assert heard.said.count("'south' left") == 1
+    assert sum("begins without" in text for text in heard.said) == 2
+
+
+def test_a_node_that_cannot_begin_ends_the_others_which_had(nodes):
+    """Something is wrong that can be mended at once; nobody waits for a node that will not come."""
+    ended, heard = nodes(
+        east="begin(); " + "exec(" + repr(UNTIL_STOPPED) + "); raise SystemExit(130)",
+        west="complain('potluck: no such model'); raise SystemExit(2)",
+    )
+    assert ended.codes == {"east": 130, "west": 2}
+    assert ended.complaints["west"] == "potluck: no such model"
+    assert not any("bring it back" in text for text in heard.said)

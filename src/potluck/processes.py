@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from potluck.types import RunFolderError
 
 HERE = "_swarm"
 """In a run's folder: keys, roster and addresses of its nodes. No node can have this name."""
+ONE_EVENT_S = 10.0
+"""Within which nodes that say the same say it of the same."""
 ROUND_BEGUN = "recipe.json"
 """Written by a node when it has looked at everything that can be wrong with a recipe."""
 
@@ -52,6 +55,8 @@ class _Child:
     """On stderr."""
     rest: dict[int, bytes] = field(default_factory=dict)
     """Of each open stream, what came of a line that is not yet whole."""
+    begun: bool = False
+    """Whether it has told what it is doing: all that can be wrong with a recipe was looked at."""
 
 
 def run_processes(
@@ -71,12 +76,16 @@ def run_processes(
         raise RunFolderError(f"{folder} holds no run to resume; leave --resume out to start one")
     if config.swarm.listen or config.swarm.connect or config.swarm.tls:
         display.say("[swarm] listen, connect and tls are for `potluck join`: here is loopback")
-    more = [*(["--resume"] if resume else []), *(["--trust-code"] if trust_code else [])]
     try:
         _prepare(config, folder)
         with interrupts() as interrupted, ExitStack() as stack:
-            children = [_start(stack, config, name, folder, more) for name in config.node]
-            _watch(children, display, interrupted, folder)
+            children = []
+            for name in config.node:
+                # A node that never began, as another one could not, begins now.
+                again = ["--resume"] if resume and (folder / name).is_dir() else []
+                trusts = ["--trust-code"] if trust_code else []
+                children.append(_start(stack, config, name, folder, [*again, *trusts]))
+            _watch(children, _Once(display), interrupted, folder)
             stopped = interrupted()
     finally:
         if not (folder / ROUND_BEGUN).exists():
@@ -89,6 +98,23 @@ def run_processes(
         {child.name: child.process.returncode for child in children},
         {c.name: c.said[-1] for c in children if c.said and c.process.returncode},
     )
+
+
+class _Once:
+    """Shows what several nodes say of the same event ("'west' left") once."""
+
+    def __init__(self, display: Shows) -> None:
+        self._display = display
+        self.phase, self.round_done = display.phase, display.round_done
+        self.evaluated = display.evaluated
+        self._said_s: dict[str, float] = {}
+
+    def say(self, text: str) -> None:
+        now_s = time.monotonic()
+        self._said_s = {t: s for t, s in self._said_s.items() if now_s - s < ONE_EVENT_S}
+        if text not in self._said_s:
+            self._display.say(text)
+        self._said_s[text] = now_s
 
 
 def _names_in(folder: Path) -> set[str]:
@@ -165,9 +191,11 @@ def _watch(
                 for key, _ in selector.select(timeout=0.2):
                     if not _read(key.data, key.fd, display):
                         selector.unregister(key.fd)
-                        failed |= not key.data.rest and _ended(key.data, display, folder)
+                        if not key.data.rest:
+                            failed |= _could_not_begin(key.data)
+                            _tell_end(key.data, display, folder)
                 # Once: the second one would be "at once" to a node that is about to save.
-                if (interrupted() or (failed and not (folder / ROUND_BEGUN).exists())) and not told:
+                if (interrupted() or failed) and not told:
                     told = True
                     _signal(children, signal.SIGINT)
             except KeyboardInterrupt:  # the second Ctrl-C: at once
@@ -184,22 +212,24 @@ def _read(child: _Child, fd: int, display: Shows) -> bool:
     if not came:
         lines.append(child.rest.pop(fd))
     for line in (line.decode(errors="replace") for line in lines):
-        if not show_event(line, display) and line.strip():
+        if event := show_event(line, display):
+            child.begun |= event != "say"
+        elif line.strip():
             child.said.append(line)
             del child.said[:-100]
     return bool(came)
 
 
-def _ended(child: _Child, display: Shows, folder: Path) -> bool:
-    """Tells of a child whose streams are shut; whether it failed.
+def _could_not_begin(child: _Child) -> bool:
+    """Something is wrong that its user can mend; then the others need not begin either."""
+    return bool(child.process.wait()) and not child.begun
 
-    The others go on without it, if there is anything to do.
-    """
+
+def _tell_end(child: _Child, display: Shows, folder: Path) -> None:
+    """Of a child whose streams are shut; the others go on without it."""
     code = child.process.wait()
-    if not code:
-        return False
-    if code in (130, -signal.SIGINT) or not (folder / ROUND_BEGUN).exists():
-        return True
+    if code in (0, 130, -signal.SIGINT) or not child.begun:
+        return
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     said = f": {child.said[-1]}" if child.said and code > 0 else ""
     display.say(f"{child.name} {how}{said}")
@@ -208,7 +238,6 @@ def _ended(child: _Child, display: Shows, folder: Path) -> bool:
         f"the others go on; to bring it back: potluck join {where}/{HERE}/recipe.json "
         f"--as {child.name} --out {where} --resume"
     )
-    return True
 
 
 def _signal(children: list[_Child], number: signal.Signals) -> None:

@@ -48,7 +48,8 @@ def test_what_was_told_on_one_side_is_shown_on_the_other():
     tell(EventLines(out))
     tell(expected)
     lines = out.getvalue().splitlines()
-    assert [show_event(line, heard) for line in lines] == [True] * 4
+    names = ["phase", "round_done", "evaluated", "say"]
+    assert sorted(show_event(line, heard) for line in lines) == sorted(names)
     assert heard.calls == expected.calls
 
 

@@ -27,7 +27,7 @@ def recipe(seed, rounds, nodes):
             "name": "soak",
             "seed": seed,
             "rounds": rounds,
-            "problems_per_round": 12,
+            "problems_per_round": 24,
             "group_size": 12,
             "threads": 1,
             "deadline_s": 120,
@@ -54,27 +54,23 @@ def disturbed(config, folder, *, every, dice):
     kills, started = [], time.monotonic()
     with Swarm(config, folder) as swarm:
         swarm.start()
-        for at in range(every, config.rounds - 1, every):
-            victim = dice.choice(list(config.node))
-            swarm.wait_until(lambda at=at, v=victim: swarm.round(v) >= at - 1, f"round {at}")
+        # Who is killed in the last rounds comes back to nobody.
+        for at in range(every, config.rounds - 2 * every + 1, every):
+            swarm.wait_until(lambda at=at: furthest(swarm) >= at - 1, f"round {at}")
+            there = [n for n in config.node if swarm.round(n) >= furthest(swarm) - 1]
+            victim = dice.choice(there)
             time.sleep(dice.uniform(0, 0.5))  # somewhere in the round
             swarm.signal(victim, signal.SIGKILL)
             swarm.start(victim, resume=True)
             others = [name for name in config.node if name != victim]
             kills.append((victim, max(swarm.round(name) for name in others) + 1))
             print(f"{time.monotonic() - started:6.1f} s  killed {victim} in round {kills[-1][1]}")
-            swarm.wait_until(lambda v=victim: is_back(swarm, v, kills[-1][1]), f"{v_is(victim)}")
         codes = swarm.wait(patience_s=1800)
         return finals(swarm), report(swarm, kills), codes
 
 
-def v_is(name):
-    return f"{name} is back"
-
-
-def is_back(swarm, name, killed_in):
-    """It has done a round of its own since, or all is over."""
-    return swarm.round(name) >= min(killed_in, swarm.config.rounds - 1)
+def furthest(swarm):
+    return max(swarm.round(name) for name in swarm.config.node)
 
 
 def finals(swarm):

@@ -85,9 +85,7 @@ class Swarm:
 
     def wait(self, names=(), *, patience_s=PATIENCE_S):
         """Until these nodes have ended; returns their exit codes."""
-        return {
-            name: self.running[name].wait(timeout=patience_s) for name in names or self.running
-        }
+        return {name: self.running[name].wait(timeout=patience_s) for name in names or self.running}
 
     def log(self, name):
         return (self.folder / f"{name}.log").read_text()

@@ -27,6 +27,13 @@ def swarm():
         yield swarm
 
 
+def is_last(swarm, name, others):
+    """Whether ``others`` wait for the batch of ``name``, which has begun the same round."""
+    round = swarm.last_round(name, "begin")
+    sent = [swarm.last_round(other, "sent") for other in others]
+    return sent == [round] * len(others) and swarm.last_round(name, "sent") < round
+
+
 def first_used(swarm, name, author, after):
     """The first round behind ``after`` for which ``name`` had ``author``'s batch in time."""
     rounds = [r for r, e in swarm.rounds(name).items() if r > after and author in e["came"]]
@@ -37,11 +44,10 @@ def test_a_kill_costs_the_others_nothing_and_who_comes_back_is_used_within_two_r
     swarm, tmp_path
 ):
     plans = meshed("abcd", tmp_path, pause_s=PAUSE_S, deadline_s=DEADLINE_S)
-    plans["c"] = replace(plans["c"], pause_s=0.3)
+    plans["c"] = replace(plans["c"], pause_s=0.4)
     peers = swarm.start_all(plans)
     swarm.wait_for("two rounds of all", all_closed(swarm, "abcd", 1))
-    before = swarm.last_round("c", "begin")
-    swarm.wait_for("a round begins", lambda: swarm.last_round("c", "begin") > before)
+    swarm.wait_for("c alone has not sent", lambda: is_last(swarm, "c", "abd"))
     peers["c"].signal(signal.SIGKILL)
     killed = swarm.last_round("c", "begin")
     swarm.wait_for("the others go on", all_closed(swarm, "abd", killed + 1))

@@ -60,13 +60,13 @@ class EventLines:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def show_event(line: str, display: Shows) -> bool:
-    """Shows what a line tells; False if it is no event, but something printed in between."""
+def show_event(line: str, display: Shows) -> str:
+    """Shows what a line tells; returns which event it is, "" for something printed in between."""
     try:
         ((event, fields),) = json.loads(line).items()
         if event not in ("phase", "round_done", "evaluated", "say"):
-            return False
+            return ""
         getattr(display, event)(**fields)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
-        return False
-    return True
+        return ""
+    return str(event)
