@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export GOMP_SPINCOUNT := 0
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test check bench bench-gpu wheel clean
+.PHONY: demo test check soak bench bench-gpu wheel clean
 
 demo: $(VENV)/ready
 	$(BIN)/potluck demo $(ARGS)
@@ -17,6 +17,13 @@ check: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What breaks after minutes and not after seconds: half an hour on two cores.
+soak: $(VENV)/ready
+	POTLUCK_SOAK=1 $(BIN)/python -m pytest tests/faults
+	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_wire.py
+	rm -rf build/soak
+	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_training.py build/soak $(ARGS)
 
 bench: $(VENV)/ready
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'

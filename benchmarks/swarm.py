@@ -15,6 +15,7 @@ import resource
 import statistics
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 from potluck.config import from_tree
@@ -75,7 +76,7 @@ def measure(nodes, rounds, answer):
             "codes": sorted(set(ended.codes.values())),
             "rounds done by all": sum(len(t.splitlines()) == rounds for t in texts),
             "first round after s": done[0] - begun,
-            "round s": statistics.median(b - a for a, b in zip(done, done[1:], strict=False)),
+            "round s": statistics.median(b - a for a, b in pairwise(done)),
             **{
                 f"{phase} s": statistics.median(m["seconds"][phase] for m in metrics)
                 for phase in ("write", "learn", "exchange")

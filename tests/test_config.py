@@ -284,9 +284,10 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
     }.get(where, "")
     needs = {
         "weight_decay": ["node.small.optimizer=adamw"],
-        "stranger": ["swarm.open=true"],
+        "stranger": [*("swarm.open=true", "swarm.stranger_share=0.5", "swarm.strangers_share=0.5")],
     }.get(field.name, [])
-    value = another(field.type, field.default)
+    addresses = where == "swarm" and field.name in ("listen", "connect")
+    value = ["tcp/x:1"] if addresses else another(field.type, field.default)
     key = f"{where}.{field.name}".lstrip(".")
     before = as_tree(load(toml(bare), needs))
     spelled = json.dumps(value).replace(": ", " = ")  # TOML

@@ -14,11 +14,11 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tiny
-from potluck.launch import training as launch_module
 from potluck.assemble import make_task
 from potluck.config import DigitsConfig, RunConfig, as_tree, from_tree
 from potluck.exchange import Message, Round, decode, decode_page, encode, encode_page
 from potluck.launch import Silent, run
+from potluck.launch import training as launch_module
 from potluck.node import RunFolderError, checkpoint
 from potluck.node import loop as loop_module
 from potluck.rollout import HFEngine, ModelError

@@ -26,6 +26,7 @@ def recipe(model):
         tree = {
             "name": "tiny",
             "task": {"name": "digits"},
+            "swarm": {"stranger_share": 0.2, "strangers_share": 0.4},
             "problems_per_round": 5,
             "group_size": 4,
             "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
@@ -101,6 +102,24 @@ def test_with_certificates_a_plain_address_is_refused(recipe):
         recipe("swarm.tls={folder='certificates'}")
 
 
+@pytest.mark.parametrize("address", ["there:7447", "udp/there:7447", "tcp/there", "tcp/the re:1"])
+@pytest.mark.parametrize("key", ["listen", "connect"])
+def test_an_address_that_is_none_is_refused_with_the_recipe(recipe, key, address):
+    with pytest.raises(ConfigError, match=rf"\[swarm\] {key} has '.*'; expected tcp/HOST:PORT"):
+        recipe(f"swarm.{key}=['{address}']")
+
+
+@pytest.mark.parametrize("key", ["stranger_share", "strangers_share"])
+def test_a_share_in_which_no_strangers_group_has_a_place_is_refused(recipe, key):
+    with pytest.raises(
+        ConfigError, match=rf"{key} is 0.16, but one group beside 5 others is 0.167"
+    ):
+        recipe("swarm.open=true", f"swarm.{key}=0.16")
+    recipe("swarm.open=true", f"swarm.{key}=0.17")
+    recipe("swarm.open=true", f"swarm.{key}=0")
+    recipe(f"swarm.{key}=0.16")  # nobody would ask for it
+
+
 def test_the_cohort_is_as_large_as_it_says_where_there_are_many(recipe, opened, tmp_path):
     names = [f"n{i}" for i in range(100)]
     partners = opened(recipe("swarm.cohort=5"), tmp_path)["partners"]
@@ -114,8 +133,10 @@ def test_a_key_is_made_in_the_runs_folder_or_where_the_recipe_says(recipe, opene
     assert made == opened(recipe(), tmp_path)["key"].public
     assert made == Key.load(tmp_path / HERE / "north.key").public
     own = tmp_path / "mine.key"
-    assert opened(recipe(f"swarm.key={own}"), tmp_path)["key"].public != made
-    assert own.is_file()
+    with pytest.raises(IdentityError, match=r"mine\.key"):  # a slip, and no wish for a new one
+        opened(recipe(f"swarm.key={own}"), tmp_path)
+    Key.new().write(own)
+    assert opened(recipe(f"swarm.key={own}"), tmp_path)["key"].public not in (made, None)
 
 
 def bind(folder, **keys):
@@ -223,6 +244,12 @@ def test_a_node_joins_a_folder_of_its_own_run_only(recipe, tmp_path):
         require_node_folder(tmp_path, recipe("seed=1"), "north", resume=False)
     with pytest.raises(RunFolderError, match=r"with node.north.weight = 1.0, .* = 3.0; join with"):
         require_node_folder(tmp_path, recipe("node.north.weight=3"), "north", resume=False)
+    (tmp_path / "recipe.json").write_text(
+        json.dumps(as_tree(recipe()) | {"node": {"south": as_tree(recipe())["node"]["south"]}})
+    )
+    with pytest.raises(RunFolderError, match="of a run whose recipe has no node 'north'; name a"):
+        require_node_folder(tmp_path, recipe(), "north", resume=False)
+    (tmp_path / "recipe.json").write_text(json.dumps(as_tree(recipe())))
     (tmp_path / "north").mkdir()
     (tmp_path / "north" / "metrics.jsonl").write_text("")
     with pytest.raises(RunFolderError, match="north exists; --resume goes on with that node"):

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,8 @@ from potluck.exchange import batches_of
 from potluck.launch import run
 from potluck.node import Record, checkpoint
 from potluck.processes import run_processes
-
-sys.path.append(str(Path(__file__).parent / "faults"))
 from swarm import Swarm
+
 
 NAMES = ("east", "north", "west")
 

@@ -29,6 +29,8 @@ from potluck.types import RunFolderError
 
 HERE = "_swarm"
 """In a run's folder: keys, roster and addresses of its nodes. No node can have this name."""
+FOR_JOINING = ("listen", "connect", "tls", "roster", "key")
+"""Of [swarm], what says how nodes of several machines meet."""
 ONE_EVENT_S = 10.0
 """Within which nodes that say the same say it of the same."""
 ROUND_BEGUN = "recipe.json"
@@ -74,8 +76,11 @@ def run_processes(
         )
     if resume and not (folder / "recipe.json").is_file():
         raise RunFolderError(f"{folder} holds no run to resume; leave --resume out to start one")
-    if config.swarm.listen or config.swarm.connect or config.swarm.tls:
-        display.say("[swarm] listen, connect and tls are for `potluck join`: here is loopback")
+    if aside := [key for key in FOR_JOINING if getattr(config.swarm, key)]:
+        display.say(
+            f"[swarm] {', '.join(aside)}: for `potluck join`; these nodes meet on loopback, with "
+            f"keys made for them"
+        )
     try:
         _prepare(config, folder)
         with interrupts() as interrupted, ExitStack() as stack:
@@ -126,14 +131,14 @@ def _prepare(config: RunConfig, folder: Path) -> None:
     place = folder / HERE
     place.mkdir(parents=True, exist_ok=True)
     tree = as_tree(config)
-    tree["swarm"] |= {"listen": [], "connect": [], "tls": None}
+    for key in FOR_JOINING:
+        tree["swarm"].pop(key)
     (place / "recipe.json").write_text(json.dumps(tree, indent=2) + "\n")
     addresses = dict(zip(config.node, _free_addresses(len(config.node)), strict=True))
     (place / "addresses.json").write_text(json.dumps(addresses, indent=2) + "\n")
-    if not config.swarm.roster:
-        keys = {name: make_key(place / f"{name}.key") for name in config.node}
-        roster = {name: key.public for name, key in keys.items()}
-        (place / "roster.toml").write_text(roster_text(roster))
+    keys = {name: make_key(place / f"{name}.key") for name in config.node}
+    roster = {name: key.public for name, key in keys.items()}
+    (place / "roster.toml").write_text(roster_text(roster))
 
 
 def _free_addresses(count: int) -> list[str]:

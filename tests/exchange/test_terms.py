@@ -36,21 +36,21 @@ def test_the_kind_of_model_may_differ():
     [
         (
             from_south(run="other"),
-            "'south' for round 3 of 'other' came where that of 'south' for ro",
+            "'south' for round 3 of 'other' came where that of 'south' for",
         ),
         (from_south(round=2), "for round 2 of 'run' came where that of 'south' for round 3 of 'r"),
         (terms("west").message(3, ()), "a message of 'west' for round 3"),
-        (from_south(tokenizer=b"x"), r"has a tokenizer with fingerprint 782e.*, and 'north' one w"),
+        (from_south(tokenizer=b"x"), r"has a tokenizer with fingerprint 782e.*, and 'north' on"),
         (from_south(task=b"x"), r"'south' is at a task of digest 782e.*, and 'north' at 6b2e"),
         (
             from_south(temperature=0.5),
-            r"samples with temperature 0.5, but this run has 1; set \[sa",
+            r"samples with temperature 0.5, but this run has 1; set \[",
         ),
         (from_south(top_k=5), "samples with top_k 5, but this run has 0"),
         (from_south(top_p=0.9), "samples with top_p 0.9, but this run has 1"),
         (
             from_south(digest=lambda id: b"another."),
-            "asked 'p' with a prompt of digest 616e6f.*, w",
+            "asked 'p' with a prompt of digest 616e6f",
         ),
         (from_south("nowhere/1", digest=lambda id: b"whatever"), "'nowhere/1', which this task ha"),
     ],

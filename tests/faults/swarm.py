@@ -40,8 +40,10 @@ class Swarm:
         recipe = self.folder / processes.HERE / "recipe.json"
         with (self.folder / f"{name}.log").open("a") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "potluck", "join", str(recipe), "--as", name]
-                + ["--out", str(self.folder), *self.more, *more],
+                [
+                    *(sys.executable, "-m", "potluck", "join", str(recipe), "--as", name),
+                    *("--out", str(self.folder), *self.more, *more),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

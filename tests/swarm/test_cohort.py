@@ -9,8 +9,8 @@ from potluck.swarm import cohort
 MANY = [f"n{i}" for i in range(200)]
 
 
-def of(me="n0", names=MANY, run="run", round=0, size=32):
-    return cohort(names, me=me, run=run, round=round, size=size)
+def of(me="n0", names=MANY, members=MANY, run="run", round=0, size=32):
+    return cohort(names, members=members, me=me, run=run, round=round, size=size)
 
 
 @pytest.mark.parametrize("count", [1, 2, 64])
@@ -53,3 +53,12 @@ def test_what_one_node_knows_reaches_all_within_a_few_rounds():
     for round in range(4):
         knows |= {me for me in MANY if knows & of(me=me, round=round)}
     assert knows == set(MANY)
+
+
+def test_a_crowd_of_strangers_pushes_no_member_out():
+    members = set(MANY[:10])
+    for round in range(5):
+        drawn = of(members=members, round=round)
+        assert members - {"n0"} <= drawn
+        assert len(drawn) == 32
+    assert of(members=members, size=5) < members

@@ -95,6 +95,11 @@ def _require_no_difference(
             continue
         if name and key.startswith("node.") and key.split(".")[1] != name:
             continue  # another node's own affair
+        if name and key == f"node.{name}":
+            raise RunFolderError(
+                f"{folder} is of a run whose recipe has no node {name!r}; name a folder of its own "
+                f"with --out"
+            )
         again = "resume with the old value" if resume else "join with the old value"
         raise RunFolderError(
             f"{folder} was made with {key} = {old}, but the recipe now has {key} = {new}; "

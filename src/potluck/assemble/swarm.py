@@ -12,7 +12,7 @@ import msgspec
 
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.exchange import Limits, Origin, Terms
-from potluck.exchange.identity import IdentityError, make_key, read_roster, roster_line
+from potluck.exchange.identity import IdentityError, Key, make_key, read_roster, roster_line
 from potluck.exchange.wire import FINGERPRINT_BYTES, PROMPT_DIGEST_BYTES
 from potluck.node import Record
 from potluck.rollout import LanguageModel
@@ -152,13 +152,16 @@ def open_exchange(
     swarm, here = config.swarm, folder / HERE
     members = members_of(config)
     roster = swarm_roster(config, folder)
-    key = make_key(Path(swarm.key) if swarm.key else here / f"{name}.key")
+    # A name that was mistyped is not to become a new key.
+    key = Key.load(Path(swarm.key)) if swarm.key else make_key(here / f"{name}.key")
     if name in roster and roster[name] != key.public:
         raise IdentityError(
             f"the roster has another key for {name!r} than {swarm.key or here}; put "
             f"`{roster_line(name, key)}` into it, or name the right key in [swarm] key"
         )
-    tls = Tls(Path(swarm.tls.folder), name, tuple(members)) if swarm.tls else None
+    # Whoever the recipe or the roster names may connect, strangers among them.
+    names = tuple(dict.fromkeys([*config.node, *roster]))
+    tls = Tls(Path(swarm.tls.folder), name, names) if swarm.tls else None
     listen, connect = swarm.listen, swarm.connect
     if not (listen or connect):
         listen, connect = _prepared_addresses(here / "addresses.json", name)
@@ -172,11 +175,11 @@ def open_exchange(
                 session,
                 terms,
                 key,
-                Trust(roster, members, swarm.open, here / f"{name}.known.json"),
+                Trust(roster, members, swarm.open, here / f"{name}.known.toml"),
                 folder=folder / name,
                 members=members,
                 partners=lambda round, live: cohort(
-                    live, me=name, run=config.name, round=round, size=swarm.cohort
+                    live, members=members, me=name, run=config.name, round=round, size=swarm.cohort
                 ),
                 codec=swarm.codec,
                 max_staleness=swarm.max_staleness,

@@ -9,6 +9,7 @@ from potluck.types import NODE_NAME
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 SERVER_URL = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
+ADDRESS = re.compile(r"(tcp|tls)/(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 FUNCTION = re.compile(r"task|(?:[A-Za-z_][\w.]*|.+\.py):[A-Za-z_]\w*")
 
 
@@ -61,10 +62,30 @@ def _require_swarm_sense(run: RunConfig) -> None:
             f"[node.{strangers[0]}] stranger is true, but the swarm takes none; set [swarm] open = "
             f"true, or drop it"
         )
+    for key in ("listen", "connect"):
+        for address in getattr(run.swarm, key):
+            if not ADDRESS.fullmatch(address):
+                raise ConfigError(
+                    f"[swarm] {key} has {address!r}; expected tcp/HOST:PORT or tls/HOST:PORT"
+                )
+    if run.swarm.open:
+        _require_room_for_strangers(run, any(not node.stranger for node in run.node.values()))
     if run.swarm.tls and any(
         not end.startswith("tls/") for end in (*run.swarm.listen, *run.swarm.connect)
     ):
         raise ConfigError("with [swarm.tls] every address of listen and connect begins with 'tls/'")
+
+
+def _require_room_for_strangers(run: RunConfig, has_members: bool) -> None:
+    """A share in which not one group has a place would leave every stranger out, unsaid."""
+    groups = run.problems_per_round if has_members else run.swarm.stranger_problems
+    least = 1 / (groups + 1)
+    for key in ("stranger_share", "strangers_share"):
+        if 0 < (share := getattr(run.swarm, key)) < least:
+            raise ConfigError(
+                f"[swarm] {key} is {share:g}, but one group beside {groups} others is {least:.3g} "
+                f"of a batch; raise it to that at least, or set it to 0 to learn from no stranger"
+            )
 
 
 def _require_server_sense(name: str, node: NodeConfig, sampling: SamplingConfig) -> None:

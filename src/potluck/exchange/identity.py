@@ -173,7 +173,7 @@ def read_roster(path: Path) -> dict[str, bytes]:
             tree = tomllib.loads(file.read(FILE_BYTES).decode())
     except OSError as error:
         raise IdentityError(f"roster {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise IdentityError(
             f'roster {path} is not TOML: {error}; expected lines like north = "ed25519:..."'
         ) from error

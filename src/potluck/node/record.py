@@ -35,19 +35,19 @@ class Record:
         try:
             data = self._round_file(round).read_bytes()
             return decode_page(data, run=self.run, round=round, node=self.node)
-        except (FileNotFoundError, WireError):
+        except (FileNotFoundError, IsADirectoryError, WireError):
             return None
 
     def next_kept(self, round: int) -> int | None:
         """The first round from ``round`` on that is here; None if there is none."""
         names = (path.stem for path in (self.folder / "rounds").glob("[0-9]*.ptlk"))
-        later = sorted(int(name) for name in names if name.isdigit() and int(name) >= round)
+        later = sorted(int(name) for name in names if name.isdecimal() and int(name) >= round)
         return next((at for at in later if self.kept_round(at) is not None), None)
 
     def batches(self, newest: int) -> dict[tuple[str, int], bytes]:
         """Of author and round, what the last ``newest`` rounds here were learned from."""
         files = sorted((self.folder / "rounds").glob("[0-9]*.ptlk"))[-newest:]
-        pages = (self.kept_round(int(file.stem)) for file in files if file.stem.isdigit())
+        pages = (self.kept_round(int(file.stem)) for file in files if file.stem.isdecimal())
         return {key: data for page in pages if page for key, data in batches_of(page).items()}
 
     def size(self, round: int) -> int:

@@ -96,7 +96,7 @@ def problems_of_round(ids: Sequence[str], *, seed: int | str, round: int, count:
     return list(chosen)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _shuffled(ids: tuple[str, ...], salt: str) -> list[str]:
     return sorted(ids, key=lambda id: hashlib.sha256(f"{salt}/{id}".encode()).digest())
 
