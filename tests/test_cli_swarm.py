@@ -667,7 +667,7 @@ def test_a_relay_ends_well_however_it_is_told_to(potluck_says, router, signals):
         (["--tls", "certs"], "--names north,south"),
         (["--names", "a"], "needs --tls"),
         (["--listen", "here"], "expected tcp/HOST:PORT"),
-        (["--listen", "tcp/127.0.0.1:{taken}"], "cannot be opened"),
+        (["--listen", "tcp/127.0.0.1:{taken}"], "is in use: stop what"),
         (["--tls", "certs", "--names", "a"], "certs/relay.pem"),
     ],
 )

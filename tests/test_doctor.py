@@ -18,8 +18,8 @@ from potluck.config import load
 from potluck.doctor import Finding, Patient, examine, line, machine, papers, peers
 from potluck.exchange.announcement import encode_announcement
 from potluck.exchange.certificates import write_certificates
-from potluck.exchange.identity import Key, roster_text
-from potluck.exchange.session import Line, open_router, open_session
+from potluck.exchange.identity import Key, public_text, roster_text
+from potluck.exchange.session import Line, Tls, open_router, open_session
 
 GIB = 1 << 30
 NOW = datetime.datetime.now(datetime.UTC)
@@ -106,8 +106,9 @@ def test_whoever_names_nobody_is_reached_by_nobody():
     assert is_(line.meeting([], [], 3), "FAIL", "--connect", "--listen")
     assert is_(line.meeting(["a"], ["b"], 3), "warn", "names 1 of 2 others")
     assert is_(line.meeting(["a"], ["b", "c"], 3), "ok", "names 2 others")
-    assert is_(line.meeting([], ["b"], 3), "ok", "second relay")
-    assert "second" not in line.meeting([], ["b", "c"], 3).text
+    assert is_(line.meeting([], ["b"], 3), "ok", "1 address", "a second one")
+    assert line.meeting([], ["b", "c"], 3).text == "through 2 addresses"
+    assert "relay" not in line.meeting([], ["b"], 3).text  # it may be a node
 
 
 @pytest.mark.parametrize(
@@ -192,6 +193,14 @@ def test_no_finding_holds_the_secret(tmp_path):
     assert secret.read_text().strip().partition(":")[2] not in text
 
 
+def test_a_peers_key_is_the_rosters():
+    own, other = Key.new().public, Key.new().public
+    assert papers.peer_key("terse", own, own) is None
+    finding = papers.peer_key("terse", other, own)
+    assert is_(finding, "FAIL", f"'terse' signs with {public_text(other)}, but", "keys terse`")
+    assert f"the roster has {public_text(own)};" in finding.text
+
+
 def test_a_roster_is_readable_and_has_every_member(tmp_path):
     file = tmp_path / "roster.toml"
     assert papers.roster(None, ["north"]).verdict == "warn"
@@ -233,21 +242,26 @@ def test_a_peers_clock_may_be_a_minute_off(by, verdict):
 # Who is there.
 
 
-@pytest.fixture
-def relay():
+def free_place(protocol):
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-        place = f"tcp/127.0.0.1:{one.getsockname()[1]}"
+        return f"{protocol}/127.0.0.1:{one.getsockname()[1]}"
+
+
+@pytest.fixture
+def relay():
+    place = free_place("tcp")
     with open_router(Line(listen=(place,))):
         yield Line(connect=(place,))
 
 
 def test_who_is_there_is_told_with_the_difference_of_the_clocks(relay):
+    keys = {"a": Key.new(), "north": Key.new()}
     with open_session(relay, run="r") as session:
         tokens = [session.liveliness().declare_token(f"r/live/{n}") for n in ("a", "b", "north")]
         saying = {
-            "a": encode_announcement("r", "a", Key.new(), [], clock_s=time.time() + 1000),
-            "north": encode_announcement("r", "north", Key.new(), [], clock_s=time.time()),
+            "a": encode_announcement("r", "a", keys["a"], [], clock_s=time.time() + 1000),
+            "north": encode_announcement("r", "north", keys["north"], [], clock_s=time.time()),
             "c": b"garbage",
         }
         heard = []
@@ -259,6 +273,7 @@ def test_who_is_there_is_told_with_the_difference_of_the_clocks(relay):
     assert seen.live == {"a", "b", "north"}
     assert seen.difference_s["a"] > 900
     assert abs(seen.difference_s["north"]) < 100
+    assert seen.public == {name: key.public for name, key in keys.items()}
     assert set(seen.complaints) == {"c"}
 
 
@@ -284,38 +299,87 @@ def look_while(session, saying, relay):
 def seen(monkeypatch):
     """Findings from what was seen."""
 
-    def findings(live=(), difference_s=None, complaints=None):
-        result = peers.Seen(frozenset(live), difference_s or {}, complaints or {})
+    def findings(live=(), difference_s=None, complaints=None, *, public=None, keys=None, tls=None):
+        result = peers.Seen(frozenset(live), difference_s or {}, public or {}, complaints or {})
         monkeypatch.setattr(peers, "look", lambda *_: result)
-        return [(f.verdict, f.text) for f in peers.findings(Line(), "r", "north")]
+        told = peers.findings(
+            Line(tls=tls), "r", "north", members=("a", "north", "z"), keys=keys or {}
+        )
+        return [(f.verdict, f.text) for f in told]
 
     return findings
 
 
 def test_what_was_seen_is_told_by_name(seen):
     told = seen(["a", "b"], {"a": 100.0}, {"c": "garbage"})
-    assert [verdict for verdict, _ in told] == ["warn", "warn", "warn"]
-    assert [text.split()[0].strip(":") for _, text in told] == ["a", "c", "b"]
+    assert [verdict for verdict, _ in told] == ["warn", "warn", "warn", "warn"]
+    assert [text.split()[0].strip(":") for _, text in told[:3]] == ["a", "c", "b"]
     assert "says nothing" in told[2][1]
+    assert told[3][1] == "not there: z"
+    assert seen(["a", "z"], {"a": 0.0, "z": 0.0})[-1][1].startswith("z is there")
+
+
+def test_a_peer_of_another_key_than_the_rosters_fails(seen):
+    keys = {name: Key.new().public for name in ("a", "north", "z")}
+    clocks = dict.fromkeys(["a", "guest", "north"], 0.0)
+    public = {name: Key.new().public for name in clocks}
+    failed = [text for verdict, text in seen([], clocks, public=public, keys=keys)
+              if verdict == "FAIL"]  # fmt: skip
+    assert len(failed) == 1  # not of a guest, whom no roster knows
+    assert failed[0].startswith(f"'a' signs with {public_text(public['a'])}, but the roster has")
+    well = seen([], clocks, public=public, keys={"a": public["a"]})
+    assert not [text for verdict, text in well if verdict == "FAIL"]
 
 
 def test_a_name_that_is_taken_is_no_name_to_join_under(seen):
     told = seen(["north"], {"north": 0.0})
-    assert told[-1] == ("FAIL", "'north' is taking part already; each name is there once")
+    assert ("FAIL", "'north' is taking part already; each name is there once") in told
 
 
-def test_nobody_there_is_said(seen):
-    assert seen() == [("warn", "nobody of run 'r' is there yet")]
+def test_nobody_there_is_said_and_who_that_is(seen, tmp_path):
+    text = "nobody of run 'r' is there yet (not there: a, z)"
+    assert seen() == [("warn", text)]
+    listed = ", or the relay does not list 'north' (--names)"
+    assert seen(tls=Tls(tmp_path, "north", ())) == [("warn", text + listed)]
 
 
-def test_a_relay_that_does_not_answer_does_not_keep_the_doctor(monkeypatch):
+@pytest.fixture
+def look_for(monkeypatch):
+    """The one finding of a short look."""
     look = peers.look
     monkeypatch.setattr(peers, "look", lambda line, run: look(line, run, listen_s=0.1))
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))  # and does not listen
-        connect = (f"tcp/127.0.0.1:{silent.getsockname()[1]}",)
-        (finding,) = peers.findings(Line(connect=connect), "r", "north")
-    assert finding.verdict == "FAIL"
+
+    def finding(connect, tls=None):
+        (found,) = peers.findings(Line((), (connect,), tls), "r", "north", members=(), keys={})
+        return found
+
+    return finding
+
+
+def test_an_address_that_speaks_something_else_does_not_keep_the_doctor(look_for):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))  # and does not listen
+        connect = f"tcp/127.0.0.1:{other.getsockname()[1]}"
+        found = look_for(connect)
+    assert is_(found, "FAIL", f"{connect} answers TCP but speaks no Potluck here", "tls/ there")
+    assert "a frozen process" in found.text
+    assert "left" not in found.text
+
+
+def test_a_relay_of_another_authority_or_without_certificates_is_told_apart(
+    look_for, relay, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("potluck.exchange.session.HANDSHAKE_MS", 500)
+    for folder in ("ours", "theirs"):
+        write_certificates(tmp_path / folder, ["north", "relay"])
+    own = Tls(tmp_path / "ours", "north", ("north",))
+    foreign, plain = free_place("tls"), relay.connect[0].replace("tcp/", "tls/")
+    with open_router(Line((foreign,), (), Tls(tmp_path / "theirs", "relay", ("north",)))):
+        for connect in (plain, foreign):
+            words = f"{connect} answers TCP but speaks no Potluck here"
+            assert is_(look_for(connect, own), "FAIL", words, "a certificate of another CA")
+    (own.folder / "north" / "north.pem").unlink()
+    assert is_(look_for(plain, own), "FAIL", "north.pem cannot be read")
 
 
 # All together.
@@ -354,9 +418,30 @@ def test_a_node_that_joins_is_looked_at_from_all_sides(tmp_path, relay, monkeypa
     assert is_(found["certificates"], "warn")
     assert is_(found["meeting"], "ok")
     assert is_(found["connect"], "ok", "answers")
-    assert is_(found["peers"], "warn", "nobody of run 'digits'")
+    assert is_(found["peers"], "warn", "nobody of run 'digits'", "not there: columns")
     assert is_(found["disk"], "ok") or is_(found["disk"], "warn")
     assert not (tmp_path / "not").exists()
+
+
+def test_a_look_goes_where_tcp_is_answered_and_knows_the_roster(tmp_path, relay, monkeypatch):
+    looked = []
+
+    def look(line, run):
+        looked.append((line.connect, run))
+        return peers.Seen(frozenset(), {"columns": 0.0}, {"columns": bytes(32)}, {})
+
+    monkeypatch.setattr(peers, "look", look)
+    roster = roster_text({"terse": Key.new().public, "columns": Key.new().public})
+    (tmp_path / "roster.toml").write_text(roster)
+    config = load(STARTING_RECIPE, [f"swarm.roster={tmp_path / 'roster.toml'}"])
+    connect = (free_place("tcp"), *relay.connect)
+    patient = Patient.of(config, "terse", tmp_path, connect=connect)
+    found = [finding for finding in examine(patient) if finding.name == "peer"]
+    assert looked == [(relay.connect, "digits")]
+    assert [finding.verdict for finding in found] == ["ok", "FAIL"]
+    (tmp_path / "roster.toml").write_text("columns = 3")
+    found = [finding for finding in examine(patient) if finding.name == "peer"]
+    assert [finding.verdict for finding in found] == ["ok"]  # what is wrong is told of the roster
 
 
 def test_a_strangers_key_need_not_be_in_the_roster(tmp_path):

@@ -9,13 +9,12 @@ import pytest
 import torch
 
 import tiny
+from faults.swarm import Swarm
 from potluck.config import from_tree
 from potluck.exchange import batches_of
 from potluck.launch import run
 from potluck.node import Record, checkpoint
 from potluck.processes import run_processes
-from swarm import Swarm
-
 
 NAMES = ("east", "north", "west")
 

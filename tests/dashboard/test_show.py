@@ -49,6 +49,27 @@ def test_rewards_are_means_of_the_first_and_of_the_last_five_rounds(tmp_path):
     assert row(text, "rounds done") == ["10", "of", "40"]
 
 
+def test_a_node_that_was_away_has_done_fewer_rounds_and_what_went_wrong_is_added_up(tmp_path):
+    rounds = [
+        metrics(0, sent_bytes_per_token=2.0),
+        metrics(1, missing=["large"], late=12, late_used=8, refused={"large": 2, "mia": 1}),
+        metrics(7, missing=["large", "mia"], late=3, sent_bytes_per_token=3.0),
+    ]
+    text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
+    assert row(text, "rounds done") == ["3", "of", "40"]
+    assert row(text, "rounds without somebody") == ["2"]
+    assert row(text, "late completions") == ["15"]
+    assert row(text, "of them learned from") == ["8"]
+    assert row(text, "messages refused") == ["3"]
+    assert row(text, "bytes sent a token") == ["2.50"]
+
+
+def test_of_a_run_in_which_nothing_went_wrong_nothing_is_said_of_it(tmp_path):
+    text = shown(make_run(tmp_path / "run", "small", rounds=[metrics(0)]))
+    for name in ("without somebody", "late", "learned from", "refused", "bytes sent"):
+        assert name not in text
+
+
 def test_statistics_that_do_not_exist_are_left_out_of_the_means(tmp_path):
     rounds = [metrics(0, own_reward_mean=None, filtered_share=None), metrics(1)]
     text = shown(make_run(tmp_path / "run", "small", rounds=rounds))

@@ -105,7 +105,12 @@ def open_exchange(plan: Plan, session: zenoh.Session, own: Terms | None = None) 
         folder=folder,
         members=members,
         partners=lambda round, live: cohort(
-            live, me=plan.name, run=own.run, round=round, size=plan.cohort
+            live,
+            members=plan.members,
+            me=plan.name,
+            run=own.run,
+            round=round,
+            size=plan.cohort,
         ),
         codec="exact",
         max_staleness=plan.max_staleness,

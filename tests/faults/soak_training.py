@@ -13,8 +13,8 @@ import signal
 import time
 from pathlib import Path
 
+from faults.swarm import Swarm
 from potluck.config import from_tree
-from swarm import Swarm
 
 NAMES = ("east", "north", "south", "west", "up", "down", "left", "right")
 MODELS = ("builtin:digits-small", "builtin:digits-terse", "builtin:digits-large")

@@ -49,6 +49,10 @@ class RoundMetrics:
     completions: int = 0
     rows_trained: int = 0
     missing: tuple[str, ...] = ()
+    late: int = 0
+    late_used: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+    sent_bytes_per_token: float | None = None
     seconds: Mapping[str, float | None] = field(default_factory=dict)
     sources: Mapping[str, Source] = field(default_factory=dict)
 

@@ -1,6 +1,7 @@
 """``potluck show RUN``: what a run folder tells, on 80 columns."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich import box
@@ -91,6 +92,7 @@ def _rows(
         "rows trained",
         lambda node: _change([_share_trained(metrics) for metrics in node.rounds], percent),
     )
+    yield from _troubles(nodes)
     phases = dict.fromkeys(
         phase for node in nodes for metrics in node.rounds for phase in metrics.seconds
     )
@@ -103,7 +105,32 @@ def _rows(
 
 
 def _rounds_done(node: NodeRun) -> int:
-    return node.rounds[-1].round + 1 if node.rounds else 0
+    """Those it took part in: who was away went on where the others were."""
+    return len(node.rounds)
+
+
+def _sum(count: Callable[[RoundMetrics], int], node: NodeRun) -> str:
+    return str(sum(map(count, node.rounds)))
+
+
+def _troubles(
+    nodes: Sequence[NodeRun],
+) -> Iterable[tuple[str, Callable[[NodeRun], Text | str]]]:
+    """Of a swarm; rows in which every node has nothing to tell are left out."""
+    counts: dict[str, Callable[[RoundMetrics], int]] = {
+        "rounds without somebody": lambda metrics: bool(metrics.missing),
+        "late completions": lambda metrics: metrics.late,
+        "of them learned from": lambda metrics: metrics.late_used,
+        "messages refused": lambda metrics: sum(metrics.refused.values()),
+    }
+    for name, count in counts.items():
+        if any(count(metrics) for node in nodes for metrics in node.rounds):
+            yield name, partial(_sum, count)
+    if any(metrics.sent_bytes_per_token for node in nodes for metrics in node.rounds):
+        yield (
+            "bytes sent a token",
+            lambda node: decimal(mean(m.sent_bytes_per_token for m in node.rounds), 2),
+        )
 
 
 def _change(values: Sequence[float | None], shown: Callable[[float | None], str]) -> str:

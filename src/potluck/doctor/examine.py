@@ -13,7 +13,9 @@ from pathlib import Path
 from potluck.config import RunConfig
 from potluck.doctor import line, machine, papers, peers
 from potluck.doctor.finding import Finding
+from potluck.exchange import ExchangeError
 from potluck.exchange.announcement import ANNOUNCEMENT_VERSION
+from potluck.exchange.identity import read_roster
 from potluck.exchange.session import Line, Tls
 from potluck.exchange.wire import VERSION
 from potluck.processes import HERE
@@ -56,6 +58,12 @@ class Patient:
         )
 
     @property
+    def members(self) -> tuple[str, ...]:
+        """Who is counted on."""
+        nodes = self.config.node.items() if self.config else ()
+        return tuple(name for name, node in nodes if not node.stranger)
+
+    @property
     def nodes(self) -> int:
         return len(self.config.node) if self.config else 1
 
@@ -63,8 +71,12 @@ class Patient:
     def tls(self) -> Tls | None:
         if not (self.config and self.config.swarm.tls and self.name):
             return None
-        members = tuple(n for n, node in self.config.node.items() if not node.stranger)
-        return Tls(Path(self.config.swarm.tls.folder), self.name, members)
+        return Tls(Path(self.config.swarm.tls.folder), self.name, self.members)
+
+    @property
+    def roster(self) -> Path | None:
+        named = self.config.swarm.roster if self.config else None
+        return Path(named) if named else None
 
 
 def examine(patient: Patient) -> Iterator[Finding]:
@@ -99,12 +111,10 @@ def _machine(patient: Patient) -> Iterator[Finding]:
 
 def _papers(config: RunConfig, patient: Patient) -> Iterator[Finding]:
     swarm, now = config.swarm, datetime.datetime.now(datetime.UTC)
-    roster = Path(swarm.roster) if swarm.roster else None
     secret = Path(swarm.key) if swarm.key else patient.folder / HERE / f"{patient.name}.key"
-    members = [name for name, node in config.node.items() if not node.stranger]
-    yield papers.roster(roster, members)
-    stranger = config.node[patient.name].stranger
-    yield papers.key(secret, patient.name, None if stranger else roster)
+    yield papers.roster(patient.roster, patient.members)
+    known = patient.roster if patient.name in patient.members else None
+    yield papers.key(secret, patient.name, known)
     yield papers.certificates(Path(swarm.tls.folder) if swarm.tls else None, patient.name, now)
 
 
@@ -129,9 +139,23 @@ def _line(patient: Patient) -> Iterator[Finding]:
         yield nobody
     elif answers and patient.config and (patient.tls or not with_tls):
         # As a client, whatever it will be: a look needs no address of its own.
+        well = zip(patient.connect, answers, strict=True)
+        there = tuple(address for address, answer in well if answer.verdict == "ok")
+        seen_from = Line((), there, patient.tls)
         yield from peers.findings(
-            Line((), patient.connect, patient.tls), patient.config.name, patient.name
+            seen_from,
+            patient.config.name,
+            patient.name,
+            members=patient.members,
+            keys=_keys(patient.roster),
         )
+
+
+def _keys(roster: Path | None) -> dict[str, bytes]:
+    try:
+        return read_roster(roster) if roster else {}
+    except ExchangeError:  # as papers.roster has said
+        return {}
 
 
 def _version(name: str) -> str | None:

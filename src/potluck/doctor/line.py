@@ -48,8 +48,10 @@ def meeting(listen: Sequence[str], connect: Sequence[str], nodes: int) -> Findin
         )
     if listen:
         return Finding("meeting", "ok", f"is reached, and names {len(connect)} others")
-    more = "" if len(connect) > 1 else "; with a second relay it survives the loss of one"
-    return Finding("meeting", "ok", f"through {len(connect)} relay(s){more}")
+    if len(connect) == 1:  # of a relay, or of a node that passes on what others say: who knows
+        once = "through 1 address; with a second one it survives the loss of the first"
+        return Finding("meeting", "ok", once)
+    return Finding("meeting", "ok", f"through {len(connect)} addresses")
 
 
 def listening(address: str, complaint: OSError | None) -> Finding:

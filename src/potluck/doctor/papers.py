@@ -1,6 +1,7 @@
 """Who this node is to the others: key, roster, certificates; and its clock."""
 
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -8,7 +9,7 @@ from cryptography import x509
 from potluck.doctor.finding import Finding
 from potluck.exchange import ExchangeError, Key
 from potluck.exchange.certificates import certificate_files, check_certificate
-from potluck.exchange.identity import read_roster, roster_line
+from potluck.exchange.identity import public_text, read_roster, roster_line
 
 SOON = datetime.timedelta(days=14)
 SKEW_WARN_S = 60.0
@@ -45,7 +46,7 @@ def key(path: Path, name: str, roster: Path | None) -> Finding:
     return Finding("key", "ok", f"{path}, which only its owner can read{agreed}")
 
 
-def roster(path: Path | None, members: list[str]) -> Finding:
+def roster(path: Path | None, members: Sequence[str]) -> Finding:
     if path is None:
         return Finding("roster", "warn", "none: a name's first key is believed; fine among friends")
     try:
@@ -59,6 +60,18 @@ def roster(path: Path | None, members: list[str]) -> Finding:
             f"{path} has no key for {', '.join(absent)}; ask for what potluck keys prints",
         )
     return Finding("roster", "ok", f"{path}: {len(found)} names")
+
+
+def peer_key(name: str, public: bytes, known: bytes) -> Finding | None:
+    """A finding only where ``name`` speaks with another key than the roster's, ``known``."""
+    if public == known:
+        return None
+    return Finding(
+        "peer",
+        "FAIL",
+        f"{name!r} signs with {public_text(public)}, but the roster has {public_text(known)}; ask "
+        f"it for the line of `potluck keys {name}`",
+    )
 
 
 def certificates(folder: Path | None, name: str, now: datetime.datetime) -> Finding:

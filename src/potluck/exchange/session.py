@@ -40,6 +40,8 @@ LOG = "error,zenoh_link_tls=warn,zenoh::net::routing::interceptor::access_contro
 _ENDPOINT = re.compile(r"(tcp|tls)/(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _SOURCE = re.compile(r"(\.?\s+at /\S*:\d+\.?)+")
 """Where in Zenoh's source an error arose: of no use here."""
+_SYSTEM = re.compile(r"[^:\s][^:]*\(os error \d+\)")
+"""What the system said, without the address that Zenoh puts before it, twice."""
 _log = logging.getLogger(__name__)
 
 
@@ -141,7 +143,7 @@ def check_endpoints(where: str, endpoints: Sequence[str], *, tls: bool, listen: 
         if not tls and found[1] == "tls":
             raise ExchangeError(
                 f"{where} is {endpoint!r}, which needs certificates: add [swarm.tls] folder = "
-                f"'...' (potluck certificates), or expected 'tcp/{endpoint[4:]}'"
+                f"'...' (potluck certificates), or use 'tcp/{endpoint[4:]}'"
             )
 
 
@@ -200,17 +202,26 @@ def _open(config: zenoh.Config, line: Line, closing: threading.Event) -> zenoh.S
         except zenoh.ZError as error:
             if "Unable to connect to any" in str(error):  # A client, and no router yet.
                 if not told:
-                    _log.warning("no relay answers at %s; trying on", ", ".join(line.connect))
+                    _log.warning("nothing answers at %s; trying on", ", ".join(line.connect))
                 told = True
                 closing.wait(PAUSE_S)
                 continue
-            where = ", ".join(line.listen or line.connect)
-            why = _SOURCE.sub("", str(error)).strip()
-            raise ExchangeError(f"the line at {where} cannot be opened: {why}") from error
+            raise ExchangeError(_why_closed(line, str(error))) from error
         if line.tls:
             _watch_door(session, {*line.tls.names, *RELAYS})
         return session
     raise ExchangeError(f"none of {', '.join(line.connect)} answered before this node left")
+
+
+def _why_closed(line: Line, error: str) -> str:
+    """One line for what Zenoh tells in several, which names an address up to three times."""
+    told = _SOURCE.sub("", error).strip()
+    named = [each for each in line.listen if f"{each[4:]}:" in told]
+    where = ", ".join(named or line.listen or line.connect)
+    if "Address already in use" in told:
+        return f"{where} is in use: stop what listens there, or listen elsewhere (--listen)"
+    system = _SYSTEM.search(told)
+    return f"the line at {where} cannot be opened: {system[0] if system else told}"
 
 
 def _show_zenoh_log() -> None:
