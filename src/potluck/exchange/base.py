@@ -85,8 +85,9 @@ class Exchange(Protocol):
         ...
 
     def round_of_others(self) -> int:
-        """The round that the other nodes have come to, the median of them; 0 where none has sent.
+        """The round that the other nodes have come to: the median of those that are there.
 
+        Who has sent nothing counts as 0, and of two in the middle it is the lower.
         A node that was away goes on there (``Node.next_round``).
         """
         ...

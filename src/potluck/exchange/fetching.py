@@ -13,10 +13,9 @@ from potluck.exchange.identity import unseal
 from potluck.exchange.mailbox import Delivery, Mailbox
 from potluck.exchange.shelf import BATCH
 from potluck.exchange.terms import Terms
-from potluck.exchange.wanted import AT_ONCE, Errand
+from potluck.exchange.wanted import AT_ONCE, IN_ALL, Errand
 from potluck.exchange.wire import decode
 
-MOST_THREADS = 16
 IDLE_S = 10.0
 """After which a thread with nothing to do ends."""
 ANSWER_S = 5.0
@@ -52,7 +51,7 @@ class Fetching:
             return
         count = self._mailbox.wanted.ready(time.monotonic())
         self._work.notify(count)
-        most = min(MOST_THREADS, AT_ONCE * len(self._mailbox.peers))
+        most = min(IN_ALL, AT_ONCE * len(self._mailbox.peers))
         for _ in range(min(count - self._idle, most - self._threads)):
             self._threads += 1
             self._crew.start("fetch batches", self._fetch_all)

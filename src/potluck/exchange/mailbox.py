@@ -4,6 +4,7 @@ Pure: no thread, no network, and whoever calls says what time it is, in seconds 
 never goes back.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from potluck.types import Completion
 
 AT_THE_DOOR = 1000
 """Names that are there and have said nothing yet; also those of whom was told what is refused."""
+MOST_NEWS = 1000
+"""That nobody has asked for yet; then the oldest are forgotten."""
 
 Partners = Callable[[int, Collection[str]], Collection[str]]
 """Of a round and the others' names: those whose completions are fetched in it."""
@@ -50,21 +53,27 @@ class Mailbox:
         self._latest = 0
         self._awaited: dict[int, set[str]] = {}
         self._here: dict[tuple[int, str], Delivery] = {}
-        self._news: list[str] = []
+        self._in_time: tuple[int, frozenset[str]] = (-1, frozenset())
+        self._news: deque[str] = deque(maxlen=MOST_NEWS)
         self._told: set[str] = set()
         self._at_the_door: set[str] = set()
         self._received_bytes = 0
 
     def begin(self, round: int, now_s: float) -> None:
-        """This node is in ``round`` from now on: whoever is here now is waited for."""
+        """This node is in ``round`` from now on: whoever is here now is waited for.
+
+        Of strangers those whose batch of the round before was in time: one that is always late
+        would else make every round last.
+        """
         if round in self._awaited:
             return
         self._first = round if self._first is None else min(self._first, round)
         self._latest = max(self._latest, round)
         live = self.peers.live()
-        before = {name for name in live if self.wanted.came(name, round - 1)}
+        last, in_time = self._in_time
+        before = in_time if last == round - 1 else frozenset()
         partners = set(self._partners(round, live))
-        self._awaited[round] = self.peers.awaited(round, before, now_s) & partners
+        self._awaited[round] = self.peers.awaited(before, now_s) & partners
         floor = self._first - self._max_staleness
         self.wanted.drop(lambda _, offered: offered < floor)
         self._here = {key: here for key, here in self._here.items() if key[0] >= floor}
@@ -76,22 +85,28 @@ class Mailbox:
             self._at_the_door.add(name)
         if peer and not peer.live:
             peer.live = True
-            self._news.append(f"{name!r} joined")
+            self._tell_of(name, "joined")
 
     def went(self, name: str) -> None:
         self._at_the_door.discard(name)
         peer = self.peers.get(name)
         if peer and peer.live:
             peer.live = False
-            self._news.append(f"{name!r} left")
+            self._tell_of(name, "left")
         self.wanted.forget(name)  # When it is back it says again what it has.
         for awaited in self._awaited.values():
             awaited.discard(name)
 
     def is_news(self, name: str, said: bytes, now_s: float) -> bool:
-        """Whether an announcement under the name of ``name`` is worth a look at its signature."""
+        """Whether an announcement under the name of ``name`` is worth a look at its signature.
+
+        One that was believed is not, but its node has been heard.
+        """
         peer = self.peers.get(name)
-        return not (peer and (peer.said == said or self.peers.is_quarantined(name, now_s)))
+        if peer and peer.said == said:
+            peer.heard_s = now_s
+            return False
+        return not self.peers.is_quarantined(name, now_s)
 
     def hear(self, announcement: Announcement, said: bytes, now_s: float) -> None:
         """Notes what is to be fetched. The announcement is ``node``'s beyond doubt."""
@@ -100,7 +115,8 @@ class Mailbox:
         if peer is None:
             self.refuse(author, WireError("it is one stranger too many"), now_s)
             return
-        peer.public, peer.said = announcement.public, said
+        peer.public, peer.said, peer.heard_s = announcement.public, said, now_s
+        peer.offered = frozenset(offer.round for offer in announcement.offers)
         offers = []
         for offer in announcement.offers:
             if offer.size_bytes <= self._size_limit_bytes:
@@ -145,7 +161,15 @@ class Mailbox:
     def standing(self, round: int, now_s: float) -> tuple[set[str], set[str]]:
         """(those waited for in ``round`` of whom a batch is here, all waited for)."""
         awaited = self._awaited.get(round, set()) - set(self.peers.quarantined(now_s))
-        return {name for name in awaited if self.wanted.came(name, round)}, awaited
+        here = {name for name in awaited if self.wanted.came(name, round)}
+        return here, {name for name in awaited if name in here or not self._is_past(name, round)}
+
+    def _is_past(self, name: str, round: int) -> bool:
+        """Whether ``name`` has rounds after ``round`` but not that one, which it left out."""
+        peer = self.peers.get(name)
+        if peer is None or round in peer.offered or self.wanted.is_to_come(name, round):
+            return False
+        return max(peer.offered, default=round) > round
 
     def missing(self, round: int, now_s: float) -> set[str]:
         """Members of whom nothing came, there or not, and strangers that were waited for."""
@@ -158,10 +182,12 @@ class Mailbox:
         """All of ``round`` and of rounds before, by round and author; each is taken once."""
         taken = sorted(key for key in self._here if key[0] <= round)
         self._awaited = {r: names for r, names in self._awaited.items() if r > round}
+        self._in_time = round, frozenset(author for then, author in taken if then == round)
         return [self._here.pop(key) for key in taken]
 
     def take_news(self) -> list[str]:
-        news, self._news = self._news, []
+        news = list(self._news)
+        self._news.clear()
         return news
 
     def take_received_bytes(self) -> int:
@@ -183,8 +209,14 @@ class Mailbox:
         self.wanted.only(self.peers.names())  # Somebody may have made room.
         peer.live = name in self._at_the_door
         self._at_the_door.discard(name)
-        self._news.append(f"{name!r} joined")
+        self._tell_of(name, "joined")
         return peer
+
+    def _tell_of(self, name: str, what: str) -> None:
+        """That ``name`` joined or left; of what nobody was told yet only the last is true."""
+        states = f"{name!r} joined", f"{name!r} left"
+        kept = (text for text in self._news if text not in states)
+        self._news = deque([*kept, f"{name!r} {what}"], MOST_NEWS)
 
     def _make_room(self, author: str) -> None:
         """Far beyond this node's round only ``author``'s newest batch is kept, and before it is in
@@ -203,7 +235,10 @@ class Mailbox:
 
         All from this node's first round on, and some rounds before for what is learned from
         late; not far beyond the round it is in, but for the newest: it says where others are.
+        Always that of somebody who is waited for, though others are partners by now.
         """
+        if author in self._awaited.get(round, ()):
+            return True
         if self._first is None:
             recent = round >= newest - self._max_staleness
         else:

@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Collection, Set
 from dataclasses import dataclass
 
-FAULTS_IN_A_ROW = 3
+MOST_FAULTS = 3
 LONGEST_QUARANTINE_S = 3600.0
 STRANGERS = 64
 """Nodes beside the members that are kept in mind."""
+HEARD_S = 15.0
+"""For so long after its last announcement a node is waited for; it makes one every 1 to 5 s."""
 NOBODY = "?"
 """Under which is counted what came under one name too many, or under none that a node may have."""
 
@@ -19,15 +21,19 @@ NOBODY = "?"
 class Peer:
     is_member: bool
     live: bool = False
-    """Its presence is declared. A hint: it goes and comes with the links."""
+    """Its presence is declared. A hint: it goes and comes with the links, and is not signed."""
     public: bytes = b""
     """The key it signs with; empty until an announcement of it was believed."""
     said: bytes = b""
     """Its last announcement, as it came."""
+    heard_s: float = float("-inf")
+    """When that was. Who says it again in its place can only keep alive whom it has heard."""
+    offered: frozenset[int] = frozenset()
+    """The rounds in it."""
     newest: int | None = None
     """The newest round of which a valid batch of it came."""
     faults: int = 0
-    """In a row, and its own beyond doubt."""
+    """Its own beyond doubt, less the valid batches that it sent since."""
     quarantines: int = 0
     silenced_until_s: float = 0.0
 
@@ -38,6 +44,7 @@ class Peers:
     def __init__(self, me: str, members: Collection[str], *, quarantine_s: float) -> None:
         self._me, self._quarantine_s = me, quarantine_s
         self._peers = {name: Peer(is_member=True) for name in sorted(members) if name != me}
+        self._has_members = bool(self._peers)
         self._refused: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -63,19 +70,29 @@ class Peers:
         """Those of the others."""
         return {name for name, peer in self._peers.items() if peer.is_member}
 
-    def awaited(self, round: int, delivered_before: Collection[str], now_s: float) -> set[str]:
-        """Who is there and can be counted on: members, and strangers who sent the round before."""
+    def comes_first(self, name: str) -> bool:
+        """Whether it is a member, or there are none else: then nobody is kept back for another."""
+        peer = self._peers.get(name)
+        return not self._has_members or (peer is not None and peer.is_member)
+
+    def awaited(self, in_time_before: Collection[str], now_s: float) -> set[str]:
+        """Who can be counted on: members, and strangers who were in time in the round before.
+
+        Presence alone, which anybody can declare, does not count: only who was believed, and was
+        heard a moment ago, can make a round last.
+        """
         return {
             name
             for name in self.live() - set(self.quarantined(now_s))
-            if self._peers[name].is_member or name in delivered_before
+            if (peer := self._peers[name]).is_member or name in in_time_before
+            if peer.public and now_s - peer.heard_s <= HEARD_S
         }
 
     def delivered(self, name: str, round: int) -> None:
-        """A valid batch came, which ends a row of faults."""
+        """A valid batch came, which makes up for one fault."""
         if (peer := self._peers.get(name)) is None:
             return  # A stranger that had to make room meanwhile.
-        peer.faults = 0
+        peer.faults = max(0, peer.faults - 1)
         peer.newest = round if peer.newest is None else max(peer.newest, round)
 
     def refused(self, name: str, *, fault: bool, now_s: float) -> float:
@@ -90,7 +107,7 @@ class Peers:
         if peer is None or not fault:
             return 0.0
         peer.faults += 1
-        if peer.faults < FAULTS_IN_A_ROW or not self._quarantine_s:
+        if peer.faults < MOST_FAULTS or not self._quarantine_s:
             return 0.0
         silence_s = min(self._quarantine_s * 2.0 ** min(peer.quarantines, 32), LONGEST_QUARANTINE_S)
         peer.faults, peer.quarantines = 0, peer.quarantines + 1
@@ -110,14 +127,15 @@ class Peers:
         return taken
 
     def median_round(self) -> int:
-        """Of the newest rounds of members, or where there are none else of strangers; 0: none.
+        """Of the newest rounds of members that are there; where nobody else is, 0.
 
-        Of two in the middle the upper. One who claims to be far ahead moves it by one place.
+        Who has sent nothing counts as 0, and of two in the middle it is the lower: so one of three
+        who claims to be far ahead cannot move it beyond where another is. Strangers count only
+        where the run has no other members.
         """
-        members = self.members()
-        counted = members or self._peers.keys()
-        newest = sorted(p.newest for n in counted if (p := self._peers[n]).newest is not None)
-        return newest[len(newest) // 2] if newest else 0
+        counted = (n for n in self.live() if self.comes_first(n))
+        newest = sorted(self._peers[n].newest or 0 for n in counted)
+        return newest[(len(newest) - 1) // 2] if newest else 0
 
     def _make_room(self) -> bool:
         """A stranger that is gone makes room for one that comes, but not one in quarantine."""

@@ -35,7 +35,8 @@ HANDSHAKE_MS = 5000
 PAUSE_S = 1.0
 """Between two tries of a client to reach any relay."""
 LOG = "error,zenoh_link_tls=warn,zenoh::net::routing::interceptor::access_control=info"
-"""Of Zenoh's own log what tells of connections that were refused; RUST_LOG goes before it."""
+"""Of Zenoh's own log what tells of connections that were refused; RUST_LOG goes before it. From
+Python its lines cannot be had or changed, so they keep a hint on open files that is wrong."""
 
 _ENDPOINT = re.compile(r"(tcp|tls)/(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _SOURCE = re.compile(r"(\.?\s+at /\S*:\d+\.?)+")
@@ -202,7 +203,7 @@ def _open(config: zenoh.Config, line: Line, closing: threading.Event) -> zenoh.S
         except zenoh.ZError as error:
             if "Unable to connect to any" in str(error):  # A client, and no router yet.
                 if not told:
-                    _log.warning("nothing answers at %s; trying on", ", ".join(line.connect))
+                    _log.warning("no node or relay answers at %s; trying on", ", ".join(line.connect))
                 told = True
                 closing.wait(PAUSE_S)
                 continue

@@ -25,6 +25,7 @@ class Shelf:
         # Replaced, never changed: other threads read them meanwhile.
         self._sealed: dict[int, bytes] = {}
         self._offers: dict[int, Offer] = {}
+        self._too_old: tuple[int, bytes] | None = None
         for path in sorted(folder.glob("*.ptlk")) if folder.exists() else []:
             if path.stem.isdecimal() and _is_own(path, run, node, key, limits):
                 self._take(int(path.stem), path.read_bytes())
@@ -32,6 +33,9 @@ class Shelf:
             self._drop(min(self._sealed))
 
     def get(self, round: int) -> bytes | None:
+        too_old = self._too_old
+        if too_old is not None and too_old[0] == round:
+            return too_old[1]
         return self._sealed.get(round)
 
     def offers(self) -> list[Offer]:
@@ -40,14 +44,20 @@ class Shelf:
     def put(self, round: int, sealed: bytes) -> None:
         """Keeps ``sealed``, unless there is a batch of the round.
 
+        One that is older than all that are kept is not announced, and stays until the next such:
+        this node still learns from it, and the first batch of no newer round has to go for it.
+
         Raises:
             OSError: it cannot be written; it is kept in memory all the same.
         """
-        if round in self._sealed:
+        if self.get(round) is not None:
+            return
+        if len(self._sealed) >= self._kept_rounds and round < min(self._sealed):
+            self._too_old = round, sealed
             return
         self._take(round, sealed)
         while len(self._sealed) > self._kept_rounds:
-            self._drop(min(self._sealed.keys() - {round}))
+            self._drop(min(self._sealed))
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._path(round)
         unfinished = path.with_suffix(".tmp")

@@ -33,7 +33,7 @@ from potluck.exchange.trust import Trust
 from potluck.types import NODE_NAME
 
 CLOSE_S = 5.0
-SERVERS = 2
+SERVERS = 4
 QUERIES, ANNOUNCEMENTS, PRESENCES = 256, 1024, 1024
 
 _Item = TypeVar("_Item")
@@ -66,7 +66,9 @@ class Station:
     def _join(self) -> None:
         """Last of all the token: whoever sees it can ask this node for everything."""
         run, me, channel = self._terms.run, self._terms.node, zenoh.handlers
-        served = self._session.declare_queryable(f"{run}/q/{me}/*", channel.FifoChannel(QUERIES))
+        # Rings: what is full must not hold up the threads of Zenoh, which everybody's messages
+        # come through. A query that is pushed out is answered with nothing, and asked again.
+        served = self._session.declare_queryable(f"{run}/q/{me}/*", channel.RingChannel(QUERIES))
         heard = self._session.declare_subscriber(
             f"{run}/ann/*",
             channel.RingChannel(ANNOUNCEMENTS),

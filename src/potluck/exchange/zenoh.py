@@ -84,9 +84,10 @@ class ZenohExchange:
             key=key,
             limits=terms.limits,
         )
+        peers = Peers(me, members, quarantine_s=quarantine_s)
         self._mailbox = Mailbox(
-            Peers(me, members, quarantine_s=quarantine_s),
-            Wanted(me),
+            peers,
+            Wanted(me, peers.comes_first),
             partners,
             max_staleness=max_staleness,
             kept_rounds=kept_rounds,
