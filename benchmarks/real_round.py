@@ -32,8 +32,9 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from potluck.assemble import make_learner, make_nodes
+from potluck.assemble import make_learner, make_nodes, terms_of
 from potluck.config import RunConfig, from_tree
+from potluck.exchange import MemoryHub
 from potluck.node import Learner, Node
 from potluck.node.batch import Batch
 from potluck.node.learner import Lesson
@@ -205,9 +206,11 @@ def measure(scale: Scale, options: argparse.Namespace) -> tuple[list[Phase], dic
         vocabulary = next(iter(scale.models.values())).vocab_size
         task = HashReward(Prompts(scale.problems, scale.prompt, vocabulary))
         learners = {name: make_learner(recipe, name, place / "run", 0) for name in recipe.node}
+        hub = MemoryHub(terms_of(recipe, task, {n: one.language for n, one in learners.items()}))
+        exchanges = {name: hub.member(name) for name in learners}
         nodes = [
             replace(node, learner=Watched(node.learner, device))
-            for node in make_nodes(recipe, place / "run", task, learners, _say, 0)
+            for node in make_nodes(recipe, place / "run", task, learners, exchanges, _say, 0)
         ]
         for round in range(options.rounds):
             phases += one_round(nodes, round, recipe, device, ceiling)
@@ -224,12 +227,10 @@ def one_round(
 ) -> list[Phase]:
     """What ``step_together`` does, with a look at clock and memory between the halves."""
     problems = [nodes[0].task.problem(id) for id in nodes[0].task.ids("train")]
-    halves = [
-        observed(lambda node=node: node.write_and_send(round, problems), device) for node in nodes
-    ]
+    halves = [observed(lambda node=node: node.write_and_send(round), device) for node in nodes]
     phases = []
     for node, (spent, half) in zip(nodes, halves, strict=True):
-        told = node.collect_and_learn(round, problems, spent)
+        told = node.collect_and_learn(round, spent)
         if not told.updates:
             raise RuntimeError(f"{node.name} learned nothing: no group has two rewards")
         learn, its = node.learner.cost, recipe.node[node.name]
@@ -269,7 +270,8 @@ def work_of(
 
     Rows of a group without spread have no advantage and are not computed at all.
     """
-    kept = node.record.kept_round(round) or ()
+    page = node.record.kept_round(round)
+    kept = page.completions if page else ()
     language = node.learner.language
     shape = arithmetic.shape_of(language.network)
     rows, tokens, model, executed = 0, 0, 0.0, 0.0

@@ -105,8 +105,10 @@ def town(folder, sessions, *members, **options):
 
 
 def live(node):
+    """Whom ``node`` sees, and has heard."""
     with node._changed:
-        return node._mailbox.peers.live()
+        peers = node._mailbox.peers
+        return {name for name in peers.live() if peers.get(name).public}
 
 
 def has_looked_at(node, author, round):

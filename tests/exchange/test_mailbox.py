@@ -5,8 +5,8 @@ import pytest
 from nouns import completion
 from potluck.exchange import WireError
 from potluck.exchange.announcement import Announcement, Offer
-from potluck.exchange.mailbox import AT_THE_DOOR, Delivery, Mailbox
-from potluck.exchange.peers import Peers
+from potluck.exchange.mailbox import AT_THE_DOOR, MOST_NEWS, Delivery, Mailbox
+from potluck.exchange.peers import HEARD_S, Peers
 from potluck.exchange.wanted import Wanted
 
 KEPT_ROUNDS, MAX_STALENESS = 4, 1
@@ -52,9 +52,11 @@ def deliver(box, author, round):
     box.deliver(Delivery(author, round, b"sealed", completions), offer(round))
 
 
-def come(box, *names):
+def come(box, *names, now_s=0.0):
+    """They are there, and say that they have nothing yet."""
     for name in names:
         box.came(name)
+        hear(box, name, now_s=now_s)
 
 
 def test_who_is_here_when_a_round_begins_is_waited_for(box):
@@ -98,12 +100,90 @@ def test_a_stranger_is_waited_for_when_it_sent_the_round_before():
     box.begin(0, 0.0)
     assert box.standing(0, 0.0)[1] == {"south"}
     assert fetch(box) == [("mallory", 0)]
+    box.take(0)
     box.begin(1, 0.0)
     assert box.standing(1, 0.0)[1] == {"mallory", "south"}
     assert box.missing(1, 0.0) == {"mallory", "south"}
+    box.take(1)
     box.begin(2, 0.0)
     assert box.standing(2, 0.0)[1] == {"south"}
-    assert box.take_news() == ["'south' joined", "'mallory' joined"]
+    assert box.take_news() == ["'mallory' joined", "'south' joined"]
+
+
+def test_a_stranger_that_is_always_late_is_not_waited_for():
+    box = make(members=("south",))
+    come(box, "mallory", "south")
+    for round in range(3):
+        box.begin(round, 0.0)
+        assert box.standing(round, 0.0)[1] == {"south"}
+        box.take(round)
+        hear(box, "mallory", round)
+        fetch(box)
+
+
+def test_a_stranger_that_was_in_time_long_ago_is_not_waited_for():
+    box = make(members=("south",))
+    come(box, "mallory")
+    box.begin(0, 0.0)
+    hear(box, "mallory", 0)
+    fetch(box)
+    box.take(0)
+    box.begin(2, 0.0)
+    assert box.standing(2, 0.0)[1] == set()
+
+
+def test_presence_that_anybody_can_declare_makes_no_round_last(box):
+    box.came("south")
+    box.begin(0, 0.0)
+    assert box.standing(0, 0.0)[1] == set()
+    hear(box, "south", now_s=1.0)
+    box.begin(1, 1.0)
+    assert box.standing(1, 1.0)[1] == {"south"}
+    box.begin(2, 1.1 + HEARD_S)
+    assert box.standing(2, 1.1 + HEARD_S)[1] == set()
+
+
+def test_who_says_the_same_again_has_been_heard(box):
+    come(box, "south")
+    assert not box.is_news("south", box.peers.get("south").said, 20.0)
+    box.begin(0, 20.0 + HEARD_S)
+    assert box.standing(0, 20.0 + HEARD_S)[1] == {"south"}
+    assert box.is_news("south", b"forged", 30.0)
+    box.begin(1, 30.0 + HEARD_S)
+    assert box.standing(1, 30.0 + HEARD_S)[1] == set()
+
+
+def test_who_left_a_round_out_is_no_longer_waited_for(box):
+    come(box, "east", "south")
+    for round in (5, 6):
+        box.begin(round, 0.0)
+    hear(box, "south", 4)
+    hear(box, "east", 5, 6)
+    assert box.standing(5, 0.0)[1] == {"east", "south"}
+    hear(box, "south", 4, 6)
+    assert box.standing(5, 0.0)[1] == {"east"}
+    assert box.missing(5, 0.0) == {"east", "south"}
+    assert box.standing(6, 0.0)[1] == {"east", "south"}
+    box.wanted.settle("south", offer(6), valid=False)
+    hear(box, "south", 6, 7)
+    assert box.standing(6, 0.0)[1] == {"east", "south"}  # It may have a better one.
+    errand = box.wanted.take(0.0)
+    while errand.offer.round != 5:
+        errand = box.wanted.take(0.0)
+    hear(box, "east", 6)
+    assert box.standing(5, 0.0)[1] == {"east"}  # It may still come.
+    deliver(box, "east", 5)
+    assert box.standing(5, 0.0) == ({"east"}, {"east"})
+
+
+def test_who_is_waited_for_is_fetched_from_though_others_are_partners_by_now():
+    box = make(partners=lambda round, names: {min(names, default="")})
+    come(box, "south")
+    box.begin(0, 0.0)
+    come(box, "east")
+    hear(box, "south", 0, 1)
+    assert fetch(box) == [("south", 0)]
+    assert box.standing(0, 0.0) == ({"south"}, {"south"})
 
 
 def test_only_partners_are_fetched_from_waited_for_and_missing():
@@ -199,6 +279,23 @@ def test_the_same_announcement_again_is_no_news(box):
     assert box.is_news("stranger", said, 0.0)
 
 
+def test_of_who_comes_and_goes_the_last_is_told(box):
+    for _ in range(3):
+        box.came("east")
+        box.came("south")
+        box.went("south")
+    assert box.take_news() == ["'east' joined", "'south' left"]
+    box.came("south")
+    assert box.take_news() == ["'south' joined"]
+
+
+def test_news_that_nobody_asks_for_have_an_end(box):
+    for at in range(2 * MOST_NEWS):
+        come(box, f"stranger-{at}")
+        box.went(f"stranger-{at}")
+    assert len(box.take_news()) == MOST_NEWS
+
+
 def test_what_is_refused_is_told_once_of_each_name(box):
     for text in ("first", "second"):
         box.refuse("south", WireError(text), 0.0)
@@ -217,7 +314,8 @@ def test_who_left_is_fetched_from_when_it_is_heard_again(box):
 
 def test_a_member_has_been_met_when_its_last_batch_is_here(box):
     assert box.absent() == {"east", "south"}
-    come(box, "east", "south")
+    for name in ("east", "south"):
+        box.came(name)
     assert box.absent() == {"east", "south"}
     hear(box, "east")
     hear(box, "south", 7)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from potluck.exchange.peers import NOBODY, STRANGERS, Peers
+from potluck.exchange.peers import HEARD_S, NOBODY, STRANGERS, Peers
 
 
 @pytest.fixture
@@ -19,23 +19,31 @@ def come(peers, *names):
         peers.welcome(name).live = True
 
 
+def hear(peers, *names, now_s=0.0):
+    for name in names:
+        peers.get(name).public, peers.get(name).heard_s = b"k" * 32, now_s
+
+
 def test_a_node_is_no_peer_of_its_own(peers):
     assert peers.members() == {"east", "south"}
     assert peers.welcome("north") is None
 
 
-def test_three_faults_in_a_row_silence_a_peer_until_the_time_is_over(peers):
+def test_three_faults_silence_a_peer_until_the_time_is_over(peers):
     assert fail(peers, "south", 3, now_s=100.0) == [0.0, 0.0, 10.0]
     assert peers.quarantined(109.9) == ("south",)
     assert peers.quarantined(110.0) == ()
     assert not peers.is_quarantined("east", 105.0)
 
 
-def test_a_valid_batch_ends_a_row(peers):
+def test_a_valid_batch_makes_up_for_one_fault(peers):
+    for round in range(2):
+        peers.delivered("south", round)
     fail(peers, "south", 2)
-    peers.delivered("south", 0)
-    assert fail(peers, "south", 2) == [0.0, 0.0]
-    assert peers.quarantined(0.0) == ()
+    peers.delivered("south", 2)
+    assert fail(peers, "south", 1) == [0.0]
+    peers.delivered("south", 3)
+    assert fail(peers, "south", 2) == [0.0, 10.0]
 
 
 def test_each_quarantine_is_twice_as_long_up_to_an_hour(peers):
@@ -66,39 +74,64 @@ def test_names_without_end_are_counted_under_one(peers):
     assert refused[NOBODY] > 900
 
 
-def test_the_median_of_two_is_the_upper_and_who_has_sent_nothing_is_not_counted(peers):
+def test_the_median_of_two_is_the_lower_and_who_has_sent_nothing_counts_as_0(peers):
+    assert peers.median_round() == 0
+    come(peers, "south", "east")
+    peers.delivered("east", 7)
     assert peers.median_round() == 0
     peers.delivered("south", 4)
     assert peers.median_round() == 4
+    peers.delivered("south", 2)  # An old one that came late.
+    assert peers.median_round() == 4
+
+
+def test_who_is_not_there_does_not_hold_the_median_back(peers):
+    come(peers, "east")
+    peers.delivered("south", 4)
     peers.delivered("east", 7)
     assert peers.median_round() == 7
-    peers.delivered("south", 2)  # An old one that came late.
-    assert peers.median_round() == 7
 
 
-def test_one_who_is_far_ahead_does_not_pull_the_median_along():
-    peers = Peers("north", ["a", "b", "c"], quarantine_s=1.0)
-    for name, round in (("a", 5), ("b", 6), ("c", 2**31 - 1)):
+@pytest.mark.parametrize(("rounds", "median"), [((5, 6), 6), ((5,), 5), ((), 0)])
+def test_one_who_is_far_ahead_does_not_pull_the_median_along(rounds, median):
+    honest = {f"honest-{at}": round for at, round in enumerate(rounds)}
+    peers = Peers("north", [*honest, "liar", "silent"][: max(3, len(rounds) + 1)], quarantine_s=1.0)
+    come(peers, *peers.members())
+    for name, round in {**honest, "liar": 2**31 - 1}.items():
         peers.delivered(name, round)
-    assert peers.median_round() == 6
+    assert peers.median_round() == median
 
 
 def test_strangers_say_where_the_others_are_only_where_there_are_no_members(peers):
-    peers.welcome("mallory")
+    come(peers, "mallory")
     peers.delivered("mallory", 99)
+    assert peers.median_round() == 0
+    come(peers, "south")
     peers.delivered("south", 3)
     assert peers.median_round() == 3
     alone = Peers("north", ["north"], quarantine_s=1.0)
-    alone.welcome("mallory")
+    come(alone, "mallory")
+    assert alone.comes_first("mallory")
+    assert not peers.comes_first("mallory")
     alone.delivered("mallory", 99)
     assert alone.median_round() == 99
 
 
-def test_who_is_there_is_waited_for_but_a_stranger_only_if_it_sent_before(peers):
+def test_who_is_there_is_waited_for_but_a_stranger_only_if_it_was_in_time_before(peers):
     come(peers, "south", "mallory", "trent")
-    assert peers.awaited(1, {"trent"}, 0.0) == {"south", "trent"}
+    hear(peers, "south", "mallory", "trent")
+    assert peers.awaited({"trent"}, 0.0) == {"south", "trent"}
     fail(peers, "south", 3)
-    assert peers.awaited(1, set(), 0.0) == set()
+    assert peers.awaited(set(), 0.0) == set()
+
+
+def test_who_has_not_been_heard_for_a_while_is_not_waited_for(peers):
+    come(peers, "south", "east")
+    peers.get("east").heard_s = 100.0  # Nothing of it was believed.
+    assert peers.awaited(set(), 100.0) == set()
+    hear(peers, "south", now_s=100.0)
+    assert peers.awaited(set(), 100.0 + HEARD_S) == {"south"}
+    assert peers.awaited(set(), 100.1 + HEARD_S) == set()
 
 
 def test_strangers_are_64_and_one_that_is_gone_makes_room_but_not_one_that_failed(peers):

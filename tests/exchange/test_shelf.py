@@ -40,12 +40,17 @@ def test_the_last_rounds_are_kept_in_memory_and_on_disk(tmp_path):
     assert [o.round for o in shelf(tmp_path, kept_rounds=1).offers()] == [4]
 
 
-def test_a_round_that_is_sent_is_kept_though_later_ones_are_there(tmp_path):
+def test_a_round_that_is_sent_is_there_but_no_later_one_goes_for_it(tmp_path):
     own = shelf(tmp_path)
-    for round in (7, 8, 9, 0):
+    for round in (7, 8, 9, 0, 1):
         own.put(round, sealed(round))
-    assert own.get(0) == sealed(0)
-    assert sorted(o.round for o in own.offers()) == [0, 8, 9]
+        own.put(round, sealed(round, "second"))
+        assert own.get(round) == sealed(round)
+    assert sorted(o.round for o in own.offers()) == [7, 8, 9]
+    assert own.get(0) is None
+    own.put(7, sealed(7, "second"))
+    assert own.get(7) == sealed(7)
+    assert sorted(o.round for o in shelf(tmp_path).offers()) == [7, 8, 9]
 
 
 @pytest.mark.parametrize(

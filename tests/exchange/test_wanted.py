@@ -3,7 +3,7 @@
 import pytest
 
 from potluck.exchange.announcement import Offer
-from potluck.exchange.wanted import REMEMBERED, Errand, Wanted
+from potluck.exchange.wanted import OF_STRANGERS, REMEMBERED, Errand, Wanted
 
 
 def offers(*rounds, mark=b"d"):
@@ -116,12 +116,48 @@ def test_a_refused_batch_is_not_fetched_again_but_a_better_one_is(wanted):
     assert wanted.came("south", 1)
 
 
-def test_an_offer_that_changes_before_it_came_is_fetched_as_it_is_now(wanted):
+def test_an_offer_that_changes_while_it_is_under_way_waits_until_that_one_failed(wanted):
     wanted.hear("south", offers(1), every, 0.0)
     old = wanted.take(0.0)
-    wanted.hear("south", offers(1, mark=b"e"), every, 0.0)
+    for mark in (b"e", b"f", b"g"):
+        wanted.hear("south", offers(1, mark=mark), every, 0.0)
+        assert wanted.take(0.0) is None
     wanted.again(old, 0.0, jitter=1.0)
-    assert wanted.take(0.0) == Errand("south", offers(1, mark=b"e")[0])
+    assert wanted.take(0.5) == old
+    wanted.again(old, 0.5, jitter=1.0)
+    wanted.hear("south", offers(1, mark=b"e"), every, 0.5)
+    assert wanted.take(0.5) == Errand("south", offers(1, mark=b"e")[0])
+
+
+def test_two_of_an_author_at_once_though_it_left_and_came_back(wanted):
+    taken = []
+    for mark in (b"d", b"e", b"f"):
+        wanted.hear("south", offers(1, 2, 3, mark=mark), every, 0.0)
+        while (errand := wanted.take(0.0)) is not None:
+            taken.append(errand)
+        wanted.forget("south")
+    assert [errand.offer.round for errand in taken] == [3, 2]
+    wanted.hear("south", offers(1, 2, 3), every, 0.0)
+    wanted.again(taken[0], 0.0, jitter=1.0)
+    assert take_all(wanted) == [("south", 1)]  # The third waits for its pause.
+    wanted.settle("south", taken[1].offer, valid=True)
+    assert take_all(wanted, now_s=1.0) == [("south", 3)]
+    assert (wanted.ready(1.0), wanted.next_s()) == (0, float("inf"))
+
+
+def test_members_come_before_strangers_who_together_get_a_quarter():
+    strangers = [f"stranger-{at}" for at in range(OF_STRANGERS)]
+    wanted = Wanted("north", {"south", "east"}.__contains__)
+    for author in (*strangers, "south"):
+        wanted.hear(author, offers(7, 8), every, 0.0)
+    wanted.hear("east", offers(1), every, 0.0)
+    assert wanted.ready(0.0) == OF_STRANGERS + 3
+    taken = take_all(wanted)
+    assert taken[:3] == [("south", 8), ("south", 7), ("east", 1)]
+    assert len(taken) == OF_STRANGERS + 3
+    assert (wanted.ready(0.0), wanted.next_s()) == (0, float("inf"))
+    wanted.again(Errand(taken[-1][0], offers(taken[-1][1])[0]), 0.0, jitter=1.0)
+    assert wanted.ready(0.0) == 1
 
 
 def test_who_is_forgotten_is_fetched_from_when_it_is_heard_again(wanted):

@@ -6,12 +6,14 @@ import time
 
 import numpy as np
 import pytest
+import zenoh
 
 from nouns import completion, prompt_digest
 from potluck.exchange import ExchangeError, Key, Limits, batches_of, decode, encode
 from potluck.exchange.announcement import Offer, offer_of
 from potluck.exchange.identity import unseal
 from potluck.exchange.shelf import BATCH
+from potluck.exchange.station import QUERIES, SERVERS
 from town import LONG_S, has_looked_at, has_refused, live, open_sessions, town, until
 
 THREE = ("east", "north", "south")
@@ -181,6 +183,7 @@ def test_a_stranger_takes_part_only_where_the_swarm_is_open(place):
     stranger.send(0, batch("mallory"))
     until(lambda: has_looked_at(open_, "mallory", 0), "an open swarm fetches it")
     until(lambda: has_refused(closed, "mallory"), "a closed one refuses it")
+    until(lambda: "south" in live(open_) and "north" in live(closed), "the members meet")
     for node in (open_, closed):
         node.send(0, batch(node._terms.node))
     assert authors(open_.collect(0, deadline_s=LONG_S)) == {"mallory", "north", "south"}
@@ -516,3 +519,23 @@ def test_what_nobody_wrote_is_not_served(place):
 
     until(lambda: len(answers("0")) == 1, "it is served")
     assert [answers(selector) for selector in ("1", "-1", "x", "*", "00000000000")] == [[]] * 5
+
+
+def test_who_asks_and_does_not_listen_holds_up_nobody(place):
+    """More questions than are kept; what is pushed out is answered with nothing, and in time."""
+    north, asking = place.node("north"), place.sessions[0]
+    north.send(0, batch("north"))
+    serving = north._station._shelf.get
+    go_on = threading.Event()
+    north._shelf.get = lambda round: go_on.wait(LONG_S) and serving(round)
+    silent = zenoh.handlers.RingChannel(1)
+    for _ in range(SERVERS + 2 * QUERIES):
+        asking.get(f"{place.run}/q/north/0", handler=silent, timeout=LONG_S)
+    place.announce(asking, "east")
+    until(lambda: has_heard(north, "east"), "what comes after them, by the same line, is heard")
+    go_on.set()
+
+
+def has_heard(node, name):
+    with node._changed:
+        return bool(node._mailbox.peers.get(name).public)

@@ -203,7 +203,7 @@ def _open(config: zenoh.Config, line: Line, closing: threading.Event) -> zenoh.S
         except zenoh.ZError as error:
             if "Unable to connect to any" in str(error):  # A client, and no router yet.
                 if not told:
-                    _log.warning("no node or relay answers at %s; trying on", ", ".join(line.connect))
+                    _log.warning("no node or relay at %s yet; trying on", ", ".join(line.connect))
                 told = True
                 closing.wait(PAUSE_S)
                 continue

@@ -119,6 +119,7 @@ def _lead(
     learners = make_learners(mine, folder, first, team)
     languages = {name: learner.language for name, learner in learners.items()}
     require_one_stop(languages)
+    _write_recipe(folder, config, task)
     if resume:
         who = f"{part.names[0]}: " if len(part.names) < len(config.node) else ""
         display.say(who + go_on_from(folder, mine, first))
@@ -135,7 +136,6 @@ def _lead(
 
         try:
             with part.meet(terms_of(config, task, languages), display, progress) as exchanges:
-                _write_recipe(folder, config, task)
                 nodes = make_nodes(config, folder, task, learners, exchanges, progress, first)
                 return _live(nodes, mine, folder, first, display, progress, interrupted)
         except _Stopped:  # before the first round
