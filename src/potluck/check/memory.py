@@ -9,8 +9,9 @@ and nodes that share a device need the sum of their peaks; in one process, where
 the sum of their states and the largest of their phases. The formulas count the tensors that
 torch and transformers keep for a decoder of the Llama and Qwen kind; ``docs/memory.md`` derives
 them and holds them against measured peaks. An upper bound in one way: every completion is
-taken to be as long as it may be. Not counted: memory that the allocator cannot use between tensors, and attention on a GPU that
-has no fast kernel for the format (float32 with grouped heads).
+taken to be as long as it may be. Not counted: memory that the allocator cannot use between
+tensors, and attention on a GPU that has no fast kernel for the format (float32 with grouped
+heads).
 """
 
 from collections.abc import Iterable
