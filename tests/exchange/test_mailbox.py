@@ -230,6 +230,16 @@ def test_before_the_first_round_what_is_held_of_an_author_does_not_grow(box):
     assert [d.round for d in box.take(20)] == [19]
 
 
+def test_of_a_stranger_no_more_rounds_ahead_are_fetched_than_late_ones_are_used(box):
+    box.begin(3, 0.0)
+    hear(box, "mia", *range(2, 8), 2**31 - 1)
+    hear(box, "south", *range(2, 8))
+    assert fetch(box) == [
+        *(("mia", round) for round in (2, 3, 4, 2**31 - 1)),
+        *(("south", round) for round in range(2, 8)),
+    ]
+
+
 def test_what_came_is_taken_once_by_round_and_author_and_no_round_ahead(box):
     box.begin(1, 0.0)
     for author, round in (("south", 2), ("south", 1), ("east", 1), ("south", 0)):

@@ -242,7 +242,9 @@ class Mailbox:
         if self._first is None:
             recent = round >= newest - self._max_staleness
         else:
-            ahead = self._latest + self._kept_rounds
+            # 64 strangers could fill the memory with rounds that are not yet there.
+            is_member = author in self.peers.members()
+            ahead = self._latest + (self._kept_rounds if is_member else self._max_staleness)
             recent = round >= self._first - self._max_staleness
             recent &= round <= ahead or round == newest
         return recent and author in self._partners(round, live)
