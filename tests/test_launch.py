@@ -609,6 +609,19 @@ def test_partners_that_stop_at_different_tokens_are_refused_until_the_recipe_nam
     run(recipe(changed, "sampling.stop=['c']", "rounds=1"), tmp_path / "run")
 
 
+def test_partners_that_ask_with_different_prompts_are_refused_before_the_first_round(
+    recipe, models, tmp_path
+):
+    other = tmp_path / "other"
+    shutil.copytree(models["small"], other)
+    path = other / "tokenizer_config.json"
+    template = "{{ messages[-1]['content'] }}="
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": template}))
+    with pytest.raises(ModelError, match=r"'large' and 'small' ask '.*' with different prompts \("):
+        run(recipe(f"node.small.model={other}"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_node_that_has_nothing_to_write_is_not_missing_after_a_resume_either(
     recipe, models, tmp_path
 ):

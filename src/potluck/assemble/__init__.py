@@ -10,6 +10,7 @@ from potluck.assemble.folder import (
 from potluck.assemble.nodes import make_learner, make_learners, make_nodes
 from potluck.assemble.partners import (
     require_devices,
+    require_one_prompt,
     require_one_stop,
     require_one_tokenizer,
     require_partners,
@@ -34,6 +35,7 @@ __all__ = [
     "require_devices",
     "require_folder",
     "require_node_folder",
+    "require_one_prompt",
     "require_one_stop",
     "require_one_tokenizer",
     "require_partners",

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from potluck.assemble.nodes import address_of
 from potluck.assemble.swarm import make_agenda
 from potluck.config import (
@@ -52,6 +54,27 @@ def require_one_tokenizer(config: RunConfig) -> None:
                 f"models of one tokenizer"
             )
     named_stop_ids(tokenizers[one], config.sampling.stop)
+
+
+def require_one_prompt(config: RunConfig, task: Task) -> None:
+    """Raises ModelError unless all nodes ask a problem with the same ids.
+
+    Nodes take no completion that was written to another prompt (exchange/terms.py), so with
+    another chat template each would be missing to the other in every round.
+    """
+    problem = task.problem(task.ids("train")[0])
+    prompts = {
+        name: prompt_ids(load_tokenizer(n.model), problem) for name, n in config.node.items()
+    }
+    (one, *others) = prompts
+    for other in others:
+        if not np.array_equal(prompts[one], prompts[other]):
+            raise ModelError(
+                f"{one!r} and {other!r} ask {problem.id!r} with different prompts ("
+                f"{len(prompts[one])} and {len(prompts[other])} tokens), so neither could learn "
+                f"from the other; give their tokenizers one chat template, or the task a system "
+                f"prompt where the templates differ in their own"
+            )
 
 
 def require_room(config: RunConfig, task: Task) -> list[int]:

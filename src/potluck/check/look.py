@@ -18,6 +18,7 @@ from potluck.assemble import (
     make_task,
     notes_on,
     require_devices,
+    require_one_prompt,
     require_one_tokenizer,
     require_problems,
     require_room,
@@ -74,6 +75,7 @@ def look_at(config: RunConfig, *, trust_code: bool, here: bool) -> Look:
             f"the prompts: taken to have {prompts.mean:.0f} tokens, {prompts.longest} at most"
         )
     else:
+        require_one_prompt(config, task)
         lengths = require_room(config, task)
         prompts = Prompts(fmean(lengths), max(lengths))
     notes = notes_on(config, task) if task and whole else []

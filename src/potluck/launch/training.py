@@ -18,6 +18,7 @@ from potluck.assemble import (
     make_nodes,
     make_task,
     notes_on,
+    require_one_prompt,
     require_one_stop,
     require_partners,
     require_problems,
@@ -112,6 +113,7 @@ def _lead(
     require_same_task(folder, task)
     notes = notes_on(config, task)
     require_partners(config if part.all_here else mine)
+    require_one_prompt(config if part.all_here else mine, task)
     lengths = require_room(mine, task)
     require_servers(mine, longest_prompt=max(lengths))
     require_team(mine, team)
