@@ -550,6 +550,10 @@ def test_a_stranger_writes_groups_of_its_own_and_has_a_bounded_part_of_a_batch(r
         assert capped["large"] == {"large": 16, "small": 4}  # 1/3 of 16 is one group
         assert capped["small"] == plain["small"]  # to itself it is none
         assert over == {"small": 0, "large": 4}
+    place = checkpoint.checkpoint_folder(tmp_path / "plain" / "large", 1)
+    card = (place / "README.md").read_text()
+    assert "100%" in card
+    assert "groups of its own" in card
     more, _ = shares_with_a_stranger(recipe, tmp_path / "more", *half, "swarm.stranger_problems=3")
     assert more["large"] == {"large": 16, "small": 12}
 

@@ -85,6 +85,8 @@ def test_a_process_for_each_node_gives_the_same_numbers_as_one_for_all(models, t
         assert left_by(tmp_path / "each", name) == left_by(tmp_path / "one", name)
         assert [r for n, r in hears.rounds if n == name] == [0, 1, 2]
         assert {"write", "learn", "evaluate"} <= {p for n, p in hears.phases if n == name}
+        place = checkpoint.checkpoint_folder(Path(name), 3) / "README.md"
+        assert (tmp_path / "each" / place).read_text() == (tmp_path / "one" / place).read_text()
     assert sorted(hears.evaluations) == sorted(NAMES[:2])
 
 

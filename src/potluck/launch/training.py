@@ -139,7 +139,7 @@ def _lead(
         try:
             with part.meet(terms_of(config, task, languages), display, progress) as exchanges:
                 nodes = make_nodes(config, folder, task, learners, exchanges, progress, first)
-                return _live(nodes, mine, folder, first, display, progress, interrupted)
+                return _live(nodes, config, folder, first, display, progress, interrupted)
         except _Stopped:  # before the first round
             return RunResult(folder, first, True, {})
 

@@ -118,10 +118,11 @@ def _payers(config: RunConfig) -> Iterator[str]:
 
 
 def _partners(config: RunConfig, own: str) -> Iterator[tuple[str, str, str]]:
-    whole = sum(node.weight for node in config.node.values())
+    whole = sum(node.weight for node in config.node.values() if not node.stranger)
     for name, node in config.node.items():
         here = " (this one)" if name == own else ""
-        yield _code(name) + here, _model(node.model), f"{node.weight / whole:.0%}"
+        part = "groups of its own" if node.stranger else f"{node.weight / whole:.0%}"
+        yield _code(name) + here, _model(node.model), part
 
 
 def _numbers(
