@@ -176,8 +176,9 @@ class Relay:
                 with contextlib.suppress(OSError):
                     writer.write_eof()
                 return
-            writer.write(chunk)
+            # Counted first: whoever has the bytes may look at once.
             self.passed_bytes[way] += len(chunk)
+            writer.write(chunk)
             await writer.drain()
 
     def _due(self, way: str, size_bytes: int) -> float:
