@@ -416,6 +416,27 @@ def test_a_round_file_with_a_foreign_nodes_unasked_or_unreadable_work_is_learned
         assert [line[key] for key in left] == [5, 2, 1, 10]
 
 
+def test_a_completion_that_is_longer_than_its_prompt_leaves_room_for_is_left_out(recipe, tmp_path):
+    """Shorter than the longest completion: but prompt and completion would not fit together."""
+    changes = ("rounds=2", "checkpoint_every=1", "sampling.max_total_tokens=12")
+    with pytest.raises(Crash):
+        run(recipe(*changes), tmp_path / "run", display=CrashesAfter(1))
+    file = tmp_path / "run" / "small" / "rounds" / "000001.ptlk"
+    page = decode_page(file.read_bytes(), run="tiny", round=1, node="small")
+    message, others = (decode(data) for data in page.messages)
+    (one, *rest) = message.completions
+    assert all(len(c.token_T) < 6 for c in message.completions)  # what was asked for
+    token_T, logp_T = np.full(6, 5, np.int32), np.full(6, -1.0, np.float32)
+    longer = type(one)(one.problem_id, one.author, one.index, token_T, logp_T, "length")
+    worse = (longer, *rest)
+    changed = Message("tiny", 1, "large", message.origin, dict(message.prompts), worse)
+    arrived = Round((), messages=(encode(changed), encode(others)))
+    file.write_bytes(encode_page(1, "small", arrived))
+    run(recipe(*changes), tmp_path / "run", resume=True)
+    line = lines(tmp_path / "run", "small", "metrics")[1]
+    assert (line["unusable"], line["completions"]) == (1, 15)
+
+
 def test_a_second_ctrl_c_stops_at_once(recipe, tmp_path):
     class Impatient(StopsAt):
         def phase(self, node, name, done, total):
