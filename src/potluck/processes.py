@@ -21,14 +21,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from potluck.config import RunConfig, as_tree
+from potluck.config import HERE, RunConfig, as_tree
 from potluck.dashboard.events import Shows, show_event
 from potluck.exchange.identity import make_key, roster_text
 from potluck.signals import interrupts
 from potluck.types import RunFolderError
 
-HERE = "_swarm"
-"""In a run's folder: keys, roster and addresses of its nodes. No node can have this name."""
 FOR_JOINING = ("listen", "connect", "tls", "roster", "key")
 """Of [swarm], what says how nodes of several machines meet."""
 ONE_EVENT_S = 10.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from potluck.config import ConfigError, RunConfig, as_tree
+from potluck.config import HERE, ConfigError, RunConfig, as_tree
 from potluck.exchange import Limits, Origin, Terms
 from potluck.exchange.identity import IdentityError, Key, make_key, read_roster, roster_line
 from potluck.exchange.wire import FINGERPRINT_BYTES, PROMPT_DIGEST_BYTES
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 REMEMBERED = 2 * 64
 """Rounds of which a node that is started again knows what it has learned from: more than the
 others keep."""
-HERE = "_swarm"
-"""In a run's folder, what its nodes on this machine need to meet: see ``processes.py``."""
 MOST_MESSAGE_BYTES = (1 << 24) - (1 << 12)
 """What a session takes in one piece (exchange/session.py), its own part of it left aside."""
 

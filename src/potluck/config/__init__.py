@@ -18,7 +18,7 @@ from potluck.config.run import (
     SamplingConfig,
     ServerConfig,
 )
-from potluck.config.swarm import SwarmConfig, TlsConfig
+from potluck.config.swarm import HERE, SwarmConfig, TlsConfig
 from potluck.config.tasks import (
     TASKS,
     DigitsConfig,
@@ -33,6 +33,7 @@ from potluck.config.tasks import (
 )
 
 __all__ = [
+    "HERE",
     "METHODS",
     "TASKS",
     "ConfigError",

@@ -6,6 +6,9 @@ from msgspec import Meta, Struct
 
 from potluck.config.kinds import Amount, Count
 
+HERE = "_swarm"
+"""In a run's folder: what its nodes on this machine need to meet. No node can have this name."""
+
 Share = Annotated[float, Meta(ge=0, lt=1)]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from potluck.config import RunConfig
+from potluck.config import HERE, RunConfig
 from potluck.doctor import line, machine, papers, peers
 from potluck.doctor.finding import Finding
 from potluck.exchange import ExchangeError
@@ -18,7 +18,6 @@ from potluck.exchange.announcement import ANNOUNCEMENT_VERSION
 from potluck.exchange.identity import read_roster
 from potluck.exchange.session import Line, Tls
 from potluck.exchange.wire import VERSION
-from potluck.processes import HERE
 
 LIBRARIES = ("potluck", "torch", "transformers", "eclipse-zenoh", "msgspec", "cryptography")
 

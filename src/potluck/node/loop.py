@@ -68,12 +68,6 @@ class Node:
         kept = self.record.next_kept(done)
         return others if kept is None else min(kept, others)
 
-    def step(self, round: int) -> RoundReport:
-        """One round of a node that has a process to itself."""
-        if (kept := self.record.kept_round(round)) is not None:
-            return self.learn_again(round, kept)
-        return self.collect_and_learn(round, self.write_and_send(round))
-
     def write_and_send(self, round: int) -> dict[str, float]:
         """Returns the seconds that each phase took."""
         with _Clock() as writing:
