@@ -13,6 +13,7 @@ About three minutes a model on one core.
 import argparse
 import os
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,25 +101,43 @@ def train(name: str, task: Digits, tokenizer: PreTrainedTokenizerFast) -> Qwen2F
     base = BASES[name]
     torch.manual_seed(0)
     dice = random.Random(name)
-    model = untrained(base.hidden_size, base.layers, tokenizer)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     # Other problems of the other width than those that measure: see Digits.ids.
     measured = set(task.ids("out-of-distribution"))
-    for step in track(range(base.steps), description=name):
+
+    def draw() -> tuple[str, str]:
+        while dice.random() < base.other_width_share:
+            id = f"digits/{dice.randint(1000, 9999)}+{dice.randint(1000, 9999)}"
+            if id not in measured:
+                break
+        else:
+            id = dice.choice(task.ids("train"))
+        problem = task.problem(id)
+        return problem.question, lesson(solution(problem, base.notation), dice)
+
+    model = untrained(base.hidden_size, base.layers, tokenizer)
+    return teach(name, model, tokenizer, draw, steps=base.steps, schedule_steps=base.steps)
+
+
+def teach(
+    name: str,
+    model: Qwen2ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    draw: Callable[[], tuple[str, str]],
+    *,
+    steps: int,
+    schedule_steps: int,
+) -> Qwen2ForCausalLM:
+    """``steps`` supervised steps on what ``draw`` gives, a question and a text; in bfloat16.
+
+    The learning rate falls to a tenth in ``schedule_steps``: fewer steps leave a model unfinished.
+    """
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    for step in track(range(steps), description=name):
         for group in optimizer.param_groups:
-            group["lr"] = 2e-3 * min(1, (step + 1) / 50) * (1 - 0.9 * step / base.steps)
-        prompts, texts = [], []
-        while len(texts) < BATCH_ROWS:
-            if dice.random() < base.other_width_share:
-                id = f"digits/{dice.randint(1000, 9999)}+{dice.randint(1000, 9999)}"
-                if id in measured:
-                    continue
-            else:
-                id = dice.choice(task.ids("train"))
-            problem = task.problem(id)
-            prompts.append(tokenizer(problem.question)["input_ids"])
-            text = lesson(solution(problem, base.notation), dice)
-            texts.append(tokenizer(text, add_special_tokens=False)["input_ids"])
+            group["lr"] = 2e-3 * min(1, (step + 1) / 50) * (1 - 0.9 * step / schedule_steps)
+        lessons = [draw() for _ in range(BATCH_ROWS)]
+        prompts = [tokenizer(question)["input_ids"] for question, _ in lessons]
+        texts = [tokenizer(text, add_special_tokens=False)["input_ids"] for _, text in lessons]
         loss = supervised_loss(model, prompts, texts)
         optimizer.zero_grad()
         loss.backward()

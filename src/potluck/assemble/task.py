@@ -1,6 +1,7 @@
 """From the tables of a recipe to its task, and what to know of it beforehand."""
 
 from potluck.config import (
+    ChainConfig,
     ConfigError,
     DigitsConfig,
     Gsm8kConfig,
@@ -13,6 +14,7 @@ from potluck.config import (
     TaskConfig,
 )
 from potluck.tasks import (
+    Chain,
     CustomRewards,
     Digits,
     Elsewhere,
@@ -74,6 +76,8 @@ def _named(task: TaskConfig) -> Task:
     match task:
         case DigitsConfig(width=width, other_width=other_width):
             return Digits(width=width, other_width=other_width)
+        case ChainConfig(terms=terms, other_terms=other_terms):
+            return Chain(terms=terms, other_terms=other_terms)
         case Gsm8kConfig(path=path, validation=validation, system_prompt=system_prompt):
             return Gsm8k(path=path, validation=validation, system_prompt=system_prompt)
         case Math500Config(path=path, system_prompt=system_prompt):

@@ -21,6 +21,7 @@ from potluck.config.run import (
 from potluck.config.swarm import HERE, SwarmConfig, TlsConfig
 from potluck.config.tasks import (
     TASKS,
+    ChainConfig,
     DigitsConfig,
     Gsm8kConfig,
     HubConfig,
@@ -36,6 +37,7 @@ __all__ = [
     "HERE",
     "METHODS",
     "TASKS",
+    "ChainConfig",
     "ConfigError",
     "DigitsConfig",
     "EvaluationConfig",

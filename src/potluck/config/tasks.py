@@ -18,6 +18,15 @@ class DigitsConfig(Struct, frozen=True, kw_only=True, tag_field="name", tag="dig
     """"hash" pays by a hash of the token ids: a check of the plumbing, no task at all."""
 
 
+class ChainConfig(Struct, frozen=True, kw_only=True, tag_field="name", tag="chain"):
+    terms: Annotated[int, Meta(ge=4, le=16)] = 6
+    """Numbers of each chain, in training and validation."""
+    other_terms: Annotated[int, Meta(ge=4, le=16)] = 8
+    """Numbers of each chain out of distribution."""
+    reward: Literal["task", "hash"] = "task"
+    """"hash" pays by a hash of the token ids: a check of the plumbing, no task at all."""
+
+
 class Gsm8kConfig(Struct, frozen=True, kw_only=True, tag_field="name", tag="gsm8k"):
     path: str = ""
     """Folder that holds train.jsonl and test.jsonl; empty: from the Hub (extra ``data``)."""
@@ -121,6 +130,7 @@ class RewardConfig(Struct, frozen=True, kw_only=True):
 
 TASKS: dict[str, type[Struct]] = {
     "digits": DigitsConfig,
+    "chain": ChainConfig,
     "gsm8k": Gsm8kConfig,
     "math500": Math500Config,
     "jsonl": JsonlConfig,
@@ -128,5 +138,11 @@ TASKS: dict[str, type[Struct]] = {
     "reasoning-gym": ReasoningGymConfig,
 }
 TaskConfig = (
-    DigitsConfig | Gsm8kConfig | Math500Config | JsonlConfig | HubConfig | ReasoningGymConfig
+    DigitsConfig
+    | ChainConfig
+    | Gsm8kConfig
+    | Math500Config
+    | JsonlConfig
+    | HubConfig
+    | ReasoningGymConfig
 )

@@ -1,6 +1,7 @@
 """Where problems come from, and what counts as right. Imports no model."""
 
 from potluck.tasks.base import Split, Task, TaskError
+from potluck.tasks.chain import Chain
 from potluck.tasks.custom import CustomRewards
 from potluck.tasks.digits import Digits
 from potluck.tasks.elsewhere import Elsewhere
@@ -14,6 +15,7 @@ from potluck.tasks.synthetic import HashReward
 from potluck.tasks.table import Table, hub_parts, jsonl_parts
 
 __all__ = [
+    "Chain",
     "CustomRewards",
     "Digits",
     "Elsewhere",
