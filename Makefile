@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export GOMP_SPINCOUNT := 0
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test check soak bench bench-gpu wheel clean
+.PHONY: demo test check results soak bench bench-gpu wheel clean
 
 demo: $(VENV)/ready
 	$(BIN)/potluck demo $(ARGS)
@@ -17,6 +17,10 @@ check: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# docs/results.md, its pictures and experiments/*/RESULTS.md, from the finished cells.
+results: $(VENV)/ready
+	$(BIN)/potluck reproduce --render
 
 # What breaks after minutes and not after seconds: half an hour on two cores.
 soak: $(VENV)/ready

@@ -64,11 +64,11 @@ class Base:
 
 BASES = {
     "digits-small": Base(64, 3, "columns", steps=700, other_share=0.35),
-    "digits-large": Base(96, 4, "columns", steps=700, other_share=0.35),
+    "digits-large": Base(96, 4, "columns", steps=650, other_share=0.35),
     "digits-small-terse": Base(64, 3, "terse", steps=600, other_share=0.35),
     "digits-large-terse": Base(96, 4, "terse", steps=400, other_share=0.35),
     "chain-small": Base(64, 3, "steps", steps=650, other_share=0.25),
-    "chain-large": Base(96, 4, "steps", steps=600, other_share=0.25),
+    "chain-large": Base(96, 4, "steps", steps=750, other_share=0.25),
     "chain-small-terse": Base(64, 3, "terse", steps=700, other_share=0.25),
     "chain-large-terse": Base(96, 4, "terse", steps=600, other_share=0.25),
 }

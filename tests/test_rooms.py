@@ -1,12 +1,13 @@
 """The floor plan: which room may open the door of which.
 
     types <- objective | tasks | rollout | exchange | swarm <- node
-    node <- assemble <- launch | check | evaluation <- cli
+    node <- assemble <- launch | check | evaluation | replay <- cli
     types <- config <- node, assemble, launch, check, evaluation, demo and cli
     types <- dashboard <- processes <- cli
     config, exchange <- doctor <- cli
-    types <- dashboard <- demo, cli
+    types <- dashboard <- demo, replay, cli
     types <- trackers <- launch, check
+    config, dashboard, launch, check <- reproduce <- cli
 
 The five rooms in the middle do not know each other; only ``node`` sees them all. A room
 that read ``config`` could not be used without a run. ``dashboard`` reads files. Torch
@@ -42,12 +43,17 @@ MAY_IMPORT = {
     "launch": {"signals", "types", "config", "torch", "node", "assemble", "trackers"} | FIVE,
     "check": {"config", "torch", "assemble", "trackers", "rollout", "swarm", "tasks"},
     "evaluation": {"types", "config", "torch", "node", "assemble", "__version__"} | FIVE,
+    "replay": {"types", "config", "dashboard", "torch", "node", "assemble"} | FIVE,
     "export": {"torch", "node", "rollout"},
     "demo": {"types", "config", "dashboard", "STARTING_RECIPE"},
+    "reproduce": {
+        *("signals", "types", "config", "dashboard", "torch"),
+        *("node", "assemble", "launch", "check", "rollout"),
+    },
     "cli": {
         *("types", "config", "dashboard", "assemble", "STARTING_RECIPE", "__version__"),
-        *("launch", "check", "evaluation", "export", "demo"),
-        *("signals", "processes", "exchange", "doctor"),
+        *("launch", "check", "evaluation", "replay", "export", "demo"),
+        *("signals", "processes", "exchange", "doctor", "reproduce"),
     },
     "__init__": {"types", "config", "launch"},
     "__main__": {"cli"},

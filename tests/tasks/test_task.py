@@ -7,6 +7,7 @@ import pytest
 
 from nouns import completion
 from potluck.tasks import (
+    Chain,
     CustomRewards,
     Digits,
     Elsewhere,
@@ -35,6 +36,8 @@ def half_each(task):
 MAKERS = {
     "digits": lambda path: Digits(),
     "digits, wider": lambda path: Digits(width=4, other_width=3),
+    "chain": lambda path: Chain(),
+    "chain, longer": lambda path: Chain(terms=8, other_terms=6),
     "gsm8k": lambda path: Gsm8k(path=path),
     "gsm8k, as the paper": lambda path: Gsm8k(path=path, validation="test"),
     "gsm8k, another prompt": lambda path: Gsm8k(path=path, system_prompt="Answer in tags."),
@@ -94,9 +97,11 @@ def test_a_problem_is_found_by_its_id_and_is_whole(tasks, name):
 
 
 @every_task
-@pytest.mark.parametrize("id", ["", "nothing", "gsm8k/train/-1", "digits/1", "\ud800", "x" * 9_999])
+@pytest.mark.parametrize(
+    "id", ["", "nothing", "gsm8k/train/-1", "digits/1", "chain/1", "\ud800", "x" * 9_999]
+)
 def test_an_unknown_id_is_a_task_error_that_shows_how_ids_look(tasks, name, id):
-    with pytest.raises(TaskError, match=r"look like '(digits|gsm8k|jsonl|hub)/"):
+    with pytest.raises(TaskError, match=r"look like '(digits|chain|gsm8k|jsonl|hub)/"):
         tasks[name].problem(id)
 
 

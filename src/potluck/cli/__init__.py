@@ -1,9 +1,11 @@
 """The command line.
 
-    training.py  demo | new | run
-    joining.py   join
-    models.py    evaluate | show | export
-    swarm.py     keys | certificates | relay | doctor
+    training.py     demo | new | run
+    joining.py      join
+    models.py       evaluate | show | export
+    replaying.py    replay
+    reproducing.py  reproduce
+    swarm.py        keys | certificates | relay | doctor
 
 Exit codes: 0 done; 1 something broke down (a number that is not finite, a node that was
 killed, a check of the doctor's that failed); 2 something its user can mend, said in one line;
@@ -14,11 +16,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from potluck.cli import joining, models, swarm, training
+from potluck.cli import joining, models, replaying, reproducing, swarm, training
 from potluck.cli.base import app, complain
 from potluck.types import NonFiniteError, PotluckError
 
-__all__ = ["app", "joining", "main", "models", "swarm", "training"]
+__all__ = ["app", "joining", "main", "models", "replaying", "reproducing", "swarm", "training"]
 
 
 @contextmanager

@@ -5,23 +5,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from potluck.dashboard.comparison import Comparison, compare, label
+from potluck.dashboard.style import DASHED, INK, QUIET, RULE, SPARE_STYLES, STYLES, only_below, save
 from potluck.dashboard.text import printable
 
-INK, QUIET, RULE = "#1b1f24", "#5b6570", "#e3e6ea"
-# Okabe and Ito's palette, which the colour-blind can tell apart; the markers differ as well.
-STYLES: Final = {
-    "alone": ("#4d4d4d", "o"),
-    "nois": ("#D55E00", "s"),
-    "f-tis": ("#0072B2", "D"),
-}
-SPARE_STYLES: Final = (("#009E73", "^"), ("#CC79A7", "v"), ("#E69F00", "P"), ("#56B4E9", "X"))
 MEANINGS: Final = {
     "alone": "alone: learns from its own answers only",
     "nois": "NoIS: takes everyone's answers as its own",
@@ -39,12 +31,7 @@ def draw(summary: Mapping[str, Any], path: Path) -> None:
         ValueError: the summary does not hold together.
     """
     comparison = compare(summary)
-    # A user's matplotlibrc must not change the picture. DejaVu Sans comes with matplotlib.
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        figure = _figure(comparison)
-        # Without its name and version the file depends on what is drawn and nothing else.
-        figure.savefig(path, format="png", metadata={"Software": None})
+    save(lambda: _figure(comparison), path)
 
 
 def _figure(comparison: Comparison) -> Figure:
@@ -95,10 +82,7 @@ def _panel(axes: Axes, comparison: Comparison, node: str) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.tick_params(length=0, labelsize=13, labelcolor=QUIET, pad=7)
     axes.grid(axis="y", color=RULE, linewidth=1)
-    axes.set_axisbelow(True)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color("#9aa3ad")
+    only_below(axes)
     shown = [method for method in comparison.methods if method in curves]
     for method in shown:
         colour, marker = _style(comparison, method)
@@ -110,7 +94,7 @@ def _panel(axes: Axes, comparison: Comparison, node: str) -> None:
             color=colour,
             marker=marker,
             linewidth=2.4 if reference else 3,
-            linestyle=(0, (4, 2)) if reference else "solid",
+            linestyle=DASHED if reference else "solid",
             markersize=7.5,
             markeredgecolor="white",
             markeredgewidth=1.2,

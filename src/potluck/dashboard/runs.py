@@ -30,6 +30,8 @@ class Source:
     """What one node made of one author's completions in one round."""
 
     completions: int = 0
+    tokens: int = 0
+    """Of all of them, those without an advantage too."""
     reward_mean: float | None = None
     log_ratio_mean: float | None = None
     """ln of the node's own probability over the author's, per token. Nats."""

@@ -1,0 +1,190 @@
+"""The experiments of the paper: reproduce."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from potluck.cli.base import app, complain, out, prepare_process, say
+from potluck.reproduce.bases import missing_bases
+from potluck.reproduce.cells import Cell, cells_of
+from potluck.reproduce.estimates import Standing, standing, standings, states
+from potluck.reproduce.suite import (
+    SCALES,
+    Experiment,
+    ExperimentError,
+    Scale,
+    Suite,
+    read_suite,
+)
+
+if TYPE_CHECKING:
+    from potluck.reproduce.runner import Outcome
+
+RUNS = Path("runs") / "reproduce"
+
+
+@app.command("reproduce")
+def reproduce_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="fig04, table2, ...")
+    ] = None,
+    all: Annotated[bool, typer.Option("--all", help="Every experiment")] = False,
+    scale: Annotated[
+        str, typer.Option(help="tiny (minutes a cell) or paper (needs GPUs)")
+    ] = "tiny",
+    seeds: Annotated[
+        int, typer.Option(min=0, help="Of every cell: 0, 1, ... (0: as many as the scale says)")
+    ] = 0,
+    jobs: Annotated[
+        int, typer.Option(min=0, help="Cells at a time (0: one a core; with a GPU one)")
+    ] = 0,
+    list: Annotated[
+        bool, typer.Option("--list", help="Say what there is, how far it is and what it takes")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say which cells would be run; start nothing")
+    ] = False,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Run cells again whose code has changed since")
+    ] = False,
+    keep_runs: Annotated[
+        bool, typer.Option("--keep-runs", help=f"Leave the run folders in {RUNS}")
+    ] = False,
+    render: Annotated[
+        bool, typer.Option("--render", help="Only write the pages, from what is finished")
+    ] = False,
+    folder: Annotated[
+        Path, typer.Option("--experiments", help="The folder of the experiments")
+    ] = Path("experiments"),
+) -> None:
+    """Run the paper's experiments and say whether its claims hold; goes on where it stopped."""
+    suite, of = read_suite(folder), _scale(scale)
+    if render:
+        _render(suite)
+        return
+    chosen = _chosen(suite, names or [], all=all or (list and not names))
+    count = seeds or suite.scales[of].seeds
+    if list:
+        _tell_standings(suite, chosen, of, count)
+        return
+    cells = cells_of(suite, chosen, of, count)
+    if check:
+        _tell_cells(suite, cells)
+        if of == "paper":
+            _tell_gpu_hours(suite, cells)
+        return
+    prepare_process(1)
+    _run(suite, cells, jobs or _jobs(), stale_again=stale, keep_runs=keep_runs)
+
+
+def _scale(name: str) -> Scale:
+    for scale in SCALES:
+        if scale == name:
+            return scale
+    raise ExperimentError(f"there is no scale {name!r}; there are {', '.join(SCALES)}")
+
+
+def _chosen(suite: Suite, names: Sequence[str], *, all: bool) -> Sequence[Experiment]:
+    if all:
+        return suite.experiments
+    if not names:
+        raise ExperimentError(
+            "name an experiment, as in 'potluck reproduce fig04'; --list shows what there is, "
+            "--all runs every one"
+        )
+    return tuple({suite.chosen(name).name: suite.chosen(name) for name in names}.values())
+
+
+def _run(
+    suite: Suite, cells: Sequence[Cell], jobs: int, *, stale_again: bool, keep_runs: bool
+) -> None:
+    from potluck.reproduce.progress import CellsShown
+    from potluck.reproduce.runner import run_cells
+
+    try:
+        with CellsShown(out) as shown:
+            outcome = run_cells(
+                suite,
+                cells,
+                jobs=jobs,
+                runs=RUNS,
+                shown=shown,
+                stale_again=stale_again,
+                keep_runs=keep_runs,
+            )
+    except KeyboardInterrupt:
+        complain("stopped at once; what is finished stays, the same command goes on")
+        raise typer.Exit(130) from None
+    _render(suite)
+    _tell_end(outcome)
+
+
+def _tell_end(outcome: "Outcome") -> None:
+    for name, why in outcome.failed.items():
+        complain(f"{name}: {why}")
+    if outcome.interrupted:
+        say("stopped; what is finished stays, the same command goes on")
+        raise typer.Exit(130)
+    if outcome.failed:
+        complain(f"{len(outcome.failed)} cells failed; the same command tries them again")
+        raise typer.Exit(1)
+
+
+def _render(suite: Suite) -> None:
+    """Writes the pages from whatever is finished."""
+    from potluck.reproduce.page import render
+
+    for path in render(suite):
+        if path.suffix == ".md" and path.parent.name == "docs":
+            say(f"results: {path}")
+
+
+def _tell_standings(
+    suite: Suite, experiments: Sequence[Experiment], scale: Scale, seeds: int
+) -> None:
+    each, together = standings(suite, experiments, scale, seeds)
+    table = Table("name", "figure", "title", box=None, pad_edge=False)
+    for number in ("cells", "finished", "stale", "core-minutes left"):
+        table.add_column(number, justify="right")
+    for experiment in experiments:
+        row = _numbers(each[experiment.name])
+        table.add_row(experiment.name, experiment.figure, experiment.title, *row)
+    table.add_row("together", "", "a shared cell counts once", *_numbers(together))
+    out.print(table)
+
+
+def _numbers(standing: Standing) -> tuple[str, ...]:
+    left_s = standing.remaining_s
+    minutes = "?" if left_s is None else f"{left_s / 60:.0f}"
+    return str(standing.cells), str(standing.finished), str(standing.stale), minutes
+
+
+def _tell_cells(suite: Suite, cells: Sequence[Cell]) -> None:
+    """Which are finished, which would be run, and what that takes."""
+    for cell, state in zip(cells, states(suite, cells), strict=True):
+        say(f"{state:8}  {cell.name}")
+    for model in missing_bases(suite, cells):
+        say(f"to make   {model}")
+    far = standing(suite, cells)
+    *_, minutes = _numbers(far)
+    say(f"{far.cells - far.finished} of {far.cells} cells to run, {minutes} core-minutes")
+
+
+def _tell_gpu_hours(suite: Suite, cells: Sequence[Cell]) -> None:
+    from potluck.reproduce.gpu_check import check_cells  # shapes of models need torch
+
+    check_cells(suite, cells, out)
+
+
+def _jobs() -> int:
+    """One on a GPU, which one run fills; else as many as this process may use cores."""
+    if any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists():
+        return 1
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1

@@ -1,0 +1,113 @@
+"""Base models that experiments begin with, made by a script where they are missing."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from potluck.reproduce.cells import Cell
+from potluck.reproduce.suite import ExperimentError, Suite
+
+
+@dataclass(slots=True)
+class _Making:
+    model: str
+    place: Path
+    """Where it is to be."""
+    beside: Path
+    """Where it is made, so that a half of one is never taken for it."""
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+
+
+def missing_bases(suite: Suite, cells: Sequence[Cell]) -> list[str]:
+    """Folders that the cells' nodes name and that are not there, in the order of their names."""
+    root = suite.folder.resolve().parent
+    scales = {cell.scale for cell in cells if suite.scales[cell.scale].bases}
+    models = {
+        node.model for cell in cells if cell.scale in scales for node in cell.config.node.values()
+    }
+    return sorted(m for m in models if ":" not in m and not (root / m).is_dir())
+
+
+def make_missing_bases(
+    suite: Suite, cells: Sequence[Cell], *, jobs: int, say: Callable[[str], None]
+) -> None:
+    """Runs the scale's script for each, ``jobs`` at a time: ``python SCRIPT FOLDER --only NAME``.
+
+    Raises:
+        ExperimentError: the script failed; with its last words.
+    """
+    waiting = missing_bases(suite, cells)
+    if not waiting:
+        return
+    root = suite.folder.resolve().parent
+    script = suite.scales[cells[0].scale].bases
+    if not (root / script).is_file():
+        raise ExperimentError(
+            f"there is no model {waiting[0]}, and no script {root / script} that makes it; "
+            f"'bases' in {cells[0].scale}.toml names it"
+        )
+    say(f"making {len(waiting)} base models, once: {', '.join(waiting)}")
+    running: list[_Making] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                running.append(_start(root, script, waiting.pop(0)))
+            for one in running:
+                if one.process.poll() is not None:
+                    running.remove(one)
+                    _take(one, script, say)
+                    break
+            else:
+                time.sleep(0.2)
+    finally:
+        for one in running:
+            one.process.kill()
+            one.process.wait()
+            _forget(one)
+
+
+def _start(root: Path, script: str, model: str) -> _Making:
+    place = root / model
+    place.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    log = (beside / "log").open("w+b")
+    process = subprocess.Popen(
+        [sys.executable, script, str(beside), "--only", place.name],
+        cwd=root,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0"},
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        process_group=0,  # Ctrl-C reaches us alone
+    )
+    return _Making(model, place, beside, process, log)
+
+
+def _take(one: _Making, script: str, say: Callable[[str], None]) -> None:
+    try:
+        made = one.beside / one.place.name
+        if one.process.returncode or not made.is_dir():
+            one.log.seek(0)
+            words = one.log.read().decode(errors="replace").strip().splitlines()
+            raise ExperimentError(
+                f"cannot make {one.model}: {script} ended with code {one.process.returncode}: "
+                f"{words[-1] if words else 'it said nothing'}"
+            )
+        if not one.place.exists():  # another command may have been faster
+            made.rename(one.place)
+        say(f"made {one.model}")
+    finally:
+        _forget(one)
+
+
+def _forget(one: _Making) -> None:
+    one.log.close()
+    shutil.rmtree(one.beside, ignore_errors=True)

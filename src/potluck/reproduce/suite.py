@@ -1,0 +1,266 @@
+"""What ``experiments/`` holds, read: which runs there are, and what they are to show.
+
+    experiments/settings.toml            how a run can be set: f-tis, alone, half, horizontal ...
+    experiments/tiny.toml, paper.toml    a scale: its families of models, and their pairs
+    experiments/fig01_nois/              one folder per figure and table of the paper:
+        experiment.toml                  its pairs and settings
+        expected.toml                    the paper's claim as a statement that can fail
+        notes.md                         what a person says of the result
+        RESULTS.md                       what came out; written by ``potluck reproduce``
+    experiments/cells/tiny/*.json        every run that was done, see result.py
+
+A wrong key or value is refused with the file's name and what was expected there.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from potluck.types import PotluckError
+
+Scale = Literal["tiny", "paper"]
+SCALES: tuple[Scale, ...] = ("tiny", "paper")
+
+
+class ExperimentError(PotluckError):
+    """An experiment that is not there, or a file of it that cannot be used."""
+
+
+class Setting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One way to run a pair, [NAME] in settings.toml."""
+
+    title: str
+    """As a legend names it."""
+    alone: bool = False
+    """Whether each model runs by itself; else the whole pair runs together."""
+    problems: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    """Of the recipe's problems per round, the share that is written."""
+    set: tuple[str, ...] = ()
+    """What it changes in the recipe, as ``potluck run --set`` takes it."""
+
+
+class Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Models that work on one task, [family.NAME] of a scale."""
+
+    title: str
+    """Of the task, as a page names it."""
+    model: Mapping[str, str]
+    """Of each model's name, the table that describes it: ``FILE#NODE``, a node of a recipe."""
+    pair: Mapping[str, tuple[str, ...]]
+    """Names of the models that work together. The first is the smaller, or the general one."""
+
+
+class ScaleFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """tiny.toml, paper.toml."""
+
+    seeds: Annotated[int, Meta(ge=2)] = 5
+    """Seeds 0, 1, ... of every cell."""
+    bases: str = ""
+    """The script that makes the base models, called with the folder of those that are missing:
+    ``python SCRIPT FOLDER --only NAME``. Empty: they come from the Hub."""
+    family: Mapping[str, Family]
+
+
+class ExperimentFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """experiment.toml."""
+
+    title: str
+    figure: str
+    """Of the paper: "1", "Table 2"; empty: the paper has none, it is ours."""
+    settings: tuple[str, ...]
+    pairs: Mapping[Scale, tuple[str, ...]]
+    """Of each scale, ``FAMILY.PAIR``."""
+
+
+class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One statement of expected.toml: an interval of paired differences, and where it has to lie.
+
+    The difference is ``setting`` minus ``than``, of one model of a pair, seed by seed.
+    """
+
+    id: str
+    text: str
+    """The claim as a person says it."""
+    setting: str
+    than: str
+    node: Literal["each", "any", "first", "second", "weaker", "stronger", "second minus first"] = (
+        "each"
+    )
+    """Whose. First and second as the pair names them; weaker and stronger by what ``than``
+    reaches in this measure, in the mean; "second minus first": the second's difference minus
+    the first's."""
+    measure: Literal["greedy", "sampled", "out-of-distribution"] = "greedy"
+    """Accuracy of greedy answers on validation problems, mean reward of the completions that
+    the model samples in training, or greedy accuracy out of distribution."""
+    when: Literal["early", "end"] = "end"
+    """Over the first half of the rounds in the mean (the start left out), or at the end."""
+    lies: Literal["below", "above", "within", "not below"]
+    """below: < -margin; above: > margin; within: from -margin to margin; not below: >= -margin."""
+    margin: Annotated[float, Meta(ge=0)] = 0.0
+    """Accuracy, 0..1."""
+
+
+class ExpectedFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """expected.toml."""
+
+    claim: tuple[Claim, ...]
+    changes: tuple[str, ...] = ()
+    """What was changed after the first run: date, what, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A figure or table."""
+
+    name: str
+    """Its folder: fig01_nois."""
+    title: str
+    figure: str
+    settings: tuple[str, ...]
+    pairs: Mapping[Scale, tuple[str, ...]]
+    claims: tuple[Claim, ...]
+    changes: tuple[str, ...]
+    notes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """All of ``experiments/``."""
+
+    folder: Path
+    settings: Mapping[str, Setting]
+    scales: Mapping[Scale, ScaleFile]
+    experiments: tuple[Experiment, ...]
+    """In the order of their names."""
+
+    def chosen(self, name: str) -> Experiment:
+        """The experiment that ``name`` begins: fig04 is fig04_f-tis-size.
+
+        Raises:
+            ExperimentError: none does, or several do.
+        """
+        found = [e for e in self.experiments if e.name == name or e.name.startswith(name)]
+        exact = [e for e in found if name in (e.name, e.name.partition("_")[0])]
+        if len(exact or found) == 1:
+            return (exact or found)[0]
+        there = ", ".join(e.name.partition("_")[0] for e in self.experiments)
+        raise ExperimentError(f"there is no experiment {name!r}; there are {there}")
+
+    def pair(self, scale: Scale, pair: str) -> tuple[str, ...]:
+        """The models of ``FAMILY.PAIR``."""
+        family, _, name = pair.partition(".")
+        return self.scales[scale].family[family].pair[name]
+
+
+def read_suite(folder: Path) -> Suite:
+    """Reads and checks everything.
+
+    Raises:
+        ExperimentError: the folder is not there, or something in it is wrong or names what
+            is not there.
+    """
+    if not (folder / "settings.toml").is_file():
+        raise ExperimentError(
+            f"{folder} holds no experiments; run this in a clone of the repository, or name its "
+            f"folder with --experiments"
+        )
+    settings = {
+        name: _convert(table, Setting, folder / "settings.toml", f"[{name}]")
+        for name, table in _toml(folder / "settings.toml").items()
+    }
+    scales: dict[Scale, ScaleFile] = {
+        scale: _read(folder / f"{scale}.toml", ScaleFile) for scale in SCALES
+    }
+    experiments = tuple(
+        _experiment(file.parent) for file in sorted(folder.glob("*/experiment.toml"))
+    )
+    suite = Suite(folder, settings, scales, experiments)
+    _require_names(suite)
+    return suite
+
+
+def _experiment(folder: Path) -> Experiment:
+    what = _read(folder / "experiment.toml", ExperimentFile)
+    expected = _read(folder / "expected.toml", ExpectedFile)
+    notes = folder / "notes.md"
+    return Experiment(
+        folder.name,
+        what.title,
+        what.figure,
+        what.settings,
+        what.pairs,
+        expected.claim,
+        expected.changes,
+        notes.read_text(encoding="utf-8").strip() if notes.is_file() else "",
+    )
+
+
+def _require_names(suite: Suite) -> None:
+    """Raises ExperimentError where a file names what no other file has."""
+    for scale, file in suite.scales.items():
+        for name, family in file.family.items():
+            for pair, models in family.pair.items():
+                for model in models:
+                    if model not in family.model:
+                        raise ExperimentError(
+                            f"{suite.folder / scale}.toml: [family.{name}.pair] {pair} names the "
+                            f"model {model!r}; there are {', '.join(family.model)}"
+                        )
+    for experiment in suite.experiments:
+        where = suite.folder / experiment.name
+        compared = [s for claim in experiment.claims for s in (claim.setting, claim.than)]
+        for setting in (*experiment.settings, *compared):
+            if setting not in suite.settings:
+                raise ExperimentError(
+                    f"{where} names the setting {setting!r}; settings.toml has "
+                    f"{', '.join(suite.settings)}"
+                )
+        for setting in compared:
+            if setting not in experiment.settings:
+                raise ExperimentError(
+                    f"{where}/expected.toml compares {setting!r}, which experiment.toml does not "
+                    f"run; its settings are {', '.join(experiment.settings)}"
+                )
+        for claim in experiment.claims:
+            if claim.measure == "out-of-distribution" and claim.when == "early":
+                raise ExperimentError(
+                    f"{where}/expected.toml: claim {claim.id!r} is about out-of-distribution "
+                    f'accuracy early, which is only measured at the end; write when = "end"'
+                )
+        for scale, pairs in experiment.pairs.items():
+            for pair in pairs:
+                of, _, name = pair.partition(".")
+                there = suite.scales[scale].family
+                if of not in there or name not in there[of].pair:
+                    raise ExperimentError(
+                        f"{where}/experiment.toml names the pair {pair!r}, which {scale}.toml has "
+                        f"not; write FAMILY.PAIR"
+                    )
+
+
+Kind = TypeVar("Kind", bound=Struct)
+
+
+def _read(path: Path, kind: type[Kind]) -> Kind:
+    return _convert(_toml(path), kind, path, "")
+
+
+def _convert(tree: Any, kind: type[Kind], path: Path, where: str) -> Kind:
+    try:
+        return msgspec.convert(tree, kind)
+    except msgspec.ValidationError as error:
+        raise ExperimentError(f"{path}{where and f', {where}'}: {error}") from None
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ExperimentError(f"there is no {path}") from None
+    except (OSError, ValueError) as error:
+        raise ExperimentError(f"cannot read {path}: {error}") from error

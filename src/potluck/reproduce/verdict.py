@@ -1,0 +1,235 @@
+"""From cells to verdicts: computed, never typed.
+
+A claim is tried on every model that it is about, of every pair of its experiment: a Finding.
+It says "shown" only if the whole 95 % interval of the paired differences lies where the
+claim wants it, and "refuted" only if the whole interval lies where it does not.
+
+Each interval is one of many. A claim over several models is shown only if each of them
+shows it, which many trials make harder, not easier. It is refuted if one of them refutes
+it, and that many trials do make easier: one finding in 40 leaves its interval on one side
+by chance. Findings are listed one by one so that a reader can see how many there were.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Literal
+
+from potluck.reproduce.cells import alone_as
+from potluck.reproduce.result import CellResult, NodeResult
+from potluck.reproduce.statistics import Interval, Measure, When, interval_of, value_of
+from potluck.reproduce.suite import Claim, Experiment, Scale, Suite
+
+Verdict = Literal["shown", "refuted", "inconclusive"]
+
+Results = Mapping[str, CellResult]
+"""By the name of the cell."""
+
+FLOOR, CEILING = 0.1, 0.8
+"""Out of distribution, an accuracy outside of these has no room to move: no verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One claim, tried on one model of one pair."""
+
+    claim: Claim
+    pair: str
+    """FAMILY.PAIR."""
+    model: str
+    """Its name; "large minus small" where it is about both; "weaker" or "stronger" where cells
+    are missing that would tell which that is."""
+    difference: Interval | None
+    """Of the paired differences; None of fewer than two."""
+    verdict: Verdict
+    reason: str
+    """Of one that is inconclusive: "floor", "ceiling", "2 of 5 seeds", "interval too wide"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The finished cells of one pair."""
+
+    suite: Suite
+    scale: Scale
+    pair: str
+    """FAMILY.PAIR."""
+    results: Results
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return self.suite.pair(self.scale, self.pair)
+
+    @property
+    def seeds_required(self) -> int:
+        return self.suite.scales[self.scale].seeds
+
+    def of(self, model: str, setting: str) -> dict[int, NodeResult]:
+        """By seed, what a model did in a setting: in the pair's cell, or in its own if alone."""
+        family_name = self.pair.partition(".")[0]
+        models, node = self.models, model
+        if self.suite.settings[setting].alone:
+            node = alone_as(self.suite.scales[self.scale].family[family_name], model)
+            models = (node,)
+        wanted = (self.scale, family_name, models, setting)
+        found = {
+            cell.seed: cell.node[node]
+            for cell in self.results.values()
+            if (cell.scale, cell.family, cell.models, cell.setting) == wanted
+        }
+        return dict(sorted(found.items()))
+
+    def values(self, model: str, setting: str, measure: Measure, when: When) -> dict[int, float]:
+        """By seed, one number of each."""
+        return {s: value_of(node, measure, when) for s, node in self.of(model, setting).items()}
+
+    def too_few(self, seeds: int) -> str:
+        """ "2 of 5 seeds"; empty if there are enough."""
+        need = self.seeds_required
+        return f"{seeds} of {need} seeds" if seeds < need else ""
+
+
+def findings_of(
+    suite: Suite, experiment: Experiment, scale: Scale, results: Results
+) -> list[Finding]:
+    """Every claim on every pair and model that it is about, claim by claim.
+
+    Args:
+        results: of one scale; stale ones count like the others, the page marks them.
+    """
+    return [
+        finding
+        for claim in experiment.claims
+        for pair in experiment.pairs.get(scale, ())
+        for finding in _findings(claim, Runs(suite, scale, pair, results))
+    ]
+
+
+def _findings(claim: Claim, runs: Runs) -> list[Finding]:
+    about = _about(claim, runs)
+    if about:
+        return [_finding(claim, runs, models) for models in about]
+    # Cells are missing that would tell which model is meant.
+    few = runs.too_few(0)
+    return [Finding(claim, runs.pair, claim.node, None, "inconclusive", few)]
+
+
+def _about(claim: Claim, runs: Runs) -> list[tuple[str, ...]]:
+    """The models of a pair that a claim is about, each for itself; or two that it compares.
+
+    Weaker and stronger by the mean of ``than`` over the seeds that every model has; of equal
+    ones the first is the weaker. That ``than`` also stands in the difference: of two models that
+    are about equally good, the one whose seeds fell out badly is called the weaker, and
+    its difference then looks better than it is, by up to .56 standard errors of ``than`` (the
+    mean of the lower of two). Where they are several standard errors apart this vanishes.
+    """
+    models = runs.models
+    match claim.node:
+        case "each" | "any":
+            return [(model,) for model in models]
+        case "first":
+            return [models[:1]]
+        case "second":
+            return [models[1:2]]
+        case "second minus first":
+            return [models[:2]]
+        case "weaker" | "stronger":
+            ordered = _by_strength(claim, runs)
+            return [ordered[:1] if claim.node == "weaker" else ordered[-1:]] if ordered else []
+
+
+def _by_strength(claim: Claim, runs: Runs) -> tuple[str, ...]:
+    """From the weakest to the strongest; none if there is no seed that all have."""
+    value = {m: runs.values(m, claim.than, claim.measure, claim.when) for m in runs.models}
+    shared = set.intersection(*(set(by_seed) for by_seed in value.values()))
+    if not shared:
+        return ()
+    return tuple(sorted(runs.models, key=lambda m: mean(value[m][s] for s in sorted(shared))))
+
+
+def _finding(claim: Claim, runs: Runs, models: tuple[str, ...]) -> Finding:
+    """Of one model; of two, the second's difference minus the first's."""
+    what = [runs.values(m, claim.setting, claim.measure, claim.when) for m in models]
+    than = [runs.values(m, claim.than, claim.measure, claim.when) for m in models]
+    seeds = sorted(set.intersection(*(set(by_seed) for by_seed in what + than)))
+    of_model = [[a[s] - b[s] for s in seeds] for a, b in zip(what, than, strict=True)]
+    difference = interval_of(
+        of_model[0]
+        if len(models) == 1
+        else [second - first for first, second in zip(*of_model, strict=True)]
+    )
+    reason = runs.too_few(len(seeds))
+    for by_seed in than:
+        reason = reason or out_of_range(claim.measure, [by_seed[s] for s in seeds])
+    verdict: Verdict = "inconclusive"
+    if not reason and difference is not None:
+        verdict = verdict_of(difference, claim.lies, claim.margin)
+        reason = "interval too wide" if verdict == "inconclusive" else ""
+    name = " minus ".join(reversed(models))
+    return Finding(claim, runs.pair, name, difference, verdict, reason)
+
+
+def out_of_range(measure: Measure, than: Sequence[float]) -> str:
+    """Why accuracies out of distribution cannot be compared: floor, ceiling or ""."""
+    if measure != "out-of-distribution" or not than:
+        return ""
+    return "floor" if mean(than) < FLOOR else "ceiling" if mean(than) > CEILING else ""
+
+
+def verdict_of(
+    difference: Interval, lies: Literal["below", "above", "within", "not below"], margin: float
+) -> Verdict:
+    """Whether an interval lies where it has to. ``margin`` in accuracy, as the interval.
+
+    | lies | shown | refuted |
+    |---|---|---|
+    | below | high < -margin | low >= -margin |
+    | above | low > margin | high <= margin |
+    | within | low >= -margin and high <= margin | low > margin or high < -margin |
+    | not below | low >= -margin | high < -margin |
+    """
+    low, high = difference.low, difference.high
+    match lies:
+        case "below":
+            shown, refuted = high < -margin, low >= -margin
+        case "above":
+            shown, refuted = low > margin, high <= margin
+        case "within":
+            shown = low >= -margin and high <= margin
+            refuted = low > margin or high < -margin
+        case "not below":
+            shown, refuted = low >= -margin, high < -margin
+    return "shown" if shown else "refuted" if refuted else "inconclusive"
+
+
+def verdict_of_claim(findings: Sequence[Finding]) -> Verdict:
+    """Of one claim over all that it was tried on.
+
+    It is a claim about every pair. In each, it is about every model that it names, so one
+    that refutes it is enough; only with node "any" is one that shows it enough.
+    """
+    pairs: dict[str, list[Verdict]] = {}
+    for finding in findings:
+        pairs.setdefault(finding.pair, []).append(finding.verdict)
+    some = bool(findings) and findings[0].claim.node == "any"
+    return _all_of([_any_of(v) if some else _all_of(v) for v in pairs.values()])
+
+
+def verdict_on(findings: Sequence[Finding]) -> Verdict:
+    """Of an experiment: all its claims are shown, or one of them is refuted, or neither."""
+    claims: dict[Claim, list[Finding]] = {}
+    for finding in findings:
+        claims.setdefault(finding.claim, []).append(finding)
+    return _all_of([verdict_of_claim(tried) for tried in claims.values()])
+
+
+def _all_of(verdicts: Sequence[Verdict]) -> Verdict:
+    if "refuted" in verdicts:
+        return "refuted"
+    return "shown" if verdicts and set(verdicts) == {"shown"} else "inconclusive"
+
+
+def _any_of(verdicts: Sequence[Verdict]) -> Verdict:
+    if "shown" in verdicts:
+        return "shown"
+    return "refuted" if verdicts and set(verdicts) == {"refuted"} else "inconclusive"

@@ -1,0 +1,146 @@
+"""``potluck replay``: what it prints and leaves, and what stays when it is stopped."""
+
+import json
+import sys
+
+import pytest
+import torch
+from rich.console import Console
+
+import tiny
+from potluck.cli import main
+from potluck.config import from_tree
+from potluck.launch import run
+from potluck.replay import rehearsal
+from potluck.replay.lines import Line, table
+from potluck.replay.picture import draw
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recorded")
+    tree = {
+        "name": "tiny",
+        "rounds": 2,
+        "problems_per_round": 2,
+        "group_size": 4,
+        "threads": 1,
+        "task": {"name": "digits", "reward": "hash"},
+        "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
+        "evaluation": {"problems": 2, "out_of_distribution": 0},
+        "node": {"small": {"model": tiny.save(folder / "model"), "learning_rate": 1e-3}},
+    }
+    run(from_tree(tree), folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture
+def potluck_says(monkeypatch, capsys, tmp_path):
+    """A function that calls the command line: (exit code, what is on stdout, on stderr)."""
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        *("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM"),
+        *("HF_HUB_DISABLE_PROGRESS_BARS", "TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY"),
+    ):
+        monkeypatch.setenv(name, "")  # so that it is put back afterwards
+    threads = torch.get_num_threads()
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["potluck", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return end.value.code or 0, said.out, said.err
+
+    yield call
+    torch.set_num_threads(threads)
+
+
+def test_it_shows_a_table_and_leaves_every_line_and_a_picture(recorded, potluck_says, tmp_path):
+    out = tmp_path / "out"
+    code, said, complaint = potluck_says("replay", recorded, "--method", "nois,tis", "--out", out)
+    assert (code, complaint) == (0, "")
+    assert ["small", "NoIS", "1-2"] in [row.split()[:3] for row in said.splitlines()]
+    assert str(out / "replay.png") in said
+    lines = [json.loads(line) for line in (out / "replay.jsonl").read_text().splitlines()]
+    told = [(line["method"], line["round"]) for line in lines]
+    assert told == [("nois", 0), ("nois", 1), ("tis", 0), ("tis", 1)]
+    assert (out / "replay.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in out.iterdir()) == ["replay.jsonl", "replay.png"]
+    assert potluck_says("replay", recorded, "--out", out)[::2] == (
+        2, f"potluck: {out} exists; --out names another folder, or remove it\n",
+    )  # fmt: skip
+
+
+def test_ctrl_c_keeps_the_lines_that_are_there(recorded, potluck_says, tmp_path, monkeypatch):
+    true = rehearsal.replay
+
+    def stopped(plan, *, say, trust_code):
+        lines = true(plan, say=say, trust_code=trust_code)
+        yield next(lines)
+        lines.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rehearsal, "replay", stopped)
+    code, said, complaint = potluck_says("replay", recorded, "--out", tmp_path / "out")
+    assert code == 130
+    assert complaint == "potluck: stopped; 1 lines are kept; a replay begins anew each time\n"
+    assert ["small", "NoIS", "1-1"] in [row.split()[:3] for row in said.splitlines()]
+    assert len((tmp_path / "out" / "replay.jsonl").read_text().splitlines()) == 1
+    assert (tmp_path / "out" / "replay.png").is_file()
+
+
+@pytest.mark.parametrize(
+    "words, complaint",
+    [
+        (["nowhere"], "there is no run folder nowhere"),
+        (["."], ". is no run: it has no recipe.json"),
+        (["RUN", "--method", "f-tsi"], "--method has 'f-tsi'; did you mean 'f-tis'?"),
+        (["RUN", "--node", "smal"], "did you mean 'small'?"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_nothing_is_written(
+    recorded, potluck_says, tmp_path, words, complaint
+):
+    words = [recorded if word == "RUN" else word for word in words]
+    code, said, complained = potluck_says("replay", *words, "--out", tmp_path / "out")
+    assert (code, said) == (2, "")
+    assert complaint in complained
+    assert complained.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def line(method="tis", round=0, **known):
+    nothing = dict.fromkeys(field for field in Line.__dataclass_fields__)
+    return Line(**{**nothing, "node": "small", "method": method, "round": round,
+                   "filtered_share": 0.0, "sources": {}, **known})  # fmt: skip
+
+
+def printed(lines):
+    console = Console(width=80)
+    with console.capture() as caught:
+        console.print(table(lines, console))
+    return caught.get()
+
+
+def test_the_table_has_the_mean_of_what_was_measured_and_the_last_round():
+    lines = [line(cosine=0.2), line(round=1), line(round=2, cosine=0.6, filtered_share=0.3)]
+    rows = [row.split() for row in printed(lines).splitlines()]
+    assert rows[-2:] == [
+        ["small", "TIS", "1-3", "0.400", "-", "-", "-", "10%", "-"],
+        ["3", "0.600", "-", "-", "-", "30%", "-"],
+    ]
+    assert max(map(len, printed(lines).splitlines())) <= 80
+
+
+def test_a_picture_of_equal_lines_is_equal_whatever_was_not_measured(tmp_path):
+    lines = [
+        line(method, round, cosine=None if round == 1 else -0.1 * round, ceiling=0.5)
+        for method in ("nois", "vis", "tis", "f-nois", "f-vis", "f-tis")
+        for round in range(9)
+    ]
+    for name in ("one", "two"):
+        draw(lines, tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    draw(lines[:1], tmp_path / "single")
+    draw([line()], tmp_path / "nothing")

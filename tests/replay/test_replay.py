@@ -1,0 +1,366 @@
+"""A replay is the run again where nothing was changed, and a measurement where something was."""
+
+import dataclasses
+import json
+import math
+import shutil
+
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import AutoModelForCausalLM
+
+import paper
+import tiny
+from potluck.assemble import make_task
+from potluck.config import METHODS, from_tree
+from potluck.launch import run
+from potluck.node import checkpoint, pack
+from potluck.replay import rehearsal
+from potluck.replay.on_policy import cosine, first_gradient, fresh_groups, on_policy_gradient
+from potluck.replay.plan import ReplayError, make_plan
+from potluck.replay.rehearsal import NOT_LIVE, Watched, node_of, rehearse, replay
+from potluck.replay.tape import Tape
+from potluck.rollout import ModelError
+from potluck.types import NonFiniteError
+
+NAMES = ("large", "small")
+ROUNDS = 3
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return {name: tiny.save(folder / name, seed=i) for i, name in enumerate(NAMES)}
+
+
+@pytest.fixture(scope="module")
+def recipe(models):
+    def make(*overrides, names=NAMES):
+        tree = {
+            "name": "tiny",
+            "rounds": ROUNDS,
+            "problems_per_round": 4,
+            "group_size": 4,
+            "threads": 1,
+            "task": {"name": "digits", "reward": "hash"},
+            "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
+            "objective": {"method": "f-tis", "divergence_limit": 1.0, "updates_per_round": 2},
+            "evaluation": {"every": 2, "problems": 8, "out_of_distribution": 0},
+            "node": {name: {"model": models[name], "learning_rate": 1e-3} for name in names},
+        }
+        return from_tree(tree, overrides)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def recorded(recipe, tmp_path_factory):
+    """The folder of a run of two nodes. Nobody may write to it."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    run(recipe(), folder)
+    return folder
+
+
+def lines_of(folder, node, name):
+    text = (folder / node / f"{name}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def everything_in(folder):
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def rehearsed(folder, name, method, scratch):
+    """(lines, node) after a replay of one node."""
+    plan = make_plan(folder, methods=method, node=name, out=scratch / "out")
+    tape = Tape(folder, plan.config.name, name, plan.rounds[name])
+    node = node_of(plan.config, method, tape, make_task(plan.config), scratch / method)
+    return list(rehearse(node, method, tape, plan.config)), node
+
+
+def has_weights_of(node, folder):
+    place = checkpoint.checkpoint_folder(folder / node.name, ROUNDS)
+    saved = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32).state_dict()
+    own = node.learner.language.network.state_dict()
+    return all(torch.equal(own[name], saved[name]) for name in saved)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_with_the_runs_own_method_the_runs_weights_come_back_to_the_bit(recorded, tmp_path, name):
+    lines, node = rehearsed(recorded, name, "f-tis", tmp_path)
+    assert has_weights_of(node, recorded)
+    for line, was in zip(lines, lines_of(recorded, name, "metrics"), strict=True):
+        same = ("round", "filtered_share", "gradient_norm", "updates", "sources")
+        assert {key: getattr(line, key) for key in same} == {key: was[key] for key in same}
+    asked = {line["round"]: line["validation"] for line in lines_of(recorded, name, "evaluation")}
+    seen = {line.round + 1: line.validation for line in lines if line.validation is not None}
+    assert seen == {2: asked[2], 3: asked[3]}
+
+
+def test_with_another_method_other_weights_come(recorded, tmp_path):
+    _, node = rehearsed(recorded, "small", "nois", tmp_path)
+    assert not has_weights_of(node, recorded)
+
+
+def test_adapters_dropout_and_strange_settings_come_back_too(recipe, tmp_path):
+    odd = ("objective.method=vis", "plan=horizontal", "sampling.temperature=0.8", "seed=5",
+           "node.large.lora.r=4", "node.large.lora.dropout=0.2")  # fmt: skip
+    config = recipe(*odd[1:], 'objective={"method"="vis"}')
+    run(config, tmp_path / "run")
+    _, node = rehearsed(tmp_path / "run", "large", "vis", tmp_path)
+    node.learner.language.network.save_pretrained(tmp_path / "again")
+    name = "adapter_model.safetensors"
+    saved = checkpoint.checkpoint_folder(tmp_path / "run" / "large", ROUNDS) / name
+    assert (tmp_path / "again" / name).read_bytes() == saved.read_bytes()
+
+
+def test_a_replay_leaves_the_runs_folder_as_it_was(recorded, tmp_path):
+    before = everything_in(recorded)
+    plan = make_plan(recorded, methods="tis,nois", rounds=1, out=tmp_path / "out")
+    lines = list(replay(plan, say=pytest.fail))
+    assert [(line.node, line.method, line.round) for line in lines] == [
+        (node, method, 0) for node in NAMES for method in ("tis", "nois")
+    ]
+    assert everything_in(recorded) == before
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def first_node(recorded, tmp_path):
+    """A node of the run before its first round."""
+
+    def make(method="f-tis", folder=recorded, name="small"):
+        plan = make_plan(folder, methods=method, node=name, out=tmp_path / "out")
+        tape = Tape(folder, plan.config.name, name, plan.rounds[name])
+        return node_of(plan.config, method, tape, make_task(plan.config), tmp_path / method)
+
+    return make
+
+
+def some_ids(node, count=4):
+    return list(node.agenda.ids[:count])
+
+
+def test_alone_in_the_first_round_all_methods_have_one_gradient(recipe, first_node, tmp_path):
+    run(recipe("rounds=1", names=["small"]), tmp_path / "alone")
+    gradients = []
+    for method in METHODS:
+        node = first_node(method, tmp_path / "alone")
+        with first_gradient(node.learner.optimizer) as caught:
+            node.collect_and_learn(0, NOT_LIVE)
+        gradients += caught
+    assert len(gradients) == len(METHODS)
+    for other in gradients[1:]:
+        assert cosine(gradients[0], other) == pytest.approx(1, abs=1e-6)
+    plan = make_plan(tmp_path / "alone", methods="nois,tis,f-tis", out=tmp_path / "out")
+    lines = list(replay(plan, say=pytest.fail))
+    assert len({round(line.cosine, 5) for line in lines}) == 1
+    assert len({line.ceiling for line in lines}) == 1
+    assert all(line.effective_sample_size == pytest.approx(1, abs=1e-4) for line in lines)
+
+
+def test_together_methods_part_in_the_first_round(recorded, tmp_path):
+    plan = make_plan(recorded, methods="nois,tis,f-tis", rounds=1, out=tmp_path / "out")
+    lines = [line for line in replay(plan, say=pytest.fail) if line.node == "small"]
+    assert len({round(line.cosine, 3) for line in lines}) == 3
+    assert len({line.ceiling for line in lines}) == 1  # one model, and the same dice
+
+
+def test_the_on_policy_gradient_is_that_of_the_paper_by_plain_loops(first_node):
+    node = first_node()
+    groups = fresh_groups(node, 0, some_ids(node), take=0)
+    language = node.learner.language
+    network = language.network
+    total, count = 0.0, sum(len(group.completions) for group in groups)
+    for group in groups:
+        for c, a in zip(group.completions, paper.advantages(group.rewards), strict=True):
+            prompt = language.prompt(group.problem).tolist()
+            ids = torch.tensor([prompt + c.token_T.tolist()])
+            logits = network(input_ids=ids).logits[0, :, : tiny.VOCABULARY].double()
+            logp = [
+                logits[len(prompt) + t - 1].log_softmax(dim=0)[int(token)]
+                for t, token in enumerate(c.token_T)
+            ]
+            total = total + paper.nois_objective(
+                [logp], [[x.item() for x in logp]], None, [a], epsilon=0.2
+            )
+    (-total / count).backward()
+    expected = [p.grad.clone() for p in network.parameters() if p.requires_grad]
+    network.zero_grad()
+    found = on_policy_gradient(node.learner, groups)
+    assert sum(float(g.square().sum()) for g in expected) > 0
+    for mine, theirs in zip(found, expected, strict=True):
+        assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+
+
+def test_where_the_optimiser_steps_the_very_same_gradient_is_caught(first_node):
+    node = first_node("nois")
+    groups = fresh_groups(node, 0, some_ids(node), take=0)
+    found = on_policy_gradient(node.learner, groups)
+    with first_gradient(node.learner.optimizer) as caught:
+        node.learner.learn(pack(groups, node.learner.language.prompt), lambda done, total: None)
+    assert len(caught) == 1  # of two updates the first
+    assert cosine(found, caught[0]) == pytest.approx(1, abs=1e-6)
+
+
+def test_measuring_moves_no_weight_and_leaves_no_gradient_and_no_moment(first_node):
+    node = first_node()
+    before = {n: p.clone() for n, p in node.learner.language.network.named_parameters()}
+    on_policy_gradient(node.learner, fresh_groups(node, 0, some_ids(node), take=0))
+    for name, parameter in node.learner.language.network.named_parameters():
+        assert torch.equal(parameter, before[name])
+        assert parameter.grad is None
+    assert not node.learner.optimizer.state
+    assert not node.learner.language.network.training
+
+
+def test_two_takes_are_two_draws_and_one_take_is_one(first_node):
+    node = first_node()
+
+    def tokens(round, take):
+        groups = fresh_groups(node, round, some_ids(node), take=take)
+        assert [len(group.completions) for group in groups] == [4] * 4
+        return [c.token_T.tolist() for group in groups for c in group.completions]
+
+    assert tokens(0, 0) == tokens(0, 0)
+    assert tokens(0, 0) != tokens(0, 1)
+    assert tokens(0, 0) != tokens(1, 0)
+
+
+def test_a_cosine_is_that_of_plain_loops():
+    torch.manual_seed(0)
+    a, b = ([torch.randn(3, 4), torch.randn(5)] for _ in "ab")
+    flat_a, flat_b = (torch.cat([t.flatten() for t in each]).tolist() for each in (a, b))
+    dot = sum(x * y for x, y in zip(flat_a, flat_b, strict=True))
+    length = math.sqrt(sum(x * x for x in flat_a)) * math.sqrt(sum(y * y for y in flat_b))
+    assert cosine(a, b) == pytest.approx(dot / length, rel=1e-9)
+    assert cosine(a, [-t for t in a]) == pytest.approx(-1)
+    assert cosine(a, [None, b[1]]) == pytest.approx(cosine([a[0], a[1]], [b[0] * 0, b[1]]))
+    assert cosine(a, None) is None
+    assert cosine(a, [t * 0 for t in a]) is None
+
+
+def test_the_sample_size_over_all_is_that_of_everyones_tokens_by_plain_loops(first_node):
+    node = first_node("nois")
+    watched = Watched(**vars(node.learner))
+    dataclasses.replace(node, learner=watched).collect_and_learn(0, NOT_LIVE)
+    ((batch, lesson),) = watched.lessons
+    fresh = first_node("nois").learner.language  # as it was before it learned
+    start, gen = [], []
+    for prompt, c, a in zip(batch.prompts, batch.completions, batch.advantage_B, strict=True):
+        if a:
+            with torch.no_grad():
+                start.append(fresh.logp([prompt], [c.token_T], temperature=1.0)[0].tolist())
+            gen.append(c.logp_T.tolist())
+    found = rehearsal._everyone(batch, lesson)
+    assert found.effective_sample_size == pytest.approx(
+        paper.effective_sample_size(start, gen), rel=1e-3
+    )
+    assert found.effective_sample_size < 0.99
+
+
+def test_the_cosine_is_with_both_estimates_and_the_ceiling_is_between_them(
+    recorded, tmp_path, monkeypatch
+):
+    given = iter([[torch.tensor([1.0, 0.0])], [torch.tensor([3.0, 4.0])]])
+    monkeypatch.setattr(rehearsal, "on_policy_gradient", lambda learner, groups: next(given))
+    monkeypatch.setattr(rehearsal, "cosine", lambda a, b: cosine(a if len(a) == 1 else E2, b))
+    E2 = [torch.tensor([0.0, 1.0])]
+    plan = make_plan(recorded, methods="tis", node="small", rounds=1, out=tmp_path / "out")
+    (line,) = replay(plan, say=pytest.fail)
+    assert line.ceiling == pytest.approx(0.6)
+    assert line.cosine == pytest.approx((0 + 0.8) / 2)
+
+
+def test_a_method_that_breaks_down_is_said_and_the_next_one_begins(recorded, tmp_path, monkeypatch):
+    true = rehearsal.rehearse
+
+    def breaks(node, method, tape, config):
+        if method == "nois":
+            raise NonFiniteError("round 0, node 'small': the weights are not finite")
+        yield from true(node, method, tape, config)
+
+    monkeypatch.setattr(rehearsal, "rehearse", breaks)
+    said = []
+    plan = make_plan(recorded, methods="nois,tis", node="small", rounds=1, out=tmp_path / "out")
+    assert [line.method for line in replay(plan, say=said.append)] == ["tis"]
+    assert said == ["nois broke down: round 0, node 'small': the weights are not finite"]
+
+
+@pytest.fixture
+def copied(recorded, tmp_path):
+    """A copy of the run that may be broken."""
+    return shutil.copytree(recorded, tmp_path / "copy")
+
+
+def test_a_round_that_the_node_was_away_from_is_left_out(copied):
+    metrics = copied / "small" / "metrics.jsonl"
+    first, _, last = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text(first + last)
+    (copied / "small" / "rounds" / "000001.ptlk").unlink()
+    plan = make_plan(copied, methods="tis", node="small")
+    assert plan.rounds == {"small": (0, 2)}
+    assert [line.round for line in replay(plan, say=pytest.fail)] == [0, 2]
+
+
+def test_a_node_that_is_elsewhere_is_left_out_unless_it_is_asked_for(copied):
+    shutil.rmtree(copied / "large")
+    assert list(make_plan(copied, methods="tis").rounds) == ["small"]
+    with pytest.raises(ReplayError, match=r"'large' of .* has no round that could be replayed"):
+        make_plan(copied, methods="tis", node="large")
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.unlink(), lambda file: file.write_bytes(b"")])
+def test_a_round_that_is_missing_or_damaged_is_said_before_anything_is_learned(copied, damage):
+    damage(copied / "small" / "rounds" / "000001.ptlk")
+    plan = make_plan(copied, methods="tis", node="small")
+    with pytest.raises(ReplayError, match=r"000001.ptlk is missing or damaged.*--rounds 1 replays"):
+        next(replay(plan, say=pytest.fail))
+    assert len(list(replay(make_plan(copied, methods="tis", node="small", rounds=1),
+                           say=pytest.fail))) == 1  # fmt: skip
+
+
+def test_a_model_that_did_not_write_the_first_round_is_refused_before_any_node_learns(
+    recipe, models, tmp_path
+):
+    model = shutil.copytree(models["small"], tmp_path / "model")
+    run(recipe(f"node.small.model={model}", "rounds=1"), tmp_path / "run")
+    plan = make_plan(tmp_path / "run", methods="tis")
+    assert list(plan.rounds) == ["large", "small"]
+    shutil.rmtree(model)
+    tiny.save(model, seed=7)
+    with pytest.raises(
+        ReplayError, match=r"of 'small', .* is not the one that wrote round 0 .*; bring that model"
+    ):
+        next(replay(plan, say=pytest.fail))
+    shutil.rmtree(model)
+    with pytest.raises(ModelError):
+        next(replay(plan, say=pytest.fail))
+
+
+@pytest.mark.parametrize(
+    "words, complaint",
+    [
+        ({"methods": "nois,f-tsi"}, "--method has 'f-tsi'; did you mean 'f-tis'?"),
+        ({"methods": "ppo"}, "--method has 'ppo'; there is nois, vis, tis"),
+        ({"methods": " ,"}, "--method is ' ,'; choose some of nois,vis,"),
+        ({"methods": "tis", "node": "smal"}, "--node is 'smal'.*did you mean 'small'?"),
+    ],
+)
+def test_what_was_mistyped_is_said(recorded, words, complaint):
+    with pytest.raises(ReplayError, match=complaint.replace("?", r"\?")):
+        make_plan(recorded, **words)
+
+
+def test_methods_are_taken_once_each_in_the_order_in_which_they_are_named(recorded):
+    assert make_plan(recorded, methods="tis, nois,tis").methods == ("tis", "nois")
+
+
+def test_a_folder_that_is_in_use_is_not_written_to(recorded, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    with pytest.raises(ReplayError, match="full exists; --out names another folder, or remove it"):
+        make_plan(recorded, methods="tis", out=tmp_path / "full")
+    (tmp_path / "empty").mkdir()
+    assert make_plan(recorded, methods="tis", out=tmp_path / "empty").out == tmp_path / "empty"

@@ -1,0 +1,328 @@
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from potluck.reproduce import page
+from potluck.reproduce.cells import cells_of
+from potluck.reproduce.page.claims import claims_table, staleness, what_ran
+from potluck.reproduce.page.costs import spread, what_it_costs
+from potluck.reproduce.page.experiment import experiment_page
+from potluck.reproduce.page.finished import of_results
+from potluck.reproduce.page.pays import does_it_pay, out_of_distribution
+from potluck.reproduce.result import ROOMS, code_digests
+from potluck.reproduce.suite import read_suite
+from potluck.reproduce.verdict import findings_of, verdict_of_claim, verdict_on
+from reproduce.made_up import claim, experiment, node, results, runs, suite
+
+ROOT = Path(__file__).parents[2]
+CODE = dict.fromkeys(ROOMS, "0" * 12)
+"""What made-up results ran."""
+PAIR = ("small", "large")
+
+
+def cells(shift=0.0, *, out=0.4, **changes):
+    """Of the pair alone, at half, and with F-TIS, which ends ``shift`` higher."""
+    small, large = [0.50, 0.52, 0.48, 0.51, 0.49], [0.70, 0.72, 0.69, 0.70, 0.71]
+
+    def ends(values, by):
+        return [node((0.1, v / 2, v + by), out=out, **changes) for v in values]
+
+    return results(
+        *runs("alone", PAIR, small=ends(small, 0), large=ends(large, 0)),
+        *runs("half", PAIR, small=ends(small, -0.1), large=ends(large, -0.1)),
+        *runs("f-tis", PAIR, small=ends(small, shift), large=ends(large, shift)),
+    )
+
+
+def shown(*claims, found=None, code=CODE, **changes):
+    of = suite(experiment(*(claims or (claim(),)), **changes))
+    found = cells() if found is None else found
+    return of_results(of, "tiny", found, found, code)
+
+
+def rows(text):
+    """Cells of all the tables; an escaped pipe ends none."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def tables(text):
+    return [rows(block) for block in text.split("\n\n") if block.startswith("|")]
+
+
+# The committed pages
+
+
+@pytest.fixture(scope="module")
+def committed():
+    found = read_suite(ROOT / "experiments")
+    return found, page.read_scales(found, code_digests())
+
+
+def test_the_committed_pages_are_the_rendering_of_the_committed_cells(committed):
+    for path, text in page.pages(*committed).items():
+        name = path.relative_to(ROOT)
+        assert path.is_file(), f"there is no {name}: run 'make results' and commit what it writes"
+        assert path.read_text(encoding="utf-8") == text, (
+            f"{name} is not what the cells, the claims and the notes say: run 'make results' and "
+            f"commit what it writes. If you changed none of these, you changed code that the "
+            f"cells ran (see 'Stale cells' in docs/results.md), which the page has to say; it "
+            f"does so by room, so the next change there asks nothing of you"
+        )
+
+
+def test_every_picture_of_the_committed_pages_is_there_and_no_other(committed):
+    named = set()
+    for path, text in page.pages(*committed).items():
+        for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+            if "://" not in link:
+                target = (path.parent / link).resolve()
+                assert target.is_file() or target in page.pages(*committed), f"{path}: {link}"
+                named.add(target)
+    pictures = set((ROOT / "docs/results").glob("*.png"))
+    assert pictures == {target for target in named if target.suffix == ".png"}
+
+
+def test_every_experiment_that_is_not_shown_says_what_was_tried(committed):
+    for there in committed[1]:
+        if there.missing:
+            continue  # nothing to explain yet
+        for found in committed[0].experiments:
+            tests = findings_of(there.suite, found, there.scale, there.results)
+            if tests and verdict_on(tests) != "shown":
+                assert found.notes, (
+                    f"{found.name} is {verdict_on(tests)} at scale {there.scale}: write "
+                    f"experiments/{found.name}/notes.md, what was tried and what likely explains it"
+                )
+
+
+# Where the text comes from
+
+
+def test_pages_do_not_depend_on_the_order_in_which_cells_are_read():
+    found = cells()
+    backwards = dict(reversed(found.items()))
+    both = [page.overview(t.suite, [t]) for t in (shown(found=found), shown(found=backwards))]
+    assert both[0] == both[1]
+
+
+def test_pages_do_not_depend_on_the_last_bits_of_a_number():
+    found = {
+        name: msgspec.structs.replace(
+            cell,
+            node={
+                model: msgspec.structs.replace(
+                    it,
+                    greedy=tuple(g + 1e-12 for g in it.greedy),
+                    sampled=tuple(s - 1e-12 for s in it.sampled),
+                )
+                for model, it in cell.node.items()
+            },
+        )
+        for name, cell in cells(0.0123).items()
+    }
+    for render in (claims_table, does_it_pay, what_it_costs, spread, out_of_distribution):
+        assert render(shown(found=found)) == render(shown(found=cells(0.0123)))
+
+
+def test_cells_are_read_from_their_files_with_seeds_that_nobody_asked_for(tmp_path):
+    (tmp_path / "fig04").mkdir()
+    recipe = (ROOT / "experiments/tiny/digits.toml").read_text(encoding="utf-8")
+    for name, text in {
+        "digits.toml": recipe,
+        "settings.toml": '[alone]\ntitle = "alone"\nalone = true\n[f-tis]\ntitle = "F-TIS"\n',
+        "tiny.toml": 'seeds = 2\n[family.digits]\ntitle = "sums"\n'
+        'model = { small = "digits.toml#small", large = "digits.toml#large" }\n'
+        'pair = { size = ["small", "large"] }\n',
+        "paper.toml": "family = {}\n",
+        "fig04/experiment.toml": 'title = "t"\nfigure = "4"\nsettings = ["alone", "f-tis"]\n'
+        'pairs = { tiny = ["digits.size"] }\n',
+        "fig04/expected.toml": '[[claim]]\nid = "c"\ntext = "t"\nsetting = "f-tis"\n'
+        'than = "alone"\nlies = "above"\n',
+    }.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    found = read_suite(tmp_path)
+    (tmp_path / "cells/tiny").mkdir(parents=True)
+    assert "not run yet: 6 cells" in what_ran(page.read_scales(found, CODE)[0])
+    for cell in cells_of(found, found.experiments, "tiny", 3)[2:]:
+        made = next(iter(cells().values()))
+        result = msgspec.structs.replace(
+            made,
+            family=cell.family,
+            models=cell.models,
+            setting=cell.setting,
+            seed=cell.seed,
+            recipe=cell.digest,
+            node=dict.fromkeys(cell.models, node()),
+        )
+        path = tmp_path / f"cells/tiny/{cell.name}.json"
+        path.write_bytes(msgspec.json.encode(result))
+    tiny, paper = page.read_scales(found, CODE)
+    assert (len(tiny.planned), len(tiny.results), tiny.missing) == (6, 7, 2)
+    assert {cell.seed for cell in tiny.of(found.experiments[0]).values()} == {0, 1, 2}
+    assert not paper.results
+    assert "7 runs (cells), of 3 seeds; 2 cells not run yet" in what_ran(tiny)
+
+
+# What the tables say
+
+
+def test_the_table_of_claims_has_a_row_for_each_claim_with_its_verdict():
+    claims = [claim(), claim(id="b", text="far above", lies="above", margin=0.3)]
+    there = shown(*claims)
+    head, _, *found = rows(claims_table(there))
+    assert {row[0] for row in found} == {"[Figure 4](../experiments/fig04_size/RESULTS.md)"}
+    assert [row[1:4] for row in found] == [
+        ["ends where alone ends", "**shown**", "2 / 0 / 0"],
+        ["far above", "**refuted**", "0 / 2 / 0"],
+    ]
+    assert head[-1] == "column addition"
+    assert [row[-1] for row in found] == ["shown 2 / 0 / 0", "refuted 0 / 2 / 0"]
+    assert "Of 2 claims, 1 shown, 1 refuted and 0 inconclusive." in claims_table(there)
+
+
+def test_why_there_is_no_verdict_is_said_in_the_table():
+    about = claim(measure="out-of-distribution", margin=0.1)
+    found = rows(claims_table(shown(about, found=cells(out=0.05))))[-1]
+    assert found[2:] == ["**inconclusive**", "0 / 0 / 2", "inconclusive 0 / 0 / 2 (floor)"]
+
+
+def test_a_page_of_an_experiment_has_every_test_with_its_interval():
+    there = shown(claim(lies="not below", margin=0.03), notes="We tried.", changes=("1 May: x.",))
+    text = experiment_page(there.suite.experiments[0], [there])
+    first = rows(text)[2]
+    assert first[:2] == ["column addition: small + large", "`small`"]
+    assert first[2:] == [".000 [.000, .000]", "5", "shown", ""]
+    assert "does not lie below -.030." in text
+    assert "We tried." in text
+    assert "- 1 May: x." in text
+    tests = findings_of(there.suite, there.suite.experiments[0], "tiny", there.results)
+    assert f"alone ends {verdict_of_claim(tests).capitalize()}." in text.replace("ends.", "ends")
+
+
+@pytest.mark.parametrize(
+    "shift, said",
+    [
+        (0.05, "Against alone, it pays for `small` and `large` by greedy accuracy"),
+        (-0.05, "Against alone, it costs `small` and `large` by greedy accuracy"),
+        (0.0, "Against alone, it makes no difference for `small` and `large`, by"),
+    ],
+)
+def test_whether_sharing_pays_is_said_for_each_pair(shift, said):
+    text = does_it_pay(shown(found=cells(shift)))
+    assert f"- **column addition: small + large.** {said}" in text
+    assert "Against half, it pays for `small` and `large`" in text
+    over, fair = tables(text)
+    assert over[2][2].startswith({0.05: "+.050 [", -0.05: "-.050 [", 0.0: ".000 ["}[shift])
+    assert fair[2][2].endswith("pays")
+    assert "of 2 models: pays for 2." in text
+
+
+def test_costs_are_said_over_the_run_and_up_to_the_same_quality():
+    found = cells()
+    half_price = {
+        name: msgspec.structs.replace(
+            cell,
+            node={
+                m: msgspec.structs.replace(it, tokens=tuple(t // 2 for t in it.tokens))
+                for m, it in cell.node.items()
+            },
+        )
+        if cell.setting == "f-tis"
+        else cell
+        for name, cell in found.items()
+    }
+    text = what_it_costs(shown(found=half_price))
+    whole, same, needed = tables(text)
+    assert whole[2][2:] == ["0.50 [0.50, 0.50]", "1.00 [1.00, 1.00]"]
+    assert "writes 0.50 to 0.50 times the tokens" in text
+    assert [row[1] for row in same[2:]] == ["alone", "half"]
+    assert same[2][4] == "5 of 5"
+    assert needed[2][2] == ".450"  # 90 % of .500
+    assert needed[2][4].endswith("(never in 5 of 5)")
+
+
+def test_the_spread_of_alone_is_said_and_what_it_would_take():
+    text = spread(shown())
+    (found,) = tables(text)
+    assert [row[1] for row in found[2:]] == ["`small`", "`large`"]
+    assert found[2][3] == ".016"  # of .50 .52 .48 .51 .49: sqrt(.001 / 4)
+    assert "can be told with 5 seeds for every model" in text
+
+
+@pytest.mark.parametrize("out, mark", [(0.05, "floor"), (0.5, "no difference"), (0.9, "ceiling")])
+def test_floor_and_ceiling_are_marked_out_of_distribution(out, mark):
+    found = rows(out_of_distribution(shown(found=cells(out=out))))[-1]
+    assert found[-1].endswith(mark)
+    assert found[2].startswith(f"{out:.3f}"[1:])
+
+
+# Stale cells
+
+
+def test_a_stale_cell_is_marked_with_the_rooms_that_have_changed():
+    assert staleness([shown()]) == "All cells ran the code as it is."
+    there = shown(code=CODE | {"node": "1" * 12, "tasks": "1" * 12})
+    assert rows(staleness([there]))[-1][1:] == ["tiny", "15 of 15", "node, tasks"]
+    assert "†" in rows(claims_table(there))[-1][0]
+    assert "†" not in claims_table(shown())
+
+
+def test_a_second_change_in_a_room_leaves_the_pages_as_they_are():
+    first, second = (shown(code=CODE | {"node": digit * 12}) for digit in "12")
+    assert page.overview(first.suite, [first]) == page.overview(second.suite, [second])
+
+
+def test_only_the_overview_depends_on_the_code():
+    now, later = shown(), shown(code=CODE | {"node": "1" * 12})
+    experiment_of = now.suite.experiments[0]
+    assert experiment_page(experiment_of, [now]) == experiment_page(experiment_of, [later])
+
+
+# What is not there, and what should not be
+
+
+def test_without_a_cell_every_page_says_so():
+    there = shown(found={})
+    text = page.overview(there.suite, [there])
+    assert "not run yet" in text
+    assert "No cell was run." in text
+    assert "Not run yet." in experiment_page(there.suite.experiments[0], [there])
+
+
+def test_with_a_single_cell_every_page_is_written():
+    found = cells()
+    for name in found:
+        there = shown(found={name: found[name]})
+        text = page.overview(there.suite, [there])
+        text += experiment_page(there.suite.experiments[0], [there])
+        assert "nan" not in text
+
+
+HOSTILE = "a | b\n# c <b> `d` $e$ \x1b[31m"
+
+
+def test_no_text_from_outside_breaks_a_table():
+    there = shown(claim(text=HOSTILE), notes=HOSTILE)
+    titled = replace(there.suite.experiments[0], title=HOSTILE)
+    of = replace(there.suite, experiments=(titled,))
+    tiny = of.scales["tiny"]
+    family = msgspec.structs.replace(tiny.family["digits"], title=HOSTILE)
+    scales = {**of.scales, "tiny": msgspec.structs.replace(tiny, family={"digits": family})}
+    there = replace(there, suite=replace(of, scales=scales))
+    text = page.overview(there.suite, [there])
+    for found in tables(text + "\n\n" + experiment_page(titled, [there])):
+        assert {len(row) for row in found} == {len(found[0])}
+    before_notes = text[: text.index("## What was tried")]
+    assert "\x1b" not in before_notes
+    assert "<b>" not in before_notes
+    assert not re.search("^# c", text, re.MULTILINE)
+
+
+def test_notes_stand_below_their_experiment_with_headings_as_bold_lines():
+    there = shown(notes="# Likely\n\nNoise.")
+    text = page.overview(there.suite, [there])
+    assert "### Figure 4: Size\n\n**Likely**\n\nNoise.\n" in text

@@ -1,0 +1,252 @@
+import itertools
+import math
+
+import pytest
+
+from potluck.reproduce.price import cost_of, up_to
+from potluck.reproduce.sharing import gains_of, half_width_of, seeds_to_tell, spread_of, word_of
+from potluck.reproduce.statistics import Interval
+from reproduce import oracle
+from reproduce.made_up import curve, node, result, results, runs, suite
+
+PAIR = ("small", "large")
+FOUR = ("small", "large", "coder", "writer")
+
+
+def gains(*cells, pair="digits.size"):
+    found = gains_of(suite(), "tiny", pair, results(*cells))
+    return {(g.model, g.than, g.measure, g.when): g for g in found}
+
+
+def price(*cells, pair="digits.size"):
+    return cost_of(suite(), "tiny", pair, results(*cells))
+
+
+def both(nodes):
+    return dict.fromkeys(PAIR, nodes)
+
+
+# What it gains
+
+
+@pytest.mark.parametrize(
+    "low, high, word",
+    [
+        (0.001, 0.5, "pays"),
+        (0.0, 0.03, "no difference"),
+        (-0.5, -0.001, "costs"),
+        (-0.03, 0.0, "no difference"),
+        (-0.03, 0.03, "no difference"),
+        (-0.031, 0.01, "too wide"),
+        (-0.01, 0.031, "too wide"),
+    ],
+)
+def test_the_word_is_that_of_the_interval(low, high, word):
+    assert word_of(Interval((low + high) / 2, low, high, 5)) == word
+
+
+def test_a_gain_is_against_alone_and_against_the_fair_share():
+    cells = runs("alone", PAIR, small=[0.5, 0.6, 0.5, 0.6, 0.5], large=[0.8] * 5)
+    cells += runs("half", PAIR, small=[0.4, 0.5, 0.4, 0.5, 0.4], large=[0.6] * 5)
+    cells += runs("f-tis", PAIR, small=[0.5, 0.6, 0.5, 0.6, 0.5], large=[0.7] * 5)
+    found = gains(*cells)
+    assert len(found) == 2 * 2 * 5
+    expected = {("small", "alone"): (0, "no difference"), ("small", "half"): (0.1, "pays"),
+                ("large", "alone"): (-0.1, "costs"), ("large", "half"): (0.1, "pays")}  # fmt: skip
+    for (model, than), (mean, word) in expected.items():
+        gain = found[model, than, "greedy", "end"]
+        assert gain.difference.mean == pytest.approx(mean)
+        assert (gain.difference.n, gain.word, gain.pair) == (5, word, "digits.size")
+
+
+def test_gains_are_told_in_every_measure():
+    alone = node(curve(0.1, 0.5), out=0.4, sampled=[0.2] * 10 + [0.4] * 10)
+    shared = node((0.1, *[0.1] * 5, *curve(0.1, 0.6, 5)), out=0.3, sampled=[0.25] * 10 + [0.3] * 10)
+    found = gains(
+        *runs("alone", PAIR, **both([alone] * 5)), *runs("f-tis", PAIR, **both([shared] * 5))
+    )
+    expected = {
+        ("greedy", "end"): 0.1,
+        ("greedy", "early"): 0.1 - oracle.early_greedy(alone),
+        ("sampled", "end"): -0.1,
+        ("sampled", "early"): 0.05,
+        ("out-of-distribution", "end"): -0.1,
+    }
+    for measure, mean in expected.items():
+        assert found["small", "alone", *measure].difference.mean == pytest.approx(mean), measure
+
+
+def test_the_fair_share_of_four_is_a_quarter():
+    cells = [
+        c
+        for s in ("alone", "half", "quarter")
+        for c in runs(s, FOUR, **{m: [0.5] * 5 for m in FOUR})
+    ]
+    found = gains(*cells, *runs("f-tis", FOUR, **{m: [0.6] * 5 for m in FOUR}), pair="digits.four")
+    assert {(g.model, g.than) for g in found.values()} == set(
+        itertools.product(FOUR, ("alone", "quarter"))
+    )
+
+
+@pytest.mark.parametrize("seeds", [0, 1, 3])
+def test_a_gain_of_too_few_seeds_is_none(seeds):
+    cells = runs("alone", PAIR, **both([0.5] * 5))
+    cells += runs("f-tis", PAIR, seeds=seeds, **both([0.7] * 5))
+    for gain in gains(*cells).values():
+        n = seeds if gain.than == "alone" else 0
+        assert gain.word == f"{n} of 5 seeds"
+        assert (gain.difference is None) == (n < 2)
+
+
+@pytest.mark.parametrize("alone, word", [(0.05, "floor"), (0.9, "ceiling")])
+def test_a_gain_out_of_distribution_needs_room_to_move(alone, word):
+    cells = runs("alone", PAIR, **both([node(out=alone)] * 5))
+    cells += runs("f-tis", PAIR, **both([node(out=0.5)] * 5))
+    found = gains(*cells)
+    assert found["small", "alone", "out-of-distribution", "end"].word == word
+    assert found["small", "alone", "greedy", "end"].word == "no difference"
+
+
+# What it costs
+
+
+def test_tokens_and_wall_time_are_ratios_over_the_whole_run():
+    alone = [
+        node(rounds=20, tokens=t, seconds=s)
+        for t, s in ((100, 1), (120, 2), (80, 1), (90, 3), (100, 1))
+    ]
+    shared = [
+        node(rounds=20, tokens=t, seconds=s)
+        for t, s in ((50, 2), (70, 2), (30, 1), (50, 5), (60, 1))
+    ]
+    large = [node(rounds=20, tokens=10, seconds=4)] * 5
+    found = price(
+        *runs("alone", PAIR, small=alone, large=large),
+        *runs("f-tis", PAIR, small=shared, large=large),
+    )
+    tokens = found.tokens["small"]
+    expected = oracle.geometric([(50, 100), (70, 120), (30, 80), (50, 90), (60, 100)])
+    assert (tokens.mean, tokens.low, tokens.high) == pytest.approx(expected, rel=1e-3)
+    assert found.tokens["large"] == Interval(1, 1, 1, 5)
+    expected = oracle.geometric([(2 + 4, 1 + 4), (6, 6), (5, 5), (9, 7), (5, 5)])
+    assert (found.wall.mean, found.wall.low, found.wall.high) == pytest.approx(expected, rel=1e-3)
+
+
+def test_twins_are_trained_one_after_the_other_though_they_run_once():
+    pair = ("small", "twin")
+    cells = runs("alone", ("small",), small=[node(seconds=3)] * 5)
+    cells += runs("f-tis", pair, small=[node(seconds=2)] * 5, twin=[node(seconds=1)] * 5)
+    found = price(*cells, pair="digits.same")
+    assert found.wall.mean == pytest.approx(3 / 6)
+    assert set(found.tokens) == set(pair)
+
+
+def test_the_level_is_nine_tenths_of_what_alone_ends_at_in_the_mean():
+    # Alone ends at .4 and .6, in the mean at .5: the level is .45.
+    alone = [node((0.0, 0.4)), node((0.0, 0.6))]
+    half = [node((0.0, 0.5)), node((0.0, 0.3))]
+    shared = [node((0.0, 0.9)), node((0.0, 0.45))]
+    cells = runs("alone", PAIR, **both(alone)) + runs("half", PAIR, **both(half))
+    found = price(*cells, *runs("f-tis", PAIR, **both(shared)))
+    small = {r.setting: r for r in found.reached if r.model == "small"}
+    assert list(small) == ["alone", "half", "f-tis"]
+    assert [r.level for r in small.values()] == pytest.approx([0.45] * 3)
+    # One of two seeds: no interval, and the other one is said.
+    assert (small["alone"].rounds, small["alone"].seeds, small["alone"].never) == (None, 2, 1)
+    assert (small["half"].seeds, small["half"].never) == (2, 1)
+    assert (small["f-tis"].seeds, small["f-tis"].never) == (2, 0)
+    assert small["f-tis"].rounds.mean == pytest.approx((10 + 20) / 2)
+
+
+def test_up_to_the_same_quality_together_all_go_on_until_the_last_is_there():
+    def of(end, tokens, seconds):
+        made = node((0.0, end / 2, end), rounds=4)
+        return type(made)(**{f: getattr(made, f) for f in made.__struct_fields__}
+                          | {"tokens": tokens, "seconds": seconds})  # fmt: skip
+
+    alone = {"small": [of(e, (100, 200, 100, 50), (1, 2, 3, 4)) for e in (0.46, 0.5, 0.54)],
+             "large": [of(0.8, (300, 10, 10, 50), (5, 1, 1, 4))] * 3}  # fmt: skip
+    shared = {"small": [of(e, (50, 60, 70, 80), (2, 2, 1, 6)) for e in (0.5, 0.6, 0.9)],
+              "large": [of(e, (90, 10, 10, 90), (1, 2, 2, 1)) for e in (0.9, 0.8, 1)]}  # fmt: skip
+    cells = runs("alone", PAIR, **alone) + runs("f-tis", PAIR, **shared)
+    found = {q.than: q for q in price(*cells).same_quality}["alone"]
+    tokens, wall = [], []
+    for seed in range(3):
+        # Straight lines: of 4 rounds, level / end.
+        level = {"small": 0.45, "large": 0.72}
+        stop = max(4 * level[m] / shared[m][seed].greedy[-1] for m in PAIR)
+        own = [4 * level[m] / alone[m][seed].greedy[-1] for m in PAIR]
+        now = oracle.bill([shared[m][seed] for m in PAIR], [stop, stop])
+        then = oracle.bill([alone[m][seed] for m in PAIR], own)
+        tokens.append((now[0], then[0]))
+        wall.append((now[1], then[1]))
+    for mine, pairs in ((found.tokens, tokens), (found.wall, wall)):
+        assert (mine.mean, mine.low, mine.high) == pytest.approx(oracle.geometric(pairs), rel=2e-3)
+    assert (found.seeds, found.never, found.control_never) == (3, 0, 0)
+
+
+def test_seeds_that_never_reach_the_level_are_counted_and_have_no_ratio():
+    good, flat, begun = node((0.0, 0.5)), node((0.0, 0.1)), node((0.46, 0.5))
+    cells = runs("alone", PAIR, small=[good] * 5, large=[good] * 5)
+    cells += runs("half", PAIR, small=[good, good, good, flat, good], large=[good] * 4 + [flat])
+    cells += runs("f-tis", PAIR, small=[good, flat, good, flat, good], large=[good] * 5)
+    against = {q.than: q for q in price(*cells).same_quality}
+    assert (against["alone"].never, against["alone"].control_never) == (2, 0)
+    assert against["alone"].tokens.n == against["alone"].wall.n == 3
+    assert (against["half"].never, against["half"].control_never) == (2, 2)
+    assert (against["half"].tokens.n, against["half"].used, against["half"].seeds) == (2, 2, 5)
+    # Who starts at the level has no ratio either, but does reach it.
+    cells = runs("alone", PAIR, **both([good] * 5))
+    cells += runs("f-tis", PAIR, small=[begun] * 2 + [good] * 3, large=[good] * 5)
+    (found,) = [q for q in price(*cells).same_quality if q.than == "alone"]
+    assert (found.tokens.n, found.seeds, found.never) == (3, 5, 0)
+
+
+def test_what_was_not_run_has_no_price():
+    found = price()
+    assert (found.tokens, found.wall, found.reached) == ({"small": None, "large": None}, None, ())
+    assert {(q.tokens, q.wall, q.seeds) for q in found.same_quality} == {(None, None, 0)}
+    found = price(*runs("alone", PAIR, small=[0.5] * 5), *runs("f-tis", PAIR, **both([0.5] * 5)))
+    assert (found.tokens["small"], {r.model for r in found.reached}) == (None, {"small"})
+
+
+def test_without_all_models_alone_there_is_no_level_to_reach():
+    cells = runs("alone", PAIR, small=[0.5] * 5)
+    cells += runs("half", PAIR, **both([0.5] * 5)) + runs("f-tis", PAIR, **both([0.5] * 5))
+    for found in price(*cells).same_quality:
+        assert (found.tokens, found.wall, found.seeds, found.used) == (None, None, 0, 0)
+
+
+@pytest.mark.parametrize("rounds, total", [(0, 0), (0.25, 1), (1, 4), (2.5, 4 + 6 + 4), (3, 18)])
+def test_the_sum_up_to_a_round_takes_its_part_of_it(rounds, total):
+    assert up_to(rounds, (4, 6, 8)) == total
+
+
+# How sure one can be
+
+
+def test_the_spread_is_that_of_alone_over_the_seeds():
+    small, large = [0.5, 0.52, 0.48, 0.54, 0.46], [0.7] * 5
+    cells = runs("alone", PAIR, small=small, large=large) + runs("alone", ("coder",), coder=[0.5])
+    cells += runs("half", PAIR, small=[0.1] * 5) + runs("f-tis", PAIR, **both([0.9] * 5))
+    cells += [result("alone", s, {"small": 0.9}, family="chain") for s in range(5)]
+    first, second = spread_of(suite(), "tiny", {str(i): c for i, c in enumerate(cells)})
+    # s = sqrt((0 + 4 + 4 + 16 + 16) / 4) / 100 = sqrt(10) / 100
+    assert (first.family, first.model, first.seeds) == ("digits", "small", 5)
+    assert first.deviation == pytest.approx(math.sqrt(10) / 100)
+    # 2.7764 sqrt(2) sqrt(10) / 100 / sqrt(5) = .02 * 2.7764
+    assert first.half_width == pytest.approx(0.055529, abs=1e-6)
+    # Six: 2.5706 sqrt(20) / 100 / sqrt(6) = .0469
+    assert first.needed == 6
+    assert (second.model, second.deviation, second.half_width, second.needed) == ("large", 0, 0, 2)
+
+
+@pytest.mark.parametrize("deviation", [0.005, 0.01, 0.02, 0.03])
+def test_the_seeds_to_tell_are_found_by_trying_one_after_the_other(deviation):
+    assert seeds_to_tell(deviation) == oracle.fewest_seeds(deviation, 0.05)
+
+
+@pytest.mark.parametrize("deviation", [0.02, 0.05, 0.1, 0.3])
+def test_one_seed_less_would_not_do(deviation):
+    needed = seeds_to_tell(deviation)
+    assert half_width_of(deviation, needed) <= 0.05 < half_width_of(deviation, needed - 1)
