@@ -43,6 +43,8 @@ class PotluckError(Exception):
       TrackerError     a tracker that cannot start                  (trackers)
       RunReadError     a run folder that cannot be read             (dashboard)
       DemoError        a demo that broke down                       (demo)
+      ExperimentError  an experiment that cannot be used            (reproduce)
+      ReplayError      a run that cannot be replayed                (replay)
       ExchangeError    what goes wrong between nodes                (exchange)
         WireError      bytes that are not a message                 (exchange)
     """

@@ -193,6 +193,7 @@ def test_why_there_is_no_verdict_is_said_in_the_table():
 def test_a_page_of_an_experiment_has_every_test_with_its_interval():
     there = shown(claim(lies="not below", margin=0.03), notes="We tried.", changes=("1 May: x.",))
     text = experiment_page(there.suite.experiments[0], [there])
+    assert len(rows(text)) == 4
     first = rows(text)[2]
     assert first[:2] == ["column addition: small + large", "`small`"]
     assert first[2:] == [".000 [.000, .000]", "5", "shown", ""]
@@ -200,7 +201,7 @@ def test_a_page_of_an_experiment_has_every_test_with_its_interval():
     assert "We tried." in text
     assert "- 1 May: x." in text
     tests = findings_of(there.suite, there.suite.experiments[0], "tiny", there.results)
-    assert f"alone ends {verdict_of_claim(tests).capitalize()}." in text.replace("ends.", "ends")
+    assert f"### ends where alone ends. {verdict_of_claim(tests).capitalize()}.\n" in text
 
 
 @pytest.mark.parametrize(
@@ -241,7 +242,9 @@ def test_costs_are_said_over_the_run_and_up_to_the_same_quality():
     assert "writes 0.50 to 0.50 times the tokens" in text
     assert [row[1] for row in same[2:]] == ["alone", "half"]
     assert same[2][4] == "5 of 5"
-    assert needed[2][2] == ".450"  # 90 % of .500
+    by_tokens, by_wall = (float(text.split()[0]) for text in same[2][2:4])
+    assert by_tokens == pytest.approx(by_wall / 2, abs=0.01)
+    assert [row[2] for row in needed[2:]] == [".450", ".634"]  # 90 % of .500, of .704
     assert needed[2][4].endswith("(never in 5 of 5)")
 
 
@@ -258,6 +261,12 @@ def test_floor_and_ceiling_are_marked_out_of_distribution(out, mark):
     found = rows(out_of_distribution(shown(found=cells(out=out))))[-1]
     assert found[-1].endswith(mark)
     assert found[2].startswith(f"{out:.3f}"[1:])
+
+
+def test_each_claim_of_an_experiment_has_its_own_tests():
+    there = shown(claim(), claim(id="b", node="first", lies="above"))
+    both = tables(experiment_page(there.suite.experiments[0], [there]))
+    assert [len(found) - 2 for found in both] == [2, 1]
 
 
 # Stale cells

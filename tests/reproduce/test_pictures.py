@@ -2,8 +2,13 @@ import struct
 from dataclasses import replace
 
 import matplotlib
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.lines import Line2D
 
+from potluck.dashboard.style import save_small
 from potluck.reproduce import page
 from potluck.reproduce.page.curves import _figure as curves_figure
 from potluck.reproduce.page.curves import curve_of, draw_curves, smoothed
@@ -168,3 +173,17 @@ def test_an_experiment_about_nothing_but_that_has_dots_and_others_have_curves(tm
         assert [path.name for path in made] == ["claims-tiny.png", "fig04_size-tiny.png"]
         heights.append(struct.unpack(">II", made[1].read_bytes()[16:24])[1])
     assert heights[0] != heights[1]
+
+
+def test_a_picture_of_few_colours_keeps_the_rarest(tmp_path):
+    def busy():
+        figure = Figure(figsize=(4, 4), dpi=100)
+        shades = np.random.default_rng(0).uniform(0.4, 0.6, (380, 380, 3))
+        figure.figimage(shades)
+        figure.add_artist(Line2D([0.5, 0.52], [0.5, 0.5], color=COLOURS["refuted"], lw=2))
+        return figure
+
+    save_small(busy, tmp_path / "1.png")
+    seen = imread(tmp_path / "1.png")[:, :, :3]
+    wanted = matplotlib.colors.to_rgb(COLOURS["refuted"])
+    assert np.abs(seen - wanted).max(-1).min() < 0.05

@@ -19,14 +19,13 @@ from potluck.assemble import make_task
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.evaluation.measures import Sheet, summary
 from potluck.evaluation.request import SPLITS, Request, Settings, as_options
-from potluck.node import Answers, answer, first_problems
+from potluck.node import UNBOUNDED, Answers, answer, first_problems
 from potluck.node.record import write_whole
 from potluck.rollout import Draw, Engine, Greedy, HFEngine, LanguageModel, Sampled
 from potluck.rollout.loading import load_config, load_tokenizer
 from potluck.tasks import Split, Task
 from potluck.types import Problem
 
-UNBOUNDED = 2**31
 
 # There is a display; a bar for each file that is loaded only tears it.
 transformers.logging.disable_progress_bar()

@@ -31,7 +31,7 @@ from potluck.assemble import (
 from potluck.config import RunConfig, as_tree
 from potluck.exchange import Exchange, Terms
 from potluck.launch.display import Display, RunResult
-from potluck.node import Evaluation, Node, Progress, checkpoint, evaluate, step_together
+from potluck.node import Evaluation, Node, Progress, checkpoint, evaluate, examiner, step_together
 from potluck.node.card import card_of
 from potluck.node.followers import follow
 from potluck.node.record import write_whole
@@ -40,8 +40,6 @@ from potluck.signals import interrupts
 from potluck.tasks import Task
 from potluck.trackers import About, Tracked, require_trackers
 from potluck.types import PotluckError
-
-UNBOUNDED = 2**31
 
 # A run has a display of its own; a bar for each file that is loaded or saved only tears it.
 transformers.logging.disable_progress_bar()
@@ -195,13 +193,7 @@ def _evaluate(
     results = {}
     for node in nodes:
         language, wanted = node.learner.language, config.evaluation
-        engine = node.engine.limited_to(
-            max_new_tokens=wanted.max_new_tokens or config.sampling.max_new_tokens,
-            # A limit of its own means it: then only the model's context bounds it further.
-            max_total_tokens=UNBOUNDED
-            if wanted.max_new_tokens
-            else config.sampling.max_total_tokens,
-        )
+        engine = examiner(node.engine, config)
 
         def moved(done: int, total: int, name: str = node.name) -> None:
             progress(name, "evaluate", done, total)

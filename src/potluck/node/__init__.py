@@ -2,7 +2,15 @@
 
 from potluck.node import checkpoint
 from potluck.node.batch import Batch, pack
-from potluck.node.evaluation import Answers, Evaluation, answer, evaluate, first_problems
+from potluck.node.evaluation import (
+    UNBOUNDED,
+    Answers,
+    Evaluation,
+    answer,
+    evaluate,
+    examiner,
+    first_problems,
+)
 from potluck.node.learner import Learner, Lesson
 from potluck.node.loop import Node, Progress, step_together
 from potluck.node.optimizers import make_optimizer
@@ -12,6 +20,7 @@ from potluck.node.sieve import Sieve
 from potluck.types import RunFolderError
 
 __all__ = [
+    "UNBOUNDED",
     "Answers",
     "Batch",
     "Evaluation",
@@ -26,6 +35,7 @@ __all__ = [
     "answer",
     "checkpoint",
     "evaluate",
+    "examiner",
     "first_problems",
     "make_optimizer",
     "pack",

@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from potluck.config import RunConfig
 from potluck.rollout import Draw, Engine, Greedy, LanguageModel, Order, Progress
 from potluck.tasks import Split, Task
 from potluck.types import Problem
+
+UNBOUNDED = 2**31
+"""Tokens: only the model's context bounds an answer further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,16 @@ class Answers:
     """In the order of writing."""
     unfinished: int
     """Of them, those that ran out of room."""
+
+
+def examiner(engine: Engine, config: RunConfig) -> Engine:
+    """The engine with the room that ``[evaluation]`` gives answers."""
+    most = config.evaluation.max_new_tokens
+    return engine.limited_to(
+        max_new_tokens=most or config.sampling.max_new_tokens,
+        # A limit of its own means it: then only the model's context bounds it further.
+        max_total_tokens=UNBOUNDED if most else config.sampling.max_total_tokens,
+    )
 
 
 def evaluate(

@@ -14,7 +14,7 @@ from potluck.assemble import make_learner, make_nodes, make_task, require_same_t
 from potluck.config import METHODS, Method, RunConfig
 from potluck.dashboard.text import mean
 from potluck.exchange import Round
-from potluck.node import Batch, Learner, Lesson, Node, evaluate
+from potluck.node import Batch, Learner, Lesson, Node, evaluate, examiner
 from potluck.node.statistics import SourceReport, source_reports
 from potluck.replay.lines import Line
 from potluck.replay.on_policy import cosine, first_gradient, fresh_groups, on_policy_gradient
@@ -25,7 +25,6 @@ from potluck.types import Group, NonFiniteError
 
 NOT_LIVE = {"write": 0.0, "exchange": 0.0}
 """Seconds that a node has spent when it collects."""
-UNBOUNDED = 2**31
 
 # A bar for each model that is loaded would tear the replay's own.
 transformers.logging.disable_progress_bar()
@@ -150,13 +149,12 @@ def _everyone(batch: Batch, lesson: Lesson) -> SourceReport:
 
 def _validation(node: Node, config: RunConfig) -> float | None:
     """As the run evaluates."""
-    wanted, most = config.evaluation, config.evaluation.max_new_tokens
-    engine = node.engine.limited_to(
-        max_new_tokens=most or config.sampling.max_new_tokens,
-        max_total_tokens=UNBOUNDED if most else config.sampling.max_total_tokens,
-    )
-    language, task = node.learner.language, node.task
     found = evaluate(
-        language, engine, task, "validation", count=wanted.problems, progress=lambda *_: None
+        node.learner.language,
+        examiner(node.engine, config),
+        node.task,
+        "validation",
+        count=config.evaluation.problems,
+        progress=lambda *_: None,
     )
     return found.accuracy if found else None

@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from potluck.reproduce.page.experiment import said
 from potluck.reproduce.page.finished import Finished
 from potluck.reproduce.page.markdown import NOTHING, cell, counted, listed, table
-from potluck.reproduce.suite import Claim, Experiment
+from potluck.reproduce.suite import Experiment
 from potluck.reproduce.verdict import Finding, Verdict, findings_of, verdict_of_claim
 
 VERDICTS: tuple[Verdict, ...] = ("shown", "refuted", "inconclusive")
@@ -56,7 +57,7 @@ def claims_table(there: Finished) -> str:
             rows.append(
                 [
                     _name(experiment) + (STALE_MARK if stale else ""),
-                    cell(_said(claim)),
+                    said(claim),
                     f"**{verdict}**",
                     _tally(tests),
                     *(_in_family(family, tests) for family in families),
@@ -73,10 +74,6 @@ def _name(experiment: Experiment) -> str:
     named = f"Figure {figure}" if figure.isdecimal() else figure
     short = experiment.name.partition("_")[0]
     return f"[{cell(named or short)}](../experiments/{experiment.name}/RESULTS.md)"
-
-
-def _said(claim: Claim) -> str:
-    return claim.text.rstrip(".")
 
 
 def _tally(tests: Sequence[Finding]) -> str:

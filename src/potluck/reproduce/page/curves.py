@@ -4,6 +4,7 @@ Lines are means over the seeds, bands their 95 % t-intervals, one colour and mar
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from potluck.dashboard.style import (
     save_small,
 )
 from potluck.reproduce.page.finished import Finished
+from potluck.reproduce.page.markdown import counted
 from potluck.reproduce.page.words import pair_title, setting_title
 from potluck.reproduce.result import NodeResult
 from potluck.reproduce.statistics import interval_of
@@ -137,9 +139,13 @@ def _rows_of(there: Finished, pair: str) -> int:
 
 
 def _titles(figure: Figure, experiment: Experiment, there: Finished, height: float) -> None:
-    seeds = {cell.seed for cell in there.of(experiment).values()}
+    counts = Counter(
+        (c.family, c.models, c.setting) for c in there.of(experiment).values()
+    ).values()
+    least, most = min(counts), max(counts)
+    seeds = counted(most, "seed") if least == most else f"{least} to {most} seeds"
     subtitle = (
-        f"Mean of {len(seeds)} seeds; bands are 95 % intervals. Greedy: on problems that training "
+        f"Mean of {seeds}; bands are 95 % intervals. Greedy: on problems that training "
         f"has none of. Sampled: in training, over {SMOOTHED} rounds each."
     )
     y = 1 - 0.38 / height

@@ -76,11 +76,16 @@ def _claim(claim: Claim, findings: Sequence[Finding], there: Finished) -> str:
     head = ["pair", "model", f"{claim.setting} - {claim.than} [95 %]", "seeds", "verdict", "reason"]
     return "\n\n".join(
         [
-            f"### {cell(claim.text)} {_capital(verdict_of_claim(findings))}.",
+            f"### {said(claim)}. {_capital(verdict_of_claim(findings))}.",
             _test(claim),
             table(head, rows),
         ]
     )
+
+
+def said(claim: Claim) -> str:
+    """Without a full stop."""
+    return cell(claim.text.rstrip("."))
 
 
 def _capital(word: str) -> str:

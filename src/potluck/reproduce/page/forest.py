@@ -83,7 +83,7 @@ def _figure(there: Finished) -> Figure:
     axes.set(xlim=limits, ylim=(inside, 0))
     axes.set_yticks([])
     axes.tick_params(length=0, labelsize=13, labelcolor=QUIET, labeltop=True)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:+.1f}" if abs(value) > 1e-9 else "0")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:+.2g}" if abs(value) > 1e-9 else "0")
     axes.grid(axis="x", color=RULE, linewidth=1)
     only_below(axes)
     axes.axvline(0, color=QUIET, linewidth=1, zorder=2)
