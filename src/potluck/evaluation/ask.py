@@ -26,7 +26,6 @@ from potluck.rollout.loading import load_config, load_tokenizer
 from potluck.tasks import Split, Task
 from potluck.types import Problem
 
-
 # There is a display; a bar for each file that is loaded only tears it.
 transformers.logging.disable_progress_bar()
 
