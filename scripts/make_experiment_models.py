@@ -70,7 +70,7 @@ BASES = {
     "chain-small": Base(64, 3, "steps", steps=650, other_share=0.25),
     "chain-large": Base(96, 4, "steps", steps=750, other_share=0.25),
     "chain-small-terse": Base(64, 3, "terse", steps=700, other_share=0.25),
-    "chain-large-terse": Base(96, 4, "terse", steps=600, other_share=0.25),
+    "chain-large-terse": Base(96, 4, "terse", steps=800, other_share=0.25),
 }
 
 

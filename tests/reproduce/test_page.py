@@ -335,3 +335,14 @@ def test_notes_stand_below_their_experiment_with_headings_as_bold_lines():
     there = shown(notes="# Likely\n\nNoise.")
     text = page.overview(there.suite, [there])
     assert "### Figure 4: Size\n\n**Likely**\n\nNoise.\n" in text
+
+
+def test_an_experiment_without_a_cell_has_no_picture():
+    other = experiment(claim(), name="fig99_other", pairs=("digits.other",))
+    of = suite(experiment(claim()), other, pairs={"size": PAIR, "other": ("coder", "writer")})
+    found = cells()
+    there = of_results(of, "tiny", found, found, CODE)
+    assert [each.name for each in page.drawn(of, there)] == ["fig04_size"]
+    text = page.overview(of, [there])
+    assert "fig04_size-tiny.png" in text
+    assert "fig99_other-tiny.png" not in text + experiment_page(other, [there])

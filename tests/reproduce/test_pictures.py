@@ -187,3 +187,8 @@ def test_a_picture_of_few_colours_keeps_the_rarest(tmp_path):
     seen = imread(tmp_path / "1.png")[:, :, :3]
     wanted = matplotlib.colors.to_rgb(COLOURS["refuted"])
     assert np.abs(seen - wanted).max(-1).min() < 0.05
+
+
+def test_each_claim_has_its_own_tests_in_a_band():
+    of = there(claim(), claim(id="b", node="first", lies="above"))
+    assert [len(band.tests) for band in bands_of(of)] == [2, 1]

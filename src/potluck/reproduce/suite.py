@@ -51,7 +51,7 @@ class Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of the task, as a page names it."""
     model: Mapping[str, str]
     """Of each model's name, the table that describes it: ``FILE#NODE``, a node of a recipe."""
-    pair: Mapping[str, tuple[str, ...]]
+    pair: Mapping[str, Annotated[tuple[str, ...], Meta(min_length=2)]]
     """Names of the models that work together. The first is the smaller, or the general one."""
 
 
@@ -212,35 +212,49 @@ def _require_names(suite: Suite) -> None:
                             f"model {model!r}; there are {', '.join(family.model)}"
                         )
     for experiment in suite.experiments:
-        where = suite.folder / experiment.name
-        compared = [s for claim in experiment.claims for s in (claim.setting, claim.than)]
-        for setting in (*experiment.settings, *compared):
-            if setting not in suite.settings:
-                raise ExperimentError(
-                    f"{where} names the setting {setting!r}; settings.toml has "
-                    f"{', '.join(suite.settings)}"
-                )
-        for setting in compared:
+        _require_settings(suite, experiment)
+        _require_claims(suite, experiment)
+        _require_pairs(suite, experiment)
+
+
+def _require_settings(suite: Suite, experiment: Experiment) -> None:
+    for setting in experiment.settings:
+        if setting not in suite.settings:
+            raise ExperimentError(
+                f"{suite.folder / experiment.name} names the setting {setting!r}; settings.toml "
+                f"has {', '.join(suite.settings)}"
+            )
+
+
+def _require_claims(suite: Suite, experiment: Experiment) -> None:
+    where, seen = suite.folder / experiment.name / "expected.toml", set[str]()
+    for claim in experiment.claims:
+        if claim.id in seen:
+            raise ExperimentError(f"{where} has two claims {claim.id!r}; give one another id")
+        seen.add(claim.id)
+        for setting in (claim.setting, claim.than):
             if setting not in experiment.settings:
                 raise ExperimentError(
-                    f"{where}/expected.toml compares {setting!r}, which experiment.toml does not "
-                    f"run; its settings are {', '.join(experiment.settings)}"
+                    f"{where} compares {setting!r}, which experiment.toml does not run; its "
+                    f"settings are {', '.join(experiment.settings)}"
                 )
-        for claim in experiment.claims:
-            if claim.measure == "out-of-distribution" and claim.when == "early":
+        if claim.measure == "out-of-distribution" and claim.when == "early":
+            raise ExperimentError(
+                f"{where}: claim {claim.id!r} is about out-of-distribution accuracy early, which "
+                f'is only measured at the end; write when = "end"'
+            )
+
+
+def _require_pairs(suite: Suite, experiment: Experiment) -> None:
+    for scale, pairs in experiment.pairs.items():
+        for pair in pairs:
+            family, _, name = pair.partition(".")
+            there = suite.scales[scale].family
+            if family not in there or name not in there[family].pair:
                 raise ExperimentError(
-                    f"{where}/expected.toml: claim {claim.id!r} is about out-of-distribution "
-                    f'accuracy early, which is only measured at the end; write when = "end"'
+                    f"{suite.folder / experiment.name}/experiment.toml names the pair {pair!r}, "
+                    f"which {scale}.toml has not; write FAMILY.PAIR"
                 )
-        for scale, pairs in experiment.pairs.items():
-            for pair in pairs:
-                of, _, name = pair.partition(".")
-                there = suite.scales[scale].family
-                if of not in there or name not in there[of].pair:
-                    raise ExperimentError(
-                        f"{where}/experiment.toml names the pair {pair!r}, which {scale}.toml has "
-                        f"not; write FAMILY.PAIR"
-                    )
 
 
 Kind = TypeVar("Kind", bound=Struct)
