@@ -153,12 +153,13 @@ def test_the_list_tells_what_is_finished_and_counts_a_shared_cell_once(suite, sa
     finish(suite, cell_of(suite, ("large",), "alone"), cpu_s=120, code={"node": "another"})
     finish(suite, cell_of(suite, ("small", "large"), "f-tis"), cpu_s=240)
     code, out, _ = says("--list")
-    rows = {line.split()[0]: line.split()[-4:] for line in out.splitlines()}
+    rows = {line.split()[0]: line.split()[-5:] for line in out.splitlines()}
     assert code == 0
+    # All: two seeds of the pair (240 s), small (60), large (120) and the twins (240).
     # Left: the pair, small and large of seed 1: 240 + 60 + 120 s; both twins: 240 s each.
-    assert rows["fig04_size"] == ["6", "3", "1", "7"]
-    assert rows["fig13_same"] == ["4", "1", "0", "9"]
-    assert rows["together"] == ["8", "3", "1", "15"]
+    assert rows["fig04_size"] == ["6", "3", "1", "14", "7"]
+    assert rows["fig13_same"] == ["4", "1", "0", "10", "9"]
+    assert rows["together"] == ["8", "3", "1", "22", "15"]
     assert (asked, page) == ([], [])
     assert "fig13" not in says("fig04", "--list")[1]
 

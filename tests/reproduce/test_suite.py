@@ -53,7 +53,7 @@ def test_a_name_that_no_experiment_or_more_than_one_has_is_told_with_what_there_
          r"names the pair 'digits.seize', which tiny.toml has not"),
         ("fig04_size/expected.toml", '"above"', '"over"', r"expected.toml: Invalid enum value"),
         ("fig04_size/expected.toml", 'than = "alone"', 'than = "anole"', "compares 'anole'"),
-        ("fig04_size/expected.toml", "[[claim]]", EXPECTED + "[[claim]]", r"expected.toml has two claims"),
+        ("fig04_size/expected.toml", "[[claim]]", EXPECTED + "[[claim]]", "has two claims"),
         ("tiny.toml", '["small", "large"]', '["small"]', r"Expected `array` of length >= 2"),
     ],
 )  # fmt: skip

@@ -148,19 +148,24 @@ def _tell_standings(
 ) -> None:
     each, together = standings(suite, experiments, scale, seeds)
     table = Table("name", "figure", "title", box=None, pad_edge=False)
-    for number in ("cells", "finished", "stale", "core-minutes left"):
+    for number in ("cells", "finished", "stale", "core-minutes", "left"):
         table.add_column(number, justify="right")
     for experiment in experiments:
         row = _numbers(each[experiment.name])
         table.add_row(experiment.name, experiment.figure, experiment.title, *row)
     table.add_row("together", "", "a shared cell counts once", *_numbers(together))
     out.print(table)
+    if scale == "paper":
+        say("GPU-hours of each: add --check instead of --list")
 
 
 def _numbers(standing: Standing) -> tuple[str, ...]:
-    left_s = standing.remaining_s
-    minutes = "?" if left_s is None else f"{left_s / 60:.0f}"
-    return str(standing.cells), str(standing.finished), str(standing.stale), minutes
+    counts = standing.cells, standing.finished, standing.stale
+    return *map(str, counts), _minutes(standing.total_s), _minutes(standing.remaining_s)
+
+
+def _minutes(seconds: float | None) -> str:
+    return "?" if seconds is None else f"{seconds / 60:.0f}"
 
 
 def _tell_cells(suite: Suite, cells: Sequence[Cell]) -> None:
@@ -170,7 +175,7 @@ def _tell_cells(suite: Suite, cells: Sequence[Cell]) -> None:
     for model in missing_bases(suite, cells):
         say(f"to make   {model}")
     far = standing(suite, cells)
-    *_, minutes = _numbers(far)
+    minutes = _minutes(far.remaining_s)
     say(f"{far.cells - far.finished} of {far.cells} cells to run, {minutes} core-minutes")
 
 

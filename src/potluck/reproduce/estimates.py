@@ -71,8 +71,10 @@ class Standing:
     finished: int
     """Stale ones too."""
     stale: int
+    total_s: float | None
+    """What all of them take one core, finished or not; None: not known."""
     remaining_s: float | None
-    """What those that are not finished take one core; None: not known."""
+    """And those that are not finished."""
 
 
 def states(suite: Suite, cells: Sequence[Cell]) -> list[State]:
@@ -89,15 +91,18 @@ def standing(suite: Suite, cells: Sequence[Cell]) -> Standing:
     """Raises ExperimentError: a result cannot be read."""
     now = states(suite, cells)
     left = [cell for cell, state in zip(cells, now, strict=True) if state == "to run"]
-    known: list[float | None] = []
-    if left:
-        estimates = Estimates(suite, left[0].scale)
-        known = [estimates.of(cell) for cell in left]
+    estimates = {scale: Estimates(suite, scale) for scale in {cell.scale for cell in cells}}
+
+    def seconds(some: Sequence[Cell]) -> float | None:
+        known = [estimates[cell.scale].of(cell) for cell in some]
+        return None if None in known else sum(each_s for each_s in known if each_s)
+
     return Standing(
         cells=len(cells),
         finished=len(cells) - len(left),
         stale=now.count("stale"),
-        remaining_s=None if None in known else sum(each_s for each_s in known if each_s),
+        total_s=seconds(cells),
+        remaining_s=seconds(left),
     )
 
 
