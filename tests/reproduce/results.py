@@ -2,6 +2,7 @@
 
 import msgspec
 
+from potluck.reproduce.collect import base_digest
 from potluck.reproduce.result import CellResult, NodeResult, code_digests
 
 NODE = NodeResult(
@@ -16,8 +17,9 @@ NODE = NodeResult(
 )
 
 
-def result_of(cell, *, cpu_s=60.0, code=None):
-    """The file of a cell as it is now; ``code`` replaces digests of it."""
+def result_of(cell, *, cpu_s=60.0, code=None, base=None):
+    """The file of a cell as it is now; ``code`` replaces digests of it, ``base`` that of its
+    models."""
     result = CellResult(
         scale=cell.scale,
         family=cell.family,
@@ -29,6 +31,9 @@ def result_of(cell, *, cpu_s=60.0, code=None):
         machine="Linux",
         torch="2",
         cpu_s=cpu_s,
-        node=dict.fromkeys(cell.config.node, NODE),
+        node={
+            name: msgspec.structs.replace(NODE, base=base or base_digest(node.model))
+            for name, node in cell.config.node.items()
+        },
     )
     return msgspec.json.encode(result)

@@ -366,6 +366,21 @@ def test_base_models_that_are_missing_are_made_once(tmp_path):
     assert said == ["making 1 base models, once: models/one", "made models/one"]
 
 
+def test_cells_that_would_begin_from_other_models_than_finished_ones_are_refused(
+    tmp_path, no_server
+):
+    suite = make_suite(tmp_path)
+    finish(suite, alone(suite), base="00000000")
+    told = "digits-small .* than the finished cell digits.small.alone.0 began from .00000000"
+    with pytest.raises(ExperimentError, match=told):
+        go(suite, [pair(suite)], tmp_path)
+    with pytest.raises(AssertionError, match="nothing is to be run"):  # another model
+        go(suite, [alone(suite, "large")], tmp_path)
+    finish(suite, alone(suite), base="00000000", code={"node": "another"})
+    with pytest.raises(AssertionError, match="nothing is to be run"):  # it is itself replaced
+        go(suite, [alone(suite)], tmp_path, stale_again=True)
+
+
 def test_a_base_model_that_cannot_be_made_is_one_clear_error(tmp_path):
     suite = suite_with_bases(tmp_path, "models/bad", "builtin:digits-terse")
     with pytest.raises(ExperimentError, match=r"cannot make models/bad: make.py .* no room left"):

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from potluck.reproduce.cells import Cell
+from potluck.reproduce.cells import Cell, cells_of
+from potluck.reproduce.collect import base_digest
+from potluck.reproduce.result import read_result
 from potluck.reproduce.suite import ExperimentError, Suite
 
 
@@ -72,6 +74,35 @@ def make_missing_bases(
             one.process.kill()
             one.process.wait()
             _forget(one)
+
+
+def require_same_bases(suite: Suite, cells: Sequence[Cell]) -> None:
+    """What is compared has to begin from the same models, and a script makes others elsewhere:
+    sums of floats depend on the machine.
+
+    Args:
+        cells: those that are to be run.
+
+    Raises:
+        ExperimentError: another, finished cell of the scale began from another model than is here.
+    """
+    root, scale = suite.folder.resolve().parent, cells[0].scale
+    here = {
+        (cell.family, name): (node.model, base_digest(node.model, root))
+        for cell in cells
+        for name, node in cell.config.node.items()
+    }
+    replaced = {cell.name for cell in cells}
+    for cell in cells_of(suite, suite.experiments, scale, suite.scales[scale].seeds):
+        result = None if cell.name in replaced else read_result(suite.folder, cell)
+        for name, node in result.node.items() if result else ():
+            model, digest = here.get((cell.family, name), ("", node.base))
+            if node.base != digest:
+                raise ExperimentError(
+                    f"{model} ({digest}) is another model than the finished cell {cell.name} began "
+                    f"from ({node.base}), so they cannot be compared; bring that one back, or move "
+                    f"{suite.folder / 'cells' / scale} away and run all of it with this one"
+                )
 
 
 def _start(root: Path, script: str, model: str) -> _Making:

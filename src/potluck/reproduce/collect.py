@@ -96,10 +96,10 @@ def base_digests(config: RunConfig) -> dict[str, str]:
     return {name: base_digest(node.model) for name, node in config.node.items()}
 
 
-def base_digest(model: str) -> str:
-    """As above. A folder is looked up from the present one on."""
+def base_digest(model: str, root: Path = Path()) -> str:
+    """As above. A folder is looked up from ``root`` on."""
     built_in = Path(potluck.__file__).parent / "models" / model.removeprefix(BUILTIN)
-    folder = built_in if model.startswith(BUILTIN) else Path(model)
+    folder = built_in if model.startswith(BUILTIN) else root / model
     if not folder.is_dir():
         return model
     whole = hashlib.sha256()

@@ -17,7 +17,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Protocol
 
-from potluck.reproduce.bases import make_missing_bases
+from potluck.reproduce.bases import make_missing_bases, require_same_bases
 from potluck.reproduce.cells import Cell
 from potluck.reproduce.child import is_finished, order, work
 from potluck.reproduce.estimates import longest_first
@@ -93,7 +93,8 @@ def run_cells(
         keep_runs: whether the folders of finished runs stay.
 
     Raises:
-        ExperimentError: base models cannot be made, or a result cannot be read.
+        ExperimentError: base models cannot be made, or are others than finished cells began from;
+            or a result cannot be read.
         KeyboardInterrupt: a second Ctrl-C; the processes are gone.
     """
     code = code_digests()  # before the server imports it
@@ -105,6 +106,7 @@ def run_cells(
     if not waiting:
         return outcome
     make_missing_bases(suite, waiting, jobs=jobs, say=shown.say)
+    require_same_bases(suite, waiting)
     context = _server()
     waiting = longest_first(suite, waiting)
 
