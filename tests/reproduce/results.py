@@ -2,8 +2,8 @@
 
 import msgspec
 
-from potluck.reproduce.collect import base_digest
 from potluck.reproduce.result import CellResult, NodeResult, code_digests
+from potluck.reproduce.work.collect import base_digest
 
 NODE = NodeResult(
     eval_rounds=(0, 1, 2),

@@ -11,12 +11,12 @@ from rich.console import Console
 
 import potluck
 from potluck.cli import main
-from potluck.reproduce import runner
 from potluck.reproduce.cells import cells_of, make_cell
-from potluck.reproduce.estimates import Estimates, longest_first, standings
-from potluck.reproduce.progress import CellsShown
 from potluck.reproduce.result import result_file
-from potluck.reproduce.runner import Outcome
+from potluck.reproduce.work import runner
+from potluck.reproduce.work.estimates import Estimates, longest_first, standings
+from potluck.reproduce.work.progress import CellsShown
+from potluck.reproduce.work.runner import Outcome
 from reproduce.results import result_of
 from reproduce.small import make_suite
 
@@ -241,7 +241,8 @@ def test_without_a_terminal_there_is_a_line_for_each_cell_that_ends(suite):
 def test_whoever_lists_or_waits_never_imports_torch():
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import potluck.cli, "
-        "potluck.reproduce.runner, potluck.reproduce.progress, potluck.reproduce.collect; "
+        "potluck.reproduce.work.runner, potluck.reproduce.work.progress, "
+        "potluck.reproduce.work.collect; "
         "print({'torch', 'transformers', 'matplotlib'} & set(sys.modules))"
     )
     source = str(potluck.STARTING_RECIPE.parents[1])

@@ -8,8 +8,8 @@ import pytest
 import potluck
 from potluck.config import as_tree
 from potluck.reproduce.cells import make_cell
-from potluck.reproduce.collect import base_digest, base_digests, collect
 from potluck.reproduce.suite import ExperimentError
+from potluck.reproduce.work.collect import base_digest, base_digests, collect
 from reproduce.small import RECIPE, make_suite
 
 CODE = {"node": "0123456789ab"}

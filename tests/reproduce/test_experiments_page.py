@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from potluck.reproduce.cells import cells_of
-from potluck.reproduce.gpu_hours import GPUS, cost_of, shapes_of
+from potluck.reproduce.gpu.hours import GPUS, cost_of, shapes_of
 from potluck.reproduce.suite import SCALES, read_suite
 
 ROOT = Path(__file__).parents[2]

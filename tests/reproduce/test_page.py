@@ -7,6 +7,7 @@ import pytest
 
 from potluck.reproduce import page
 from potluck.reproduce.cells import cells_of
+from potluck.reproduce.judge.verdict import findings_of, verdict_of_claim, verdict_on
 from potluck.reproduce.page.claims import claims_table, staleness, what_ran
 from potluck.reproduce.page.costs import spread, what_it_costs
 from potluck.reproduce.page.experiment import experiment_page
@@ -14,7 +15,6 @@ from potluck.reproduce.page.finished import of_results
 from potluck.reproduce.page.pays import does_it_pay, out_of_distribution
 from potluck.reproduce.result import ROOMS, code_digests
 from potluck.reproduce.suite import read_suite
-from potluck.reproduce.verdict import findings_of, verdict_of_claim, verdict_on
 from reproduce.made_up import claim, experiment, node, results, runs, suite
 
 ROOT = Path(__file__).parents[2]

@@ -29,7 +29,7 @@ def test_a_result_is_read_as_it_was_written(suite):
     assert read_result(suite.folder, one(suite)) is None
     path = result_file(suite.folder, one(suite))
     assert path == suite.folder / "cells" / "tiny" / "digits.small.alone.0.json"
-    path.write_bytes(result_of(one(suite), cpu_s=61.5))
+    path.write_bytes(result_of(one(suite), cpu_s=61.5, base=NODE.base))
     result = read_result(suite.folder, one(suite))
     assert (result.cpu_s, result.node) == (61.5, {"small": NODE})
 

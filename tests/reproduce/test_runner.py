@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from potluck.config import as_tree
-from potluck.reproduce import bases, child, runner
 from potluck.reproduce.cells import cells_of, make_cell
 from potluck.reproduce.result import code_digests, read_result, result_file
-from potluck.reproduce.runner import Outcome, run_cells
 from potluck.reproduce.suite import ExperimentError
+from potluck.reproduce.work import bases, child, runner
+from potluck.reproduce.work.runner import Outcome, run_cells
 from reproduce.small import RECIPE, make_suite
 
 LIVELY = RECIPE

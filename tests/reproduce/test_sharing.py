@@ -3,9 +3,15 @@ import math
 
 import pytest
 
-from potluck.reproduce.price import cost_of, up_to
-from potluck.reproduce.sharing import gains_of, half_width_of, seeds_to_tell, spread_of, word_of
-from potluck.reproduce.statistics import Interval
+from potluck.reproduce.judge.price import cost_of, up_to
+from potluck.reproduce.judge.sharing import (
+    gains_of,
+    half_width_of,
+    seeds_to_tell,
+    spread_of,
+    word_of,
+)
+from potluck.reproduce.judge.statistics import Interval
 from reproduce import oracle
 from reproduce.made_up import curve, node, result, results, runs, suite
 

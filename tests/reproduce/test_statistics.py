@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from potluck.reproduce.statistics import interval_of, ratio_of, rounds_to, t_975, value_of
+from potluck.reproduce.judge.statistics import interval_of, ratio_of, rounds_to, t_975, value_of
 from potluck.reproduce.suite import ExperimentError
 from reproduce import oracle
 from reproduce.made_up import curve, node

@@ -2,9 +2,9 @@ import itertools
 
 import pytest
 
-from potluck.reproduce.statistics import Interval
+from potluck.reproduce.judge.statistics import Interval
+from potluck.reproduce.judge.verdict import Finding, findings_of, verdict_of, verdict_on
 from potluck.reproduce.suite import ExperimentError, read_suite
-from potluck.reproduce.verdict import Finding, findings_of, verdict_of, verdict_on
 from reproduce import oracle
 from reproduce.made_up import claim, curve, experiment, node, result, results, runs, suite
 

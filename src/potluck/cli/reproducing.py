@@ -9,9 +9,7 @@ import typer
 from rich.table import Table
 
 from potluck.cli.base import app, complain, out, prepare_process, say
-from potluck.reproduce.bases import missing_bases
 from potluck.reproduce.cells import Cell, cells_of
-from potluck.reproduce.estimates import Standing, standing, standings, states
 from potluck.reproduce.suite import (
     SCALES,
     Experiment,
@@ -20,9 +18,11 @@ from potluck.reproduce.suite import (
     Suite,
     read_suite,
 )
+from potluck.reproduce.work.bases import missing_bases
+from potluck.reproduce.work.estimates import Standing, standing, standings, states
 
 if TYPE_CHECKING:
-    from potluck.reproduce.runner import Outcome
+    from potluck.reproduce.work.runner import Outcome
 
 RUNS = Path("runs") / "reproduce"
 
@@ -102,8 +102,8 @@ def _chosen(suite: Suite, names: Sequence[str], *, all: bool) -> Sequence[Experi
 def _run(
     suite: Suite, cells: Sequence[Cell], jobs: int, *, stale_again: bool, keep_runs: bool
 ) -> None:
-    from potluck.reproduce.progress import CellsShown
-    from potluck.reproduce.runner import run_cells
+    from potluck.reproduce.work.progress import CellsShown
+    from potluck.reproduce.work.runner import run_cells
 
     try:
         with CellsShown(out) as shown:
@@ -180,7 +180,7 @@ def _tell_cells(suite: Suite, cells: Sequence[Cell]) -> None:
 
 
 def _tell_gpu_hours(suite: Suite, cells: Sequence[Cell]) -> None:
-    from potluck.reproduce.gpu_check import check_cells  # shapes of models need torch
+    from potluck.reproduce.gpu.check import check_cells  # shapes of models need torch
 
     check_cells(suite, cells, out)
 

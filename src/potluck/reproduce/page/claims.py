@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from potluck.reproduce.judge.verdict import Finding, Verdict, findings_of, verdict_of_claim
 from potluck.reproduce.page.experiment import said
 from potluck.reproduce.page.finished import Finished
 from potluck.reproduce.page.markdown import NOTHING, cell, counted, listed, table
 from potluck.reproduce.suite import Experiment
-from potluck.reproduce.verdict import Finding, Verdict, findings_of, verdict_of_claim
 
 VERDICTS: tuple[Verdict, ...] = ("shown", "refuted", "inconclusive")
 STALE_MARK = "†"

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from potluck.reproduce.judge.price import Cost, Reached, cost_of
+from potluck.reproduce.judge.sharing import SHARED, TO_TELL, spread_of
 from potluck.reproduce.page.finished import Finished
 from potluck.reproduce.page.markdown import (
     NOTHING,
@@ -12,8 +14,6 @@ from potluck.reproduce.page.markdown import (
     table,
 )
 from potluck.reproduce.page.pays import shared_pairs, title_of
-from potluck.reproduce.price import Cost, Reached, cost_of
-from potluck.reproduce.sharing import SHARED, TO_TELL, spread_of
 
 SAME_QUALITY_HEAD = ("pair", "F-TIS over", "tokens of all", "wall time of all", "seeds")
 

@@ -31,13 +31,13 @@ from potluck.dashboard.style import (
     only_below,
     save_small,
 )
+from potluck.reproduce.judge.statistics import interval_of
+from potluck.reproduce.judge.verdict import Runs
 from potluck.reproduce.page.finished import Finished
 from potluck.reproduce.page.markdown import counted
 from potluck.reproduce.page.words import pair_title, setting_title
 from potluck.reproduce.result import NodeResult
-from potluck.reproduce.statistics import interval_of
 from potluck.reproduce.suite import Experiment
-from potluck.reproduce.verdict import Runs
 
 STYLES: Final[Mapping[str, tuple[str, str]]] = {
     "alone": (GREY, "o"),

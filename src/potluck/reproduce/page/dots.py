@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from potluck.dashboard.style import INK, QUIET, RULE, only_below, save_small
+from potluck.reproduce.judge.statistics import interval_of
+from potluck.reproduce.judge.verdict import CEILING, FLOOR, Runs
 from potluck.reproduce.page.curves import ANY_OTHER, STYLES, draw_legend
 from potluck.reproduce.page.finished import Finished
-from potluck.reproduce.statistics import interval_of
 from potluck.reproduce.suite import Experiment
-from potluck.reproduce.verdict import CEILING, FLOOR, Runs
 
 TOP, ROW, PAIR, BOTTOM = 1.9, 0.42, 0.5, 1.5
 """Inches: of the titles, a model, the space above a pair, the axis and the legend."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from potluck.reproduce.judge.verdict import Finding, findings_of, verdict_of_claim, verdict_on
 from potluck.reproduce.page.finished import Finished
 from potluck.reproduce.page.markdown import cell, counted, gain, gain_within, table
 from potluck.reproduce.page.words import pair_title, setting_title
 from potluck.reproduce.suite import Claim, Experiment
-from potluck.reproduce.verdict import Finding, findings_of, verdict_of_claim, verdict_on
 
 MADE = "<!-- Written by `potluck reproduce --render` from the finished cells. Do not edit. -->"
 

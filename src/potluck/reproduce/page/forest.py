@@ -12,9 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from potluck.dashboard.style import BLUE, INK, QUIET, RULE, VERMILION, only_below, save_small
+from potluck.reproduce.judge.verdict import Finding, Verdict, findings_of, verdict_of_claim
 from potluck.reproduce.page.finished import Finished
 from potluck.reproduce.suite import Claim
-from potluck.reproduce.verdict import Finding, Verdict, findings_of, verdict_of_claim
 
 COLOURS: Final[dict[Verdict, str]] = {
     "shown": BLUE,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from potluck.dashboard import printable
-from potluck.reproduce.statistics import Interval
+from potluck.reproduce.judge.statistics import Interval
 
 NOTHING = "-"
 

@@ -3,6 +3,15 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from potluck.reproduce.judge.sharing import (
+    SAME,
+    SHARED,
+    Gain,
+    controls_of,
+    gains_of,
+)
+from potluck.reproduce.judge.statistics import Measure, When, interval_of
+from potluck.reproduce.judge.verdict import Runs
 from potluck.reproduce.page.finished import Finished
 from potluck.reproduce.page.markdown import (
     NOTHING,
@@ -13,15 +22,6 @@ from potluck.reproduce.page.markdown import (
     table,
 )
 from potluck.reproduce.page.words import pair_title
-from potluck.reproduce.sharing import (
-    SAME,
-    SHARED,
-    Gain,
-    controls_of,
-    gains_of,
-)
-from potluck.reproduce.statistics import Measure, When, interval_of
-from potluck.reproduce.verdict import Runs
 
 COLUMNS: tuple[tuple[Measure, When, str], ...] = (
     ("greedy", "end", "greedy, end"),

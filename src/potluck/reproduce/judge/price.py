@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from potluck.reproduce.judge.sharing import SHARED, controls_of
+from potluck.reproduce.judge.statistics import Interval, interval_of, ratio_of, rounds_to
+from potluck.reproduce.judge.verdict import Results, Runs
 from potluck.reproduce.result import NodeResult
-from potluck.reproduce.sharing import SHARED, controls_of
-from potluck.reproduce.statistics import Interval, interval_of, ratio_of, rounds_to
 from potluck.reproduce.suite import Scale, Suite
-from potluck.reproduce.verdict import Results, Runs
 
 QUALITY = 0.9
 """Of alone's final greedy accuracy: the level at which costs are compared."""

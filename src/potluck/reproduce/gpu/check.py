@@ -12,8 +12,7 @@ from rich.text import Text
 
 from potluck.check.cards import Bench, card_gib, verdict
 from potluck.reproduce.cells import Cell
-from potluck.reproduce.estimates import states
-from potluck.reproduce.gpu_hours import (
+from potluck.reproduce.gpu.hours import (
     FACTOR,
     GPUS,
     Assumed,
@@ -25,6 +24,7 @@ from potluck.reproduce.gpu_hours import (
     shapes_of,
 )
 from potluck.reproduce.suite import Suite
+from potluck.reproduce.work.estimates import states
 
 UNFIT = "*"
 """Marks the hours of a cell that its card cannot hold: they say how fast it would be."""

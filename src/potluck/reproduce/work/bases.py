@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import IO
 
 from potluck.reproduce.cells import Cell, cells_of
-from potluck.reproduce.collect import base_digest
 from potluck.reproduce.result import read_result
 from potluck.reproduce.suite import ExperimentError, Suite
+from potluck.reproduce.work.collect import base_digest
 
 
 @dataclass(slots=True)

@@ -17,12 +17,12 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Protocol
 
-from potluck.reproduce.bases import make_missing_bases, require_same_bases
 from potluck.reproduce.cells import Cell
-from potluck.reproduce.child import is_finished, order, work
-from potluck.reproduce.estimates import longest_first
 from potluck.reproduce.result import code_digests
 from potluck.reproduce.suite import Suite
+from potluck.reproduce.work.bases import make_missing_bases, require_same_bases
+from potluck.reproduce.work.child import is_finished, order, work
+from potluck.reproduce.work.estimates import longest_first
 from potluck.signals import interrupts
 
 ONE_THREAD = {

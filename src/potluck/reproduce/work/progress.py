@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from potluck.dashboard import printable
 from potluck.reproduce.cells import Cell
-from potluck.reproduce.estimates import work_of
+from potluck.reproduce.work.estimates import work_of
 
 
 class CellsShown:

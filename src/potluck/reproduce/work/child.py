@@ -155,7 +155,7 @@ def _run(
 ) -> CellResult | None:
     """None: it was asked to stop."""
     from potluck.launch import run
-    from potluck.reproduce.collect import base_digests, collect
+    from potluck.reproduce.work.collect import base_digests, collect
 
     config, bases = as_run(cell), base_digests(cell.config)
     circumstances = {"recipe": cell.digest, "code": dict(order.code), "bases": bases}

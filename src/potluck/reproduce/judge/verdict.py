@@ -16,8 +16,8 @@ from statistics import mean
 from typing import Literal
 
 from potluck.reproduce.cells import alone_as
+from potluck.reproduce.judge.statistics import Interval, Measure, When, interval_of, value_of
 from potluck.reproduce.result import CellResult, NodeResult
-from potluck.reproduce.statistics import Interval, Measure, When, interval_of, value_of
 from potluck.reproduce.suite import Claim, Experiment, Scale, Suite
 
 Verdict = Literal["shown", "refuted", "inconclusive"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import stdev
 
 from potluck.reproduce.cells import alone_as
-from potluck.reproduce.statistics import (
+from potluck.reproduce.judge.statistics import (
     Interval,
     Measure,
     When,
@@ -21,8 +21,8 @@ from potluck.reproduce.statistics import (
     t_975,
     value_of,
 )
+from potluck.reproduce.judge.verdict import Results, Runs, out_of_range
 from potluck.reproduce.suite import Scale, Suite
-from potluck.reproduce.verdict import Results, Runs, out_of_range
 
 SHARED = "f-tis"
 FAIR_SHARE = {2: "half", 4: "quarter"}

@@ -1,0 +1,1 @@
+"""What cells take on GPUs, estimated."""

@@ -1,0 +1,1 @@
+"""Judges results: from curves to intervals, verdicts and costs. Pure functions."""
