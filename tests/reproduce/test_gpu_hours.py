@@ -216,7 +216,7 @@ def test_half_the_problems_are_half_of_learning_and_of_the_tokens_and_no_less_ev
     whole, half = cost("1b", "alone"), cost("1b", "half")
     assert half.tokens == whole.tokens / 2
     assert half.learning_s == pytest.approx(whole.learning_s / 2)
-    assert half.writing_s < whole.writing_s
+    assert half.writing_s <= whole.writing_s  # as many steps, where launching bounds them
     assert half.evaluating_s == whole.evaluating_s
 
 

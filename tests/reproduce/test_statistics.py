@@ -2,7 +2,15 @@ import math
 
 import pytest
 
-from potluck.reproduce.judge.statistics import interval_of, ratio_of, rounds_to, t_975, value_of
+from potluck.reproduce.judge.statistics import (
+    interval_of,
+    ratio_of,
+    rounds_to,
+    t_975,
+    t_quantile,
+    value_of,
+    widened,
+)
 from potluck.reproduce.suite import ExperimentError
 from reproduce import oracle
 from reproduce.made_up import curve, node
@@ -129,3 +137,21 @@ def test_rounds_to_a_level_are_those_of_a_walk_along_the_curve(level):
     for greedy in ((0.1, 0.3, 0.2, 0.6, 0.5), curve(0.1, 0.7, 11)):
         found, walked = rounds_to(node(greedy), level), oracle.first_rounds_at(node(greedy), level)
         assert found == (walked if walked is None else pytest.approx(walked, abs=0.002))
+
+
+@pytest.mark.parametrize(
+    "within, degrees, printed",
+    [(0.9, 10, 1.812), (0.99, 4, 4.604), (0.999, 4, 8.610), (0.5, 1, 1.0), (0.98, 7, 2.998)],
+)
+def test_other_quantiles_are_those_of_printed_tables(within, degrees, printed):
+    assert t_quantile(within, degrees) == pytest.approx(printed, abs=5e-4)
+
+
+def test_an_interval_as_one_of_several_is_wider_on_both_sides():
+    found = interval_of([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert widened(found, 1).high == pytest.approx(found.high)
+    # Of five tests each is at 99 %: 4.604 instead of 2.776.
+    wide = widened(found, 5)
+    assert wide.high - wide.mean == pytest.approx((found.high - found.mean) * 4.604 / 2.776, 1e-3)
+    assert (wide.mean, wide.n) == (found.mean, 5)
+    assert wide.mean - wide.low == pytest.approx(wide.high - wide.mean)

@@ -6,15 +6,18 @@ from potluck.reproduce.judge.statistics import Interval
 from potluck.reproduce.judge.verdict import Finding, findings_of, verdict_of, verdict_on
 from potluck.reproduce.suite import ExperimentError, read_suite
 from reproduce import oracle
-from reproduce.made_up import claim, curve, experiment, node, result, results, runs, suite
+from reproduce.made_up import PAIRS, claim, curve, experiment, node, result, results, runs, suite
 
 PAIR = ("small", "large")
+OTHER = ("coder", "writer")
+TWO_PAIRS = {"size": PAIR, "other": OTHER}
 NOISE = (0.0, 0.01, -0.01, 0.02, -0.02)
 
 
-def tried(*claims, cells, pairs=("digits.size",), **changes):
+def tried(*claims, cells, pairs=("digits.size",), pairs_there=PAIRS, **changes):
     figure = experiment(*claims, pairs=pairs)
-    return findings_of(suite(figure, **changes), figure, "tiny", results(*cells))
+    there = suite(figure, pairs=pairs_there, **changes)
+    return findings_of(there, figure, "tiny", results(*cells))
 
 
 def around(middle, seeds=5, noise=NOISE):
@@ -31,7 +34,9 @@ def out(*accuracies):
 
 
 def noted(node="each", verdict="shown", pair="p", model="m", name="c"):
-    return Finding(claim(node=node, id=name), pair, model, Interval(0, 0, 0, 5), verdict, "")
+    """One that is refuted lies so far from what is claimed that no number of tests changes it."""
+    at = 1 if verdict == "refuted" else 0
+    return Finding(claim(node=node, id=name), pair, model, Interval(at, at, at, 5), verdict, "")
 
 
 # The rules
@@ -97,7 +102,72 @@ def test_seeds_count_only_where_both_settings_have_them():
     alone, shared = runs("alone", PAIR, **same(*PAIR)), runs("f-tis", PAIR, **same(*PAIR))
     cells = [c for c in alone if c.seed != 0] + [c for c in shared if c.seed != 4]
     assert {f.reason for f in tried(claim(), cells=cells)} == {"3 of 5 seeds"}
+    cells = [c for c in alone if c.seed != 0] + [c for c in shared if c.seed != 1]
+    assert {f.reason for f in tried(claim(), cells=cells, seeds=3)} == {"1 of 3 seeds"}
+    cells = [c for c in alone if c.seed < 3] + shared
     assert {f.verdict for f in tried(claim(), cells=cells, seeds=3)} == {"shown"}
+
+
+def test_seeds_beyond_those_asked_for_change_no_verdict():
+    cells = runs("alone", PAIR, seeds=9, **same(*PAIR, seeds=9))
+    late = [*[0.5] * 5, 0.9, 0.9, 0.9, 0.9]
+    cells += runs("f-tis", PAIR, seeds=9, small=late, large=late)
+    assert {(f.verdict, f.difference.n) for f in tried(claim(), cells=cells)} == {("shown", 5)}
+
+
+def test_models_that_are_both_full_cannot_be_told_apart():
+    def of(alone, shared, **changes):
+        cells = runs("alone", PAIR, **same(*PAIR, at=alone))
+        cells += runs("f-tis", PAIR, **same(*PAIR, at=shared))
+        return {(f.verdict, f.reason) for f in tried(claim(**changes), cells=cells)}
+
+    assert of(0.98, 0.97) == {("inconclusive", "ceiling")}
+    assert of(0.98, 0.97, measure="sampled") == {("shown", "")}
+    assert of(0.94, 0.96) == {("shown", "")}  # it could have been seen to fall, and did not
+    assert of(0.98, 0.8, lies="below") == {("shown", "")}
+
+
+def test_cells_from_different_base_models_allow_no_verdict():
+    cells = runs("alone", PAIR, **same(*PAIR)) + runs("f-tis", PAIR, **same(*PAIR))
+    other = node(curve(0.1, 0.5), base="another")
+    cells[-1] = result("f-tis", 4, {"small": other, "large": cells[-1].node["large"]})
+    found = {f.model: (f.verdict, f.reason) for f in tried(claim(), cells=cells)}
+    assert found == {"small": ("inconclusive", "different base models"), "large": ("shown", "")}
+
+
+def in_the_mean(cells, **changes):
+    over = claim(over="mean of pairs", lies="above", margin=0.0, **changes)
+    return tried(over, cells=cells, pairs=("digits.size", "digits.other"), pairs_there=TWO_PAIRS)
+
+
+def test_in_the_mean_of_pairs_one_that_loses_is_made_up_for_by_another():
+    cells = runs("alone", PAIR, small=[0.3] * 5, large=[0.6] * 5)
+    cells += runs("f-tis", PAIR, small=around(0.25), large=[0.6] * 5)  # the weaker: -.05
+    cells += runs("alone", OTHER, coder=[0.3] * 5, writer=[0.6] * 5)
+    cells += runs("f-tis", OTHER, coder=around(0.45), writer=[0.5] * 5)  # the weaker: +.15
+    (found,) = in_the_mean(cells, node="weaker")
+    assert (found.pair, found.model, found.verdict) == ("digits", "weaker", "shown")
+    assert found.difference.mean == pytest.approx(0.05)
+    (found,) = in_the_mean(cells, node="stronger")
+    assert (found.verdict, found.difference.mean) == ("refuted", pytest.approx(-0.05))
+
+
+def test_in_the_mean_of_pairs_those_at_the_floor_are_left_out_and_missing_seeds_are_told():
+    def cells(setting, small, coder):
+        high = out(*[0.7] * 5)
+        return runs(setting, PAIR, small=out(*small), large=high) + runs(
+            setting, OTHER, coder=out(*coder), writer=high
+        )
+
+    measured = {"node": "weaker", "measure": "out-of-distribution"}
+    floored = cells("alone", [0.02] * 5, [0.3] * 5) + cells("f-tis", [0.5] * 5, [0.4] * 5)
+    (found,) = in_the_mean(floored, **measured)
+    assert found.difference.mean == pytest.approx(0.1)
+    both = cells("alone", [0.02] * 5, [0.03] * 5) + cells("f-tis", [0.5] * 5, [0.4] * 5)
+    (found,) = in_the_mean(both, **measured)
+    assert (found.verdict, found.reason, found.difference) == ("inconclusive", "floor", None)
+    (found,) = in_the_mean([c for c in floored if c.seed or "coder" not in c.node], **measured)
+    assert (found.verdict, found.reason) == ("inconclusive", "4 of 5 seeds")
 
 
 def test_only_the_models_own_cells_count():
@@ -245,6 +315,18 @@ def test_second_minus_first_needs_both_models_seeds():
 
 
 # From findings to a verdict
+
+
+def test_of_many_tests_one_refutes_a_claim_only_if_it_would_among_as_many():
+    # above 0; the interval ends at -.001, which among eight tests it would not.
+    near = Finding(claim(lies="above", margin=0), "p", "m", Interval(-0.05, -0.099, -0.001, 5),
+                   "refuted", "")  # fmt: skip
+    far = Finding(claim(lies="above", margin=0), "p", "m", Interval(-0.5, -0.599, -0.401, 5),
+                  "refuted", "")  # fmt: skip
+    shown = Finding(claim(lies="above", margin=0), "p", "n", Interval(1, 1, 1, 5), "shown", "")
+    assert verdict_on([near]) == "refuted"
+    assert verdict_on([near, *[shown] * 7]) == "inconclusive"
+    assert verdict_on([far, *[shown] * 7]) == "refuted"
 
 
 def test_every_model_of_every_pair_has_to_show_a_claim():

@@ -98,11 +98,14 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Accuracy of greedy answers on validation problems, mean reward of the completions that
     the model samples in training, or greedy accuracy out of distribution."""
     when: Literal["early", "end"] = "end"
-    """Over the first half of the rounds in the mean (the start left out), or at the end."""
+    """Over the first half of the rounds in the mean (of greedy accuracy without the start), or at
+    the end."""
     lies: Literal["below", "above", "within", "not below"]
     """below: < -margin; above: > margin; within: from -margin to margin; not below: >= -margin."""
     margin: Annotated[float, Meta(ge=0)] = 0.0
     """Accuracy, 0..1."""
+    over: Literal["each pair", "mean of pairs"] = "each pair"
+    """Whether every pair has to show it, or each family's pairs in the mean, seed by seed."""
 
 
 class ExpectedFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
 """From curves to numbers, and from seeds to intervals. Pure functions, no torch.
 
-Everything is paired by seed: the same seed draws the same problems in both settings, so
-what the problems do to both falls out of their difference.
+Everything is paired by seed: the same seed draws the same problems in both settings, as
+far as both write as many, so what the problems do to both falls out of their difference.
 """
 
 import math
@@ -87,9 +87,26 @@ def ratio_of(pairs: Sequence[tuple[float, float]]) -> Interval | None:
     return Interval(math.exp(found.mean), math.exp(found.low), math.exp(found.high), found.n)
 
 
-@cache
+def widened(interval: Interval, tests: int) -> Interval:
+    """The interval at the level 1 - .05 / tests, as one of so many (Bonferroni)."""
+    more = t_quantile(1 - 0.05 / tests, interval.n - 1) / t_975(interval.n - 1)
+    middle = interval.mean
+    low, high = middle - more * (middle - interval.low), middle + more * (interval.high - middle)
+    return Interval(middle, low, high, interval.n)
+
+
 def t_975(degrees: int) -> float:
     """The t that Student's distribution stays within, up and down, 95 % of the time.
+
+    >>> round(t_975(4), 3)
+    2.776
+    """
+    return t_quantile(0.95, degrees)
+
+
+@cache
+def t_quantile(within: float, degrees: int) -> float:
+    """The t that Student's distribution stays within, up and down, with this probability.
 
     Bisects the angle a = atan(t / sqrt(degrees)) in the closed form of P(|T| < t), which is
     exact for whole degrees of freedom:
@@ -100,17 +117,18 @@ def t_975(degrees: int) -> float:
     both up to cos^(degrees - 2).
 
     Args:
+        within: the probability, 0..1.
         degrees: of freedom, at least 1.
 
     Source: Abramowitz and Stegun, 26.7.3 and 26.7.4.
 
-    >>> round(t_975(4), 3)
-    2.776
+    >>> round(t_quantile(0.6, 4), 3)
+    0.941
     """
     low, high = 0.0, math.pi / 2
     for _ in range(60):  # to the last bit of an angle
         angle = (low + high) / 2
-        if _share_within(angle, degrees) < 0.95:
+        if _share_within(angle, degrees) < within:
             low = angle
         else:
             high = angle

@@ -6,8 +6,9 @@ claim wants it, and "refuted" only if the whole interval lies where it does not.
 
 Each interval is one of many. A claim over several models is shown only if each of them
 shows it, which many trials make harder, not easier. It is refuted if one of them refutes
-it, and that many trials do make easier: one finding in 40 leaves its interval on one side
-by chance. Findings are listed one by one so that a reader can see how many there were.
+it, and that many trials do make easier: so for that the interval is wider, see
+``verdict_of_claim``. Findings are listed one by one so that a reader can see how many there
+were.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,14 @@ from statistics import mean
 from typing import Literal
 
 from potluck.reproduce.cells import alone_as
-from potluck.reproduce.judge.statistics import Interval, Measure, When, interval_of, value_of
+from potluck.reproduce.judge.statistics import (
+    Interval,
+    Measure,
+    When,
+    interval_of,
+    value_of,
+    widened,
+)
 from potluck.reproduce.result import CellResult, NodeResult
 from potluck.reproduce.suite import Claim, Experiment, Scale, Suite
 
@@ -27,6 +35,8 @@ Results = Mapping[str, CellResult]
 
 FLOOR, CEILING = 0.1, 0.8
 """Out of distribution, an accuracy outside of these has no room to move: no verdict."""
+FULL = 0.95
+"""Nor where both sides of a difference of greedy accuracies are above this in the mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,10 @@ class Runs:
     results: Results
 
     @property
+    def family(self) -> str:
+        return self.pair.partition(".")[0]
+
+    @property
     def models(self) -> tuple[str, ...]:
         return self.suite.pair(self.scale, self.pair)
 
@@ -65,17 +79,20 @@ class Runs:
         return self.suite.scales[self.scale].seeds
 
     def of(self, model: str, setting: str) -> dict[int, NodeResult]:
-        """By seed, what a model did in a setting: in the pair's cell, or in its own if alone."""
-        family_name = self.pair.partition(".")[0]
+        """By seed, what a model did in a setting: in the pair's cell, or in its own if alone.
+
+        Of the seeds that the scale asks for: running more until a verdict pleases is none.
+        """
         models, node = self.models, model
         if self.suite.settings[setting].alone:
-            node = alone_as(self.suite.scales[self.scale].family[family_name], model)
+            node = alone_as(self.suite.scales[self.scale].family[self.family], model)
             models = (node,)
-        wanted = (self.scale, family_name, models, setting)
+        wanted = (self.scale, self.family, models, setting)
         found = {
             cell.seed: cell.node[node]
             for cell in self.results.values()
             if (cell.scale, cell.family, cell.models, cell.setting) == wanted
+            and cell.seed < self.seeds_required
         }
         return dict(sorted(found.items()))
 
@@ -97,12 +114,16 @@ def findings_of(
     Args:
         results: of one scale; stale ones count like the others, the page marks them.
     """
-    return [
-        finding
-        for claim in experiment.claims
-        for pair in experiment.pairs.get(scale, ())
-        for finding in _findings(claim, Runs(suite, scale, pair, results))
-    ]
+    pairs = [Runs(suite, scale, pair, results) for pair in experiment.pairs.get(scale, ())]
+    found = []
+    for claim in experiment.claims:
+        if claim.over == "mean of pairs":
+            families = dict.fromkeys(runs.family for runs in pairs)
+            for family in families:
+                found.append(_in_the_mean(claim, [r for r in pairs if r.family == family]))
+        else:
+            found += [finding for runs in pairs for finding in _findings(claim, runs)]
+    return found
 
 
 def _findings(claim: Claim, runs: Runs) -> list[Finding]:
@@ -112,6 +133,23 @@ def _findings(claim: Claim, runs: Runs) -> list[Finding]:
     # Cells are missing that would tell which model is meant.
     few = runs.too_few(0)
     return [Finding(claim, runs.pair, claim.node, None, "inconclusive", few)]
+
+
+def _in_the_mean(claim: Claim, pairs: Sequence[Runs]) -> Finding:
+    """Of one family: each seed's mean over its pairs, those left out that cannot be compared."""
+    compared = [
+        _differences(claim, runs, models) for runs in pairs for models in _about(claim, runs)
+    ]
+    usable = [by_seed for by_seed, reason in compared if not reason]
+    reasons = [reason for _, reason in compared] or [pairs[0].too_few(0)]
+    by_seed: dict[int, float] = {}
+    if usable:
+        seeds = set.intersection(*map(set, usable))
+        by_seed = {seed: mean(each[seed] for each in usable) for seed in sorted(seeds)}
+    # Too few seeds anywhere are too few; floors and ceilings of some pairs are left out.
+    few = next((reason for reason in reasons if "seeds" in reason), "")
+    reason = few or ("" if usable else reasons[0])
+    return _judged(claim, pairs[0].family, claim.node, by_seed, reason)
 
 
 def _about(claim: Claim, runs: Runs) -> list[tuple[str, ...]]:
@@ -149,31 +187,52 @@ def _by_strength(claim: Claim, runs: Runs) -> tuple[str, ...]:
 
 def _finding(claim: Claim, runs: Runs, models: tuple[str, ...]) -> Finding:
     """Of one model; of two, the second's difference minus the first's."""
+    by_seed, reason = _differences(claim, runs, models)
+    return _judged(claim, runs.pair, " minus ".join(reversed(models)), by_seed, reason)
+
+
+def _differences(claim: Claim, runs: Runs, models: tuple[str, ...]) -> tuple[dict[int, float], str]:
+    """By seed; and why they allow no verdict, if they do not."""
     what = [runs.values(m, claim.setting, claim.measure, claim.when) for m in models]
     than = [runs.values(m, claim.than, claim.measure, claim.when) for m in models]
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in what + than)))
-    of_model = [[a[s] - b[s] for s in seeds] for a, b in zip(what, than, strict=True)]
-    difference = interval_of(
-        of_model[0]
-        if len(models) == 1
-        else [second - first for first, second in zip(*of_model, strict=True)]
+    first, last = (
+        {seed: pair[0][seed] - pair[1][seed] for seed in seeds}
+        for pair in ((what[0], than[0]), (what[-1], than[-1]))
     )
+    differences = first if len(models) == 1 else {s: last[s] - first[s] for s in seeds}
     reason = runs.too_few(len(seeds))
-    for by_seed in than:
-        reason = reason or out_of_range(claim.measure, [by_seed[s] for s in seeds])
+    for model, a, b in zip(models, what, than, strict=True):
+        reason = reason or out_of_range(claim.measure, [b[s] for s in seeds], [a[s] for s in seeds])
+        bases = {runs.of(model, setting)[s].base for setting in (claim.setting, claim.than)
+                 for s in seeds}  # fmt: skip
+        reason = reason or ("different base models" if len(bases) > 1 else "")
+    return differences, reason
+
+
+def _judged(
+    claim: Claim, pair: str, model: str, by_seed: Mapping[int, float], reason: str
+) -> Finding:
+    difference = interval_of(list(by_seed.values()))
     verdict: Verdict = "inconclusive"
     if not reason and difference is not None:
         verdict = verdict_of(difference, claim.lies, claim.margin)
         reason = "interval too wide" if verdict == "inconclusive" else ""
-    name = " minus ".join(reversed(models))
-    return Finding(claim, runs.pair, name, difference, verdict, reason)
+    return Finding(claim, pair, model, difference, verdict, reason)
 
 
-def out_of_range(measure: Measure, than: Sequence[float]) -> str:
-    """Why accuracies out of distribution cannot be compared: floor, ceiling or ""."""
-    if measure != "out-of-distribution" or not than:
+def out_of_range(measure: Measure, than: Sequence[float], what: Sequence[float] = ()) -> str:
+    """Why accuracies cannot be compared: floor, ceiling or "".
+
+    Out of distribution by what ``than`` reaches. On the validation problems only where both
+    sides have all but arrived: two that are full are equal whatever was done to them.
+    """
+    if not than:
         return ""
-    return "floor" if mean(than) < FLOOR else "ceiling" if mean(than) > CEILING else ""
+    if measure == "out-of-distribution":
+        return "floor" if mean(than) < FLOOR else "ceiling" if mean(than) > CEILING else ""
+    full = bool(what) and min(mean(than), mean(what)) > FULL
+    return "ceiling" if full and measure == "greedy" else ""
 
 
 def verdict_of(
@@ -206,13 +265,24 @@ def verdict_of_claim(findings: Sequence[Finding]) -> Verdict:
     """Of one claim over all that it was tried on.
 
     It is a claim about every pair. In each, it is about every model that it names, so one
-    that refutes it is enough; only with node "any" is one that shows it enough.
+    that refutes it is enough; only with node "any" is one that shows it enough. Of m that
+    are tried one is refuted by chance the sooner the larger m is: so "refuted" is said of a
+    claim only if one is at the level 1 - .05 / m (Bonferroni).
     """
     pairs: dict[str, list[Verdict]] = {}
     for finding in findings:
-        pairs.setdefault(finding.pair, []).append(finding.verdict)
+        pairs.setdefault(finding.pair, []).append(_among(len(findings), finding))
     some = bool(findings) and findings[0].claim.node == "any"
     return _all_of([_any_of(v) if some else _all_of(v) for v in pairs.values()])
+
+
+def _among(tests: int, finding: Finding) -> Verdict:
+    """A finding's verdict as one of many tests."""
+    if finding.verdict != "refuted" or finding.difference is None:
+        return finding.verdict
+    wide = widened(finding.difference, tests)
+    refuted = verdict_of(wide, finding.claim.lies, finding.claim.margin) == "refuted"
+    return "refuted" if refuted else "inconclusive"
 
 
 def verdict_on(findings: Sequence[Finding]) -> Verdict:
