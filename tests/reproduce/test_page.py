@@ -12,7 +12,7 @@ from potluck.reproduce.page.claims import claims_table, staleness, what_ran
 from potluck.reproduce.page.costs import spread, what_it_costs
 from potluck.reproduce.page.experiment import experiment_page
 from potluck.reproduce.page.finished import of_results
-from potluck.reproduce.page.pays import does_it_pay, out_of_distribution
+from potluck.reproduce.page.pays import by_chance, does_it_pay, out_of_distribution
 from potluck.reproduce.result import ROOMS, code_digests
 from potluck.reproduce.suite import read_suite
 from reproduce.made_up import claim, experiment, node, results, runs, suite
@@ -216,10 +216,10 @@ def test_whether_sharing_pays_is_said_for_each_pair(shift, said):
     text = does_it_pay(shown(found=cells(shift)))
     assert f"- **column addition: small + large.** {said}" in text
     assert "Against half, it pays for `small` and `large`" in text
-    over, fair = tables(text)
+    over, fewer = tables(text)
     assert over[2][2].startswith({0.05: "+.050 [", -0.05: "-.050 [", 0.0: ".000 ["}[shift])
-    assert fair[2][2].endswith("pays")
-    assert "of 2 models: pays for 2." in text
+    assert fewer[2][2].endswith("pays")
+    assert "of 2 models in their pairs: pays for 2." in text
 
 
 def test_costs_are_said_over_the_run_and_up_to_the_same_quality():
@@ -238,22 +238,57 @@ def test_costs_are_said_over_the_run_and_up_to_the_same_quality():
     }
     text = what_it_costs(shown(found=half_price))
     whole, same, needed = tables(text)
-    assert whole[2][2:] == ["0.50 [0.50, 0.50]", "1.00 [1.00, 1.00]"]
+    # A cell is 60 s of core time: together one, alone two.
+    assert whole[2][2:] == ["0.50 [0.50, 0.50]", "0.50 [0.50, 0.50]", "1.00 [1.00, 1.00]"]
     assert "writes 0.50 to 0.50 times the tokens" in text
+    assert "take 0.50 to 0.50 times the core time" in text
     assert [row[1] for row in same[2:]] == ["alone", "half"]
     assert same[2][4] == "5 of 5"
     by_tokens, by_wall = (float(text.split()[0]) for text in same[2][2:4])
     assert by_tokens == pytest.approx(by_wall / 2, abs=0.01)
     assert [row[2] for row in needed[2:]] == [".450", ".634"]  # 90 % of .500, of .704
-    assert needed[2][4].endswith("(never in 5 of 5)")
+    assert needed[2][4] == "never in 5 of 5"
+    assert same[3][2:] == ["-", "-", "0 of 5", "0", "5"]
 
 
-def test_the_spread_of_alone_is_said_and_what_it_would_take():
+def test_the_spread_is_said_and_what_it_would_take():
     text = spread(shown())
     (found,) = tables(text)
     assert [row[1] for row in found[2:]] == ["`small`", "`large`"]
-    assert found[2][3] == ".016"  # of .50 .52 .48 .51 .49: sqrt(.001 / 4)
-    assert "can be told with 5 seeds for every model" in text
+    assert found[2][3:6] == [".016", ".016", ".000"]  # of .50 .52 .48 .51 .49: sqrt(.001 / 4)
+    # (2.776 + .941) sqrt(2) .0158 / sqrt(5) = .0372; of four (3.182 + .978) .0112 = .0465
+    assert found[2][6:] == ["4", "2"]
+    assert "5 seeds suffice to tell a difference of 0.05 for 2 of 2 models." in text
+    # Small gains 0, 8, -8, -1 and 1 hundredths: s = sqrt(130 / 4) / 100.
+    uneven = [0.5, 0.6, 0.4, 0.5, 0.5]
+    higher = results(*runs("f-tis", PAIR, small=uneven, large=[0.70, 0.72, 0.69, 0.70, 0.71]))
+    text = spread(shown(found=cells() | higher))
+    # (2.179 + .873) .057 / sqrt(13) = .0483; of twelve (2.201 + .876) .057 / sqrt(12) = .0506
+    assert tables(text)[0][2][5:] == [".057", "4", "13"]
+    assert "for 1 of 2 models; the others would take 13 (`small`, column addition)." in text
+
+
+def with_twins():
+    """Of which the greedy accuracy ends .1 higher, and all else is as alone."""
+    ends = [0.60, 0.62, 0.58, 0.61, 0.59]
+    nodes = [node((0.1, (v - 0.1) / 2, v)) for v in ends]
+    return cells() | results(*runs("f-tis", ("small", "twin"), small=nodes, twin=nodes))
+
+
+def test_twins_are_no_pair_that_sharing_pays_for():
+    there = shown(found=with_twins())
+    assert does_it_pay(there) == does_it_pay(shown())
+    assert out_of_distribution(there) == out_of_distribution(shown())
+
+
+def test_twins_say_what_chance_alone_does_once():
+    text = by_chance(shown(found=with_twins()))
+    (found,) = tables(text)
+    assert [row[:2] for row in found[2:]] == [["column addition: small + twin", than]
+                                              for than in ("alone", "half")]  # fmt: skip
+    assert [row[2].split()[0] for row in found[2:]] == ["+.100", "+.200"]
+    assert "0 lies outside of 1 of 5 intervals" in text
+    assert by_chance(shown()) == "No twins were run."
 
 
 @pytest.mark.parametrize("out, mark", [(0.05, "floor"), (0.5, "no difference"), (0.9, "ceiling")])
@@ -267,6 +302,36 @@ def test_each_claim_of_an_experiment_has_its_own_tests():
     there = shown(claim(), claim(id="b", node="first", lies="above"))
     both = tables(experiment_page(there.suite.experiments[0], [there]))
     assert [len(found) - 2 for found in both] == [2, 1]
+
+
+def test_a_mean_over_pairs_is_named_with_how_many_they_are():
+    about = claim(over="mean of pairs", node="weaker", lies="above", margin=0.0)
+    there = shown(about, pairs=("digits.size", "digits.same"), found=with_twins())
+    text = experiment_page(there.suite.experiments[0], [there])
+    (row,) = rows(text)[2:]
+    assert row[:2] == ["column addition: mean of 2 pairs", "`weaker`"]
+    assert row[2].startswith("+.050 [")  # none in the one, .1 in the other
+    assert "in the mean over the pairs of a task" in text
+    assert rows(claims_table(there))[-1][-1] == "shown 1 / 0 / 0"
+
+
+def test_a_test_that_refutes_without_refuting_the_claim_is_explained():
+    # 2.5 +- 2.2 hundredths below -0: refuted at 95 %, and not at 97.5 %.
+    below = {m: [e + d for e, d in zip(ends, (-0.01, -0.05, 0.0, -0.03, -0.035), strict=True)]
+             for m, ends in {"small": [0.5] * 5}.items()}  # fmt: skip
+    found = results(
+        *runs("alone", PAIR, small=[0.5] * 5, large=[0.7] * 5),
+        *runs("f-tis", PAIR, **below, large=[0.75] * 5),
+    )
+    there = shown(claim(lies="not below", margin=0.0), found=found)
+    text = experiment_page(there.suite.experiments[0], [there])
+    assert [row[4] for row in rows(text)[2:]] == ["refuted", "shown"]
+    assert ". Inconclusive." in text
+    assert "Of 2 tests 1 refuted at 95 %, none at the level 1 - .05/2" in text
+    refuted = shown(claim(lies="not below", margin=0.0), found=cells(-0.1))
+    text = experiment_page(refuted.suite.experiments[0], [refuted])
+    assert ". Refuted." in text
+    assert "none at the level" not in text
 
 
 # Stale cells

@@ -148,6 +148,12 @@ def test_every_test_is_a_bar_in_its_verdicts_colour_over_where_its_claim_holds(
     assert matplotlib.colors.to_hex(band.get_facecolor()[0]) == HOLDS
 
 
+def test_a_mean_over_pairs_is_one_bar_of_its_family():
+    of = there(claim(over="mean of pairs", node="stronger"))
+    (axes,) = forest_figure(of).axes
+    assert [bar[:2] for bar in bars(axes)] == [pytest.approx((0.1, 0.1))]
+
+
 def test_claims_that_were_not_tried_at_a_scale_have_no_band():
     of = there()
     assert [len(band.tests) for band in bands_of(of)] == [2]

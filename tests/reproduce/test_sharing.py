@@ -5,8 +5,9 @@ import pytest
 
 from potluck.reproduce.judge.price import cost_of, up_to
 from potluck.reproduce.judge.sharing import (
+    are_twins,
+    detectable,
     gains_of,
-    half_width_of,
     seeds_to_tell,
     spread_of,
     word_of,
@@ -51,7 +52,7 @@ def test_the_word_is_that_of_the_interval(low, high, word):
     assert word_of(Interval((low + high) / 2, low, high, 5)) == word
 
 
-def test_a_gain_is_against_alone_and_against_the_fair_share():
+def test_a_gain_is_against_alone_and_against_the_same_generation():
     cells = runs("alone", PAIR, small=[0.5, 0.6, 0.5, 0.6, 0.5], large=[0.8] * 5)
     cells += runs("half", PAIR, small=[0.4, 0.5, 0.4, 0.5, 0.4], large=[0.6] * 5)
     cells += runs("f-tis", PAIR, small=[0.5, 0.6, 0.5, 0.6, 0.5], large=[0.7] * 5)
@@ -82,7 +83,7 @@ def test_gains_are_told_in_every_measure():
         assert found["small", "alone", *measure].difference.mean == pytest.approx(mean), measure
 
 
-def test_the_fair_share_of_four_is_a_quarter():
+def test_the_same_generation_of_four_is_a_quarter():
     cells = [
         c
         for s in ("alone", "half", "quarter")
@@ -111,6 +112,13 @@ def test_a_gain_out_of_distribution_needs_room_to_move(alone, word):
     found = gains(*cells)
     assert found["small", "alone", "out-of-distribution", "end"].word == word
     assert found["small", "alone", "greedy", "end"].word == "no difference"
+
+
+def test_a_pair_is_one_of_twins_if_all_its_names_are_one_model():
+    assert are_twins(suite(), "tiny", "digits.same")
+    of = suite(pairs={"two": PAIR, "three": ("small", "twin", "large")})
+    assert not are_twins(of, "tiny", "digits.two")
+    assert not are_twins(of, "tiny", "digits.three")
 
 
 # What it costs
@@ -145,6 +153,23 @@ def test_twins_are_trained_one_after_the_other_though_they_run_once():
     found = price(*cells, pair="digits.same")
     assert found.wall.mean == pytest.approx(3 / 6)
     assert set(found.tokens) == set(pair)
+
+
+def test_core_time_is_that_of_the_runs_over_the_sum_of_those_alone():
+    def of(setting, seed, cpu_s, *models):
+        return result(setting, seed, dict.fromkeys(models, 0.5), cpu_s=cpu_s)
+
+    cells = [of("alone", s, c, "small") for s, c in enumerate((10, 20, 30))]
+    cells += [of("alone", s, c, "large") for s, c in enumerate((40, 50))]
+    cells += [of("f-tis", s, c, *PAIR) for s, c in enumerate((60, 63, 70))]
+    cells += [of("f-tis", 0, 15, "small", "twin"), of("f-tis", 1, 60, "small", "twin")]
+    cells += [of("alone", s, 1, m) for s in (5, 6) for m in PAIR]  # more than was asked for
+    cells += [of("f-tis", s, 1, *PAIR) for s in (5, 6)]
+    core = price(*cells).core
+    expected = oracle.geometric([(60, 50), (63, 70)])  # of seed 2 there is no large one
+    assert (core.mean, core.low, core.high) == pytest.approx(expected, rel=1e-3)
+    core = price(*cells, pair="digits.same").core
+    assert core.mean == pytest.approx(math.sqrt(15 / 20 * 60 / 40))
 
 
 def test_the_level_is_nine_tenths_of_what_alone_ends_at_in_the_mean():
@@ -191,21 +216,26 @@ def test_up_to_the_same_quality_together_all_go_on_until_the_last_is_there():
     assert (found.seeds, found.never, found.control_never) == (3, 0, 0)
 
 
-def test_seeds_that_never_reach_the_level_are_counted_and_have_no_ratio():
+def test_seeds_that_never_reach_the_level_are_counted_and_there_is_no_mean_without_them():
     good, flat, begun = node((0.0, 0.5)), node((0.0, 0.1)), node((0.46, 0.5))
     cells = runs("alone", PAIR, small=[good] * 5, large=[good] * 5)
     cells += runs("half", PAIR, small=[good, good, good, flat, good], large=[good] * 4 + [flat])
     cells += runs("f-tis", PAIR, small=[good, flat, good, flat, good], large=[good] * 5)
-    against = {q.than: q for q in price(*cells).same_quality}
+    found = price(*cells)
+    against = {q.than: q for q in found.same_quality}
     assert (against["alone"].never, against["alone"].control_never) == (2, 0)
-    assert against["alone"].tokens.n == against["alone"].wall.n == 3
+    assert (against["alone"].used, against["alone"].seeds) == (3, 5)
     assert (against["half"].never, against["half"].control_never) == (2, 2)
-    assert (against["half"].tokens.n, against["half"].used, against["half"].seeds) == (2, 2, 5)
+    assert (against["half"].used, against["half"].seeds) == (2, 5)
+    assert {(q.tokens, q.wall) for q in against.values()} == {(None, None)}
+    small = {r.setting: r for r in found.reached if r.model == "small"}
+    assert (small["f-tis"].rounds, small["f-tis"].never) == (None, 2)
+    assert small["alone"].rounds.mean == pytest.approx(18)
     # Who starts at the level has no ratio either, but does reach it.
     cells = runs("alone", PAIR, **both([good] * 5))
     cells += runs("f-tis", PAIR, small=[begun] * 2 + [good] * 3, large=[good] * 5)
     (found,) = [q for q in price(*cells).same_quality if q.than == "alone"]
-    assert (found.tokens.n, found.seeds, found.never) == (3, 5, 0)
+    assert (found.tokens, found.used, found.seeds, found.never) == (None, 3, 5, 0)
 
 
 def test_what_was_not_run_has_no_price():
@@ -231,28 +261,45 @@ def test_the_sum_up_to_a_round_takes_its_part_of_it(rounds, total):
 # How sure one can be
 
 
-def test_the_spread_is_that_of_alone_over_the_seeds():
+def test_the_spread_is_that_of_alone_of_half_and_of_the_paired_differences():
     small, large = [0.5, 0.52, 0.48, 0.54, 0.46], [0.7] * 5
     cells = runs("alone", PAIR, small=small, large=large) + runs("alone", ("coder",), coder=[0.5])
-    cells += runs("half", PAIR, small=[0.1] * 5) + runs("f-tis", PAIR, **both([0.9] * 5))
+    cells += runs("half", PAIR, small=[0.1, 0.2, 0.1, 0.2, 0.1])
+    # Against alone: 0, -2, 2, -4, 4 hundredths and none; with the three others all doubled.
+    cells += runs("f-tis", PAIR, **both([0.5] * 5))
+    four = [0.5, 0.48, 0.52, 0.46, 0.54]
+    cells += runs("f-tis", FOUR, **dict.fromkeys(FOUR, four))
+    cells += runs("f-tis", ("small", "twin"), small=[0.1, 0.9, 0.1, 0.9, 0.1], twin=[0.1] * 5)
     cells += [result("alone", s, {"small": 0.9}, family="chain") for s in range(5)]
+    cells += [result("alone", 5, {"small": 0.1})]  # more than was asked for
     first, second = spread_of(suite(), "tiny", {str(i): c for i, c in enumerate(cells)})
     # s = sqrt((0 + 4 + 4 + 16 + 16) / 4) / 100 = sqrt(10) / 100
     assert (first.family, first.model, first.seeds) == ("digits", "small", 5)
-    assert first.deviation == pytest.approx(math.sqrt(10) / 100)
-    # 2.7764 sqrt(2) sqrt(10) / 100 / sqrt(5) = .02 * 2.7764
-    assert first.half_width == pytest.approx(0.055529, abs=1e-6)
-    # Six: 2.5706 sqrt(20) / 100 / sqrt(6) = .0469
-    assert first.needed == 6
-    assert (second.model, second.deviation, second.half_width, second.needed) == ("large", 0, 0, 2)
+    assert first.alone == pytest.approx(math.sqrt(10) / 100)
+    assert first.half == pytest.approx(0.1 * math.sqrt(6 / 5 / 4))
+    assert first.paired == pytest.approx(2 * math.sqrt(10) / 100)  # twins have far more
+    # (2.306 + .889) sqrt(20) / 100 / 3 = .0476; of eight (2.365 + .896) .04472 / 2.828 = .0516
+    assert first.needed == 9
+    # (2.131 + .866) .06325 / 4 = .0474; of 15 (2.145 + .868) .06325 / 3.873 = .0492; of 14 .0512
+    assert first.needed_paired == 15
+    assert (second.model, second.alone, second.half, second.needed) == ("large", 0, None, 2)
+    assert second.paired == pytest.approx(math.sqrt(10) / 100)
 
 
-@pytest.mark.parametrize("deviation", [0.005, 0.01, 0.02, 0.03])
-def test_the_seeds_to_tell_are_found_by_trying_one_after_the_other(deviation):
-    assert seeds_to_tell(deviation) == oracle.fewest_seeds(deviation, 0.05)
+def test_differences_that_do_not_vary_ask_for_two_seeds():
+    cells = runs("alone", PAIR, **both([0.5] * 5)) + runs("f-tis", PAIR, **both([0.6] * 5))
+    for found in spread_of(suite(), "tiny", results(*cells)):
+        assert (found.paired, found.needed_paired) == (pytest.approx(0, abs=1e-9), 2)
+    for found in spread_of(suite(), "tiny", results(*runs("alone", PAIR, **both([0.5] * 5)))):
+        assert (found.paired, found.needed_paired) == (None, None)
+
+
+@pytest.mark.parametrize("seeds", [4, 5, 10, 20])
+def test_the_seeds_tell_the_difference_four_times_in_five(seeds):
+    assert oracle.share_told(detectable(1.0, seeds), 1.0, seeds) == pytest.approx(0.8, abs=0.03)
 
 
 @pytest.mark.parametrize("deviation", [0.02, 0.05, 0.1, 0.3])
 def test_one_seed_less_would_not_do(deviation):
     needed = seeds_to_tell(deviation)
-    assert half_width_of(deviation, needed) <= 0.05 < half_width_of(deviation, needed - 1)
+    assert detectable(deviation, needed) <= 0.05 < detectable(deviation, needed - 1)

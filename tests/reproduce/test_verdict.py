@@ -115,15 +115,16 @@ def test_seeds_beyond_those_asked_for_change_no_verdict():
     assert {(f.verdict, f.difference.n) for f in tried(claim(), cells=cells)} == {("shown", 5)}
 
 
-def test_models_that_are_both_full_cannot_be_told_apart():
+def test_a_model_that_is_full_cannot_refute_that_it_rises():
     def of(alone, shared, **changes):
         cells = runs("alone", PAIR, **same(*PAIR, at=alone))
         cells += runs("f-tis", PAIR, **same(*PAIR, at=shared))
         return {(f.verdict, f.reason) for f in tried(claim(**changes), cells=cells)}
 
-    assert of(0.98, 0.97) == {("inconclusive", "ceiling")}
-    assert of(0.98, 0.97, measure="sampled") == {("shown", "")}
-    assert of(0.94, 0.96) == {("shown", "")}  # it could have been seen to fall, and did not
+    assert of(0.96, 0.96, lies="above", margin=0) == {("inconclusive", "ceiling")}
+    assert of(0.94, 0.94, lies="above", margin=0) == {("refuted", "")}
+    assert of(0.1, 0.1, lies="above", margin=0, measure="sampled") == {("refuted", "")}
+    assert of(0.98, 0.97) == {("shown", "")}  # it could have been seen to fall, and did not
     assert of(0.98, 0.8, lies="below") == {("shown", "")}
 
 
@@ -163,11 +164,15 @@ def test_in_the_mean_of_pairs_those_at_the_floor_are_left_out_and_missing_seeds_
     floored = cells("alone", [0.02] * 5, [0.3] * 5) + cells("f-tis", [0.5] * 5, [0.4] * 5)
     (found,) = in_the_mean(floored, **measured)
     assert found.difference.mean == pytest.approx(0.1)
+    assert (found.verdict, found.reason) == ("shown", "1 of 2 pairs left out: floor")
     both = cells("alone", [0.02] * 5, [0.03] * 5) + cells("f-tis", [0.5] * 5, [0.4] * 5)
     (found,) = in_the_mean(both, **measured)
-    assert (found.verdict, found.reason, found.difference) == ("inconclusive", "floor", None)
+    assert (found.verdict, found.difference) == ("inconclusive", None)
+    assert found.reason == "2 of 2 pairs left out: floor"
     (found,) = in_the_mean([c for c in floored if c.seed or "coder" not in c.node], **measured)
     assert (found.verdict, found.reason) == ("inconclusive", "4 of 5 seeds")
+    (found,) = in_the_mean([c for c in floored if "coder" not in c.node], **measured)
+    assert (found.verdict, found.reason) == ("inconclusive", "0 of 5 seeds")
 
 
 def test_only_the_models_own_cells_count():

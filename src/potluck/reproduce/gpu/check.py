@@ -48,9 +48,9 @@ def check_cells(suite: Suite, cells: Sequence[Cell], console: Console) -> None:
         _tell_fit(gpu, [alike[0] for alike in seeds.values()], console)
     console.print(
         Text(
-            f"\n{UNFIT} does not fit as it is. Estimated, not measured: right within a factor of "
-            f"{FACTOR} either way; nodes take turns on one card. Assumed: {_assumed()}.\n"
-            "nothing was started"
+            f"\n{UNFIT} does not fit as it is. Estimated, and held against no run: we expect it "
+            f"within a factor of {FACTOR} either way; nodes take turns on one card. "
+            f"Assumed: {_assumed()}.\nnothing was started"
         )
     )
 

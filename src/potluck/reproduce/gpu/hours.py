@@ -9,8 +9,8 @@
 A cell's nodes take turns on one card, so theirs add up. Counted high: every completion is
 learned from, though one without an advantage needs no backward pass. Not counted: loading,
 grading, the optimiser's step (a fraction of a second) and attention's own arithmetic (1 % at
-these lengths). No run at this scale has been timed: take every figure as right within a
-factor of FACTOR either way.
+these lengths). No run at this scale has been timed: we expect every figure to be right
+within a factor of FACTOR either way.
 """
 
 from collections.abc import Mapping

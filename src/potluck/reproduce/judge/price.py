@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from potluck.reproduce.cells import alone_as
 from potluck.reproduce.judge.sharing import SHARED, controls_of
 from potluck.reproduce.judge.statistics import Interval, interval_of, ratio_of, rounds_to
 from potluck.reproduce.judge.verdict import Results, Runs
@@ -27,7 +28,8 @@ class Reached:
     level: float
     """Greedy accuracy: of the mean over the seeds of alone, so one for all settings."""
     rounds: Interval | None
-    """Over the seeds that reach it. Where some never do, the truth is slower than this."""
+    """In the mean over the seeds; None unless all reach it: the mean of those that do would be
+    of the lucky ones."""
     seeds: int
     never: int
     """Of ``seeds``, those that do not reach it."""
@@ -37,8 +39,9 @@ class Reached:
 class SameQuality:
     """F-TIS until all models have reached their level, over each by itself until it has.
 
-    Over the seeds in which all get there, both ways, and none starts there. The others have
-    no ratio; how many they are says whom that flatters.
+    A seed has a ratio if all get there, both ways, and none starts there. Unless every seed has
+    one there is no mean: it would be that of the seeds that went well, and leave out just those
+    that tell the most.
     """
 
     than: str
@@ -64,7 +67,10 @@ class Cost:
     tokens: Mapping[str, Interval | None]
     """Of each model, those that it writes in the whole run."""
     wall: Interval | None
-    """Seconds of all models together, which take turns in one thread as the cells do."""
+    """Seconds of writing and learning of all models, which take turns in one thread as the cells
+    do. Cells ran side by side, so it also varies with what else the machine did."""
+    core: Interval | None
+    """Seconds that one core worked, the whole run with its evaluations, whatever else ran."""
     reached: tuple[Reached, ...]
     same_quality: tuple[SameQuality, ...]
 
@@ -84,6 +90,7 @@ def cost_of(suite: Suite, scale: Scale, pair: str, results: Results) -> Cost:
             for i, model in enumerate(runs.models)
         },
         ratio_of([(_wall_s(shared), _wall_s(alone)) for shared, alone in both]),
+        ratio_of(_core_s(runs)),
         tuple(
             _reached(runs, model, setting, level)
             for model, level in _levels(runs).items()
@@ -108,6 +115,24 @@ def _wall_s(nodes: Nodes) -> float:
     return sum(sum(node.seconds) for node in nodes)
 
 
+def _core_s(runs: Runs) -> list[tuple[float, float]]:
+    """Of each seed: the pair's cell with F-TIS, and the sum of what each model takes alone."""
+    family = runs.suite.scales[runs.scale].family[runs.family]
+    spent = {
+        (cell.models, cell.setting, cell.seed): cell.cpu_s
+        for cell in runs.results.values()
+        if (cell.scale, cell.family) == (runs.scale, runs.family)
+    }
+    found = []
+    for seed in range(runs.seeds_required):
+        together = spent.get((runs.models, SHARED, seed))
+        apart = [spent.get(((alone_as(family, m),), "alone", seed)) for m in runs.models]
+        known = [s for s in apart if s is not None]
+        if together is not None and len(known) == len(apart):
+            found.append((together, sum(known)))
+    return found
+
+
 def _levels(runs: Runs) -> dict[str, float]:
     """Of each model that was run alone, the greedy accuracy that it is to reach."""
     ends = {model: runs.values(model, "alone", "greedy", "end") for model in runs.models}
@@ -118,7 +143,8 @@ def _reached(runs: Runs, model: str, setting: str, level: float) -> Reached:
     needed = [rounds_to(node, level) for node in runs.of(model, setting).values()]
     reached = [rounds for rounds in needed if rounds is not None]
     never = len(needed) - len(reached)
-    return Reached(model, setting, level, interval_of(reached), len(needed), never)
+    rounds = None if never else interval_of(reached)
+    return Reached(model, setting, level, rounds, len(needed), never)
 
 
 def _same_quality(runs: Runs, than: str) -> SameQuality:
@@ -135,7 +161,8 @@ def _same_quality(runs: Runs, than: str) -> SameQuality:
             now, then = _spent(shared, [max(together)] * len(shared)), _spent(control, apart)
             tokens.append((now[0], then[0]))
             wall.append((now[1], then[1]))
-    ratios = ratio_of(tokens), ratio_of(wall)
+    every = len(wall) == len(both)
+    ratios = (ratio_of(tokens), ratio_of(wall)) if every else (None, None)
     return SameQuality(than, *ratios, len(both), len(wall), never, control_never)
 
 

@@ -12,7 +12,7 @@ were.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Literal
 
@@ -36,7 +36,7 @@ Results = Mapping[str, CellResult]
 FLOOR, CEILING = 0.1, 0.8
 """Out of distribution, an accuracy outside of these has no room to move: no verdict."""
 FULL = 0.95
-"""Nor where both sides of a difference of greedy accuracies are above this in the mean."""
+"""Nor is there one on whether a greedy accuracy above this rises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ class Finding:
     """Of the paired differences; None of fewer than two."""
     verdict: Verdict
     reason: str
-    """Of one that is inconclusive: "floor", "ceiling", "2 of 5 seeds", "interval too wide"."""
+    """Of one that is inconclusive: "floor", "ceiling", "2 of 5 seeds", "interval too wide". Of a
+    mean of pairs also which were left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,20 +137,27 @@ def _findings(claim: Claim, runs: Runs) -> list[Finding]:
 
 
 def _in_the_mean(claim: Claim, pairs: Sequence[Runs]) -> Finding:
-    """Of one family: each seed's mean over its pairs, those left out that cannot be compared."""
-    compared = [
-        _differences(claim, runs, models) for runs in pairs for models in _about(claim, runs)
-    ]
-    usable = [by_seed for by_seed, reason in compared if not reason]
-    reasons = [reason for _, reason in compared] or [pairs[0].too_few(0)]
-    by_seed: dict[int, float] = {}
-    if usable:
-        seeds = set.intersection(*map(set, usable))
-        by_seed = {seed: mean(each[seed] for each in usable) for seed in sorted(seeds)}
-    # Too few seeds anywhere are too few; floors and ceilings of some pairs are left out.
-    few = next((reason for reason in reasons if "seeds" in reason), "")
-    reason = few or ("" if usable else reasons[0])
-    return _judged(claim, pairs[0].family, claim.node, by_seed, reason)
+    """Of one family: each seed's mean over its pairs, without those at the floor or ceiling."""
+    usable: list[dict[int, float]] = []
+    left_out: list[str] = []
+    few = ""
+    for runs in pairs:
+        about = _about(claim, runs)
+        few = few or ("" if about else runs.too_few(0))
+        for models in about:
+            by_seed, reason = _differences(claim, runs, models)
+            few = few or runs.too_few(len(by_seed))
+            if reason:
+                left_out.append(reason)
+            else:
+                usable.append(by_seed)
+    why = f"{len(left_out)} of {len(pairs)} pairs left out: {', '.join(sorted(set(left_out)))}"
+    if few or not usable:
+        return _judged(claim, pairs[0].family, claim.node, {}, few or why)
+    seeds = sorted(set.intersection(*map(set, usable)))
+    means = {seed: mean(each[seed] for each in usable) for seed in seeds}
+    found = _judged(claim, pairs[0].family, claim.node, means, "")
+    return replace(found, reason=why) if left_out and not found.reason else found
 
 
 def _about(claim: Claim, runs: Runs) -> list[tuple[str, ...]]:
@@ -202,8 +210,9 @@ def _differences(claim: Claim, runs: Runs, models: tuple[str, ...]) -> tuple[dic
     )
     differences = first if len(models) == 1 else {s: last[s] - first[s] for s in seeds}
     reason = runs.too_few(len(seeds))
-    for model, a, b in zip(models, what, than, strict=True):
-        reason = reason or out_of_range(claim.measure, [b[s] for s in seeds], [a[s] for s in seeds])
+    for model, control in zip(models, than, strict=True):
+        reached = [control[seed] for seed in seeds]
+        reason = reason or out_of_range(claim.measure, reached) or _no_room(claim, reached)
         bases = {runs.of(model, setting)[s].base for setting in (claim.setting, claim.than)
                  for s in seeds}  # fmt: skip
         reason = reason or ("different base models" if len(bases) > 1 else "")
@@ -221,18 +230,17 @@ def _judged(
     return Finding(claim, pair, model, difference, verdict, reason)
 
 
-def out_of_range(measure: Measure, than: Sequence[float], what: Sequence[float] = ()) -> str:
-    """Why accuracies cannot be compared: floor, ceiling or "".
-
-    Out of distribution by what ``than`` reaches. On the validation problems only where both
-    sides have all but arrived: two that are full are equal whatever was done to them.
-    """
-    if not than:
+def out_of_range(measure: Measure, than: Sequence[float]) -> str:
+    """Why accuracies out of distribution cannot be compared: floor, ceiling or ""."""
+    if measure != "out-of-distribution" or not than:
         return ""
-    if measure == "out-of-distribution":
-        return "floor" if mean(than) < FLOOR else "ceiling" if mean(than) > CEILING else ""
-    full = bool(what) and min(mean(than), mean(what)) > FULL
-    return "ceiling" if full and measure == "greedy" else ""
+    return "floor" if mean(than) < FLOOR else "ceiling" if mean(than) > CEILING else ""
+
+
+def _no_room(claim: Claim, than: Sequence[float]) -> str:
+    """A model that is full cannot rise, so that it does not refutes nothing. It can fall."""
+    full = claim.lies == "above" and bool(than) and mean(than) > FULL
+    return "ceiling" if full and claim.measure == "greedy" else ""
 
 
 def verdict_of(

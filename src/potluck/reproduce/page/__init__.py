@@ -17,7 +17,7 @@ from potluck.reproduce.page.costs import spread, what_it_costs
 from potluck.reproduce.page.experiment import MADE, experiment_page, picture_name
 from potluck.reproduce.page.finished import Finished, finished
 from potluck.reproduce.page.markdown import cell
-from potluck.reproduce.page.pays import does_it_pay, out_of_distribution
+from potluck.reproduce.page.pays import by_chance, does_it_pay, out_of_distribution
 from potluck.reproduce.page.words import GLOSSARY
 from potluck.reproduce.result import code_digests
 from potluck.reproduce.suite import SCALES, Experiment, Suite
@@ -121,6 +121,7 @@ def _of_scale(suite: Suite, there: Finished) -> list[str]:
         *(f"## All claims{at}", claims_table(there)),
         f"![The interval of every test of every claim](results/claims-{there.scale}.png)",
         *(f"## Does sharing pay?{at}", does_it_pay(there)),
+        *(f"## What chance alone does{at}", by_chance(there)),
         *(f"## What it costs{at}", what_it_costs(there)),
         *(f"## How far the seeds lie apart{at}", spread(there)),
         *(f"## Out of distribution{at}", out_of_distribution(there)),

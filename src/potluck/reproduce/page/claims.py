@@ -66,7 +66,11 @@ def claims_table(there: Finished) -> str:
     titles = [cell(there.suite.scales[there.scale].family[name].title) for name in families]
     head = ["figure", "claim", "verdict", "tests: shown / refuted / open", *titles]
     counts = [f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS]
-    return f"Of {counted(len(rows), 'claim')}, {listed(counts)}.\n\n" + table(head, rows)
+    return (
+        f"Of {counted(len(rows), 'claim')}, {listed(counts)}. The columns of the tasks have the "
+        f"verdict that a claim about that task alone would get, with the m of its tests.\n\n"
+        + table(head, rows)
+    )
 
 
 def _name(experiment: Experiment) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from potluck.reproduce.judge.price import Cost, Reached, cost_of
-from potluck.reproduce.judge.sharing import SHARED, TO_TELL, spread_of
+from potluck.reproduce.judge.sharing import POWER, SHARED, TO_TELL, Spread, spread_of
 from potluck.reproduce.page.finished import Finished
 from potluck.reproduce.page.markdown import (
     NOTHING,
@@ -11,11 +11,19 @@ from potluck.reproduce.page.markdown import (
     amount_within,
     cell,
     counted,
+    listed,
     table,
 )
 from potluck.reproduce.page.pays import shared_pairs, title_of
 
-SAME_QUALITY_HEAD = ("pair", "F-TIS over", "tokens of all", "wall time of all", "seeds")
+WHOLE_HEAD = ("pair", "model", "tokens that it writes", "core time of all", "wall time of all")
+SAME_QUALITY_HEAD = (
+    "pair",
+    "F-TIS over",
+    "tokens of all",
+    "wall time of all",
+    "seeds with a ratio",
+)
 
 
 def what_it_costs(there: Finished) -> str:
@@ -26,6 +34,7 @@ def what_it_costs(there: Finished) -> str:
             title_of(there, cost.pair),
             f"`{model}`",
             amount_within(tokens, 2),
+            amount_within(cost.core, 2) if at == 0 else "",
             amount_within(cost.wall, 2) if at == 0 else "",
         ]
         for cost in costs
@@ -37,7 +46,7 @@ def what_it_costs(there: Finished) -> str:
             quality.than,
             amount_within(quality.tokens, 2),
             amount_within(quality.wall, 2),
-            f"{quality.tokens.n if quality.tokens else '-'} of {quality.seeds}",
+            f"{quality.used} of {quality.seeds}",
             str(quality.never),
             str(quality.control_never),
         ]
@@ -48,14 +57,20 @@ def what_it_costs(there: Finished) -> str:
         [
             _from_to(costs),
             "Ratios: 1 is what the models pay when each is trained alone, one after the other. All "
-            "models of a cell take turns in one thread, so wall time is work: on a machine each, "
-            "nodes write at the same time. Over all rounds:",
-            table(["pair", "model", "tokens that it writes", "wall time of all models"], whole),
+            "models of a cell take turns in one thread, so time is work: on a machine each, nodes "
+            "write at the same time. Core time is what one core worked, the whole run with its "
+            "evaluations and its start, which alone is paid once for each model. Wall time is of "
+            "writing and learning only. It was taken while several cells ran side by side "
+            "(`--jobs`), so it also tells how busy the machine was, which core time hardly does. "
+            "Over all rounds:",
+            table(WHOLE_HEAD, whole),
             "Up to the same quality, 90 % of the greedy accuracy that alone ends at. Together, all "
-            "go on until the last model has it; each by itself stops when it has it. Seeds in "
-            "which a model never has it, or has it at the start, have no ratio:",
+            "go on until the last model has it; each by itself stops when it has it. A seed in "
+            "which a model never has it, or has it at the start, has no ratio. Then there is no "
+            "mean, either: it would be that of the seeds that went well. The last two columns "
+            "count the seeds in which a model never has it:",
             table([*SAME_QUALITY_HEAD, "never with F-TIS", "never by itself"], same),
-            "Rounds until then, in the mean over the seeds that get there:",
+            "Rounds until then, in the mean over the seeds, if all get there:",
             _rounds_table(there, costs),
         ]
     )
@@ -64,13 +79,13 @@ def what_it_costs(there: Finished) -> str:
 def _from_to(costs: Sequence[Cost]) -> str:
     """The means of the ratios in one sentence."""
     tokens = [t.mean for cost in costs for t in cost.tokens.values() if t]
-    wall = [cost.wall.mean for cost in costs if cost.wall]
-    if not tokens or not wall:
+    core = [cost.core.mean for cost in costs if cost.core]
+    if not tokens or not core:
         return "No pair has two seeds with F-TIS and alone yet."
     return (
         f"With F-TIS a model writes {min(tokens):.2f} to {max(tokens):.2f} times the tokens that "
-        f"it writes alone, and all models of a pair together take {min(wall):.2f} to "
-        f"{max(wall):.2f} times the wall time."
+        f"it writes alone, and all models of a pair together take {min(core):.2f} to "
+        f"{max(core):.2f} times the core time."
     )
 
 
@@ -83,50 +98,67 @@ def _rounds_table(there: Finished, costs: Sequence[Cost]) -> str:
                 level = accuracy(found[0].level)
                 by_setting = {reached.setting: _reached(reached) for reached in found}
                 full, shared = by_setting.get("alone", NOTHING), by_setting.get(SHARED, NOTHING)
-                fair = [t for s, t in by_setting.items() if s not in ("alone", SHARED)]
+                fewer = [t for s, t in by_setting.items() if s not in ("alone", SHARED)]
                 row = [title_of(there, cost.pair), f"`{model}`", level]
-                rows.append([*row, full, *(fair or [NOTHING]), shared])
+                rows.append([*row, full, *(fewer or [NOTHING]), shared])
     return table(["pair", "model", "level", "alone", "half or quarter", "F-TIS"], rows)
 
 
 def _reached(reached: Reached) -> str:
-    if not reached.seeds:
-        return NOTHING
-    never = f" (never in {reached.never} of {reached.seeds})" if reached.never else ""
-    return f"{amount_within(reached.rounds, 1)}{never}"
+    if reached.never:
+        return f"never in {reached.never} of {reached.seeds}"
+    return amount_within(reached.rounds, 1)
+
+
+SPREAD_HEAD = (
+    "task", "model", "seeds", "alone", "half", "F-TIS minus alone, paired",
+    "seeds to tell, by alone", "seeds to tell, by the pairs",
+)  # fmt: skip
 
 
 def spread(there: Finished) -> str:
-    """Of alone, over its seeds."""
+    """Standard deviations over the seeds, and how many seeds they ask for."""
     found = spread_of(there.suite, there.scale, there.results)
-    families, asked = there.suite.scales[there.scale].family, there.suite.scales[there.scale].seeds
+    families = there.suite.scales[there.scale].family
     rows = [
         [
             cell(families[s.family].title),
             f"`{s.model}`",
             str(s.seeds),
-            accuracy(s.deviation),
-            f"+-{accuracy(s.half_width)}",
+            accuracy(s.alone),
+            NOTHING if s.half is None else accuracy(s.half),
+            NOTHING if s.paired is None else accuracy(s.paired),
             str(s.needed),
+            str(s.needed_paired or NOTHING),
         ]
         for s in found
     ]
-    enough = sum(s.half_width <= TO_TELL for s in found)
-    most = max((s.needed for s in found), default=asked)
-    tell = TO_TELL
-    verdict = (
-        f"So a difference of {tell} can be told with {counted(asked, 'seed')} for every model."
-        if enough == len(found)
-        else f"So a difference of {tell} can be told with {counted(asked, 'seed')} for {enough} of "
-        f"{counted(len(found), 'model')}; for all of them it would take {counted(most, 'seed')}."
-    )
-    head = ["task", "model", "seeds", "standard deviation", f"half width, {asked} seeds"]
     return "\n\n".join(
         [
-            "How far the seeds of alone lie apart at the end, in greedy accuracy. The half width "
-            "is that of the 95 % interval of a difference between two settings whose seeds have "
-            "nothing in common; those on this page are paired by seed, and mostly narrower.",
-            table([*head, f"seeds to tell {tell}"], rows),
-            verdict,
+            "Standard deviations of greedy accuracy at the end, over the seeds: of alone, of half, "
+            "and of the differences F-TIS minus alone seed by seed (the largest of the pairs that "
+            f"the model is in). *Seeds to tell*: with so many a true difference of {TO_TELL} is "
+            f"told, its 95 % interval leaves out 0, with a probability of {POWER * 100:.0f} %; by "
+            "the spread of alone, as if both sides varied like it and independently, and by that "
+            "of the paired differences, which are what this page compares. It is the usual "
+            "approximation, and the true standard deviation is anything from .6 to 2.9 times that "
+            "of 5 seeds (95 %).",
+            table(SPREAD_HEAD, rows),
+            _enough(there, found),
         ]
+    )
+
+
+def _enough(there: Finished, found: Sequence[Spread]) -> str:
+    """For how many models the seeds suffice, and what the others would take."""
+    asked, families = there.suite.scales[there.scale].seeds, there.suite.scales[there.scale].family
+    known = [(s, s.needed_paired) for s in found if s.needed_paired is not None]
+    by_alone = sum(s.needed <= asked for s in found)
+    more = sorted((n, families[s.family].title, s.model) for s, n in known if n > asked)
+    others = [f"{n} (`{model}`, {cell(title)})" for n, title, model in more]
+    return (
+        f"So by the paired differences {counted(asked, 'seed')} suffice to tell a difference of "
+        f"{TO_TELL} for {len(known) - len(more)} of {counted(len(known), 'model')}"
+        + (f"; the others would take {listed(others)}" if others else "")
+        + f". By the spread of alone they suffice for {by_alone} of {len(found)}."
     )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from potluck.reproduce.judge.verdict import Finding, findings_of, verdict_of_claim, verdict_on
 from potluck.reproduce.page.finished import Finished
 from potluck.reproduce.page.markdown import cell, counted, gain, gain_within, table
-from potluck.reproduce.page.words import pair_title, setting_title
+from potluck.reproduce.page.words import setting_title, tried_on
 from potluck.reproduce.suite import Claim, Experiment
 
 MADE = "<!-- Written by `potluck reproduce --render` from the finished cells. Do not edit. -->"
@@ -48,7 +48,7 @@ def _scale(experiment: Experiment, there: Finished) -> str:
         f"All claims together: **{verdict_on(findings)}**.",
     ]
     parts += [
-        _claim(claim, [f for f in findings if f.claim == claim], there)
+        _claim(claim, [f for f in findings if f.claim == claim], experiment, there)
         for claim in experiment.claims
     ]
     picture = f"../../docs/results/{picture_name(experiment, there)}"
@@ -61,10 +61,12 @@ def picture_name(experiment: Experiment, there: Finished) -> str:
     return f"{experiment.name}-{there.scale}.png"
 
 
-def _claim(claim: Claim, findings: Sequence[Finding], there: Finished) -> str:
+def _claim(
+    claim: Claim, findings: Sequence[Finding], experiment: Experiment, there: Finished
+) -> str:
     rows = [
         [
-            cell(pair_title(there.suite, there.scale, f.pair)),
+            cell(tried_on(there.suite, there.scale, experiment, f.pair)),
             f"`{f.model}`",
             gain_within(f.difference),
             str(f.difference.n if f.difference else "-"),
@@ -77,9 +79,20 @@ def _claim(claim: Claim, findings: Sequence[Finding], there: Finished) -> str:
     return "\n\n".join(
         [
             f"### {said(claim)}. {_capital(verdict_of_claim(findings))}.",
-            _test(claim),
+            _test(claim) + _not_at_the_level(findings),
             table(head, rows),
         ]
+    )
+
+
+def _not_at_the_level(findings: Sequence[Finding]) -> str:
+    """Why a claim is not refuted though a test is; "" if there is nothing to explain."""
+    refuted = sum(finding.verdict == "refuted" for finding in findings)
+    if not refuted or findings[0].claim.node == "any" or verdict_of_claim(findings) == "refuted":
+        return ""
+    return (
+        f" Of {counted(len(findings), 'test')} {refuted} refuted at 95 %, none at the level "
+        f"1 - .05/{len(findings)} that refutes the claim."
     )
 
 
@@ -109,8 +122,8 @@ WHOSE = {
     "any": "of at least one model of a pair",
     "first": "of the first model of a pair",
     "second": "of the second model of a pair",
-    "weaker": "of the model that is weaker in it under `{than}`",
-    "stronger": "of the model that is stronger in it under `{than}`",
+    "weaker": "of the model of a pair that is weaker in it under `{than}`",
+    "stronger": "of the model of a pair that is stronger in it under `{than}`",
     "second minus first": "of the second model, minus the same of the first,",
 }
 
@@ -119,6 +132,8 @@ def _test(claim: Claim) -> str:
     """The claim as it is computed."""
     lies = LIES[claim.lies].format(low=gain(-claim.margin), high=gain(claim.margin))
     whose = WHOSE[claim.node].format(than=claim.than)
+    if claim.over == "mean of pairs":
+        whose += ", in the mean over the pairs of a task that have room to move,"
     return (
         f"Tested as: `{claim.setting}` minus `{claim.than}`, {MEASURES[claim.measure]} "
         f"{WHEN[claim.when]}, {whose} {lies}."

@@ -7,6 +7,7 @@ from potluck.reproduce.judge.sharing import (
     SAME,
     SHARED,
     Gain,
+    are_twins,
     controls_of,
     gains_of,
 )
@@ -17,6 +18,7 @@ from potluck.reproduce.page.markdown import (
     NOTHING,
     accuracy_within,
     cell,
+    counted,
     gain_within,
     listed,
     table,
@@ -29,6 +31,9 @@ COLUMNS: tuple[tuple[Measure, When, str], ...] = (
     ("sampled", "end", "sampled, end"),
     ("sampled", "early", "sampled, early"),
 )
+
+
+SAME_GENERATION = "alone with the same generation"
 
 
 def shared_pairs(there: Finished) -> list[str]:
@@ -44,17 +49,26 @@ def shared_pairs(there: Finished) -> list[str]:
 
 def does_it_pay(there: Finished) -> str:
     """A sentence for each pair, and a table against each control."""
-    gains = {p: gains_of(there.suite, there.scale, p, there.results) for p in shared_pairs(there)}
+    gains = {
+        pair: gains_of(there.suite, there.scale, pair, there.results)
+        for pair in shared_pairs(there)
+        if not are_twins(there.suite, there.scale, pair)
+    }
     every = [gain for of_pair in gains.values() for gain in of_pair]
     sentences = [f"- **{title_of(there, pair)}.** {_sentence(gains[pair])}" for pair in gains]
     parts = [
         f"*Pays*: the interval of F-TIS minus the control lies above 0. *Costs*: below 0. *No "
-        f"difference*: within +-{SAME}. *Too wide*: none of these.",
+        f"difference*: within +-{SAME}. *Too wide*: none of these. Twins are left out, they stand "
+        f"below.",
         _summary(every),
+        "Alone with the same generation (half, quarter) is the control that writes as much. It "
+        "does not match what is learned from: with F-TIS a model learns from all problems of a "
+        "round, the control from its half or quarter of them, with a learning rate that was tuned "
+        "for all; how far its seeds lie apart stands below.",
         "At the end, pair by pair:",
         "\n".join(sentences),
     ]
-    for is_full, title in ((True, "alone"), (False, "its fair share, alone (half or a quarter)")):
+    for is_full, title in ((True, "alone"), (False, f"{SAME_GENERATION} (half or quarter)")):
         rows = [
             [title_of(there, pair), f"`{model}`", *_row(gains[pair], model, is_full)]
             for pair in gains
@@ -82,7 +96,7 @@ def _row(gains: Sequence[Gain], model: str, is_full: bool) -> list[str]:
 def _summary(gains: Sequence[Gain]) -> str:
     """How often sharing pays at the end, over all pairs and models."""
     lines = []
-    for is_full, name in ((False, "as much generation alone (half, quarter)"), (True, "alone")):
+    for is_full, name in ((False, f"{SAME_GENERATION} (half, quarter)"), (True, "alone")):
         for measure, how in (("greedy", "greedy accuracy"), ("sampled", "sampled reward")):
             words = Counter(
                 gain.word
@@ -92,8 +106,39 @@ def _summary(gains: Sequence[Gain]) -> str:
             )
             if words:
                 said = listed([_said(word, str(words[word])) for word in _in_order(words)])
-                lines.append(f"- Against {name}, by {how}, of {words.total()} models: {said}.")
+                lines.append(
+                    f"- Against {name}, by {how}, of {words.total()} models in their pairs: {said}."
+                )
     return "\n".join(lines)
+
+
+def by_chance(there: Finished) -> str:
+    """Twins: F-TIS minus alone, which chance makes, and minus half, which more data makes."""
+    rows, tried, off = [], 0, 0
+    for pair in shared_pairs(there):
+        if are_twins(there.suite, there.scale, pair):
+            gains = gains_of(there.suite, there.scale, pair, there.results)
+            one = [gain for gain in gains if gain.model == gains[0].model]
+            for than in dict.fromkeys(gain.than for gain in one):
+                found = [gain for gain in one if gain.than == than]
+                rows.append(
+                    [title_of(there, pair), than, *(gain_within(g.difference) for g in found)]
+                )
+            known = [g.difference for g in one if g.than == "alone" and g.difference]
+            tried += len(known)
+            off += sum(not d.low <= 0 <= d.high for d in known)
+    if not rows:
+        return "No twins were run."
+    head = ["twins", "F-TIS minus", *(title for _, _, title in COLUMNS), "out of distribution"]
+    return (
+        "Twins are one model under two names. They learn from the same answers with the same "
+        "weights and stay equal to the bit (one of them is shown), so with F-TIS they are alone "
+        "with other dice: what F-TIS minus alone shows here is noise, and a difference elsewhere "
+        "on this page that is no larger may be noise, too. 0 lies outside of "
+        f"{off} of {counted(tried, 'interval')}; by chance it does so for one in 20, and those of "
+        "one model go together. F-TIS minus half shows what twice the data does, all of it the "
+        "model's own.\n\n" + table(head, rows)
+    )
 
 
 def _sentence(gains: Sequence[Gain]) -> str:
@@ -140,6 +185,8 @@ def out_of_distribution(there: Finished) -> str:
     """Like the paper's Table 2: accuracies, and what F-TIS gains on alone."""
     rows = []
     for pair in shared_pairs(there):
+        if are_twins(there.suite, there.scale, pair):
+            continue
         runs = Runs(there.suite, there.scale, pair, there.results)
         controls = controls_of(there.suite, runs.models)
         gains = {
@@ -154,13 +201,14 @@ def out_of_distribution(there: Finished) -> str:
                 )
                 for s in (*controls, SHARED)
             }
-            fair = [reached[s] for s in controls if s != "alone"] or [NOTHING]
+            fewer = [reached[s] for s in controls if s != "alone"] or [NOTHING]
             change = f"{gain_within(gains[model].difference)} {cell(gains[model].word)}"
-            row = [title_of(there, pair), f"`{model}`", reached["alone"], *fair]
+            row = [title_of(there, pair), f"`{model}`", reached["alone"], *fewer]
             rows.append([*row, reached[SHARED], change])
     head = ["pair", "model", "alone", "half or quarter", "F-TIS together", "F-TIS minus alone"]
     return (
-        "Greedy accuracy on longer or harder problems than those of the training, at the end. "
+        "Greedy accuracy on longer or harder problems than those of the training, at the end; the "
+        "base models may have seen such ones before (see the words). Twins are left out. "
         "*Floor* (alone below .1) and *ceiling* (above .8): no room to move, no verdict.\n\n"
         + table(head, rows)
     )
