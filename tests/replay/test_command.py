@@ -14,11 +14,15 @@ from potluck.launch import run
 from potluck.replay import rehearsal
 from potluck.replay.lines import Line, table
 from potluck.replay.picture import draw
+from potluck.types import NonFiniteError
+
+NAMES = ("small", "twin")
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recorded")
+    model = tiny.save(folder / "model")
     tree = {
         "name": "tiny",
         "rounds": 2,
@@ -28,7 +32,7 @@ def recorded(tmp_path_factory):
         "task": {"name": "digits", "reward": "hash"},
         "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
         "evaluation": {"problems": 2, "out_of_distribution": 0},
-        "node": {"small": {"model": tiny.save(folder / "model"), "learning_rate": 1e-3}},
+        "node": {name: {"model": model, "learning_rate": 1e-3} for name in NAMES},
     }
     run(from_tree(tree), folder / "run")
     return folder / "run"
@@ -63,13 +67,61 @@ def test_it_shows_a_table_and_leaves_every_line_and_a_picture(recorded, potluck_
     assert ["small", "NoIS", "1-2"] in [row.split()[:3] for row in said.splitlines()]
     assert str(out / "replay.png") in said
     lines = [json.loads(line) for line in (out / "replay.jsonl").read_text().splitlines()]
-    told = [(line["method"], line["round"]) for line in lines]
-    assert told == [("nois", 0), ("nois", 1), ("tis", 0), ("tis", 1)]
+    told = [(line["node"], line["method"], line["round"]) for line in lines]
+    assert told == [(n, m, r) for n in NAMES for m in ("nois", "tis") for r in (0, 1)]
     assert (out / "replay.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in out.iterdir()) == ["replay.jsonl", "replay.png"]
     assert potluck_says("replay", recorded, "--out", out)[::2] == (
         2, f"potluck: {out} exists; --out names another folder, or remove it\n",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("trust", [True, False])
+def test_one_node_its_first_round_and_the_recipes_code_are_asked_for(
+    recorded, potluck_says, tmp_path, monkeypatch, trust
+):
+    true, trusted = rehearsal.make_task, []
+
+    def make_task(config, *, trust_code):
+        trusted.append(trust_code)
+        return true(config, trust_code=trust_code)
+
+    monkeypatch.setattr(rehearsal, "make_task", make_task)
+    words = ["--method", "tis", "--node", "twin", "--rounds", "1", "--out", tmp_path / "out"]
+    code, _, complaint = potluck_says("replay", recorded, *words, *["--trust-code"] * trust)
+    assert (code, complaint, trusted) == (0, "", [trust])
+    lines = [json.loads(x) for x in (tmp_path / "out" / "replay.jsonl").read_text().splitlines()]
+    assert [(line["node"], line["method"], line["round"]) for line in lines] == [("twin", "tis", 0)]
+
+
+def test_where_every_method_breaks_down_it_is_said_and_the_exit_code_is_1(
+    recorded, potluck_says, tmp_path, monkeypatch
+):
+    def breaks(node, method, tape, config):
+        raise NonFiniteError("the weights are not finite")
+        yield
+
+    monkeypatch.setattr(rehearsal, "rehearse", breaks)
+    words = ["--method", "nois,tis", "--node", "small", "--out", tmp_path / "out"]
+    code, said, complaint = potluck_says("replay", recorded, *words)
+    assert (code, said) == (1, "")
+    assert complaint.splitlines() == [
+        "potluck: nois broke down: the weights are not finite",
+        "potluck: tis broke down: the weights are not finite",
+        "potluck: every method broke down; nothing can be compared",
+    ]
+
+
+def test_a_folder_that_cannot_be_written_to_is_said_before_anything_is_measured(
+    recorded, potluck_says, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(rehearsal, "replay", pytest.fail)
+    (tmp_path / "file").write_text("")
+    code, said, complaint = potluck_says("replay", recorded, "--out", tmp_path / "file" / "out")
+    assert (code, said) == (2, "")
+    assert "cannot write to" in complaint
+    assert complaint.endswith("; --out names another folder\n")
+    assert complaint.count("\n") == 1
 
 
 def test_ctrl_c_keeps_the_lines_that_are_there(recorded, potluck_says, tmp_path, monkeypatch):
@@ -108,6 +160,14 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(
     assert complaint in complained
     assert complained.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_outside_of_a_command_promises_nothing(potluck_says, monkeypatch):
+    def ends():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("potluck.cli.app", ends)
+    assert potluck_says("replay") == (130, "", "potluck: stopped at once\n")
 
 
 def line(method="tis", round=0, **known):

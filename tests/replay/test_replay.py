@@ -68,7 +68,7 @@ def lines_of(folder, node, name):
 
 
 def everything_in(folder):
-    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return {p: p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
 
 
 def rehearsed(folder, name, method, scratch):
@@ -123,7 +123,7 @@ def test_a_replay_leaves_the_runs_folder_as_it_was(recorded, tmp_path):
         (node, method, 0) for node in NAMES for method in ("tis", "nois")
     ]
     assert everything_in(recorded) == before
-    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "out").iterdir())
 
 
 @pytest.fixture
@@ -321,6 +321,15 @@ def test_a_round_that_is_missing_or_damaged_is_said_before_anything_is_learned(c
                            say=pytest.fail))) == 1  # fmt: skip
 
 
+def test_a_folder_of_rounds_that_is_missing_is_said_and_not_made(copied):
+    shutil.rmtree(copied / "small" / "rounds")
+    plan = make_plan(copied, methods="tis", node="small", out=copied.parent / "out")
+    before = everything_in(copied)
+    with pytest.raises(ReplayError, match=r"there is no .*rounds, but 'small' learned from rounds"):
+        next(replay(plan, say=pytest.fail))
+    assert everything_in(copied) == before
+
+
 def test_a_model_that_did_not_write_the_first_round_is_refused_before_any_node_learns(
     recipe, models, tmp_path
 ):
@@ -353,8 +362,9 @@ def test_what_was_mistyped_is_said(recorded, words, complaint):
         make_plan(recorded, **words)
 
 
-def test_methods_are_taken_once_each_in_the_order_in_which_they_are_named(recorded):
-    assert make_plan(recorded, methods="tis, nois,tis").methods == ("tis", "nois")
+def test_methods_are_taken_once_each_in_the_order_in_which_they_are_named(recorded, tmp_path):
+    plan = make_plan(recorded, methods="tis, nois,tis", out=tmp_path / "out")
+    assert plan.methods == ("tis", "nois")
 
 
 def test_a_folder_that_is_in_use_is_not_written_to(recorded, tmp_path):

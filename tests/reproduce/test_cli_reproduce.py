@@ -10,15 +10,15 @@ import pytest
 from rich.console import Console
 
 import potluck
-from potluck.cli import main
+from potluck.cli import main, reproducing
 from potluck.reproduce.cells import cells_of, make_cell
 from potluck.reproduce.result import result_file
 from potluck.reproduce.work import runner
-from potluck.reproduce.work.estimates import Estimates, longest_first, standings
+from potluck.reproduce.work.estimates import Estimates, Time, longest_first, standings
 from potluck.reproduce.work.progress import CellsShown
 from potluck.reproduce.work.runner import Outcome
 from reproduce.results import result_of
-from reproduce.small import make_suite
+from reproduce.small import RECIPE, make_suite
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_it_runs_an_experiment_with_the_scales_seeds_and_renders_the_pages(
     ((cells, jobs, options),) = asked
     assert cells == [f"{name}.{seed}" for seed in (0, 1) for name in FIG04]
     assert jobs == 3
-    assert (options["stale_again"], options["keep_runs"]) == (False, False)
+    assert (options["keeps"], options["keep_runs"]) == ("all", False)
     assert page == ["experiments"]
 
 
@@ -107,11 +107,12 @@ def test_every_option_reaches_the_runner(suite, says, asked):
     ((cells, jobs, options),) = asked
     assert cells == [f"{name}.0" for name in FIG04]
     assert jobs >= 1
-    assert (options["stale_again"], options["keep_runs"]) == (True, True)
+    assert (options["keeps"], options["keep_runs"]) == ("fresh", True)
     assert says("fig13", "fig04", "fig04", "--seeds", 1)[0] == 0
     assert sorted(asked[1][0]) == sorted([*asked[0][0], "digits.small+twin.f-tis.0"])
-    assert says("--all", "--scale", "paper")[0] == 0
-    assert asked[2][0] == []
+    assert says("fig04", "--seeds", 1, "--again")[0] == 0
+    assert asked[2][0] == asked[0][0]
+    assert asked[2][2]["keeps"] == "none"
 
 
 @pytest.mark.parametrize(
@@ -120,6 +121,12 @@ def test_every_option_reaches_the_runner(suite, says, asked):
         ([], "name an experiment, as in 'potluck reproduce fig04'; --list shows what there is"),
         (["fig05"], "there is no experiment 'fig05'; there are fig04, fig13"),
         (["fig04", "--scale", "huge"], "there is no scale 'huge'; there are tiny, paper"),
+        (["fig04", "--scale", "paper"], "fig04_size: no cells at scale paper; [pairs] of"),
+        (["--all", "--scale", "paper", "--check"], "fig04_size, fig13_same: no cells at scale"),
+        (["--list", "--check"], "--list and --check do not go together; give one of them"),
+        (["fig04", "--check", "--render"], "--check and --render do not go together"),
+        (["fig04", "--all"], "names and --all do not go together"),
+        (["fig04", "--render"], "names and --render do not go together"),
         (["fig04", "--experiments", "elsewhere"], "elsewhere holds no experiments; run this in"),
     ],
 )
@@ -137,6 +144,28 @@ def test_what_failed_is_named_and_is_exit_code_1(suite, says, asked, page):
     assert "potluck: digits.small.alone.0: no disk left\n" in err
     assert "1 cells failed; the same command tries them again" in err
     assert page == ["experiments"]
+
+
+def test_cells_that_are_busy_elsewhere_are_told_and_are_exit_code_1(suite, says, asked):
+    asked.outcome = Outcome(finished=["a"], busy=["digits.small.alone.0"])
+    code, _, err = says("fig04")
+    assert (code, "1 cells are being run by another command" in err) == (1, True)
+
+
+def test_a_system_without_locks_is_told_in_one_line(suite, says, asked, monkeypatch):
+    monkeypatch.setattr(reproducing, "find_spec", lambda name: None)
+    code, out, err = says("fig04")
+    assert (code, out, asked) == (2, "", [])
+    assert "needs Linux or macOS" in err
+    assert err.count("\n") == 1
+
+
+def test_a_gpu_takes_one_cell_at_a_time_but_tiny_ones_run_on_the_cpu(monkeypatch):
+    monkeypatch.setattr(reproducing.os, "sched_getaffinity", lambda process: {0, 1, 2})
+    monkeypatch.setattr(reproducing, "_has_gpu", lambda: True)
+    assert (reproducing._jobs("tiny"), reproducing._jobs("paper")) == (3, 1)
+    monkeypatch.setattr(reproducing, "_has_gpu", lambda: False)
+    assert (reproducing._jobs("tiny"), reproducing._jobs("paper")) == (3, 3)
 
 
 def test_ctrl_c_is_exit_code_130_and_says_how_to_go_on(suite, says, asked):
@@ -160,6 +189,13 @@ def test_the_list_tells_what_is_finished_and_counts_a_shared_cell_once(suite, sa
     assert rows["fig04_size"] == ["6", "3", "1", "14", "7"]
     assert rows["fig13_same"] == ["4", "1", "0", "10", "9"]
     assert rows["together"] == ["8", "3", "1", "22", "15"]
+    # The stale one too: 120 s.
+    _, out, _ = says("--list", "--stale")
+    rows = {line.split()[0]: line.split()[-5:] for line in out.splitlines()}
+    assert rows["together"] == ["8", "2", "1", "22", "17"]
+    _, out, _ = says("--list", "--again")
+    rows = {line.split()[0]: line.split()[-5:] for line in out.splitlines()}
+    assert rows["together"] == ["8", "0", "1", "22", "22"]
     assert (asked, page) == ([], [])
     assert "fig13" not in says("fig04", "--list")[1]
 
@@ -175,6 +211,10 @@ def test_the_check_tells_each_cell_and_starts_nothing(suite, says, asked, page):
         "finished  digits.large.alone.0",
     ]
     assert "1 of 3 cells to run, ? core-minutes" in out
+    _, out, _ = says("fig04", "--seeds", 1, "--check", "--stale")
+    assert [line.split()[0] for line in out.splitlines()[:3]] == ["to", "to", "finished"]
+    assert "2 of 3 cells to run, >= 1 core-minutes" in out
+    assert "3 of 3 cells to run, >= 2 " in says("fig04", "--seeds", 1, "--check", "--again")[1]
     assert (asked, page) == ([], [])
 
 
@@ -183,7 +223,7 @@ def test_rendering_needs_no_name_and_runs_nothing(suite, says, asked, page):
     assert (asked, page) == ([], ["experiments"])
 
 
-def test_an_estimate_is_of_other_seeds_or_else_of_as_many_models(suite):
+def test_an_estimate_is_of_other_seeds_or_else_by_the_rounds_of_as_many_models(suite):
     small = cell_of(suite, ("small",), "alone")
     assert Estimates(suite, "tiny").of(small) is None
     finish(suite, cell_of(suite, ("small",), "alone", 1), cpu_s=10)
@@ -191,7 +231,11 @@ def test_an_estimate_is_of_other_seeds_or_else_of_as_many_models(suite):
     finish(suite, cell_of(suite, ("small",), "half", 2), cpu_s=2)
     estimates = Estimates(suite, "tiny")
     assert estimates.of(small) == 20
-    assert estimates.of(cell_of(suite, ("large",), "alone")) == 14
+    # Of two rounds, the last one of half the problems: 5, 15 and 2 s a round.
+    assert estimates.of(cell_of(suite, ("large",), "alone")) == pytest.approx(2 * 22 / 3)
+    assert estimates.of(cell_of(suite, ("large",), "half")) == pytest.approx(22 / 3)
+    long = make_suite(suite.folder.parent, recipe=RECIPE.replace("rounds = 2", "rounds = 6"))
+    assert estimates.of(cell_of(long, ("large",), "alone")) == pytest.approx(6 * 22 / 3)
     assert estimates.of(cell_of(suite, ("small", "large"), "f-tis")) is None
 
 
@@ -209,7 +253,7 @@ def test_nothing_left_takes_no_time(suite):
     for cell in cells_of(suite, suite.experiments, "tiny", 1):
         finish(suite, cell)
     _, together = standings(suite, suite.experiments, "tiny", 1)
-    assert (together.cells, together.finished, together.remaining_s) == (4, 4, 0)
+    assert (together.cells, together.finished, together.remaining) == (4, 4, Time(0, unknown=0))
 
 
 def test_without_a_terminal_there_is_a_line_for_each_cell_that_ends(suite):

@@ -14,7 +14,7 @@ from potluck.reproduce.page.experiment import experiment_page
 from potluck.reproduce.page.finished import of_results
 from potluck.reproduce.page.pays import by_chance, does_it_pay, out_of_distribution
 from potluck.reproduce.result import ROOMS, code_digests
-from potluck.reproduce.suite import read_suite
+from potluck.reproduce.suite import ExperimentError, read_suite
 from reproduce.made_up import claim, experiment, node, results, runs, suite
 
 ROOT = Path(__file__).parents[2]
@@ -128,7 +128,8 @@ def test_pages_do_not_depend_on_the_last_bits_of_a_number():
         assert render(shown(found=found)) == render(shown(found=cells(0.0123)))
 
 
-def test_cells_are_read_from_their_files_with_seeds_that_nobody_asked_for(tmp_path):
+def written_suite(tmp_path):
+    """Two models and two settings as files, without a cell."""
     (tmp_path / "fig04").mkdir()
     recipe = (ROOT / "experiments/tiny/digits.toml").read_text(encoding="utf-8")
     for name, text in {
@@ -144,10 +145,13 @@ def test_cells_are_read_from_their_files_with_seeds_that_nobody_asked_for(tmp_pa
         'than = "alone"\nlies = "above"\n',
     }.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    found = read_suite(tmp_path)
     (tmp_path / "cells/tiny").mkdir(parents=True)
-    assert "not run yet: 6 cells" in what_ran(page.read_scales(found, CODE)[0])
-    for cell in cells_of(found, found.experiments, "tiny", 3)[2:]:
+    return read_suite(tmp_path)
+
+
+def write_cells(found, chosen):
+    """The files of these cells, all with the same curve."""
+    for cell in chosen:
         made = next(iter(cells().values()))
         result = msgspec.structs.replace(
             made,
@@ -158,13 +162,112 @@ def test_cells_are_read_from_their_files_with_seeds_that_nobody_asked_for(tmp_pa
             recipe=cell.digest,
             node=dict.fromkeys(cell.models, node()),
         )
-        path = tmp_path / f"cells/tiny/{cell.name}.json"
+        path = found.folder / f"cells/tiny/{cell.name}.json"
         path.write_bytes(msgspec.json.encode(result))
+
+
+def test_cells_are_read_from_their_files_with_seeds_that_nobody_asked_for(tmp_path):
+    found = written_suite(tmp_path)
+    assert "not run yet: 6 cells" in what_ran(page.read_scales(found, CODE)[0])
+    write_cells(found, cells_of(found, found.experiments, "tiny", 3)[2:])
     tiny, paper = page.read_scales(found, CODE)
     assert (len(tiny.planned), len(tiny.results), tiny.missing) == (6, 7, 2)
     assert {cell.seed for cell in tiny.of(found.experiments[0]).values()} == {0, 1, 2}
     assert not paper.results
     assert "7 runs (cells), of 3 seeds; 2 cells not run yet" in what_ran(tiny)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.b.c.2000", "digits.small.none.2000", "digits.small.alone.x", "digits.small.alone.007"],
+)
+def test_a_file_that_is_no_cells_is_left_alone(tmp_path, name):
+    found = written_suite(tmp_path)
+    (tmp_path / f"cells/tiny/{name}.json").write_text("{")
+    assert not page.read_scales(found, CODE)[0].results
+
+
+def test_a_seed_that_nobody_can_mean_is_refused(tmp_path):
+    found = written_suite(tmp_path)
+    (tmp_path / "cells/tiny/digits.small.alone.1000.json").write_text("{")
+    with pytest.raises(ExperimentError, match=r"alone\.1000\.json is of seed 1000; .* 0 to 999"):
+        page.read_scales(found, CODE)
+
+
+# Where the pages are written
+
+
+def written_below(tmp_path):
+    """A suite whose pages lie in tmp_path/docs and below tmp_path/experiments."""
+    (tmp_path / "experiments").mkdir()
+    return written_suite(tmp_path / "experiments")
+
+
+def test_pages_are_written_over_older_ones_and_nothing_lies_beside_them(tmp_path):
+    found = written_below(tmp_path)
+    written = page.render(found)
+    assert [path.relative_to(tmp_path).as_posix() for path in written] == [
+        "docs/results.md", "experiments/fig04/RESULTS.md",
+    ]  # fmt: skip
+    text = written[0].read_text(encoding="utf-8")
+    written[0].write_text(text + "older\n", encoding="utf-8")
+    assert page.render(found) == written
+    assert written[0].read_text(encoding="utf-8") == text
+    assert [path.name for path in (tmp_path / "docs").iterdir()] == ["results.md"]
+
+
+@pytest.mark.parametrize("name", ["docs/results.md", "experiments/fig04/RESULTS.md"])
+def test_a_file_of_somebodys_own_is_not_written_over(tmp_path, name):
+    found = written_below(tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / name).write_text("# My results\n")
+    with pytest.raises(ExperimentError, match=r"was not written by potluck reproduce.*move it"):
+        page.render(found)
+    assert (tmp_path / name).read_text() == "# My results\n"
+    both = [tmp_path / "docs/results.md", tmp_path / "experiments/fig04/RESULTS.md"]
+    assert [path for path in both if path.exists()] == [tmp_path / name]
+
+
+def test_a_page_that_is_stopped_half_way_stays_the_older_one(tmp_path, monkeypatch):
+    found = written_below(tmp_path)
+    (path, *_) = page.render(found)
+    older, true = path.read_bytes() + b"older\n", Path.write_text
+    path.write_bytes(older)
+
+    def stopped(self, text, **how):
+        true(self, text[:1], **how)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        page.render(found)
+    assert path.read_bytes() == older
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_picture_that_is_stopped_half_way_stays_the_older_one(tmp_path, monkeypatch):
+    found = written_below(tmp_path)
+    write_cells(found, cells_of(found, found.experiments, "tiny", 2))
+    path = tmp_path / "docs/results/claims-tiny.png"
+    path.parent.mkdir(parents=True)
+    path.write_text("older")
+
+    def stopped(there, path):
+        path.write_text("half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("potluck.reproduce.page.forest.draw_forest", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        page.render(found)
+    assert path.read_text() == "older"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_page_says_how_to_run_its_cells_again():
+    there = shown()
+    text = experiment_page(there.suite.experiments[0], [there])
+    assert "Rerun: `potluck reproduce fig04 --again`." in text
+    assert "`potluck reproduce --all --scale tiny --again`" in what_ran(there)
 
 
 # What the tables say

@@ -2,6 +2,7 @@
 numbers."""
 
 import fcntl
+import io
 import json
 import os
 import signal
@@ -13,11 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from potluck.config import as_tree
 from potluck.reproduce.cells import cells_of, make_cell
 from potluck.reproduce.result import code_digests, read_result, result_file
 from potluck.reproduce.suite import ExperimentError
-from potluck.reproduce.work import bases, child, runner
+from potluck.reproduce.work import child, runner, server
+from potluck.reproduce.work.lock import locked
 from potluck.reproduce.work.runner import Outcome, run_cells
 from reproduce.small import RECIPE, make_suite
 
@@ -101,7 +102,11 @@ class StoppedByHand:
 def test_a_cell_gives_the_same_numbers_twice_and_when_it_was_stopped_half_way(tmp_path, threads):
     first, second = (make_suite(tmp_path / name, recipe=LIVELY) for name in ("1", "2"))
     cell, place = pair(first), tmp_path / "2" / "runs" / "tiny"
-    assert go(first, [cell], tmp_path / "1") == Outcome(finished=[cell.name])
+    (tmp_path / "1" / "runs" / "tiny" / cell.name).mkdir(parents=True)
+    told = Told()
+    assert go(first, [cell], tmp_path / "1", told) == Outcome(finished=[cell.name])
+    why = "it was finished, or nothing says what it was begun with"
+    assert told.said == [f"{cell.name}: begun anew, as it cannot go on: {why}"]
     assert not list((tmp_path / "1" / "runs").rglob("*.*"))  # neither folder, log nor lock
 
     place.mkdir(parents=True)
@@ -111,17 +116,19 @@ def test_a_cell_gives_the_same_numbers_twice_and_when_it_was_stopped_half_way(tm
         experiments=second.folder,
         runs=place.parent,
         code=code_digests(),
-        stale_again=False,
+        keeps="all",
         keep_run=False,
     )
-    with child._locked(place / f"{cell.name}.begun") as begun:
-        child._run_and_tell(what, cell, place / cell.name, begun, log, line)
+    with locked(place / f"{cell.name}.begun") as held:
+        child._run_and_tell(what, cell, place / cell.name, held, log, line)
     assert line.heard == [("begun", None), ("round", 1), ("round", 2), ("stopped", None)]
     assert read_result(second.folder, cell) is None
 
     assert go(second, [cell], tmp_path / "2", keep_runs=True).finished == [cell.name]
     assert "going on after 2 rounds" in (place / f"{cell.name}.log").read_text()
     assert (place / cell.name / "recipe.json").is_file()
+    # Nobody goes on with it: a cell that is run again is not that one once more.
+    assert not (place / f"{cell.name}.begun").exists()
 
     assert numbers(first, cell) == numbers(second, cell)
     curves = numbers(first, cell)["node"]
@@ -200,10 +207,10 @@ import sys
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
 from reproduce.small import read_suite
-from reproduce.test_runner import Told, alone, go, runner
+from reproduce.test_runner import Told, alone, go, server
 if __name__ == "__main__":
     suite = read_suite(Path({str(suite.folder)!r}))
-    runner.PRELOAD[:] = []  # the first process is there at once
+    server.PRELOAD[:] = []  # the first process is there at once
     go(suite, [alone(suite)], Path({str(tmp_path)!r}))
 """
     (tmp_path / "killed.py").write_text(script)
@@ -240,7 +247,7 @@ def no_server(monkeypatch):
     def refuse():
         raise AssertionError("nothing is to be run")
 
-    monkeypatch.setattr(runner, "_server", refuse)
+    monkeypatch.setattr(server, "ready", refuse)
 
 
 def finish(suite, cell, **changes):
@@ -278,50 +285,109 @@ def test_one_whose_code_has_changed_is_run_again_when_that_is_asked_for(tmp_path
     assert go(suite, [cell, other], tmp_path) == Outcome()
     told = Told()
     with pytest.raises(AssertionError, match="nothing is to be run"):
-        go(suite, [cell, other], tmp_path, told, stale_again=True)
+        go(suite, [cell, other], tmp_path, told, keeps="fresh")
     assert told.waiting == [cell.name]
 
 
-def test_a_tiny_cell_has_one_thread_and_is_saved_at_its_end_whatever_its_recipe_says(tmp_path):
+def test_every_cell_is_run_again_when_that_is_asked_for_whatever_it_began_from(tmp_path, no_server):
+    suite = make_suite(tmp_path)
+    cells = [alone(suite), alone(suite, "large")]
+    for cell in cells:
+        finish(suite, cell, base="00000000")
+    told = Told()
+    with pytest.raises(AssertionError, match="nothing is to be run"):
+        go(suite, cells, tmp_path, told, keeps="none")
+    assert told.waiting == [cell.name for cell in cells]
+    with pytest.raises(ExperimentError, match=r"began from .00000000"):  # another one stays
+        go(suite, [pair(suite)], tmp_path, told, keeps="none")
+
+
+def order_of(suite, cell, *, keeps="all"):
+    return child.order(
+        cell,
+        experiments=suite.folder,
+        runs=suite.folder.parent / "runs",
+        code=code_digests(),
+        keeps=keeps,
+        keep_run=False,
+    )
+
+
+@pytest.mark.parametrize("keeps, runs", [("all", False), ("fresh", False), ("none", True)])
+def test_a_process_runs_a_finished_cell_only_where_it_is_not_kept(
+    tmp_path, monkeypatch, keeps, runs
+):
+    suite, line, ran = make_suite(tmp_path), StoppedByHand(), []
+    cell = alone(suite)
+    finish(suite, cell)
+    monkeypatch.setattr(child, "_speak_into", lambda log: None)
+    monkeypatch.setattr(child, "_run_and_tell", lambda *all: ran.append(all))
+    child._work(order_of(suite, cell, keeps=keeps), cell, line)
+    assert (len(ran), line.heard) == ((1, []) if runs else (0, [("done", None)]))
+
+
+def test_a_place_that_cannot_be_made_is_one_clear_error_before_anything_runs(tmp_path, no_server):
+    suite = make_suite(tmp_path)
+    (tmp_path / "runs").write_text("a file in its way")
+    with pytest.raises(ExperimentError, match=r"cannot write into .*runs/tiny: Not a directory; "):
+        go(suite, [alone(suite)], tmp_path)
+
+
+@pytest.mark.parametrize("place", ["runs/tiny", "experiments/cells/tiny"])
+def test_a_full_disk_is_found_by_writing_to_it(tmp_path, no_server, monkeypatch, place):
+    def full(dir):
+        if dir == tmp_path / place:
+            raise OSError(28, "No space left on device")
+        return io.BytesIO()
+
+    monkeypatch.setattr(runner.tempfile, "TemporaryFile", full)
+    suite = make_suite(tmp_path)
+    with pytest.raises(ExperimentError, match=f"{place}: No space left on device; make room"):
+        go(suite, [alone(suite)], tmp_path)
+
+
+def test_a_place_that_goes_away_later_is_told_by_the_process(tmp_path, monkeypatch):
+    suite, line = make_suite(tmp_path), StoppedByHand()
+    (tmp_path / "runs").write_text("a file in its way")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(child.os, "setpgid", lambda process, group: None)
+    monkeypatch.setattr(child, "_end_with_parent", lambda: None)
+    child.work(order_of(suite, alone(suite)), line)
+    ((what, why),) = line.heard
+    assert (what, "Not a directory" in why) == ("failed", True)
+
+
+def test_what_cannot_be_removed_after_the_result_was_written_fails_nothing(tmp_path, monkeypatch):
+    suite, line = make_suite(tmp_path), StoppedByHand()
+    cell, held, log = alone(suite), tmp_path / "held", tmp_path / "log"
+    finish(suite, cell)
+    done = read_result(suite.folder, cell)
+    monkeypatch.setattr(child, "_run", lambda *all: done)
+
+    def refuse(folder):
+        raise OSError(f"cannot remove {folder}")
+
+    monkeypatch.setattr(child.shutil, "rmtree", refuse)
+    with locked(held) as file:
+        file.write("what it was begun with")
+        file.flush()
+        child._run_and_tell(order_of(suite, cell), cell, tmp_path, file, log, line)
+    assert line.heard == [("done", {"small": 0.75})]
+    assert held.read_text() == ""  # nobody goes on with what is left of it
+
+
+def test_a_tiny_cell_has_one_thread_of_the_cpu_and_is_saved_at_its_end_whatever_its_recipe_says(
+    tmp_path,
+):
     recipe = RECIPE.replace("threads = 1", "threads = 4\ncheckpoint_every = 1")
+    recipe = recipe.replace('device = "cpu"', 'device = "cuda"')
     suite = make_suite(tmp_path, recipe=recipe)
     run = child.as_run(alone(suite))
     assert (run.threads, run.checkpoint_every) == (1, 0)
+    assert [node.device for node in child.as_run(pair(suite)).node.values()] == ["cpu", "cpu"]
+    assert pair(suite).config.node["small"].device == "cuda"
     large = make_cell(suite, "paper", "digits", ("small",), "alone", 0)
     assert child.as_run(large) == large.config
-
-
-def half_done(folder, cell, *, rounds=(1,)):
-    """A run folder with checkpoints, as far as is looked at."""
-    for node in cell.config.node:
-        for done in rounds:
-            place = folder / node / "checkpoints" / f"{done:06d}"
-            place.mkdir(parents=True)
-            (place / "state.json").write_text(json.dumps({"round": done}))
-    folder.mkdir(exist_ok=True)
-    (folder / "recipe.json").write_text(json.dumps(as_tree(cell.config)))
-
-
-@pytest.mark.parametrize(
-    "rounds, noted, goes_on",
-    [
-        ((1,), {"recipe": "r", "code": {}, "cpu_s": 3.5}, True),
-        ((), {"recipe": "r", "code": {}, "cpu_s": 3.5}, False),
-        ((1,), {"recipe": "another", "code": {}, "cpu_s": 3.5}, False),
-        ((1,), {"recipe": "r", "code": {"node": "new"}, "cpu_s": 3.5}, False),
-        ((1,), None, False),
-    ],
-)
-def test_what_was_begun_goes_on_only_if_it_is_of_the_same_cell_and_was_saved(
-    tmp_path, rounds, noted, goes_on
-):
-    cell = alone(make_suite(tmp_path))
-    folder, begun = tmp_path / "run", tmp_path / "begun"
-    half_done(folder, cell, rounds=rounds)
-    begun.write_text(json.dumps(noted) if noted else "")
-    with begun.open("a+") as file:
-        spent_s = child._go_on(folder, cell.config, file, {"recipe": "r", "code": {}})
-    assert (spent_s, folder.exists()) == ((3.5, True) if goes_on else (0.0, False))
 
 
 def test_the_longest_are_run_first_seed_by_seed(tmp_path):
@@ -329,41 +395,6 @@ def test_the_longest_are_run_first_seed_by_seed(tmp_path):
     ordered = runner.longest_first(suite, cells_of(suite, suite.experiments, "tiny", 2))
     assert [cell.seed for cell in ordered] == [0] * 4 + [1] * 4
     assert [len(cell.models) for cell in ordered] == [2, 2, 1, 1] * 2
-
-
-MAKES = """
-import sys
-from pathlib import Path
-folder, only, name = sys.argv[1:]
-assert only == "--only" and Path("experiments").is_dir()
-Path("made.txt").open("a").write(name + "\\n")
-if name == "bad":
-    print("first")
-    sys.exit("no room left")
-(Path(folder) / name).mkdir()
-(Path(folder) / name / "model.safetensors").write_text(name)
-"""
-
-
-def suite_with_bases(tmp_path, small, large):
-    recipe = RECIPE.replace("builtin:digits-small", small).replace("builtin:digits-terse", large)
-    from reproduce.small import SCALE
-
-    suite = make_suite(tmp_path, recipe=recipe, scale='bases = "make.py"\n' + SCALE)
-    (tmp_path / "make.py").write_text(MAKES)
-    return suite
-
-
-def test_base_models_that_are_missing_are_made_once(tmp_path):
-    suite = suite_with_bases(tmp_path, "models/one", "models/two")
-    (tmp_path / "models" / "two").mkdir(parents=True)
-    cells, said = [alone(suite), pair(suite)], []
-    for _ in range(2):
-        bases.make_missing_bases(suite, cells, jobs=2, say=said.append)
-    assert (tmp_path / "made.txt").read_text() == "one\n"
-    assert (tmp_path / "models" / "one" / "model.safetensors").read_text() == "one"
-    assert sorted(p.name for p in (tmp_path / "models").iterdir()) == ["one", "two"]
-    assert said == ["making 1 base models, once: models/one", "made models/one"]
 
 
 def test_cells_that_would_begin_from_other_models_than_finished_ones_are_refused(
@@ -378,11 +409,4 @@ def test_cells_that_would_begin_from_other_models_than_finished_ones_are_refused
         go(suite, [alone(suite, "large")], tmp_path)
     finish(suite, alone(suite), base="00000000", code={"node": "another"})
     with pytest.raises(AssertionError, match="nothing is to be run"):  # it is itself replaced
-        go(suite, [alone(suite)], tmp_path, stale_again=True)
-
-
-def test_a_base_model_that_cannot_be_made_is_one_clear_error(tmp_path):
-    suite = suite_with_bases(tmp_path, "models/bad", "builtin:digits-terse")
-    with pytest.raises(ExperimentError, match=r"cannot make models/bad: make.py .* no room left"):
-        bases.make_missing_bases(suite, [alone(suite)], jobs=1, say=print)
-    assert list((tmp_path / "models").iterdir()) == []
+        go(suite, [alone(suite)], tmp_path, keeps="fresh")

@@ -55,6 +55,15 @@ def test_a_name_that_no_experiment_or_more_than_one_has_is_told_with_what_there_
         ("fig04_size/expected.toml", 'than = "alone"', 'than = "anole"', "compares 'anole'"),
         ("fig04_size/expected.toml", "[[claim]]", EXPECTED + "[[claim]]", "has two claims"),
         ("tiny.toml", '["small", "large"]', '["small"]', r"Expected `array` of length >= 2"),
+        ("tiny.toml", '["small", "large"]', '["small", "small"]',
+         r"tiny.toml: \[family.digits.pair\] size names a model twice"),
+        ("tiny.toml", "seeds = 2", "seeds = 1001", r"tiny.toml: Expected `int` <= 1000"),
+        ("fig04_size/expected.toml", '"above"', '"above"\nmargin = 1.5',
+         r"expected.toml: Expected `float` <= 1"),
+        ("fig04_size/expected.toml", '"above"', '"above"\nmargin = inf',
+         r"cannot read .*expected.toml: inf is no finite number"),
+        ("fig04_size/expected.toml", '"above"', '"above"\nmargin = nan', "nan is no finite number"),
+        ("settings.toml", "0.5", "nan", r"cannot read .*settings.toml: nan is no finite number"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_file(tmp_path, file, old, new, told):
@@ -67,6 +76,20 @@ def test_what_is_wrong_is_told_with_its_file(tmp_path, file, old, new, told):
     assert old in texts[file]
     with pytest.raises(ExperimentError, match=told):
         make_suite(tmp_path, others={file: texts[file].replace(old, new, 1)})
+
+
+def test_notes_that_are_not_utf_8_are_named(tmp_path):
+    suite = make_suite(tmp_path)
+    (suite.folder / "fig04_size" / "notes.md").write_bytes(b"\xff")
+    with pytest.raises(ExperimentError, match=r"cannot read .*notes\.md.*write it as UTF-8"):
+        read_suite(suite.folder)
+
+
+@pytest.mark.parametrize("recipe", ['name = "small"', "node = 3"])
+def test_a_recipe_without_nodes_is_named(tmp_path, recipe):
+    suite = make_suite(tmp_path, recipe=recipe)
+    with pytest.raises(ExperimentError, match=r"small is 'recipe.toml#small', but .* has no nodes"):
+        cells_of(suite, suite.experiments, "tiny", 1)
 
 
 def test_a_folder_without_experiments_says_where_they_would_be(tmp_path):

@@ -35,7 +35,7 @@ def _one_clear_line() -> Iterator[None]:
         complain(str(error))
         sys.exit(2)
     except KeyboardInterrupt:
-        complain("stopped at once; --resume goes on from the last checkpoint")
+        complain("stopped at once")
         sys.exit(130)
 
 

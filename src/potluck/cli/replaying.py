@@ -56,7 +56,6 @@ def _keep(plan: Plan, measured: Iterator[Line], lines: list[Line]) -> None:
     }
     with CellsDisplay(out, total) as display:
         for line in measured:
-            plan.out.mkdir(parents=True, exist_ok=True)
             with (plan.out / "replay.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(line), allow_nan=False) + "\n")
             lines.append(line)

@@ -1,6 +1,7 @@
 """What is to be replayed: looked at before torch is loaded, which takes seconds."""
 
 import difflib
+import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,8 @@ class Plan:
 def make_plan(
     run: Path, *, methods: str, node: str = "", rounds: int | None = None, out: Path | None = None
 ) -> Plan:
-    """
+    """Makes ``out``, so that a replay does not fail at its first line, after minutes.
+
     Args:
         methods: names, with commas between them.
         node: one of the run's; empty: every one that has done a round here.
@@ -38,7 +40,8 @@ def make_plan(
 
     Raises:
         RunReadError: ``run`` is no run.
-        ReplayError: a method or a node that there is not, no rounds, a folder in the way.
+        ReplayError: a method or a node that there is not, no rounds, a folder in the way or that
+            cannot be written to.
     """
     chosen = _methods(methods)
     told = read_run(run)
@@ -53,9 +56,22 @@ def make_plan(
             f"folder that its rounds are kept: name a run of this machine that has done one"
         )
     place = out or run / "replay"
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise ReplayError(f"{place} exists; --out names another folder, or remove it")
+    _make_folder(place)
     return Plan(run, config, chosen, found, place)
+
+
+def _make_folder(place: Path) -> None:
+    """Raises ReplayError unless the folder is empty by now, and can be written to."""
+    try:
+        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            raise ReplayError(f"{place} exists; --out names another folder, or remove it")
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise ReplayError(
+            f"cannot write to {place}: {error.strerror}; --out names another folder"
+        ) from None
 
 
 def _methods(text: str) -> tuple[Method, ...]:

@@ -48,6 +48,7 @@ def replay(plan: Plan, *, say: Callable[[str], None], trust_code: bool = False) 
     A method that breaks down (``NonFiniteError``) ends there, is said, and the next one begins.
 
     Raises:
+        NonFiniteError: every method broke down, on every node.
         ReplayError: a round is missing, or the model is not the run's.
         PotluckError: a model or a task that cannot be loaded, or is another one.
     """
@@ -60,6 +61,7 @@ def replay(plan: Plan, *, say: Callable[[str], None], trust_code: bool = False) 
         learner = make_learner(plan.config, tape.node, plan.run / tape.node, 0)
         tape.require_same_model(learner, task, plan.config.node[tape.node])
         del learner
+    ended = 0
     for tape in tapes:
         for method in plan.methods:
             # What a node writes down of itself is in the run's folder already, or in the lines.
@@ -67,8 +69,11 @@ def replay(plan: Plan, *, say: Callable[[str], None], trust_code: bool = False) 
                 node = node_of(plan.config, method, tape, task, Path(scratch))
                 try:
                     yield from rehearse(node, method, tape, plan.config)
+                    ended += 1
                 except NonFiniteError as error:
                     say(f"{method} broke down: {error}")
+    if not ended:
+        raise NonFiniteError("every method broke down; nothing can be compared")
 
 
 def node_of(config: RunConfig, method: Method, tape: Tape, task: Task, scratch: Path) -> Node:

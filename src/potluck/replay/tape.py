@@ -34,6 +34,11 @@ class Tape:
             ReplayError: one of them is missing or damaged.
         """
         self.run, self.node, self.rounds = run, node, tuple(rounds)
+        kept = run / node / "rounds"
+        if not kept.is_dir():  # Record would make it, and a replay writes nothing into a run
+            raise ReplayError(
+                f"there is no {kept}, but {node!r} learned from rounds; bring it back"
+            )
         self._record = Record(run / node, run=name, node=node)
         for at, round in enumerate(self.rounds):
             if self._record.kept_round(round) is None:

@@ -108,7 +108,13 @@ def _recipe(
     for model in models:
         file, _, node = family.model[model].partition("#")
         tree = read_tree(folder / file)
-        tables, other = tree["node"], {k: v for k, v in tree.items() if k not in ("node", "name")}
+        tables = tree.get("node") if isinstance(tree, dict) else None
+        if not isinstance(tables, dict):
+            raise ExperimentError(
+                f"[family.{family_name}] {model} is {family.model[model]!r}, but {folder / file} "
+                f"has no nodes; a recipe has a table [node.NAME] for each"
+            )
+        other = {k: v for k, v in tree.items() if k not in ("node", "name")}
         if node not in tables:
             raise ExperimentError(
                 f"[family.{family_name}] {model} is {family.model[model]!r}; the nodes of "

@@ -12,6 +12,7 @@
 A wrong key or value is refused with the file's name and what was expected there.
 """
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from potluck.types import PotluckError
 
 Scale = Literal["tiny", "paper"]
 SCALES: tuple[Scale, ...] = ("tiny", "paper")
+MOST_SEEDS = 1000
+"""0 to 999: a slip of the finger asks for more."""
 
 
 class ExperimentError(PotluckError):
@@ -58,7 +61,7 @@ class Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class ScaleFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """tiny.toml, paper.toml."""
 
-    seeds: Annotated[int, Meta(ge=2)] = 5
+    seeds: Annotated[int, Meta(ge=2, le=MOST_SEEDS)] = 5
     """Seeds 0, 1, ... of every cell."""
     bases: str = ""
     """The script that makes the base models, called with the folder of those that are missing:
@@ -102,7 +105,7 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     the end."""
     lies: Literal["below", "above", "within", "not below"]
     """below: < -margin; above: > margin; within: from -margin to margin; not below: >= -margin."""
-    margin: Annotated[float, Meta(ge=0)] = 0.0
+    margin: Annotated[float, Meta(ge=0, le=1)] = 0.0
     """Accuracy, 0..1."""
     over: Literal["each pair", "mean of pairs"] = "each pair"
     """Whether every pair has to show it, or each family's pairs in the mean, seed by seed."""
@@ -190,7 +193,6 @@ def read_suite(folder: Path) -> Suite:
 def _experiment(folder: Path) -> Experiment:
     what = _read(folder / "experiment.toml", ExperimentFile)
     expected = _read(folder / "expected.toml", ExpectedFile)
-    notes = folder / "notes.md"
     return Experiment(
         folder.name,
         what.title,
@@ -199,8 +201,17 @@ def _experiment(folder: Path) -> Experiment:
         what.pairs,
         expected.claim,
         expected.changes,
-        notes.read_text(encoding="utf-8").strip() if notes.is_file() else "",
+        _notes(folder / "notes.md"),
     )
+
+
+def _notes(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"cannot read {path}: {error}; write it as UTF-8") from None
 
 
 def _require_names(suite: Suite) -> None:
@@ -208,6 +219,11 @@ def _require_names(suite: Suite) -> None:
     for scale, file in suite.scales.items():
         for name, family in file.family.items():
             for pair, models in family.pair.items():
+                if len(set(models)) < len(models):
+                    raise ExperimentError(
+                        f"{suite.folder / scale}.toml: [family.{name}.pair] {pair} names a model "
+                        f"twice; give it a second name in [family.{name}.model], as twins have"
+                    )
                 for model in models:
                     if model not in family.model:
                         raise ExperimentError(
@@ -276,8 +292,16 @@ def _convert(tree: Any, kind: type[Kind], path: Path, where: str) -> Kind:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"), parse_float=_finite)
     except FileNotFoundError:
         raise ExperimentError(f"there is no {path}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ExperimentError(f"cannot read {path}: {error}") from error
+
+
+def _finite(text: str) -> float:
+    """NaN would pass every bound."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no finite number")
+    return number

@@ -24,13 +24,15 @@ from potluck.reproduce.gpu.hours import (
     shapes_of,
 )
 from potluck.reproduce.suite import Suite
-from potluck.reproduce.work.estimates import states
+from potluck.reproduce.work.estimates import Keeps, is_to_run, states
 
 UNFIT = "*"
 """Marks the hours of a cell that its card cannot hold: they say how fast it would be."""
 
 
-def check_cells(suite: Suite, cells: Sequence[Cell], console: Console) -> None:
+def check_cells(
+    suite: Suite, cells: Sequence[Cell], console: Console, keeps: Keeps = "all"
+) -> None:
     """Prints what each distinct cell costs on each card, and all of them together.
 
     Cells that differ in their seed alone are a line.
@@ -43,7 +45,7 @@ def check_cells(suite: Suite, cells: Sequence[Cell], console: Console) -> None:
     for cell in cells:
         seeds.setdefault(cell.name.rpartition(".")[0], []).append(cell)
     console.print(_table(seeds))
-    _tell_left(suite, cells, console)
+    _tell_left(suite, cells, console, keeps)
     for gpu in GPUS:
         _tell_fit(gpu, [alike[0] for alike in seeds.values()], console)
     console.print(
@@ -91,9 +93,9 @@ def _millions(tokens: float) -> str:
     return f"{tokens / 1e6:,.1f}M"
 
 
-def _tell_left(suite: Suite, cells: Sequence[Cell], console: Console) -> None:
+def _tell_left(suite: Suite, cells: Sequence[Cell], console: Console, keeps: Keeps) -> None:
     now = states(suite, cells)
-    left = [cell for cell, state in zip(cells, now, strict=True) if state == "to run"]
+    left = [cell for cell, state in zip(cells, now, strict=True) if is_to_run(state, keeps)]
     hours = ", ".join(f"{_hours(left, gpu)} h on {gpu.title}" for gpu in GPUS)
     console.print(Text(f"{len(left)} of {len(cells)} cells are to be run: {hours}"))
 

@@ -9,7 +9,9 @@ elsewhere, whether cells are stale, which depends on the code as it is. It stand
 docs/results.md only, by room: the first change in a room changes the page, the next ones do not.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from potluck.reproduce.page.claims import claims_table, staleness, what_ran
@@ -20,7 +22,7 @@ from potluck.reproduce.page.markdown import cell
 from potluck.reproduce.page.pays import by_chance, does_it_pay, out_of_distribution
 from potluck.reproduce.page.words import GLOSSARY
 from potluck.reproduce.result import code_digests
-from potluck.reproduce.suite import SCALES, Experiment, Suite
+from potluck.reproduce.suite import SCALES, Experiment, ExperimentError, Suite
 
 
 def render(suite: Suite) -> list[Path]:
@@ -30,16 +32,41 @@ def render(suite: Suite) -> list[Path]:
         What was written.
 
     Raises:
-        ExperimentError: a result cannot be read.
+        ExperimentError: a result cannot be read, or a page's place has somebody's own file.
         ConfigError: a recipe that cannot run.
     """
     scales = read_scales(suite, code_digests())
-    written = []
-    for path, text in pages(suite, scales).items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        written.append(path)
-    return [*written, *_draw_all(suite, scales)]
+    texts = pages(suite, scales)
+    for path in texts:
+        _require_ours(path)
+    for path, text in texts.items():
+        with whole(path) as beside:
+            beside.write_text(text, encoding="utf-8", newline="\n")
+    return [*texts, *_draw_all(suite, scales)]
+
+
+def _require_ours(path: Path) -> None:
+    """Raises ExperimentError if the file is there and somebody else wrote it."""
+    if path.exists() and not path.read_bytes().startswith(MADE.encode()):
+        raise ExperimentError(
+            f"{path} was not written by potluck reproduce: it does not begin with {MADE!r}; move "
+            f"it away to have the results there"
+        )
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write ``path``: all of it comes to its place, or what was there before stays.
+
+    As ``node.record.write_whole``, whose room loads torch: pages are written in a second.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        yield beside
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def read_scales(suite: Suite, code: Mapping[str, str]) -> list[Finished]:
@@ -70,13 +97,14 @@ def _draw_all(suite: Suite, scales: Sequence[Finished]) -> list[Path]:
     for there in scales:
         if not there.results:
             continue
-        folder.mkdir(parents=True, exist_ok=True)
         written.append(folder / f"claims-{there.scale}.png")
-        draw_forest(there, written[-1])
+        with whole(written[-1]) as beside:
+            draw_forest(there, beside)
         for experiment in drawn(suite, there):
             written.append(folder / picture_name(experiment, there))
             draw = draw_dots if _is_out_of_distribution(experiment) else draw_curves
-            draw(experiment, there, written[-1])
+            with whole(written[-1]) as beside:
+                draw(experiment, there, beside)
     return written
 
 

@@ -33,7 +33,8 @@ def what_ran(there: Finished) -> str:
         f"They took {sum(c.cpu_s for c in cells) / 3600:.1f} core-hours, one thread each, on "
         f"{_all(c.machine for c in cells)} with torch "
         f"{_all(c.torch for c in cells)}. Rerun: "
-        f"`potluck reproduce --all --scale {there.scale}`; finished cells are not run again."
+        f"`potluck reproduce --all --scale {there.scale} --again`; without `--again`, finished "
+        f"cells are kept."
     )
 
 

@@ -12,49 +12,18 @@ from typing import Final, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
-from matplotlib.typing import LineStyleType
 
-from potluck.dashboard.style import (
-    BLUE,
-    DASHED,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    PINK,
-    QUIET,
-    RULE,
-    SKY,
-    VERMILION,
-    only_below,
-    save_small,
-)
+from potluck.dashboard.style import INK, QUIET, RULE, only_below, save_small
 from potluck.reproduce.judge.statistics import interval_of
 from potluck.reproduce.judge.verdict import Runs
 from potluck.reproduce.page.finished import Finished
+from potluck.reproduce.page.legend import ANY_OTHER, STYLES, dashes, draw_legend
 from potluck.reproduce.page.markdown import counted
-from potluck.reproduce.page.words import pair_title, setting_title
+from potluck.reproduce.page.words import pair_title
 from potluck.reproduce.result import NodeResult
 from potluck.reproduce.suite import Experiment
 
-STYLES: Final[Mapping[str, tuple[str, str]]] = {
-    "alone": (GREY, "o"),
-    "half": (ORANGE, "p"),
-    "quarter": (ORANGE, "p"),
-    "nois": (VERMILION, "s"),
-    "vis": (ORANGE, "P"),
-    "tis": (GREEN, "^"),
-    "f-nois": (PINK, "v"),
-    "f-vis": (SKY, "X"),
-    "f-tis": (BLUE, "D"),
-    "g5": (ORANGE, "<"),
-    "g10": (GREEN, "^"),
-    "g100": (PINK, ">"),
-    "horizontal": (VERMILION, "h"),
-}
-ANY_OTHER = (INK, "*")
 ACROSS, TOP, MANY, TALL, LOW = 4, 1.35, 4, 4.0, 3.1
 """Panels in a row; inches of the titles; more rows than MANY are LOW, others TALL."""
 SMOOTHED = 3
@@ -213,40 +182,8 @@ def _panel(axes: Axes, curves: Sequence[Curve], title: str, limits: tuple[float,
             marker=marker,
             markevery=1 if few else max(1, len(curve.rounds) // 6),
             linewidth=2.2,
-            linestyle=_dashes(curve.setting),
+            linestyle=dashes(curve.setting),
             markersize=6.5,
             markeredgecolor="white",
             markeredgewidth=0.8,
         )
-
-
-def _dashes(setting: str) -> LineStyleType:
-    """Alone is what the others are measured by, and so are its shares."""
-    if setting == "alone":
-        return DASHED
-    return "dotted" if setting in ("half", "quarter") else "solid"
-
-
-def draw_legend(figure: Figure, experiment: Experiment, there: Finished, top: float) -> None:
-    """Every setting with what it means, below ``top`` (a share of the figure's height)."""
-    handles = []
-    for setting in experiment.settings:
-        colour, marker = STYLES.get(setting, ANY_OTHER)
-        style = _dashes(setting)
-        handles.append(
-            Line2D([], [], color=colour, marker=marker, lw=2.4, markersize=8, linestyle=style)
-        )
-    legend = figure.legend(
-        handles,
-        [setting_title(there.suite, setting) for setting in experiment.settings],
-        loc="upper left",
-        bbox_to_anchor=(0.035, top),
-        ncols=2,
-        frameon=False,
-        fontsize=14,
-        labelcolor=INK,
-        handlelength=2.4,
-        columnspacing=2,
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)

@@ -14,8 +14,8 @@ from matplotlib.ticker import PercentFormatter
 from potluck.dashboard.style import INK, QUIET, RULE, only_below, save_small
 from potluck.reproduce.judge.statistics import interval_of
 from potluck.reproduce.judge.verdict import CEILING, FLOOR, Runs
-from potluck.reproduce.page.curves import ANY_OTHER, STYLES, draw_legend
 from potluck.reproduce.page.finished import Finished
+from potluck.reproduce.page.legend import ANY_OTHER, STYLES, draw_legend
 from potluck.reproduce.suite import Experiment
 
 TOP, ROW, PAIR, BOTTOM = 1.9, 0.42, 0.5, 1.5

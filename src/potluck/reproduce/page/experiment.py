@@ -21,7 +21,7 @@ def experiment_page(experiment: Experiment, scales: Sequence[Finished]) -> str:
         f"# {experiment.title}",
         f"{what if experiment.figure else 'Not in the paper: our own question'}. "
         f"What the words mean, and all results together: [docs/results.md](../../docs/results.md). "
-        f"Rerun: `potluck reproduce {experiment.name.partition('_')[0]}`.",
+        f"Rerun: `potluck reproduce {experiment.name.partition('_')[0]} --again`.",
         _settings(experiment, scales[0]),
     ]
     parts += [_scale(experiment, there) for there in scales if there.scale in experiment.pairs]

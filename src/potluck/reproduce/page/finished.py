@@ -1,11 +1,11 @@
 """The finished cells of a scale, as the pages read them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from potluck.reproduce.cells import cells_of, runs_of
+from potluck.reproduce.cells import Cell, cells_of, make_cell, runs_of
 from potluck.reproduce.result import CellResult, read_result
-from potluck.reproduce.suite import Experiment, Scale, Suite
+from potluck.reproduce.suite import MOST_SEEDS, Experiment, ExperimentError, Scale, Suite
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,10 @@ def finished(suite: Suite, scale: Scale, code: Mapping[str, str]) -> Finished:
         ExperimentError: a result cannot be read.
         ConfigError: a recipe that cannot run.
     """
-    asked = suite.scales[scale].seeds
-    seeds = max([asked, *_seeds_there(suite, scale)])
-    cells = cells_of(suite, suite.experiments, scale, seeds)
+    asked = cells_of(suite, suite.experiments, scale, suite.scales[scale].seeds)
+    cells = [*asked, *_cells_beyond(suite, scale, asked)]
     results = {cell.name: result for cell in cells if (result := read_result(suite.folder, cell))}
-    planned = frozenset(cell.name for cell in cells if cell.seed < asked)
-    return of_results(suite, scale, planned, results, code)
+    return of_results(suite, scale, [cell.name for cell in asked], results, code)
 
 
 def of_results(
@@ -72,9 +70,22 @@ def of_results(
     return Finished(suite, scale, frozenset(planned), results, stale)
 
 
-def _seeds_there(suite: Suite, scale: Scale) -> Iterable[int]:
-    """How many seeds the files' names tell of; somebody may have run more than were asked for."""
-    for file in (suite.folder / "cells" / scale).glob("*.*.*.*.json"):
-        seed = file.name.split(".")[-2]
-        if seed.isdecimal():
-            yield int(seed) + 1
+def _cells_beyond(suite: Suite, scale: Scale, asked: Sequence[Cell]) -> list[Cell]:
+    """Cells of which there is a file, with more seeds than were asked for.
+
+    Files that are no cell's are left alone.
+    """
+    of = {cell.name.rpartition(".")[0]: cell for cell in asked}
+    found = []
+    for file in (suite.folder / "cells" / scale).glob("*.json"):
+        stem, _, text = file.stem.rpartition(".")
+        if stem not in of or not text.isdecimal():
+            continue
+        if (seed := int(text)) >= MOST_SEEDS:
+            raise ExperimentError(
+                f"{file} is of seed {seed}; seeds go from 0 to {MOST_SEEDS - 1}, remove it"
+            )
+        if seed >= suite.scales[scale].seeds:
+            cell = of[stem]
+            found.append(make_cell(suite, scale, cell.family, cell.models, cell.setting, seed))
+    return sorted(found, key=lambda cell: (cell.seed, cell.name))

@@ -15,6 +15,7 @@ from potluck.reproduce.cells import Cell, cells_of
 from potluck.reproduce.result import read_result
 from potluck.reproduce.suite import ExperimentError, Suite
 from potluck.reproduce.work.collect import base_digest
+from potluck.signals import interrupts
 
 
 @dataclass(slots=True)
@@ -45,6 +46,7 @@ def make_missing_bases(
 
     Raises:
         ExperimentError: the script failed; with its last words.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; the scripts are gone, and so are halves of models.
     """
     waiting = missing_bases(suite, cells)
     if not waiting:
@@ -57,9 +59,23 @@ def make_missing_bases(
             f"'bases' in {cells[0].scale}.toml names it"
         )
     say(f"making {len(waiting)} base models, once: {', '.join(waiting)}")
+    with interrupts() as interrupted:
+        _make_all(root, script, waiting, jobs, say, interrupted)
+
+
+def _make_all(
+    root: Path,
+    script: str,
+    waiting: list[str],
+    jobs: int,
+    say: Callable[[str], None],
+    interrupted: Callable[[], bool],
+) -> None:
     running: list[_Making] = []
     try:
         while waiting or running:
+            if interrupted():
+                raise KeyboardInterrupt
             while waiting and len(running) < jobs:
                 running.append(_start(root, script, waiting.pop(0)))
             for one in running:
@@ -100,8 +116,9 @@ def require_same_bases(suite: Suite, cells: Sequence[Cell]) -> None:
             if node.base != digest:
                 raise ExperimentError(
                     f"{model} ({digest}) is another model than the finished cell {cell.name} began "
-                    f"from ({node.base}), so they cannot be compared; bring that one back, or move "
-                    f"{suite.folder / 'cells' / scale} away and run all of it with this one"
+                    f"from ({node.base}), so they cannot be compared; bring that one back, run "
+                    f"every cell with this one (--all --again), or do so in a copy "
+                    f"of {suite.folder} beside it, without its cells (--experiments)"
                 )
 
 
@@ -132,8 +149,11 @@ def _take(one: _Making, script: str, say: Callable[[str], None]) -> None:
                 f"cannot make {one.model}: {script} ended with code {one.process.returncode}: "
                 f"{words[-1] if words else 'it said nothing'}"
             )
-        if not one.place.exists():  # another command may have been faster
+        try:
             made.rename(one.place)
+        except OSError:
+            if not one.place.is_dir():  # else another command was faster
+                raise
         say(f"made {one.model}")
     finally:
         _forget(one)

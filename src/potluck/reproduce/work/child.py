@@ -3,20 +3,18 @@
     runs/reproduce/SCALE/NAME          the run's folder; removed when the result is written
     runs/reproduce/SCALE/NAME.begun    what it was begun with; locked while it is worked on
     runs/reproduce/SCALE/NAME.log      what the process said; removed when all went well
+    runs/reproduce/SCALE/NAME.before   of paper scale: a half of a run that could not go on
 
 Imported by the runner, so torch is imported only in the functions that the process runs.
 """
 
-import fcntl
-import json
 import os
 import shutil
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
@@ -28,8 +26,11 @@ from msgspec.structs import replace
 
 from potluck.config import RunConfig, as_tree, from_tree
 from potluck.reproduce.cells import Cell
-from potluck.reproduce.result import CellResult, read_result, result_file
+from potluck.reproduce.result import CellResult, result_file
 from potluck.reproduce.suite import Scale
+from potluck.reproduce.work.begun import go_on, make_room, note
+from potluck.reproduce.work.estimates import Keeps, is_to_run, state_of
+from potluck.reproduce.work.lock import locked
 from potluck.types import PotluckError
 
 
@@ -49,8 +50,7 @@ class Order:
     runs: Path
     code: Mapping[str, str]
     """Digests of the code that runs, see ``code_digests``."""
-    stale_again: bool
-    """Whether a result of other code is run again."""
+    keeps: Keeps
     keep_run: bool
 
     @property
@@ -67,7 +67,7 @@ def order(
     experiments: Path,
     runs: Path,
     code: Mapping[str, str],
-    stale_again: bool,
+    keeps: Keeps,
     keep_run: bool,
 ) -> Order:
     return Order(
@@ -81,43 +81,42 @@ def order(
         experiments.resolve(),
         runs.resolve(),
         dict(code),
-        stale_again,
+        keeps,
         keep_run,
     )
-
-
-def is_finished(
-    experiments: Path, cell: Cell, code: Mapping[str, str], *, stale_again: bool
-) -> bool:
-    """Whether its result stands; one that is stale does, unless stale cells are run again."""
-    result = read_result(experiments, cell)
-    return result is not None and not (stale_again and result.changed_since(code))
 
 
 def as_run(cell: Cell) -> RunConfig:
     """The recipe as it is run here; the numbers that come out are the same.
 
-    A tiny cell has one thread, as the sum of floats depends on their number, and takes
-    minutes, so it is saved at the end and at Ctrl-C only.
+    A tiny cell has one thread of the CPU, whatever else the machine has, as the sum of floats
+    depends on where it is taken. It takes seconds, so it is saved at the end and at Ctrl-C only.
     """
     if cell.scale == "tiny":
-        return replace(cell.config, threads=1, checkpoint_every=0)
+        nodes = {name: replace(node, device="cpu") for name, node in cell.config.node.items()}
+        return replace(cell.config, node=nodes, threads=1, checkpoint_every=0)
     return cell.config
 
 
 def work(order: Order, line: Connection) -> None:
-    """The process. Says on ``line``: ("busy" | "begun" | "round" | "done" | "stopped" |
-    "failed", what)."""
+    """The process. Says on ``line``: ("busy" | "begun" | "say" | "round" | "done" |
+    "stopped" | "failed", what)."""
     os.setpgid(0, 0)  # Ctrl-C in a terminal reaches the runner alone, which hands it on once
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.chdir(order.experiments.parent)
+    try:
+        os.chdir(order.experiments.parent)
+        _work(order, order.cell, line)
+    except (PotluckError, OSError) as error:  # the place, or a result that cannot be read
+        line.send(("failed", str(error)))
+
+
+def _work(order: Order, cell: Cell, line: Connection) -> None:
     place = order.runs / order.scale
     place.mkdir(parents=True, exist_ok=True)
-    cell = order.cell
-    with _locked(place / f"{cell.name}.begun") as begun:
+    with locked(place / f"{cell.name}.begun") as begun:
         if begun is None:
             line.send(("busy", None))
-        elif is_finished(order.experiments, cell, order.code, stale_again=order.stale_again):
+        elif not is_to_run(state_of(order.experiments, cell, order.code), order.keeps):
             line.send(("done", None))  # another command was faster
         else:
             log = place / f"{cell.name}.log"
@@ -143,11 +142,19 @@ def _run_and_tell(
         if result is None:
             line.send(("stopped", None))
             return
-        if not order.keep_run:
-            shutil.rmtree(folder)
-            log.unlink()
-            Path(begun.name).unlink()
         line.send(("done", {name: node.greedy[-1] for name, node in result.node.items()}))
+        _clear(begun, [] if order.keep_run else [folder, log])
+
+
+def _clear(begun: IO[str], rest: Sequence[Path]) -> None:
+    """The result is written, so what cannot be removed fails nothing."""
+    try:
+        begun.truncate(0)  # whoever runs the cell again does not go on with this run
+        for path in rest:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        Path(begun.name).unlink()
+    except OSError as error:
+        print(f"cannot clear away: {error}", file=sys.stderr, flush=True)  # into the log
 
 
 def _run(
@@ -159,43 +166,18 @@ def _run(
 
     config, bases = as_run(cell), base_digests(cell.config)
     circumstances = {"recipe": cell.digest, "code": dict(order.code), "bases": bases}
-    spent_s = _go_on(folder, config, begun, circumstances)
-    _note(begun, circumstances, spent_s)  # of a run that is killed the rest is not known
+    spent_s, hindrance = go_on(folder, config, begun, circumstances)
+    if hindrance:
+        what = make_room(folder, cell.scale)
+        line.send(("say", f"{cell.name}: {what}, as it cannot go on: {hindrance}"))
+    note(begun, circumstances, spent_s)  # of a run that is killed the rest is not known
     resume = folder.exists()
     result = run(config, folder, resume=resume, display=_Told(line, config))
     spent_s += time.process_time()
-    _note(begun, circumstances, spent_s)
+    note(begun, circumstances, spent_s)
     if result.interrupted:
         return None
     return collect(cell, folder, bases=bases, code=order.code, cpu_s=spent_s)
-
-
-def _go_on(
-    folder: Path, config: RunConfig, begun: IO[str], circumstances: Mapping[str, Any]
-) -> float:
-    """CPU seconds that the run has taken so far; one that cannot go on is removed.
-
-    It cannot without a checkpoint of all nodes, or where recipe, code or base models
-    are others now.
-    """
-    from potluck.assemble import first_round
-
-    with suppress(ValueError, TypeError, KeyError):
-        begun.seek(0)
-        was = json.load(begun)
-        spent_s = float(was.pop("cpu_s"))
-        if was == circumstances and first_round(folder, config):
-            return spent_s
-    if folder.exists():
-        shutil.rmtree(folder)
-    return 0.0
-
-
-def _note(begun: IO[str], circumstances: Mapping[str, Any], spent_s: float) -> None:
-    begun.seek(0)
-    begun.truncate()
-    json.dump({**circumstances, "cpu_s": spent_s}, begun)
-    begun.flush()
 
 
 def _write(order: Order, cell: Cell, result: CellResult) -> None:
@@ -226,28 +208,6 @@ class _Told:
 
     def say(self, text: str) -> None:
         print(text, flush=True)  # into the log
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[IO[str] | None]:
-    """The file, ours alone until this process ends; None: it is another one's."""
-    while True:
-        with path.open("a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield None
-                return
-            # Who held it before us may have removed it since we opened it.
-            if _is_at(file, path):
-                yield file
-                return
-
-
-def _is_at(file: IO[str], path: Path) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    return False
 
 
 def _end_with_parent() -> None:

@@ -7,35 +7,27 @@ command goes on from there.
 
 import os
 import signal
-import threading
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import connection, forkserver, get_context
+from multiprocessing import connection
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext, ForkServerProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Protocol
 
 from potluck.reproduce.cells import Cell
 from potluck.reproduce.result import code_digests
-from potluck.reproduce.suite import Suite
+from potluck.reproduce.suite import ExperimentError, Suite
+from potluck.reproduce.work import server
 from potluck.reproduce.work.bases import make_missing_bases, require_same_bases
-from potluck.reproduce.work.child import is_finished, order, work
-from potluck.reproduce.work.estimates import longest_first
+from potluck.reproduce.work.child import order, work
+from potluck.reproduce.work.estimates import Keeps, is_to_run, longest_first, state_of
 from potluck.signals import interrupts
 
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    # Threads that spin while they wait would take the cores that other cells need.
-    "GOMP_SPINCOUNT": "0",
-    "OMP_WAIT_POLICY": "passive",
-    "TOKENIZERS_PARALLELISM": "false",
-}
 LOOK_EVERY_S = 0.5
-PRELOAD = ["potluck.launch"]
-"""What the server imports; torch comes with it."""
+PROBE_BYTES = 64 << 10
+"""More than a result."""
 
 
 class Shown(Protocol):
@@ -82,32 +74,32 @@ def run_cells(
     jobs: int,
     runs: Path,
     shown: Shown,
-    stale_again: bool = False,
+    keeps: Keeps = "all",
     keep_runs: bool = False,
 ) -> Outcome:
-    """Runs those of ``cells`` that have no result of their recipe, ``jobs`` at a time.
+    """Runs those of ``cells`` that have no result to keep, ``jobs`` at a time.
 
     Args:
         runs: folder of the run folders, by scale.
-        stale_again: whether results of other code than today's are replaced.
+        keeps: which results are not replaced.
         keep_runs: whether the folders of finished runs stay.
 
     Raises:
-        ExperimentError: base models cannot be made, or are others than finished cells began from;
-            or a result cannot be read.
+        ExperimentError: there is no room to write; base models cannot be made, or are others
+            than finished cells began from; or a result cannot be read.
         KeyboardInterrupt: a second Ctrl-C; the processes are gone.
     """
     code = code_digests()  # before the server imports it
-    waiting = [
-        cell for cell in cells if not is_finished(suite.folder, cell, code, stale_again=stale_again)
-    ]
+    waiting = [c for c in cells if is_to_run(state_of(suite.folder, c, code), keeps)]
     shown.begin(len(cells), waiting)
     outcome = Outcome()
     if not waiting:
         return outcome
+    for place in runs, suite.folder / "cells":
+        _require_room(place / waiting[0].scale)
     make_missing_bases(suite, waiting, jobs=jobs, say=shown.say)
     require_same_bases(suite, waiting)
-    context = _server()
+    context = server.ready()
     waiting = longest_first(suite, waiting)
 
     def start(cell: Cell) -> _Running:
@@ -117,7 +109,7 @@ def run_cells(
             experiments=suite.folder,
             runs=runs,
             code=code,
-            stale_again=stale_again,
+            keeps=keeps,
             keep_run=keep_runs,
         )
         process = context.Process(target=work, args=(what, its), name=cell.name)
@@ -128,6 +120,19 @@ def run_cells(
     with interrupts() as interrupted:
         _run_all(waiting, start, jobs, shown, outcome, interrupted)
     return outcome
+
+
+def _require_room(folder: Path) -> None:
+    """Makes the folder, and tries whether a result can be written there: hours end in one."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(PROBE_BYTES))
+    except OSError as error:
+        raise ExperimentError(
+            f"cannot write into {folder}: {error.strerror or error}; make room there, or run this "
+            f"where it can be written"
+        ) from None
 
 
 def _run_all(
@@ -172,6 +177,8 @@ def _heard(running: Iterable[_Running], shown: Shown) -> Iterator[_Running]:
             continue
         if what == "begun":
             one.begun = True
+        elif what == "say":
+            shown.say(value)
         elif what == "round":
             shown.round_done(one.cell, value)
         else:
@@ -206,39 +213,3 @@ def _ask_to_stop(one: _Running) -> None:
         os.kill(one.process.pid, signal.SIGINT)
     else:
         one.process.kill()
-
-
-def _server() -> ForkServerContext:
-    """Has torch imported, with one thread, before the first process is forked from it."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    with _environment(ONE_THREAD), _deaf_to_interrupts():
-        forkserver.ensure_running()
-    return context
-
-
-@contextmanager
-def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """What is started in here never hears of Ctrl-C unless it listens for it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
