@@ -1,6 +1,6 @@
 """A suite as small as one can be: two models that ship with the package, one or two rounds."""
 
-from potluck.reproduce.suite import read_suite
+from potluck.reproduce.reading import read_suite
 
 SETTINGS = """
 [f-tis]

@@ -8,7 +8,8 @@ import pytest
 
 from potluck.reproduce.cells import cells_of
 from potluck.reproduce.gpu.hours import GPUS, cost_of, shapes_of
-from potluck.reproduce.suite import SCALES, read_suite
+from potluck.reproduce.reading import read_suite
+from potluck.reproduce.suite import SCALES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")

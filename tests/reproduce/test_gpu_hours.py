@@ -26,7 +26,7 @@ from potluck.reproduce.gpu.hours import (
     shapes_of,
     writing_s,
 )
-from potluck.reproduce.suite import read_suite
+from potluck.reproduce.reading import read_suite
 from potluck.rollout import ModelError
 from potluck.rollout.shape import Shape
 

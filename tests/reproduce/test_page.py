@@ -13,8 +13,9 @@ from potluck.reproduce.page.costs import spread, what_it_costs
 from potluck.reproduce.page.experiment import experiment_page
 from potluck.reproduce.page.finished import of_results
 from potluck.reproduce.page.pays import by_chance, does_it_pay, out_of_distribution
+from potluck.reproduce.reading import read_suite
 from potluck.reproduce.result import ROOMS, code_digests
-from potluck.reproduce.suite import ExperimentError, read_suite
+from potluck.reproduce.suite import ExperimentError
 from reproduce.made_up import claim, experiment, node, results, runs, suite
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from potluck.reproduce.cells import cells_of
-from potluck.reproduce.suite import SCALES, ExperimentError, read_suite
+from potluck.reproduce.reading import read_suite
+from potluck.reproduce.suite import SCALES, ExperimentError
 from reproduce.small import EXPECTED, EXPERIMENT, SCALE, SETTINGS, make_suite
 
 REPOSITORY = Path(__file__).parents[2]

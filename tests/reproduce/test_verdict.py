@@ -4,7 +4,8 @@ import pytest
 
 from potluck.reproduce.judge.statistics import Interval
 from potluck.reproduce.judge.verdict import Finding, findings_of, verdict_of, verdict_on
-from potluck.reproduce.suite import ExperimentError, read_suite
+from potluck.reproduce.reading import read_suite
+from potluck.reproduce.suite import ExperimentError
 from reproduce import oracle
 from reproduce.made_up import PAIRS, claim, curve, experiment, node, result, results, runs, suite
 

@@ -11,14 +11,8 @@ from rich.table import Table
 
 from potluck.cli.base import app, complain, out, prepare_process, say
 from potluck.reproduce.cells import Cell, cells_of
-from potluck.reproduce.suite import (
-    SCALES,
-    Experiment,
-    ExperimentError,
-    Scale,
-    Suite,
-    read_suite,
-)
+from potluck.reproduce.reading import read_suite
+from potluck.reproduce.suite import SCALES, Experiment, ExperimentError, Scale, Suite
 from potluck.reproduce.work.bases import missing_bases
 from potluck.reproduce.work.estimates import (
     Keeps,
