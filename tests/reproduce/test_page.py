@@ -331,6 +331,7 @@ def test_costs_are_said_over_the_run_and_up_to_the_same_quality():
     half_price = {
         name: msgspec.structs.replace(
             cell,
+            cpu_s=90.0,
             node={
                 m: msgspec.structs.replace(it, tokens=tuple(t // 2 for t in it.tokens))
                 for m, it in cell.node.items()
@@ -342,14 +343,14 @@ def test_costs_are_said_over_the_run_and_up_to_the_same_quality():
     }
     text = what_it_costs(shown(found=half_price))
     whole, same, needed = tables(text)
-    # A cell is 60 s of core time: together one, alone two.
-    assert whole[2][2:] == ["0.50 [0.50, 0.50]", "0.50 [0.50, 0.50]", "1.00 [1.00, 1.00]"]
+    # Together one cell of 90 s of core time, alone two of 60 s.
+    assert whole[2][2:] == ["0.50 [0.50, 0.50]", "0.75 [0.75, 0.75]"]
     assert "writes 0.50 to 0.50 times the tokens" in text
-    assert "take 0.50 to 0.50 times the core time" in text
+    assert "take 0.75 to 0.75 times the core time" in text
     assert [row[1] for row in same[2:]] == ["alone", "half"]
     assert same[2][4] == "5 of 5"
-    by_tokens, by_wall = (float(text.split()[0]) for text in same[2][2:4])
-    assert by_tokens == pytest.approx(by_wall / 2, abs=0.01)
+    by_tokens, by_core = (float(text.split()[0]) for text in same[2][2:4])
+    assert by_tokens == pytest.approx(by_core * 0.5 / 0.75, abs=0.01)
     assert [row[2] for row in needed[2:]] == [".450", ".634"]  # 90 % of .500, of .704
     assert needed[2][4] == "never in 5 of 5"
     assert same[3][2:] == ["-", "-", "0 of 5", "0", "5"]

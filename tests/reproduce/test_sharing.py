@@ -2,8 +2,9 @@ import itertools
 import math
 
 import pytest
+from msgspec.structs import replace
 
-from potluck.reproduce.judge.price import cost_of, up_to
+from potluck.reproduce.judge.price import cost_of, in_core_time, up_to
 from potluck.reproduce.judge.sharing import (
     are_twins,
     detectable,
@@ -124,16 +125,10 @@ def test_a_pair_is_one_of_twins_if_all_its_names_are_one_model():
 # What it costs
 
 
-def test_tokens_and_wall_time_are_ratios_over_the_whole_run():
-    alone = [
-        node(rounds=20, tokens=t, seconds=s)
-        for t, s in ((100, 1), (120, 2), (80, 1), (90, 3), (100, 1))
-    ]
-    shared = [
-        node(rounds=20, tokens=t, seconds=s)
-        for t, s in ((50, 2), (70, 2), (30, 1), (50, 5), (60, 1))
-    ]
-    large = [node(rounds=20, tokens=10, seconds=4)] * 5
+def test_tokens_are_ratios_over_the_whole_run():
+    alone = [node(tokens=t) for t in (100, 120, 80, 90, 100)]
+    shared = [node(tokens=t) for t in (50, 70, 30, 50, 60)]
+    large = [node(tokens=10)] * 5
     found = price(
         *runs("alone", PAIR, small=alone, large=large),
         *runs("f-tis", PAIR, small=shared, large=large),
@@ -142,8 +137,6 @@ def test_tokens_and_wall_time_are_ratios_over_the_whole_run():
     expected = oracle.geometric([(50, 100), (70, 120), (30, 80), (50, 90), (60, 100)])
     assert (tokens.mean, tokens.low, tokens.high) == pytest.approx(expected, rel=1e-3)
     assert found.tokens["large"] == Interval(1, 1, 1, 5)
-    expected = oracle.geometric([(2 + 4, 1 + 4), (6, 6), (5, 5), (9, 7), (5, 5)])
-    assert (found.wall.mean, found.wall.low, found.wall.high) == pytest.approx(expected, rel=1e-3)
 
 
 def test_twins_are_trained_one_after_the_other_though_they_run_once():
@@ -151,8 +144,44 @@ def test_twins_are_trained_one_after_the_other_though_they_run_once():
     cells = runs("alone", ("small",), small=[node(seconds=3)] * 5)
     cells += runs("f-tis", pair, small=[node(seconds=2)] * 5, twin=[node(seconds=1)] * 5)
     found = price(*cells, pair="digits.same")
-    assert found.wall.mean == pytest.approx(3 / 6)
+    assert found.core.mean == pytest.approx(60 / (60 + 60))  # a cell is 60 s
     assert set(found.tokens) == set(pair)
+
+
+def of_seconds(seconds, greedy=(0.0, 0.5)):
+    return replace(node(greedy, rounds=len(seconds)), seconds=tuple(seconds))
+
+
+def test_a_cells_core_time_is_shared_out_over_rounds_and_nodes_as_its_wall_seconds_were():
+    cell = result("f-tis", 0, {"small": of_seconds((1, 3)), "large": of_seconds((4, 12))}, cpu_s=10)
+    # 20 s of wall time, so half a second of core time for each.
+    found = in_core_time(cell)
+    assert found.node["small"].seconds == (0.5, 1.5)
+    assert found.node["large"].seconds == (2, 6)
+    idle = in_core_time(result("f-tis", 0, {"small": of_seconds((0, 0))}, cpu_s=10))
+    assert idle.node["small"].seconds == (0, 0)
+
+
+def test_a_machine_that_was_busy_with_other_things_changes_no_price():
+    def cells(*pace):
+        small = [of_seconds((f, 2 * f)) for f in pace[:2]]
+        large = [of_seconds((3 * f, f)) for f in pace[2:4]]
+        both = [
+            {"small": of_seconds((f, 2 * f)), "large": of_seconds((5 * f, f))} for f in pace[4:]
+        ]
+        return [
+            *(result("alone", s, {"small": n}, cpu_s=20 + s) for s, n in enumerate(small)),
+            *(result("alone", s, {"large": n}, cpu_s=30) for s, n in enumerate(large)),
+            *(result("f-tis", s, n, cpu_s=40) for s, n in enumerate(both)),
+        ]
+
+    quiet, busy = price(*cells(1, 1, 1, 1, 1, 1)), price(*cells(1, 4, 0.5, 2, 3, 8))
+    assert busy.core.mean == pytest.approx(40 / math.sqrt(50 * 51))
+    for one, other in [
+        (quiet.core, busy.core),
+        (quiet.same_quality[0].core, busy.same_quality[0].core),
+    ]:
+        assert (one.mean, one.low, one.high) == pytest.approx((other.mean, other.low, other.high))
 
 
 def test_core_time_is_that_of_the_runs_over_the_sum_of_those_alone():
@@ -191,9 +220,7 @@ def test_the_level_is_nine_tenths_of_what_alone_ends_at_in_the_mean():
 
 def test_up_to_the_same_quality_together_all_go_on_until_the_last_is_there():
     def of(end, tokens, seconds):
-        made = node((0.0, end / 2, end), rounds=4)
-        return type(made)(**{f: getattr(made, f) for f in made.__struct_fields__}
-                          | {"tokens": tokens, "seconds": seconds})  # fmt: skip
+        return replace(node((0.0, end / 2, end), rounds=4), tokens=tokens, seconds=seconds)
 
     alone = {"small": [of(e, (100, 200, 100, 50), (1, 2, 3, 4)) for e in (0.46, 0.5, 0.54)],
              "large": [of(0.8, (300, 10, 10, 50), (5, 1, 1, 4))] * 3}  # fmt: skip
@@ -201,7 +228,7 @@ def test_up_to_the_same_quality_together_all_go_on_until_the_last_is_there():
               "large": [of(e, (90, 10, 10, 90), (1, 2, 2, 1)) for e in (0.9, 0.8, 1)]}  # fmt: skip
     cells = runs("alone", PAIR, **alone) + runs("f-tis", PAIR, **shared)
     found = {q.than: q for q in price(*cells).same_quality}["alone"]
-    tokens, wall = [], []
+    tokens, core = [], []
     for seed in range(3):
         # Straight lines: of 4 rounds, level / end.
         level = {"small": 0.45, "large": 0.72}
@@ -210,8 +237,10 @@ def test_up_to_the_same_quality_together_all_go_on_until_the_last_is_there():
         now = oracle.bill([shared[m][seed] for m in PAIR], [stop, stop])
         then = oracle.bill([alone[m][seed] for m in PAIR], own)
         tokens.append((now[0], then[0]))
-        wall.append((now[1], then[1]))
-    for mine, pairs in ((found.tokens, tokens), (found.wall, wall)):
+        # A cell is 60 s of core time: alone 10 of wall time for small, 11 for large; together 17.
+        apart = [oracle.bill([alone[m][seed]], [s])[1] for m, s in zip(PAIR, own, strict=True)]
+        core.append((now[1] * 60 / 17, apart[0] * 60 / 10 + apart[1] * 60 / 11))
+    for mine, pairs in ((found.tokens, tokens), (found.core, core)):
         assert (mine.mean, mine.low, mine.high) == pytest.approx(oracle.geometric(pairs), rel=2e-3)
     assert (found.seeds, found.never, found.control_never) == (3, 0, 0)
 
@@ -227,7 +256,7 @@ def test_seeds_that_never_reach_the_level_are_counted_and_there_is_no_mean_witho
     assert (against["alone"].used, against["alone"].seeds) == (3, 5)
     assert (against["half"].never, against["half"].control_never) == (2, 2)
     assert (against["half"].used, against["half"].seeds) == (2, 5)
-    assert {(q.tokens, q.wall) for q in against.values()} == {(None, None)}
+    assert {(q.tokens, q.core) for q in against.values()} == {(None, None)}
     small = {r.setting: r for r in found.reached if r.model == "small"}
     assert (small["f-tis"].rounds, small["f-tis"].never) == (None, 2)
     assert small["alone"].rounds.mean == pytest.approx(18)
@@ -240,8 +269,8 @@ def test_seeds_that_never_reach_the_level_are_counted_and_there_is_no_mean_witho
 
 def test_what_was_not_run_has_no_price():
     found = price()
-    assert (found.tokens, found.wall, found.reached) == ({"small": None, "large": None}, None, ())
-    assert {(q.tokens, q.wall, q.seeds) for q in found.same_quality} == {(None, None, 0)}
+    assert (found.tokens, found.core, found.reached) == ({"small": None, "large": None}, None, ())
+    assert {(q.tokens, q.core, q.seeds) for q in found.same_quality} == {(None, None, 0)}
     found = price(*runs("alone", PAIR, small=[0.5] * 5), *runs("f-tis", PAIR, **both([0.5] * 5)))
     assert (found.tokens["small"], {r.model for r in found.reached}) == (None, {"small"})
 
@@ -250,7 +279,7 @@ def test_without_all_models_alone_there_is_no_level_to_reach():
     cells = runs("alone", PAIR, small=[0.5] * 5)
     cells += runs("half", PAIR, **both([0.5] * 5)) + runs("f-tis", PAIR, **both([0.5] * 5))
     for found in price(*cells).same_quality:
-        assert (found.tokens, found.wall, found.seeds, found.used) == (None, None, 0, 0)
+        assert (found.tokens, found.core, found.seeds, found.used) == (None, None, 0, 0)
 
 
 @pytest.mark.parametrize("rounds, total", [(0, 0), (0.25, 1), (1, 4), (2.5, 4 + 6 + 4), (3, 18)])

@@ -10,7 +10,7 @@ from typing import Any
 
 from potluck.dashboard.text import decimal
 
-METHOD_LABELS = {"alone": "alone", "nois": "NoIS", "f-tis": "F-TIS"}
+METHOD_LABELS = {"alone": "alone", "nois": "NoIS", "f-nois": "F-NoIS", "f-tis": "F-TIS"}
 """How methods are written, in the order in which they are shown."""
 
 
@@ -68,8 +68,8 @@ def compare(summary: Mapping[str, Any]) -> Comparison:
 def label(method: str) -> str:
     """A method as the paper writes it.
 
-    >>> label("f-tis"), label("nois"), label("f-vis")
-    ('F-TIS', 'NoIS', 'F-VIS')
+    >>> label("f-tis"), label("nois"), label("f-nois"), label("f-vis")
+    ('F-TIS', 'NoIS', 'F-NoIS', 'F-VIS')
     """
     return METHOD_LABELS.get(method, method.upper())
 

@@ -1,18 +1,23 @@
-"""What sharing costs: tokens, wall time and rounds of F-TIS over those of each model alone.
+"""What sharing costs: tokens, core time and rounds of F-TIS over those of each model alone.
 
 Over the whole run, and up to the same quality. Ratios are of pairs by seed; 1 is what the
 models pay when they are trained by themselves, one after the other.
+
+Core time is what one core worked. The wall seconds of a cell also tell what else the machine
+did meanwhile, so those of two cells are never compared: they only share out a cell's core
+time over its rounds, see in_core_time.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from potluck.reproduce.cells import alone_as
+from msgspec.structs import replace
+
 from potluck.reproduce.judge.sharing import SHARED, controls_of
 from potluck.reproduce.judge.statistics import Interval, interval_of, ratio_of, rounds_to
 from potluck.reproduce.judge.verdict import Results, Runs
-from potluck.reproduce.result import NodeResult
+from potluck.reproduce.result import CellResult, NodeResult
 from potluck.reproduce.suite import Scale, Suite
 
 QUALITY = 0.9
@@ -48,8 +53,8 @@ class SameQuality:
     """The control."""
     tokens: Interval | None
     """Of all models in the sum."""
-    wall: Interval | None
-    """Seconds, of all models in the sum."""
+    core: Interval | None
+    """Core seconds, of all models in the sum."""
     seeds: int
     used: int
     """Of ``seeds``, those that have a ratio."""
@@ -66,22 +71,21 @@ class Cost:
     pair: str
     tokens: Mapping[str, Interval | None]
     """Of each model, those that it writes in the whole run."""
-    wall: Interval | None
-    """Seconds of writing and learning of all models, which take turns in one thread as the cells
-    do. Cells ran side by side, so it also varies with what else the machine did."""
     core: Interval | None
-    """Seconds that one core worked, the whole run with its evaluations, whatever else ran."""
+    """Core seconds of all models, the whole run with its start and its evaluations."""
     reached: tuple[Reached, ...]
     same_quality: tuple[SameQuality, ...]
 
 
 def cost_of(suite: Suite, scale: Scale, pair: str, results: Results) -> Cost:
-    """Tokens, wall time and rounds of one pair.
+    """Tokens, core time and rounds of one pair.
 
     Raises:
         ExperimentError: a run took no tokens, or no time.
     """
-    runs = Runs(suite, scale, pair, results)
+    family = pair.partition(".")[0]
+    own = {name: in_core_time(c) for name, c in results.items() if c.family == family}
+    runs = Runs(suite, scale, pair, own)
     controls, both = controls_of(suite, runs.models), _side_by_side(runs, "alone")
     return Cost(
         pair,
@@ -89,8 +93,7 @@ def cost_of(suite: Suite, scale: Scale, pair: str, results: Results) -> Cost:
             model: ratio_of([(sum(s[i].tokens), sum(a[i].tokens)) for s, a in both])
             for i, model in enumerate(runs.models)
         },
-        ratio_of([(_wall_s(shared), _wall_s(alone)) for shared, alone in both]),
-        ratio_of(_core_s(runs)),
+        ratio_of([(_core_s(shared), _core_s(alone)) for shared, alone in both]),
         tuple(
             _reached(runs, model, setting, level)
             for model, level in _levels(runs).items()
@@ -100,8 +103,29 @@ def cost_of(suite: Suite, scale: Scale, pair: str, results: Results) -> Cost:
     )
 
 
+def in_core_time(cell: CellResult) -> CellResult:
+    """The cell, with core seconds in place of the wall seconds of each node's rounds.
+
+        core_s[node][r] = cpu_s * seconds[node][r] / sum over all nodes n, rounds q: seconds[n][q]
+
+    In the sum they are cpu_s, so each round also bears its part of the start and of the
+    evaluations. That is right as far as the machine was equally busy while the cell ran:
+    then all of its rounds were slowed by one factor, which cancels.
+
+    Returns:
+        Of a cell that took no wall seconds: no core seconds.
+    """
+    wall_s = sum(sum(node.seconds) for node in cell.node.values())
+    core_of_wall = cell.cpu_s / wall_s if wall_s else 0.0
+    node = {
+        model: replace(node, seconds=tuple(core_of_wall * s for s in node.seconds))
+        for model, node in cell.node.items()
+    }
+    return replace(cell, node=node)
+
+
 Nodes = tuple[NodeResult, ...]
-"""One seed's, a node for each model of the pair."""
+"""One seed's, a node for each model of the pair; its seconds are core seconds."""
 
 
 def _side_by_side(runs: Runs, than: str) -> list[tuple[Nodes, Nodes]]:
@@ -111,26 +135,8 @@ def _side_by_side(runs: Runs, than: str) -> list[tuple[Nodes, Nodes]]:
     return [(tuple(n[s] for n in sides[0]), tuple(n[s] for n in sides[1])) for s in seeds]
 
 
-def _wall_s(nodes: Nodes) -> float:
+def _core_s(nodes: Nodes) -> float:
     return sum(sum(node.seconds) for node in nodes)
-
-
-def _core_s(runs: Runs) -> list[tuple[float, float]]:
-    """Of each seed: the pair's cell with F-TIS, and the sum of what each model takes alone."""
-    family = runs.suite.scales[runs.scale].family[runs.family]
-    spent = {
-        (cell.models, cell.setting, cell.seed): cell.cpu_s
-        for cell in runs.results.values()
-        if (cell.scale, cell.family) == (runs.scale, runs.family)
-    }
-    found = []
-    for seed in range(runs.seeds_required):
-        together = spent.get((runs.models, SHARED, seed))
-        apart = [spent.get(((alone_as(family, m),), "alone", seed)) for m in runs.models]
-        known = [s for s in apart if s is not None]
-        if together is not None and len(known) == len(apart):
-            found.append((together, sum(known)))
-    return found
 
 
 def _levels(runs: Runs) -> dict[str, float]:
@@ -152,7 +158,7 @@ def _same_quality(runs: Runs, than: str) -> SameQuality:
     levels, both = _levels(runs), _side_by_side(runs, than)
     if len(levels) < len(runs.models):  # not all were run alone: there is no level to reach
         return SameQuality(than, None, None, 0, 0, 0, 0)
-    tokens, wall, never, control_never = [], [], 0, 0
+    tokens, core, never, control_never = [], [], 0, 0
     for shared, control in both:
         together, apart = _rounds_to(levels, shared), _rounds_to(levels, control)
         never += together is None
@@ -160,10 +166,10 @@ def _same_quality(runs: Runs, than: str) -> SameQuality:
         if together and apart and min(*together, *apart) > 0:
             now, then = _spent(shared, [max(together)] * len(shared)), _spent(control, apart)
             tokens.append((now[0], then[0]))
-            wall.append((now[1], then[1]))
-    every = len(wall) == len(both)
-    ratios = (ratio_of(tokens), ratio_of(wall)) if every else (None, None)
-    return SameQuality(than, *ratios, len(both), len(wall), never, control_never)
+            core.append((now[1], then[1]))
+    every = len(core) == len(both)
+    ratios = (ratio_of(tokens), ratio_of(core)) if every else (None, None)
+    return SameQuality(than, *ratios, len(both), len(core), never, control_never)
 
 
 def _rounds_to(levels: Mapping[str, float], nodes: Nodes) -> list[float] | None:
@@ -174,7 +180,7 @@ def _rounds_to(levels: Mapping[str, float], nodes: Nodes) -> list[float] | None:
 
 
 def _spent(nodes: Nodes, rounds: Sequence[float]) -> tuple[float, float]:
-    """Tokens and seconds of all, each over its first ``rounds``."""
+    """Tokens and core seconds of all, each over its first ``rounds``."""
     each = list(zip(nodes, rounds, strict=True))
     return (
         sum(up_to(stop, node.tokens) for node, stop in each),

@@ -16,12 +16,12 @@ from potluck.reproduce.page.markdown import (
 )
 from potluck.reproduce.page.pays import shared_pairs, title_of
 
-WHOLE_HEAD = ("pair", "model", "tokens that it writes", "core time of all", "wall time of all")
+WHOLE_HEAD = ("pair", "model", "tokens that it writes", "core time of all")
 SAME_QUALITY_HEAD = (
     "pair",
     "F-TIS over",
     "tokens of all",
-    "wall time of all",
+    "core time of all",
     "seeds with a ratio",
 )
 
@@ -35,7 +35,6 @@ def what_it_costs(there: Finished) -> str:
             f"`{model}`",
             amount_within(tokens, 2),
             amount_within(cost.core, 2) if at == 0 else "",
-            amount_within(cost.wall, 2) if at == 0 else "",
         ]
         for cost in costs
         for at, (model, tokens) in enumerate(cost.tokens.items())
@@ -45,7 +44,7 @@ def what_it_costs(there: Finished) -> str:
             title_of(there, cost.pair),
             quality.than,
             amount_within(quality.tokens, 2),
-            amount_within(quality.wall, 2),
+            amount_within(quality.core, 2),
             f"{quality.used} of {quality.seeds}",
             str(quality.never),
             str(quality.control_never),
@@ -56,19 +55,19 @@ def what_it_costs(there: Finished) -> str:
     return "\n\n".join(
         [
             _from_to(costs),
-            "Ratios: 1 is what the models pay when each is trained alone, one after the other. All "
-            "models of a cell take turns in one thread, so time is work: on a machine each, nodes "
-            "write at the same time. Core time is what one core worked, the whole run with its "
-            "evaluations and its start, which alone is paid once for each model. Wall time is of "
-            "writing and learning only. It was taken while several cells ran side by side "
-            "(`--jobs`), so it also tells how busy the machine was, which core time hardly does. "
-            "Over all rounds:",
+            "Ratios: 1 is what the models pay when each is trained alone, one after the other. "
+            "Core time: what one core worked, evaluations and the start included (alone the start "
+            "is paid once for each model). On an idle core that is the wall time of training them "
+            "one after the other; the wall seconds of these cells were taken while several ran "
+            "side by side and are not compared. Nodes with a machine each would work at the same "
+            "time. Over all rounds:",
             table(WHOLE_HEAD, whole),
             "Up to the same quality, 90 % of the greedy accuracy that alone ends at. Together, all "
             "go on until the last model has it; each by itself stops when it has it. A seed in "
             "which a model never has it, or has it at the start, has no ratio. Then there is no "
             "mean, either: it would be that of the seeds that went well. The last two columns "
-            "count the seeds in which a model never has it:",
+            "count the seeds in which a model never has it. A cell's core time is shared out over "
+            "its rounds and models as its wall seconds were:",
             table([*SAME_QUALITY_HEAD, "never with F-TIS", "never by itself"], same),
             "Rounds until then, in the mean over the seeds, if all get there:",
             _rounds_table(there, costs),

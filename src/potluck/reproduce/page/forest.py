@@ -73,8 +73,8 @@ def _figure(there: Finished) -> Figure:
     figure = Figure(figsize=(16, height), dpi=100, facecolor="white")
     title = "Every claim, and what each test of it says"
     about = (
-        "A bar is the 95 % interval of a difference in accuracy, of one model of one pair or "
-        "of a task's pairs in the mean. A claim says that it lies in the green."
+        "A bar: the 95 % interval of a difference in accuracy, of one model of one pair (Table 2: "
+        "the mean of pairs). A claim says it lies in the green."
     )
     figure.text(0.03, 1 - 0.4 / height, title, size=23, weight="bold", color=INK, va="center")
     figure.text(0.03, 1 - 0.82 / height, about, size=15, color=QUIET, va="center")
