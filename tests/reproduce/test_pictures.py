@@ -16,6 +16,7 @@ from potluck.reproduce.page.dots import _figure as dots_figure
 from potluck.reproduce.page.finished import of_results
 from potluck.reproduce.page.forest import COLOURS, HOLDS, bands_of, draw_forest
 from potluck.reproduce.page.forest import _figure as forest_figure
+from potluck.reproduce.page.legend import styles_of
 from potluck.reproduce.result import ROOMS
 from potluck.reproduce.suite import Setting
 from reproduce import oracle
@@ -198,3 +199,9 @@ def test_a_picture_of_few_colours_keeps_the_rarest(tmp_path):
 def test_each_claim_has_its_own_tests_in_a_band():
     of = there(claim(), claim(id="b", node="first", lies="above"))
     assert [len(band.tests) for band in bands_of(of)] == [2, 1]
+
+
+def test_settings_of_an_experiment_look_different_whatever_their_names():
+    for settings in (["alone", "mine", "yours"], ["alone-long", "f-tis-long"], [*"abcdef"]):
+        assert len(set(styles_of(settings).values())) == len(settings)
+    assert styles_of(["alone", "f-tis", "mine"])["f-tis"] == styles_of(["f-tis"])["f-tis"]

@@ -18,7 +18,7 @@ from potluck.dashboard.style import INK, QUIET, RULE, only_below, save_small
 from potluck.reproduce.judge.statistics import interval_of
 from potluck.reproduce.judge.verdict import Runs
 from potluck.reproduce.page.finished import Finished
-from potluck.reproduce.page.legend import ANY_OTHER, STYLES, dashes, draw_legend
+from potluck.reproduce.page.legend import dashes, draw_legend, styles_of
 from potluck.reproduce.page.markdown import counted
 from potluck.reproduce.page.words import pair_title
 from potluck.reproduce.result import NodeResult
@@ -97,7 +97,8 @@ def _figure(experiment: Experiment, there: Finished) -> Figure:
         y = (top - 0.12) / height
         figure.text(0.045, y, title, size=16, weight="bold", color=INK, va="center")
         panels = _panels(experiment, Runs(there.suite, there.scale, pair, there.results))
-        _draw_panels(figure, panels, top / height, row / height, 1 / height)
+        styles = styles_of(experiment.settings)
+        _draw_panels(figure, panels, styles, top / height, row / height, 1 / height)
         at += block
     draw_legend(figure, experiment, there, (bottom - 0.3) / height)
     return figure
@@ -122,6 +123,8 @@ def _titles(figure: Figure, experiment: Experiment, there: Finished, height: flo
     figure.text(0.045, 1 - 0.8 / height, subtitle, size=15, color=QUIET, va="center")
 
 
+Styles = Mapping[str, tuple[str, str]]
+"""Of each setting, colour and marker."""
 Panels = Mapping[tuple[str, Kind], Sequence[Curve]]
 """Of one pair, by model and kind: every model by greedy, then every model by sampled."""
 
@@ -138,7 +141,9 @@ def _panels(experiment: Experiment, runs: Runs) -> Panels:
     }
 
 
-def _draw_panels(figure: Figure, panels: Panels, top: float, row: float, inch: float) -> None:
+def _draw_panels(
+    figure: Figure, panels: Panels, styles: Styles, top: float, row: float, inch: float
+) -> None:
     """Below ``top``, each row so high; all in shares of the figure's height."""
     limits = {
         kind: _limits([c for (_, k), curves in panels.items() if k == kind for c in curves])
@@ -150,7 +155,7 @@ def _draw_panels(figure: Figure, panels: Panels, top: float, row: float, inch: f
         low = top - row * (down + 1) + 0.75 * inch
         box = (left + across * (width + gap), low, width, row - 1.35 * inch)
         axes = figure.add_axes(box)
-        _panel(axes, curves, f"{model}, {TITLES[kind]}", limits[kind])
+        _panel(axes, curves, styles, f"{model}, {TITLES[kind]}", limits[kind])
 
 
 def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
@@ -160,7 +165,9 @@ def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
     return max(0.0, low) - 0.01, min(1.0, max(high, low + 0.2)) + 0.01
 
 
-def _panel(axes: Axes, curves: Sequence[Curve], title: str, limits: tuple[float, float]) -> None:
+def _panel(
+    axes: Axes, curves: Sequence[Curve], styles: Styles, title: str, limits: tuple[float, float]
+) -> None:
     last = max((curve.rounds[-1] for curve in curves), default=1) or 1
     axes.set(xlim=(-0.02 * last, last * 1.02), ylim=limits)
     axes.set_title(title, loc="left", size=14, color=INK, pad=8, parse_math=False)
@@ -172,7 +179,7 @@ def _panel(axes: Axes, curves: Sequence[Curve], title: str, limits: tuple[float,
     axes.grid(axis="y", color=RULE, linewidth=1)
     only_below(axes)
     for curve in curves:
-        colour, marker = STYLES.get(curve.setting, ANY_OTHER)
+        colour, marker = styles[curve.setting]
         few = len(curve.rounds) <= 12
         axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.13, lw=0)
         axes.plot(

@@ -15,7 +15,7 @@ from potluck.dashboard.style import INK, QUIET, RULE, only_below, save_small
 from potluck.reproduce.judge.statistics import interval_of
 from potluck.reproduce.judge.verdict import CEILING, FLOOR, Runs
 from potluck.reproduce.page.finished import Finished
-from potluck.reproduce.page.legend import ANY_OTHER, STYLES, draw_legend
+from potluck.reproduce.page.legend import draw_legend, styles_of
 from potluck.reproduce.suite import Experiment
 
 TOP, ROW, PAIR, BOTTOM = 1.9, 0.42, 0.5, 1.5
@@ -95,11 +95,11 @@ def _panel(axes: Axes, experiment: Experiment, there: Finished, rows: Sequence[R
     for row in rows:
         runs = Runs(there.suite, there.scale, row.pair, there.results)
         count = len(experiment.settings)
-        for at, setting in enumerate(experiment.settings):
+        for at, (setting, style) in enumerate(styles_of(experiment.settings).items()):
             values = runs.values(row.model, setting, "out-of-distribution", "end").values()
             interval = interval_of(list(values))
             if interval:
                 y = row.y + ROW * 0.24 * (at - (count - 1) / 2)
-                colour, marker = STYLES.get(setting, ANY_OTHER)
+                colour, marker = style
                 axes.plot([interval.low, interval.high], [y, y], color=colour, lw=2, zorder=3)
                 axes.plot([interval.mean], [y], color=colour, marker=marker, ms=6.5, zorder=4)

@@ -1,6 +1,7 @@
 """How a setting looks in every picture: its colour, marker and line, and what the legend says."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Final
 
 from matplotlib.figure import Figure
@@ -37,12 +38,26 @@ STYLES: Final[Mapping[str, tuple[str, str]]] = {
     "g100": (PINK, ">"),
     "horizontal": (VERMILION, "h"),
 }
-ANY_OTHER = (INK, "*")
+LONGER = {"alone-long": "alone", "f-tis-long": "f-tis"}
+"""Settings that look like another one; no experiment has both."""
+
+
+def styles_of(settings: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each; one that has none of its own gets what the others leave.
+
+    >>> styles_of(["alone", "mine"])["mine"] != styles_of(["alone"])["alone"]
+    True
+    """
+    own = {s: STYLES[LONGER.get(s, s)] for s in settings if LONGER.get(s, s) in STYLES}
+    taken = {colour for colour, _ in own.values()}
+    spare = sorted({style for style in STYLES.values() if style[0] not in taken})
+    free = cycle([*spare, (INK, "*")])
+    return {setting: own[setting] if setting in own else next(free) for setting in settings}
 
 
 def dashes(setting: str) -> LineStyleType:
     """Alone is what the others are measured by, and so are its shares."""
-    if setting == "alone":
+    if LONGER.get(setting, setting) == "alone":
         return DASHED
     return "dotted" if setting in ("half", "quarter") else "solid"
 
@@ -50,8 +65,7 @@ def dashes(setting: str) -> LineStyleType:
 def draw_legend(figure: Figure, experiment: Experiment, there: Finished, top: float) -> None:
     """Every setting with what it means, below ``top`` (a share of the figure's height)."""
     handles = []
-    for setting in experiment.settings:
-        colour, marker = STYLES.get(setting, ANY_OTHER)
+    for setting, (colour, marker) in styles_of(experiment.settings).items():
         style = dashes(setting)
         handles.append(
             Line2D([], [], color=colour, marker=marker, lw=2.4, markersize=8, linestyle=style)
