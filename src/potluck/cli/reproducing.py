@@ -220,8 +220,9 @@ def _tell_cells(suite: Suite, cells: Sequence[Cell], keeps: Keeps) -> None:
     for model in missing_bases(suite, cells):
         say(f"to make   {model}")
     far = standing(suite, cells, keeps)
-    minutes = _minutes(far.remaining)
-    say(f"{far.cells - far.finished} of {far.cells} cells to run, {minutes} core-minutes")
+    # At the paper's scale a core's minutes say nothing; the hours of GPUs follow.
+    takes = f", {_minutes(far.remaining)} core-minutes" if cells[0].scale == "tiny" else ""
+    say(f"{far.cells - far.finished} of {far.cells} cells to run{takes}")
 
 
 def _tell_gpu_hours(suite: Suite, cells: Sequence[Cell], keeps: Keeps) -> None:
