@@ -14,9 +14,9 @@ from statistics import mean
 
 from msgspec.structs import replace
 
+from potluck.reproduce.judge.runs import Results, Runs
 from potluck.reproduce.judge.sharing import SHARED, controls_of
 from potluck.reproduce.judge.statistics import Interval, interval_of, ratio_of, rounds_to
-from potluck.reproduce.judge.verdict import Results, Runs
 from potluck.reproduce.result import CellResult, NodeResult
 from potluck.reproduce.suite import Scale, Suite
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from statistics import stdev
 
 from potluck.reproduce.cells import alone_as
+from potluck.reproduce.judge.runs import Results, Runs
 from potluck.reproduce.judge.statistics import (
     Interval,
     Measure,
@@ -27,7 +28,7 @@ from potluck.reproduce.judge.statistics import (
     t_quantile,
     value_of,
 )
-from potluck.reproduce.judge.verdict import Results, Runs, out_of_range
+from potluck.reproduce.judge.verdict import out_of_range
 from potluck.reproduce.suite import Scale, Suite
 
 SHARED = "f-tis"

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from potluck.dashboard.style import INK, QUIET, RULE, only_below, save_small
+from potluck.reproduce.judge.runs import Runs
 from potluck.reproduce.judge.statistics import interval_of
-from potluck.reproduce.judge.verdict import Runs
 from potluck.reproduce.page.finished import Finished
 from potluck.reproduce.page.legend import dashes, draw_legend, styles_of
 from potluck.reproduce.page.markdown import counted

@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from potluck.dashboard.style import INK, QUIET, RULE, only_below, save_small
+from potluck.reproduce.judge.runs import Runs
 from potluck.reproduce.judge.statistics import interval_of
-from potluck.reproduce.judge.verdict import CEILING, FLOOR, Runs
+from potluck.reproduce.judge.verdict import CEILING, FLOOR
 from potluck.reproduce.page.finished import Finished
 from potluck.reproduce.page.legend import draw_legend, styles_of
 from potluck.reproduce.suite import Experiment

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from potluck.reproduce.judge.runs import Runs
 from potluck.reproduce.judge.sharing import (
     SAME,
     SHARED,
@@ -12,7 +13,6 @@ from potluck.reproduce.judge.sharing import (
     gains_of,
 )
 from potluck.reproduce.judge.statistics import Measure, When, interval_of
-from potluck.reproduce.judge.verdict import Runs
 from potluck.reproduce.page.finished import Finished
 from potluck.reproduce.page.markdown import (
     NOTHING,
