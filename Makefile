@@ -10,8 +10,10 @@ export OMP_WAIT_POLICY := passive
 demo: $(VENV)/ready
 	$(BIN)/potluck demo $(ARGS)
 
+# A process for each core; a file stays in one, as its tests share what is costly to make.
+# What ARGS names replaces the whole suite: make test ARGS="-n0 tests/test_cli.py -k help".
 test: $(VENV)/ready
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -38,10 +40,10 @@ bench-gpu: $(VENV)/ready
 	$(BIN)/python benchmarks/real_round.py --scale paper $(ARGS)
 
 # torch by itself and first: where a CPU build is at hand pip takes it, and nothing larger.
-$(VENV)/ready: pyproject.toml constraints.txt
+$(VENV)/ready: pyproject.toml experiments/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q $$(grep '^torch==' constraints.txt)
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]' -e ./experiments
 	touch $@
 
 clean:

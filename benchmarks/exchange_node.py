@@ -17,11 +17,12 @@ import numpy as np
 import zenoh
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from potluck.exchange import Key, Limits, Message, Origin, Terms, decode, encode, fetching
-from potluck.exchange import zenoh as ours
-from potluck.exchange.session import Line, open_session
-from potluck.exchange.trust import Trust
-from potluck.exchange.wire import Codec
+from potluck.exchange import Agreement, Key, Limits, Membership, Message, Provenance, decode, encode
+from potluck.exchange.keys.known_keys import KnownKeys
+from potluck.exchange.wire.byte_planes import Codec
+from potluck.exchange.zenoh import exchange as ours
+from potluck.exchange.zenoh import fetcher
+from potluck.exchange.zenoh.session import Endpoints, open_session
 from potluck.types import Completion
 
 RUN = "bench"
@@ -37,9 +38,9 @@ def key_of(name: str) -> Key:
     return Key(Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest()))
 
 
-def terms_of(name: str) -> Terms:
-    origin = Origin(bytes(16), bytes(16), bytes(16), 1.0, 0, 1.0)
-    return Terms(RUN, name, origin, Limits(vocabulary=VOCABULARY), lambda problem: bytes(8))
+def terms_of(name: str) -> Agreement:
+    origin = Provenance(bytes(16), bytes(16), bytes(16), 1.0, 0, 1.0)
+    return Agreement(RUN, name, origin, Limits(vocabulary=VOCABULARY), lambda problem: bytes(8))
 
 
 def batch_of(name: str) -> tuple[Completion, ...]:
@@ -54,10 +55,10 @@ def batch_of(name: str) -> tuple[Completion, ...]:
 
 def _draw(name: str, tokens: int) -> tuple[Completion, ...]:
     seed = hashlib.sha256(name.encode()).digest()
-    dice = np.random.default_rng(int.from_bytes(seed[:8], "little"))
+    generator = np.random.default_rng(int.from_bytes(seed[:8], "little"))
     shape = COMPLETIONS, tokens
-    token_BT = (dice.zipf(1.2, shape) % VOCABULARY).astype(np.int32)
-    logp_BT = -(dice.exponential(1.0, shape).astype(np.float32) ** 3)
+    token_BT = (generator.zipf(1.2, shape) % VOCABULARY).astype(np.int32)
+    logp_BT = -(generator.exponential(1.0, shape).astype(np.float32) ** 3)
     return tuple(
         Completion(f"p{at // 8}", name, at, token_BT[at], logp_BT[at], "length")
         for at in range(COMPLETIONS)
@@ -120,7 +121,7 @@ class Unread:
         self._batches = {name: batch_of(name) for name in members}
         self._filler = np.random.default_rng(0).bytes(size_bytes)
         self._active = False
-        ours.encode, ours.decode, fetching.decode = self._encode, self._decode, self._decode
+        ours.encode, ours.decode, fetcher.decode = self._encode, self._decode, self._decode
 
     def __enter__(self) -> None:
         self._active = True
@@ -139,22 +140,23 @@ class Unread:
             return decode(data, limits)
         said = data[len(self.MARK) :]
         sender, round = said[:32].decode().strip(), int(said[32:42])
-        return Message(RUN, round, sender, terms_of(sender).origin, {}, self._batches[sender])
+        return Message(RUN, round, sender, terms_of(sender).provenance, {}, self._batches[sender])
 
 
 def main() -> int:
     plan = json.loads(sys.argv[1])
     name, members, folder = plan["name"], plan["members"], Path(plan["folder"])
     own, batch = terms_of(name), batch_of(name)
-    data = key_of(name).seal(b"batch", encode(own.message(0, batch)))
-    with open_session(Line((plan["listen"],), tuple(plan["connect"])), run=RUN) as session:
+    data = key_of(name).sign(b"batch", encode(own.message(0, batch)))
+    with open_session(Endpoints((plan["listen"],), tuple(plan["connect"])), run=RUN) as session:
         bare = Bare(session, name, [other for other in members if other != name], data)
         roster = {other: key_of(other).public for other in members}
-        exchange = ours.ZenohExchange(
-            session,
-            own,
-            key_of(name),
-            Trust(roster=roster, members=members, open=False, pins=folder / "pins.toml"),
+        membership = Membership(
+            agreement=own,
+            key=key_of(name),
+            known_keys=KnownKeys(
+                roster=roster, members=members, open=False, pins=folder / "pins.toml"
+            ),
             folder=folder,
             members=members,
             partners=lambda round, live: live,
@@ -163,6 +165,7 @@ def main() -> int:
             kept_rounds=4,
             quarantine_s=60.0,
         )
+        exchange = ours.ZenohExchange(session, membership)
         exchange.gather(LONG_S)
         rounds = Ours(exchange, batch)
         unread = Unread(members, len(data))

@@ -17,7 +17,9 @@ import torch
 from harness import ForcedDraw, ForcedScores, Row, Workload
 from transformers import GenerationConfig, PreTrainedModel
 
-from potluck.rollout import HFEngine, LanguageModel, Sampled
+from potluck.model import LanguageModel
+from potluck.rollout.base import RandomSampler
+from potluck.rollout.hf import HFEngine
 
 FLOAT32, BFLOAT16 = torch.float32, torch.bfloat16
 TARGETS = {"prompt 32": (1.6, 2.5), "prompt 163": (3.5, 6.0)}
@@ -25,15 +27,15 @@ TARGETS = {"prompt 32": (1.6, 2.5), "prompt 163": (3.5, 6.0)}
 
 
 def measure(quick: bool) -> tuple[list[Row], object]:
-    language, rows, raw = harness.language_model(), [], {}
-    halved = deepcopy(language.network).to(BFLOAT16)
+    policy, rows, raw = harness.language_model(), [], {}
+    halved = deepcopy(policy.network).to(BFLOAT16)
     for work in harness.workloads(quick, problems=4, group_size=12):
         target, target_bf16 = TARGETS.get(work.name, (None, None))
         contenders = {
-            "generate": generate(language.network, language, work),
-            "ours": ours(language, work, FLOAT32),
-            "ours bf16": ours(language, work, BFLOAT16),
-            "generate bf16": generate(halved, language, work),
+            "generate": generate(policy.network, policy, work),
+            "ours": ours(policy, work, FLOAT32),
+            "ours bf16": ours(policy, work, BFLOAT16),
+            "generate bf16": generate(halved, policy, work),
         }
         s = harness.take_turns(contenders, 1 if quick else 7, work.name)
         what = f"{work.title}: "
@@ -53,23 +55,23 @@ def measure(quick: bool) -> tuple[list[Row], object]:
     return rows, raw
 
 
-def ours(language: LanguageModel, work: Workload, dtype: torch.dtype) -> Callable[[], None]:
+def ours(policy: LanguageModel, work: Workload, dtype: torch.dtype) -> Callable[[], None]:
     longest = max(work.length_N)
-    engine = HFEngine(language, max_new_tokens=longest, max_total_tokens=4096, dtype=dtype)
-    stop = language.tokenizer.eos_token_id
+    engine = HFEngine(policy, max_new_tokens=longest, max_total_tokens=4096, dtype=dtype)
+    stop = policy.tokenizer.eos_token_id
 
     def write() -> None:
-        draw = ForcedDraw(Sampled(torch.Generator().manual_seed(0)), work.length_N, stop)
-        written = engine.write(work.orders, draw, author="bench", progress=lambda done, total: None)
+        sampler = ForcedDraw(RandomSampler(torch.Generator().manual_seed(0)), work.length_N, stop)
+        written = engine.generate(
+            work.requests, sampler, author="bench", progress=lambda done, total: None
+        )
         assert tuple(len(c.token_T) for c in written) == work.length_N, "lengths were not forced"
 
     return write
 
 
-def generate(
-    network: PreTrainedModel, language: LanguageModel, work: Workload
-) -> Callable[[], None]:
-    tokenizer = language.tokenizer
+def generate(network: PreTrainedModel, policy: LanguageModel, work: Workload) -> Callable[[], None]:
+    tokenizer = policy.tokenizer
     stop, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     config = GenerationConfig(
         max_new_tokens=max(work.length_N),
@@ -82,7 +84,9 @@ def generate(
         bos_token_id=None,
         disable_compile=True,
     )
-    questions = [order.problem.question for order in work.orders for _ in range(order.count)]
+    questions = [
+        request.problem.question for request in work.requests for _ in range(request.count)
+    ]
 
     @torch.no_grad()
     def write() -> None:

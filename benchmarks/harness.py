@@ -27,7 +27,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from potluck.rollout import Draw, LanguageModel, Order
+from potluck.model import LanguageModel
+from potluck.rollout.base import RolloutRequest, Sampler
 from potluck.types import Problem
 
 RESULTS = Path(__file__).parent / "results"
@@ -40,7 +41,7 @@ class Workload:
     """Prompts, and how long each completion will be."""
 
     name: str
-    orders: tuple[Order, ...]
+    requests: tuple[RolloutRequest, ...]
     """Shortest prompt first, so rows stand in one order on every side."""
     length_N: tuple[int, ...]
     """Tokens of each completion, the stop token included; order after order."""
@@ -126,30 +127,30 @@ def workload(
     which a few are several times as long as most. So lengths are drawn here (sigma 0.6,
     cut at ``longest``, scaled to ``mean``), and forced alike on every contender.
     """
-    dice = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     sizes = np.linspace(0.8 * prompt, 1.2 * prompt, problems).round().astype(int)
-    orders = []
+    requests = []
     for i, size in enumerate(sizes):
-        words = " ".join(f"w{word}" for word in dice.integers(0, VOCABULARY - 2, size))
-        orders.append(Order(Problem(f"bench/{i}", words, ""), group_size))
-    raw_N = np.exp(0.6 * dice.standard_normal(problems * group_size))
+        words = " ".join(f"w{word}" for word in generator.integers(0, VOCABULARY - 2, size))
+        requests.append(RolloutRequest(Problem(f"bench/{i}", words, ""), group_size))
+    raw_N = np.exp(0.6 * generator.standard_normal(problems * group_size))
     low, high = 0.0, float(longest)
     for _ in range(60):  # bisection: cutting off the longest makes the scale no closed formula
         scale = (low + high) / 2
         length_N = (scale * raw_N).round().clip(2, longest).astype(int)
         low, high = (scale, high) if length_N.mean() < mean else (low, scale)
-    return Workload(f"prompt {prompt}", tuple(orders), tuple(length_N.tolist()))
+    return Workload(f"prompt {prompt}", tuple(requests), tuple(length_N.tolist()))
 
 
 class ForcedDraw:
-    """Draws as ``draw`` does, but each row stops where it was told to, and nowhere else.
+    """Draws as ``sampler`` does, but each row stops where it was told to, and nowhere else.
 
     Rows that have ended leave the batch, not always at once. A batch that has shrunk since
     the last call lost exactly the rows that had ended by then.
     """
 
-    def __init__(self, draw: Draw, length_N: Sequence[int], stop: int) -> None:
-        self._draw, self._stop = draw, stop
+    def __init__(self, sampler: Sampler, length_N: Sequence[int], stop: int) -> None:
+        self._draw, self._stop = sampler, stop
         self._length_N, self._step = torch.tensor(length_N), 0
 
     def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]:

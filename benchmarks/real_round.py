@@ -32,14 +32,15 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from potluck.assemble import make_learner, make_nodes, terms_of
+from potluck.builder.exchange import agreements_of
+from potluck.builder.nodes import make_learner, make_nodes
 from potluck.config import RunConfig, from_tree
 from potluck.exchange import MemoryHub
 from potluck.node import Learner, Node
 from potluck.node.batch import Batch
-from potluck.node.learner import Lesson
-from potluck.tasks import HashReward
+from potluck.node.learner import UpdateReport
 from potluck.tasks.base import Split, TaskError, digest_of
+from potluck.tasks.rewards import HashReward
 from potluck.types import Problem
 
 GIB = 2**30
@@ -155,11 +156,13 @@ class Prompts:
     """Problems of random words."""
 
     def __init__(self, count: int, length: int, vocabulary: int) -> None:
-        dice = np.random.default_rng(0)
+        generator = np.random.default_rng(0)
         sizes = np.linspace(0.8 * length, 1.2 * length, count).round().astype(int)
         self._problems = {
             f"bench/{i}": Problem(
-                f"bench/{i}", " ".join(f"w{w}" for w in dice.integers(0, vocabulary - 2, size)), ""
+                f"bench/{i}",
+                " ".join(f"w{w}" for w in generator.integers(0, vocabulary - 2, size)),
+                "",
             )
             for i, size in enumerate(sizes)
         }
@@ -176,7 +179,7 @@ class Prompts:
 
 
 class Watched:
-    """A learner, and what its last lesson cost: the rest of a node's second half is grading."""
+    """A learner, and what its last update cost: the rest of a node's second half is grading."""
 
     def __init__(self, learner: Learner, device: torch.device) -> None:
         self._learner, self._device = learner, device
@@ -184,9 +187,9 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._learner, name)
 
-    def learn(self, batch: Batch, progress: Callable[[int, int], None]) -> Lesson:
-        lesson, self.cost = observed(lambda: self._learner.learn(batch, progress), self._device)
-        return lesson
+    def learn(self, batch: Batch, progress: Callable[[int, int], None]) -> UpdateReport:
+        update, self.cost = observed(lambda: self._learner.learn(batch, progress), self._device)
+        return update
 
 
 def measure(scale: Scale, options: argparse.Namespace) -> tuple[list[Phase], dict[str, float]]:
@@ -206,7 +209,7 @@ def measure(scale: Scale, options: argparse.Namespace) -> tuple[list[Phase], dic
         vocabulary = next(iter(scale.models.values())).vocab_size
         task = HashReward(Prompts(scale.problems, scale.prompt, vocabulary))
         learners = {name: make_learner(recipe, name, place / "run", 0) for name in recipe.node}
-        hub = MemoryHub(terms_of(recipe, task, {n: one.language for n, one in learners.items()}))
+        hub = MemoryHub(agreements_of(recipe, task, {n: one.policy for n, one in learners.items()}))
         exchanges = {name: hub.member(name) for name in learners}
         nodes = [
             replace(node, learner=Watched(node.learner, device))
@@ -227,7 +230,7 @@ def one_round(
 ) -> list[Phase]:
     """What ``step_together`` does, with a look at clock and memory between the halves."""
     problems = [nodes[0].task.problem(id) for id in nodes[0].task.ids("train")]
-    halves = [observed(lambda node=node: node.write_and_send(round), device) for node in nodes]
+    halves = [observed(lambda node=node: node.generate_and_send(round), device) for node in nodes]
     phases = []
     for node, (spent, half) in zip(nodes, halves, strict=True):
         told = node.collect_and_learn(round, spent)
@@ -272,12 +275,12 @@ def work_of(
     """
     page = node.record.kept_round(round)
     kept = page.completions if page else ()
-    language = node.learner.language
-    shape = arithmetic.shape_of(language.network)
+    policy = node.learner.policy
+    shape = arithmetic.shape_of(policy.network)
     rows, tokens, model, executed = 0, 0, 0.0, 0.0
     for problem in problems:
         group = [c for c in kept if c.problem_id == problem.id]
-        prompt = len(language.prompt(problem))
+        prompt = len(policy.prompt(problem))
         if name == "write":
             lengths = [len(c.token_T) for c in group if c.author == node.name]
             work = arithmetic.writing(shape, prompt, lengths) if lengths else 0.0
@@ -352,7 +355,8 @@ def observed(work: Callable[[], Any], device: torch.device) -> tuple[Any, Cost]:
     seconds = time.perf_counter() - start
     if on_card:
         return result, Cost(seconds, before, float(torch.cuda.max_memory_allocated(device)))
-    return result, Cost(seconds, before, harness.status_mb("VmHWM") * 2**20)
+    # Linux counts pages in batches: a mark of the same moment may be a page below what is resident.
+    return result, Cost(seconds, before, max(before, harness.status_mb("VmHWM") * 2**20))
 
 
 def report(

@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from potluck.config import from_tree
-from potluck.processes import run_processes
+from potluck.launch.local_swarm import run_local_swarm
 
 
 def recipe(nodes, rounds):
@@ -63,7 +63,7 @@ def measure(nodes, rounds, answer):
     config, clock = recipe(nodes, rounds), Clock()
     with tempfile.TemporaryDirectory() as folder:
         begun = time.monotonic()
-        ended = run_processes(config, Path(folder) / "run", resume=False, display=clock)
+        ended = run_local_swarm(config, Path(folder) / "run", resume=False, display=clock)
         texts = [
             (Path(folder) / "run" / name / "metrics.jsonl").read_text() for name in config.node
         ]

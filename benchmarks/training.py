@@ -23,11 +23,14 @@ import harness
 import torch
 from harness import ForcedDraw, ForcedScores, Row, Workload
 
-from potluck.config import NodeConfig, ObjectiveConfig
+from potluck.config import NodeConfig, SamplingConfig
+from potluck.model import LanguageModel, make_optimizer
+from potluck.node import read
 from potluck.node.batch import pack
 from potluck.node.learner import Learner
-from potluck.node.optimizers import make_optimizer
-from potluck.rollout import HFEngine, LanguageModel, Sampled
+from potluck.objective.methods import ObjectiveConfig
+from potluck.rollout.base import RandomSampler
+from potluck.rollout.hf import HFEngine
 from potluck.types import Group
 
 GROUPS, GROUP_SIZE, MICRO_ROWS, LEARNING_RATE = 6, 8, 12, 1e-6
@@ -95,48 +98,52 @@ class Trainer:
 def serve(kind: str, work: Workload, steps: int) -> None:
     """The other end of ``Trainer``."""
     torch.set_num_threads(1)
-    language = harness.language_model()
-    train = {"ours": prepare_ours, "trl": prepare_trl}[kind](language, work)
+    policy = harness.language_model()
+    train = {"ours": prepare_ours, "trl": prepare_trl}[kind](policy, work)
     before_mb = harness.forget_peak_mb()  # that of the imports
     train(steps)
     print(f"bench memory {harness.status_mb('VmHWM') - before_mb}", flush=True)
 
 
-def prepare_ours(language: LanguageModel, work: Workload) -> Callable[[int], None]:
+def prepare_ours(policy: LanguageModel, work: Workload) -> Callable[[int], None]:
     def train(steps: int) -> None:
         node = NodeConfig(model="-", learning_rate=LEARNING_RATE)
-        widest = max(_tokens(work, language)) + max(work.length_N)
+        widest = max(_tokens(work, policy)) + max(work.length_N)
         learner = Learner(
             name="bench",
-            language=language,
-            optimizer=make_optimizer(language, node),
+            policy=policy,
+            optimizer=make_optimizer(policy, node.optimizer, node.learning_rate, node.weight_decay),
             objective=ObjectiveConfig(),
             temperature=1.0,
             gradient_clip_norm=1.0,
             micro_batch_tokens=MICRO_ROWS * widest,
         )
-        engine = HFEngine(language, max_new_tokens=max(work.length_N), max_total_tokens=4096)
-        dice, stop = torch.Generator().manual_seed(0), language.tokenizer.eos_token_id
+        engine = HFEngine(policy, max_new_tokens=max(work.length_N), max_total_tokens=4096)
+        limits = SamplingConfig(max_new_tokens=max(work.length_N), max_total_tokens=4096)
+        generator, stop = torch.Generator().manual_seed(0), policy.tokenizer.eos_token_id
         for _ in range(steps):
             start = _wait_for_turn()
-            draw = ForcedDraw(Sampled(dice), work.length_N, stop)
-            written = engine.write(work.orders, draw, author="bench", progress=_silent)
+            sampler = ForcedDraw(RandomSampler(generator), work.length_N, stop)
+            written = engine.generate(work.requests, sampler, author="bench", progress=_silent)
             groups = [
                 Group(
-                    order.problem,
-                    tuple(written[i * GROUP_SIZE : (i + 1) * GROUP_SIZE]),
+                    request.problem,
+                    tuple(
+                        read(completion, request.problem, policy, limits)
+                        for completion in written[i * GROUP_SIZE : (i + 1) * GROUP_SIZE]
+                    ),
                     tuple(reward(i * GROUP_SIZE + j) for j in range(GROUP_SIZE)),
                 )
-                for i, order in enumerate(work.orders)
+                for i, request in enumerate(work.requests)
             ]
-            lesson = learner.learn(pack(groups, language.prompt), _silent)
+            update = learner.learn(pack(groups), _silent)
             _tell_seconds(start)
-            assert lesson.updates == 1, "nothing was learned"
+            assert update.updates == 1, "nothing was learned"
 
     return train
 
 
-def prepare_trl(language: LanguageModel, work: Workload) -> Callable[[int], None]:
+def prepare_trl(policy: LanguageModel, work: Workload) -> Callable[[int], None]:
     # Imported here: whoever has no TRL can still read and run the rest.
     from datasets import Dataset
     from transformers import TrainerCallback
@@ -150,8 +157,8 @@ def prepare_trl(language: LanguageModel, work: Workload) -> Callable[[int], None
             _tell_seconds(self.start)
 
     def train(steps: int) -> None:
-        _force_lengths(language, work)
-        questions = [order.problem.question for order in work.orders] * steps
+        _force_lengths(policy, work)
+        questions = [request.problem.question for request in work.requests] * steps
         config = GRPOConfig(
             output_dir=tempfile.mkdtemp(),
             max_steps=steps,
@@ -178,8 +185,8 @@ def prepare_trl(language: LanguageModel, work: Workload) -> Callable[[int], None
             disable_tqdm=True,
         )
         trainer = GRPOTrainer(
-            model=language.network,
-            processing_class=language.tokenizer,
+            model=policy.network,
+            processing_class=policy.tokenizer,
             reward_funcs=lambda completions, **_: [reward(i) for i in range(len(completions))],
             args=config,
             train_dataset=Dataset.from_dict({"prompt": questions}),
@@ -195,9 +202,9 @@ def reward(row: int) -> float:
     return 1.0 if (row // GROUP_SIZE) % 3 == 0 else float(row % 2)
 
 
-def _force_lengths(language: LanguageModel, work: Workload) -> None:
+def _force_lengths(policy: LanguageModel, work: Workload) -> None:
     """Makes every call of the model's ``generate`` stop where ``work`` says."""
-    generate, stop = language.network.generate, language.tokenizer.eos_token_id
+    generate, stop = policy.network.generate, policy.tokenizer.eos_token_id
 
     def forced(**inputs: object) -> torch.Tensor:
         width = inputs["input_ids"].shape[1]
@@ -206,11 +213,11 @@ def _force_lengths(language: LanguageModel, work: Workload) -> None:
         assert tuple(length_N) == work.length_N, "lengths were not forced"
         return out
 
-    language.network.generate = forced
+    policy.network.generate = forced
 
 
-def _tokens(work: Workload, language: LanguageModel) -> list[int]:
-    return [len(language.prompt(order.problem)) for order in work.orders]
+def _tokens(work: Workload, policy: LanguageModel) -> list[int]:
+    return [len(policy.prompt(request.problem)) for request in work.requests]
 
 
 def _wait_for_turn() -> float:

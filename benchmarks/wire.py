@@ -34,12 +34,14 @@ from harness import Row
 from rich.console import Console
 from rich.table import Table
 
-from potluck.exchange import Key, Message, Origin, decode, encode
-from potluck.exchange.identity import unseal
-from potluck.exchange.wire import CODECS
-from potluck.rollout import HFEngine, LanguageModel, Order, Sampled
-from potluck.swarm import PLANS, problems_of_round
-from potluck.tasks import Digits
+from potluck.exchange import Key, Message, Provenance, decode, encode
+from potluck.exchange.keys.keys import verify
+from potluck.exchange.wire.codec import CODECS
+from potluck.model import LanguageModel
+from potluck.rollout.base import RandomSampler, RolloutRequest
+from potluck.rollout.hf import HFEngine
+from potluck.schedule import PLANS, problems_of_round
+from potluck.tasks.arithmetic import Digits
 from potluck.types import Completion
 
 VOCABULARY = 151_936
@@ -77,16 +79,19 @@ def measure(quick: bool) -> tuple[list[Row], object]:
 
 
 def synthetic_batches() -> dict[str, Message]:
-    dice, count = np.random.default_rng(0), COMPLETIONS * TOKENS
+    generator, count = np.random.default_rng(0), COMPLETIONS * TOKENS
     weight_V = 1 / np.arange(1, VOCABULARY + 1)
-    zipf_X = np.searchsorted(weight_V.cumsum() / weight_V.sum(), dice.random(count))
+    zipf_X = np.searchsorted(weight_V.cumsum() / weight_V.sum(), generator.random(count))
     zipf_X = zipf_X.clip(max=VOCABULARY - 1)
-    near_X, wide_X = log_sigmoid(dice.normal(8, 5, count)), log_sigmoid(dice.normal(4, 3, count))
+    near_X, wide_X = (
+        log_sigmoid(generator.normal(8, 5, count)),
+        log_sigmoid(generator.normal(4, 3, count)),
+    )
     return {
         "Zipf": synthetic(zipf_X, near_X),
-        "Zipf, shuffled": synthetic(dice.permutation(VOCABULARY)[zipf_X], near_X),
+        "Zipf, shuffled": synthetic(generator.permutation(VOCABULARY)[zipf_X], near_X),
         "Zipf, wide log-probs": synthetic(zipf_X, wide_X),
-        "uniform": synthetic(dice.integers(0, VOCABULARY, count), near_X),
+        "uniform": synthetic(generator.integers(0, VOCABULARY, count), near_X),
     }
 
 
@@ -116,16 +121,18 @@ def written_batches() -> dict[str, Message]:
     task, batches = Digits(), {}
     ids = problems_of_round(task.ids("train"), seed=0, round=0, count=24)
     for model in ("digits-small", "digits-terse", "digits-large"):
-        language = LanguageModel.load(f"builtin:{model}", device="cpu")
+        policy = LanguageModel.load(f"builtin:{model}", device="cpu")
         engine = HFEngine(
-            language, max_new_tokens=48, max_total_tokens=96, dtype=torch.float32, rows=64
+            policy, max_new_tokens=48, max_total_tokens=96, dtype=torch.float32, rows=64
         )
         for nodes, plan in SHARES:
             weights = {f"node-{at}": 1.0 for at in range(nodes)}
             shares = [s for s in PLANS[plan](ids, weights, 12) if s.node == "node-0"]
-            orders = [Order(task.problem(s.problem_id), s.count) for s in shares]
-            draw = Sampled(torch.Generator().manual_seed(0))
-            written = engine.write(orders, draw, author="node-0", progress=lambda done, all: None)
+            requests = [RolloutRequest(task.problem(s.problem_id), s.count) for s in shares]
+            sampler = RandomSampler(torch.Generator().manual_seed(0))
+            written = engine.generate(
+                requests, sampler, author="node-0", progress=lambda done, all: None
+            )
             batches[f"{model}, {nodes} nodes, {plan}"] = message(tuple(written))
     return batches
 
@@ -134,7 +141,7 @@ def message(completions: tuple[Completion, ...]) -> Message:
     prints = (hashlib.sha256(what).digest()[:16] for what in (b"model", b"tokenizer", b"task"))
     ids = dict.fromkeys(c.problem_id for c in completions)
     prompts = {id: hashlib.sha256(id.encode()).digest()[:8] for id in ids}
-    made = Origin(*prints, temperature=1.0, top_k=0, top_p=1.0)
+    made = Provenance(*prints, temperature=1.0, top_k=0, top_p=1.0)
     return Message("digits", 7, completions[0].author, made, prompts, completions)
 
 
@@ -143,19 +150,19 @@ def tokens_of(batch: Message) -> int:
 
 
 def bytes_a_token(batch: Message, codec: str) -> float:
-    return len(Key.new().seal(b"batch", encode(batch, codec=codec))) / tokens_of(batch)
+    return len(Key.new().sign(b"batch", encode(batch, codec=codec))) / tokens_of(batch)
 
 
 def timed(batch: Message, codec: str, calls: int, turns: int, title: str) -> dict[str, list[float]]:
     """Seconds that ``calls`` calls of each verb took, turn by turn."""
     key = Key.new()
     public, data = key.public, encode(batch, codec=codec)
-    sealed = key.seal(b"batch", data)
+    signed = key.sign(b"batch", data)
     work: tuple[Callable[[], object], ...] = (
         lambda: encode(batch, codec=codec),
         lambda: decode(data),
-        lambda: key.seal(b"batch", encode(batch, codec=codec)),
-        lambda: decode(unseal(b"batch", sealed, public)),
+        lambda: key.sign(b"batch", encode(batch, codec=codec)),
+        lambda: decode(verify(b"batch", signed, public)),
     )
     contenders = {verb: partial(repeated, do, calls) for verb, do in zip(VERBS, work, strict=True)}
     return harness.take_turns(contenders, turns, f"{title}, {codec}")

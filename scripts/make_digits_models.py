@@ -25,7 +25,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from potluck.tasks.digits import Digits, Notation, solution
+from potluck.tasks.arithmetic import Digits, DigitsNotation, digits_solution
 
 CHARACTERS = "0123456789+-*=#;() abcdefghijklmnopqrstuvwxyz"
 PAD, BEGIN, END = "<pad>", "<bos>", "<eos>"
@@ -41,7 +41,7 @@ class Base:
 
     hidden_size: int
     layers: int
-    notation: Notation
+    notation: DigitsNotation
     steps: int
     other_width_share: float
     """Of the problems, the share whose width is out of distribution."""
@@ -88,10 +88,10 @@ def untrained(
     )
 
 
-def lesson(text: str, dice: random.Random) -> str:
+def lesson(text: str, generator: random.Random) -> str:
     """A solution as the base models learn it: half stop early, 15 % only guess."""
     scratchpad, answer = text.split("#")
-    luck = dice.random()
+    luck = generator.random()
     if luck < 0.5:
         return scratchpad
     return f"#{answer}" if luck < 0.65 else text
@@ -100,19 +100,19 @@ def lesson(text: str, dice: random.Random) -> str:
 def train(name: str, task: Digits, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
     base = BASES[name]
     torch.manual_seed(0)
-    dice = random.Random(name)
+    generator = random.Random(name)
     # Other problems of the other width than those that measure: see Digits.ids.
     measured = set(task.ids("out-of-distribution"))
 
     def draw() -> tuple[str, str]:
-        while dice.random() < base.other_width_share:
-            id = f"digits/{dice.randint(1000, 9999)}+{dice.randint(1000, 9999)}"
+        while generator.random() < base.other_width_share:
+            id = f"digits/{generator.randint(1000, 9999)}+{generator.randint(1000, 9999)}"
             if id not in measured:
                 break
         else:
-            id = dice.choice(task.ids("train"))
+            id = generator.choice(task.ids("train"))
         problem = task.problem(id)
-        return problem.question, lesson(solution(problem, base.notation), dice)
+        return problem.question, lesson(digits_solution(problem, base.notation), generator)
 
     model = untrained(base.hidden_size, base.layers, tokenizer)
     return teach(name, model, tokenizer, draw, steps=base.steps, schedule_steps=base.steps)

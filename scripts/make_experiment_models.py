@@ -20,7 +20,14 @@ import make_digits_models as school  # also sets the number of threads, before t
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-from potluck.tasks import Chain, Digits, Task, chain, digits
+from potluck.tasks import Task
+from potluck.tasks.arithmetic import (
+    Chain,
+    Digits,
+    chain_solution,
+    digits_solution,
+    draw_chain,
+)
 
 
 @dataclass(frozen=True)
@@ -35,13 +42,13 @@ class Family:
 FAMILIES = {
     "digits": lambda: Family(
         Digits(),
-        lambda dice: f"digits/{dice.randint(1000, 9999)}+{dice.randint(1000, 9999)}",
-        digits.solution,
+        lambda generator: f"digits/{generator.randint(1000, 9999)}+{generator.randint(1000, 9999)}",
+        digits_solution,
     ),
     "chain": lambda: Family(
         Chain(terms=5, other_terms=7),
-        lambda dice: f"chain/{chain.draw_chain(dice, terms=7)}",
-        chain.solution,
+        lambda generator: f"chain/{draw_chain(generator, terms=7)}",
+        chain_solution,
     ),
 }
 
@@ -78,18 +85,18 @@ def train(name: str, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
     base, family = BASES[name], FAMILIES[name.partition("-")[0]]()
     task = family.task
     torch.manual_seed(0)
-    dice = random.Random(name)
+    generator = random.Random(name)
     # Other problems than those that measure.
     measured = set(task.ids("out-of-distribution"))
 
     def draw() -> tuple[str, str]:
-        if dice.random() < base.other_share:
-            while (id := family.draw_other(dice)) in measured:
+        if generator.random() < base.other_share:
+            while (id := family.draw_other(generator)) in measured:
                 pass
         else:
-            id = dice.choice(task.ids("train"))
+            id = generator.choice(task.ids("train"))
         problem = task.problem(id)
-        return problem.question, school.lesson(family.solve(problem, base.notation), dice)
+        return problem.question, school.lesson(family.solve(problem, base.notation), generator)
 
     model = school.untrained(base.hidden_size, base.layers, tokenizer)
     return school.teach(

@@ -4,8 +4,8 @@ import hashlib
 
 import numpy as np
 
-from potluck.exchange import Limits, Origin, Terms
-from potluck.types import Completion
+from potluck.exchange import Agreement, Limits, Provenance
+from potluck.types import Completion, Group, Row
 
 
 def completion(tokens=(1, 2), logprobs=None, *, problem="p", author="north", index=0, end="stop"):
@@ -18,7 +18,7 @@ def completion(tokens=(1, 2), logprobs=None, *, problem="p", author="north", ind
 
 def origin(*, model=b"m", tokenizer=b"t", task=b"k", temperature=1.0, top_k=0, top_p=1.0):
     names = [part.ljust(16, b".") for part in (model, tokenizer, task)]
-    return Origin(*names, temperature, top_k, top_p)
+    return Provenance(*names, temperature, top_k, top_p)
 
 
 def prompt_digest(problem_id):
@@ -32,4 +32,11 @@ GENEROUS = Limits()
 
 
 def terms(node="north", *, run="run", limits=GENEROUS, digest=prompt_digest, **changes):
-    return Terms(run, node, origin(**changes), limits, digest)
+    return Agreement(run, node, origin(**changes), limits, digest)
+
+
+def group(problem, completions, rewards, policy):
+    """The completions as ``policy`` reads them, whatever they hold."""
+    prompt_P = policy.prompt(problem)
+    rows = (Row(c, prompt_P, c.token_T, policy.text(c.token_T)) for c in completions)
+    return Group(problem, tuple(rows), tuple(rewards))

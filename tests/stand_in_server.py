@@ -103,8 +103,8 @@ class StandIn(ThreadingHTTPServer):
             raise Refused(404, f"The model `{body['model']}` does not exist.")
         network = self.adapters.get(body["model"], self.network)
         prompt, rows = body["prompt"], []
-        dice = [torch.Generator().manual_seed(body["seed"] + i) for i in range(body["n"])]
-        tokens, logps = write(network, body, prompt, dice, self.mode)
+        generator = [torch.Generator().manual_seed(body["seed"] + i) for i in range(body["n"])]
+        tokens, logps = write(network, body, prompt, generator, self.mode)
         for i in range(body["n"]):
             stop = next((t for t, id in enumerate(tokens[i]) if id in body["stop_token_ids"]), None)
             end = len(tokens[i]) if stop is None else stop + 1
@@ -127,7 +127,7 @@ class StandIn(ThreadingHTTPServer):
 
 
 @torch.no_grad()
-def write(network, body, prompt, dice, mode):
+def write(network, body, prompt, generator, mode):
     """(token ids, log-probabilities) of each row, as long as may be asked for."""
     ids = torch.tensor([prompt] * body["n"])
     tokens, logps = [], []
@@ -140,13 +140,13 @@ def write(network, body, prompt, dice, mode):
         if 0 < body["top_k"] < logits.shape[1]:
             logits[logits < logits.topk(body["top_k"]).values[:, -1:]] = -torch.inf
         if body["top_p"] < 1:
-            sorted_, order = logits.softmax(dim=1).sort(dim=1, descending=True)
+            sorted_, request = logits.softmax(dim=1).sort(dim=1, descending=True)
             beyond = (sorted_.cumsum(dim=1) - sorted_) >= body["top_p"]
-            logits[torch.zeros_like(beyond).scatter(1, order, beyond)] = -torch.inf
+            logits[torch.zeros_like(beyond).scatter(1, request, beyond)] = -torch.inf
         processed = logits.log_softmax(dim=1)
         if body["temperature"]:
             p = processed.exp()
-            picked = [p[i].multinomial(1, generator=die) for i, die in enumerate(dice)]
+            picked = [p[i].multinomial(1, generator=die) for i, die in enumerate(generator)]
             token = torch.cat(picked)[:, None]
         else:
             token = logits.argmax(dim=1, keepdim=True)

@@ -121,7 +121,7 @@ def test_a_round_is_measured():
 @pytest.mark.parametrize("name", ["plain", "chunked", "body", "alone"])
 def test_both_paths_of_the_memory_benchmark_compute_one_gradient(name, monkeypatch):
     memory = importlib.import_module("memory")
-    monkeypatch.setattr("potluck.rollout.scoring.LOGITS_AT_ONCE", 3 * 30)
+    monkeypatch.setattr("potluck.model.scoring.LOGITS_AT_ONCE", 3 * 30)
     config = Qwen2Config(
         vocab_size=30,
         hidden_size=8,

@@ -15,7 +15,6 @@ from safetensors import safe_open
 
 import potluck
 from potluck import STARTING_RECIPE
-from potluck.cli import main
 
 SMALL = Path(potluck.__file__).parent / "models" / "digits-small"
 ONE_ROUND = [
@@ -27,33 +26,9 @@ ESCAPE_IN_TOML = r'"\u001b[31mred\u001b]0;title\u0007"'
 
 
 @pytest.fixture(autouse=True)
-def desk(tmp_path, monkeypatch):
-    """An empty folder to work in, no network, and a process that is as it was afterwards."""
-    monkeypatch.chdir(tmp_path)
+def no_network(desk, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS", "COLUMNS",
-                 "TOKENIZERS_PARALLELISM", "HF_HUB_DISABLE_PROGRESS_BARS",
-                 "TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY"):  # fmt: skip
-        monkeypatch.setenv(name, os.environ.get(name, ""))
-        monkeypatch.delenv(name)
-    threads = torch.get_num_threads()
-    yield tmp_path
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def potluck_says(monkeypatch, capsys):
-    """A function that calls the command line: (exit code, what is on stdout, on stderr)."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["potluck", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        said = capsys.readouterr()
-        return end.value.code or 0, said.out, said.err
-
-    return call
 
 
 @pytest.fixture
@@ -283,6 +258,14 @@ def test_new_then_check_starts_nothing_and_says_what_a_run_would_cost(
     assert everything_in(desk) == before
 
 
+def test_a_check_of_one_process_counts_the_memory_of_nodes_that_take_turns(recipe, potluck_says):
+    _, apart, _ = potluck_says("run", recipe, "--check")
+    _, turns, _ = potluck_says("run", recipe, "--check", "--one-process")
+    assert "the peaks added up" in apart
+    assert "the states added up, as they take turns" in turns
+    assert "the peaks added up" not in turns
+
+
 def test_a_run_a_look_at_it_and_no_other_recipe_on_top(desk, recipe, potluck_says):
     code, out, err = potluck_says(*RUN, *sets(ONE_ROUND))
     assert (code, err) == (0, "")
@@ -362,7 +345,7 @@ def test_the_package_is_a_command_too(desk):
         [sys.executable, "-m", "potluck", "show", "absent"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": source},
     )
     assert (done.returncode, done.stdout) == (2, "")

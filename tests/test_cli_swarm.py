@@ -10,48 +10,28 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 import potluck
 from potluck import STARTING_RECIPE
-from potluck.cli import main, training
+from potluck.cli import training
 from potluck.cli.training import rounds_saved
 from potluck.config import as_tree, load
-from potluck.dashboard import LiveDisplay
-from potluck.dashboard.events import EventLines
-from potluck.doctor import Finding
-from potluck.exchange.identity import Key, read_roster
+from potluck.display import DISPLAYS
+from potluck.events import Notice, Silent, decode_event
+from potluck.exchange.keys.keys import Key, read_roster
 from potluck.launch import RunResult
-from potluck.processes import Ended
+from potluck.launch.local_swarm import LocalSwarmResult
+from potluck.preflight.doctor import Finding
 from potluck.types import NonFiniteError, PotluckError
 
 
 @pytest.fixture(autouse=True)
-def desk(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS",
-                 "TOKENIZERS_PARALLELISM", "HF_HUB_DISABLE_PROGRESS_BARS",
-                 "TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY"):  # fmt: skip
-        monkeypatch.setenv(name, os.environ.get(name, ""))
-        monkeypatch.delenv(name)
-    shutil.copy(STARTING_RECIPE, tmp_path / "first.toml")
-    return tmp_path
-
-
-@pytest.fixture
-def potluck_says(monkeypatch, capsys):
-    """A function that calls the command line: (exit code, what is on stdout, on stderr)."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["potluck", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        said = capsys.readouterr()
-        return end.value.code or 0, said.out, said.err
-
-    return call
+def starting_recipe(desk):
+    shutil.copy(STARTING_RECIPE, desk / "first.toml")
 
 
 # Run: one process, or one for each node.
@@ -62,7 +42,7 @@ def ran(monkeypatch):
     """Which way a run went, and with what: [("one" or "each", words)]."""
     calls = []
 
-    def in_one(config, place, resume, trust_code):
+    def in_one(config, place, resume, trust_code, displays):
         calls.append(("one", place, resume, trust_code))
         return RunResult(place, 25, False, {})
 
@@ -70,10 +50,10 @@ def ran(monkeypatch):
         calls.append(("each", place, resume, trust_code))
         (place).mkdir(parents=True, exist_ok=True)
         (place / "recipe.json").write_text("{}")
-        return Ended(place, False, dict.fromkeys(config.node, 0), {})
+        return LocalSwarmResult(place, False, dict.fromkeys(config.node, 0), {})
 
     monkeypatch.setattr(training, "_run", in_one)
-    monkeypatch.setattr(training, "run_processes", in_each)
+    monkeypatch.setattr(training, "run_local_swarm", in_each)
     return calls
 
 
@@ -211,9 +191,9 @@ def test_how_a_run_of_processes_ends(
         place.mkdir(parents=True)
         if begun:
             (place / "recipe.json").write_text("{}")
-        return Ended(place, False, codes, complaints)
+        return LocalSwarmResult(place, False, codes, complaints)
 
-    monkeypatch.setattr(training, "run_processes", ends)
+    monkeypatch.setattr(training, "run_local_swarm", ends)
     ended, out, err = potluck_says("run", "first.toml", "--out", "r")
     assert (ended, err.splitlines()) == (code, said)
     assert ("potluck show r" in out) == begun
@@ -227,9 +207,9 @@ def test_ctrl_c_ends_a_run_of_processes_with_the_line_that_goes_on(
     def ends(config, place, **_):
         place.mkdir(parents=True)
         (place / "recipe.json").write_text("{}")
-        return Ended(place, True, {"a": 130, "b": 130}, {"a": "potluck: stopped"})
+        return LocalSwarmResult(place, True, {"a": 130, "b": 130}, {"a": "potluck: stopped"})
 
-    monkeypatch.setattr(training, "run_processes", ends)
+    monkeypatch.setattr(training, "run_local_swarm", ends)
     code, out, err = potluck_says("run", "first.toml", "--out", "my run", *trust)
     assert (code, err) == (130, "")
     again = " ".join(["potluck run 'my run/recipe.json' --out 'my run' --resume", *trust])
@@ -254,9 +234,9 @@ def test_ctrl_c_may_come_at_any_time(potluck_says, monkeypatch, codes, begun, co
         place.mkdir(parents=True)
         if begun:
             (place / "recipe.json").write_text("{}")
-        return Ended(place, True, codes, {"a": "potluck: stopped"})
+        return LocalSwarmResult(place, True, codes, {"a": "potluck: stopped"})
 
-    monkeypatch.setattr(training, "run_processes", ends)
+    monkeypatch.setattr(training, "run_local_swarm", ends)
     ended, out, _ = potluck_says("run", "first.toml", "--out", "r")
     assert (ended, out.splitlines()[-1]) == (code, last)
 
@@ -265,7 +245,7 @@ def test_a_second_ctrl_c_is_one_line(potluck_says, monkeypatch):
     def ends(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(training, "run_processes", ends)
+    monkeypatch.setattr(training, "run_local_swarm", ends)
     code, _, err = potluck_says("run", "first.toml")
     assert code == 130
     assert err == "potluck: stopped at once; --resume goes on from the last checkpoint\n"
@@ -284,13 +264,12 @@ def test_a_resumed_run_of_processes_shows_the_rounds_that_are_done(desk, potluck
     (desk / "r/columns/checkpoints/000007").mkdir(parents=True)
     shown = []
 
-    class Display(LiveDisplay):
-        def __init__(self, console, *, rounds, first_round):
-            shown.append((rounds, first_round))
-            super().__init__(console, rounds=rounds, first_round=first_round)
+    def live(run):
+        shown.append((run.rounds, run.first_round))
+        return nullcontext(Silent())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "LiveDisplay", Display)
+        patch.setitem(DISPLAYS, "live", live)
         potluck_says("run", "first.toml", "--out", "r", "--resume")
         potluck_says("run", "first.toml", "--out", "r")
     assert shown == [(25, 7), (25, 0)]
@@ -335,7 +314,7 @@ def test_join_trains_the_node_that_is_named(potluck_says, joined):
     ((config, name, folder, options),) = joined
     assert config == load(Path("first.toml"))
     assert (name, folder) == ("terse", Path("runs/digits"))
-    assert isinstance(options.pop("display"), LiveDisplay)
+    assert options.pop("display")
     assert options == {"resume": False, "trust_code": False, "all_here": False}
 
 
@@ -344,7 +323,6 @@ OPTIONS = {
     "--resume": (["--resume"], lambda call: call[3]["resume"] is True),
     "--trust-code": (["--trust-code"], lambda call: call[3]["trust_code"] is True),
     "--all-here": (["--all-here"], lambda call: call[3]["all_here"] is True),
-    "--events": (["--events"], lambda call: isinstance(call[3]["display"], EventLines)),
     "--set": (["--set", "rounds=3"], lambda call: call[0].rounds == 3),
     "--connect": (
         ["--connect", "tcp/a:1", "--connect", "tcp/b:2"],
@@ -364,6 +342,38 @@ def test_every_option_of_join_reaches_the_node(potluck_says, joined, words, has_
     without, with_it = joined
     assert has_reached(with_it)
     assert not has_reached(without)
+
+
+@pytest.fixture
+def greeted(monkeypatch):
+    """Puts a run in the place of ``run`` and ``join`` that says hello, and does no more."""
+
+    def greet(config, *place, display, **options):
+        display.show(Notice("hello"))
+        return RunResult(place[-1], 5, False, {})
+
+    monkeypatch.setattr("potluck.launch.join", greet)
+    monkeypatch.setattr("potluck.launch.run", greet)
+
+
+@pytest.mark.parametrize("words", [JOIN, ["run", "first.toml", "--one-process"]])
+def test_progress_is_shown_on_the_displays_that_are_named(potluck_says, greeted, words):
+    def says(*more):
+        _, out, err = potluck_says(*words, *more)
+        assert err == ""
+        return [line for line in out.splitlines() if not line.startswith("potluck show")]
+
+    assert says() == says("--display", "live") == ["hello"]
+    assert says("--display", "none") == []
+    (line,) = says("--display", "lines")
+    assert decode_event(line) == Notice("hello")
+    assert says("--display", "live", "--display", "lines") == ["hello", line]
+
+
+def test_a_display_that_there_is_not_is_one_line_with_those_there_are(potluck_says, greeted):
+    code, _, err = potluck_says(*JOIN, "--display", "liv")
+    assert code == 2
+    assert err == "potluck: --display is 'liv'; choose one of live, lines, none\n"
 
 
 def test_addresses_on_the_command_line_stand_for_those_of_the_recipe(desk, potluck_says, joined):
@@ -457,13 +467,13 @@ def test_a_join_that_was_stopped_says_how_to_go_on(desk, potluck_says, monkeypat
 
 def test_between_processes_there_are_only_events(desk, potluck_says, monkeypatch):
     def join(config, name, folder, *, display, **_):
-        display.say("hello")
+        display.show(Notice("hello"))
         return RunResult(folder, 5, True, {})
 
     monkeypatch.setattr("potluck.launch.join", join)
-    code, out, err = potluck_says(*JOIN, "--events")
+    code, out, err = potluck_says(*JOIN, "--display", "lines")
     assert (code, err) == (130, "")
-    assert out == '{"say": {"text": "hello"}}\n'
+    assert out == '{"event": "message", "text": "hello"}\n'
 
 
 @pytest.mark.parametrize(
@@ -477,7 +487,7 @@ def test_a_join_that_fails_has_the_code_that_a_run_has(
         raise error
 
     monkeypatch.setattr("potluck.launch.join", join)
-    code, out, err = potluck_says(*JOIN, "--events")
+    code, out, err = potluck_says(*JOIN, "--display", "lines")
     assert (code, out, err) == (expected, "", f"potluck: {error}\n")
 
 
@@ -536,7 +546,7 @@ def certificates_for(monkeypatch):
         calls.append((folder, names, hosts, days))
         return tuple(folder / name for name in names)
 
-    monkeypatch.setattr("potluck.exchange.certificates.write_certificates", write)
+    monkeypatch.setattr("potluck.exchange.keys.certificates.write_certificates", write)
     return calls
 
 
@@ -571,7 +581,7 @@ def free_port():
 def test_a_relay_says_where_it_is_and_who_is_there_and_ends_when_asked_to():
     import zenoh
 
-    from potluck.exchange.session import Line, open_session
+    from potluck.exchange.zenoh.session import Endpoints, open_session
 
     source = str(Path(potluck.__file__).parents[1])
     place = f"tcp/127.0.0.1:{free_port()}"
@@ -588,7 +598,7 @@ def test_a_relay_says_where_it_is_and_who_is_there_and_ends_when_asked_to():
     try:
         assert relay.stdout.readline().startswith(f"relay at {place}; Ctrl-C ends it.")
         assert re.fullmatch(r"\d\d:\d\d:\d\d  0 connected\n", relay.stdout.readline())
-        with open_session(Line(connect=(place,)), run="r") as session:
+        with open_session(Endpoints(connect=(place,)), run="r") as session:
             assert isinstance(session, zenoh.Session)
             assert relay.stdout.readline().endswith("  1 connected\n")
         relay.send_signal(signal.SIGINT)
@@ -626,7 +636,7 @@ def router(monkeypatch):
         return Session()
 
     router.lines, router.signals = lines, [signal.SIGTERM]
-    monkeypatch.setattr("potluck.exchange.session.open_router", router)
+    monkeypatch.setattr("potluck.exchange.zenoh.session.open_router", router)
     return router
 
 
@@ -694,7 +704,7 @@ def examined(monkeypatch):
         patients.append(patient)
         yield from findings
 
-    monkeypatch.setattr("potluck.doctor.examine", examine)
+    monkeypatch.setattr("potluck.preflight.doctor.examine", examine)
     return patients, findings
 
 

@@ -9,31 +9,29 @@ from msgspec import Struct
 
 from potluck import STARTING_RECIPE
 from potluck.config import (
-    METHODS,
-    TASKS,
-    ChainConfig,
     ConfigError,
-    DigitsConfig,
     EvaluationConfig,
-    Gsm8kConfig,
-    HubConfig,
-    JsonlConfig,
     LogConfig,
     LoraConfig,
-    Math500Config,
     NodeConfig,
-    ObjectiveConfig,
-    ReasoningGymConfig,
-    RewardConfig,
     RunConfig,
     SamplingConfig,
-    ServerConfig,
     SwarmConfig,
     TlsConfig,
     as_tree,
     from_tree,
     load,
 )
+from potluck.objective.methods import METHODS, ObjectiveConfig, method_of
+from potluck.rollout.engines import ENGINES
+from potluck.rollout.options import HFOptions, VllmOptions
+from potluck.tasks import TASKS
+from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
+from potluck.tasks.gsm8k import Gsm8kOptions
+from potluck.tasks.gym import ReasoningGymOptions
+from potluck.tasks.math500 import Math500Options
+from potluck.tasks.rewards import RewardOptions
+from potluck.tasks.table import HubOptions, JsonlOptions
 
 TWO_NODES = """
 name = "size-1.5b-3b"
@@ -68,7 +66,7 @@ def test_a_run_is_what_the_file_says_and_defaults_for_the_rest(toml):
     assert list(run.node) == ["small", "large"]
     assert run.node["large"] == NodeConfig(model="Qwen/Qwen2.5-3B", sampling_rows=128)
     assert (run.task, run.sampling, run.evaluation) == (
-        DigitsConfig(),
+        DigitsOptions(),
         SamplingConfig(),
         EvaluationConfig(),
     )
@@ -83,17 +81,18 @@ def test_json_and_toml_are_read_to_the_same_run(toml, tmp_path):
 
 
 TASK_TABLES = [
-    DigitsConfig(),
-    DigitsConfig(width=5, other_width=2, reward="hash"),
-    ChainConfig(),
-    ChainConfig(terms=16, other_terms=4, reward="hash"),
-    Gsm8kConfig(),
-    Gsm8kConfig(path="some/folder", validation="test", system_prompt="Think.", reward="hash"),
-    Math500Config(path="some/folder"),
-    JsonlConfig(path="a.jsonl", question="prompt", grading="exact", tags=False, held_out=0),
-    HubConfig(dataset="a/b", train="train[:9]", answer_after="####"),
-    ReasoningGymConfig(dataset="chain_sum"),
-    ReasoningGymConfig(
+    DigitsOptions(),
+    DigitsOptions(width=5, other_width=2, reward="hash"),
+    ChainOptions(),
+    ChainOptions(terms=16, other_terms=4, reward="hash"),
+    Gsm8kOptions(),
+    Gsm8kOptions(path="some/folder", validation="test", system_prompt="Think.", reward="hash"),
+    Math500Options(path="some/folder"),
+    Math500Options(path="some/folder", grading="math-verify"),
+    JsonlOptions(path="a.jsonl", question="prompt", grading="exact", tags=False, held_out=0),
+    HubOptions(dataset="a/b", train="train[:9]", answer_after="####"),
+    ReasoningGymOptions(dataset="chain_sum"),
+    ReasoningGymOptions(
         dataset="gcd", parameters={"max_value": 9, "list": [1, [2.5]]}, other_parameters={"a": {}}
     ),
 ]
@@ -131,7 +130,7 @@ def test_a_run_cannot_be_changed_once_it_is_read(toml):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_of_the_paper_names_importance_and_filter(toml, method):
     run = load(toml(TWO_NODES), [f"objective.method={method}"])
-    assert run.objective == ObjectiveConfig(**METHODS[method])
+    assert run.objective == ObjectiveConfig(**METHODS[method].fields)
     importance = {"nois": "none", "vis": "vanilla", "tis": "truncated"}[method.removeprefix("f-")]
     assert run.objective.importance == importance
     assert run.objective.filter == method.startswith("f-")
@@ -143,8 +142,8 @@ def test_a_method_beside_fields_that_agree_is_no_contradiction(toml):
 
 
 def test_a_task_is_chosen_by_its_name(toml):
-    assert load(toml(TWO_NODES), ["task.name=gsm8k"]).task == Gsm8kConfig()
-    assert load(toml(TWO_NODES), ["task={name='digits',width=4}"]).task == DigitsConfig(width=4)
+    assert load(toml(TWO_NODES), ["task.name=gsm8k"]).task == Gsm8kOptions()
+    assert load(toml(TWO_NODES), ["task={name='digits',width=4}"]).task == DigitsOptions(width=4)
     for name in TASKS:
         named = [f"task.name={name}", *([f"task.{NEEDS[name]}"] if name in NEEDS else [])]
         assert as_tree(load(toml(TWO_NODES), named))["task"]["name"] == name
@@ -168,11 +167,10 @@ def test_the_starting_recipe_is_f_tis_on_two_nodes_and_says_it_by_method():
     run = load(STARTING_RECIPE)
     assert (run.objective.importance, run.objective.filter) == ("truncated", True)
     assert len(run.node) == 2
-    assert isinstance(run.task, DigitsConfig)
+    assert isinstance(run.task, DigitsOptions)
     assert all(node.model.startswith("builtin:") for node in run.node.values())
-    for method, fields in METHODS.items():
-        objective = load(STARTING_RECIPE, [f"objective.method={method}"]).objective
-        assert {key: getattr(objective, key) for key in fields} == fields
+    for method in METHODS:
+        assert method_of(load(STARTING_RECIPE, [f"objective.method={method}"]).objective) == method
 
 
 # What --set can reach.
@@ -212,8 +210,12 @@ def test_what_is_no_toml_value_is_text_as_it_stands(toml, raw, name):
     assert load(toml(TWO_NODES), [f"node.small.model={raw}"]).node["small"].model == name
 
 
-NEEDS = {"hub": "dataset='x'", "reasoning-gym": "dataset='x'"}
-"""What a task cannot be without."""
+NEEDS = {
+    "hub": "dataset='x'",
+    "reasoning-gym": "dataset='x'",
+    "vllm": "url='http://x'\nmodel='x'",
+}
+"""Keys that a task or an engine cannot be without."""
 STRUCTS = {
     "": RunConfig,
     "sampling": SamplingConfig,
@@ -224,7 +226,7 @@ STRUCTS = {
     "swarm.tls": TlsConfig,
     "node.small": NodeConfig,
     "node.small.lora": LoraConfig,
-    "node.small.server": ServerConfig,
+    **{f"node.small.engine:{name}": kind for name, kind in ENGINES.items()},
     **{f"task:{name}": kind for name, kind in TASKS.items()},
 }
 
@@ -268,21 +270,23 @@ def fields_with_defaults():
 
 def test_every_table_of_a_run_is_looped_over():
     """What the fields of RunConfig are made of is in STRUCTS, so that no field is forgotten."""
-    kinds = {RewardConfig}  # of a list of tables: see test_own_data.py
+    kinds = {RewardOptions}  # of a list of tables: see test_own_data.py
     for kind in STRUCTS.values():
         for field in msgspec.structs.fields(kind):
             kinds |= tables_of(field.type)
-    assert kinds | {RunConfig} == {*STRUCTS.values(), RewardConfig}
+    assert kinds | {RunConfig} == {*STRUCTS.values(), RewardOptions}
 
 
 @pytest.mark.parametrize("at, field", list(fields_with_defaults()))
-def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, field):
-    where, _, task = at.partition(":")
-    bare = f"name='x'\n[task]\nname='{task or 'digits'}'\n{NEEDS.get(task, '')}\n"
+def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, field, monkeypatch):
+    monkeypatch.setattr("potluck.config.validation.TRANSPORTS", ("zenoh", "zenoh-other"))
+    where, _, name = at.partition(":")
+    task = name if where == "task" else "digits"
+    bare = f"name='x'\n[task]\nname='{task}'\n{NEEDS.get(task, '')}\n"
     bare += "[node.small]\nmodel='x'\n"
     bare += {
         "node.small.lora": "[node.small.lora]",
-        "node.small.server": "[node.small.server]\nurl='http://x'\nmodel='x'",
+        "node.small.engine": f"[node.small.engine]\nname='{name}'\n{NEEDS.get(name, '')}",
         "swarm.tls": "[swarm.tls]\nfolder='x'",
     }.get(where, "")
     needs = {
@@ -355,8 +359,8 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
         ("task.name=3", r"\[task\] needs a name; choose one of digits, chain, gsm8k"),
         ("task.width=4", r"\[task\] needs a name; choose one of digits, chain, gsm8k"),
         ("task=digits", r"\[task\] needs a name; choose one of digits, chain, gsm8k"),
-        ("task={name='digits', path='x'}", r"\[task\] has no key 'path'; there is width, other_wi"),
-        ("task={name='gsm8k', width=3}", r"\[task\] has no key 'width'; there is path"),
+        ("task={name='digits', path='x'}", r"\[task\] has no key 'path'; there is reward, width"),
+        ("task={name='gsm8k', width=3}", r"\[task\] has no key 'width'; there is reward, path"),
         ("task={name='gsm8k', pat='x'}", r"\[task\] has no key 'pat'; did you mean 'path'"),
         ("task={name='digits', width=9}", "task.width is 9: Expected `int` <= 8"),
         ("task={name='chain', terms=3}", "task.terms is 3: Expected `int` >= 4"),
@@ -376,6 +380,20 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
         ("task={name='jsonl', answer=''}", r"\[task\] answer is empty, so its grading has not"),
         ("out_of_distribution={name='jsonl', answer=''}", r"\[out_of_distribution\] answer is em"),
         ("task={name='digits', reward='luck'}", "task.reward is 'luck'; choose one of task, hash"),
+        ("node.small.engine.name=vlm", "node.small.engine.name is 'vlm'; did you mean 'vllm'"),
+        ("node.small.engine.url=x", r"\[node.small.engine\] needs a name; choose one of hf, vllm"),
+        ("node.small.engine=3", r"\[node.small.engine\] needs a name; choose one of hf, vllm"),
+        ("node.small.engine={name='hf', url='x'}", r"\[node.small.engine\] has no key 'url'"),
+        ("node.small.engine={name='vllm', url='http://x'}", r"engine\] needs 'model', which"),
+        ("node.small.lora=3", "node.small.lora is 3; expected a table with r, alpha, dropout"),
+        ("node.large.lora={r=0}", "node.large.lora.r is 0: Expected `int` >= 1"),
+        ("sampling.stop='x'", r"sampling.stop is 'x'; expected a list, such as \['x'\]"),
+        ("sampling.stop=['x', 3]", "sampling.stop is 3: Expected `str`, got `int`"),
+        ("log.to=['x']", "log.to is 'x'; choose one of tensorboard, wandb, trackio"),
+        ("log.to='wandb'", r"log.to is 'wandb'; expected a list, such as \['wandb'\]"),
+        ("swarm.listen=['here:1']", "listen has 'here:1'; expected tcp/HOST:PORT or tls/HOST:PORT"),
+        ("swarm.transport=zeno", "swarm.transport is 'zeno'; choose one of memory, zenoh"),
+        ("task={name='reasoning-gym', dataset='gcd', parameters={a=[1, nan]}}", "a.1 is nan; exp"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_the_way_out(toml, override, message):
@@ -417,6 +435,46 @@ def test_a_file_that_cannot_be_read_is_named(toml, tmp_path):
     (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")
     with pytest.raises(ConfigError, match=r"cannot read .*latin\.toml: 'utf-8' codec"):
         load(tmp_path / "latin.toml")
+
+
+SERVER = {"url": "http://x:8000", "model": "served", "sleeps": True}
+
+
+def test_a_server_of_an_older_recipe_json_is_the_engine_of_today(toml, tmp_path):
+    run = load(toml(TWO_NODES))
+    tree = json.loads(json.dumps(as_tree(run)))
+    for node, server in (("small", SERVER), ("large", None)):
+        del tree["node"][node]["engine"]
+        tree["node"][node]["server"] = server
+    old = tmp_path / "recipe.json"
+    old.write_text(json.dumps(tree))
+    found = load(old).node
+    assert found["small"].engine == VllmOptions(**SERVER)
+    assert found["large"] == run.node["large"]
+    assert isinstance(found["large"].engine, HFOptions)
+
+
+def test_a_recipe_with_a_server_table_is_told_the_engine_table(toml):
+    message = (
+        r"\[node.small\] has no key 'server' any more; its table is \[node.small.engine\], name"
+    )
+    with pytest.raises(ConfigError, match=message):
+        load(toml(TWO_NODES + "[node.small.server]\nurl='http://x'\nmodel='x'\n"))
+    with pytest.raises(ConfigError, match=message):
+        load(toml(TWO_NODES), ["node.small.server.url=http://x"])
+
+
+@pytest.mark.parametrize("name", ["small", "large"])
+def test_a_mistake_is_found_in_the_node_that_has_it_whatever_its_name(name):
+    odd = {"a-b.c": {"model": "x"}, "0": {"model": "x"}, name: {"model": "x", "weight": 0}}
+    with pytest.raises(ConfigError, match=f"^node.{name}.weight is 0: Expected `float` > 0.0$"):
+        from_tree({"name": "x", "node": odd})
+
+
+def test_reading_a_run_leaves_the_method_in_the_tree_it_was_read_from():
+    tree = {"name": "x", "objective": {"method": "vis"}, "node": {"a": {"model": "x"}}}
+    assert from_tree(tree).objective.importance == "vanilla"
+    assert tree["objective"] == {"method": "vis"}
 
 
 def test_an_override_of_what_is_no_table_is_refused():

@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import potluck
 from potluck.launch import run
-from potluck.node import checkpoint
+from potluck.node.storage import checkpoint
 
 REPOSITORY = Path(__file__).parents[1]
 

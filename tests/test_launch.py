@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+from dataclasses import replace
 from typing import get_args
 
 import msgspec
@@ -14,45 +15,53 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tiny
-from potluck.assemble import make_task
-from potluck.config import DigitsConfig, RunConfig, as_tree, from_tree
-from potluck.exchange import Message, Round, decode, decode_page, encode, encode_page
-from potluck.launch import Silent, run
-from potluck.launch import training as launch_module
-from potluck.node import RunFolderError, checkpoint
+from displays import Listener
+from potluck.builder.task import make_task
+from potluck.config import RunConfig, as_tree, from_tree
+from potluck.events import Silent
+from potluck.exchange import Message, Round, decode, decode_round, encode, encode_round
+from potluck.launch import rounds as launch_module
+from potluck.launch import run
+from potluck.model import ModelError
+from potluck.node import RunFolderError
 from potluck.node import loop as loop_module
-from potluck.rollout import HFEngine, ModelError
+from potluck.node.storage import checkpoint
+from potluck.rollout.hf import HFEngine
+from potluck.tasks.arithmetic import DigitsOptions
 from potluck.types import NonFiniteError
 
 NAMES = ("large", "small")
 
 
+EVALUATION = {"every": 2, "problems": 4, "out_of_distribution": 40}
+
+
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    return {name: tiny.save(folder / name, seed=i) for i, name in enumerate(NAMES)}
+def models(tiny_models):
+    return tiny_models
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def recipe(models):
-    """A run of seconds: paid by a hash, so that untrained models have something to learn."""
-
     def make(*overrides, names=NAMES):
-        tree = {
-            "name": "tiny",
-            "rounds": 4,
-            "problems_per_round": 4,
-            "group_size": 4,
-            "checkpoint_every": 2,
-            "threads": 1,
-            "task": {"name": "digits", "reward": "hash"},
-            "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
-            "evaluation": {"every": 2, "problems": 4, "out_of_distribution": 40},
-            "node": {name: {"model": models[name], "learning_rate": 1e-3} for name in names},
-        }
-        return from_tree(tree, overrides)
+        nodes = {name: models[name] for name in names}
+        longer = ("rounds=4", "checkpoint_every=2")
+        return tiny.recipe(nodes, *longer, *overrides, evaluation=EVALUATION)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def whole(recipe, tmp_path_factory):
+    """The folder of a run that nothing interrupted. Nobody may write to it."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    assert run(recipe(), folder).rounds == 4
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole_outcome(whole):
+    return outcome(whole)
 
 
 def lines(folder, node, name):
@@ -82,19 +91,16 @@ def outcome(folder, rounds=4):
     return left
 
 
-def test_a_run_repeats_to_the_last_bit_and_another_seed_does_not(recipe, tmp_path):
-    for name in ("one", "two"):
-        run(recipe(), tmp_path / name)
+def test_a_run_repeats_to_the_last_bit_and_another_seed_does_not(recipe, whole_outcome, tmp_path):
+    run(recipe(), tmp_path / "again")
     run(recipe("seed=1"), tmp_path / "other")
-    one = outcome(tmp_path / "one")
-    assert one == outcome(tmp_path / "two") != outcome(tmp_path / "other")
-    assert sum(line["rows_trained"] for line in one["small"][0]) > 0
+    assert whole_outcome == outcome(tmp_path / "again") != outcome(tmp_path / "other")
+    assert sum(line["rows_trained"] for line in whole_outcome["small"][0]) > 0
 
 
-def test_it_does_not_matter_in_which_order_the_nodes_stand(recipe, tmp_path):
-    run(recipe(), tmp_path / "forth")
+def test_it_does_not_matter_in_which_order_the_nodes_stand(recipe, whole_outcome, tmp_path):
     run(recipe(names=NAMES[::-1]), tmp_path / "back")
-    assert outcome(tmp_path / "forth") == outcome(tmp_path / "back")
+    assert outcome(tmp_path / "back") == whole_outcome
 
 
 def test_both_nodes_learn_from_both_and_the_folders_tell_so(recipe, tmp_path):
@@ -120,11 +126,10 @@ def test_both_nodes_learn_from_both_and_the_folders_tell_so(recipe, tmp_path):
         assert {t["author"] for t in texts} == set(NAMES)
 
 
-def test_the_file_of_a_round_holds_what_was_learned_from(recipe, tmp_path):
-    run(recipe("rounds=1"), tmp_path / "run")
+def test_the_file_of_a_round_holds_what_was_learned_from(whole):
     read = {
-        node: decode_page(
-            (tmp_path / "run" / node / "rounds" / "000000.ptlk").read_bytes(),
+        node: decode_round(
+            (whole / node / "rounds" / "000000.ptlk").read_bytes(),
             run="tiny", round=0, node=node,
         )
         for node in NAMES
@@ -133,26 +138,23 @@ def test_the_file_of_a_round_holds_what_was_learned_from(recipe, tmp_path):
     assert {(c.author) for c in read["small"].completions} == set(NAMES)
 
 
-def test_a_checkpoint_loads_with_transformers_and_differs_from_where_it_began(
-    recipe, models, tmp_path
-):
-    run(recipe(), tmp_path / "run")
+def test_a_checkpoint_loads_with_transformers_and_differs_from_where_it_began(models, whole):
     for node in NAMES:
-        place = checkpoint.checkpoint_folder(tmp_path / "run" / node, 4)
+        place = checkpoint.checkpoint_folder(whole / node, 4)
         AutoTokenizer.from_pretrained(place)
         before = AutoModelForCausalLM.from_pretrained(models[node]).state_dict()
-        after = weights_of(tmp_path / "run", node, 4)
+        after = weights_of(whole, node, 4)
         assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
-class StopsAt(Silent):
+class StopsAt(Listener):
     """Presses Ctrl-C when a node has done so much of a phase of a round."""
 
     def __init__(self, round, phase, times=1):
         self.round, self.at, self.times, self.seen = round, phase, times, 0
 
-    def round_done(self, node, metrics):
-        self.seen = metrics["round"] + 1
+    def round_done(self, node, report):
+        self.seen = report.round + 1
         if (self.seen - 1, "round") == (self.round, self.at) and self.times:
             self.times -= 1
             os.kill(os.getpid(), signal.SIGINT)
@@ -167,40 +169,38 @@ class StopsAt(Silent):
     "round, phase", [(0, "evaluate"), (1, "write"), (2, "learn"), (2, "evaluate"), (1, "round")]
 )
 def test_ctrl_c_leaves_a_checkpoint_from_which_the_run_goes_on_to_the_same_end(
-    recipe, tmp_path, round, phase
+    recipe, whole_outcome, tmp_path, round, phase
 ):
-    run(recipe(), tmp_path / "whole")
     result = run(recipe(), tmp_path / "cut", display=StopsAt(round, phase))
     assert result.interrupted
     assert result.rounds < 4
     if result.rounds:
         assert checkpoint.rounds_saved(tmp_path / "cut" / "small")[-1] == result.rounds
     assert not run(recipe(), tmp_path / "cut", resume=True).interrupted
-    assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "cut") == whole_outcome
 
 
 class Crash(Exception):
     pass
 
 
-class CrashesAfter(Silent):
+class CrashesAfter(Listener):
     """Dies when the first node has learned from this round: nothing gets to clean up."""
 
     def __init__(self, round):
         self.round = round
 
-    def round_done(self, node, metrics):
-        if metrics["round"] == self.round:
+    def round_done(self, node, report):
+        if report.round == self.round:
             raise Crash
 
 
 @pytest.mark.parametrize("round", [0, 1, 2, 3])
-def test_after_a_crash_the_run_goes_on_to_the_same_end(recipe, tmp_path, round):
-    run(recipe(), tmp_path / "whole")
+def test_after_a_crash_the_run_goes_on_to_the_same_end(recipe, whole_outcome, tmp_path, round):
     with pytest.raises(Crash):
         run(recipe(), tmp_path / "cut", display=CrashesAfter(round))
     run(recipe(), tmp_path / "cut", resume=True)
-    assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "cut") == whole_outcome
 
 
 def test_rounds_that_are_on_disk_are_learned_again_and_not_written_again(
@@ -209,32 +209,30 @@ def test_rounds_that_are_on_disk_are_learned_again_and_not_written_again(
     with pytest.raises(Crash):
         run(recipe(), tmp_path / "run", display=CrashesAfter(2))  # checkpoint at 2, file of 2
     written = []
-    write = loop_module.Node._write
+    write = loop_module.Node._generate
     monkeypatch.setattr(
         loop_module.Node,
-        "_write",
+        "_generate",
         lambda self, round: written.append(round) or write(self, round),
     )
     run(recipe(), tmp_path / "run", resume=True)
     assert written == [3, 3]
 
 
-@pytest.mark.parametrize("damage", [b"", b"PTLK", b"\0" * 100])
-def test_a_damaged_round_file_is_written_anew(recipe, tmp_path, damage):
-    run(recipe(), tmp_path / "whole")
+@pytest.mark.parametrize("damage", [b"", b"PTLK", b"\0" * 100], ids=["empty", "cut", "zeros"])
+def test_a_damaged_round_file_is_written_anew(recipe, whole_outcome, tmp_path, damage):
     with pytest.raises(Crash):
         run(recipe(), tmp_path / "run", display=CrashesAfter(2))
     (tmp_path / "run" / "small" / "rounds" / "000002.ptlk").write_bytes(damage)
     run(recipe(), tmp_path / "run", resume=True)
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "run") == whole_outcome
 
 
-def test_a_finished_run_can_be_made_longer(recipe, tmp_path):
-    run(recipe(), tmp_path / "whole")
+def test_a_finished_run_can_be_made_longer(recipe, whole_outcome, tmp_path):
     run(recipe("rounds=2"), tmp_path / "run")
     result = run(recipe(), tmp_path / "run", resume=True)
     assert result.rounds == 4
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "run") == whole_outcome
 
 
 def test_only_the_newest_checkpoints_stay(recipe, tmp_path):
@@ -349,23 +347,21 @@ CHANGES = [
 
 
 @pytest.fixture(scope="module")
-def plain(models, tmp_path_factory):
+def plain(recipe, tmp_path_factory):
     """What the unchanged recipe gives, evaluations included."""
-    return {}
+    return metrics_and_evaluations(recipe, tmp_path_factory.mktemp("plain"))
+
+
+def metrics_and_evaluations(recipe, folder, *overrides):
+    return first_metrics(recipe, folder / "run", *overrides), lines(
+        folder / "run", "small", "evaluation"
+    )
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_every_option_changes_what_it_says(recipe, tmp_path, plain, change):
-    base = ("node.small.optimizer=adamw", "node.small.weight_decay=0.5")
-    extra = base if change.endswith("adamw") else ()
-
-    def all_of(folder, *overrides):
-        seen = first_metrics(recipe, folder, *overrides)
-        return seen, lines(folder, "small", "evaluation")
-
-    if "unchanged" not in plain:
-        plain["unchanged"] = all_of(tmp_path / "plain")
-    assert all_of(tmp_path / "changed", *(extra or (change,))) != plain["unchanged"]
+    more = ["node.small.weight_decay=0.5"] * change.endswith("adamw")
+    assert metrics_and_evaluations(recipe, tmp_path, change, *more) != plain
 
 
 def test_a_round_file_with_a_foreign_nodes_unasked_or_unreadable_work_is_learned_without_it(
@@ -376,13 +372,9 @@ def test_a_round_file_with_a_foreign_nodes_unasked_or_unreadable_work_is_learned
         run(recipe("checkpoint_every=1"), tmp_path / "run", display=CrashesAfter(1))
     for node in NAMES:
         file = tmp_path / "run" / node / "rounds" / "000001.ptlk"
-        page = decode_page(file.read_bytes(), run="tiny", round=1, node=node)
+        page = decode_round(file.read_bytes(), run="tiny", round=1, node=node)
         message, others = (decode(data) for data in page.messages)  # by author
         (one, two, three, *rest) = message.completions
-
-        def like(c, **changes):
-            fields = {k: getattr(c, k) for k in type(c).__dataclass_fields__}
-            return type(c)(**{**fields, **changes})
 
         ids, long = one.token_T.copy(), np.full(50, 5, np.int32)
         ids[0] = 1_000_000
@@ -393,21 +385,21 @@ def test_a_round_file_with_a_foreign_nodes_unasked_or_unreadable_work_is_learned
             np.concatenate([stop, three_T, stop]),
         ]  # fmt: skip
         worse = [
-            like(one, token_T=ids),
-            like(two, token_T=long, logp_T=np.full(50, -1.0, np.float32)),
-            like(three, problem_id="digits/1+1"),
-            like(three, index=77),
+            replace(one, token_T=ids),
+            replace(two, token_T=long, logp_T=np.full(50, -1.0, np.float32)),
+            replace(three, problem_id="digits/1+1"),
+            replace(three, index=77),
             three,
             *(
-                like(c, token_T=lie, logp_T=np.full(len(lie), -1.0, np.float32), end=end)
+                replace(c, token_T=lie, logp_T=np.full(len(lie), -1.0, np.float32), end=end)
                 for c, lie, end in zip(rest, lies, ("stop", "length", "stop"), strict=False)
             ),
             *rest[3:],
         ]
         prompts = {c.problem_id: b"\0" * 8 for c in worse}
-        changed = Message("tiny", 1, "large", message.origin, prompts, tuple(worse))
+        changed = Message("tiny", 1, "large", message.provenance, prompts, tuple(worse))
         arrived = Round((), messages=(encode(changed), encode(others)))
-        file.write_bytes(encode_page(1, node, arrived))
+        file.write_bytes(encode_round(1, node, arrived))
     run(recipe("rounds=2", "checkpoint_every=1"), tmp_path / "run", resume=True)
     for node in NAMES:
         line = lines(tmp_path / "run", node, "metrics")[1]
@@ -422,16 +414,16 @@ def test_a_completion_that_is_longer_than_its_prompt_leaves_room_for_is_left_out
     with pytest.raises(Crash):
         run(recipe(*changes), tmp_path / "run", display=CrashesAfter(1))
     file = tmp_path / "run" / "small" / "rounds" / "000001.ptlk"
-    page = decode_page(file.read_bytes(), run="tiny", round=1, node="small")
+    page = decode_round(file.read_bytes(), run="tiny", round=1, node="small")
     message, others = (decode(data) for data in page.messages)
     (one, *rest) = message.completions
     assert all(len(c.token_T) < 6 for c in message.completions)  # what was asked for
     token_T, logp_T = np.full(6, 5, np.int32), np.full(6, -1.0, np.float32)
     longer = type(one)(one.problem_id, one.author, one.index, token_T, logp_T, "length")
     worse = (longer, *rest)
-    changed = Message("tiny", 1, "large", message.origin, dict(message.prompts), worse)
+    changed = Message("tiny", 1, "large", message.provenance, dict(message.prompts), worse)
     arrived = Round((), messages=(encode(changed), encode(others)))
-    file.write_bytes(encode_page(1, "small", arrived))
+    file.write_bytes(encode_round(1, "small", arrived))
     run(recipe(*changes), tmp_path / "run", resume=True)
     line = lines(tmp_path / "run", "small", "metrics")[1]
     assert (line["unusable"], line["completions"]) == (1, 15)
@@ -517,9 +509,9 @@ ELSEWHERE = {
     "node.lora.targets": "test_lora_run.py",
     **dict.fromkeys(
         (
-            *("node.server.url", "node.server.model", "node.server.folder", "node.server.sleeps"),
-            *("node.server.concurrency", "node.server.timeout_s", "node.server.tolerance"),
-            "node.server.api_key_variable",
+            *("node.engine.url", "node.engine.model", "node.engine.folder", "node.engine.sleeps"),
+            *("node.engine.concurrency", "node.engine.timeout_s", "node.engine.tolerance"),
+            "node.engine.api_key_variable",
         ),
         "test_server_run.py, and what each does: rollout/test_server.py",
     ),
@@ -539,6 +531,7 @@ ELSEWHERE = {
         ),
         "test_swarm_options.py",
     ),
+    "swarm.transport": "there is one: test_config.py refuses any other",
     "log.to": "trackers",
     "log.project": "trackers",
     "log.group": "trackers",
@@ -588,7 +581,7 @@ def options_of(table, at=""):
         if field.name == "out_of_distribution" and not at:
             inner = []
         if field.name == "task":
-            inner = [DigitsConfig]
+            inner = [DigitsOptions]
         if not inner:
             yield at + field.name
         for kind in inner:
@@ -680,7 +673,7 @@ def test_a_resumed_run_cannot_be_shorter_than_it_is(recipe, tmp_path):
 
 
 def test_a_resume_says_where_it_goes_on_and_whether_the_bits_can_be_the_same(recipe, tmp_path):
-    class Hears(Silent):
+    class Hears(Listener):
         def __init__(self):
             self.heard = []
 
@@ -704,13 +697,13 @@ def test_a_resume_says_where_it_goes_on_and_whether_the_bits_can_be_the_same(rec
 
 def test_a_limit_of_the_evaluations_own_is_not_cut_by_that_of_training(recipe, tmp_path):
     seen = []
-    write = HFEngine.write
-    hear = lambda self, orders, draw, **rest: (  # noqa: E731
+    write = HFEngine.generate
+    hear = lambda self, requests, draw, **rest: (  # noqa: E731
         seen.append((self.max_new_tokens, self.max_total_tokens))
-        or write(self, orders, draw, **rest)
+        or write(self, requests, draw, **rest)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HFEngine, "write", hear)
+        patch.setattr(HFEngine, "generate", hear)
         run(recipe("rounds=1", "evaluation.max_new_tokens=40"), tmp_path / "run")
     assert set(seen) == {(6, 32), (40, 64)}  # 64: the positions that the model has
 
@@ -732,13 +725,13 @@ def test_evaluations_ask_the_first_problems_of_their_splits_and_none_that_is_tra
     recipe, tmp_path, monkeypatch
 ):
     asked = []
-    write = HFEngine.write
+    write = HFEngine.generate
 
-    def hear(self, orders, draw, *, author, progress):
-        asked.append((author, [order.problem.id for order in orders]))
-        return write(self, orders, draw, author=author, progress=progress)
+    def hear(self, requests, draw, *, author, progress):
+        asked.append((author, [request.problem.id for request in requests]))
+        return write(self, requests, draw, author=author, progress=progress)
 
-    monkeypatch.setattr(HFEngine, "write", hear)
+    monkeypatch.setattr(HFEngine, "generate", hear)
     run(recipe("rounds=2", "evaluation.every=1"), tmp_path / "run")
     task = make_task(recipe())
     validation, other = task.ids("validation")[:4], task.ids("out-of-distribution")[:40]
@@ -780,9 +773,9 @@ def test_real_models_go_on_to_the_same_bits_too(recipe, tmp_path):
 
 def test_a_scheduler_that_wants_its_machine_back_finds_a_checkpoint(recipe, tmp_path):
     class Terminated(StopsAt):
-        def round_done(self, node, metrics):
-            os.kill(os.getpid(), signal.SIGTERM) if metrics["round"] == 1 and self.times else None
-            self.times = 0 if metrics["round"] == 1 else self.times
+        def round_done(self, node, report):
+            os.kill(os.getpid(), signal.SIGTERM) if report.round == 1 and self.times else None
+            self.times = 0 if report.round == 1 else self.times
 
     before = signal.getsignal(signal.SIGTERM)
     result = run(recipe("checkpoint_every=0"), tmp_path / "run", display=Terminated(9, "none"))
@@ -791,11 +784,10 @@ def test_a_scheduler_that_wants_its_machine_back_finds_a_checkpoint(recipe, tmp_
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_the_card_of_the_last_checkpoint_tells_of_the_last_evaluation(recipe, tmp_path):
-    run(recipe(), tmp_path / "run")
+def test_the_card_of_the_last_checkpoint_tells_of_the_last_evaluation(whole):
     for node in NAMES:
-        last = lines(tmp_path / "run", node, "evaluation")[-1]
-        place = checkpoint.checkpoint_folder(tmp_path / "run" / node, 4)
+        last = lines(whole, node, "evaluation")[-1]
+        place = checkpoint.checkpoint_folder(whole / node, 4)
         card = (place / "README.md").read_text()
         assert f"validation: {last['validation']:.4f} (greedy answers to 4 problems" in card
         assert f"out of distribution (digits): {last['out_of_distribution']:.4f}" in card

@@ -11,12 +11,14 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from potluck.assemble import make_learner, nodes
+from potluck.builder import nodes
+from potluck.builder.nodes import make_learner
 from potluck.config import from_tree
-from potluck.export import export
 from potluck.launch import run
-from potluck.node import RunFolderError, checkpoint
-from potluck.rollout import LanguageModel, ModelError
+from potluck.model import LanguageModel, ModelError
+from potluck.node import RunFolderError
+from potluck.node.storage import checkpoint
+from potluck.node.storage.export import export
 
 BASE = "builtin:digits-small"
 
@@ -99,7 +101,7 @@ def test_frozen_weights_stay_as_they_are_to_the_bit_and_have_no_optimiser_state(
     run(recipe(), tmp_path / "run")
     base = dict(LanguageModel.load(BASE, device="cpu").network.named_parameters())
     learner = trained["adapter"]
-    weights = dict(learner.language.network.named_parameters())
+    weights = dict(learner.policy.network.named_parameters())
     frozen = {n.replace(".base_layer", ""): w for n, w in weights.items() if not w.requires_grad}
     assert frozen.keys() == base.keys()
     assert all(torch.equal(base[name], weight) for name, weight in frozen.items())
@@ -107,7 +109,7 @@ def test_frozen_weights_stay_as_they_are_to_the_bit_and_have_no_optimiser_state(
     assert moved == {p for p in weights.values() if p.requires_grad}
     assert set(learner.optimizer.state) == moved
     assert sum(p.numel() for p in moved) < 0.1 * sum(w.numel() for w in frozen.values())
-    full = dict(trained["full"].language.network.named_parameters())
+    full = dict(trained["full"].policy.network.named_parameters())
     assert not any(torch.equal(base[name], full[name]) for name in base if "proj.weight" in name)
 
 
@@ -123,7 +125,7 @@ def test_a_checkpoint_of_an_adapter_is_one_for_peft_and_transformers_too(done):
 
 
 def test_the_merged_export_is_a_model_of_its_own_with_the_adapters_logits(done, tmp_path):
-    adapted = make_learner(recipe(dropout=0.1), "adapter", done / "adapter", 3).language.network
+    adapted = make_learner(recipe(dropout=0.1), "adapter", done / "adapter", 3).policy.network
     export(str(checkpoint_of(done, "adapter", 3)), tmp_path / "merged")
     assert (tmp_path / "merged" / "model.safetensors").exists()
     assert not list((tmp_path / "merged").glob("adapter*"))
@@ -155,7 +157,7 @@ def test_every_option_of_an_adapter_changes_what_is_learned(tmp_path, change):
             "adapter",
             f / "adapter",
             2,
-        ).language.network
+        ).policy.network
         for f in (plain, changed)
     )
     assert not torch.equal(logits(was), logits(now))
@@ -164,13 +166,13 @@ def test_every_option_of_an_adapter_changes_what_is_learned(tmp_path, change):
 def test_in_bfloat16_what_is_frozen_is_stored_so_and_what_is_trained_is_not(tmp_path):
     config = recipe("node.adapter.dtype=bfloat16", "node.full.dtype=bfloat16", rounds=1)
     adapter, full = (make_learner(config, name, tmp_path, 0) for name in ("adapter", "full"))
-    kinds = {(p.requires_grad, p.dtype) for p in adapter.language.network.parameters()}
+    kinds = {(p.requires_grad, p.dtype) for p in adapter.policy.network.parameters()}
     assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
-    assert {p.dtype for p in full.language.network.parameters()} == {torch.float32}
+    assert {p.dtype for p in full.policy.network.parameters()} == {torch.float32}
     prompt, tokens = [np.int32([3, 4, 5])], [np.int32([6, 7, 8])]
     exact = LanguageModel.load(BASE, device="cpu").logp(prompt, tokens, temperature=1.0)
     for learner in (adapter, full):
-        rounded = learner.language.logp(prompt, tokens, temperature=1.0)
+        rounded = learner.policy.logp(prompt, tokens, temperature=1.0)
         assert rounded.dtype == torch.float32
         assert not torch.equal(rounded, exact)
         torch.testing.assert_close(rounded, exact, rtol=0, atol=0.2)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import potluck
-from potluck.rollout.loading import locate
+from potluck.model.loading import locate
 
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
 

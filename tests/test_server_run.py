@@ -12,13 +12,22 @@ import torch
 from rich.console import Console
 
 import tiny
-from potluck.assemble import make_learner, make_nodes, make_task, terms_of
-from potluck.check import check
-from potluck.config import ConfigError, from_tree
-from potluck.exchange import MemoryHub, decode_page
-from potluck.launch import Silent, run
-from potluck.rollout import HFEngine, LanguageModel, RolloutError
-from potluck.rollout.server import ServerEngine
+from displays import Listener
+from potluck.builder.exchange import agreements_of
+from potluck.builder.nodes import make_learner, make_nodes
+from potluck.builder.task import make_task
+from potluck.config import ConfigError, load
+from potluck.display import read_run
+from potluck.exchange import MemoryHub, decode_round
+from potluck.launch import run
+from potluck.model import LanguageModel
+from potluck.node import RunFolderError
+from potluck.preflight import check
+from potluck.replay.plan import make_plan
+from potluck.replay.run import replay
+from potluck.rollout.base import RolloutError
+from potluck.rollout.hf import HFEngine
+from potluck.rollout.vllm.engine import ServerEngine
 from stand_in_server import stand_in
 
 NAMES = ("large", "small")
@@ -30,7 +39,7 @@ def models(tmp_path_factory):
     """Without ids beyond the tokenizer's: a server writes them as it writes any other."""
     folder = tmp_path_factory.mktemp("models")
     for seed, name in enumerate(NAMES):
-        made = tiny.language(seed)
+        made = tiny.policy(seed)
         made.network.resize_token_embeddings(tiny.VOCABULARY, mean_resizing=False)
         made.network.save_pretrained(folder / name)
         made.tokenizer.save_pretrained(folder / name)
@@ -46,19 +55,10 @@ def server(models):
 @pytest.fixture
 def recipe(models, server):
     def make(*overrides, **small):
-        tree = {
-            "name": "tiny",
-            "rounds": 2,
-            "problems_per_round": 4,
-            "group_size": 4,
-            "threads": 1,
-            "task": {"name": "digits", "reward": "hash"},
-            "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
-            "evaluation": {"every": 0, "problems": 2, "out_of_distribution": 0},
-            "node": {name: {"model": models[name], "learning_rate": 1e-3} for name in NAMES},
-        }
-        tree["node"]["small"] |= {"server": {"url": server.url, "model": "tiny"}} | small
-        return from_tree(tree, overrides)
+        nodes = {name: {"model": models[name], "learning_rate": 1e-3} for name in NAMES}
+        engine = {"name": "vllm", "url": server.url, "model": "tiny"}
+        nodes["small"] |= {"engine": engine} | small
+        return tiny.recipe(models, *overrides, node=nodes)
 
     return make
 
@@ -95,13 +95,13 @@ def test_the_log_probabilities_of_a_round_are_those_of_the_model_that_began_it(
     run(recipe("rounds=1"), tmp_path / "run")
     task = make_task(recipe())
     data = (tmp_path / "run" / "large" / "rounds" / "000000.ptlk").read_bytes()
-    message = decode_page(data, run="tiny", round=0, node="large")
+    message = decode_round(data, run="tiny", round=0, node="large")
     seen = set()
     for c in message.completions:
-        language = LanguageModel.load(models[c.author], device="cpu")
+        policy = LanguageModel.load(models[c.author], device="cpu")
         with torch.no_grad():
-            prompt = language.prompt(task.problem(c.problem_id))
-            logp_T = language.logp([prompt], [c.token_T], temperature=1.0)[0].numpy()
+            prompt = policy.prompt(task.problem(c.problem_id))
+            logp_T = policy.logp([prompt], [c.token_T], temperature=1.0)[0].numpy()
         np.testing.assert_allclose(c.logp_T, logp_T, atol=1e-4)
         seen.add(c.author)
     assert seen == set(NAMES)
@@ -127,7 +127,7 @@ def test_an_evaluations_own_limit_reaches_the_server(recipe, server, tmp_path):
 
 def test_a_lora_node_writes_through_a_server(recipe, server, tmp_path):
     lora = {"r": 2, "targets": ["q_proj", "v_proj"]}
-    config = recipe(lora=lora, server={"url": server.url, "model": "adapter"})
+    config = recipe(lora=lora, engine={"name": "vllm", "url": server.url, "model": "adapter"})
     run(config, tmp_path / "run")
     assert all(line["rows_trained"] for line in metrics(tmp_path / "run", "small"))
     assert server.paths().count("/v1/load_lora_adapter") == 3
@@ -135,7 +135,7 @@ def test_a_lora_node_writes_through_a_server(recipe, server, tmp_path):
 
 
 def test_ctrl_c_while_the_server_writes_leaves_a_run_that_goes_on(recipe, server, tmp_path):
-    class Hurries(Silent):
+    class Hurries(Listener):
         """Presses Ctrl-C when the server is at work, as far as the loop can tell."""
 
         def phase(self, node, name, done, total):
@@ -154,7 +154,7 @@ def test_a_server_that_is_not_there_or_serves_another_model_stops_a_run_before_i
     recipe, server, tmp_path
 ):
     with pytest.raises(RolloutError, match=r"serves 'tiny', not 'other'"):
-        run(recipe("node.small.server.model=other"), tmp_path / "run")
+        run(recipe("node.small.engine.model=other"), tmp_path / "run")
     server.max_model_len = 31
     with pytest.raises(RolloutError, match="room for 31 tokens, but prompt and"):
         run(recipe(), tmp_path / "run")
@@ -166,13 +166,37 @@ def test_a_resumed_run_may_find_its_server_elsewhere_and_reads_its_key_again(
 ):
     run(recipe("rounds=1"), tmp_path / "run")
     with stand_in(models["small"]) as other:
-        moved = {"url": other.url, "model": "tiny", "timeout_s": 5.0, "concurrency": 1}
-        assert run(recipe(server=moved), tmp_path / "run", resume=True).rounds == 2
+        moved = {"name": "vllm", "url": other.url, "model": "tiny", "timeout_s": 500.0}
+        assert run(recipe(engine=moved | {"concurrency": 1}), tmp_path / "run", resume=True)
         assert other.asked()
+
+
+def test_a_run_of_an_older_version_goes_on_and_is_replayed(recipe, server, tmp_path):
+    """Its recipe.json has the table ``server``, null for a node without, and no transport."""
+    place = tmp_path / "run"
+    run(recipe("rounds=1"), place)
+    tree = json.loads((place / "recipe.json").read_text())
+    del tree["swarm"]["transport"]
+    for node in tree["node"].values():
+        engine = node.pop("engine")
+        node["server"] = engine if engine.pop("name") == "vllm" else None
+    (place / "recipe.json").write_text(json.dumps(tree))
+    assert load(place / "recipe.json") == recipe("rounds=1")
+    plan = make_plan(place, node="small", methods="nois", out=tmp_path / "replay")
+    assert [line.node for line in replay(plan, say=print)] == ["small"]
+    assert read_run(place).nodes[1].model == tree["node"]["small"]["model"]
+    assert run(recipe(), place, resume=True).rounds == 2
+
+
+def test_a_node_that_wrote_through_a_server_does_not_go_on_without(recipe, tmp_path):
+    run(recipe("rounds=1"), tmp_path / "run")
+    with pytest.raises(RunFolderError, match=r"engine.name = vllm, but .*engine.name = hf"):
+        run(recipe(engine={"name": "hf"}), tmp_path / "run", resume=True)
 
 
 def test_every_key_of_the_table_reaches_the_engine(recipe, server, tmp_path):
     table = {
+        "name": "vllm",
         "url": server.url,
         "model": "name",
         "folder": str(tmp_path / "elsewhere"),
@@ -183,10 +207,10 @@ def test_every_key_of_the_table_reaches_the_engine(recipe, server, tmp_path):
         "api_key_variable": "KEY",
     }
     for lora in (None, {"r": 2}):
-        config = recipe(server=table, lora=lora)
+        config = recipe(engine=table, lora=lora)
         learners = {name: make_learner(config, name, tmp_path / name, 0) for name in NAMES}
         task, here = make_task(config), tmp_path / "run"
-        hub = MemoryHub(terms_of(config, task, {n: learners[n].language for n in NAMES}))
+        hub = MemoryHub(agreements_of(config, task, {n: learners[n].policy for n in NAMES}))
         exchanges = {name: hub.member(name) for name in NAMES}
         nodes = make_nodes(config, here, task, learners, exchanges, lambda *_: None, 0)
         engines = {node.name: node.engine for node in nodes}
@@ -198,17 +222,17 @@ def test_every_key_of_the_table_reaches_the_engine(recipe, server, tmp_path):
         assert address.api_key_variable == "KEY"
         assert (engine.model, engine.concurrency, engine.tolerance) == ("name", 3, 0.01)
         assert (engine.max_new_tokens, engine.max_total_tokens) == (6, 32)
-        assert engine.mirror.folder == tmp_path / "elsewhere" / "small" / "served"
-        assert engine.mirror.sleeps
-        assert engine.mirror.adapter == ("name" if lora else "")
+        assert engine.weight_sync.folder == tmp_path / "elsewhere" / "small" / "served"
+        assert engine.weight_sync.sleeps
+        assert engine.weight_sync.adapter == ("name" if lora else "")
 
 
 @pytest.mark.parametrize(
     "change, message",
     [
-        ("node.small.server.url=here:8000", r"\[node.small.server\] url is 'here:8000'; expected"),
+        ("node.small.engine.url=here:8000", r"\[node.small.engine\] url is 'here:8000'; expected"),
         ("node.small.sampling_dtype=bfloat16", r"its server writes in a format of its own"),
-        ("node.small.server.concurrency=0", r"node.small.server.concurrency is 0"),
+        ("node.small.engine.concurrency=0", r"node.small.engine.concurrency is 0"),
     ],
 )
 def test_what_makes_no_sense_with_a_server_is_refused(recipe, change, message):

@@ -5,13 +5,13 @@ import json
 import pytest
 
 import tiny
-from potluck.assemble import make_task, members_of, open_exchange, terms_of
-from potluck.assemble.folder import require_node_folder
-from potluck.assemble.swarm import HERE
+from potluck.builder.exchange import LOCAL_SWARM, agreements_of, members_of, open_exchange
+from potluck.builder.folder import require_node_folder
+from potluck.builder.task import make_task
 from potluck.config import ConfigError, as_tree, from_tree
 from potluck.exchange import Key
-from potluck.exchange.identity import IdentityError, roster_text
-from potluck.rollout import LanguageModel
+from potluck.exchange.keys.keys import IdentityError, roster_text
+from potluck.model import LanguageModel
 from potluck.types import RunFolderError
 
 
@@ -47,8 +47,8 @@ def opened(monkeypatch):
             seen["session"] = "closed"
 
     class Exchange:
-        def __init__(self, session, terms, key, trust, **options):
-            seen.update(terms=terms, key=key, trust=trust, **options)
+        def __init__(self, session, own):
+            seen.update({field: getattr(own, field) for field in own.__slots__})
 
         def close(self):
             seen["exchange"] = "closed"
@@ -57,13 +57,13 @@ def opened(monkeypatch):
         seen.update(line=line, run=run)
         return Session()
 
-    monkeypatch.setattr("potluck.exchange.session.open_patiently", open_patiently)
-    monkeypatch.setattr("potluck.exchange.zenoh.ZenohExchange", Exchange)
+    monkeypatch.setattr("potluck.exchange.zenoh.exchange.open_patiently", open_patiently)
+    monkeypatch.setattr("potluck.exchange.zenoh.exchange.ZenohExchange", Exchange)
 
     def ask(config, folder, name="north"):
         seen.clear()
-        language = LanguageModel.load(config.node[name].model, device="cpu")
-        terms = terms_of(config, make_task(config), {name: language})
+        policy = LanguageModel.load(config.node[name].model, device="cpu")
+        terms = agreements_of(config, make_task(config), {name: policy})
         with open_exchange(config, name, terms[name], folder, print, lambda *_: None):
             assert "session" not in seen
         assert (seen.pop("session"), seen.pop("exchange")) == ("closed", "closed")
@@ -131,7 +131,7 @@ def test_the_cohort_is_as_large_as_it_says_where_there_are_many(recipe, opened, 
 def test_a_key_is_made_in_the_runs_folder_or_where_the_recipe_says(recipe, opened, tmp_path):
     made = opened(recipe(), tmp_path)["key"].public
     assert made == opened(recipe(), tmp_path)["key"].public
-    assert made == Key.load(tmp_path / HERE / "north.key").public
+    assert made == Key.load(tmp_path / LOCAL_SWARM / "north.key").public
     own = tmp_path / "mine.key"
     with pytest.raises(IdentityError, match=r"mine\.key"):  # a slip, and no wish for a new one
         opened(recipe(f"swarm.key={own}"), tmp_path)
@@ -150,9 +150,8 @@ def test_a_roster_binds_names_to_keys(recipe, opened, tmp_path):
     mine.write(tmp_path / "mine.key")
     roster = bind(tmp_path, north=mine, south=theirs)
     config = recipe(f"swarm.roster={roster}", f"swarm.key={tmp_path / 'mine.key'}")
-    trust = opened(config, tmp_path)["trust"]
-    assert trust.public_key("south", theirs.public) == theirs.public
-    assert trust.is_member("south")
+    known = opened(config, tmp_path)["known_keys"]
+    assert known.public_key("south", theirs.public) == theirs.public
     with pytest.raises(IdentityError, match=r"has another key for 'north' than .*put `north = "):
         opened(recipe(f"swarm.roster={roster}"), tmp_path)
     with pytest.raises(ConfigError, match=r"\[node.south\] is a member, but .* has no key for it"):
@@ -167,7 +166,6 @@ def test_a_stranger_needs_no_line_in_the_roster_and_none_counts_on_it(recipe, op
     config = recipe(*change, f"swarm.key={tmp_path / 'mine.key'}")
     seen = opened(config, tmp_path)
     assert list(seen["members"]) == members_of(config) == ["north"]
-    assert not seen["trust"].is_member("south")
     with pytest.raises(ConfigError, match=r"\[node.south\] stranger is true, but the swarm takes"):
         recipe("node.south.stranger=true")
 
@@ -176,17 +174,17 @@ def test_who_does_not_say_where_the_others_are_is_told_how(recipe, opened, tmp_p
     config = recipe("swarm.listen=[]")
     with pytest.raises(ConfigError, match=r"'north' does not know where the others are: .*--conn"):
         opened(config, tmp_path)
-    (tmp_path / HERE).mkdir(exist_ok=True)
+    (tmp_path / LOCAL_SWARM).mkdir(exist_ok=True)
     addresses = {"north": "tcp/127.0.0.1:1", "south": "tcp/127.0.0.1:2"}
-    (tmp_path / HERE / "addresses.json").write_text(json.dumps(addresses))
+    (tmp_path / LOCAL_SWARM / "addresses.json").write_text(json.dumps(addresses))
     line = opened(config, tmp_path)["line"]
     assert (line.listen, line.connect) == (("tcp/127.0.0.1:1",), ("tcp/127.0.0.1:2",))
 
 
 def terms(config, name="north"):
     model, stop = config.node[name].model, config.sampling.stop
-    language = LanguageModel.load(model, device="cpu", stop=stop)
-    return terms_of(config, make_task(config), {name: language})[name]
+    policy = LanguageModel.load(model, device="cpu", stop=stop)
+    return agreements_of(config, make_task(config), {name: policy})[name]
 
 
 @pytest.mark.parametrize(
@@ -198,22 +196,26 @@ def terms(config, name="north"):
     ],
 )
 def test_nodes_with_other_problems_shares_or_limits_are_at_another_task(recipe, change):
-    assert terms(recipe(change)).origin.task != terms(recipe()).origin.task
+    assert terms(recipe(change)).provenance.task != terms(recipe()).provenance.task
 
 
 @pytest.mark.parametrize(
     "change", ["node.north.learning_rate=1", "objective.method=nois", "deadline_s=3", "rounds=9"]
 )
 def test_what_is_a_nodes_own_affair_does_not_part_it_from_the_others(recipe, change):
-    assert terms(recipe(change)).origin == terms(recipe()).origin
+    assert terms(recipe(change)).provenance == terms(recipe()).provenance
 
 
 def test_how_it_samples_and_where_it_stops_is_in_what_a_node_says_of_itself(recipe):
-    plain = terms(recipe()).origin
+    plain = terms(recipe()).provenance
     other = terms(recipe("sampling.temperature=0.5", "sampling.top_k=3", "sampling.top_p=0.5"))
     assert (plain.temperature, plain.top_k, plain.top_p) == (1.0, 0, 1.0)
-    assert (other.origin.temperature, other.origin.top_k, other.origin.top_p) == (0.5, 3, 0.5)
-    assert terms(recipe("sampling.stop=['a']")).origin.tokenizer != plain.tokenizer
+    assert (other.provenance.temperature, other.provenance.top_k, other.provenance.top_p) == (
+        0.5,
+        3,
+        0.5,
+    )
+    assert terms(recipe("sampling.stop=['a']")).provenance.tokenizer != plain.tokenizer
 
 
 def test_a_prompts_digest_is_that_of_its_ids_and_none_for_what_is_not_trained_on(recipe):

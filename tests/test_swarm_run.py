@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import tiny
+from displays import Listener
 from faults.swarm import Swarm
-from potluck.config import from_tree
 from potluck.exchange import batches_of
 from potluck.launch import run
-from potluck.node import Record, checkpoint
-from potluck.processes import run_processes
+from potluck.launch.local_swarm import run_local_swarm
+from potluck.node import Record
+from potluck.node.storage import checkpoint
 
 NAMES = ("east", "north", "west")
 
@@ -26,32 +27,20 @@ def models(tmp_path_factory):
 
 
 def recipe(models, *overrides, names=NAMES, **tables):
-    tree = {
-        "name": "tiny",
-        "rounds": 3,
-        "problems_per_round": 6,
-        "group_size": 4,
-        "checkpoint_every": 2,
-        "threads": 1,
-        "deadline_s": 60,
-        "task": {"name": "digits", "reward": "hash"},
-        "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
-        "evaluation": {"every": 0, "problems": 4, "out_of_distribution": 0},
-        "node": {name: {"model": models[name], "learning_rate": 1e-3} for name in names},
-        **tables,
-    }
-    return from_tree(tree, overrides)
+    short = ("rounds=3", "problems_per_round=6", "checkpoint_every=2", "swarm.gather_s=600")
+    nodes = {name: models[name] for name in names}
+    return tiny.recipe(nodes, *short, "evaluation.problems=4", *overrides, **tables)
 
 
-class Hears:
+class Hears(Listener):
     def __init__(self):
         self.rounds, self.said, self.phases, self.evaluations = [], [], set(), []
 
     def phase(self, node, name, done, total):
         self.phases.add((node, name))
 
-    def round_done(self, node, metrics):
-        self.rounds.append((node, metrics["round"]))
+    def round_done(self, node, report):
+        self.rounds.append((node, report.round))
 
     def evaluated(self, node, evaluation):
         self.evaluations.append(node)
@@ -78,7 +67,7 @@ def test_a_process_for_each_node_gives_the_same_numbers_as_one_for_all(models, t
     threads = torch.get_num_threads()
     run(config, tmp_path / "one")
     torch.set_num_threads(threads)
-    ended = run_processes(config, tmp_path / "each", resume=False, display=hears)
+    ended = run_local_swarm(config, tmp_path / "each", resume=False, display=hears)
     assert ended.codes == dict.fromkeys(NAMES[:2], 0)
     assert not ended.interrupted
     for name in NAMES[:2]:
@@ -92,28 +81,32 @@ def test_a_process_for_each_node_gives_the_same_numbers_as_one_for_all(models, t
 
 def test_after_ctrl_c_it_goes_on_to_the_same_bits(models, tmp_path):
     """As if nothing had been, if nobody was missed: each has what it and the others sent."""
-    config = recipe(models, "rounds=8", "checkpoint_every=3", names=NAMES[:2])
-    threads = torch.get_num_threads()
-    run(config, tmp_path / "one")
-    torch.set_num_threads(threads)
+
+    def config(rounds):
+        return recipe(models, f"rounds={rounds}", "checkpoint_every=3", names=NAMES[:2])
 
     class Impatient(Hears):
-        def round_done(self, node, metrics):
-            super().round_done(node, metrics)
-            if (node, metrics["round"]) == (NAMES[0], 2):
+        def round_done(self, node, report):
+            super().round_done(node, report)
+            if (node, report.round) == (NAMES[0], 2):
                 os.kill(os.getpid(), signal.SIGINT)
 
     folder = tmp_path / "each"
-    ended = run_processes(config, folder, resume=False, display=Impatient())
+    # Too long to end by itself, however late Ctrl-C comes to the nodes.
+    ended = run_local_swarm(config(10_000), folder, resume=False, display=Impatient())
     assert ended.interrupted
     assert set(ended.codes.values()) == {130}
     done = {name: checkpoint.rounds_saved(folder / name)[-1] for name in NAMES[:2]}
-    assert all(2 < round < 8 for round in done.values())
-    ended = run_processes(config, folder, resume=True, display=(hears := Hears()))
+    assert min(done.values()) > 2
+    rounds = max(done.values()) + 4
+    threads = torch.get_num_threads()
+    run(config(rounds), tmp_path / "one")
+    torch.set_num_threads(threads)
+    ended = run_local_swarm(config(rounds), folder, resume=True, display=(hears := Hears()))
     assert ended.codes == dict.fromkeys(NAMES[:2], 0)
     for name in NAMES[:2]:
-        assert [r for n, r in hears.rounds if n == name] == list(range(done[name], 8))
-        weights = checkpoint.checkpoint_folder(Path(name), 8) / "model.safetensors"
+        assert [r for n, r in hears.rounds if n == name] == list(range(done[name], rounds))
+        weights = checkpoint.checkpoint_folder(Path(name), rounds) / "model.safetensors"
         assert (folder / weights).read_bytes() == (tmp_path / "one" / weights).read_bytes()
 
 

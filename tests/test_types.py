@@ -6,11 +6,12 @@ import pytest
 
 from nouns import completion
 from potluck.config import ConfigError
-from potluck.dashboard import RunReadError
 from potluck.demo import DemoError
+from potluck.display import RunReadError
 from potluck.exchange import ExchangeError, WireError
+from potluck.model import ModelError
 from potluck.node import RunFolderError
-from potluck.rollout import ModelError, RolloutError
+from potluck.rollout.base import RolloutError
 from potluck.tasks import TaskError
 from potluck.types import NODE_NAME, Completion, Group, NonFiniteError, PotluckError, Problem
 
@@ -72,7 +73,7 @@ def test_a_completion_is_equal_to_nothing_else():
     [
         (completion(), "author"),
         (Problem("p", "?", "!"), "answer"),
-        (Group(Problem("p", "?", "!"), (completion(),), (1.0,)), "rewards"),
+        (Group(Problem("p", "?", "!"), (), (1.0,)), "rewards"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
 )

@@ -1,5 +1,6 @@
-"""Tiny real models: a Qwen2 of a few thousand weights, with a tokenizer of one letter a token."""
+"""Tiny real models: a Qwen2 of a few thousand weights, a token for each letter; and a recipe."""
 
+import copy
 import functools
 import string
 
@@ -7,7 +8,8 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from potluck.rollout import LanguageModel
+from potluck.config import from_tree
+from potluck.model import LanguageModel
 
 PAD, BEGIN, STOP = 0, 1, 2
 VOCABULARY = 3 + 26 + 10 + 3
@@ -31,7 +33,7 @@ def tokenizer():
     return made
 
 
-def language(
+def policy(
     seed=0, *, attention_dropout=0.0, sharpness=20.0, hidden_size=16, tie_word_embeddings=False
 ):
     """Untrained, but with opinions: its output weights are scaled up by ``sharpness``."""
@@ -59,7 +61,27 @@ def language(
 
 def save(folder, seed=0, **options):
     """A model folder as a user would have it; returns its path as text."""
-    made = language(seed, **options)
+    made = policy(seed, **options)
     made.network.save_pretrained(folder)
     made.tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+RECIPE = {
+    "name": "tiny",
+    "rounds": 2,
+    "problems_per_round": 4,
+    "group_size": 4,
+    "threads": 1,
+    "task": {"name": "digits", "reward": "hash"},
+    "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
+    "evaluation": {"every": 0, "problems": 2, "out_of_distribution": 0},
+}
+"""A run of seconds, paid by a hash, so that untrained models have something to learn."""
+
+
+def recipe(models, *overrides, **changes):
+    """Return the run of ``models``, paths by node; ``changes`` replace whole keys of RECIPE."""
+    nodes = {name: {"model": model, "learning_rate": 1e-3} for name, model in models.items()}
+    # Overrides are written into the tree that they are given.
+    return from_tree(copy.deepcopy({**RECIPE, "node": nodes, **changes}), overrides)

@@ -6,11 +6,11 @@ import time
 from contextlib import ExitStack, contextmanager
 
 from nouns import terms
-from potluck.exchange import ExchangeError, Key
-from potluck.exchange.announcement import encode_announcement
-from potluck.exchange.session import Line, open_session
-from potluck.exchange.trust import Trust
-from potluck.exchange.zenoh import ZenohExchange
+from potluck.exchange import ExchangeError, Key, Membership, PeerStatus
+from potluck.exchange.keys.known_keys import KnownKeys
+from potluck.exchange.protocol.announcement import encode_announcement, offer_of
+from potluck.exchange.zenoh.exchange import ZenohExchange
+from potluck.exchange.zenoh.session import Endpoints, open_session
 
 LONG_S = 40.0
 """Reached only where something is broken."""
@@ -25,15 +25,19 @@ def until(holds, what):
         time.sleep(0.003)
 
 
+def free_endpoint():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return f"tcp/127.0.0.1:{one.getsockname()[1]}"
+
+
 def open_sessions(count):
     """Of one process; each connects to all before it, as peers do not pass on what others say."""
     sessions, endpoints = [], []
     while len(sessions) < count:
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            endpoint = f"tcp/127.0.0.1:{one.getsockname()[1]}"
+        endpoint = free_endpoint()
         try:
-            sessions.append(open_session(Line((endpoint,), tuple(endpoints)), run="*"))
+            sessions.append(open_session(Endpoints((endpoint,), tuple(endpoints)), run="*"))
         except ExchangeError:  # Somebody took the port meanwhile.
             continue
         endpoints.append(endpoint)
@@ -60,11 +64,10 @@ class Town:
         """Joins, on a session that no other node has."""
         said = self.said.setdefault(name, [])
         pins = self.folder / name / "pins.toml"
-        exchange = ZenohExchange(
-            session or self.sessions.pop(),
-            terms or self.terms(name),
-            self.key(name),
-            Trust(roster={}, members=self.members, open=open, pins=pins),
+        own = Membership(
+            agreement=terms or self.terms(name),
+            key=self.key(name),
+            known_keys=KnownKeys(roster={}, members=self.members, open=open, pins=pins),
             **{
                 "folder": self.folder / name,
                 "members": self.members,
@@ -73,21 +76,28 @@ class Town:
                 "max_staleness": 1,
                 "kept_rounds": 8,
                 "quarantine_s": 60.0,
-                "say": said.append,
+                "notify": said.append,
                 **self.options,
                 **options,
             },
         )
+        exchange = ZenohExchange(session or self.sessions.pop(), own)
         self.exits.callback(exchange.close)
         return exchange
 
     def nodes(self, *names, **options):
         """All of them, when all have met."""
         nodes = [self.node(name, **options) for name in names]
-        for node in nodes:
-            others = {other._terms.node for other in nodes if other is not node}
+        for name, node in zip(names, nodes, strict=True):
+            others = {*names} - {name}
             until(lambda node=node, others=others: others <= live(node), "all meet")
         return nodes
+
+    def liar(self, name):
+        """Somebody under ``name`` who is no exchange: it serves and announces what a test says."""
+        liar = Liar(self, name, self.sessions.pop())
+        self.exits.callback(liar.close)
+        return liar
 
     def announce(self, session, name, *offers, key=None, run=None, under=None):
         """Says under the name of ``under`` what ``name`` would say, signed by ``key``."""
@@ -104,19 +114,48 @@ def town(folder, sessions, *members, **options):
         yield place
 
 
+class Liar:
+    """A name, a key and a session, and no exchange: it serves and announces any bytes."""
+
+    def __init__(self, place, name, session):
+        self.place, self.name, self.session = place, name, session
+        self.signed, run = {}, place.run
+        self.served = session.declare_queryable(f"{run}/q/{name}/*", self._answer)
+        self.token = session.liveliness().declare_token(f"{run}/live/{name}")
+
+    def offer(self, round, signed):
+        """Serve ``signed`` from now on, unannounced."""
+        self.signed[round] = signed
+
+    def announce(self, **changes):
+        offers = [offer_of(round, signed) for round, signed in self.signed.items()]
+        self.place.announce(self.session, self.name, *offers, **changes)
+
+    def close(self):
+        self.token.undeclare()
+        self.served.undeclare()
+
+    def _answer(self, query):
+        signed = self.signed.get(int(str(query.key_expr).rpartition("/")[2]))
+        if signed is not None:
+            query.reply(query.key_expr, signed)
+
+
+def peer(node, name):
+    return node.status().peers.get(name, PeerStatus())
+
+
 def live(node):
     """Whom ``node`` sees, and has heard."""
-    with node._changed:
-        peers = node._mailbox.peers
-        return {name for name in peers.live() if peers.get(name).public}
+    peers = node.status().peers
+    return {name for name, one in peers.items() if one.live and one.heard_s is not None}
 
 
-def has_looked_at(node, author, round):
-    """Whether ``author``'s batch of ``round`` came to ``node``, good or bad."""
-    with node._changed:
-        return node._mailbox.wanted.is_settled(author, round)
+def has_batch(node, author, round):
+    """Whether a usable batch of ``author`` came to ``node``."""
+    return round in peer(node, author).rounds
 
 
-def has_refused(node, name):
-    with node._changed:
-        return bool(node._mailbox.peers._refused[name])
+def refusals(node, name):
+    """How much was refused under ``name``, for whatever reason."""
+    return sum(peer(node, name).refused.values())

@@ -5,18 +5,22 @@
     >>> config.objective.weight_cap
     2.0
 
-``potluck.run(config, "runs/first")`` then trains its nodes together.
+``potluck.run(config, "runs/first")`` then trains its nodes together. The names in ``__all__`` are
+the public interface; docs/api.md describes them.
 """
 
-from importlib.metadata import PackageNotFoundError, version
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from potluck.config import ConfigError, RunConfig, load
+from potluck.config import ConfigError, RunConfig, as_tree, from_tree, load
 from potluck.types import Completion, Group, PotluckError, Problem
+from potluck.version import __version__
 
 if TYPE_CHECKING:
-    from potluck.launch import RunResult, run
+    from potluck.display import read_run
+    from potluck.launch import RunResult, join, run
+    from potluck.preflight import plan_cost
 
 __all__ = [
     "STARTING_RECIPE",
@@ -27,23 +31,30 @@ __all__ = [
     "Problem",
     "RunConfig",
     "RunResult",
+    "__version__",
+    "as_tree",
+    "from_tree",
+    "join",
     "load",
+    "plan_cost",
+    "read_run",
     "run",
 ]
 
 STARTING_RECIPE = Path(__file__).parent / "recipe.toml"
-"""What ``potluck new`` writes, and what the demo runs."""
+"""The recipe that ``potluck new`` writes and the demo runs."""
 
-try:
-    __version__ = version("potluck")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "0.0.0"
+# Torch and transformers take seconds to import: a process that only reads a recipe is spared.
+LAZY = dict.fromkeys(("RunResult", "join", "run"), "potluck.launch")
+LAZY |= {"plan_cost": "potluck.preflight", "read_run": "potluck.display"}
+"""Modules of the names that are imported at their first use."""
 
 
 def __getattr__(name: str) -> Any:
-    # Torch and transformers take seconds to import; whoever only reads a recipe is spared.
-    if name in ("run", "RunResult"):
-        from potluck import launch
+    if name not in LAZY:
+        raise AttributeError(f"module 'potluck' has no attribute {name!r}")
+    return getattr(import_module(LAZY[name]), name)
 
-        return getattr(launch, name)
-    raise AttributeError(f"module 'potluck' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *LAZY})

@@ -1,53 +1,36 @@
-"""The nouns of the system, and the root of its errors.
+"""Nouns of the system, and the root of its errors.
 
-    Problem --engine--> Completion --exchange--> Group --pack--> Batch
-    (tasks)             (rollout)                (node)          (node)
+    Problem --engine--> Completion --exchange, read--> Row --grade--> Group --pack--> Batch
+    (tasks)             (rollout)                      (node)         (node)          (node)
 
-Every noun is frozen, its arrays too. A later stage returns a new value; it never
-fills in a field that an earlier stage left empty, so no field is ``None`` "for now".
+Every noun is frozen, its arrays too. A later stage returns a new value and fills in no field of an
+earlier one, so no field is ``None`` "for now".
 
 Shape letters, the same in every file (an array's name ends in its shape):
     G  completions in one group      B  completions in one round's batch
-    T  tokens of one completion,     M  completions in one micro-batch
-       padded to the longest where   N  rows that are being written just now
-       stacked                       P  tokens of a prompt
-    V  tokens in the vocabulary
+    P  tokens of a prompt            M  completions in one micro-batch
+    V  tokens in the vocabulary      N  rows that are being written just now
+    T  tokens of one completion, padded to the longest where stacked
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Literal, get_args
+from itertools import accumulate, repeat
+from typing import Literal, NoReturn, get_args
 
 import numpy as np
 
 End = Literal["stop", "length"]
-"""Why a completion ended: its model emitted a stop token, or ran out of room."""
+"""Cause of a completion's end: its model emitted a stop token, or ran out of room."""
 
 NODE_NAME = re.compile(r"[a-z0-9-]{1,32}")
-"""What a node may be called: it becomes a folder, a key on the network and a label."""
+"""Pattern of a node's name, which becomes a folder, a key on the network and a label."""
 
 
 class PotluckError(Exception):
-    """Whatever its user can mend: a recipe, a file, a partner. The message says how.
-
-    PotluckError
-      ConfigError      a recipe that cannot run                     (config)
-      TaskError        data that cannot be read or holds nothing    (tasks)
-      ModelError       a model that cannot be loaded, or not here   (rollout)
-      RolloutError     no room to write, or a server that cannot    (rollout)
-      NonFiniteError   a number of our own that is not finite       (node, rollout)
-      RunFolderError   a run folder that is in the way              (node, processes)
-      TeamError        processes of one node that cannot meet       (node)
-      TrackerError     a tracker that cannot start                  (trackers)
-      RunReadError     a run folder that cannot be read             (dashboard)
-      DemoError        a demo that broke down                       (demo)
-      ExperimentError  an experiment that cannot be used            (reproduce)
-      ReplayError      a run that cannot be replayed                (replay)
-      ExchangeError    what goes wrong between nodes                (exchange)
-        WireError      bytes that are not a message                 (exchange)
-    """
+    """Base of all errors that a user can mend; the message says how. Each room derives its own:
+    ConfigError, TaskError, ModelError, RolloutError, ExchangeError, TrackerError and others."""
 
 
 class RunFolderError(PotluckError):
@@ -67,15 +50,14 @@ class Problem:
     question: str
     answer: str
     system: str = ""
-    """What the model is told before the question; empty where a task needs nothing."""
+    """System prompt, before the question; empty where a task needs none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Completion:
-    """What one node's model wrote for one problem.
+    """One answer that one node's model wrote to one problem.
 
-    It keeps copies of its arrays and locks them, so that nobody who held one
-    before can change it after the checks.
+    It keeps locked copies of its arrays, so that nothing changes them after the checks.
 
     >>> token_T, logp_T = np.array([5, 10], np.int32), np.array([-0.5, 0.0], np.float32)
     >>> completion = Completion("sum/2+3", "north", 0, token_T, logp_T, "stop")
@@ -96,26 +78,17 @@ class Completion:
     end: End
 
     def __post_init__(self) -> None:
-        for name, dtype in (("token_T", np.int32), ("logp_T", np.float32)):
-            array = getattr(self, name)
-            if array.dtype != dtype or array.ndim != 1:
-                expected = f"expected {dtype.__name__} of one dimension"
-                self._refuse(f"{name} of {array.dtype} and shape {array.shape}", expected)
-            own = array.copy()
-            own.flags.writeable = False
-            object.__setattr__(self, name, own)
-        if len(self.token_T) != len(self.logp_T):
-            count = f"{len(self.token_T)} tokens but {len(self.logp_T)} log-probabilities"
-            self._refuse(count, "each token needs exactly one")
-        if not len(self.token_T):
-            self._refuse("no tokens", "even an empty answer holds a stop token")
-        self._require(self.token_T >= 0, "token_T", "an id >= 0")
-        possible_T = np.isfinite(self.logp_T) & (self.logp_T <= 0)
-        self._require(possible_T, "logp_T", "a finite number <= 0 (nats)")
-        if self.index < 0:
-            self._refuse(f"index {self.index}", "expected a position >= 0")
-        if self.end not in get_args(End):
-            self._refuse(f"end {self.end!r}", f"expected one of {', '.join(get_args(End))}")
+        if np.size(self.token_T) != np.size(self.logp_T):
+            raise ValueError(
+                f"{_name(self.index, self.problem_id, self.author)} has {np.size(self.token_T)} "
+                f"tokens but {np.size(self.logp_T)} log-probabilities; each token needs exactly one"
+            )
+        arrays = _checked(
+            (self.problem_id,), self.author, (self.index,), (self.end,), (np.size(self.token_T),),
+            self.token_T, self.logp_T,
+        )  # fmt: skip
+        for name, array in zip(("token_T", "logp_T"), arrays, strict=True):
+            object.__setattr__(self, name, array)
 
     @classmethod
     def cut(
@@ -128,48 +101,38 @@ class Completion:
         token_X: np.ndarray,
         logp_X: np.ndarray,
     ) -> "tuple[Completion, ...]":
-        """Many at once, equal to those made one by one; X: their tokens one after the other.
+        """Make many at once, equal to those made one by one, in a few passes over whole arrays.
 
-        All are checked in a few passes over whole arrays, and are views of one locked copy:
-        each of them keeps the arrays of all in memory.
+        ``token_X`` and ``logp_X`` are of all, one completion after the other. The completions are
+        views of one locked copy: each of them keeps the arrays of all in memory.
 
         Raises:
-            ValueError: what making them one by one raises, or the lists are not of one length,
-                or the lengths do not add up to the arrays'.
+            ValueError: a completion is wrong, the lists differ in length, or the lengths do not
+                add up to those of the arrays.
         """
         counts = {len(problem_ids), len(indices), len(ends), len(lengths)}
-        whole = len(token_X) == len(logp_X) == sum(lengths) and min(lengths, default=0) >= 0
-        if len(counts) > 1 or not whole:
+        adds_up = len(token_X) == len(logp_X) == sum(lengths) and min(lengths, default=0) >= 0
+        if len(counts) > 1 or not adds_up:
             raise ValueError(
                 f"{len(problem_ids)} problems, {len(indices)} indices, {len(ends)} ends and "
                 f"{len(lengths)} lengths of {sum(lengths)} tokens in all do not fit "
                 f"{len(token_X)} ids and {len(logp_X)} log-probabilities"
             )
-        token_X, logp_X = token_X.copy(), logp_X.copy()
-        token_X.flags.writeable = logp_X.flags.writeable = False
+        token_X, logp_X = _checked(problem_ids, author, indices, ends, lengths, token_X, logp_X)
         stops = list(accumulate(lengths))
         parts = [slice(stop - length, stop) for stop, length in zip(stops, lengths, strict=True)]
-        rows = list(zip(problem_ids, indices, parts, ends, strict=True))
-        if not _possible(indices, ends, lengths, token_X, logp_X):
-            # The first that is wrong says so itself.
-            return tuple(
-                cls(problem_id, author, index, token_X[part], logp_X[part], end)
-                for problem_id, index, part, end in rows
-            )
-        made = []
-        for problem_id, index, part, end in rows:
-            one = object.__new__(cls)
-            object.__setattr__(one, "problem_id", problem_id)
-            object.__setattr__(one, "author", author)
-            object.__setattr__(one, "index", index)
-            object.__setattr__(one, "token_T", token_X[part])
-            object.__setattr__(one, "logp_T", logp_X[part])
-            object.__setattr__(one, "end", end)
-            made.append(one)
-        return tuple(made)
+        token_T, logp_T = map(token_X.__getitem__, parts), map(logp_X.__getitem__, parts)
+        columns = (problem_ids, repeat(author), indices, token_T, logp_T, ends)
+        completions = tuple(object.__new__(cls) for _ in lengths)
+        # Not through __init__, which would check and copy each of them again.
+        for field, column in zip(cls.__slots__, columns, strict=True):
+            write = getattr(cls, field).__set__
+            for completion, value in zip(completions, column, strict=False):
+                write(completion, value)
+        return completions
 
     def __eq__(self, other: object) -> bool:
-        """Equal in every field, arrays element by element (what ``eq=True`` cannot do)."""
+        """Compare every field, arrays element by element (``eq=True`` cannot)."""
         if not isinstance(other, Completion):
             return NotImplemented
         return (
@@ -179,45 +142,76 @@ class Completion:
             and np.array_equal(self.logp_T, other.logp_T)
         )
 
-    def _require(self, holds_T: np.ndarray, name: str, expected: str) -> None:
-        if not holds_T.all():
-            at = int(holds_T.argmin())
-            self._refuse(f"{name}[{at}] = {getattr(self, name)[at]}", f"expected {expected}")
 
-    def _refuse(self, found: str, way_out: str) -> None:
-        who = f"completion {self.index} of {self.problem_id!r} by {self.author!r}"
-        raise ValueError(f"{who} has {found}; {way_out}")
-
-
-def _possible(
+def _checked(
+    problem_ids: Sequence[str],
+    author: str,
     indices: Sequence[int],
     ends: Sequence[End],
     lengths: Sequence[int],
     token_X: np.ndarray,
     logp_X: np.ndarray,
-) -> bool:
-    """Whether all that ``Completion`` requires of one holds for many. No NaN passes ``<``."""
-    if token_X.dtype != np.int32 or logp_X.dtype != np.float32 or token_X.ndim + logp_X.ndim != 2:
-        return False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return locked copies of the arrays; raise ValueError if a completion is not as ``Completion``
+    says, with its name, what it has, and what was expected."""
+
+    def refuse(row: int, found: str, expected: str) -> NoReturn:
+        name = _name(indices[row], problem_ids[row], author)
+        raise ValueError(f"{name} has {found}; {expected}")
+
+    def refuse_first(wrong_X: np.ndarray, name: str, array_X: np.ndarray, expected: str) -> None:
+        at = int(wrong_X.argmax())
+        row = int(np.searchsorted(np.cumsum(lengths), at, side="right"))
+        refuse(row, f"{name}[{at - sum(lengths[:row])}] = {array_X[at]}", f"expected {expected}")
+
+    token_X, logp_X = token_X.copy(), logp_X.copy()
+    token_X.flags.writeable = logp_X.flags.writeable = False
     if not lengths:
-        return True
-    with np.errstate(invalid="ignore"):  # of a signalling NaN
-        return bool(
-            min(lengths) > 0
-            and min(indices) >= 0
-            and set(ends) <= set(get_args(End))
-            and token_X.min() >= 0
-            and -np.inf < logp_X.min()
-            and logp_X.max() <= 0
-        )
+        return token_X, logp_X
+    for name, array_X, dtype in (("token_T", token_X, np.int32), ("logp_T", logp_X, np.float32)):
+        if array_X.dtype != dtype or array_X.ndim != 1:
+            expected = f"expected {dtype.__name__} of one dimension"
+            refuse(0, f"{name} of {array_X.dtype} and shape {array_X.shape}", expected)
+    if min(lengths) == 0:
+        refuse(lengths.index(0), "no tokens", "even an empty answer holds a stop token")
+    if token_X.min() < 0:
+        refuse_first(token_X < 0, "token_T", token_X, "an id >= 0")
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        if not -np.inf < logp_X.min() <= logp_X.max() <= 0:  # no NaN passes
+            possible_X = np.isfinite(logp_X) & (logp_X <= 0)
+            refuse_first(~possible_X, "logp_T", logp_X, "a finite number <= 0 (nats)")
+    if min(indices) < 0:
+        row = min(range(len(indices)), key=indices.__getitem__)
+        refuse(row, f"index {indices[row]}", "expected a position >= 0")
+    if unknown := set(ends) - set(get_args(End)):
+        row = next(row for row, end in enumerate(ends) if end in unknown)
+        refuse(row, f"end {ends[row]!r}", f"expected one of {', '.join(get_args(End))}")
+    return token_X, logp_X
+
+
+def _name(index: int, problem_id: str, author: str) -> str:
+    return f"completion {index} of {problem_id!r} by {author!r}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """A completion as one model reads it: all that depends on that model's tokenizer."""
+
+    completion: Completion
+    prompt_P: np.ndarray
+    """int32 ids of what the model reads before the completion."""
+    token_T: np.ndarray
+    """int32 ids of the completion in the model's own vocabulary."""
+    text: str
+    """The completion as the grader sees it: special tokens left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """All completions of one problem, from every node, with this node's rewards."""
+    """The completions of one problem, from every node, with this node's rewards."""
 
     problem: Problem
-    completions: tuple[Completion, ...]
+    rows: tuple[Row, ...]
     """[G] in the one order that every node derives: by author, then by index."""
     rewards: tuple[float, ...]
     """[G] graded here. Rewards are never taken from a peer."""

@@ -12,14 +12,18 @@ from rich.cells import cell_len
 
 import potluck
 import tiny
-from potluck.assemble import make_task
+from potluck.builder.task import make_task
 from potluck.cli import main
 from potluck.config import ConfigError, from_tree
-from potluck.evaluation import Request, evaluate_models
-from potluck.node import answer
-from potluck.node.checkpoint import newest
-from potluck.rollout import Greedy, HFEngine, LanguageModel, ModelError
-from potluck.tasks import Digits, TaskError
+from potluck.evaluation.compare import evaluate_models
+from potluck.evaluation.grade import grade_samples
+from potluck.evaluation.request import EvaluationRequest
+from potluck.model import LanguageModel, ModelError
+from potluck.node.storage.checkpoint import newest
+from potluck.rollout.base import GreedySampler
+from potluck.rollout.hf import HFEngine
+from potluck.tasks import TaskError
+from potluck.tasks.arithmetic import Digits
 
 SIX = (
     *("task.reward=hash", "evaluation.problems=6", "evaluation.out_of_distribution=3"),
@@ -50,7 +54,7 @@ def tasks():
 
 @pytest.fixture(autouse=True)
 def desk(tmp_path, monkeypatch, tasks):
-    monkeypatch.setattr("potluck.evaluation.ask.make_task", tasks)
+    monkeypatch.setattr("potluck.evaluation.compare.make_task", tasks)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     threads = torch.get_num_threads()
@@ -79,12 +83,12 @@ def run_folder(models, tmp_path_factory):
 
 def found(model, *overrides, **asked):
     """What is found of a model, paid by a hash of its answers."""
-    request = Request(model, overrides=[*SIX, *overrides], **{"task": "digits", **asked})
+    request = EvaluationRequest(model, overrides=[*SIX, *overrides], **{"task": "digits", **asked})
     return evaluate_models(request, progress=lambda *_: None)
 
 
 def as_the_run(model, **asked):
-    return evaluate_models(Request(str(model), **asked), progress=lambda *_: None)
+    return evaluate_models(EvaluationRequest(str(model), **asked), progress=lambda *_: None)
 
 
 def per_problem(report, split=0, model="A"):
@@ -134,11 +138,11 @@ class Counts:
 
 
 def test_each_problem_has_the_rewards_of_its_own_answers(models):
-    language = LanguageModel.load(models[0])
-    engine = HFEngine(language, max_new_tokens=2, max_total_tokens=60)
+    policy = LanguageModel.load(models[0])
+    engine = HFEngine(policy, max_new_tokens=2, max_total_tokens=60)
     problems = [Digits().problem(id) for id in ("digits/123+456", "digits/700+100")]
-    answers = answer(
-        language, engine, Counts(), problems, Greedy(), count=3, progress=lambda *_: None
+    answers = grade_samples(
+        policy, engine, Counts(), problems, GreedySampler(), count=3, progress=lambda *_: None
     )
     assert [a.problem_id for a in answers] == [problem.id for problem in problems]
     assert [a.rewards for a in answers] == [(1, 2, 3), (4, 5, 6)]
@@ -152,7 +156,7 @@ def test_the_problems_are_the_first_ones_of_each_split(models):
 
 
 def test_a_real_task_is_graded_by_its_own_rules_and_the_report_says_how_it_was_asked():
-    request = Request(
+    request = EvaluationRequest(
         SMALL, task="digits", split="validation", samples=8,
         overrides=["evaluation.problems=5", "evaluation.max_new_tokens=48"],
     )  # fmt: skip
@@ -198,9 +202,9 @@ def test_the_first_model_is_gone_before_the_second_one_comes(models, monkeypatch
 
     def watch(cls, *args, **named):
         assert [each for each in alive if each() is not None] == []
-        language = load(cls, *args, **named)
-        alive.append(weakref.ref(language.network))
-        return language
+        policy = load(cls, *args, **named)
+        alive.append(weakref.ref(policy.network))
+        return policy
 
     monkeypatch.setattr(LanguageModel, "load", classmethod(watch))
     found(models[0], against=models[1])
@@ -284,12 +288,14 @@ def test_the_engine_has_the_rows_and_the_number_format_asked_for(models, monkeyp
     monkeypatch.setattr(HFEngine, "__init__", hear)
     found(models[0], "node.model.sampling_rows=7")
     found(models[0], rows=5, dtype="bfloat16")
-    assert made == [(7, torch.float32), (5, torch.bfloat16)]
+    assert list(dict.fromkeys(made)) == [(7, torch.float32), (5, torch.bfloat16)]
 
 
 def test_every_step_says_how_far_it_is(models):
     said = []
-    request = Request(models[0], against=models[1], task="digits", overrides=SIX, samples=2)
+    request = EvaluationRequest(
+        models[0], against=models[1], task="digits", overrides=SIX, samples=2
+    )
     evaluate_models(request, progress=lambda *step: said.append(step))
     ends = [step for step in said if step[2] == step[3]]
     assert list(dict.fromkeys(ends)) == [
@@ -355,9 +361,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("asked, kind, said", REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_is_said_before_anything_is_written(asked, kind, said, monkeypatch):
-    monkeypatch.setattr(HFEngine, "write", None)
+    monkeypatch.setattr(HFEngine, "generate", None)
     with pytest.raises(kind, match=said):
-        evaluate_models(Request(**asked), progress=lambda *_: None)
+        evaluate_models(EvaluationRequest(**asked), progress=lambda *_: None)
 
 
 def test_a_run_names_its_nodes_and_a_node_without_a_checkpoint_says_so(desk, run_folder):
@@ -460,7 +466,7 @@ def test_json_on_stdout_is_alone_there(desk, command):
     "place, said", [("no/such.json", "there is no folder no"), (".", "is a folder")]
 )
 def test_a_report_that_cannot_be_written_is_refused_beforehand(command, place, said, monkeypatch):
-    monkeypatch.setattr(HFEngine, "write", None)
+    monkeypatch.setattr(HFEngine, "generate", None)
     code, out, err = command("--json", place)
     assert (code, out) == (2, "")
     assert err.startswith("potluck: ")
@@ -482,7 +488,7 @@ def test_an_evaluation_that_is_stopped_says_so_and_leaves_the_old_report(
         raise KeyboardInterrupt
 
     (desk / "found.json").write_text("old")
-    monkeypatch.setattr(HFEngine, "write", stopped)
+    monkeypatch.setattr(HFEngine, "generate", stopped)
     code, _, err = command("--json", "found.json")
     assert (code, err) == (130, "potluck: stopped; an evaluation begins anew each time\n")
     assert (desk / "found.json").read_text() == "old"

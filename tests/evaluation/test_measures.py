@@ -2,16 +2,15 @@
 
 import pytest
 
-from potluck.evaluation.measures import Sheet, summary
-from potluck.node import Answers
+from potluck.evaluation.grade import ModelScores, ProblemScores, summary
 
 
 def sheet(greedy, sampled=(), *, names="pqrstuvw", unfinished=0):
     """``greedy``: a reward a problem; ``sampled``: a tuple of rewards a problem."""
     names = names[: len(greedy)]
-    return Sheet(
-        tuple(Answers(n, (r,), unfinished) for n, r in zip(names, greedy, strict=True)),
-        tuple(Answers(n, tuple(r), 0) for n, r in zip(names, sampled, strict=bool(sampled))),
+    return ModelScores(
+        tuple(ProblemScores(n, (r,), unfinished) for n, r in zip(names, greedy, strict=True)),
+        tuple(ProblemScores(n, tuple(r), 0) for n, r in zip(names, sampled, strict=bool(sampled))),
     )
 
 

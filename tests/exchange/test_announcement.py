@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from potluck.exchange import Key, WireError
-from potluck.exchange.announcement import (
+from potluck.exchange.protocol.announcement import (
     MAX_ANNOUNCEMENT_BYTES,
     WHAT,
     Announcement,
@@ -23,7 +23,7 @@ SAID = encode_announcement("first", "north", KEY, OFFERS, clock_s=12.5)
 
 
 def signed(*fields):
-    return KEY.seal(WHAT, msgspec.msgpack.encode(fields))
+    return KEY.sign(WHAT, msgspec.msgpack.encode(fields))
 
 
 def test_what_is_said_is_heard():
@@ -53,7 +53,7 @@ def test_a_node_that_has_sent_nothing_offers_nothing():
 
 
 def test_a_digest_is_of_the_seal_which_differs_with_what_is_sealed():
-    one, other = KEY.seal(b"batch", b"one"), KEY.seal(b"batch", b"two")
+    one, other = KEY.sign(b"batch", b"one"), KEY.sign(b"batch", b"two")
     assert digest_of(one) != digest_of(other)
     assert digest_of(one) == digest_of(one[:68])
     assert offer_of(5, one) == Offer(5, 68 + 3, digest_of(one))
@@ -75,7 +75,7 @@ WRONG = {
     "a late round": (signed(1, "first", "north", KEY.public, 0.0, b"\xff" * 24), "4294967295"),
     "another's key": (signed(1, "first", "north", Key.new().public, 0.0, b""), "signature"),
     "a short key": (signed(1, "first", "north", b"short", 0.0, b""), "signature|key"),
-    "a batch": (KEY.seal(b"batch", SAID[68:]), "signature"),
+    "a batch": (KEY.sign(b"batch", SAID[68:]), "signature"),
     "no seal": (SAID[68:], "signature"),
     "too long": (SAID + bytes(2048), "at most 2048"),
     "nothing": (b"", "not readable"),
@@ -99,6 +99,6 @@ def test_no_bit_of_it_can_be_changed(at, mask):
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_even_with_a_true_signature(data):
-    for said in (data, KEY.seal(WHAT, data)):
+    for said in (data, KEY.sign(WHAT, data)):
         with pytest.raises(WireError):
             decode_announcement(said, run="first", node="north")

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from potluck.exchange.certificates import (
+from potluck.exchange.keys.certificates import (
     CertificateError,
     certificate_files,
     check_certificate,
@@ -168,7 +168,7 @@ def test_a_certificate_whose_time_is_over_is_refused_with_both_times(tmp_path, m
             return now + datetime.timedelta(days=31)
 
     now = datetime.datetime.now(datetime.UTC)
-    monkeypatch.setattr("potluck.exchange.certificates.datetime.datetime", Later)
+    monkeypatch.setattr("potluck.exchange.keys.certificates.datetime.datetime", Later)
     message = refused(check_certificate, certificate_files(folder, "north"), "north")
     assert "set the clock, or make a new certificate" in message
     assert f"{now + datetime.timedelta(days=30):%Y-%m-%d}" in message

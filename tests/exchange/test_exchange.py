@@ -1,10 +1,28 @@
 """What any exchange must do. A new transport joins by adding itself to EXCHANGES."""
 
+import time
+
 import pytest
 
 from nouns import completion, terms
-from potluck.exchange import MemoryHub, Round
-from town import LONG_S, has_looked_at, town, until
+from potluck.exchange import (
+    TRANSPORTS,
+    ExchangeError,
+    Key,
+    Membership,
+    MemoryHub,
+    PeerStatus,
+    Round,
+    Status,
+    Traffic,
+    WireError,
+    decode,
+    encode,
+    transport,
+)
+from potluck.exchange.base import assemble_round, silent
+from potluck.exchange.keys.known_keys import KnownKeys
+from town import LONG_S, free_endpoint, has_batch, town, until
 
 NAMES = ["large", "north", "small"]
 ENOUGH_S, SHORT_S = LONG_S, 0.05
@@ -15,30 +33,99 @@ def memory(folder, sessions):
     yield {name: hub.member(name) for name in NAMES}
 
 
+class FolderExchange:
+    """A worked example: a transport for nodes that see one folder. ``terms``, an ``Agreement``,
+    says what a node's batches carry and which it accepts. Nothing is signed: between machines a
+    folder that anybody can write proves nothing."""
+
+    def __init__(self, folder, terms, peers):
+        self.folder, self.terms, self.names = folder, terms, [terms.node, *peers]
+        self.came = {name: set() for name in self.names}
+        self.late = set()
+
+    def send(self, round, batch):
+        path = self.folder / f"{round}-{self.terms.node}"
+        if not path.exists():  # the first batch of a round stays
+            path.write_bytes(encode(self.terms.message(round, tuple(batch))))
+
+    def collect(self, round, *, deadline_s, waiting=silent):
+        end_s = time.monotonic() + deadline_s
+        awaited, here = {(round, name) for name in self.names}, {}
+        while True:
+            here |= self.read((awaited | self.late) - here.keys())
+            missing = awaited - here.keys()
+            waiting(len(awaited) - len(missing), len(awaited))
+            if not missing or time.monotonic() >= end_s:
+                break
+            time.sleep(0.01)
+        self.late = (self.late | missing) - here.keys()
+        batches = [(then, data, completions) for (then, _), (data, completions) in here.items()]
+        return assemble_round(round, batches, (name for _, name in missing), Traffic())
+
+    def read(self, wanted):
+        """(bytes, completions) by (round, author) of those of ``wanted`` that are there."""
+        here = {}
+        for round, name in wanted:
+            try:
+                data = (self.folder / f"{round}-{name}").read_bytes()
+                message = decode(data, self.terms.limits)
+                here[round, name] = data, self.terms.accept(name, round, message)
+                self.came[name].add(round)
+            except (FileNotFoundError, WireError):  # what a peer sends must not stop this node
+                pass
+        return here
+
+    def gather(self, wait_s, waiting=silent):
+        return ()  # a folder is always there
+
+    def peers_round(self):
+        newest = sorted(max(self.came[name], default=0) for name in self.names[1:])
+        return newest[(len(newest) - 1) // 2] if newest else 0
+
+    def status(self):
+        rounds = {name: frozenset(self.came[name]) for name in self.names[1:]}
+        return Status({
+            name: PeerStatus(live=True, rounds=r, newest_round=max(r, default=None))
+            for name, r in rounds.items()
+        })  # fmt: skip
+
+    def close(self):
+        pass
+
+
+def folder(folder, sessions):
+    peers = {name: [other for other in NAMES if other != name] for name in NAMES}
+    yield {name: FolderExchange(folder, terms(name), peers[name]) for name in NAMES}
+
+
 class Arrived:
     """Collects when what was sent before has come: in memory nothing takes time."""
 
-    def __init__(self, node, sent):
-        self.node, self.sent = node, sent
+    def __init__(self, name, node, sent):
+        self.name, self.node, self.sent = name, node, sent
+
+    def __getattr__(self, method):
+        return getattr(self.node, method)
 
     def send(self, round, batch):
         self.node.send(round, batch)
-        self.sent.add((self.node._terms.node, round))
+        self.sent.add((self.name, round))
 
-    def collect(self, round, *, deadline_s):
-        for author, then in self.sent - {(self.node._terms.node, r) for r in range(9)}:
-            came = lambda author=author, then=then: has_looked_at(self.node, author, then)  # noqa: E731
+    def collect(self, round, *, deadline_s, **waiting):
+        for author, then in self.sent:
+            came = lambda a=author, r=then: a == self.name or has_batch(self.node, a, r)  # noqa: E731
             until(came, f"{author}'s round {then} comes")
-        return self.node.collect(round, deadline_s=deadline_s)
+        return self.node.collect(round, deadline_s=deadline_s, **waiting)
 
 
 def zenoh(folder, sessions):
     with town(folder, sessions, *NAMES) as place:
         sent = set()
-        yield {n: Arrived(node, sent) for n, node in zip(NAMES, place.nodes(*NAMES), strict=True)}
+        nodes = zip(NAMES, place.nodes(*NAMES), strict=True)
+        yield {name: Arrived(name, node, sent) for name, node in nodes}
 
 
-EXCHANGES = [memory, zenoh]
+EXCHANGES = [memory, folder, zenoh]
 
 
 @pytest.fixture(params=EXCHANGES, ids=lambda make: make.__name__)
@@ -168,3 +255,111 @@ def test_what_arrives_is_no_longer_what_was_sent(members):
     (got,) = members["north"].collect(0, deadline_s=SHORT_S).completions
     assert got == sent
     assert got is not sent
+
+
+# What is asked between the rounds.
+
+
+def test_who_is_there_has_been_gathered(members):
+    for name in NAMES:
+        assert members[name].gather(ENOUGH_S) == ()
+        assert members[name].gather(ENOUGH_S, lambda here, awaited: None) == ()
+
+
+def test_before_the_first_round_the_others_are_there_and_have_sent_nothing(members):
+    members["north"].gather(ENOUGH_S)
+    peers = members["north"].status().peers
+    assert sorted(peers) == ["large", "small"]
+    for peer in peers.values():
+        assert (peer.live, peer.rounds, peer.newest_round) == (True, frozenset(), None)
+        assert (peer.quarantined_s, peer.refused) == (0, {})
+        assert peer.heard_s is None or peer.heard_s >= 0
+
+
+def test_the_status_has_the_rounds_of_which_a_batch_came(members):
+    for round in (0, 1):
+        all_send(members, round, names=NAMES if round else ["large", "north"])
+        members["north"].collect(round, deadline_s=SHORT_S)
+    peers = members["north"].status().peers
+    assert {name: (peer.rounds, peer.newest_round) for name, peer in peers.items()} == {
+        "large": ({0, 1}, 1),
+        "small": ({1}, 1),
+    }
+
+
+def test_a_status_is_of_its_moment(members):
+    before = members["north"].status()
+    all_send(members)
+    members["north"].collect(0, deadline_s=ENOUGH_S)
+    assert before.peers["small"].newest_round is None
+
+
+def test_noise_in_a_folder_is_a_silent_peer(tmp_path):
+    (members,) = folder(tmp_path, None)
+    (tmp_path / "0-small").write_bytes(b"noise")
+    all_send(members, names=["large", "north"])
+    assert members["north"].collect(0, deadline_s=SHORT_S).missing == ("small",)
+
+
+def test_the_round_of_the_peers_in_a_folder_is_their_lower_median(tmp_path):
+    (members,) = folder(tmp_path, None)
+    assert members["north"].peers_round() == 0
+    for round, names in enumerate((NAMES, ["north", "small"])):
+        all_send(members, round, names)
+        members["north"].collect(round, deadline_s=SHORT_S)
+    assert [members[name].peers_round() for name in NAMES] == [0, 0, 0]
+    all_send(members, 2)
+    members["north"].collect(2, deadline_s=ENOUGH_S)
+    assert members["north"].peers_round() == 2
+
+
+def test_a_name_of_which_nothing_is_known_has_a_status_to_compare_with():
+    assert PeerStatus() == PeerStatus(False, None, frozenset(), None, 0.0, {})
+
+
+# What opens them by name.
+
+
+@pytest.mark.parametrize("name", TRANSPORTS)
+def test_a_transport_is_opened_by_its_name_and_closed_again(name, tmp_path):
+    listen = () if name == "memory" else (free_endpoint(),)
+    own = Membership(
+        agreement=terms("north"),
+        key=Key.new(),
+        known_keys=KnownKeys({}, ["north"], False, tmp_path / "pins.toml"),
+        folder=tmp_path,
+        members=["north"],
+        partners=lambda round, names: names,
+        codec="exact",
+        max_staleness=1,
+        kept_rounds=4,
+        quarantine_s=60.0,
+        listen=listen,
+    )
+    with transport(name).open_exchange(own) as north:
+        assert north.gather(0) == ()
+        north.send(0, batch("north", "p"))
+        assert len(north.collect(0, deadline_s=ENOUGH_S).completions) == 2
+        assert north.peers_round() == 0
+        north.close()  # once more when the context ends
+
+
+@pytest.mark.parametrize("name", TRANSPORTS)
+def test_a_transport_refuses_an_address_that_it_cannot_use_with_its_key_and_value(name):
+    check = transport(name).check_endpoints
+    check("swarm.listen", (), tls=False, listen=True)
+    with pytest.raises(ExchangeError, match=r"swarm.connect is 'smoke/signals'"):
+        check("swarm.connect", ("smoke/signals",), tls=False, listen=False)
+
+
+def test_in_memory_nobody_is_met_who_is_elsewhere(tmp_path):
+    own = Membership(
+        agreement=terms("north"), key=Key.new(), known_keys=None, folder=tmp_path,
+        members=["north", "south"], partners=None, codec="exact", max_staleness=1, kept_rounds=4,
+        quarantine_s=0.0,
+    )  # fmt: skip
+    with (
+        pytest.raises(ExchangeError, match=r"'south' is in another; .*'zenoh'"),
+        transport("memory").open_exchange(own),
+    ):
+        pass

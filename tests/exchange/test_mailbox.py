@@ -4,10 +4,10 @@ import pytest
 
 from nouns import completion
 from potluck.exchange import WireError
-from potluck.exchange.announcement import Announcement, Offer
-from potluck.exchange.mailbox import AT_THE_DOOR, MOST_NEWS, Delivery, Mailbox
-from potluck.exchange.peers import HEARD_S, Peers
-from potluck.exchange.wanted import Wanted
+from potluck.exchange.protocol.announcement import Announcement, Offer
+from potluck.exchange.protocol.fetch_queue import FetchQueue
+from potluck.exchange.protocol.mailbox import AT_THE_DOOR, MOST_NEWS, Delivery, Mailbox
+from potluck.exchange.protocol.peers import HEARD_S, Peers
 
 KEPT_ROUNDS, MAX_STALENESS = 4, 1
 
@@ -15,7 +15,7 @@ KEPT_ROUNDS, MAX_STALENESS = 4, 1
 def make(members=("east", "south"), partners=lambda round, names: names, quarantine_s=10.0):
     return Mailbox(
         Peers("north", members, quarantine_s=quarantine_s),
-        Wanted("north"),
+        FetchQueue("north"),
         partners,
         max_staleness=MAX_STALENESS,
         kept_rounds=KEPT_ROUNDS,
@@ -35,13 +35,13 @@ def offer(round, size_bytes=10, mark=b"d"):
 def hear(box, author, *rounds, now_s=0.0, mark=b"d"):
     offers = tuple(offer(round, mark=mark) for round in rounds)
     said = f"{author} {rounds} {now_s} {mark!r}".encode()
-    box.hear(Announcement("run", author, b"k" * 32, 0.0, offers), said, now_s)
+    box.on_announcement(Announcement("run", author, b"k" * 32, 0.0, offers), said, now_s)
 
 
 def fetch(box, now_s=100.0):
     """Everything that is wanted comes; returns what it was."""
     came = []
-    while (errand := box.wanted.take(now_s)) is not None:
+    while (errand := box.fetch_queue.take(now_s)) is not None:
         came.append((errand.author, errand.offer.round))
         deliver(box, errand.author, errand.offer.round)
     return sorted(came)
@@ -55,7 +55,7 @@ def deliver(box, author, round):
 def come(box, *names, now_s=0.0):
     """They are there, and say that they have nothing yet."""
     for name in names:
-        box.came(name)
+        box.on_join(name)
         hear(box, name, now_s=now_s)
 
 
@@ -63,9 +63,9 @@ def test_who_is_here_when_a_round_begins_is_waited_for(box):
     come(box, "south")
     box.begin(0, 0.0)
     come(box, "east")
-    assert box.standing(0, 0.0) == (set(), {"south"})
+    assert box.arrivals(0, 0.0) == (set(), {"south"})
     deliver(box, "south", 0)
-    assert box.standing(0, 0.0) == ({"south"}, {"south"})
+    assert box.arrivals(0, 0.0) == ({"south"}, {"south"})
     assert box.missing(0, 0.0) == {"east"}
     deliver(box, "east", 0)
     assert box.missing(0, 0.0) == set()
@@ -75,11 +75,11 @@ def test_who_comes_back_in_the_middle_of_a_round_is_waited_for_from_the_next(box
     come(box, "south")
     box.begin(0, 0.0)
     box.begin(1, 0.0)
-    box.went("south")
+    box.on_leave("south")
     come(box, "south")
-    assert box.standing(0, 0.0)[1] == box.standing(1, 0.0)[1] == set()
+    assert box.arrivals(0, 0.0)[1] == box.arrivals(1, 0.0)[1] == set()
     box.begin(2, 0.0)
-    assert box.standing(2, 0.0)[1] == {"south"}
+    assert box.arrivals(2, 0.0)[1] == {"south"}
 
 
 def test_who_is_quarantined_in_the_middle_of_a_round_is_waited_for_no_longer(box):
@@ -87,10 +87,10 @@ def test_who_is_quarantined_in_the_middle_of_a_round_is_waited_for_no_longer(box
     box.begin(0, 0.0)
     for _ in range(3):
         box.refuse("south", WireError("bad"), 0.0, fault=True)
-    assert box.standing(0, 1.0)[1] == set()
+    assert box.arrivals(0, 1.0)[1] == set()
     assert box.missing(0, 1.0) == {"east", "south"}
-    assert not box.is_news("south", b"anything", 9.9)
-    assert box.is_news("south", b"anything", 10.0)
+    assert not box.is_new("south", b"anything", 9.9)
+    assert box.is_new("south", b"anything", 10.0)
 
 
 def test_a_stranger_is_waited_for_when_it_sent_the_round_before():
@@ -98,16 +98,16 @@ def test_a_stranger_is_waited_for_when_it_sent_the_round_before():
     come(box, "mallory", "south")
     hear(box, "mallory", 0)
     box.begin(0, 0.0)
-    assert box.standing(0, 0.0)[1] == {"south"}
+    assert box.arrivals(0, 0.0)[1] == {"south"}
     assert fetch(box) == [("mallory", 0)]
     box.take(0)
     box.begin(1, 0.0)
-    assert box.standing(1, 0.0)[1] == {"mallory", "south"}
+    assert box.arrivals(1, 0.0)[1] == {"mallory", "south"}
     assert box.missing(1, 0.0) == {"mallory", "south"}
     box.take(1)
     box.begin(2, 0.0)
-    assert box.standing(2, 0.0)[1] == {"south"}
-    assert box.take_news() == ["'mallory' joined", "'south' joined"]
+    assert box.arrivals(2, 0.0)[1] == {"south"}
+    assert box.drain_messages() == ["'mallory' joined", "'south' joined"]
 
 
 def test_a_stranger_that_is_always_late_is_not_waited_for():
@@ -115,7 +115,7 @@ def test_a_stranger_that_is_always_late_is_not_waited_for():
     come(box, "mallory", "south")
     for round in range(3):
         box.begin(round, 0.0)
-        assert box.standing(round, 0.0)[1] == {"south"}
+        assert box.arrivals(round, 0.0)[1] == {"south"}
         box.take(round)
         hear(box, "mallory", round)
         fetch(box)
@@ -129,28 +129,28 @@ def test_a_stranger_that_was_in_time_long_ago_is_not_waited_for():
     fetch(box)
     box.take(0)
     box.begin(2, 0.0)
-    assert box.standing(2, 0.0)[1] == set()
+    assert box.arrivals(2, 0.0)[1] == set()
 
 
 def test_presence_that_anybody_can_declare_makes_no_round_last(box):
-    box.came("south")
+    box.on_join("south")
     box.begin(0, 0.0)
-    assert box.standing(0, 0.0)[1] == set()
+    assert box.arrivals(0, 0.0)[1] == set()
     hear(box, "south", now_s=1.0)
     box.begin(1, 1.0)
-    assert box.standing(1, 1.0)[1] == {"south"}
+    assert box.arrivals(1, 1.0)[1] == {"south"}
     box.begin(2, 1.1 + HEARD_S)
-    assert box.standing(2, 1.1 + HEARD_S)[1] == set()
+    assert box.arrivals(2, 1.1 + HEARD_S)[1] == set()
 
 
 def test_who_says_the_same_again_has_been_heard(box):
     come(box, "south")
-    assert not box.is_news("south", box.peers.get("south").said, 20.0)
+    assert not box.is_new("south", box.peers.get("south").said, 20.0)
     box.begin(0, 20.0 + HEARD_S)
-    assert box.standing(0, 20.0 + HEARD_S)[1] == {"south"}
-    assert box.is_news("south", b"forged", 30.0)
+    assert box.arrivals(0, 20.0 + HEARD_S)[1] == {"south"}
+    assert box.is_new("south", b"forged", 30.0)
     box.begin(1, 30.0 + HEARD_S)
-    assert box.standing(1, 30.0 + HEARD_S)[1] == set()
+    assert box.arrivals(1, 30.0 + HEARD_S)[1] == set()
 
 
 def test_who_left_a_round_out_is_no_longer_waited_for(box):
@@ -159,21 +159,21 @@ def test_who_left_a_round_out_is_no_longer_waited_for(box):
         box.begin(round, 0.0)
     hear(box, "south", 4)
     hear(box, "east", 5, 6)
-    assert box.standing(5, 0.0)[1] == {"east", "south"}
+    assert box.arrivals(5, 0.0)[1] == {"east", "south"}
     hear(box, "south", 4, 6)
-    assert box.standing(5, 0.0)[1] == {"east"}
+    assert box.arrivals(5, 0.0)[1] == {"east"}
     assert box.missing(5, 0.0) == {"east", "south"}
-    assert box.standing(6, 0.0)[1] == {"east", "south"}
-    box.wanted.settle("south", offer(6), valid=False)
+    assert box.arrivals(6, 0.0)[1] == {"east", "south"}
+    box.fetch_queue.settle("south", offer(6), valid=False)
     hear(box, "south", 6, 7)
-    assert box.standing(6, 0.0)[1] == {"east", "south"}  # It may have a better one.
-    errand = box.wanted.take(0.0)
+    assert box.arrivals(6, 0.0)[1] == {"east", "south"}  # It may have a better one.
+    errand = box.fetch_queue.take(0.0)
     while errand.offer.round != 5:
-        errand = box.wanted.take(0.0)
+        errand = box.fetch_queue.take(0.0)
     hear(box, "east", 6)
-    assert box.standing(5, 0.0)[1] == {"east"}  # It may still come.
+    assert box.arrivals(5, 0.0)[1] == {"east"}  # It may still come.
     deliver(box, "east", 5)
-    assert box.standing(5, 0.0) == ({"east"}, {"east"})
+    assert box.arrivals(5, 0.0) == ({"east"}, {"east"})
 
 
 def test_who_is_waited_for_is_fetched_from_though_others_are_partners_by_now():
@@ -183,7 +183,7 @@ def test_who_is_waited_for_is_fetched_from_though_others_are_partners_by_now():
     come(box, "east")
     hear(box, "south", 0, 1)
     assert fetch(box) == [("south", 0)]
-    assert box.standing(0, 0.0) == ({"south"}, {"south"})
+    assert box.arrivals(0, 0.0) == ({"south"}, {"south"})
 
 
 def test_only_partners_are_fetched_from_waited_for_and_missing():
@@ -192,7 +192,7 @@ def test_only_partners_are_fetched_from_waited_for_and_missing():
     box.begin(0, 0.0)
     for author in ("east", "south"):
         hear(box, author, 0, 1)
-    assert box.standing(0, 0.0)[1] == {"south"}
+    assert box.arrivals(0, 0.0)[1] == {"south"}
     assert box.missing(0, 0.0) == {"south"}
     assert fetch(box) == [("east", 1), ("south", 0)]
 
@@ -254,10 +254,10 @@ def test_what_came_is_taken_once_by_round_and_author_and_no_round_ahead(box):
 def test_too_large_a_claim_is_one_fault_however_often_it_is_made(box):
     for at in range(5):
         said = Announcement("run", "south", b"k" * 32, 0.0, (offer(0, 1001),))
-        box.hear(said, bytes([at]), 0.0)
+        box.on_announcement(said, bytes([at]), 0.0)
     assert box.peers.get("south").faults == 1
     assert fetch(box) == []
-    assert box.take_news() == [
+    assert box.drain_messages() == [
         "refused from 'south': its batch of round 0 is announced with 1001 bytes; at most 1000 are "
         "taken"
     ]
@@ -265,10 +265,12 @@ def test_too_large_a_claim_is_one_fault_however_often_it_is_made(box):
 
 def test_three_claims_that_are_too_large_are_a_quarantine_and_nothing_of_it_is_fetched(box):
     offers = (*(offer(round, 1001) for round in range(3)), offer(3))
-    box.hear(Announcement("run", "south", b"k" * 32, 0.0, offers), b"said", 0.0)
+    box.on_announcement(Announcement("run", "south", b"k" * 32, 0.0, offers), b"said", 0.0)
     assert fetch(box) == []
     assert box.peers.quarantined(0.0) == ("south",)
-    assert box.take_news()[-1].startswith("'south' is not listened to for 10 s: its batch of round")
+    assert box.drain_messages()[-1].startswith(
+        "'south' is not listened to for 10 s: its batch of round"
+    )
 
 
 def test_another_batch_of_a_round_is_counted_and_the_first_stays(box):
@@ -284,39 +286,39 @@ def test_another_batch_of_a_round_is_counted_and_the_first_stays(box):
 def test_the_same_announcement_again_is_no_news(box):
     hear(box, "south", 0)
     said = box.peers.get("south").said
-    assert not box.is_news("south", said, 0.0)
-    assert box.is_news("south", said + b"!", 0.0)
-    assert box.is_news("stranger", said, 0.0)
+    assert not box.is_new("south", said, 0.0)
+    assert box.is_new("south", said + b"!", 0.0)
+    assert box.is_new("stranger", said, 0.0)
 
 
 def test_of_who_comes_and_goes_the_last_is_told(box):
     for _ in range(3):
-        box.came("east")
-        box.came("south")
-        box.went("south")
-    assert box.take_news() == ["'east' joined", "'south' left"]
-    box.came("south")
-    assert box.take_news() == ["'south' joined"]
+        box.on_join("east")
+        box.on_join("south")
+        box.on_leave("south")
+    assert box.drain_messages() == ["'east' joined", "'south' left"]
+    box.on_join("south")
+    assert box.drain_messages() == ["'south' joined"]
 
 
 def test_news_that_nobody_asks_for_have_an_end(box):
     for at in range(2 * MOST_NEWS):
         come(box, f"stranger-{at}")
-        box.went(f"stranger-{at}")
-    assert len(box.take_news()) == MOST_NEWS
+        box.on_leave(f"stranger-{at}")
+    assert len(box.drain_messages()) == MOST_NEWS
 
 
 def test_what_is_refused_is_told_once_of_each_name(box):
     for text in ("first", "second"):
         box.refuse("south", WireError(text), 0.0)
-    assert box.take_news() == ["refused from 'south': first"]
-    assert box.take_news() == []
+    assert box.drain_messages() == ["refused from 'south': first"]
+    assert box.drain_messages() == []
 
 
 def test_who_left_is_fetched_from_when_it_is_heard_again(box):
     come(box, "south")
     hear(box, "south", 0)
-    box.went("south")
+    box.on_leave("south")
     assert fetch(box) == []
     hear(box, "south", 0, now_s=1.0)
     assert fetch(box) == [("south", 0)]
@@ -325,30 +327,30 @@ def test_who_left_is_fetched_from_when_it_is_heard_again(box):
 def test_a_member_has_been_met_when_its_last_batch_is_here(box):
     assert box.absent() == {"east", "south"}
     for name in ("east", "south"):
-        box.came(name)
+        box.on_join(name)
     assert box.absent() == {"east", "south"}
     hear(box, "east")
     hear(box, "south", 7)
     assert box.absent() == {"south"}
     fetch(box)
     assert box.absent() == set()
-    box.went("east")
+    box.on_leave("east")
     assert box.absent() == {"east"}
 
 
 def test_names_without_end_leave_nothing_behind(box):
     for at in range(2 * AT_THE_DOOR):
-        box.came(f"stranger-{at}")
+        box.on_join(f"stranger-{at}")
         hear(box, f"other-{at}", 0)
         box.refuse(f"other-{at}", WireError("no"), 0.0)
     assert len(box._at_the_door) <= AT_THE_DOOR
-    assert len(box._told) <= AT_THE_DOOR
+    assert len(box._reported) <= AT_THE_DOOR
     assert len(box.peers) <= 2 + 64
-    assert len(box.wanted._settled) <= 2 + 64
-    assert len(box.wanted._open) <= 2 + 64
+    assert len(box.fetch_queue._settled) <= 2 + 64
+    assert len(box.fetch_queue._open) <= 2 + 64
 
 
 def test_bytes_that_came_are_counted_until_they_are_asked_for(box):
-    box.received(3)
-    box.received(4)
+    box.received_bytes += 3
+    box.received_bytes += 4
     assert (box.take_received_bytes(), box.take_received_bytes()) == (7, 0)

@@ -52,6 +52,16 @@ def test_a_peer_whose_bytes_are_no_message_of_theirs_is_missing(hub, message):
     assert got.completions == (completion(),)
 
 
+def test_what_was_refused_is_counted_once_by_its_reason(hub):
+    north = hub.member("north")
+    hub.deliver(0, "south", b"noise")
+    hub.deliver(1, "south", from_south(round=1, temperature=0.5))
+    for round in (0, 1, 2):
+        north.collect(round, deadline_s=5)
+    assert north.status().peers["south"].refused == {"malformed": 1, "other sampling": 1}
+    assert hub.member("south").status().peers["north"].refused == {}
+
+
 def test_a_name_that_is_not_on_the_hub_is_refused():
     with pytest.raises(ValueError, match="'small' is not on this hub; it has north, south"):
         hub_of("south", "north").member("small")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from potluck.exchange.peers import HEARD_S, NOBODY, STRANGERS, Peers
+from potluck.exchange import PeerStatus
+from potluck.exchange.protocol.peers import HEARD_S, NOBODY, STRANGERS, Peers
 
 
 @pytest.fixture
@@ -11,7 +12,7 @@ def peers():
 
 
 def fail(peers, name, times, now_s=0.0):
-    return [peers.refused(name, fault=True, now_s=now_s) for _ in range(times)]
+    return [peers.refused(name, "malformed", fault=True, now_s=now_s) for _ in range(times)]
 
 
 def come(peers, *names):
@@ -54,10 +55,37 @@ def test_each_quarantine_is_twice_as_long_up_to_an_hour(peers):
 
 def test_what_somebody_may_have_forged_is_counted_and_silences_nobody(peers):
     for _ in range(100):
-        peers.refused("south", fault=False, now_s=0.0)
+        peers.refused("south", "forged", fault=False, now_s=0.0)
     assert peers.quarantined(0.0) == ()
     assert peers.take_refused() == {"south": 100}
     assert peers.take_refused() == {}
+
+
+def test_a_status_counts_refusals_by_reason_and_from_the_start(peers):
+    hear(peers, "south", now_s=5.0)
+    peers.welcome("south").live = True
+    peers.delivered("south", 7)
+    fail(peers, "south", 3, now_s=6.0)
+    peers.refused("south", "forged", fault=False, now_s=6.0)
+    peers.refused("eve", "unknown sender", fault=False, now_s=6.0)
+    assert peers.take_refused() == {"eve": 1, "south": 4}
+    refused = {"malformed": 3, "forged": 1}
+    rounds = frozenset({6, 7})
+    assert peers.status({"south": rounds, "east": frozenset()}.get, 8.0) == {
+        "east": PeerStatus(),
+        "eve": PeerStatus(refused={"unknown sender": 1}),
+        "south": PeerStatus(True, 3.0, rounds, 7, 8.0, refused),
+    }
+    assert peers.status(lambda name: rounds, 99.0)["south"].quarantined_s == 0
+
+
+def test_names_without_end_have_one_status(peers):
+    for at in range(1000):
+        peers.refused(f"stranger-{at}", "forged", fault=False, now_s=0.0)
+        peers.take_refused()
+    status = peers.status(lambda name: frozenset(), 0.0)
+    assert len(status) <= 2 * len(peers) + STRANGERS + 1
+    assert status[NOBODY].refused["forged"] > 900
 
 
 def test_without_a_time_there_is_no_quarantine():
@@ -67,7 +95,7 @@ def test_without_a_time_there_is_no_quarantine():
 
 def test_names_without_end_are_counted_under_one(peers):
     for at in range(1000):
-        peers.refused(f"stranger-{at}", fault=False, now_s=0.0)
+        peers.refused(f"stranger-{at}", "forged", fault=False, now_s=0.0)
     refused = peers.take_refused()
     assert len(refused) <= STRANGERS + 3
     assert sum(refused.values()) == 1000
@@ -111,8 +139,8 @@ def test_strangers_say_where_the_others_are_only_where_there_are_no_members(peer
     assert peers.median_round() == 3
     alone = Peers("north", ["north"], quarantine_s=1.0)
     come(alone, "mallory")
-    assert alone.comes_first("mallory")
-    assert not peers.comes_first("mallory")
+    assert alone.has_priority("mallory")
+    assert not peers.has_priority("mallory")
     alone.delivered("mallory", 99)
     assert alone.median_round() == 99
 

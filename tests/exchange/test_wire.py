@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faults.soak_wire import TIGHT, most_memory, soak
-from mutants import CODECS, assembled, blocks_of, claiming, windowed
+from fuzz import CODECS, assembled, blocks_of, claiming, windowed
 from nouns import completion, origin, prompt_digest
-from potluck.exchange import Limits, Message, Origin, WireError, decode, encode
-from potluck.exchange.header import HEADER_BYTES, Header
+from potluck.exchange import Limits, Message, Provenance, WireError, decode, encode
+from potluck.exchange.wire.message import HEADER_BYTES, Header
 from potluck.types import Completion
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -25,7 +25,7 @@ names = st.from_regex(r"[a-z0-9-]{1,32}", fullmatch=True)
 small = st.integers(0, 2**31 - 1)
 prints = st.binary(min_size=16, max_size=16)
 finite = st.floats(allow_nan=False, allow_infinity=False)
-origins = st.builds(Origin, prints, prints, prints, finite, small, finite)
+origins = st.builds(Provenance, prints, prints, prints, finite, small, finite)
 pairs = st.tuples(small, st.floats(-(2.0**100), 0, width=32))
 completions = st.builds(
     lambda pairs, **rest: completion([t for t, _ in pairs], [p for _, p in pairs], **rest),
@@ -45,7 +45,7 @@ def of(*written, **changes):
 
 def _message(run, round, sender, made, written):
     signed = [replace(c, author=sender) for c in written]
-    return of(*signed, run=run, round=round, sender=sender, origin=made)
+    return of(*signed, run=run, round=round, sender=sender, provenance=made)
 
 
 def messages(min_size=0, max_size=5):
@@ -65,7 +65,7 @@ THREE = of(
     completion((9, 300), (-200, -0.25), problem="gsm8k/train/4"),
     run="first",
     round=3,
-    origin=origin(temperature=0.7, top_k=40, top_p=0.95),
+    provenance=origin(temperature=0.7, top_k=40, top_p=0.95),
 )
 """Every number in it is a multiple of compact's step, or one of its escapes."""
 
@@ -123,9 +123,9 @@ def test_compact_keeps_all_but_a_thousandth_of_a_nat(sent):
 
 
 def test_compact_errs_by_half_a_step_at_most_wherever_a_number_lies():
-    dice = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     near = np.arange(0, 200, 2**-10, dtype=np.float32)
-    logp_T = -np.concatenate([near, 10 ** dice.uniform(-30, 38, 5000), [127.999, 128, 3.4e38]])
+    logp_T = -np.concatenate([near, 10 ** generator.uniform(-30, 38, 5000), [127.999, 128, 3.4e38]])
     logp_T = logp_T.astype(np.float32)
     sent = of(completion(np.zeros(len(logp_T)), logp_T))
     (got,) = decode(encode(sent, codec="compact")).completions
@@ -176,9 +176,9 @@ def test_ids_have_no_more_planes_than_the_largest_needs(largest, planes):
 
 def test_ids_take_the_bytes_that_the_largest_needs():
     """100 random ids cannot be compressed: each byte of their width costs 100 bytes."""
-    dice, sizes = np.random.default_rng(0), []
+    generator, sizes = np.random.default_rng(0), []
     for top in (2**8, 2**16, 2**24):
-        token_T = dice.integers(0, top, 100)
+        token_T = generator.integers(0, top, 100)
         sizes.append(len(encode(of(completion(token_T, np.zeros(100))))))
     assert 95 <= sizes[1] - sizes[0] <= 125
     assert 95 <= sizes[2] - sizes[1] <= 125
@@ -298,6 +298,7 @@ def test_broken_messages_are_refused_and_nothing_else_happens():
     # It is not always the signature or zstd: what is behind them is reached.
     for complaint in ("an id is", "completion .. of", "completions claim", ".. completions came"):
         assert any(words.startswith(complaint) for words in outcome.refused), complaint
+    assert {"malformed", "too large", "forged", "other version"} >= outcome.reasons > {"malformed"}
 
 
 def test_broken_messages_take_no_more_memory_than_the_limits_allow():
@@ -395,8 +396,12 @@ WRONG = [
 
 @pytest.mark.parametrize("message, complaint", WRONG, ids=[complaint for _, complaint in WRONG])
 def test_what_is_wrong_with_a_message_is_said(message, complaint):
-    with pytest.raises(WireError, match=complaint):
+    with pytest.raises(WireError, match=complaint) as caught:
         decode(message)
+    large = "claim 1048577", "are 25165824 bytes"
+    known = dict.fromkeys(large, "too large") | {"has version 1": "other version"}
+    found = [reason for words, reason in known.items() if words in str(caught.value)]
+    assert caught.value.reason == (found[0] if found else "malformed")
 
 
 @pytest.mark.parametrize(
@@ -455,8 +460,9 @@ def test_a_reader_may_take_less(codec, limits, complaint):
     message = encode(LONG, codec=codec)
     enough = Limits(message_bytes=max(len(message), 1600), completions=4, tokens=50, vocabulary=8)
     assert decode(message, enough) == LONG
-    with pytest.raises(WireError, match=complaint):
+    with pytest.raises(WireError, match=complaint) as caught:
         decode(message, limits)
+    assert caught.value.reason == ("malformed" if limits.vocabulary == 7 else "too large")
 
 
 def test_a_message_that_came_too_long_is_refused_unread():
@@ -656,10 +662,10 @@ def test_what_was_made_at_once_does_not_change_with_the_arrays_it_was_made_of():
         (of(sender="n" * 300), "no reader takes this: "),
         (replace(ONE, round=-1), "a round, top_k or index is not within 0 and 2147483647"),
         (replace(ONE, round=2**31), "a round, top_k or index is not"),
-        (replace(ONE, origin=origin(top_k=-1)), "a round, top_k or index is not"),
+        (replace(ONE, provenance=origin(top_k=-1)), "a round, top_k or index is not"),
         (of(completion(index=2**31)), "a round, top_k or index is not"),
-        (replace(ONE, origin=origin(model=b"m" * 17)), "fingerprint model has 17 bytes"),
-        (replace(ONE, origin=origin(temperature=float("inf"))), "temperature inf and top_p"),
+        (replace(ONE, provenance=origin(model=b"m" * 17)), "fingerprint model has 17 bytes"),
+        (replace(ONE, provenance=origin(temperature=float("inf"))), "temperature inf and top_p"),
         (replace(ONE, prompts={}), "a completion of 'p', which has no prompt digest"),
         (replace(ONE, prompts={"p": b"1234567"}), "digest of 'p' has 7 bytes, expected 8"),
         (of(prompts={"q": b"12345678"}), "a prompt digest of 'q', which has no completion"),

@@ -10,11 +10,11 @@ import zenoh
 
 from nouns import completion, prompt_digest
 from potluck.exchange import ExchangeError, Key, Limits, batches_of, decode, encode
-from potluck.exchange.announcement import Offer, offer_of
-from potluck.exchange.identity import unseal
-from potluck.exchange.shelf import BATCH
-from potluck.exchange.station import QUERIES, SERVERS
-from town import LONG_S, has_looked_at, has_refused, live, open_sessions, town, until
+from potluck.exchange.keys.keys import BATCH, verify
+from potluck.exchange.protocol.announcement import Offer, offer_of
+from potluck.exchange.protocol.outbox import Outbox
+from potluck.exchange.zenoh.endpoint import QUERIES, SERVERS
+from town import LONG_S, has_batch, live, open_sessions, peer, refusals, town, until
 
 THREE = ("east", "north", "south")
 
@@ -29,18 +29,17 @@ def batch(author, *problems):
     return [completion(problem=p, author=author) for p in problems or ("p",)]
 
 
+def all_send(round, *problems, **nodes):
+    for name, node in nodes.items():
+        node.send(round, batch(name, *problems))
+
+
 def authors(got):
     return {c.author for c in got.completions}
 
 
-def put(node, round, sealed):
-    """On the shelf of ``node``, whatever it is, and announced."""
-    node._shelf.put(round, sealed)
-    node._station.announce()
-
-
 def sealed_by(place, name, data):
-    return place.key(name).seal(BATCH, data)
+    return place.key(name).sign(BATCH, data)
 
 
 def batch_of(place, name, round=0, *, codec="exact", sender=None, **changes):
@@ -55,8 +54,7 @@ def batch_of(place, name, round=0, *, codec="exact", sender=None, **changes):
 def test_who_comes_is_seen_and_who_leaves_is_no_longer_waited_for(place):
     north, south = place.nodes("north", "south")
     assert live(north) == {"south"}
-    for node in (north, south):
-        node.send(0, batch(node._terms.node))
+    all_send(0, north=north, south=south)
     assert authors(north.collect(0, deadline_s=LONG_S)) == {"north", "south"}
     south.close()
     until(lambda: not live(north), "south is gone")
@@ -93,18 +91,17 @@ def test_who_comes_in_the_middle_of_a_round_is_waited_for_from_the_next(place):
 
 @pytest.mark.parametrize("remembers", [True, False])
 def test_who_is_started_again_has_what_it_learned_from_late_only_if_it_forgot(place, remembers):
-    north, south = place.nodes("north", "south")
-    for node in (north, south):
-        node.send(0, batch(node._terms.node))
+    session = place.sessions.pop()
+    north, south = place.node("north", session), place.node("south")
+    until(lambda: live(north) == {"south"} and live(south) == {"north"}, "they meet")
+    all_send(0, north=north, south=south)
     before = north.collect(0, deadline_s=LONG_S)
-    session = north._station._session
     north.close()
-    options = {"had": batches_of(before)} if remembers else {}
+    options = {"already_received": batches_of(before)} if remembers else {}
     again = place.node("north", session, **options)
     until(lambda: live(again) == {"south"}, "they meet again")
-    until(lambda: has_looked_at(again, "south", 0), "it knows of the first batch")
-    for node in (again, south):
-        node.send(1, batch(node._terms.node))
+    until(lambda: has_batch(again, "south", 0), "it knows of the first batch")
+    all_send(1, north=again, south=south)
     got = again.collect(1, deadline_s=LONG_S)
     assert authors(got) == {"north", "south"}
     assert set(got.late) == (set() if remembers else {0})
@@ -113,42 +110,38 @@ def test_who_is_started_again_has_what_it_learned_from_late_only_if_it_forgot(pl
 def test_who_comes_late_fetches_what_is_newest_and_goes_on_where_the_others_are(place):
     north, south = place.nodes("north", "south")
     for round in range(5):
-        for node in (north, south):
-            node.send(round, batch(node._terms.node, f"p{round}"))
+        all_send(round, f"p{round}", north=north, south=south)
         north.collect(round, deadline_s=LONG_S)
     east = place.node("east")
     assert east.gather(LONG_S) == ()
-    assert east.round_of_others() == 4
+    assert east.peers_round() == 4
     east.send(4, batch("east", "p4"))
     got = east.collect(4, deadline_s=LONG_S)
     assert authors(got) == set(THREE)
-    until(lambda: has_looked_at(east, "north", 3), "what is one round stale")
-    assert not has_looked_at(east, "north", 2)
+    until(lambda: has_batch(east, "north", 3), "what is one round stale")
+    assert not has_batch(east, "north", 2)
 
 
-def test_all_that_was_sent_during_a_partition_arrives_after_it(place):
-    """Here it is only deafness: announcements that south says meanwhile are dropped."""
-    north, south = place.nodes("north", "south")
-    north.send(0, batch("north"))
-    with north._changed:
-        believed, north._station._believe = north._station._believe, lambda name, payload: None
+def test_all_that_was_sent_while_nothing_was_heard_arrives_when_it_is_announced(place):
+    """Here the silence is a peer's that announces nothing, whatever it has."""
+    south, north = place.liar("south"), place.node("north")
+    until(lambda: south.announce() or live(north) == {"south"}, "they meet")
     for round in range(5):
-        south.send(round, batch("south", f"p{round}"))
-    north.collect(0, deadline_s=0)
-    with north._changed:
-        north._station._believe = believed
-    until(lambda: all(has_looked_at(north, "south", r) for r in range(5)), "all arrives")
+        south.offer(round, sealed_by(place, "south", batch_of(place, "south", round)))
+    north.send(0, batch("north"))
+    assert north.collect(0, deadline_s=0).missing == ("east", "south")
+    south.announce()
+    until(lambda: all(has_batch(north, "south", r) for r in range(5)), "all arrives")
     north.send(5, batch("north"))
     assert list(north.collect(5, deadline_s=0).late) == [0, 1, 2, 3, 4]
 
 
 def test_a_batch_is_announced_at_once_and_again_to_whoever_comes(place, monkeypatch):
     """Not only when the next announcement is due."""
-    monkeypatch.setattr("potluck.exchange.station.Station._pause_s", lambda station: 1e6)
+    monkeypatch.setattr("potluck.exchange.zenoh.endpoint.PAUSE_S", 1e6)
     north, south = place.nodes("north", "south")
     for round in (0, 1):
-        for node in (north, south):
-            node.send(round, batch(node._terms.node))
+        all_send(round, north=north, south=south)
         assert authors(north.collect(round, deadline_s=LONG_S)) == {"north", "south"}
     east = place.node("east")
     assert east.gather(LONG_S) == ()
@@ -181,11 +174,11 @@ def test_a_stranger_takes_part_only_where_the_swarm_is_open(place):
     open_, closed = place.node("north", open=True), place.node("south")
     stranger = place.node("mallory", open=True)
     stranger.send(0, batch("mallory"))
-    until(lambda: has_looked_at(open_, "mallory", 0), "an open swarm fetches it")
-    until(lambda: has_refused(closed, "mallory"), "a closed one refuses it")
+    until(lambda: has_batch(open_, "mallory", 0), "an open swarm fetches it")
+    until(lambda: refusals(closed, "mallory"), "a closed one refuses it")
+    assert peer(closed, "mallory").refused.keys() == {"unknown sender"}
     until(lambda: "south" in live(open_) and "north" in live(closed), "the members meet")
-    for node in (open_, closed):
-        node.send(0, batch(node._terms.node))
+    all_send(0, north=open_, south=closed)
     assert authors(open_.collect(0, deadline_s=LONG_S)) == {"mallory", "north", "south"}
     got = closed.collect(0, deadline_s=LONG_S)
     assert authors(got) == {"north", "south"}
@@ -193,15 +186,16 @@ def test_a_stranger_takes_part_only_where_the_swarm_is_open(place):
     assert any("no member and the swarm is closed" in text for text in place.said["south"])
     # It sent, so it is waited for in the next round like a member.
     open_.send(1, batch("north"))
-    assert open_._mailbox.standing(1, time.monotonic())[1] == {"mallory", "south"}
+    awaited = []
+    open_.collect(1, deadline_s=0, waiting=lambda here, of: awaited.append(of))
+    assert set(awaited) == {2}
 
 
 def test_only_partners_are_fetched_from_and_waited_for(place):
     north = place.node("north", partners=lambda round, names: {"east"} & set(names))
     south, east = place.node("south"), place.node("east")
     until(lambda: live(north) == {"east", "south"}, "all meet")
-    for node in (south, east, north):
-        node.send(0, batch(node._terms.node))
+    all_send(0, south=south, east=east, north=north)
     got = north.collect(0, deadline_s=LONG_S)
     assert (authors(got), got.missing) == ({"east", "north"}, ())
 
@@ -209,14 +203,15 @@ def test_only_partners_are_fetched_from_and_waited_for(place):
 # What is refused. Each time south is at fault, and east is not disturbed.
 
 
-def refused_round(place, spoil, **options):
-    """The round of north after ``spoil(south)``, when it has looked at what south did."""
-    north, south, east = place.nodes("north", "south", "east", **options)
+def refused_round(place, spoil):
+    """The round of north after ``spoil(liar)``, when it has looked at what south's liar did."""
+    south, (north, east) = place.liar("south"), place.nodes("north", "east")
+    until(lambda: south.announce() or "south" in live(north), "south is there")
     spoil(south)
     east.send(0, batch("east"))
-    until(lambda: has_refused(north, "south"), "something of south is refused")
+    until(lambda: refusals(north, "south"), "something of south is refused")
     north.send(0, batch("north"))
-    until(lambda: has_looked_at(north, "east", 0), "east's batch comes")
+    until(lambda: has_batch(north, "east", 0), "east's batch comes")
     got = north.collect(0, deadline_s=0)
     assert authors(got) == {"east", "north"}
     assert got.missing == ("south",)
@@ -233,29 +228,37 @@ def positive(place):
 
 
 BAD_BATCHES = {
-    "noise": (lambda place: b"noise", "ends at byte 5"),
-    "an old round": (lambda place: batch_of(place, "south", round=7), "for round 7 of"),
-    "another's name": (lambda place: batch_of(place, "south", sender="east"), "message of 'east'"),
+    "noise": (lambda place: b"noise", "malformed", "ends at byte 5"),
+    "an old round": (lambda place: batch_of(place, "south", round=7), "other round", "for round 7"),
+    "another's name": (
+        lambda place: batch_of(place, "south", sender="east"), "forged", "message of 'east'"
+    ),
     "foreign prompts": (
         lambda place: batch_of(place, "south", digest=lambda id: prompt_digest(id)[::-1]),
+        "other task",
         "question, system prompt and chat template",
     ),
-    "another tokenizer": (lambda place: batch_of(place, "south", tokenizer=b"x"), "tokenizer with"),
-    "sampling": (lambda place: batch_of(place, "south", temperature=2.0), "temperature 2"),
-    "positive": (positive, "expected a finite number <= 0"),
-}
+    "another tokenizer": (
+        lambda place: batch_of(place, "south", tokenizer=b"x"), "other tokenizer", "tokenizer with"
+    ),
+    "sampling": (
+        lambda place: batch_of(place, "south", temperature=2.0), "other sampling", "temperature 2"
+    ),
+    "positive": (positive, "malformed", "expected a finite number <= 0"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD_BATCHES)
 def test_a_batch_that_its_author_signed_and_that_is_of_no_use_is_its_fault(place, name):
-    make, complaint = BAD_BATCHES[name]
+    make, reason, complaint = BAD_BATCHES[name]
 
     def spoil(south):
-        put(south, 0, sealed_by(place, "south", make(place)))
+        south.offer(0, sealed_by(place, "south", make(place)))
+        south.announce()
 
     north, got = refused_round(place, spoil)
     assert got.traffic.refused == {"south": 1}
-    assert north._mailbox.peers.get("south").faults == 1
+    assert peer(north, "south").refused == {reason: 1}
     (told,) = [text for text in place.said["north"] if text.startswith("refused from 'south'")]
     assert complaint in told
 
@@ -265,57 +268,52 @@ def test_ids_beyond_the_vocabulary_are_refused(place):
     north, south = place.node("north", terms=few), place.node("south")
     until(lambda: live(north), "they meet")
     south.send(0, [completion((50,), author="south")])
-    until(lambda: has_refused(north, "south"), "it is refused")
+    until(lambda: refusals(north, "south"), "it is refused")
     south.send(1, [completion((49,), author="south")])
     north.send(1, batch("north"))
     assert authors(north.collect(1, deadline_s=LONG_S)) == {"north", "south"}
 
 
 def test_a_size_beyond_the_limit_is_refused_and_nothing_is_fetched(place):
-    eve = place.sessions[0]
-
     def claim(south):
-        south.close()
         for _ in range(3):  # Said three times it is still one fault.
-            place.announce(eve, "south", Offer(0, 1 << 30, b"d" * 16))
+            place.announce(south.session, "south", Offer(0, 1 << 30, b"d" * 16))
 
     north, got = refused_round(place, claim)
     assert got.traffic.refused == {"south": 1}
     assert got.traffic.received_bytes == len(got.messages[1])
-    assert north._mailbox.peers.get("south").faults == 1
+    assert peer(north, "south").refused == {"too large": 1}
 
 
-def test_a_forged_announcement_is_nobodys_proven_fault(place):
-    eve = place.sessions[0]
+def test_forged_announcements_silence_nobody(place):
     claim = Offer(0, 1 << 30, b"d" * 16)
 
     def forge(south):
-        place.announce(eve, "south", claim, key=Key.new())
+        for _ in range(4):  # One more than the faults that are a quarantine.
+            place.announce(south.session, "south", claim, key=Key.new())
 
     north, got = refused_round(place, forge)
-    assert got.traffic.quarantined == ()
-    assert north._mailbox.peers.get("south").faults == 0
+    until(lambda: peer(north, "south").refused == {"forged": 4}, "all are refused")
+    assert (got.traffic.quarantined, peer(north, "south").quarantined_s) == ((), 0)
 
 
 @pytest.mark.parametrize("change", [{"run": "another"}, {"under": "east"}])
 def test_an_announcement_of_another_run_or_under_anothers_key_is_refused(place, change):
     eve, north = place.sessions[0], place.node("north")
-    until(lambda: place.announce(eve, "south", **change) or refusals(north), "refused")
-    assert north.collect(0, deadline_s=0).traffic.refused.keys() == {change.get("under", "south")}
-
-
-def refusals(node):
-    with node._changed:
-        return node._mailbox.peers._refused.copy()
+    name = change.get("under", "south")
+    until(lambda: place.announce(eve, "south", **change) or refusals(north, name), "refused")
+    assert north.collect(0, deadline_s=0).traffic.refused.keys() == {name}
+    assert peer(north, name).refused.keys() == {"other run" if "run" in change else "forged"}
 
 
 def test_noise_and_long_announcements_under_any_name_are_refused(place):
     eve, north = place.sessions[0], place.node("north")
+    reasons = {"south": {"malformed"}, "east": {"too large"}, "?": {"unknown sender"}}
 
     def shout():
         for name, said in (("south", b"noise"), ("east", b"x" * 5000), ("No Name", b"")):
             eve.put(f"{place.run}/ann/{name}", said)
-        return len(refusals(north)) == 3
+        return {n: set(one.refused) for n, one in north.status().peers.items()} == reasons
 
     until(shout, "all are refused")
     assert set(north.collect(0, deadline_s=0).traffic.refused) == {"?", "east", "south"}
@@ -323,7 +321,7 @@ def test_noise_and_long_announcements_under_any_name_are_refused(place):
 
 def test_a_second_node_of_ones_own_name_is_told(place):
     north, _ = place.node("north"), place.node("north", folder=place.folder / "again")
-    until(lambda: has_refused(north, "north"), "it is heard")
+    until(lambda: refusals(north, "north"), "it is heard")
     north.collect(0, deadline_s=0)
     assert any("is it started twice?" in text for text in place.said["north"])
 
@@ -331,13 +329,13 @@ def test_a_second_node_of_ones_own_name_is_told(place):
 def test_who_serves_anothers_key_does_not_keep_its_batch_away(place):
     north, south = place.nodes("north", "south")
     eve = place.sessions.pop()
-    sealed = sealed_by(place, "south", batch_of(place, "south"))
+    signed = sealed_by(place, "south", batch_of(place, "south"))
     forged = {
-        "too short": sealed[:-1],
-        "changed": sealed[:-1] + bytes([sealed[-1] ^ 1]),
+        "too short": signed[:-1],
+        "changed": signed[:-1] + bytes([signed[-1] ^ 1]),
         "an old round": sealed_by(place, "south", batch_of(place, "south", round=7)),
     }
-    assert len(forged["an old round"]) == len(sealed)
+    assert len(forged["an old round"]) == len(signed)
     queryables = [
         eve.declare_queryable(
             f"{place.run}/q/south/0",
@@ -347,51 +345,56 @@ def test_who_serves_anothers_key_does_not_keep_its_batch_away(place):
         for data in forged.values()
     ]
     south.close()
-    place.announce(eve, "south", offer_of(0, sealed))
-    until(lambda: refusals(north)["south"] >= 3, "the forged ones are looked at")
-    again = place.node("south")
-    put(again, 0, sealed)
-    until(lambda: has_looked_at(north, "south", 0), "the true one comes")
+    place.announce(eve, "south", offer_of(0, signed))
+    until(lambda: refusals(north, "south") >= 3, "the forged ones are looked at")
+    again = place.liar("south")
+    again.offer(0, signed)
+    until(lambda: again.announce() or has_batch(north, "south", 0), "the true one comes")
     north.send(0, batch("north"))
     got = north.collect(0, deadline_s=LONG_S)
     assert authors(got) == {"north", "south"}
     assert got.traffic.refused["south"] >= 3
-    assert north._mailbox.peers.get("south").faults == 0
+    assert peer(north, "south").refused.keys() == {"forged"}
+    assert got.traffic.quarantined == ()
     for queryable in queryables:
         queryable.undeclare()
 
 
 def test_an_answer_of_another_size_is_not_even_copied(place):
     north, eve = place.node("north"), place.sessions.pop()
-    sealed, key = sealed_by(place, "south", batch_of(place, "south")), f"{place.run}/q/south/0"
-    with eve.declare_queryable(key, lambda query: query.reply(key, sealed + bytes(9999))):
+    signed, key = sealed_by(place, "south", batch_of(place, "south")), f"{place.run}/q/south/0"
+    with eve.declare_queryable(key, lambda query: query.reply(key, signed + bytes(9999))):
 
         def announced():
-            place.announce(eve, "south", offer_of(0, sealed))
-            return has_refused(north, "south")
+            place.announce(eve, "south", offer_of(0, signed))
+            return refusals(north, "south")
 
         until(announced, "it is refused")
     north.collect(0, deadline_s=0)
-    assert any(f"{len(sealed) + 9999} bytes came for its batch" in t for t in place.said["north"])
+    assert any(f"{len(signed) + 9999} bytes came for its batch" in t for t in place.said["north"])
 
 
 def test_a_batch_that_another_key_signed_is_refused_without_proof(place):
     def forge(south):
-        put(south, 0, Key.new().seal(BATCH, batch_of(place, "south")))
+        south.offer(0, Key.new().sign(BATCH, batch_of(place, "south")))
+        south.announce()
 
     north, got = refused_round(place, forge)
     assert got.traffic.quarantined == ()
-    assert north._mailbox.peers.get("south").faults == 0
+    until(lambda: refusals(north, "south") > 3, "it is tried again, and no quarantine comes of it")
+    assert peer(north, "south").refused.keys() == {"forged"}
+    assert peer(north, "south").quarantined_s == 0
 
 
 def test_the_first_batch_of_a_round_stays_though_its_author_announces_another(place):
-    north, south = place.nodes("north", "south")
-    south.send(0, batch("south", "first"))
-    until(lambda: has_looked_at(north, "south", 0), "it comes")
-    other = encode(place.terms("south").message(0, tuple(batch("south", "second"))))
-    south._shelf._take(0, sealed_by(place, "south", other))
-    south._station.announce()
-    until(lambda: has_refused(north, "south"), "the change is noticed")
+    south, north = place.liar("south"), place.node("north")
+    for problem in ("first", "second"):
+        message = place.terms("south").message(0, tuple(batch("south", problem)))
+        south.offer(0, sealed_by(place, "south", encode(message)))
+        if problem == "first":
+            until(lambda: south.announce() or has_batch(north, "south", 0), "it comes")
+    south.announce()
+    until(lambda: peer(north, "south").refused == {"replaced": 1}, "the change is noticed")
     north.send(0, batch("north"))
     got = north.collect(0, deadline_s=LONG_S)
     assert {c.problem_id for c in got.completions} == {"first", "p"}
@@ -399,22 +402,35 @@ def test_the_first_batch_of_a_round_stays_though_its_author_announces_another(pl
 
 
 def test_three_bad_batches_in_a_row_and_a_peer_is_not_listened_to_for_a_while(place):
-    north, south = place.nodes("north", "south", quarantine_s=0.5)
+    south, north = place.liar("south"), place.node("north", quarantine_s=0.5)
+    until(lambda: south.announce() or live(north), "they meet")
     north.send(0, batch("north"))
     for round in range(3):
-        put(south, round, sealed_by(place, "south", b"noise"))
+        south.offer(round, sealed_by(place, "south", b"noise"))
+    south.announce()
 
-    def is_quarantined():
-        with north._changed:
-            return north._mailbox.peers.get("south").quarantines == 1
+    def told():
+        north.gather(0)  # It says what is new.
+        return [text for text in place.said["north"] if "not listened to" in text]
 
-    until(is_quarantined, "it is quarantined")
+    until(told, "it is quarantined")
+    assert len(told()) == 1
+    assert told()[0].startswith("'south' is not listened to for 0.5 s: message ends at byte 5")
+    assert peer(north, "south").refused == {"malformed": 3}
     north.send(3, batch("north"))
-    north.collect(3, deadline_s=0)
-    (told,) = [text for text in place.said["north"] if "not listened to" in text]
-    assert told.startswith("'south' is not listened to for 0.5 s: message ends at byte 5")
-    south.send(4, batch("south"))
-    until(lambda: has_looked_at(north, "south", 4), "it is listened to again")
+    south.offer(4, sealed_by(place, "south", batch_of(place, "south", 4)))
+    until(lambda: south.announce() or has_batch(north, "south", 4), "it is listened to again")
+    assert peer(north, "south").quarantined_s == 0
+
+
+def test_a_quarantine_shows_for_as_long_as_it_lasts(place):
+    south, north = place.liar("south"), place.node("north", quarantine_s=1000.0)
+    north.send(0, batch("north"))
+    for round in range(3):
+        south.offer(round, sealed_by(place, "south", b"noise"))
+    until(lambda: south.announce() or peer(north, "south").quarantined_s, "it is quarantined")
+    assert 0 < peer(north, "south").quarantined_s <= 1000
+    assert north.collect(0, deadline_s=0).traffic.quarantined == ("south",)
 
 
 # This node itself.
@@ -427,7 +443,7 @@ def test_a_node_that_comes_back_serves_what_it_sent_and_says_it_again(place):
     again = place.node("south")
     again.send(0, batch("south", "second"))
     north.send(0, batch("north"))
-    until(lambda: has_looked_at(north, "south", 0), "it comes")
+    until(lambda: has_batch(north, "south", 0), "it comes")
     got = north.collect(0, deadline_s=LONG_S)
     assert [c.problem_id for c in got.completions if c.author == "south"] == ["first"]
     own = again.collect(0, deadline_s=0)
@@ -437,11 +453,10 @@ def test_a_node_that_comes_back_serves_what_it_sent_and_says_it_again(place):
 
 def test_messages_are_what_was_learned_from_as_it_came(place):
     north, south = place.nodes("north", "south")
-    for node in (north, south):
-        node.send(0, batch(node._terms.node))
+    all_send(0, north=north, south=south)
     got = north.collect(0, deadline_s=LONG_S)
     sealed_by_name = zip(("north", "south"), got.messages, strict=True)
-    read = [decode(unseal(BATCH, m, place.key(name).public)) for name, m in sealed_by_name]
+    read = [decode(verify(BATCH, m, place.key(name).public)) for name, m in sealed_by_name]
     assert [message.sender for message in read] == ["north", "south"]
     assert got.traffic.sent_bytes == len(got.messages[0])
     assert got.traffic.received_bytes == len(got.messages[1])
@@ -451,13 +466,12 @@ def test_messages_are_what_was_learned_from_as_it_came(place):
 def test_a_full_disk_does_not_end_the_exchange_and_is_said_once(place, monkeypatch):
     north, south = place.nodes("north", "south")
 
-    def full(self, data):
+    def full(handle):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    monkeypatch.setattr("os.fsync", full)
     for round in (0, 1):
         south.send(round, batch("south"))
-        north._mailbox.begin(round, time.monotonic())
         assert authors(north.collect(round, deadline_s=LONG_S)) == {"south"}
     told = [text for text in place.said["south"] if "No space left" in text]
     assert len(told) == 1
@@ -470,30 +484,39 @@ def test_a_batch_that_others_would_refuse_for_its_size_is_not_sent(place):
         north.send(0, [completion(range(300))])
 
 
-@pytest.mark.parametrize("thread", ["_believe", "fetching"])
-def test_a_thread_that_fails_is_an_error_of_the_next_collect_and_no_silence(place, thread):
+@pytest.mark.parametrize(
+    "what", ["endpoint.decode_announcement", "fetcher.decode"], ids=["hearing", "fetching"]
+)
+def test_a_thread_that_fails_is_an_error_of_the_next_collect_and_no_silence(
+    place, what, monkeypatch
+):
     north, south = place.nodes("north", "south")
 
-    def fail(*args):
+    def fail(*args, **named):
         raise ZeroDivisionError("by accident")
 
-    if thread == "_believe":
-        north._station._believe = fail
-    else:
-        north._station._fetching._read = fail
+    monkeypatch.setattr(f"potluck.exchange.zenoh.{what}", fail)
     south.send(0, batch("south"))
-    until(lambda: north._crew._trouble, "it is noticed")
+    until(lambda: has_failed(north), "it is noticed")
     with pytest.raises(ExchangeError, match="ZeroDivisionError: by accident"):
         north.send(0, batch("north"))
     with pytest.raises(ExchangeError, match="ZeroDivisionError: by accident"):
         north.collect(0, deadline_s=LONG_S)
 
 
+def has_failed(node):
+    try:
+        node.gather(0)
+    except ExchangeError:
+        return True
+    return False
+
+
 def test_a_session_that_is_closed_by_somebody_else_is_said(place):
     (own,) = open_sessions(1)
     north = place.node("north", own)
     own.close()
-    until(lambda: north._crew._trouble, "it is noticed")
+    until(lambda: has_failed(north), "it is noticed")
     with pytest.raises(ExchangeError, match="'north' can no longer"):
         north.collect(0, deadline_s=LONG_S)
 
@@ -521,21 +544,16 @@ def test_what_nobody_wrote_is_not_served(place):
     assert [answers(selector) for selector in ("1", "-1", "x", "*", "00000000000")] == [[]] * 5
 
 
-def test_who_asks_and_does_not_listen_holds_up_nobody(place):
+def test_who_asks_and_does_not_listen_holds_up_nobody(place, monkeypatch):
     """More questions than are kept; what is pushed out is answered with nothing, and in time."""
     north, asking = place.node("north"), place.sessions[0]
     north.send(0, batch("north"))
-    serving = north._station._shelf.get
-    go_on = threading.Event()
-    north._shelf.get = lambda round: go_on.wait(LONG_S) and serving(round)
+    serve, go_on = Outbox.get, threading.Event()
+    monkeypatch.setattr(Outbox, "get", lambda shelf, r: go_on.wait(LONG_S) and serve(shelf, r))
     silent = zenoh.handlers.RingChannel(1)
     for _ in range(SERVERS + 2 * QUERIES):
         asking.get(f"{place.run}/q/north/0", handler=silent, timeout=LONG_S)
     place.announce(asking, "east")
-    until(lambda: has_heard(north, "east"), "what comes after them, by the same line, is heard")
+    heard = lambda: peer(north, "east").heard_s is not None  # noqa: E731
+    until(heard, "what comes after them, by the same line, is heard")
     go_on.set()
-
-
-def has_heard(node, name):
-    with node._changed:
-        return bool(node._mailbox.peers.get(name).public)

@@ -30,11 +30,11 @@ import zenoh  # noqa: E402
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: E402
 
 from nouns import terms  # noqa: E402
-from potluck.exchange import Key, Round, Terms  # noqa: E402
-from potluck.exchange import session as sessions  # noqa: E402
-from potluck.exchange.trust import Trust  # noqa: E402
-from potluck.exchange.zenoh import ZenohExchange  # noqa: E402
-from potluck.swarm.cohort import cohort  # noqa: E402
+from potluck.exchange import Agreement, Key, Membership, Round  # noqa: E402
+from potluck.exchange.keys.known_keys import KnownKeys  # noqa: E402
+from potluck.exchange.zenoh import session as sessions  # noqa: E402
+from potluck.exchange.zenoh.exchange import ZenohExchange  # noqa: E402
+from potluck.schedule import cohort  # noqa: E402
 from potluck.types import Completion, PotluckError  # noqa: E402
 
 VOCABULARY = 32_000
@@ -74,9 +74,9 @@ def key_of(name: str) -> Key:
 def batch_of(name: str, round: int, completions: int, tokens: int) -> list[Completion]:
     """What ``name`` writes in ``round``: the same wherever it is made."""
     seed = hashlib.sha256(f"{name}/{round}".encode()).digest()
-    dice = np.random.default_rng(int.from_bytes(seed[:8], "little"))
-    token_BT = dice.zipf(1.3, (completions, tokens)).clip(max=VOCABULARY - 1).astype(np.int32)
-    logp_BT = -dice.exponential(0.7, (completions, tokens)).astype(np.float32)
+    generator = np.random.default_rng(int.from_bytes(seed[:8], "little"))
+    token_BT = generator.zipf(1.3, (completions, tokens)).clip(max=VOCABULARY - 1).astype(np.int32)
+    logp_BT = -generator.exponential(0.7, (completions, tokens)).astype(np.float32)
     return [
         Completion(f"p{at}", name, at, token_BT[at], logp_BT[at], "stop")
         for at in range(completions)
@@ -85,23 +85,24 @@ def batch_of(name: str, round: int, completions: int, tokens: int) -> list[Compl
 
 def open_session(plan: Plan) -> zenoh.Session:
     """As ``potluck join`` does, but without gossip: it would lead around the relays of a test."""
-    line = sessions.Line((plan.listen,), plan.connect)
+    line = sessions.Endpoints((plan.listen,), plan.connect)
     config = sessions._config(line, "peer", "run")
     config.insert_json5("scouting/gossip/enabled", "false")
     return sessions._open(config, line, threading.Event())
 
 
-def open_exchange(plan: Plan, session: zenoh.Session, own: Terms | None = None) -> ZenohExchange:
+def open_exchange(
+    plan: Plan, session: zenoh.Session, own: Agreement | None = None
+) -> ZenohExchange:
     own = own or terms(plan.name)
     members = frozenset(plan.members)
     roster = {name: key_of(name).public for name in members}
     folder = Path(plan.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    return ZenohExchange(
-        session,
-        own,
-        key_of(plan.name),
-        Trust(roster=roster, members=members, open=False, pins=folder / "pins.toml"),
+    membership = Membership(
+        agreement=own,
+        key=key_of(plan.name),
+        known_keys=KnownKeys(roster=roster, members=members, open=False, pins=folder / "pins.toml"),
         folder=folder,
         members=members,
         partners=lambda round, live: cohort(
@@ -117,6 +118,7 @@ def open_exchange(plan: Plan, session: zenoh.Session, own: Terms | None = None) 
         kept_rounds=plan.kept_rounds,
         quarantine_s=60.0,
     )
+    return ZenohExchange(session, membership)
 
 
 def live(plan: Plan, say: Say, stopping: Callable[[], bool]) -> None:
@@ -128,9 +130,9 @@ def live(plan: Plan, say: Say, stopping: Callable[[], bool]) -> None:
         done = _done(plan)
         try:
             exchange.gather(plan.gather_s, lambda came, of: None)
-            say("gathered", others=exchange.round_of_others())
+            say("gathered", others=exchange.peers_round())
             while done < plan.rounds and not stopping():
-                others = exchange.round_of_others()
+                others = exchange.peers_round()
                 round = done if others - done <= plan.max_staleness else others
                 if round >= plan.full_disk_at:
                     _fill_disk()
@@ -146,7 +148,9 @@ def live(plan: Plan, say: Say, stopping: Callable[[], bool]) -> None:
 
 
 def step(plan: Plan, exchange: ZenohExchange, round: int, say: Say) -> None:
-    say("begin", round=round)
+    peers = exchange.status().peers
+    sees = [name for name, peer in peers.items() if peer.live and peer.heard_s is not None]
+    say("begin", round=round, sees=sees)
     time.sleep(plan.pause_s)
     start = time.monotonic()
     exchange.send(round, batch_of(plan.name, round, plan.completions, plan.tokens))

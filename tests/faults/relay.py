@@ -89,9 +89,9 @@ class Relay:
     """Where it listens, on loopback."""
 
     def __init__(
-        self, network: Network, target: int, weather: Weather, dice: random.Random
+        self, network: Network, target: int, weather: Weather, generator: random.Random
     ) -> None:
-        self._network, self._target, self._dice = network, target, dice
+        self._network, self._target, self._dice = network, target, generator
         self.weather = weather
         """May be replaced at any time."""
         self._open = asyncio.Event()

@@ -48,7 +48,7 @@ def undisturbed(config, folder):
         return finals(swarm)
 
 
-def disturbed(config, folder, *, every, dice):
+def disturbed(config, folder, *, every, generator):
     """Kills one node in the middle of every fifth round, and starts it again at once."""
     kills, started = [], time.monotonic()
     with Swarm(config, folder) as swarm:
@@ -57,8 +57,8 @@ def disturbed(config, folder, *, every, dice):
         for at in range(every, config.rounds - 2 * every + 1, every):
             swarm.wait_until(lambda at=at: furthest(swarm) >= at - 1, f"round {at}")
             there = [n for n in config.node if swarm.round(n) >= furthest(swarm) - 1]
-            victim = dice.choice(there)
-            time.sleep(dice.uniform(0, 0.5))  # somewhere in the round
+            victim = generator.choice(there)
+            time.sleep(generator.uniform(0, 0.5))  # somewhere in the round
             swarm.signal(victim, signal.SIGKILL)
             swarm.start(victim, resume=True)
             others = [name for name in config.node if name != victim]
@@ -121,7 +121,7 @@ def main():
         recipe(0, asked.rounds, asked.nodes),
         asked.folder / "disturbed",
         every=asked.every,
-        dice=random.Random(0),
+        generator=random.Random(0),
     )
     print(json.dumps(told, indent=1), codes, f"{time.monotonic() - begun:.0f} s")
     print("disturbed  ", {name: f"{value:.3f}" for name, value in last.items()})

@@ -16,9 +16,9 @@ import tracemalloc
 from collections import Counter
 from dataclasses import dataclass, field
 
-from mutants import KEY, mutants
+from fuzz import KEY, broken_messages
 from potluck.exchange import Limits, WireError, decode, encode
-from potluck.exchange.identity import unseal, without_seal
+from potluck.exchange.keys.keys import verify, without_signature
 
 TIGHT = Limits(message_bytes=1 << 16, completions=16, tokens=1000, vocabulary=50)
 
@@ -33,31 +33,33 @@ class Outcome:
     messages: int = 0
     refused: Counter = field(default_factory=Counter)
     """By the first words of the complaint, without its numbers and names."""
+    reasons: set = field(default_factory=set)
     admitted: int = 0
     peak_bytes: int = 0
     """The most that one message took while it was read."""
 
 
 def soak(messages, seed, *, trace=True, say=None):
-    """Reads mutants; whatever else than a WireError leaves the reader leaves this too."""
+    """Reads broken messages; whatever else than a WireError leaves the reader leaves this too."""
     outcome = Outcome()
     public = KEY.public
     readers = (
-        lambda sealed: decode(unseal(b"batch", sealed, public), TIGHT),
-        lambda sealed: decode(without_seal(sealed), TIGHT),
-        lambda sealed: decode(without_seal(sealed)),
+        lambda signed: decode(verify(b"batch", signed, public), TIGHT),
+        lambda signed: decode(without_signature(signed), TIGHT),
+        lambda signed: decode(without_signature(signed)),
     )
     if trace:
         tracemalloc.start()
     try:
-        for sealed in mutants(seed, messages):
+        for signed in broken_messages(seed, messages):
             outcome.messages += 1
             for read in readers:
                 before = _begin(trace)
                 try:
-                    got = read(sealed)
+                    got = read(signed)
                 except WireError as error:
                     outcome.refused[_kind(str(error))] += 1
+                    outcome.reasons.add(error.reason)
                 else:
                     outcome.admitted += 1
                     assert decode(encode(got)) == got

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from potluck import processes
+from potluck.launch import local_swarm
 
 PATIENCE_S = 120
 """Reached only where something is broken: machines are slow, and torch takes seconds to load."""
@@ -19,7 +19,7 @@ class Swarm:
 
     def __init__(self, config, folder, *, more=()):
         self.config, self.folder, self.more = config, Path(folder), tuple(more)
-        processes._prepare(config, self.folder)
+        local_swarm._prepare(config, self.folder)
         self.running = {}
         self._every = []
 
@@ -37,7 +37,7 @@ class Swarm:
             self.running[name] = self._start(name, ["--resume"] * resume)
 
     def _start(self, name, more):
-        recipe = self.folder / processes.HERE / "recipe.json"
+        recipe = self.folder / local_swarm.LOCAL_SWARM / "recipe.json"
         with (self.folder / f"{name}.log").open("a") as log:
             process = subprocess.Popen(
                 [

@@ -23,7 +23,7 @@ from faults.exchanges import (
 from faults.peer import Plan, batch_of, key_of, open_session
 from nouns import terms
 from potluck.exchange import encode
-from potluck.exchange.announcement import Offer, decode_announcement, encode_announcement
+from potluck.exchange.protocol.announcement import Offer, decode_announcement, encode_announcement
 
 ROUNDS = 5
 
@@ -97,7 +97,7 @@ def test_what_is_announced_and_served_again_counts_once(swarm, tmp_path):
     def serve(query):
         author, round = str(query.key_expr).split("/")[-2:]
         message = terms(author).message(int(round), tuple(batch_of(author, int(round), 4, 64)))
-        query.reply(query.key_expr, key_of(author).seal(b"batch", encode(message)))
+        query.reply(query.key_expr, key_of(author).sign(b"batch", encode(message)))
         served.append(round)
 
     with stranger(*ports) as session:

@@ -73,10 +73,24 @@ def partition(swarm, network, folder, *, cut_s, pause_s, deadline_s):
     across = [relay for (one, other), relay in relays.items() if other not in halves[one]]
     for relay in across:
         relay.cut()
-    cut = max(swarm.last_round(name, "begin") for name in plans)
+    cut_at = time.monotonic()
     time.sleep(cut_s)
+    # What a node told before the cut has been read when something that it told later has.
+    swarm.wait_for(
+        "all rounds from before the cut are known",
+        lambda: all(any(e["t"] > cut_at for e in swarm.of(name, "begin")) for name in plans),
+    )
+    cut = max(e["round"] for name in plans for e in swarm.of(name, "begin") if e["t"] <= cut_at)
+
+    def alone(name):
+        return [event for round, event in swarm.rounds(name).items() if round > cut]
+
     swarm.wait_for("both sides go on", all_closed(swarm, plans, cut + 2))
-    alone = {name: [e for r, e in swarm.rounds(name).items() if r > cut] for name in plans}
+    swarm.wait_for(
+        "each side is whole in itself",
+        lambda: all(any({*e["came"]} == halves[name] for e in alone(name)) for name in plans),
+    )
+    apart = {name: alone(name) for name in plans}
     for relay in across:
         relay.heal()
     sent = set().union(*(swarm.sent(name) for name in plans))
@@ -93,8 +107,7 @@ def partition(swarm, network, folder, *, cut_s, pause_s, deadline_s):
     )
     swarm.stop()
     for name, half in halves.items():
-        assert all(set(event["came"]) <= half for event in alone[name]), alone[name]
-        assert any(set(event["came"]) == half for event in alone[name]), alone[name]
+        assert all(set(event["came"]) <= half for event in apart[name]), apart[name]
         assert not any(event["wrong"] for event in swarm.rounds(name).values())
         require_each_once(swarm, name)
 
@@ -116,7 +129,11 @@ def test_a_member_with_a_narrow_line_keeps_nothing_from_the_others(swarm, networ
             relay.weather = Weather(bytes_per_s=300_000)
     swarm.start(*plans.values())
     swarm.wait_for("all rounds", all_closed(swarm, "abc", 3))
+    # How often depends on how busy this machine is; that it happens, on the line alone.
+    swarm.wait_for(
+        "the line is too narrow for it",
+        lambda: sum(bool(event["missing"]) for event in swarm.rounds("s").values()) >= 3,
+    )
     swarm.stop()
     require_nothing_lost(swarm, "abc")
     require_each_once(swarm, "s")
-    assert all(event["missing"] for event in swarm.rounds("s").values())

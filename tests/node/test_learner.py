@@ -6,6 +6,9 @@ padding: it shares neither the loss, nor the batching, nor the forward pass with
 
 import copy
 import math
+import weakref
+from dataclasses import dataclass, field, fields, replace
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,13 +18,15 @@ from torch.testing import assert_close
 
 import paper
 import tiny
-from nouns import completion
-from potluck.config import METHODS, ObjectiveConfig
+from nouns import completion, group
 from potluck.node import Learner, pack
 from potluck.node.batch import micro_batches
-from potluck.types import Group, NonFiniteError, Problem
+from potluck.node.learner import silent
+from potluck.node.metrics import METRICS
+from potluck.objective.methods import METHODS, ObjectiveConfig
+from potluck.types import NonFiniteError, Problem
 
-presets = [pytest.param(ObjectiveConfig(**METHODS[name]), id=name) for name in METHODS]
+presets = [pytest.param(ObjectiveConfig(**METHODS[name].fields), id=name) for name in METHODS]
 OBJECTIVE_OF = {
     "none": paper.nois_objective,
     "vanilla": paper.vis_objective,
@@ -29,74 +34,73 @@ OBJECTIVE_OF = {
 }
 
 
+class Graded(NamedTuple):
+    """A group before a model has read it."""
+
+    problem: Problem
+    completions: tuple
+    rewards: tuple
+
+
 def ragged_groups(seed=0, *, author="south", spread=1.0, groups=3, size=4):
     """Groups of unlike lengths, off-policy by about ``spread`` nats a token; one has no spread."""
-    dice = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     made = []
     for g in range(groups):
-        problem = Problem(f"p{g}", "1+2="[: dice.integers(1, 5)], "3")
+        problem = Problem(f"p{g}", "1+2="[: generator.integers(1, 5)], "3")
         rows = []
         for i in range(size):
-            length = int(dice.integers(1, 9))
-            ids = dice.integers(3, tiny.VOCABULARY, length)
+            length = int(generator.integers(1, 9))
+            ids = generator.integers(3, tiny.VOCABULARY, length)
             ids[-1] = tiny.STOP
-            logps = -spread * dice.exponential(2.0, length)
+            logps = -spread * generator.exponential(2.0, length)
             rows.append(completion(ids, logps, problem=problem.id, author=author, index=i))
         rewards = [1.0] * size if g == 1 else [float(i % 2 == 0) for i in range(size)]
-        made.append(Group(problem, tuple(rows), tuple(rewards)))
+        made.append(Graded(problem, tuple(rows), tuple(rewards)))
     return made
 
 
-def learner_of(language, objective=None, *, lr=0.0, budget=10_000, clip=1e9, name="north"):
-    objective = objective or ObjectiveConfig()
-    return Learner(
+@dataclass(frozen=True, eq=False)
+class Recording(Learner):
+    """A learner that keeps the gradient of its last step, as it was clipped."""
+
+    seen: list = field(default_factory=list)
+
+    def step(self, gradient):
+        super().step(gradient)
+        self.seen[:] = [g.clone() for g in gradient.tensors]
+
+
+def learner_of(
+    policy, objective=None, *, lr=0.0, budget=10_000, clip=1e9, name="north", temperature=1.0
+):
+    return Recording(
         name=name,
-        language=language,
-        optimizer=torch.optim.SGD(language.network.parameters(), lr=lr),
-        objective=objective,
-        temperature=1.0,
+        policy=policy,
+        optimizer=torch.optim.SGD(policy.network.parameters(), lr=lr),
+        objective=objective or ObjectiveConfig(),
+        temperature=temperature,
         gradient_clip_norm=clip,
         micro_batch_tokens=budget,
     )
 
 
-class LastGradient(torch.optim.SGD):
-    """An optimiser that keeps the gradient it last stepped with."""
-
-    def step(self):
-        self.seen = next([p.grad.clone() for p in g["params"]] for g in self.param_groups)
-        super().step()
+def batch_of(policy, groups, scale="std"):
+    return pack([group(*each, policy) for each in groups], scale=scale)
 
 
-def learn(
-    language,
-    groups,
-    objective=None,
-    *,
-    lr=0.0,
-    budget=10_000,
-    clip=1e9,
-    name="north",
-    temperature=1.0,
-):
-    """(lesson, gradient of the last update)."""
-    optimizer = LastGradient(language.network.parameters(), lr=lr)
-    learner = learner_of(language, objective, budget=budget, clip=clip, name=name)
-    learner = Learner(**{**vars_of(learner), "optimizer": optimizer, "temperature": temperature})
-    batch = pack(groups, language.prompt, scale=learner.objective.advantage_scale)
-    lesson = learner.learn(batch, lambda done, total: None)
-    return lesson, getattr(optimizer, "seen", None)
+def learn(policy, groups, objective=None, **options):
+    """(report, gradient of the last update)."""
+    learner = learner_of(policy, objective, **options)
+    report = learner.learn(batch_of(policy, groups, learner.objective.advantage_scale), silent)
+    return report, learner.seen or None
 
 
-def vars_of(learner):
-    return {name: getattr(learner, name) for name in learner.__dataclass_fields__}
-
-
-def oracle(language, groups, objective, *, lr=0.0, temperature=1.0):
+def oracle(policy, groups, objective, *, lr=0.0, temperature=1.0):
     """The gradient of the last of ``updates_per_round`` updates, by plain loops in float64."""
-    network = copy.deepcopy(language.network).double()
+    network = copy.deepcopy(policy.network).double()
     advantage = [a for g in groups for a in advantages_of(g, objective.advantage_scale)]
-    rows = [(language.prompt(g.problem), c) for g in groups for c in g.completions]
+    rows = [(policy.prompt(g.problem), c) for g in groups for c in g.completions]
     gen = [[float(x) for x in c.logp_T] for _, c in rows]
     start = None
     for _ in range(objective.updates_per_round):
@@ -148,11 +152,11 @@ def assert_same_gradient(ours, theirs, atol=1e-5):
 @pytest.mark.parametrize("objective", presets)
 @pytest.mark.parametrize("budget", [1, 20, 45, 10_000])
 def test_any_micro_batches_give_the_gradient_of_the_papers_sum_over_the_whole(objective, budget):
-    language, groups = tiny.language(), ragged_groups()
-    loss, gradient = oracle(language, groups, objective)
-    lesson, ours = learn(language, groups, objective, budget=budget)
+    policy, groups = tiny.policy(), ragged_groups()
+    loss, gradient = oracle(policy, groups, objective)
+    report, ours = learn(policy, groups, objective, budget=budget)
     assert_same_gradient(ours, gradient)
-    assert_close(lesson.loss, loss, rtol=0, atol=1e-5)
+    assert_close(report.loss, loss, rtol=0, atol=1e-5)
     assert max(float(g.abs().max()) for g in gradient) > 1e-2  # there was something to compare
 
 
@@ -160,18 +164,18 @@ def test_any_micro_batches_give_the_gradient_of_the_papers_sum_over_the_whole(ob
 def test_later_updates_keep_the_start_the_weights_and_the_filter_of_the_first(objective):
     """The second gradient: theta has moved by then, so R is no longer 1 and the clip works."""
     objective = msgspec.structs.replace(objective, updates_per_round=3, divergence_limit=3.0)
-    language, groups = tiny.language(), ragged_groups(spread=0.5)
-    _, gradient = oracle(language, groups, objective, lr=0.05)
-    lesson, ours = learn(language, groups, objective, lr=0.05, budget=30)
-    assert lesson.updates == 3
+    policy, groups = tiny.policy(), ragged_groups(spread=0.5)
+    _, gradient = oracle(policy, groups, objective, lr=0.05)
+    report, ours = learn(policy, groups, objective, lr=0.05, budget=30)
+    assert report.updates == 3
     assert_same_gradient(ours, gradient)
 
 
 def test_the_temperature_divides_the_learners_logits():
     objective, groups = ObjectiveConfig(filter=False), ragged_groups()
-    _, gradient = oracle(tiny.language(), groups, objective, temperature=0.7)
-    assert_same_gradient(learn(tiny.language(), groups, objective, temperature=0.7)[1], gradient)
-    plain = learn(tiny.language(), groups, objective)[1]
+    _, gradient = oracle(tiny.policy(), groups, objective, temperature=0.7)
+    assert_same_gradient(learn(tiny.policy(), groups, objective, temperature=0.7)[1], gradient)
+    plain = learn(tiny.policy(), groups, objective)[1]
     assert not torch.allclose(plain[0].double(), gradient[0], atol=1e-4)
 
 
@@ -199,11 +203,11 @@ def test_an_option_of_the_objective_changes_the_gradient_as_the_paper_says(optio
     # k1 or k2 none is and by sum or max all are.
     plain = ObjectiveConfig(**{"divergence_limit": 18.0} | base)
     changed = msgspec.structs.replace(plain, **{option: other})
-    language, groups = tiny.language(sharpness=4), ragged_groups(spread=0.7)
-    two = oracle(language, groups, changed, lr=0.3)[1]
-    one = learn(tiny.language(sharpness=4), groups, plain, lr=0.3)[1]
+    policy, groups = tiny.policy(sharpness=4), ragged_groups(spread=0.7)
+    two = oracle(policy, groups, changed, lr=0.3)[1]
+    one = learn(tiny.policy(sharpness=4), groups, plain, lr=0.3)[1]
     assert any(not torch.allclose(a.double(), b, atol=1e-4) for a, b in zip(one, two, strict=True))
-    assert_same_gradient(learn(language, groups, changed, lr=0.3)[1], two)
+    assert_same_gradient(learn(policy, groups, changed, lr=0.3)[1], two)
 
 
 def test_every_option_of_the_objective_is_tried_above():
@@ -211,15 +215,15 @@ def test_every_option_of_the_objective_is_tried_above():
     assert {option for option, _, _ in mark.args[1]} == set(ObjectiveConfig.__struct_fields__)
 
 
-def on_policy_groups(language, seed=0):
+def on_policy_groups(policy, seed=0):
     """The same completions, with this model's own log-probabilities."""
     made = []
-    for group in ragged_groups(seed):
+    for problem, completions, rewards in ragged_groups(seed):
         rows = []
-        for c in group.completions:
-            prompt = language.prompt(group.problem)
+        for c in completions:
+            prompt = policy.prompt(problem)
             with torch.no_grad():
-                logp_MT = language.logp([prompt], [c.token_T], temperature=1.0)
+                logp_MT = policy.logp([prompt], [c.token_T], temperature=1.0)
             rows.append(
                 completion(
                     c.token_T,
@@ -229,13 +233,14 @@ def on_policy_groups(language, seed=0):
                     index=c.index,
                 )
             )
-        made.append(Group(group.problem, tuple(rows), group.rewards))
+        made.append(Graded(problem, tuple(rows), rewards))
     return made
 
 
 def test_on_policy_all_six_presets_have_one_gradient():
-    groups = on_policy_groups(tiny.language())
-    all_six = [learn(tiny.language(), groups, ObjectiveConfig(**METHODS[m]))[1] for m in METHODS]
+    groups = on_policy_groups(tiny.policy())
+    objectives = [ObjectiveConfig(**method.fields) for method in METHODS.values()]
+    all_six = [learn(tiny.policy(), groups, objective)[1] for objective in objectives]
     for other in all_six[1:]:
         for a, b in zip(other, all_six[0], strict=True):
             assert_close(a, b, rtol=0, atol=1e-5)
@@ -244,54 +249,53 @@ def test_on_policy_all_six_presets_have_one_gradient():
 def test_a_silenced_row_keeps_its_place_in_the_denominator():
     """Half the rows far off-policy and bad: what is left is not scaled up for it."""
     groups = ragged_groups()
-    lesson, _ = learn(tiny.language(), groups, ObjectiveConfig(divergence_limit=1e-6))
+    report, _ = learn(tiny.policy(), groups, ObjectiveConfig(divergence_limit=1e-6))
     loud = [g for g in groups if max(g.rewards) > min(g.rewards)]
-    assert int((lesson.heard_B != 0).sum()) == sum(r > 0 for g in loud for r in g.rewards)
-    _, gradient = oracle(tiny.language(), groups, ObjectiveConfig(divergence_limit=1e-6))
-    again = learn(tiny.language(), groups, ObjectiveConfig(divergence_limit=1e-6), budget=25)[1]
+    kept = int((report.scored.kept_advantage_B != 0).sum())
+    assert kept == sum(r > 0 for g in loud for r in g.rewards)
+    _, gradient = oracle(tiny.policy(), groups, ObjectiveConfig(divergence_limit=1e-6))
+    again = learn(tiny.policy(), groups, ObjectiveConfig(divergence_limit=1e-6), budget=25)[1]
     assert_same_gradient(again, gradient)
 
 
 def test_a_batch_in_which_nobody_has_an_advantage_moves_nothing_not_even_by_momentum():
-    language = tiny.language()
-    adam = torch.optim.Adam(language.network.parameters(), lr=0.1)
-    learner = Learner(**{**vars_of(learner_of(language)), "optimizer": adam})
-    learner.learn(pack(ragged_groups(), language.prompt), lambda *_: None)
-    before = copy.deepcopy(language.network.state_dict())
-    equal = [Group(g.problem, g.completions, (1.0,) * 4) for g in ragged_groups()]
-    lesson = learner.learn(pack(equal, language.prompt), lambda *_: None)
-    assert (lesson.updates, lesson.loss, lesson.gradient_norm) == (0, 0.0, 0.0)
-    after = language.network.state_dict()
+    policy = tiny.policy()
+    adam = torch.optim.Adam(policy.network.parameters(), lr=0.1)
+    learner = replace(learner_of(policy), optimizer=adam)
+    learner.learn(batch_of(policy, ragged_groups()), silent)
+    before = copy.deepcopy(policy.network.state_dict())
+    equal = [Graded(g.problem, g.completions, (1.0,) * 4) for g in ragged_groups()]
+    report = learner.learn(batch_of(policy, equal), silent)
+    assert (report.updates, report.loss, report.gradient_norm) == (0, 0.0, 0.0)
+    after = policy.network.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_a_round_whose_every_advantage_is_filtered_takes_no_step():
-    language = tiny.language()
-    bad = [Group(g.problem, g.completions[1:2] * 1, (0.0,)) for g in ragged_groups()]
-    assert learn(language, bad)[0].updates == 0  # groups of one have no advantage
+    policy = tiny.policy()
+    bad = [Graded(g.problem, g.completions[1:2] * 1, (0.0,)) for g in ragged_groups()]
+    assert learn(policy, bad)[0].updates == 0  # groups of one have no advantage
     groups = [g for g in ragged_groups(spread=0.001) if g.problem.id == "p0"]
-    batch = pack(groups, language.prompt)
+    batch = batch_of(policy, groups)
     only_bad = torch.where(batch.advantage_B < 0, batch.advantage_B, 0.0)
-    from dataclasses import replace
-
-    learner = learner_of(language, ObjectiveConfig(divergence_limit=1e-9), lr=1.0)
-    lesson = learner.learn(replace(batch, advantage_B=only_bad), lambda *_: None)
-    assert lesson.updates == 0
-    assert not lesson.heard_B.any()
+    learner = learner_of(policy, ObjectiveConfig(divergence_limit=1e-9), lr=1.0)
+    report = learner.learn(replace(batch, advantage_B=only_bad), silent)
+    assert report.updates == 0
+    assert not report.scored.kept_advantage_B.any()
 
 
 def test_the_gradient_is_clipped_to_the_norm_and_the_norm_before_is_reported():
     groups = ragged_groups()
-    lesson, whole = learn(tiny.language(), groups)
+    report, whole = learn(tiny.policy(), groups)
     norm = math.sqrt(sum(float(g.square().sum()) for g in whole))
-    assert_close(lesson.gradient_norm, norm, rtol=1e-5, atol=0)
-    _, clipped = learn(tiny.language(), groups, clip=norm / 10)
+    assert_close(report.gradient_norm, norm, rtol=1e-5, atol=0)
+    _, clipped = learn(tiny.policy(), groups, clip=norm / 10)
     assert_close(math.sqrt(sum(float(g.square().sum()) for g in clipped)), norm / 10)
 
 
 def test_micro_batches_cover_every_row_once_within_the_budget_longest_first():
-    batch = pack(ragged_groups(groups=5), tiny.language().prompt)
-    size = [len(p) + len(c.token_T) for p, c in zip(batch.prompts, batch.completions, strict=True)]
+    batch = batch_of(tiny.policy(), ragged_groups(groups=5))
+    size = [len(p) + len(t) for p, t in zip(batch.prompts, batch.tokens, strict=True)]
     rows = torch.arange(len(size))
     pieces = [piece.tolist() for piece in micro_batches(batch, rows, token_budget=30)]
     assert sorted(row for piece in pieces for row in piece) == rows.tolist()
@@ -303,20 +307,21 @@ def test_micro_batches_cover_every_row_once_within_the_budget_longest_first():
 
 
 def test_gradient_checkpointing_changes_memory_and_not_the_gradient():
-    groups, checkpointed = ragged_groups(), tiny.language()
+    groups, checkpointed = ragged_groups(), tiny.policy()
     checkpointed.network.activation_checkpointing_enable({"use_reentrant": False})
     assert any(getattr(m, "gradient_checkpointing", False) for m in checkpointed.network.modules())
-    for a, b in zip(learn(checkpointed, groups)[1], learn(tiny.language(), groups)[1], strict=True):
+    for a, b in zip(learn(checkpointed, groups)[1], learn(tiny.policy(), groups)[1], strict=True):
         assert_close(a, b, rtol=0, atol=1e-6)
 
 
 def test_with_dropout_the_start_is_measured_without_it():
-    groups = on_policy_groups(tiny.language())
+    groups = on_policy_groups(tiny.policy())
     torch.manual_seed(1)
-    lesson, dropped = learn(tiny.language(attention_dropout=0.4), groups)
-    ratio_max = lesson.statistics_B8[lesson.heard_B != 0][:, 2]
+    report, dropped = learn(tiny.policy(attention_dropout=0.4), groups)
+    kept_B = report.scored.kept_advantage_B != 0
+    ratio_max = report.scored.metrics_BK[kept_B, METRICS.index("ratio_max")]
     assert ratio_max.abs().max() < 1e-4  # its own completions: no ratio, whatever was dropped
-    whole = learn(tiny.language(), groups)[1]
+    whole = learn(tiny.policy(), groups)[1]
     assert not torch.allclose(dropped[0], whole[0], atol=1e-4)  # but learning has dropout
 
 
@@ -356,10 +361,10 @@ NO_FILTER = ObjectiveConfig(filter=False)
 
 
 def broken_language(*, forward):
-    language = tiny.language()
-    inner = language.network.model
+    policy = tiny.policy()
+    inner = policy.network.model
     inner.embed_tokens = Breaks(inner.embed_tokens, POISON, forward=forward)
-    return language
+    return policy
 
 
 def poisoned_groups(author):
@@ -373,25 +378,23 @@ def poisoned_groups(author):
             if (c.problem_id, c.index) == ("p0", 1):
                 ids, who = np.array([5, POISON, 6, tiny.STOP]), author
             rows.append(completion(ids, problem=c.problem_id, author=who, index=c.index))
-        groups.append(Group(g.problem, tuple(rows), g.rewards))
+        groups.append(Graded(g.problem, tuple(rows), g.rewards))
     return groups
 
 
 @pytest.mark.parametrize("forward", [True, False], ids=["log-probability", "gradient"])
 def test_a_foreign_row_that_makes_a_number_non_finite_is_dropped_and_the_rest_is_learned(forward):
     groups = poisoned_groups("south")
-    lesson, ours = learn(broken_language(forward=forward), groups, NO_FILTER)
-    assert list(lesson.dropped.values()) == ["log-probability" if forward else "gradient"]
+    report, ours = learn(broken_language(forward=forward), groups, NO_FILTER)
+    assert list(report.scored.dropped.values()) == ["log-probability" if forward else "gradient"]
     assert all(bool(g.isfinite().all()) for g in ours)
     # What is left is the batch with that row's advantage at zero, its place kept.
-    language = tiny.language()
-    batch = pack(groups, language.prompt)
-    (row,) = lesson.dropped
+    policy = tiny.policy()
+    batch = batch_of(policy, groups)
+    (row,) = report.scored.dropped
     batch.advantage_B[row] = 0
-    optimizer = LastGradient(language.network.parameters(), lr=0.0)
-    base = learner_of(language, ObjectiveConfig(filter=False))
-    Learner(**{**vars_of(base), "optimizer": optimizer}).learn(batch, lambda *_: None)
-    for a, b in zip(ours, optimizer.seen, strict=True):
+    gradient = learner_of(policy, NO_FILTER).score_and_gradient(batch)[1]
+    for a, b in zip(ours, gradient.tensors, strict=True):
         assert_close(a, b, rtol=0, atol=1e-6)
 
 
@@ -404,23 +407,23 @@ def test_a_row_of_our_own_that_does_so_stops_the_run_and_is_named(forward):
 def test_a_row_that_was_silenced_anyway_is_no_reason_to_stop():
     """Its gradient is not finite, but the filter had taken it out: the others are learned."""
     far = ObjectiveConfig(divergence_limit=1e-6)
-    lesson, ours = learn(broken_language(forward=False), poisoned_groups("north"), far)
-    assert not lesson.dropped
+    report, ours = learn(broken_language(forward=False), poisoned_groups("north"), far)
+    assert not report.scored.dropped
     assert all(bool(g.isfinite().all()) for g in ours)
 
 
 def test_weights_that_are_not_finite_stop_the_run_even_if_only_foreign_rows_show_it():
-    language = tiny.language()
+    policy = tiny.policy()
     with torch.no_grad():
-        language.network.lm_head.weight[4] = torch.nan
+        policy.network.lm_head.weight[4] = torch.nan
     with pytest.raises(NonFiniteError, match=r"the weights 'lm_head.weight' are not finite"):
-        learn(language, ragged_groups())
+        learn(policy, ragged_groups())
 
 
 def test_a_peers_log_probability_of_minus_a_thousand_moves_the_model_by_a_finite_step():
     for name in METHODS:
         groups = [
-            Group(
+            Graded(
                 g.problem,
                 tuple(
                     completion(
@@ -436,6 +439,118 @@ def test_a_peers_log_probability_of_minus_a_thousand_moves_the_model_by_a_finite
             )
             for g in ragged_groups()
         ]
-        lesson, gradient = learn(tiny.language(), groups, ObjectiveConfig(**METHODS[name]))
-        assert not lesson.dropped
+        report, gradient = learn(tiny.policy(), groups, ObjectiveConfig(**METHODS[name].fields))
+        assert not report.scored.dropped
         assert all(bool(g.isfinite().all()) for g in gradient)
+
+
+# The three functions by themselves: score, gradient, step.
+
+
+@pytest.mark.parametrize("objective", presets)
+@pytest.mark.parametrize("budget", [20, 10_000])
+def test_one_pass_for_score_and_gradient_gives_what_two_passes_give(objective, budget):
+    policy = tiny.policy()
+    learner = learner_of(policy, objective, budget=budget)
+    batch = batch_of(policy, ragged_groups())
+    scored = learner.score(batch)
+    two = learner.gradient(scored)
+    in_one, one = learner.score_and_gradient(batch)
+    assert torch.equal(in_one.kept_advantage_B, scored.kept_advantage_B)
+    assert_close(in_one.logp_start_BT, scored.logp_start_BT, rtol=0, atol=1e-6)
+    assert_close(in_one.metrics_BK, scored.metrics_BK, equal_nan=True)
+    assert_close((one.loss, one.norm), (two.loss, two.norm), rtol=1e-5, atol=1e-6)
+    for a, b in zip(one.tensors, two.tensors, strict=True):
+        assert_close(a, b, rtol=0, atol=1e-6)
+
+
+def test_a_gradient_can_be_asked_for_as_often_as_one_likes_and_moves_nothing():
+    policy = tiny.policy()
+    adam = torch.optim.Adam(policy.network.parameters(), lr=0.1)
+    learner = replace(learner_of(policy), optimizer=adam)
+    before = copy.deepcopy(policy.network.state_dict())
+    scored = learner.score(batch_of(policy, ragged_groups()))
+    first, second = learner.gradient(scored), learner.gradient(scored)
+    assert all(torch.equal(a, b) for a, b in zip(first.tensors, second.tensors, strict=True))
+    after = policy.network.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not adam.state
+    assert all(p.grad is None for p in policy.network.parameters())
+
+
+def test_the_gradients_of_each_authors_rows_add_up_to_that_of_all():
+    """What a weight per author is made of: a loop over authors, and a sum."""
+    policy = tiny.policy()
+    learner = learner_of(policy, budget=30)
+    north = [g for g in ragged_groups(1, author="north") if g.problem.id == "p0"]
+    south = [g for g in ragged_groups(2) if g.problem.id == "p2"]
+    scored = learner.score(batch_of(policy, north + south))
+    parts = []
+    for author in ("north", "south"):
+        of_B = torch.tensor([c.author == author for c in scored.batch.completions])
+        kept_B = torch.where(of_B, scored.kept_advantage_B, 0.0)
+        parts.append(learner.gradient(replace(scored, kept_advantage_B=kept_B)).tensors)
+    every = learner.gradient(scored).tensors
+    for a, b, both in zip(*parts, every, strict=True):
+        assert_close(a + b, both, rtol=1e-5, atol=1e-5)
+    assert any(g.abs().max() > 1e-3 for part in parts for g in part)
+
+
+def test_a_pass_in_training_mode_tells_whether_there_is_dropout_and_leaves_no_trace():
+    for dropout in (0.0, 0.4):
+        policy = tiny.policy(attention_dropout=dropout)
+        torch.manual_seed(3)
+        before = torch.get_rng_state()
+        assert learner_of(policy)._has_dropout == (dropout > 0)
+        assert torch.equal(before, torch.get_rng_state())
+        assert not policy.network.training
+
+
+def test_the_score_is_read_without_dropout():
+    groups = ragged_groups()
+    plain = learner_of(tiny.policy()).score(batch_of(tiny.policy(), groups))
+    policy = tiny.policy(attention_dropout=0.4)
+    scored, gradient = learner_of(policy).score_and_gradient(batch_of(policy, groups))
+    assert_close(scored.logp_start_BT, plain.logp_start_BT)
+    assert gradient.norm > 0
+
+
+def test_a_filtered_piece_does_not_keep_its_graph_while_the_next_one_is_read(monkeypatch):
+    """Long completions, a row a piece: two graphs at once are twice the memory."""
+    policy, alive = tiny.policy(), []
+    learner = learner_of(policy, ObjectiveConfig(divergence_limit=1e-9), budget=1)
+    read = policy.logp
+
+    def logp(*args, **named):
+        assert not [ref for ref in alive if ref() is not None]
+        found = read(*args, **named)
+        alive.append(weakref.ref(found))
+        return found
+
+    groups = [g for g in ragged_groups(spread=0.1) if g.problem.id == "p0"]
+    batch = batch_of(policy, groups)
+    only_bad = replace(batch, advantage_B=batch.advantage_B.clamp(max=0))
+    assert not learner._has_dropout
+    monkeypatch.setattr(policy, "logp", logp)
+    scored, _ = learner.score_and_gradient(only_bad)
+    assert len(alive) == 2
+    assert not scored.kept_advantage_B.any()
+
+
+@pytest.mark.parametrize("updates", [1, 2])
+def test_memory_is_given_back_when_no_gradient_holds_it_any_more(monkeypatch, updates):
+    policy, alive = tiny.policy(), []
+
+    class Weak(Learner):
+        def step(self, gradient):
+            alive.extend(map(weakref.ref, gradient.tensors))
+            super().step(gradient)
+
+    learner = learner_of(policy, ObjectiveConfig(updates_per_round=updates))
+    learner = Weak(*(getattr(learner, each.name) for each in fields(Learner)))
+    seen = []
+    monkeypatch.setattr(policy, "empty_cache", lambda: seen.append([r() for r in alive]))
+    learner.learn(batch_of(policy, ragged_groups()), silent)
+    assert len(seen) == 1
+    assert seen[0]
+    assert set(seen[0]) == {None}

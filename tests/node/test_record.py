@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nouns import completion, terms
-from potluck.exchange import Key, Round, encode, encode_page
+from potluck.exchange import Key, Round, encode, encode_round
 from potluck.node import Record
 
 
@@ -28,7 +28,7 @@ def arrived(round=7, run="run"):
         late={round - 2: (late,)},
         messages=(
             message("north", round, own, run=run),
-            Key.new().seal(b"batch", message("south", round, theirs, run=run)),
+            Key.new().sign(b"batch", message("south", round, theirs, run=run)),
             message("west", round - 2, late, run=run),
         ),
     )
@@ -45,11 +45,11 @@ def test_a_round_comes_back_as_it_was_kept(record):
     [
         b"",
         b"noise",
-        encode_page(6, "north", arrived(7)),
-        encode_page(7, "south", arrived(7)),
-        encode_page(7, "north", arrived(7, run="other")),
-        encode_page(7, "north", arrived(8)),  # a message of a later round than the page's
-        encode_page(7, "north", Round((), messages=(b"noise",))),
+        encode_round(6, "north", arrived(7)),
+        encode_round(7, "south", arrived(7)),
+        encode_round(7, "north", arrived(7, run="other")),
+        encode_round(7, "north", arrived(8)),  # a message of a later round than the page's
+        encode_round(7, "north", Round((), messages=(b"noise",))),
     ],
     ids=["empty", "noise", "round", "node", "run", "future", "message"],
 )
@@ -83,7 +83,7 @@ def test_forgetting_takes_back_a_round_later_ones_and_lines_cut_short(record):
         record.add("completions", [{"round": round, "index": i} for i in range(2)])
     with (record.folder / "metrics.jsonl").open("a") as file:
         file.write('{"round": 1, "los')
-    record.forget_from(2)
+    record.truncate_from(2)
 
     def rounds(name):
         text = (record.folder / f"{name}.jsonl").read_text()

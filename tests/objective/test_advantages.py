@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import paper
-from potluck.objective import group_advantages
+from potluck.objective.advantages import group_advantages
 
 rewards = st.lists(st.integers(-8, 8).map(lambda n: n / 4), min_size=1, max_size=12)
 every_scale = pytest.mark.parametrize("scale", ["std", "none"])

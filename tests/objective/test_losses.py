@@ -9,15 +9,13 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import paper
-from potluck.objective import (
-    divergence_from_author,
-    filter_advantages,
-    group_advantages,
-    no_is_loss,
-    tis_loss,
-    vis_loss,
-)
+from potluck.objective import losses
+from potluck.objective.advantages import group_advantages
+from potluck.objective.filters import divergence_from_author, filter_advantages
+from potluck.objective.losses import no_is_loss, tis_loss, vis_loss
+from potluck.objective.methods import METHODS, ObjectiveConfig
 
+DEFAULT = ObjectiveConfig()
 logprob = st.floats(-5, 0, width=32)
 token = st.tuples(logprob, logprob, logprob)  # now, when the round began, of the author
 completion = st.tuples(st.lists(token, min_size=1, max_size=5), st.floats(-3, 3, width=32))
@@ -27,20 +25,16 @@ garbage = st.tuples(one_of, one_of, one_of)
 """Of each input by itself: what one of them hides must not let another one's through."""
 
 
-def nois(logp_BT, start_BT, gen_BT, advantage_B, mask_BT, **rest):
-    return no_is_loss(logp_BT, advantage_B, mask_BT, logp_start_BT=start_BT, **rest)
-
-
-def vis(logp_BT, start_BT, gen_BT, advantage_B, mask_BT, **rest):
-    return vis_loss(logp_BT, gen_BT, advantage_B, mask_BT, **rest)
-
-
-def tis(logp_BT, start_BT, gen_BT, advantage_B, mask_BT, **rest):
-    return tis_loss(logp_BT, gen_BT, advantage_B, mask_BT, logp_start_BT=start_BT, **rest)
-
-
-LOSSES = {nois: paper.nois_objective, vis: paper.vis_objective, tis: paper.tis_objective}
+LOSSES = {
+    no_is_loss: paper.nois_objective,
+    vis_loss: paper.vis_objective,
+    tis_loss: paper.tis_objective,
+}
 every_loss = pytest.mark.parametrize("loss_of", LOSSES, ids=lambda loss: loss.__name__)
+
+
+def test_every_importance_scheme_is_tried_here():
+    assert set(losses.LOSSES.values()) == set(LOSSES)
 
 
 def tensors(batch, padding=math.nan, extra=0):
@@ -66,7 +60,9 @@ def lists(batch):
 def test_tis_on_two_tokens_worked_by_hand():
     logp_BT = torch.log(torch.tensor([[0.5, 0.9]])).requires_grad_()
     logp_gen_BT = torch.log(torch.tensor([[0.4, 0.1]]))
-    loss = tis_loss(logp_BT, logp_gen_BT, torch.tensor([3.0]), torch.ones(1, 2, dtype=torch.bool))
+    mask_BT = torch.ones(1, 2, dtype=torch.bool)
+    start_BT = logp_BT.detach()
+    loss = tis_loss(logp_BT, start_BT, logp_gen_BT, torch.tensor([3.0]), mask_BT, DEFAULT)
     # weights 0.5/0.4 = 1.25 and min(0.9/0.1, 2) = 2;  -3 * (1.25 + 2) / 2 tokens
     assert_close(loss.item(), -4.875)
     loss.backward()
@@ -78,7 +74,7 @@ def test_tis_in_a_later_update_worked_by_hand():
     logp_BT = torch.log(torch.tensor([[0.55, 0.9], [0.55, 0.9]])).requires_grad_()
     start_BT, gen_BT = torch.full((2, 2), math.log(0.5)), torch.full((2, 2), math.log(0.4))
     mask_BT = torch.ones(2, 2, dtype=torch.bool)
-    loss = tis_loss(logp_BT, gen_BT, torch.tensor([1.0, -1.0]), mask_BT, logp_start_BT=start_BT)
+    loss = tis_loss(logp_BT, start_BT, gen_BT, torch.tensor([1.0, -1.0]), mask_BT, DEFAULT)
     # R 1.1 and 1.8, clip at 1.2; w = 0.5/0.4 = 1.25 though theta is at 0.55 and 0.9
     # A = 1: 1.25 * (1.1 + 1.2) / 2;   A = -1: -1.25 * (1.1 + 1.8) / 2;   mean of 2 rows
     assert_close(loss.item(), -(1.4375 - 1.8125) / 2)
@@ -91,7 +87,8 @@ def test_vis_gives_no_more_credit_than_the_clip_and_all_the_blame():
     logp_BT = torch.log(torch.tensor([[0.6, 0.2], [0.6, 0.2]])).requires_grad_()
     logp_gen_BT = torch.log(torch.tensor([[0.4, 0.4], [0.4, 0.4]]))
     mask_BT = torch.ones(2, 2, dtype=torch.bool)
-    loss = vis_loss(logp_BT, logp_gen_BT, torch.tensor([1.0, -1.0]), mask_BT)
+    start_BT, advantage_B = logp_BT.detach(), torch.tensor([1.0, -1.0])
+    loss = vis_loss(logp_BT, start_BT, logp_gen_BT, advantage_B, mask_BT, DEFAULT)
     # ratios 1.5 and 0.5, clip 0.8 .. 1.2;  A = 1: 1.2 + 0.5;  A = -1: -1.5 - 0.8
     assert_close(loss.item(), -((1.2 + 0.5) / 2 + (-1.5 - 0.8) / 2) / 2)
     loss.backward()
@@ -102,7 +99,7 @@ def test_vis_gives_no_more_credit_than_the_clip_and_all_the_blame():
 @every_loss
 @given(batch=batches, epsilon=st.floats(0, 0.5))
 def test_a_loss_equals_the_paper_term_by_term(loss_of, batch, epsilon):
-    ours = loss_of(*tensors(batch), clip_epsilon=epsilon)
+    ours = loss_of(*tensors(batch), ObjectiveConfig(clip_epsilon=epsilon))
     theirs = LOSSES[loss_of](*lists(batch), epsilon=epsilon)
     assert_close(ours.item(), -theirs, rtol=1e-4, atol=1e-4)
 
@@ -116,7 +113,7 @@ def test_a_gradient_is_the_slope_of_the_papers_objective(loss_of, batch):
         for now, start, gen in tokens:
             assume(all(abs(now - below - k) > 1e-3 for below in (start, gen) for k in kinks))
     inputs = tensors(batch)
-    loss_of(*inputs).backward()
+    loss_of(*inputs, DEFAULT).backward()
     logp, *rest = lists(batch)
     for i, row in enumerate(logp):
         for t, now in enumerate(row):
@@ -131,7 +128,7 @@ def test_a_gradient_is_the_slope_of_the_papers_objective(loss_of, batch):
 
 @given(batches, st.floats(0.1, 10))
 def test_tis_caps_its_weights_where_the_paper_does(batch, cap):
-    ours = tis(*tensors(batch), weight_cap=cap)
+    ours = tis_loss(*tensors(batch), ObjectiveConfig(weight_cap=cap))
     theirs = paper.tis_objective(*lists(batch), C=cap, epsilon=0.2)
     assert_close(ours.item(), -theirs, rtol=1e-4, atol=1e-4)
 
@@ -139,7 +136,8 @@ def test_tis_caps_its_weights_where_the_paper_does(batch, cap):
 @given(batches, st.floats(0.1, 10))
 def test_no_token_weighs_more_than_the_cap(batch, cap):
     logp_BT, _, gen_BT, advantage_B, mask_BT = tensors(batch)
-    tis_loss(logp_BT, gen_BT, advantage_B, mask_BT, weight_cap=cap).backward()
+    options, start_BT = ObjectiveConfig(weight_cap=cap), logp_BT.detach()
+    tis_loss(logp_BT, start_BT, gen_BT, advantage_B, mask_BT, options).backward()
     bound_BT = cap * advantage_B.abs() / mask_BT.sum(1) / len(batch)
     assert (logp_BT.grad.abs() <= bound_BT.unsqueeze(1) * 1.0001 + 1e-9).all()
 
@@ -150,7 +148,8 @@ def test_on_policy_the_three_losses_have_one_gradient(batch):
     gradients = []
     for loss_of in LOSSES:
         logp_BT, _, _, advantage_B, mask_BT = tensors(batch)
-        loss_of(logp_BT, None, logp_BT.detach().clone(), advantage_B, mask_BT).backward()
+        own_BT = logp_BT.detach().clone()
+        loss_of(logp_BT, own_BT, own_BT, advantage_B, mask_BT, DEFAULT).backward()
         gradients.append(logp_BT.grad)
     assert_close(gradients[1], gradients[0])
     assert_close(gradients[2], gradients[0])
@@ -158,23 +157,38 @@ def test_on_policy_the_three_losses_have_one_gradient(batch):
 
 @every_loss
 @given(batch=batches)
-def test_the_start_of_the_round_is_now_unless_it_is_given(loss_of, batch):
-    given_inputs, absent_inputs = tensors(batch), tensors(batch)
-    given_loss = loss_of(given_inputs[0], given_inputs[0].clone(), *given_inputs[2:])
-    absent_loss = loss_of(absent_inputs[0], None, *absent_inputs[2:])
-    given_loss.backward(), absent_loss.backward()
-    assert_close(given_loss, absent_loss)
-    assert_close(given_inputs[0].grad, absent_inputs[0].grad)  # and nothing flows through it
+def test_no_gradient_flows_through_the_start_of_the_round(loss_of, batch):
+    logp_BT, start_BT, gen_BT, advantage_B, mask_BT = tensors(batch, 0.0)
+    start_BT = start_BT.clone().requires_grad_()
+    loss_of(logp_BT, start_BT, gen_BT, advantage_B, mask_BT, DEFAULT).backward()
+    assert start_BT.grad is None
+
+
+@every_loss
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({2: torch.zeros(1, 3)}, r"logp_gen_BT has shape \[1, 3\], but B is 2 in logp_BT"),
+        ({1: torch.zeros(2, 2)}, r"logp_start_BT has shape \[2, 2\], but T is 3 in logp_BT"),
+        ({3: torch.zeros(2, 1)}, r"advantage_B has shape \[2, 1\]; expected \[B\]"),
+        ({4: torch.ones(2, 3)}, "mask_BT is of torch.float32; expected torch.bool"),
+    ],
+)
+def test_a_shape_that_would_broadcast_in_silence_is_refused(loss_of, wrong, message):
+    good = [torch.zeros(2, 3)] * 3 + [torch.ones(2), torch.ones(2, 3, dtype=torch.bool)]
+    loss_of(*good, DEFAULT)
+    with pytest.raises(ValueError, match=message):
+        loss_of(*[wrong.get(i, tensor) for i, tensor in enumerate(good)], DEFAULT)
 
 
 @every_loss
 @given(batch=batches, padding=garbage)
 def test_garbage_in_the_padding_of_any_input_reaches_nothing(loss_of, batch, padding):
     dirty, clean = tensors(batch, padding, extra=1), tensors(batch, 0.0)
-    losses = [loss_of(*inputs) for inputs in (dirty, clean)]
-    for loss in losses:
+    both = [loss_of(*inputs, DEFAULT) for inputs in (dirty, clean)]
+    for loss in both:
         loss.backward()
-    assert losses[0].item() == losses[1].item()
+    assert both[0].item() == both[1].item()
     assert torch.equal(dirty[0].grad[:, :-1], clean[0].grad)
     assert (dirty[0].grad[~dirty[4]] == 0).all()
 
@@ -184,11 +198,11 @@ def test_garbage_in_the_padding_of_any_input_reaches_nothing(loss_of, batch, pad
 def test_a_row_of_zero_advantage_adds_exactly_zero_and_still_counts(loss_of, batch, rubbish):
     silent = ([rubbish], 0.0)
     alone, beside = tensors(batch), tensors([*batch, silent])
-    losses = [loss_of(*inputs) for inputs in (alone, beside)]
-    for loss in losses:
+    both = [loss_of(*inputs, DEFAULT) for inputs in (alone, beside)]
+    for loss in both:
         loss.backward()
     share = len(batch) / (len(batch) + 1)
-    assert_close(losses[1], losses[0] * share)
+    assert_close(both[1], both[0] * share)
     assert_close(beside[0].grad[:-1], alone[0].grad * share)
     assert (beside[0].grad[-1] == 0).all()
 
@@ -200,8 +214,8 @@ def test_a_token_that_one_policy_excludes_costs_a_finite_number(loss_of, apart, 
     logp_BT = torch.tensor([[min(apart, 0.0), -0.5]]).requires_grad_()
     other_BT = torch.tensor([[min(-apart, 0.0), -0.5]])
     mask_BT = torch.ones(1, 2, dtype=torch.bool)
-    for start_BT in (None, other_BT):
-        loss = loss_of(logp_BT, start_BT, other_BT, torch.tensor([advantage]), mask_BT)
+    for start_BT in (logp_BT.detach(), other_BT):
+        loss = loss_of(logp_BT, start_BT, other_BT, torch.tensor([advantage]), mask_BT, DEFAULT)
         (gradient_BT,) = torch.autograd.grad(loss, logp_BT)
         assert loss.isfinite()
         assert gradient_BT.isfinite().all()
@@ -209,13 +223,12 @@ def test_a_token_that_one_policy_excludes_costs_a_finite_number(loss_of, apart, 
 
 def test_a_cap_that_is_not_positive_is_refused():
     with pytest.raises(ValueError, match="weight_cap is 0"):
-        tis(*tensors([([(-1.0, -1.0, -1.0)], 1.0)]), weight_cap=0)
+        tis_loss(*tensors([([(-1.0, -1.0, -1.0)], 1.0)]), ObjectiveConfig(weight_cap=0))
 
 
 # Whole presets: the loss, and the filter before it or not.
 
-IMPORTANCE = {"none": nois, "vanilla": vis, "truncated": tis}
-PRESETS = [(importance, filter) for importance in IMPORTANCE for filter in (False, True)]
+PRESETS = [(method.importance, method.filter) for method in METHODS.values()]
 every_preset = pytest.mark.parametrize("importance, filter", PRESETS)
 
 
@@ -223,7 +236,7 @@ def preset_loss(importance, filter, logp_BT, start_BT, gen_BT, advantage_B, mask
     if filter:
         divergence_B = divergence_from_author(start_BT, gen_BT, mask_BT)
         advantage_B = filter_advantages(advantage_B, divergence_B, limit=limit)
-    return IMPORTANCE[importance](logp_BT, start_BT, gen_BT, advantage_B, mask_BT)
+    return losses.LOSSES[importance](logp_BT, start_BT, gen_BT, advantage_B, mask_BT, DEFAULT)
 
 
 @given(batches)
@@ -245,12 +258,12 @@ def test_nan_in_the_padding_of_any_input_has_a_gradient_of_exactly_zero(
     importance, filter, batch, padding
 ):
     dirty, clean = tensors(batch, padding, extra=2), tensors(batch, 0.0, extra=2)
-    losses = [preset_loss(importance, filter, *inputs) for inputs in (dirty, clean)]
-    for loss in losses:
+    both = [preset_loss(importance, filter, *inputs) for inputs in (dirty, clean)]
+    for loss in both:
         loss.backward()
     mask_BT = dirty[-1]
-    assert losses[0].isfinite()
-    assert losses[0].item() == losses[1].item()
+    assert both[0].isfinite()
+    assert both[0].item() == both[1].item()
     assert (dirty[0].grad[~mask_BT] == 0).all()
     assert torch.equal(dirty[0].grad, clean[0].grad)
 
@@ -317,8 +330,8 @@ def test_a_whole_round_and_its_gradient_equal_the_paper(
         )
         assume(((divergence_B - limit).abs() > 1e-9).all())
         advantage_B = filter_advantages(advantage_B, divergence_B, limit=limit)
-    rest = {"weight_cap": cap} if importance == "truncated" else {}
-    ours = IMPORTANCE[importance](logp_BT, start_BT, gen_BT, advantage_B, mask_BT, **rest)
+    loss_of, options = losses.LOSSES[importance], ObjectiveConfig(weight_cap=cap)
+    ours = loss_of(logp_BT, start_BT, gen_BT, advantage_B, mask_BT, options)
     ours.backward()
 
     logp, start, gen, _ = lists(batch)

@@ -11,9 +11,9 @@ import tiny
 from potluck.cli import main
 from potluck.config import from_tree
 from potluck.launch import run
-from potluck.replay import rehearsal
-from potluck.replay.lines import Line, table
+from potluck.replay import run as rehearsal
 from potluck.replay.picture import draw
+from potluck.replay.plan import ReplayRow, table
 from potluck.types import NonFiniteError
 
 NAMES = ("small", "twin")
@@ -101,7 +101,7 @@ def test_where_every_method_breaks_down_it_is_said_and_the_exit_code_is_1(
         raise NonFiniteError("the weights are not finite")
         yield
 
-    monkeypatch.setattr(rehearsal, "rehearse", breaks)
+    monkeypatch.setattr(rehearsal, "replay_node", breaks)
     words = ["--method", "nois,tis", "--node", "small", "--out", tmp_path / "out"]
     code, said, complaint = potluck_says("replay", recorded, *words)
     assert (code, said) == (1, "")
@@ -171,8 +171,8 @@ def test_ctrl_c_outside_of_a_command_promises_nothing(potluck_says, monkeypatch)
 
 
 def line(method="tis", round=0, **known):
-    nothing = dict.fromkeys(field for field in Line.__dataclass_fields__)
-    return Line(**{**nothing, "node": "small", "method": method, "round": round,
+    nothing = dict.fromkeys(field for field in ReplayRow.__dataclass_fields__)
+    return ReplayRow(**{**nothing, "node": "small", "method": method, "round": round,
                    "filtered_share": 0.0, "sources": {}, **known})  # fmt: skip
 
 

@@ -12,16 +12,25 @@ from transformers import AutoModelForCausalLM
 
 import paper
 import tiny
-from potluck.assemble import make_task
-from potluck.config import METHODS, from_tree
+from potluck.builder.task import make_task
+from potluck.config import from_tree
 from potluck.launch import run
-from potluck.node import checkpoint, pack
-from potluck.replay import rehearsal
-from potluck.replay.on_policy import cosine, first_gradient, fresh_groups, on_policy_gradient
+from potluck.model import ModelError
+from potluck.node import pack
+from potluck.node.storage import checkpoint
+from potluck.objective.methods import METHODS
+from potluck.replay import measure
+from potluck.replay import run as rehearsal
+from potluck.replay.measure import (
+    NOT_LIVE,
+    RecordingLearner,
+    cosine,
+    fresh_groups,
+    on_policy_gradient,
+    replay_node,
+)
 from potluck.replay.plan import ReplayError, make_plan
-from potluck.replay.rehearsal import NOT_LIVE, Watched, node_of, rehearse, replay
-from potluck.replay.tape import Tape
-from potluck.rollout import ModelError
+from potluck.replay.run import RecordedExchange, node_of, replay
 from potluck.types import NonFiniteError
 
 NAMES = ("large", "small")
@@ -74,15 +83,15 @@ def everything_in(folder):
 def rehearsed(folder, name, method, scratch):
     """(lines, node) after a replay of one node."""
     plan = make_plan(folder, methods=method, node=name, out=scratch / "out")
-    tape = Tape(folder, plan.config.name, name, plan.rounds[name])
+    tape = RecordedExchange(folder, plan.config.name, name, plan.rounds[name])
     node = node_of(plan.config, method, tape, make_task(plan.config), scratch / method)
-    return list(rehearse(node, method, tape, plan.config)), node
+    return list(replay_node(node, method, tape.rounds, plan.config)), node
 
 
 def has_weights_of(node, folder):
     place = checkpoint.checkpoint_folder(folder / node.name, ROUNDS)
     saved = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32).state_dict()
-    own = node.learner.language.network.state_dict()
+    own = node.learner.policy.network.state_dict()
     return all(torch.equal(own[name], saved[name]) for name in saved)
 
 
@@ -109,7 +118,7 @@ def test_adapters_dropout_and_strange_settings_come_back_too(recipe, tmp_path):
     config = recipe(*odd[1:], 'objective={"method"="vis"}')
     run(config, tmp_path / "run")
     _, node = rehearsed(tmp_path / "run", "large", "vis", tmp_path)
-    node.learner.language.network.save_pretrained(tmp_path / "again")
+    node.learner.policy.network.save_pretrained(tmp_path / "again")
     name = "adapter_model.safetensors"
     saved = checkpoint.checkpoint_folder(tmp_path / "run" / "large", ROUNDS) / name
     assert (tmp_path / "again" / name).read_bytes() == saved.read_bytes()
@@ -132,10 +141,16 @@ def first_node(recorded, tmp_path):
 
     def make(method="f-tis", folder=recorded, name="small"):
         plan = make_plan(folder, methods=method, node=name, out=tmp_path / "out")
-        tape = Tape(folder, plan.config.name, name, plan.rounds[name])
+        tape = RecordedExchange(folder, plan.config.name, name, plan.rounds[name])
         return node_of(plan.config, method, tape, make_task(plan.config), tmp_path / method)
 
     return make
+
+
+def recording(node):
+    """(the node with a learner that records, that learner)."""
+    learner = RecordingLearner.of(node.learner)
+    return dataclasses.replace(node, learner=learner), learner
 
 
 def some_ids(node, count=4):
@@ -146,10 +161,9 @@ def test_alone_in_the_first_round_all_methods_have_one_gradient(recipe, first_no
     run(recipe("rounds=1", names=["small"]), tmp_path / "alone")
     gradients = []
     for method in METHODS:
-        node = first_node(method, tmp_path / "alone")
-        with first_gradient(node.learner.optimizer) as caught:
-            node.collect_and_learn(0, NOT_LIVE)
-        gradients += caught
+        node, learner = recording(first_node(method, tmp_path / "alone"))
+        node.collect_and_learn(0, NOT_LIVE)
+        gradients += learner.directions
     assert len(gradients) == len(METHODS)
     for other in gradients[1:]:
         assert cosine(gradients[0], other) == pytest.approx(1, abs=1e-6)
@@ -170,12 +184,13 @@ def test_together_methods_part_in_the_first_round(recorded, tmp_path):
 def test_the_on_policy_gradient_is_that_of_the_paper_by_plain_loops(first_node):
     node = first_node()
     groups = fresh_groups(node, 0, some_ids(node), take=0)
-    language = node.learner.language
-    network = language.network
-    total, count = 0.0, sum(len(group.completions) for group in groups)
+    policy = node.learner.policy
+    network = policy.network
+    total, count = 0.0, sum(len(group.rows) for group in groups)
     for group in groups:
-        for c, a in zip(group.completions, paper.advantages(group.rewards), strict=True):
-            prompt = language.prompt(group.problem).tolist()
+        for row, a in zip(group.rows, paper.advantages(group.rewards), strict=True):
+            c = row.completion
+            prompt = policy.prompt(group.problem).tolist()
             ids = torch.tensor([prompt + c.token_T.tolist()])
             logits = network(input_ids=ids).logits[0, :, : tiny.VOCABULARY].double()
             logp = [
@@ -194,25 +209,25 @@ def test_the_on_policy_gradient_is_that_of_the_paper_by_plain_loops(first_node):
         assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
 
 
-def test_where_the_optimiser_steps_the_very_same_gradient_is_caught(first_node):
+def test_the_first_step_of_a_round_is_along_the_very_same_gradient(first_node):
     node = first_node("nois")
     groups = fresh_groups(node, 0, some_ids(node), take=0)
     found = on_policy_gradient(node.learner, groups)
-    with first_gradient(node.learner.optimizer) as caught:
-        node.learner.learn(pack(groups, node.learner.language.prompt), lambda done, total: None)
-    assert len(caught) == 1  # of two updates the first
-    assert cosine(found, caught[0]) == pytest.approx(1, abs=1e-6)
+    _, learner = recording(node)
+    learner.learn(pack(groups), lambda done, total: None)
+    assert len(learner.directions) == 1  # of two updates the first
+    assert cosine(found, learner.directions[0]) == pytest.approx(1, abs=1e-6)
 
 
 def test_measuring_moves_no_weight_and_leaves_no_gradient_and_no_moment(first_node):
     node = first_node()
-    before = {n: p.clone() for n, p in node.learner.language.network.named_parameters()}
+    before = {n: p.clone() for n, p in node.learner.policy.network.named_parameters()}
     on_policy_gradient(node.learner, fresh_groups(node, 0, some_ids(node), take=0))
-    for name, parameter in node.learner.language.network.named_parameters():
+    for name, parameter in node.learner.policy.network.named_parameters():
         assert torch.equal(parameter, before[name])
         assert parameter.grad is None
     assert not node.learner.optimizer.state
-    assert not node.learner.language.network.training
+    assert not node.learner.policy.network.training
 
 
 def test_two_takes_are_two_draws_and_one_take_is_one(first_node):
@@ -220,8 +235,8 @@ def test_two_takes_are_two_draws_and_one_take_is_one(first_node):
 
     def tokens(round, take):
         groups = fresh_groups(node, round, some_ids(node), take=take)
-        assert [len(group.completions) for group in groups] == [4] * 4
-        return [c.token_T.tolist() for group in groups for c in group.completions]
+        assert [len(group.rows) for group in groups] == [4] * 4
+        return [row.token_T.tolist() for group in groups for row in group.rows]
 
     assert tokens(0, 0) == tokens(0, 0)
     assert tokens(0, 0) != tokens(0, 1)
@@ -243,17 +258,18 @@ def test_a_cosine_is_that_of_plain_loops():
 
 def test_the_sample_size_over_all_is_that_of_everyones_tokens_by_plain_loops(first_node):
     node = first_node("nois")
-    watched = Watched(**vars(node.learner))
-    dataclasses.replace(node, learner=watched).collect_and_learn(0, NOT_LIVE)
-    ((batch, lesson),) = watched.lessons
-    fresh = first_node("nois").learner.language  # as it was before it learned
+    node, learner = recording(node)
+    node.collect_and_learn(0, NOT_LIVE)
+    (scored,) = learner.scored
+    batch = scored.batch
+    fresh = first_node("nois").learner.policy  # as it was before it learned
     start, gen = [], []
     for prompt, c, a in zip(batch.prompts, batch.completions, batch.advantage_B, strict=True):
         if a:
             with torch.no_grad():
                 start.append(fresh.logp([prompt], [c.token_T], temperature=1.0)[0].tolist())
             gen.append(c.logp_T.tolist())
-    found = rehearsal._everyone(batch, lesson)
+    found = measure._everyone(scored)
     assert found.effective_sample_size == pytest.approx(
         paper.effective_sample_size(start, gen), rel=1e-3
     )
@@ -264,8 +280,8 @@ def test_the_cosine_is_with_both_estimates_and_the_ceiling_is_between_them(
     recorded, tmp_path, monkeypatch
 ):
     given = iter([[torch.tensor([1.0, 0.0])], [torch.tensor([3.0, 4.0])]])
-    monkeypatch.setattr(rehearsal, "on_policy_gradient", lambda learner, groups: next(given))
-    monkeypatch.setattr(rehearsal, "cosine", lambda a, b: cosine(a if len(a) == 1 else E2, b))
+    monkeypatch.setattr(measure, "on_policy_gradient", lambda learner, groups: next(given))
+    monkeypatch.setattr(measure, "cosine", lambda a, b: cosine(a if len(a) == 1 else E2, b))
     E2 = [torch.tensor([0.0, 1.0])]
     plan = make_plan(recorded, methods="tis", node="small", rounds=1, out=tmp_path / "out")
     (line,) = replay(plan, say=pytest.fail)
@@ -274,14 +290,14 @@ def test_the_cosine_is_with_both_estimates_and_the_ceiling_is_between_them(
 
 
 def test_a_method_that_breaks_down_is_said_and_the_next_one_begins(recorded, tmp_path, monkeypatch):
-    true = rehearsal.rehearse
+    true = rehearsal.replay_node
 
     def breaks(node, method, tape, config):
         if method == "nois":
             raise NonFiniteError("round 0, node 'small': the weights are not finite")
         yield from true(node, method, tape, config)
 
-    monkeypatch.setattr(rehearsal, "rehearse", breaks)
+    monkeypatch.setattr(rehearsal, "replay_node", breaks)
     said = []
     plan = make_plan(recorded, methods="nois,tis", node="small", rounds=1, out=tmp_path / "out")
     assert [line.method for line in replay(plan, say=said.append)] == ["tis"]

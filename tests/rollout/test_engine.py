@@ -17,15 +17,9 @@ from transformers import (
 )
 
 import tiny
-from potluck.rollout import (
-    Greedy,
-    HFEngine,
-    LanguageModel,
-    ModelError,
-    Order,
-    RolloutError,
-    Sampled,
-)
+from potluck.model import LanguageModel, ModelError
+from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError, RolloutRequest
+from potluck.rollout.hf import HFEngine, _rounded
 from potluck.types import NonFiniteError, Problem
 
 PROBLEMS = [Problem(f"p{i}", "1+2=3+4=5+6="[: 2 + 3 * i], "?") for i in range(4)]
@@ -59,18 +53,18 @@ ARCHITECTURES = [
 ]
 
 
-def engine_of(language, *, max_new_tokens=12, max_total_tokens=60, **options):
+def engine_of(policy, *, max_new_tokens=12, max_total_tokens=60, **options):
     return HFEngine(
-        language, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens, **options
+        policy, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens, **options
     )
 
 
-def dice(seed=0):
+def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
 def write(
-    language,
+    policy,
     problems=PROBLEMS,
     count=3,
     *,
@@ -78,22 +72,22 @@ def write(
     temperature=1.0,
     top_k=0,
     top_p=1.0,
-    draw=None,
+    sampler=None,
     progress=lambda done, total: None,
     **options,
 ):
-    draw = draw or Sampled(dice(seed), temperature, top_k, top_p)
-    orders = [Order(problem, count) for problem in problems]
-    return engine_of(language, **options).write(orders, draw, author="me", progress=progress)
+    sampler = sampler or RandomSampler(generator(seed), temperature, top_k, top_p)
+    requests = [RolloutRequest(problem, count) for problem in problems]
+    return engine_of(policy, **options).generate(requests, sampler, author="me", progress=progress)
 
 
-def teacher_forced(language, completion, temperature=1.0):
+def teacher_forced(policy, completion, temperature=1.0):
     """logp_T by a forward pass of this completion alone, straight from the network's logits."""
     problem = next(p for p in PROBLEMS if p.id == completion.problem_id)
-    prompt = language.prompt(problem)
+    prompt = policy.prompt(problem)
     ids = torch.tensor([[*prompt, *completion.token_T]])
     with torch.no_grad():
-        logits = language.network(input_ids=ids).logits[0, :, : tiny.VOCABULARY].float()
+        logits = policy.network(input_ids=ids).logits[0, :, : tiny.VOCABULARY].float()
     every = torch.log_softmax(logits / temperature, dim=1)[len(prompt) - 1 : -1]
     return every.gather(1, torch.tensor(completion.token_T).long()[:, None])[:, 0].numpy()
 
@@ -101,27 +95,27 @@ def teacher_forced(language, completion, temperature=1.0):
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("rows", [512, 5])
 def test_captured_log_probabilities_are_those_of_a_forward_pass(temperature, rows):
-    language = tiny.language(sharpness=5)
-    for c in write(language, temperature=temperature, rows=rows):
-        np.testing.assert_allclose(c.logp_T, teacher_forced(language, c, temperature), atol=2e-5)
+    policy = tiny.policy(sharpness=5)
+    for c in write(policy, temperature=temperature, rows=rows):
+        np.testing.assert_allclose(c.logp_T, teacher_forced(policy, c, temperature), atol=2e-5)
 
 
 @pytest.mark.parametrize("config", ARCHITECTURES, ids=lambda config: config.model_type)
 def test_any_architecture_writes_and_is_scored_as_its_own_forward_pass_says(config):
     torch.manual_seed(0)
-    language = LanguageModel(AutoModelForCausalLM.from_config(config), tiny.tokenizer())
-    written = write(language)
-    prompts = [language.prompt(p) for p in PROBLEMS for _ in range(3)]
+    policy = LanguageModel(AutoModelForCausalLM.from_config(config), tiny.tokenizer())
+    written = write(policy)
+    prompts = [policy.prompt(p) for p in PROBLEMS for _ in range(3)]
     with torch.no_grad():
-        logp_MT = language.logp(prompts, [c.token_T for c in written], temperature=1.0)
+        logp_MT = policy.logp(prompts, [c.token_T for c in written], temperature=1.0)
     for row, c in zip(logp_MT.numpy(), written, strict=True):
-        expected = teacher_forced(language, c)
+        expected = teacher_forced(policy, c)
         np.testing.assert_allclose(c.logp_T, expected, atol=2e-5)
         np.testing.assert_allclose(row[: len(expected)], expected, atol=2e-5)
 
 
 def test_a_completion_ends_with_its_first_stop_token_which_it_keeps_or_at_the_limit():
-    written = write(tiny.language(sharpness=0.1), count=40)
+    written = write(tiny.policy(sharpness=0.1), count=40)
     for c in written:
         stops = np.flatnonzero(c.token_T == tiny.STOP)
         assert stops.tolist() == ([len(c.token_T) - 1] if c.end == "stop" else [])
@@ -130,98 +124,102 @@ def test_a_completion_ends_with_its_first_stop_token_which_it_keeps_or_at_the_li
 
 
 def test_further_stop_tokens_end_a_completion_too():
-    made = tiny.language(sharpness=0.1)
-    language = LanguageModel(made.network, made.tokenizer, stop=["#"])
+    made = tiny.policy(sharpness=0.1)
+    policy = LanguageModel(made.network, made.tokenizer, stop=["#"])
     hash_id = made.tokenizer.get_vocab()["#"]
-    ends = {int(c.token_T[-1]) for c in write(language, count=60) if c.end == "stop"}
+    ends = {int(c.token_T[-1]) for c in write(policy, count=60) if c.end == "stop"}
     assert ends == {tiny.STOP, hash_id}
 
 
 def test_prompt_and_completion_together_stay_within_their_limit():
-    language = tiny.language(sharpness=0.1)
-    for c in write(language, count=20, max_total_tokens=15):
+    policy = tiny.policy(sharpness=0.1)
+    for c in write(policy, count=20, max_total_tokens=15):
         problem = next(p for p in PROBLEMS if p.id == c.problem_id)
-        assert len(language.prompt(problem)) + len(c.token_T) <= 15
+        assert len(policy.prompt(problem)) + len(c.token_T) <= 15
     with pytest.raises(RolloutError, match=r"'p3' has 12 tokens, which leaves no room below"):
-        write(language, max_total_tokens=12)
+        write(policy, max_total_tokens=12)
 
 
 def test_each_order_is_filled_in_its_order_with_indices_from_zero_whatever_is_written_at_once():
-    orders = [Order(PROBLEMS[3], 2), Order(PROBLEMS[0], 5), Order(PROBLEMS[2], 1)]
+    requests = [
+        RolloutRequest(PROBLEMS[3], 2),
+        RolloutRequest(PROBLEMS[0], 5),
+        RolloutRequest(PROBLEMS[2], 1),
+    ]
     for rows in (1, 2, 3, 512):
-        written = engine_of(tiny.language(), rows=rows).write(
-            orders, Sampled(dice()), author="me", progress=lambda done, total: None
+        written = engine_of(tiny.policy(), rows=rows).generate(
+            requests, RandomSampler(generator()), author="me", progress=lambda done, total: None
         )
         keys = [(c.problem_id, c.index) for c in written]
-        assert keys == [(o.problem.id, i) for o in orders for i in range(o.count)]
+        assert keys == [(o.problem.id, i) for o in requests for i in range(o.count)]
         assert {c.author for c in written} == {"me"}
 
 
 def test_the_same_seed_writes_the_same_and_another_seed_does_not():
-    language = tiny.language(sharpness=1)
-    assert write(language, seed=1) == write(language, seed=1) != write(language, seed=2)
+    policy = tiny.policy(sharpness=1)
+    assert write(policy, seed=1) == write(policy, seed=1) != write(policy, seed=2)
 
 
 def test_tokens_come_as_often_as_the_model_says():
     """The first token of 4,000 completions against the softmax, four standard errors."""
-    language = tiny.language(sharpness=3)
-    written = write(language, PROBLEMS[:1], 4000, max_new_tokens=1, rows=4000)
+    policy = tiny.policy(sharpness=3)
+    written = write(policy, PROBLEMS[:1], 4000, max_new_tokens=1, rows=4000)
     counted = Counter(int(c.token_T[0]) for c in written)
-    ids = torch.tensor([language.prompt(PROBLEMS[0]).tolist()])
+    ids = torch.tensor([policy.prompt(PROBLEMS[0]).tolist()])
     with torch.no_grad():
-        logits = language.network(input_ids=ids).logits[0, -1, : tiny.VOCABULARY]
+        logits = policy.network(input_ids=ids).logits[0, -1, : tiny.VOCABULARY]
     for id, p in enumerate(torch.softmax(logits, dim=0).tolist()):
         assert abs(counted[id] / 4000 - p) <= 4 * (p * (1 - p) / 4000) ** 0.5 + 1e-9
 
 
 def test_ids_beyond_the_tokenizer_are_never_written_and_take_no_probability():
-    language = tiny.language(sharpness=0)  # every logit 0, the meaningless ones included
-    assert language.network.lm_head.weight.shape[0] == tiny.VOCABULARY + tiny.EXTRA
-    written = write(language, count=50)
+    policy = tiny.policy(sharpness=0)  # every logit 0, the meaningless ones included
+    assert policy.network.lm_head.weight.shape[0] == tiny.VOCABULARY + tiny.EXTRA
+    written = write(policy, count=50)
     assert max(int(c.token_T.max()) for c in written) < tiny.VOCABULARY
     for c in written:
         np.testing.assert_allclose(c.logp_T, -np.log(tiny.VOCABULARY), rtol=1e-5)
-    logp_MT = language.logp([np.int32([1, 5])], [np.int32([7, 2])], temperature=1.0)
+    logp_MT = policy.logp([np.int32([1, 5])], [np.int32([7, 2])], temperature=1.0)
     assert_close(logp_MT, torch.full((1, 2), -np.log(tiny.VOCABULARY)), check_dtype=False)
 
 
 def test_greedy_writes_the_likeliest_token_every_time():
-    language = tiny.language(sharpness=2)
-    one, two = (write(language, draw=Greedy(), count=1) for _ in range(2))
+    policy = tiny.policy(sharpness=2)
+    one, two = (write(policy, sampler=GreedySampler(), count=1) for _ in range(2))
     assert one == two
-    top_one = write(language, top_k=1, count=1, seed=5)
+    top_one = write(policy, top_k=1, count=1, seed=5)
     assert [c.token_T.tolist() for c in one] == [c.token_T.tolist() for c in top_one]
 
 
 def test_top_k_and_top_p_narrow_the_choice_and_not_the_log_probability():
-    language = tiny.language(sharpness=2)
+    policy = tiny.policy(sharpness=2)
     for options in ({"top_k": 3}, {"top_p": 0.3}):
-        written = write(language, count=50, max_new_tokens=2, **options)
+        written = write(policy, count=50, max_new_tokens=2, **options)
         firsts = {int(c.token_T[0]) for c in written if c.problem_id == "p0"}
         every = {
             int(c.token_T[0])
-            for c in write(language, count=50, max_new_tokens=2)
+            for c in write(policy, count=50, max_new_tokens=2)
             if c.problem_id == "p0"
         }
         assert len(firsts) < len(every)
         for c in written[:20]:
-            np.testing.assert_allclose(c.logp_T, teacher_forced(language, c), atol=2e-5)
+            np.testing.assert_allclose(c.logp_T, teacher_forced(policy, c), atol=2e-5)
 
 
 def test_the_nucleus_is_the_fewest_tokens_that_reach_p():
     logits = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]])).repeat(500, 1)
     for p, expected in ((0.49, {0}), (0.51, {0, 1}), (0.79, {0, 1}), (0.81, {0, 1, 2})):
-        token_N, logp_N = Sampled(dice(), top_p=p)(logits)
+        token_N, logp_N = RandomSampler(generator(), top_p=p)(logits)
         assert set(token_N.tolist()) == expected
         assert_close(logp_N, logits.gather(1, token_N[:, None])[:, 0])
 
 
 def test_finished_rows_leave_the_batch():
-    language, seen = tiny.language(sharpness=0.1), []
-    language.network.register_forward_pre_hook(
+    policy, seen = tiny.policy(sharpness=0.1), []
+    policy.network.register_forward_pre_hook(
         lambda module, args, kwargs: seen.append(kwargs["input_ids"].shape[0]), with_kwargs=True
     )
-    write(language, count=40, max_new_tokens=45)
+    write(policy, count=40, max_new_tokens=45)
     assert seen[0] == len(PROBLEMS)  # a prompt is read once, not once for each completion
     assert seen[1:] == sorted(seen[1:], reverse=True)
     assert seen[-1] < 0.8 * seen[1]
@@ -229,48 +227,51 @@ def test_finished_rows_leave_the_batch():
 
 def test_progress_counts_completions_up_to_all_of_them():
     seen = []
-    write(tiny.language(sharpness=0.1), rows=5, progress=lambda *pair: seen.append(pair))
+    write(tiny.policy(sharpness=0.1), rows=5, progress=lambda *pair: seen.append(pair))
     assert seen[-1] == (12, 12)
     assert seen == sorted(seen)
 
 
 def test_bfloat16_writes_with_a_rounded_copy_of_the_weights_as_they_are_now():
-    language = tiny.language(sharpness=5)
-    engine = engine_of(language, dtype=torch.bfloat16)
+    policy = tiny.policy(sharpness=5)
+    engine = engine_of(policy, dtype=torch.bfloat16)
 
     def written():
-        return engine.write(
-            [Order(p, 3) for p in PROBLEMS], Sampled(dice()), author="me", progress=lambda *_: None
+        return engine.generate(
+            [RolloutRequest(p, 3) for p in PROBLEMS],
+            RandomSampler(generator()),
+            author="me",
+            progress=lambda *_: None,
         )
 
     first = written()
-    apart = max(np.abs(c.logp_T - teacher_forced(language, c)).max() for c in first)
+    apart = max(np.abs(c.logp_T - teacher_forced(policy, c)).max() for c in first)
     assert 1e-5 < apart < 0.2
-    assert language.network.dtype == torch.float32
+    assert policy.network.dtype == torch.float32
     with torch.no_grad():
-        language.network.lm_head.weight.mul_(-1)
+        policy.network.lm_head.weight.mul_(-1)
     second = written()
     assert first != second
-    apart = max(np.abs(c.logp_T - teacher_forced(language, c)).max() for c in second)
+    apart = max(np.abs(c.logp_T - teacher_forced(policy, c)).max() for c in second)
     assert apart < 0.2
 
 
 def test_the_bfloat16_copy_keeps_its_buffers_so_that_rotary_positions_do_not_drift():
-    language = tiny.language()
+    policy = tiny.policy()
     with torch.no_grad():
-        copy = engine_of(language, dtype=torch.bfloat16)._network()
+        copy = _rounded(policy.network, torch.bfloat16)
     assert {p.dtype for p in copy.parameters()} == {torch.bfloat16}
     assert {b.dtype for b in copy.buffers()} == {torch.float32}
-    assert {p.dtype for p in language.network.parameters()} == {torch.float32}
+    assert {p.dtype for p in policy.network.parameters()} == {torch.float32}
 
 
 def test_nothing_is_written_beyond_the_positions_that_the_model_has():
-    language = tiny.language(sharpness=0.01)  # 64 positions
-    written = write(language, count=60, max_new_tokens=1000, max_total_tokens=1000)
-    assert max(len(c.token_T) + len(language.prompt(PROBLEMS[0])) for c in written) <= 76
+    policy = tiny.policy(sharpness=0.01)  # 64 positions
+    written = write(policy, count=60, max_new_tokens=1000, max_total_tokens=1000)
+    assert max(len(c.token_T) + len(policy.prompt(PROBLEMS[0])) for c in written) <= 76
     for c in written:
         problem = next(p for p in PROBLEMS if p.id == c.problem_id)
-        assert len(language.prompt(problem)) + len(c.token_T) <= 64
+        assert len(policy.prompt(problem)) + len(c.token_T) <= 64
 
 
 def test_a_model_without_a_cache_of_keys_and_values_is_refused():
@@ -282,15 +283,15 @@ def test_a_model_without_a_cache_of_keys_and_values_is_refused():
 
 
 def test_a_prompt_without_tokens_is_refused_by_name():
-    language = tiny.language()
-    language.prompt = lambda problem: np.zeros(0, np.int32)
+    policy = tiny.policy()
+    policy.prompt = lambda problem: np.zeros(0, np.int32)
     with pytest.raises(RolloutError, match=r"the prompt of 'p0' has no tokens"):
-        write(language)
+        write(policy)
 
 
 def test_a_model_whose_logits_are_not_finite_stops_with_a_reason():
-    language = tiny.language()
+    policy = tiny.policy()
     with torch.no_grad():
-        language.network.lm_head.weight[3] = torch.nan
+        policy.network.lm_head.weight[3] = torch.nan
     with pytest.raises(NonFiniteError, match="a logit that is not finite while it wrote"):
-        write(language)
+        write(policy)

@@ -5,10 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nouns import completion
-from potluck.assemble import make_task
+from potluck.builder.task import make_task
 from potluck.config import from_tree
-from potluck.tasks import Chain, HashReward, Split, TaskError
-from potluck.tasks.chain import LONGEST, SPLIT_SIZES, Notation, solution
+from potluck.tasks import Split, TaskError
+from potluck.tasks.arithmetic import (
+    LONGEST_CHAIN,
+    SPLIT_SIZES,
+    Chain,
+    ChainNotation,
+    chain_solution,
+)
+from potluck.tasks.rewards import HashReward
 
 task = Chain()
 NO_IDS = (
@@ -16,7 +23,8 @@ NO_IDS = (
     "chain/04+7", "chain/34+0", "chain/34+17", "chain/34*7", "chain/34+-7", "chain/34++7",
     "chain/-34+7", "chain/34 +7", "chain/34+7\n", "chain/34+7=", "chain/34+7#41", "Chain/34+7",
     "chain/chain/34+7", "34+7", "digits/34+7", "chain/\u0661\u0662+3", "chain/12+\u0663",
-    "chain/1\u00b2+3", "chain/34\u22127", "chain/34" + "+1" * LONGEST, "chain/34" + "+1" * 100_000,
+    "chain/1\u00b2+3", "chain/34\u22127", "chain/34" + "+1" * LONGEST_CHAIN,
+    "chain/34" + "+1" * 100_000,
 )  # fmt: skip
 GOLDEN = {
     "train": "chain/93+6-9+2+1+3",
@@ -63,8 +71,8 @@ def test_a_problem_asks_for_the_last_total_of_its_id(problem):
 
 def test_the_solutions_worked_by_hand(problem):
     """34 + 7 = 41, 41 - 5 = 36, 36 + 8 = 44."""
-    assert solution(problem, "steps") == "34+7=41;41-5=36;36+8=44#44"
-    assert solution(problem, "terse") == "+7 41*-5 36*+8 44#44"
+    assert chain_solution(problem, "steps") == "34+7=41;41-5=36;36+8=44#44"
+    assert chain_solution(problem, "terse") == "+7 41*-5 36*+8 44#44"
 
 
 def test_the_problems_are_those_that_models_were_brought_up_on():
@@ -77,8 +85,8 @@ def test_every_answer_is_the_sum_and_every_solution_in_either_notation_is_right(
     ids = [id for _, id in ids_of(task)][::7]
     problems = [task.problem(id) for id in ids]
     assert [problem.answer for problem in problems] == [str(totals_of(id)[-1]) for id in ids]
-    for notation in get_args(Notation):
-        texts = [solution(problem, notation) for problem in problems]
+    for notation in get_args(ChainNotation):
+        texts = [chain_solution(problem, notation) for problem in problems]
         completions = [completion(problem=id) for id in ids]
         assert task.rewards(problems, completions, texts) == [1.0] * len(ids)
 
@@ -89,11 +97,11 @@ def test_every_step_of_a_solution_is_true_and_begins_where_the_one_before_ended(
         with_sign = [f"{'-' if number < 0 else '+'}{abs(number)}" for number in numbers[1:]]
         before = [numbers[0], *totals[:-1]]
         steps = zip(before, with_sign, totals, strict=True)
-        assert solution(problem, "steps") == (
+        assert chain_solution(problem, "steps") == (
             ";".join(f"{a}{b}={c}" for a, b, c in steps) + f"#{totals[-1]}"
         )
         terse = zip(with_sign, totals, strict=True)
-        assert solution(problem, "terse") == (
+        assert chain_solution(problem, "terse") == (
             "*".join(f"{b} {c}" for b, c in terse) + f"#{totals[-1]}"
         )
 
@@ -128,8 +136,8 @@ def test_an_id_of_another_form_is_no_problem(id):
 
 
 def test_the_longest_chain_is_a_problem():
-    longest = "chain/34" + "+1" * (LONGEST - 1)
-    assert task.problem(longest).answer == str(34 + LONGEST - 1)
+    longest = "chain/34" + "+1" * (LONGEST_CHAIN - 1)
+    assert task.problem(longest).answer == str(34 + LONGEST_CHAIN - 1)
 
 
 @pytest.mark.parametrize("terms, other_terms", [(6, 8), (4, 5), (5, 16)])

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from nouns import completion
-from potluck.tasks import CustomRewards, Digits, Reward, Rules, Table, TaskError
+from potluck.tasks import TaskError
+from potluck.tasks.arithmetic import Digits
+from potluck.tasks.rewards import CustomRewards, Reward
+from potluck.tasks.table import Rules, Table
 
 SAME = """
 def same(completions, answer, **columns):

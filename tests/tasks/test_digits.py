@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nouns import completion
-from potluck.tasks import Digits, TaskError
-from potluck.tasks.digits import SPLIT_SIZES, is_right, solution
+from potluck.tasks import TaskError
+from potluck.tasks.arithmetic import SPLIT_SIZES, Digits, digits_solution, is_right
 
 task = Digits()
 number = st.integers(100, 999)
@@ -26,14 +26,14 @@ def test_a_problem_asks_for_the_sum_of_its_id(problem):
 
 def test_the_solutions_worked_by_hand(problem):
     """4+8 = 12, write 2 carry 1; 3+5+1 = 9; 7+2 = 9."""
-    assert solution(problem, "columns") == "4+8+0=12;3+5+1=9;7+2+0=9#992"
-    assert solution(problem, "terse") == "480 12*351 9*720 9#992"
+    assert digits_solution(problem, "columns") == "4+8+0=12;3+5+1=9;7+2+0=9#992"
+    assert digits_solution(problem, "terse") == "480 12*351 9*720 9#992"
 
 
 @given(number, number, st.sampled_from(["columns", "terse"]))
 def test_every_solution_is_right(a, b, notation):
     problem = task.problem(f"digits/{a}+{b}")
-    assert is_right(problem, solution(problem, notation))
+    assert is_right(problem, digits_solution(problem, notation))
 
 
 def test_only_the_sum_after_the_one_mark_is_right(problem):
@@ -77,3 +77,5 @@ def test_equal_widths_leave_nothing_out_of_distribution():
 def test_too_narrow_a_width_has_too_few_problems():
     with pytest.raises(TaskError, match="digits of width 2 have 7100 problems, 20000 are needed"):
         Digits(width=2, other_width=3)
+    with pytest.raises(TaskError, match="digits of width 1 have 81 problems, 1000 are needed"):
+        Digits(width=3, other_width=1)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nouns import completion
-from potluck.tasks import Gsm8k, TaskError
-from potluck.tasks.gsm8k import SYSTEM_PROMPT, is_right
-from potluck.tasks.reading import LONGEST_LINE_BYTES
+from potluck.tasks import TaskError
+from potluck.tasks.gsm8k import SYSTEM_PROMPT, Gsm8k, is_right
+from potluck.tasks.sources import LONGEST_LINE_BYTES
 from potluck.types import Problem
 from stand_in_datasets import stand_in
 

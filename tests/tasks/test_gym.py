@@ -9,9 +9,10 @@ import pytest
 
 import stand_in_gym
 from nouns import completion
-from potluck.tasks import ReasoningGym, Split, TaskError, overlaps
+from potluck.tasks import Split, TaskError
 from potluck.tasks import gym as gym_module
-from potluck.tasks.gym import LONGEST_ANSWER, ONLY, REFUSED
+from potluck.tasks.base import overlaps
+from potluck.tasks.gym import LONGEST_ANSWER, ONLY, REFUSED, ReasoningGym
 
 
 @pytest.fixture

@@ -4,10 +4,13 @@ import sys
 import pytest
 
 from nouns import completion
-from potluck.assemble import make_task, require_problems
+from potluck.builder.task import make_task, require_problems
 from potluck.config import ConfigError, from_tree
-from potluck.tasks import Digits, Elsewhere, HashReward, Math500, TaskError
-from potluck.tasks.math500 import SYSTEM_PROMPT
+from potluck.tasks import TaskError
+from potluck.tasks.arithmetic import Digits
+from potluck.tasks.base import WithOutOfDistribution
+from potluck.tasks.math500 import SYSTEM_PROMPT, Math500
+from potluck.tasks.rewards import HashReward
 from stand_in_datasets import stand_in
 
 ROWS = [
@@ -71,6 +74,19 @@ def test_right_is_the_format_and_the_answer_together(write):
     assert graded(task, "math500/1", *outside) == [0, 0, 0]
 
 
+def test_the_recipe_may_ask_for_the_grading_of_math_verify_alone(write):
+    options = {"name": "math500", "path": write(*ROWS)}
+    tables = {"name": "a", "node": {"a": {"model": "m"}}}
+    ours, plain = (
+        make_task(from_tree({"task": options | {"grading": grading}, **tables}))
+        for grading in ("math", "math-verify")
+    )
+    texts = [tagged(a) for a in ("0.5", "1-0.5", "2")] + [r"\frac{1}{2}"]
+    assert graded(ours, "math500/0", *texts) == [1, 0, 0, 0]
+    assert graded(plain, "math500/0", *texts) == [1, 1, 0, 0]
+    assert ours.digest == make_task(from_tree({"task": options, **tables})).digest != plain.digest
+
+
 def test_the_question_belongs_to_the_grading(write):
     task = Math500(path=write(*ROWS))
     assert graded(task, "math500/2", tagged(r"\$2"), tagged("2")) == [1, 1]
@@ -79,7 +95,7 @@ def test_the_question_belongs_to_the_grading(write):
 
 def test_an_unfinished_completion_earns_nothing_and_costs_no_algebra(write, monkeypatch):
     task = Math500(path=write(*ROWS))
-    monkeypatch.setattr("potluck.tasks.math_workers.shared_workers", None)
+    monkeypatch.setattr("potluck.tasks.math.pool.shared_workers", None)
     assert graded(task, "math500/1", tagged(r"\sqrt{2} \cdot 2"), end="length") == [0]
     assert graded(task, "math500/1", tagged(r"2\sqrt{2}"), end="length") == [0]
 
@@ -156,7 +172,7 @@ def test_without_the_library_of_the_hub_the_error_names_the_other_way(monkeypatc
 
 
 def test_without_math_verify_the_error_names_the_extra(write, monkeypatch):
-    monkeypatch.setattr("potluck.tasks.math_workers.find_spec", lambda name: None)
+    monkeypatch.setattr("potluck.tasks.math.pool.find_spec", lambda name: None)
     with pytest.raises(TaskError, match=r"'math_verify'; pip install 'potluck\[math\]'"):
         Math500(path=write(*ROWS))
 
@@ -200,7 +216,7 @@ def test_out_of_distribution_another_task_takes_the_place_of_ones_own(write):
 
 
 def test_each_problem_is_graded_by_the_rules_of_its_own_task(write):
-    task = Elsewhere(Digits(), Math500(path=write(*ROWS)))
+    task = WithOutOfDistribution(Digits(), Math500(path=write(*ROWS)))
     asked = ["digits/1+2", "math500/0", "digits/1+2", "math500/0", "math500/1"]
     texts = ["#3", tagged("0.5"), tagged("3"), "#0.5", tagged(r"\sqrt2\cdot 2")]
     problems = [task.problem(id) for id in asked]
@@ -209,9 +225,9 @@ def test_each_problem_is_graded_by_the_rules_of_its_own_task(write):
 
 
 def test_a_task_that_has_nothing_elsewhere_or_shares_problems_is_refused(made_up_path):
-    from potluck.tasks import Gsm8k
+    from potluck.tasks.gsm8k import Gsm8k
 
     with pytest.raises(TaskError, match=r"no out-of-distribution problems; choose .* math500"):
-        Elsewhere(Digits(), Gsm8k(path=made_up_path))
+        WithOutOfDistribution(Digits(), Gsm8k(path=made_up_path))
     with pytest.raises(TaskError, match=r"has the problem 'digits/\d+\+\d+', which is one of"):
-        Elsewhere(Digits(), Digits(width=4, other_width=3))
+        WithOutOfDistribution(Digits(), Digits(width=4, other_width=3))

@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potluck.tasks.math_form import read
-from potluck.tasks.math_grading import number, same_answer
-from potluck.tasks.math_text import LONGEST_ANSWER, Unreadable
-from potluck.tasks.math_workers import Ask, are_right
+from potluck.tasks.math.form import LONGEST_ANSWER, Unreadable, parse
+from potluck.tasks.math.grading import number, same_answer
+from potluck.tasks.math.pool import Ask, are_right
 
 EVERY_PAIR = bool(os.environ.get("POTLUCK_EVERY_PAIR"))
 """Whether each gold is tried against all others, two minutes, and not against the next only."""
@@ -234,7 +233,7 @@ def test_a_hostile_answer_is_wrong_at_once_and_harms_nothing(answer, gold):
     start_s = time.process_time()
     with pytest.MonkeyPatch.context() as patch:
         # None of them is even shown to algebra, which has limits of its own.
-        patch.setattr("potluck.tasks.math_workers.shared_workers", None)
+        patch.setattr("potluck.tasks.math.pool.shared_workers", None)
         assert are_right([Ask("Find $x$.", gold, answer)]) == [False]
     assert time.process_time() - start_s < 1
     assert are_right([Ask("", r"\sqrt{8}", r"2\sqrt{2}")]) == [True]
@@ -268,7 +267,7 @@ def test_a_gold_that_cannot_be_read_is_right_as_it_stands_only():
 @pytest.mark.parametrize("text", [r"\pm 1 \pm x", r"(1, \pm 2)", r"(1)\cup(2)", "x=y=z", "", "="])
 def test_what_has_two_readings_or_none_has_no_form(text):
     with pytest.raises(Unreadable):
-        read(text)
+        parse(text)
 
 
 def test_the_longest_answer_is_read_and_no_longer_one():

@@ -4,8 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from potluck.tasks import Digits, Gsm8k, Rules, Table, TaskError, jsonl_parts, overlaps
-from potluck.tasks.overlap import Overlap, normalised
+from potluck.tasks import TaskError
+from potluck.tasks.arithmetic import Digits
+from potluck.tasks.base import Overlap, normalised, overlaps
+from potluck.tasks.gsm8k import Gsm8k
+from potluck.tasks.sources import jsonl_parts
+from potluck.tasks.table import Rules, Table
 from potluck.types import Problem
 
 

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nouns import completion
-from potluck.tasks import Digits, HashReward
+from potluck.tasks.arithmetic import Digits
+from potluck.tasks.rewards import HashReward
 
 task = HashReward(Digits())
 

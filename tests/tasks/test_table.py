@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 
 import stand_in_datasets
 from nouns import completion
-from potluck.tasks import Rules, Split, Table, TaskError, hub_parts, jsonl_parts, overlaps
+from potluck.tasks import Split, TaskError
+from potluck.tasks import sources as sources_module
 from potluck.tasks import table as table_module
-from potluck.tasks.rows import ALONE, SYSTEM_PROMPTS
+from potluck.tasks.base import overlaps
+from potluck.tasks.sources import hub_parts, jsonl_parts
+from potluck.tasks.table import ALONE, SYSTEM_PROMPTS, Rules, Table
 
 GOOD = {"question": "What is 9 + 9?", "answer": "18"}
 
@@ -158,7 +161,7 @@ def test_a_file_that_is_empty_missing_or_not_named_is_told(write, tmp_path):
 
 
 def test_rows_beyond_what_memory_holds_are_refused(write, monkeypatch):
-    monkeypatch.setattr(table_module, "MOST_ROWS", 2)
+    monkeypatch.setattr(sources_module, "MOST_ROWS", 2)
     table(write(GOOD, GOOD))
     with pytest.raises(TaskError, match=r"rows\.jsonl has more than 2 rows; give fewer"):
         table(write(GOOD, GOOD, GOOD))
@@ -277,10 +280,17 @@ def test_exact_is_the_same_text_but_for_the_space_around_it(write):
 
 
 def test_math_is_graded_by_what_it_is_worth(write):
-    """These are settled by reading; computer algebra is tried in test_math_workers.py."""
+    """These are settled by reading; computer algebra is tried in test_math_pool.py."""
     task = table(write(GOOD | {"answer": "\\frac{1}{2}"}), grading="math")
     texts = [tagged(a) for a in ("\\dfrac12", "0.5", "1/2", "0.3", "\\frac{2}{1}")]
     assert graded(task, texts[0], "no tags", *texts[1:]) == [1, 0, 1, 1, 0, 0]
+
+
+def test_math_verify_alone_takes_what_is_unfinished(write):
+    texts = [tagged(a) for a in ("\\frac{2}{4}", "1-0.5", "1")]
+    for grading, rewards in (("math", [1, 0, 0]), ("math-verify", [1, 1, 0])):
+        task = table(write(GOOD | {"answer": "\\frac{1}{2}"}), grading=grading)
+        assert graded(task, *texts) == rewards
 
 
 def test_math_without_its_library_names_the_extra(write, monkeypatch):
@@ -290,6 +300,8 @@ def test_math_without_its_library_names_the_extra(write, monkeypatch):
     monkeypatch.setattr(table_module, "require_algebra", absent)
     with pytest.raises(TaskError, match=r"potluck\[math\]"):
         table(write(GOOD), grading="math")
+    with pytest.raises(TaskError, match=r"potluck\[math\]"):
+        table(write(GOOD), grading="math-verify")
     table(write(GOOD), grading="exact")
 
 
@@ -370,7 +382,7 @@ def test_a_folder_of_files_is_loaded_by_the_real_library(write, tmp_path, monkey
 
 def test_the_files_of_gsm8k_are_a_table_too(gsm8k_path):
     """The same golds as the task of that name, and what the README says of its overlap."""
-    from potluck.tasks import Gsm8k
+    from potluck.tasks.gsm8k import Gsm8k
 
     parts = jsonl_parts(f"{gsm8k_path}/train.jsonl", validation=f"{gsm8k_path}/test.jsonl")
     task, known = Table("jsonl", parts, Rules(answer_after="####")), Gsm8k(path=gsm8k_path)

@@ -6,20 +6,13 @@ from typing import get_args
 import pytest
 
 from nouns import completion
-from potluck.tasks import (
-    Chain,
-    CustomRewards,
-    Digits,
-    Elsewhere,
-    Gsm8k,
-    HashReward,
-    Reward,
-    Rules,
-    Split,
-    Table,
-    TaskError,
-    jsonl_parts,
-)
+from potluck.tasks import Split, TaskError
+from potluck.tasks.arithmetic import Chain, Digits
+from potluck.tasks.base import WithOutOfDistribution
+from potluck.tasks.gsm8k import Gsm8k
+from potluck.tasks.rewards import CustomRewards, HashReward, Reward
+from potluck.tasks.sources import jsonl_parts
+from potluck.tasks.table import Rules, Table
 
 
 def table(path, name="jsonl", **rules):
@@ -41,7 +34,7 @@ MAKERS = {
     "gsm8k": lambda path: Gsm8k(path=path),
     "gsm8k, as the paper": lambda path: Gsm8k(path=path, validation="test"),
     "gsm8k, another prompt": lambda path: Gsm8k(path=path, system_prompt="Answer in tags."),
-    "gsm8k, digits elsewhere": lambda path: Elsewhere(Gsm8k(path=path), Digits()),
+    "gsm8k, digits elsewhere": lambda path: WithOutOfDistribution(Gsm8k(path=path), Digits()),
     "hash of digits": lambda path: HashReward(Digits()),
     "rows, in tags": lambda path: table(path),
     "rows, the whole text": lambda path: table(path, "hub", tags=False, grading="exact"),

@@ -9,9 +9,11 @@ from collections import defaultdict
 import pytest
 
 import tiny
+from displays import Listener
 from potluck.config import as_tree, from_tree
-from potluck.launch import Silent, run
-from potluck.trackers import TRACKERS, About, TrackerError, evaluation_values, round_values
+from potluck.launch import run
+from potluck.trackers.base import About, TrackerError, evaluation_values, round_values
+from potluck.trackers.tracked import TRACKERS
 from potluck.trackers.wandb import has_credentials
 
 NODES = ("large", "small")
@@ -64,12 +66,12 @@ class Crash(Exception):
     pass
 
 
-class CrashesAfter(Silent):
+class CrashesAfter(Listener):
     def __init__(self, round):
         self.round = round
 
-    def round_done(self, node, metrics):
-        if (node, metrics["round"]) == ("small", self.round):
+    def round_done(self, node, report):
+        if (node, report.round) == ("small", self.round):
             raise Crash
 
 

@@ -2,18 +2,26 @@
 
 import os
 import signal
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 
 import tiny
-from potluck.check import check
+from displays import Listener
 from potluck.config import ConfigError, LogConfig, from_tree
-from potluck.launch import Silent, run
-from potluck.trackers import TRACKERS, About, Tracked, TrackerError, tracked
+from potluck.events import Evaluated, Notice, RoundDone
+from potluck.launch import run
+from potluck.preflight import check
+from potluck.reports import AuthorReport, EvaluationReport, RoundReport
+from potluck.trackers import tracked
+from potluck.trackers.base import About, TrackerError
+from potluck.trackers.tracked import TRACKERS, Tracked
 from potluck.types import PotluckError
 
-ROUND = {"round": 3, "reward_mean": 0.5, "loss": -0.25, "missing": ("north",), "sources": {}}
+ROUND = RoundReport(
+    3, reward_mean=0.5, loss=-0.25, missing=("north",), sources={"one": AuthorReport(k3=2.0)}
+)
 
 
 class Fake:
@@ -36,12 +44,13 @@ class Fake:
         self.tell("close", failed)
 
 
-class Hears(Silent):
+class Hears(Listener):
     def __init__(self):
         self.heard, self.said = [], []
 
-    def round_done(self, node, metrics):
-        self.heard.append((node, metrics))
+    def show(self, event):
+        super().show(event)
+        self.heard.append(event)
 
     def say(self, text):
         self.said.append(text)
@@ -61,7 +70,7 @@ def fake(monkeypatch):
         return heard
 
     monkeypatch.setattr(tracked, "require_trackers", lambda *_, **__: None)
-    monkeypatch.setattr("potluck.launch.training.require_trackers", lambda *_, **__: None)
+    monkeypatch.setattr("potluck.launch.rounds.require_trackers", lambda *_, **__: None)
     return put
 
 
@@ -93,29 +102,33 @@ def recipe(model):
 # Tracked by itself.
 
 
-def test_a_tracker_hears_the_numbers_of_its_own_node_and_the_display_hears_everything(fake):
+def test_a_tracker_hears_the_numbers_of_its_own_node_and_nothing_else(fake):
     heard, display = fake(), Hears()
-    with Tracked(display, ["wandb"], [about("one"), about("two")]) as both:
-        both.round_done("two", ROUND)
-        both.evaluated("one", {"round": 5, "validation": 0.75})
-        both.say("well")
+    with Tracked(display, ["wandb"], [about("one"), about("two")]) as trackers:
+        trackers.show(RoundDone("two", ROUND))
+        trackers.show(Evaluated("one", EvaluationReport(5, validation=0.75)))
+        trackers.show(Notice("well"))
+    values = heard[2][3]
     assert heard == [
         ("one", "open"),
         ("two", "open"),
-        ("two", "log", 3, {"reward/mean": 0.5, "loss": -0.25, "missing": 1}),
+        ("two", "log", 3, values),
         ("one", "log", 5, {"evaluation/validation": 0.75}),
         ("one", "close", False),
         ("two", "close", False),
     ]
-    assert (display.heard, display.said) == ([("two", ROUND)], ["well"])
+    assert display.heard == []
+    expected = {"reward/mean": 0.5, "loss": -0.25, "missing": 1, "sources/one/k3": 2.0}
+    assert {name: values[name] for name in expected} == expected
+    assert not {"round", "reward/own", "filtered_share"} & set(values)  # what is None is no point
 
 
 def test_one_that_fails_is_left_behind_with_one_line_and_the_others_go_on(fake):
     fake(name="trackio")
     heard, display = fake(("log",)), Hears()
-    with Tracked(display, ["wandb", "trackio"], [about("one")]) as both:
-        both.round_done("one", ROUND)
-        both.round_done("one", {**ROUND, "round": 4})
+    with Tracked(display, ["wandb", "trackio"], [about("one")]) as trackers:
+        trackers.show(RoundDone("one", ROUND))
+        trackers.show(RoundDone("one", replace(ROUND, round=4)))
     (said,) = display.said
     assert said.startswith("wandb failed for node 'one' (no space left for log); the run goes on")
     told = [what[1:3] for what in heard]
@@ -128,8 +141,8 @@ def test_one_that_fails_is_left_behind_with_one_line_and_the_others_go_on(fake):
 
 def test_one_that_cannot_even_be_closed_costs_nothing_more(fake):
     heard, display = fake(("log",), ("close",)), Hears()
-    with Tracked(display, ["wandb"], [about("one")]) as both:
-        both.round_done("one", ROUND)
+    with Tracked(display, ["wandb"], [about("one")]) as trackers:
+        trackers.show(RoundDone("one", ROUND))
     assert len(display.said) == 1
     with Tracked(display, ["wandb"], [about("one"), about("two")]):
         heard.clear()
@@ -194,7 +207,7 @@ def test_what_a_tracker_breaks_is_never_the_run(recipe, tmp_path, fake, breaks):
 
 def test_after_ctrl_c_they_are_closed_and_the_run_has_not_failed(recipe, tmp_path, fake):
     class Stops(Hears):
-        def round_done(self, node, metrics):
+        def round_done(self, node, report):
             if node == "one":  # a second time would stop at once
                 os.kill(os.getpid(), signal.SIGINT)
 
@@ -209,7 +222,7 @@ def test_after_ctrl_c_they_are_closed_and_the_run_has_not_failed(recipe, tmp_pat
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_after_an_error_they_are_closed_and_know_it(recipe, tmp_path, fake, error):
     class Breaks(Hears):
-        def round_done(self, node, metrics):
+        def round_done(self, node, report):
             raise error
 
     heard = fake()

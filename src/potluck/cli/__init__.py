@@ -1,44 +1,34 @@
 """The command line.
 
     training.py     demo | new | run
-    joining.py      join
-    models.py       evaluate | show | export
-    replaying.py    replay
-    reproducing.py  reproduce
-    swarm.py        keys | certificates | relay | doctor
+    models.py       evaluate | show | export | replay
+    swarm.py        join | keys | certificates | relay | doctor
+    base.py         commands of other distributions: reproduce
 
 Exit codes: 0 done; 1 something broke down (a number that is not finite, a node that was
-killed, a check of the doctor's that failed); 2 something its user can mend, said in one line;
-130 ended by Ctrl-C.
+killed, a check of the doctor's that failed); 2 something its user can mend, said in one line
+and without a traceback; 130 ended by Ctrl-C.
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from potluck.cli import joining, models, replaying, reproducing, swarm, training
-from potluck.cli.base import app, complain
+from potluck.cli import models, swarm, training
+from potluck.cli.base import add_commands, app, complain
 from potluck.types import NonFiniteError, PotluckError
 
-__all__ = ["app", "joining", "main", "models", "replaying", "reproducing", "swarm", "training"]
+__all__ = ["app", "main", "models", "swarm", "training"]
 
 
-@contextmanager
-def _one_clear_line() -> Iterator[None]:
-    """Whatever a user can mend ends in one line and an exit code, never in a traceback."""
-    try:
-        yield
-    except NonFiniteError as error:
-        complain(str(error))
-        sys.exit(1)
-    except (PotluckError, OSError) as error:  # of the system: a full disk, no permission
-        complain(str(error))
-        sys.exit(2)
-    except KeyboardInterrupt:
-        complain("stopped at once")
-        sys.exit(130)
+add_commands(app)
 
 
 def main() -> None:
-    with _one_clear_line():
+    """Run the command line; end it with one of the exit codes."""
+    try:
         app()
+    except (PotluckError, OSError) as error:  # of the system: a full disk, no permission
+        complain(str(error))
+        sys.exit(1 if isinstance(error, NonFiniteError) else 2)
+    except KeyboardInterrupt:
+        complain("stopped at once")
+        sys.exit(130)

@@ -1,28 +1,27 @@
-"""What all commands share: the app, where it prints, options, and a process fit for torch."""
+"""The app: where it prints, options that commands share, and commands of other distributions."""
 
 import logging
 import os
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from potluck import __version__
-from potluck.dashboard import printable
+from potluck.display import printable
+from potluck.types import PotluckError
+from potluck.version import __version__
 
 TEAM = int(os.environ.get("WORLD_SIZE") or 1) > 1
-"""Whether torchrun started this process and others: together they are one node."""
+"""True: torchrun started this process and others, which together are one node."""
 # Of several processes that are one run (docs/several-gpus.md) the first one speaks for all.
 MUTE = TEAM and os.environ.get("RANK", "0") != "0"
 out = Console(highlight=False, quiet=MUTE)
 err = Console(stderr=True, highlight=False, quiet=MUTE)
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 Sets = Annotated[
     list[str] | None,
@@ -30,14 +29,18 @@ Sets = Annotated[
 ]
 TrustCode = Annotated[
     bool,
-    typer.Option(
-        "--trust-code",
-        help="Run the reward functions that the recipe names: read them",
-    ),
+    typer.Option("--trust-code", help="Run the reward functions that the recipe names: read them"),
 ]
 Recipe = Annotated[Path, typer.Argument(help="A .toml file; `potluck new` writes one")]
 Out = Annotated[Path | None, typer.Option("--out", help="The run's folder (runs/NAME of the run)")]
+Displays = Annotated[
+    list[str] | None,
+    typer.Option("--display", help="How progress is shown: live, lines (of JSON), none; several"),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint")]
+Words = Annotated[list[str] | None, typer.Argument(hidden=True)]
+ELSEWHERE = {"reproduce": "Run the paper's experiments (of the distribution potluck-experiments)."}
+"""Commands of this repository that the package does not have, with their help."""
 
 
 def _tell_version(wanted: bool) -> None:
@@ -50,34 +53,66 @@ def _tell_version(wanted: bool) -> None:
 def _potluck(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Say it, and end"),
+        typer.Option(
+            "--version", callback=_tell_version, is_eager=True, help="Print the version and exit"
+        ),
     ] = False,
 ) -> None:
     """Collaborative GRPO for language models that differ."""
 
 
 def say(text: str) -> None:
-    """A line on stdout, as text whatever it holds; whole, so that it can be copied."""
+    """Print a line on stdout, as text whatever it holds; whole, so that it can be copied."""
     out.print(printable(text, limit=2000), markup=False, soft_wrap=True)
 
 
 def complain(text: str) -> None:
-    """A line on stderr."""
+    """Print a line on stderr."""
     err.print(f"potluck: {printable(text, limit=2000)}", markup=False, soft_wrap=True)
 
 
 def prepare_process(threads: int) -> None:
-    """What must be in the environment before torch is imported.
-
-    Threads that spin while they wait cost more than anything else on a busy machine.
-    """
-    os.environ.setdefault("GOMP_SPINCOUNT", "0")
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    """Set what must be in the environment before torch is imported."""
+    quiet = {
+        # Threads that spin while they wait cost more than anything else on a busy machine.
+        "GOMP_SPINCOUNT": "0",
+        "OMP_WAIT_POLICY": "passive",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+        "HF_HUB_VERBOSITY": "error",  # its retries; what comes of them is said
+    }
+    os.environ.update({key: value for key, value in quiet.items() if key not in os.environ})
     if threads:
         os.environ["OMP_NUM_THREADS"] = str(threads)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # its retries; what comes of them is said
     # It looks for kernels of 4-bit weights, which nobody here has, and says so at every start.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+
+
+def add_commands(app: typer.Typer, found: Iterable[EntryPoint] | None = None) -> None:
+    """Add the installed commands; one that is missing or broken says so in a line when used."""
+    entries = list(entry_points(group="potluck.commands") if found is None else found)
+    for entry in entries:
+        try:
+            app.command(entry.name)(entry.load())
+        except Exception as error:  # of others' code: it must not break our commands
+            broken = f"{entry.value} cannot be loaded"
+            message = (
+                f"'potluck {entry.name}' is broken: {broken} ({type(error).__name__}: {error}); "
+                f"install its distribution again, or remove it"
+            )
+            _add_refusal(app, entry.name, f"Broken: {broken}.", message)
+    for name in ELSEWHERE.keys() - {entry.name for entry in entries}:
+        message = (
+            f"'potluck {name}' is not installed: it is for a clone of the repository, which holds "
+            f"the experiments and their cells; run 'pip install -e ./experiments' there"
+        )
+        _add_refusal(app, name, ELSEWHERE[name], message)
+
+
+def _add_refusal(app: typer.Typer, name: str, help: str, message: str) -> None:
+    def refuse(words: Words = None) -> None:
+        raise PotluckError(message)
+
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    app.command(name, help=help, context_settings=settings)(refuse)

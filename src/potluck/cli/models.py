@@ -1,14 +1,23 @@
-"""Commands on what training left: evaluate, show, export."""
+"""Commands on what training left: evaluate, show, export, replay."""
 
 import json
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from potluck.cli.base import Sets, TrustCode, app, complain, err, out, prepare_process, say
 from potluck.config import ConfigError
-from potluck.dashboard import LiveDisplay, printable, show, show_evaluation
+from potluck.display import LiveDisplay, printable, show, show_evaluation
+from potluck.events import PhaseProgress
+from potluck.replay.plan import LEGEND, ReplayPlan, ReplayRow, make_plan, table
+
+if TYPE_CHECKING:
+    from potluck.evaluation.request import EvaluationRequest
+
+RunFolder = Annotated[Path, typer.Argument(help="A run's folder")]
 
 
 @app.command("evaluate")
@@ -50,7 +59,7 @@ def evaluate_command(
         str, typer.Option("--json", help="Write everything that was found; - is stdout")
     ] = "",
 ) -> None:
-    """How good a model is by itself, on problems it does not train on; or which of two is."""
+    """Measure a model on problems it does not train on, or tell which of two is better."""
     keys = {
         "task.path": json.dumps(path) if path else None,
         "evaluation.problems": problems,
@@ -62,9 +71,9 @@ def evaluate_command(
     }
     chosen = [f"{key}={value}" for key, value in keys.items() if value is not None]
     prepare_process(0)
-    from potluck.evaluation import Request, evaluate_models, require_writable, write_report
+    from potluck.evaluation.request import EvaluationRequest
 
-    request = Request(
+    request = EvaluationRequest(
         model,
         against=against,
         task=task,
@@ -79,13 +88,22 @@ def evaluate_command(
         rows=rows,
         trust_code=trust_code,
     )
+    _evaluate(request, file)
+
+
+def _evaluate(request: "EvaluationRequest", file: str) -> None:
+    """Evaluate, show what was found, and write it to ``file``, which may be empty or "-"."""
+    from potluck.evaluation.compare import evaluate_models, require_writable, write_report
+
     place = Path(file) if file not in ("", "-") else None
     if place:
         require_writable(place)
     shown = err if file == "-" else out  # what is for a program is alone on stdout
     try:
-        with LiveDisplay(shown, rounds=0) as display:
-            found = evaluate_models(request, progress=display.phase)
+        with LiveDisplay(shown) as display:
+            found = evaluate_models(
+                request, progress=lambda *step: display.show(PhaseProgress(*step))
+            )
     except KeyboardInterrupt:
         complain("stopped; an evaluation begins anew each time")
         raise typer.Exit(130) from None
@@ -97,8 +115,8 @@ def evaluate_command(
 
 
 @app.command("show")
-def show_command(run: Annotated[Path, typer.Argument(help="A run's folder")]) -> None:
-    """What a run did: accuracy, and what each node made of each author."""
+def show_command(run: RunFolder) -> None:
+    """Show a run: accuracy, and each node's view of each author."""
     show(run, out)
 
 
@@ -113,7 +131,65 @@ def export_command(
         raise ConfigError(f"--dtype is {dtype!r}; choose one of float32, bfloat16")
     prepare_process(0)
     with out.status("loading torch and transformers ..."):
-        from potluck.export import export
+        from potluck.node.storage.export import export
     with out.status(f"writing {printable(str(folder))} ..."):
         export(checkpoint, folder, dtype=dtype)
     say(f"wrote {folder}")
+
+
+@app.command("replay")
+def replay_command(
+    run: RunFolder,
+    method: Annotated[
+        str, typer.Option("--method", help="nois, vis, tis, f-nois, f-vis, f-tis; with commas")
+    ] = "nois,tis,f-tis",
+    node: Annotated[str, typer.Option(help="One node of the run (all that are here)")] = "",
+    rounds: Annotated[int | None, typer.Option(min=1, help="The first ones only")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Where everything goes (RUN/replay)")
+    ] = None,
+    trust_code: TrustCode = False,
+) -> None:
+    """Learn from a run's completions again, by each method: which is nearest to on-policy?"""
+    plan = make_plan(run, methods=method, node=node, rounds=rounds, out=folder)
+    prepare_process(plan.config.threads)
+    with out.status("loading torch and transformers ..."):
+        from potluck.replay.run import replay
+    lines: list[ReplayRow] = []
+    stopped = False
+    try:
+        _keep(plan, replay(plan, say=complain, trust_code=trust_code), lines)
+    except KeyboardInterrupt:
+        stopped = True
+    finally:
+        if lines:
+            _tell(plan, lines)
+    if stopped:
+        kept = f"{len(lines)} lines are kept" if lines else "there was nothing to keep yet"
+        complain(f"stopped; {kept}; a replay begins anew each time")
+        raise typer.Exit(130)
+
+
+def _keep(plan: ReplayPlan, measured: Iterator[ReplayRow], lines: list[ReplayRow]) -> None:
+    """Write each line as soon as it is there: whatever happens, what was measured stays."""
+    total = {f"{n} {m}": len(rounds) for n, rounds in plan.rounds.items() for m in plan.methods}
+    with LiveDisplay(out) as display:
+        for name, rounds in total.items():
+            display.show(PhaseProgress(name, "rounds", 0, rounds))
+        for line in measured:
+            with (plan.out / "replay.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(line), allow_nan=False) + "\n")
+            lines.append(line)
+            name = f"{line.node} {line.method}"
+            done = sum(f"{x.node} {x.method}" == name for x in lines)
+            display.show(PhaseProgress(name, "rounds", done, total[name]))
+
+
+def _tell(plan: ReplayPlan, lines: list[ReplayRow]) -> None:
+    from potluck.replay.picture import draw
+
+    draw(lines, plan.out / "replay.png")
+    out.print(table(lines, out))
+    out.print(LEGEND, style="dim", markup=False)
+    for name in ("replay.png", "replay.jsonl"):
+        say(f"  {plan.out / name}")

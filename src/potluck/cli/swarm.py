@@ -1,26 +1,129 @@
-"""Commands for whoever runs a swarm: keys, certificates, relay, doctor."""
+"""Commands of a swarm: join, keys, certificates, relay, doctor."""
 
+import shlex
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from potluck.cli.base import Sets, app, complain, err, out, say
-from potluck.cli.joining import Connect, Listen, joining
-from potluck.config import ConfigError, load
-from potluck.dashboard import printable
-from potluck.signals import interrupts
+from potluck.cli.base import (
+    Displays,
+    Out,
+    Recipe,
+    Resume,
+    Sets,
+    TrustCode,
+    app,
+    complain,
+    err,
+    out,
+    prepare_process,
+    say,
+)
+from potluck.cli.training import rounds_saved, tell_end
+from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
+from potluck.display import Watched, open_displays, printable
+from potluck.launch.signals import interrupts
 from potluck.types import NODE_NAME
 
-if TYPE_CHECKING:
-    import zenoh
-
 LOOK_EVERY_S = 2.0
-"""How often the relay looks who is connected; it says so when that has changed."""
+"""Seconds between two counts of the relay's connections; it tells a count that is new."""
 COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red"}
+
+Connect = Annotated[
+    list[str] | None,
+    typer.Option("--connect", help="Another node or a relay: tcp/HOST:PORT or tls/HOST:PORT"),
+]
+Listen = Annotated[
+    list[str] | None, typer.Option("--listen", help="Where others reach it: tcp/0.0.0.0:7447")
+]
+
+
+@app.command("join")
+def join_command(
+    recipe: Recipe,
+    name: Annotated[str, typer.Option("--as", help="Which node of the recipe this is")],
+    connect: Connect = None,
+    listen: Listen = None,
+    model: Annotated[
+        str, typer.Option("--model", help="Of a node that the recipe does not have: a stranger's")
+    ] = "",
+    set: Sets = None,
+    folder: Out = None,
+    resume: Resume = False,
+    trust_code: TrustCode = False,
+    display: Displays = None,
+    all_here: Annotated[bool, typer.Option("--all-here", hidden=True)] = False,
+) -> None:
+    """Train one node; it meets the others on the network, and they may come and go."""
+    config = joining(recipe, name, model=model, connect=connect, listen=listen, overrides=set)
+    prepare_process(config.threads)
+    place, displays = folder or Path("runs") / config.name, display or ["live"]
+    loading = out.status("loading torch and transformers ...")
+    try:
+        with nullcontext() if "lines" in displays else loading:
+            from potluck.launch import join
+        first = rounds_saved(place, config) if resume else 0
+        with open_displays(displays, Watched(out, config.rounds, first)) as shown:
+            result = join(
+                config,
+                name,
+                place,
+                resume=resume,
+                display=shown,
+                trust_code=trust_code,
+                all_here=all_here,
+            )
+    except KeyboardInterrupt:
+        complain("stopped at once; --resume goes on from the last checkpoint")
+        raise typer.Exit(130) from None
+    if "lines" not in displays:
+        command = f"join {shlex.quote(str(place / 'recipe.json'))} --as {name}"
+        tell_end(result, command, place, trust_code)
+    if result.interrupted:
+        raise typer.Exit(130)
+
+
+def joining(
+    recipe: Path,
+    name: str,
+    *,
+    model: str,
+    connect: list[str] | None,
+    listen: list[str] | None,
+    overrides: list[str] | None,
+) -> RunConfig:
+    """Return the run as the node ``name`` sees it.
+
+    Raises:
+        ConfigError: the recipe cannot run; or ``name`` is in it and brings a model, or neither.
+    """
+    tree = read_tree(recipe)
+    nodes, swarm = _table(tree, "node"), _table(tree, "swarm")
+    if name in nodes and model:
+        raise ConfigError(
+            f"{recipe} has a node {name!r} with a model of its own, so --model is for another "
+            f"name; --set node.{name}.model={model} changes it"
+        )
+    if name not in nodes and not model:
+        raise ConfigError(
+            f"{recipe} has no node {name!r}; it has {', '.join(nodes)}. A stranger to the recipe "
+            f"brings its own model: --model MODEL"
+        )
+    if model:
+        nodes[name] = {"model": model, "stranger": True}
+    swarm |= {"connect": connect} if connect else {}
+    swarm |= {"listen": listen} if listen else {}
+    return from_tree(tree, overrides or [])
+
+
+def _table(tree: Any, key: str) -> dict[str, Any]:
+    """Return a table to change in place; one that leads nowhere if the recipe is malformed."""
+    table: Any = tree.setdefault(key, {}) if isinstance(tree, dict) else {}
+    return table if isinstance(table, dict) else {}
 
 
 @app.command("keys")
@@ -31,7 +134,7 @@ def keys_command(
     ] = None,
 ) -> None:
     """Make a node's key, and print the line that binds it to its name in a roster."""
-    from potluck.exchange.identity import make_key, roster_line
+    from potluck.exchange.keys.keys import make_key, roster_line
 
     if not NODE_NAME.fullmatch(name):  # before anything is written
         raise ConfigError(f"{name!r} is no name of a node; 1 to 32 of a-z, 0-9 and '-'")
@@ -41,13 +144,12 @@ def keys_command(
     # Alone on stdout: `potluck keys north >> roster.toml`.
     out.print(line, markup=False, soft_wrap=True)
     shown = printable(str(place))
-    err.print(
-        f"{shown} {'was there' if was_there else 'is new'}: the secret, which stays on this "
-        f"machine ([swarm] key = {shown!r}). The line goes into the roster that all nodes have "
-        f"([swarm] roster).",
-        markup=False,
-        soft_wrap=True,
+    state = "was there" if was_there else "is new"
+    note = (
+        f"{shown} {state}: the secret, which stays on this machine ([swarm] key = {shown!r}). The "
+        f"line goes into the roster that all nodes have ([swarm] roster)."
     )
+    err.print(note, markup=False, soft_wrap=True)
 
 
 @app.command("certificates")
@@ -60,8 +162,8 @@ def certificates_command(
     ] = None,
     days: Annotated[int, typer.Option(min=1, help="For how long they hold")] = 365,
 ) -> None:
-    """Make a certificate for each node: who has none gets no connection (mutual TLS)."""
-    from potluck.exchange.certificates import LOCAL, write_certificates
+    """Make a certificate for each node; without one a node gets no connection (mutual TLS)."""
+    from potluck.exchange.keys.certificates import LOCAL, write_certificates
 
     places = write_certificates(folder, names, tuple(dict.fromkeys([*LOCAL, *(hosts or [])])), days)
     for name, place in zip(names, places, strict=True):
@@ -87,8 +189,8 @@ def relay_command(
         list[str] | None, typer.Option("--names", help="With --tls: nodes that may take part: a,b")
     ] = None,
 ) -> None:
-    """Pass on what nodes say that cannot reach each other. It trains nothing and trusts nobody."""
-    from potluck.exchange.session import Line, Tls, open_router
+    """Pass on messages of nodes that cannot reach each other; no training, no checks."""
+    from potluck.exchange.zenoh.session import Endpoints, Tls, open_router
 
     nodes = tuple(each for part in names or [] for each in part.split(",") if each)
     if tls and not nodes:
@@ -96,22 +198,19 @@ def relay_command(
     if nodes and not tls:
         raise ConfigError("--names is checked by certificates, so it needs --tls FOLDER")
     places = tuple(listen or [f"{'tls' if tls else 'tcp'}/0.0.0.0:7447"])
-    line = Line(places, tuple(connect or []), Tls(tls, name, nodes) if tls else None)
-    # Whoever starts it may say "end" twice, by two signals: that is no second wish.
+    line = Endpoints(places, tuple(connect or []), Tls(tls, name, nodes) if tls else None)
+    # A parent may send "end" twice, by two signals: that is no second request.
     with suppress(KeyboardInterrupt), interrupts() as interrupted, open_router(line) as session:
         say(f"relay at {', '.join(places)}; Ctrl-C ends it. Nodes: potluck join ... --connect")
         seen, looked_s = -1, -LOOK_EVERY_S
         while not interrupted():
             if time.monotonic() - looked_s >= LOOK_EVERY_S:
-                looked_s, before, seen = time.monotonic(), seen, _connected(session)
+                looked_s, before = time.monotonic(), seen
+                seen = len({str(transport.zid) for transport in session.info.transports()})
                 if seen != before:
                     say(f"{time.strftime('%H:%M:%S')}  {seen} connected")
             time.sleep(0.1)
     say("relay ended")
-
-
-def _connected(session: "zenoh.Session") -> int:
-    return len({str(transport.zid) for transport in session.info.transports()})
 
 
 @app.command("doctor")
@@ -122,27 +221,20 @@ def doctor_command(
     listen: Listen = None,
     model: Annotated[str, typer.Option("--model", help="As for join")] = "",
     set: Sets = None,
-    folder: Annotated[
-        Path | None, typer.Option("--out", help="The run's folder (runs/NAME of the run)")
-    ] = None,
+    folder: Out = None,
 ) -> None:
-    """Look for what would keep this machine from taking part, and say what to do."""
-    from potluck.doctor import Patient, examine
+    """Check whether this machine can take part, and say what to do if not."""
+    from potluck.preflight.doctor import Target, examine
 
     if recipe is None and (name or set or model):
         raise ConfigError("--as, --set and --model need a recipe: potluck doctor RECIPE --as NAME")
-    if recipe is None:
-        config = None
-    elif name:
+    config = load(recipe, set or []) if recipe and not name else None
+    if recipe and name:
         config = joining(recipe, name, model=model, connect=connect, listen=listen, overrides=set)
-    else:
-        config = load(recipe, set or [])
     place = folder or (Path("runs") / config.name if config else Path())
-    patient = Patient.of(
-        config, name, place, recipe=recipe, connect=tuple(connect or ()), listen=tuple(listen or ())
-    )
+    target = Target(config, name, place, recipe, tuple(listen or ()), tuple(connect or ()))
     failed = 0
-    for finding in examine(patient):
+    for finding in examine(target):
         failed += finding.verdict == "FAIL"
         line = Text(f"{finding.verdict:<5} ", style=COLOURS[finding.verdict])
         line.append(f"{finding.name:<14} ", style="bold").append(printable(finding.text, 1000))

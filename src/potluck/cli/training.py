@@ -10,6 +10,7 @@ import typer
 from potluck import STARTING_RECIPE
 from potluck.cli.base import (
     TEAM,
+    Displays,
     Out,
     Recipe,
     Resume,
@@ -22,8 +23,8 @@ from potluck.cli.base import (
     say,
 )
 from potluck.config import ConfigError, RunConfig, load
-from potluck.dashboard import LiveDisplay
-from potluck.processes import Ended, run_processes
+from potluck.display import Watched, open_displays
+from potluck.launch.local_swarm import LocalSwarmResult, run_local_swarm
 
 if TYPE_CHECKING:
     from potluck.launch import RunResult
@@ -40,7 +41,7 @@ def demo_command(
     rounds: Annotated[int | None, typer.Option(min=1, help="Shorter or longer")] = None,
     seed: Annotated[int, typer.Option(help="Another seed, other problems and samples")] = 0,
 ) -> None:
-    """Two different models, each alone and together: does sharing hurt, does F-TIS help?"""
+    """Train two different models alone and together, and compare."""
     from potluck.demo import demo
 
     try:
@@ -80,6 +81,7 @@ def run_command(
         bool,
         typer.Option("--one-process", help="All nodes in this process: the same bits each time"),
     ] = False,
+    display: Displays = None,
 ) -> None:
     """Train the nodes of a recipe together on this machine, each in a process of its own."""
     config = load(recipe, set or [])
@@ -87,17 +89,18 @@ def run_command(
         raise ConfigError("--gpu only plans, so it needs --check; [node.NAME] device places a run")
     prepare_process(config.threads)
     if check:
-        from potluck.check import check as check_run
+        from potluck.preflight import check as check_run
 
-        out.print(check_run(config, trust_code=trust_code, gpu=gpu))
+        out.print(check_run(config, trust_code=trust_code, gpu=gpu, one_process=one_process))
         return
     place = folder or Path("runs") / config.name
     try:
         if one_process or TEAM or len(config.node) == 1:
-            result = _run(config, place, resume, trust_code)
+            result = _run(config, place, resume, trust_code, display)
             code = tell_end(result, f"run {_recipe_of(place)}", place, trust_code)
         else:
-            code = _tell_ends(_run_processes(config, place, resume, trust_code), place, trust_code)
+            ended = _run_processes(config, place, resume, trust_code, display)
+            code = _tell_ends(ended, place, trust_code)
     except KeyboardInterrupt:  # typer would end in silence
         complain("stopped at once; --resume goes on from the last checkpoint")
         raise typer.Exit(130) from None
@@ -105,29 +108,33 @@ def run_command(
         raise typer.Exit(code)
 
 
-def _run(config: RunConfig, place: Path, resume: bool, trust_code: bool) -> "RunResult":
+def _run(
+    config: RunConfig, place: Path, resume: bool, trust_code: bool, displays: list[str] | None
+) -> "RunResult":
     with out.status("loading torch and transformers ..."):
-        from potluck.assemble import first_round
+        from potluck.builder.folder import first_round
         from potluck.launch import run
     first = first_round(place, config) if resume else 0
-    with LiveDisplay(out, rounds=config.rounds, first_round=first) as display:
+    with open_displays(displays or ["live"], Watched(out, config.rounds, first)) as display:
         return run(config, place, resume=resume, display=display, trust_code=trust_code)
 
 
-def _run_processes(config: RunConfig, place: Path, resume: bool, trust_code: bool) -> Ended:
+def _run_processes(
+    config: RunConfig, place: Path, resume: bool, trust_code: bool, displays: list[str] | None
+) -> LocalSwarmResult:
     first = rounds_saved(place, config) if resume else 0
-    with LiveDisplay(out, rounds=config.rounds, first_round=first) as display:
-        return run_processes(config, place, resume=resume, display=display, trust_code=trust_code)
+    with open_displays(displays or ["live"], Watched(out, config.rounds, first)) as display:
+        return run_local_swarm(config, place, resume=resume, display=display, trust_code=trust_code)
 
 
 def rounds_saved(place: Path, config: RunConfig) -> int:
-    """Of the node that has come furthest. From names alone, since torch is not needed here."""
+    """Return the rounds of the node that has come furthest, from names alone: without torch."""
     folders = (each for node in config.node for each in (place / node / "checkpoints").glob("*"))
     return max((int(each.name) for each in folders if each.name.isdecimal()), default=0)
 
 
 def tell_end(result: "RunResult", command: str, place: Path, trust_code: bool) -> int:
-    """Says where the run is, and how to go on with one that was stopped; its exit code."""
+    """Say where the run is, and how to go on with one that was stopped; return the exit code."""
     say(f"potluck show {result.folder}")
     if not result.interrupted:
         return 0
@@ -136,21 +143,21 @@ def tell_end(result: "RunResult", command: str, place: Path, trust_code: bool) -
     return 130
 
 
-def _tell_ends(ended: Ended, place: Path, trust_code: bool) -> int:
-    """The same of nodes with a process each. What several complain of is said once."""
+def _tell_ends(ended: LocalSwarmResult, place: Path, trust_code: bool) -> int:
+    """Do the same for nodes with a process each; say once what several complain of."""
     begun = (place / "recipe.json").is_file()
     failed = {name: code for name, code in ended.codes.items() if code and code not in STOPPED}
     said: dict[str, list[str]] = {}
     for name, code in failed.items():
+        why = ended.complaints.get(name, f"ended with code {code}").removeprefix("potluck: ")
         if code < 0:  # What it said before has nothing to do with that.
             why = f"killed by {signal.Signals(-code).name}"
-        else:
-            why = ended.complaints.get(name, f"ended with code {code}")
         said.setdefault(why, []).append(name)
-    for what, names in said.items():
-        what = what.removeprefix("potluck: ")
-        complain(f"{', '.join(names)}: {what}" if begun else what)
-    code = _code_of(ended, failed)
+    for why, names in said.items():
+        complain(f"{', '.join(names)}: {why}" if begun else why)
+    # 2 where every node says what its user can mend; 1 where one broke down, or others went on.
+    mendable = set(failed.values()) == {2} and 0 not in ended.codes.values()
+    code = 2 if mendable else int(bool(failed))
     if not begun:
         if not failed:
             say("stopped before anything was begun; nothing was written")
@@ -163,16 +170,8 @@ def _tell_ends(ended: Ended, place: Path, trust_code: bool) -> int:
     return 130 if ended.interrupted else code or 130
 
 
-def _code_of(ended: Ended, failed: dict[str, int]) -> int:
-    """2 where every node says what its user can mend; 1 where one broke down, or others went on."""
-    if not failed:
-        return 0
-    others_finished = 0 in ended.codes.values()
-    return 2 if set(failed.values()) == {2} and not others_finished else 1
-
-
 def _recipe_of(place: Path) -> str:
-    """The resolved recipe: what --set changed stays changed."""
+    """Return the resolved recipe: what --set changed stays changed."""
     return shlex.quote(str(place / "recipe.json"))
 
 

@@ -1,27 +1,32 @@
-"""From TOML (or JSON) to one frozen tree; a wrong key or value is refused with a hint."""
+"""A reader of TOML (or JSON) into one frozen tree; it refuses a wrong key or value with a hint."""
 
 import difflib
 import json
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType, NoneType, UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import fields
 
-from potluck.config.kinds import ConfigError
-from potluck.config.run import METHODS, Method, ObjectiveConfig, RunConfig
-from potluck.config.sense import require_sense
-from potluck.config.tasks import TASKS
+from potluck.config.run import NodeConfig, RunConfig
+from potluck.config.validation import require_valid
+from potluck.fields import ConfigError
+from potluck.objective.methods import METHODS, ObjectiveConfig
+
+COMPLAINT = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>\S*)`)?", re.DOTALL)
+"""Sentence of msgspec and the place in the tree: ``$.node[...].weight``, with keys left out."""
+STEP = re.compile(r"\w+|\.\.\.")
+KEY = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """Reads a run from TOML, or from the recipe.json of a run folder.
-
-    ``overrides`` are of the form ``"node.small.model=some/folder"``.
+    """Read a run from TOML or a run folder's recipe.json; ``overrides`` are ``"rounds=3"`` etc.
 
     Raises:
         ConfigError: no such file, not TOML (or JSON), or a key or value that no run has.
@@ -30,121 +35,156 @@ def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
 
 
 def read_tree(path: Path) -> Any:
-    """What stands in a recipe, before it is looked at.
+    """Read a recipe unchecked; a recipe.json of an older version gets today's keys.
 
     Raises:
         ConfigError: no such file, or not TOML (or JSON).
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
-        return json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
+        return _renewed(json.loads(text)) if Path(path).suffix == ".json" else tomllib.loads(text)
     except FileNotFoundError:
         raise ConfigError(f"there is no recipe {path}; `potluck new {path}` writes one") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
 
 
-def from_tree(tree: dict[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
-    """A run from nested dicts, as ``tomllib`` gives them; changes ``tree`` by ``overrides``.
+def _renewed(tree: Any) -> Any:
+    """Return ``tree`` with an old [node.NAME.server] under its present key."""
+    nodes = tree.get("node") if isinstance(tree, dict) else None
+    for node in nodes.values() if isinstance(nodes, dict) else ():
+        if isinstance(node, dict) and "server" in node:
+            server = node.pop("server")
+            node |= {"engine": {"name": "vllm", **server}} if isinstance(server, dict) else {}
+    return tree
 
-    Raises:
-        ConfigError: as ``load``.
-    """
+
+def from_tree(tree: dict[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
+    """Make a run of the dicts of ``tomllib``, changed by ``overrides``; raise as ``load`` does."""
     if not isinstance(tree, dict):
         raise ConfigError(f"the recipe is {tree!r}; expected a table with a name and nodes")
     for override in overrides:
         _override(tree, override)
-    run: RunConfig = _value(RunConfig, tree, "")
-    require_sense(run)
+    _require_finite(tree, "")
+    spelled_out = _without_method(tree)
+    try:
+        run = msgspec.convert(spelled_out, RunConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_sentence(str(error), spelled_out)) from None
+    require_valid(run)
     return run
 
 
 def as_tree(run: RunConfig) -> dict[str, Any]:
-    """The run with every default spelled out, as plain data for JSON."""
+    """Return the run with every default spelled out, as plain data for JSON."""
     tree: dict[str, Any] = msgspec.to_builtins(run, enc_hook=dict)
     return tree
 
 
-def _value(kind: Any, value: Any, at: str) -> Any:
-    """``value``, as TOML has it, as a ``kind``; ``at`` is where it stands, for the error."""
-    if at in ("task", "out_of_distribution") and value is not None:
-        return _task(value, at)
-    if get_origin(kind) is UnionType:  # a table that need not be there
-        if value is None:  # as JSON has it
-            return None
-        (kind,) = (part for part in get_args(kind) if part is not NoneType)
-    if _is_struct(kind):
-        return _table(kind, value, at)
-    if get_origin(kind) is tuple and _is_struct(get_args(kind)[0]):
-        if not isinstance(value, list | tuple):
-            raise ConfigError(f"{at} is {value!r}; expected one table for each, [[{at}]]")
-        return tuple(_table(get_args(kind)[0], v, f"{at}.{i}") for i, v in enumerate(value))
-    if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal:
-        if not isinstance(value, list | tuple):
-            raise ConfigError(f"{at} is {value!r}; expected a list, such as [{value!r}]")
-        return tuple(_value(get_args(kind)[0], v, at) for v in value)
-    if get_origin(kind) is Mapping:
-        (_, item) = get_args(kind)
-        if not isinstance(value, dict):
-            wanted = f"one table for each name, [{at}.NAME]" if _is_struct(item) else "a table"
-            raise ConfigError(f"{at} is {value!r}; expected {wanted}")
-        return MappingProxyType({k: _value(item, v, f"{at}.{k}") for k, v in value.items()})
-    if get_origin(kind) is Literal and value not in get_args(kind):
-        raise ConfigError(f"{at} is {value!r}; choose one of {', '.join(get_args(kind))}")
+def _require_finite(value: Any, at: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{at} is {value}; expected a finite number")
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{at} is {value!r}: {error}") from None
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            _require_finite(inner, f"{at}.{key}" if at else str(key))
 
 
-def _is_struct(kind: Any) -> bool:
+def _without_method(tree: dict[str, Any]) -> dict[str, Any]:
+    """Replace ``method`` by the fields that it names; refuse what contradicts it."""
+    objective = tree.get("objective")
+    if not isinstance(objective, dict) or "method" not in objective:
+        return tree
+    method, rest = objective["method"], {k: v for k, v in objective.items() if k != "method"}
+    if method not in list(METHODS):
+        raise ConfigError(f"objective.method is {method!r}; choose one of {', '.join(METHODS)}")
+    for key, value in METHODS[method].fields.items():
+        if rest.get(key, value) != value:
+            raise ConfigError(
+                f"[objective] method {method!r} means {key} = {value!r}, but {key} is "
+                f"{rest[key]!r}; drop one of the two"
+            )
+    return tree | {"objective": METHODS[method].fields | rest}
+
+
+def _sentence(complaint: str, value: Any) -> str:
+    """Return msgspec's complaint about the tree ``value`` as a sentence with a way out."""
+    found = COMPLAINT.fullmatch(complaint)
+    assert found
+    kind: Any = RunConfig
+    key: Any
+    at = ""
+    for step in STEP.findall(found["path"] or ""):
+        if _is_table(kind):
+            inner, key = next(f.type for f in fields(kind) if f.name == step), step
+        elif get_origin(kind) is Mapping:
+            inner = get_args(kind)[1]
+            key = next(name for name, item in value.items() if not _fits(item, inner))
+        elif get_origin(kind) is tuple:
+            inner, key = get_args(kind)[0], int(step)
+        else:
+            break
+        value = value[key]
+        if get_origin(kind) is not tuple or _is_table(inner):
+            at = f"{at}.{key}" if at else str(key)
+        kind = _chosen(inner, value)
+    if (field := KEY.fullmatch(found["text"])) and get_origin(kind) is not UnionType:
+        return _about_key(kind, field[2], at, is_missing=field[1].startswith("missing"))
+    return _about_value(kind, value, at) or f"{at} is {value!r}: {found['text']}"
+
+
+def _is_table(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Struct)
 
 
-def _task(table: Any, at: str) -> Any:
-    if not isinstance(table, dict) or not isinstance(table.get("name"), str):
-        raise ConfigError(f"[{at}] needs a name; choose one of {', '.join(TASKS)}")
-    name, rest = table["name"], {k: v for k, v in table.items() if k != "name"}
-    if name not in TASKS:
-        raise ConfigError(f"{at}.name is {name!r}; {_hint(name, TASKS)}")
-    return _table(TASKS[name], rest, at)
+def _chosen(kind: Any, value: Any) -> Any:
+    """Return which of several types ``value`` should be; all of them if it does not say."""
+    if get_origin(kind) is not UnionType:
+        return kind
+    kinds = [part for part in get_args(kind) if part is not NoneType]
+    name = value.get("name") if isinstance(value, dict) else None
+    named = [part for part in kinds if part.__struct_config__.tag == name] if name else []
+    return kinds[0] if len(kinds) == 1 else (named or [kind])[0]
 
 
-def _table(kind: type[Struct], table: Any, at: str) -> Struct:
-    where, prefix = (f"[{at}]", f"{at}.") if at else ("the run", "")
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    if not isinstance(table, dict):
-        raise ConfigError(f"{at} is {table!r}; expected a table with {', '.join(fields)}")
-    if kind is ObjectiveConfig:
-        table = _spelled_out(table, at)
-    for key in table:
-        if key not in fields:
-            names = [*fields, "method"] if kind is ObjectiveConfig else fields
-            raise ConfigError(f"{where} has no key {key!r}; {_hint(key, names)}")
-    for key, field in fields.items():
-        if field.required and key not in table:
-            raise ConfigError(f"{where} needs {key!r}, which has no default")
-    return kind(**{k: _value(fields[k].type, v, prefix + k) for k, v in table.items()})
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        return msgspec.convert(value, kind) is not None
+    except msgspec.ValidationError:
+        return False
 
 
-def _spelled_out(table: dict[str, Any], at: str) -> dict[str, Any]:
-    """``method`` replaced by the fields that it names; what contradicts it is refused."""
-    if "method" not in table:
-        return table
-    method = _value(Method, table["method"], f"{at}.method")
-    named, rest = METHODS[method], {k: v for k, v in table.items() if k != "method"}
-    for key, value in named.items():
-        if rest.get(key, value) != value:
-            raise ConfigError(
-                f"[{at}] method {method!r} means {key} = {value!r}, but {key} is {rest[key]!r}; "
-                f"drop one of the two"
-            )
-    return named | rest
+def _about_key(kind: Any, key: str, at: str, *, is_missing: bool) -> str:
+    where = f"[{at}]" if at else "the run"
+    if is_missing:
+        return f"{where} needs {key!r}, which has no default"
+    if kind is NodeConfig and key == "server":
+        return f"{where} has no key 'server' any more; its table is [{at}.engine], name = 'vllm'"
+    also = ["method"] if kind is ObjectiveConfig else []
+    return f"{where} has no key {key!r}; {_hint(key, [f.name for f in fields(kind)] + also)}"
+
+
+def _about_value(kind: Any, value: Any, at: str) -> str:
+    """Say what was expected instead of ``value``; empty: msgspec says it as well."""
+    origin, inner, found = get_origin(kind), get_args(kind), f"{at} is {value!r};"
+    if origin is UnionType:
+        names = [part.__struct_config__.tag for part in inner if _is_table(part)]
+        if isinstance(value, dict) and isinstance(name := value.get("name"), str):
+            return f"{at}.name is {name!r}; {_hint(name, names)}"
+        return f"[{at}] needs a name; choose one of {', '.join(names)}"
+    if origin is Literal:
+        return f"{found} choose one of {', '.join(inner)}"
+    if _is_table(kind):
+        return f"{found} expected a table with {', '.join(field.name for field in fields(kind))}"
+    if origin is Mapping:
+        wanted = f"one table for each name, [{at}.NAME]" if _is_table(inner[1]) else "a table"
+        return f"{found} expected {wanted}"
+    if origin is tuple and _is_table(inner[0]):
+        return f"{found} expected one table for each, [[{at}]]"
+    return f"{found} expected a list, such as [{value!r}]" if origin is tuple else ""
 
 
 def _override(tree: dict[str, Any], override: str) -> None:
+    """Set the key in ``tree`` that ``override``, such as "rounds=3", names."""
     key, equals, raw = override.partition("=")
     if not equals:
         raise ConfigError(f"{override!r} is not of the form key=value")

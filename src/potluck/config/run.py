@@ -1,54 +1,24 @@
-"""The tables of a run: objective, sampling, evaluation, nodes, and the run itself.
-
-Every field says its unit, and its letter in the paper where it has one.
-"""
+"""The tables of a run. A field says its unit, and its letter in the paper where it has one."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
+from msgspec.structs import force_setattr
 
-from potluck.config.kinds import Amount, Count, Positive
-from potluck.config.swarm import SwarmConfig
-from potluck.config.tasks import DigitsConfig, RewardConfig, TaskConfig
-
-Method = Literal["nois", "vis", "tis", "f-nois", "f-vis", "f-tis"]
-
-METHODS: dict[Method, dict[str, Any]] = {
-    "nois": {"importance": "none", "filter": False},
-    "vis": {"importance": "vanilla", "filter": False},
-    "tis": {"importance": "truncated", "filter": False},
-    "f-nois": {"importance": "none", "filter": True},
-    "f-vis": {"importance": "vanilla", "filter": True},
-    "f-tis": {"importance": "truncated", "filter": True},
-}
-"""The paper's names. In TOML, ``method = "f-tis"`` stands for the two fields it names."""
+from potluck.fields import Amount, Count, Options, Positive
+from potluck.objective.methods import ObjectiveConfig
+from potluck.rollout.engines import AnyEngine
+from potluck.rollout.options import HFOptions
+from potluck.tasks import AnyTask
+from potluck.tasks.arithmetic import DigitsOptions
+from potluck.tasks.rewards import RewardOptions
 
 
-class ObjectiveConfig(Struct, frozen=True, kw_only=True):
-    importance: Literal["none", "vanilla", "truncated"] = "truncated"
-    """How a token written by another model is reweighted: NoIS, VIS or TIS."""
-    filter: bool = True
-    """Whether a bad completion that is far off-policy is silenced: the "F-"."""
-    weight_cap: Positive = 2.0
-    """C: no token weighs more than this. Dimensionless; read by ``truncated`` only."""
-    divergence_limit: Positive = 50.0
-    """g: a bad completion at or beyond this is silenced. In the estimator's unit."""
-    divergence_estimator: Literal["k1", "k2", "k3"] = "k3"
-    """What a token adds to D; k1 and k3 in nats, k2 in nats squared."""
-    divergence_reduce: Literal["mean", "sum", "max"] = "mean"
-    """How D comes from a completion's tokens."""
-    clip_epsilon: Annotated[float, Meta(ge=0)] = 0.2
-    """epsilon of the PPO clip. Dimensionless."""
-    updates_per_round: Count = 1
-    """Optimiser steps on the completions of one round."""
-    advantage_scale: Literal["std", "none"] = "std"
-    """Whether (reward - mean) is divided by the group's standard deviation."""
-
-
-class SamplingConfig(Struct, frozen=True, kw_only=True):
+class SamplingConfig(Options, frozen=True, kw_only=True):
     temperature: Positive = 1.0
-    """T: what logits are divided by, when writing and when learning."""
+    """T: divides the logits, when writing and when learning."""
     top_k: Amount = 0
     """Draw from the k likeliest tokens only; 0: from all. See paper-notes, decision 6."""
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
@@ -61,78 +31,55 @@ class SamplingConfig(Struct, frozen=True, kw_only=True):
     """Further tokens that end a completion, beside the model's own end-of-text tokens."""
 
 
-class EvaluationConfig(Struct, frozen=True, kw_only=True):
+class EvaluationConfig(Options, frozen=True, kw_only=True):
     every: Amount = 5
     """Rounds from one greedy evaluation to the next; 0: at the end only."""
     problems: Amount = 200
-    """Of the validation split, always the first ones; 0: no evaluation."""
+    """Problems of the validation split, always the first ones; 0: no evaluation."""
     out_of_distribution: Amount = 200
-    """Of that split, at the end of the run; 0: none."""
+    """Problems of that split, at the end of the run; 0: none."""
     max_new_tokens: Amount = 0
     """Longest completion; 0: as in training (a trained limit should not be a test's)."""
 
 
-class LogConfig(Struct, frozen=True, kw_only=True):
+class LogConfig(Options, frozen=True, kw_only=True):
     to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
-    """Where curves are drawn, each with an extra of its name; metrics.jsonl is written anyway."""
+    """Trackers that draw curves, each an extra of its name; metrics.jsonl is written anyway."""
     project: str = "potluck"
-    """What W&B and trackio file the runs under."""
+    """Project of the runs in W&B and trackio."""
     group: str = ""
-    """What the runs of the nodes have in common there; empty: the name of the run."""
+    """Group of the nodes' runs there; empty: the name of the run."""
     wandb_mode: Literal["online", "offline"] = "online"
     """"offline" keeps everything in the run's folder, for a later ``wandb sync``."""
 
 
-class LoraConfig(Struct, frozen=True, kw_only=True):
+class LoraConfig(Options, frozen=True, kw_only=True):
     """Low-rank adapters: W + alpha/r * B A, of which only A and B are trained (peft)."""
 
     r: Count = 16
     """Rank of A and B; the paper's experiments have 128."""
     alpha: Positive = 32.0
-    """What B A is scaled by, times r. Dimensionless; the paper's experiments have 256."""
+    """Scale of B A, times r. Dimensionless; the paper's experiments have 256."""
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     """Share of the adapter's inputs that an update leaves out; never while writing."""
     targets: tuple[str, ...] = ("q_proj", "v_proj")
     """Names of the layers that get an adapter; query and value, as in the paper."""
 
 
-class ServerConfig(Struct, frozen=True, kw_only=True):
-    """A server outside this process that writes for a node, as vLLM does: docs/vllm.md."""
-
-    url: str
-    """``http://HOST:PORT``."""
-    model: str
-    """The name under which it serves the model; of a LoRA node, one for its adapter."""
-    folder: str = ""
-    """Where the weights of each round are put for it to load, under the same path there; empty:
-    the node's part of the run folder."""
-    sleeps: bool = False
-    """Whether it gives its GPU's memory back while the node learns (--enable-sleep-mode)."""
-    concurrency: Count = 64
-    """Problems that it is asked for at once."""
-    timeout_s: Positive = 600.0
-    """Longest wait for one answer, reloading the weights included. Seconds."""
-    tolerance: Positive = 0.1
-    """By how much its log-probabilities may differ from the node's own, nats a token in the mean;
-    beyond it the run stops. bfloat16 costs about 0.003."""
-    api_key_variable: str = ""
-    """The environment variable that holds its key; empty: it asks for none."""
-
-
-class NodeConfig(Struct, frozen=True, kw_only=True):
+class NodeConfig(Options, frozen=True, kw_only=True):
     model: str
     """A folder, a Hugging Face id, or ``builtin:NAME`` (digits-small, -large, -terse)."""
     weight: Positive = 1.0
     """This node's part of the writing, relative to the others'."""
     stranger: bool = False
-    """Whether the plan does not count on it: it comes uninvited, see [swarm] open."""
+    """True: the plan does not count on it, as it comes uninvited; see [swarm] open."""
     device: str = "auto"
-    """As torch names it; "auto": the GPU where there is one, else the CPU."""
+    """Device as torch names it; "auto": the GPU where there is one, else the CPU."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """What learning computes in. In bfloat16 trained weights, their gradients and the optimiser's
-    state stay float32 (master weights); frozen ones, under an adapter, are stored in bfloat16."""
+    """Dtype that learning computes in. In bfloat16 trained weights, their gradients and the
+    optimiser's state stay float32; frozen ones, under an adapter, are stored in bfloat16."""
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
-    """How attention is computed; "auto": what transformers takes for the model."""
+    """Kernel of attention; "auto": what transformers takes for the model."""
     lora: LoraConfig | None = None
     """A table [node.NAME.lora] trains adapters and leaves the model's own weights as they are."""
     optimizer: Literal["adam", "adamw", "adamw-8bit"] = "adam"
@@ -147,16 +94,65 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     gradient_checkpointing: bool = False
     """Trades a second forward pass for the memory of the activations."""
     sampling_dtype: Literal["float32", "bfloat16"] = "float32"
-    """What the model computes in while it writes; the importance weight corrects for it."""
+    """Dtype that the model computes in while it writes; the importance weight corrects for it."""
     sampling_rows: Count = 512
     """Completions that are written at once: memory against speed."""
-    server: ServerConfig | None = None
-    """A table [node.NAME.server] has a server write, which is sent the weights of each round."""
+    engine: AnyEngine = HFOptions()
+    """Engine that writes: the model itself, or (docs/vllm.md) a server that has its weights."""
 
 
-class RunConfig(Struct, frozen=True, kw_only=True):
+LOCAL_SWARM = "_swarm"
+"""In a run's folder: what its nodes on this machine need to meet. No node can have this name."""
+
+BatchShare = Annotated[float, Meta(ge=0, lt=1)]
+
+
+class TlsConfig(Options, frozen=True, kw_only=True):
+    """Mutual TLS: a node needs a certificate of the swarm's CA and speaks under its name only."""
+
+    folder: str
+    """Folder that ``potluck certificates`` wrote for this machine: ca.pem, NAME.pem, NAME.key."""
+
+
+class SwarmConfig(Options, frozen=True, kw_only=True):
+    transport: str = "zenoh"
+    """Transport that carries the batches."""
+    listen: tuple[str, ...] = ()
+    """Addresses where others reach this node: ``tcp/0.0.0.0:7447``, ``tls/...``. Empty: none, as
+    behind a NAT; then ``connect`` names routers (``potluck relay``)."""
+    connect: tuple[str, ...] = ()
+    """Other nodes or routers: ``tcp/HOST:PORT``, or ``tls/...``. A node that listens names all."""
+    tls: TlsConfig | None = None
+    key: str = ""
+    """This node's secret key (``potluck keys``); empty: made in the node's folder at first."""
+    roster: str = ""
+    """A file that binds names to public keys. Those in it are members: they share out each
+    round's problems. Empty: the nodes of the recipe are, and a name's first key is remembered."""
+    open: bool = False
+    """True: strangers, names that are no members, may write groups of problems of their own."""
+    stranger_problems: Count = 2
+    """Groups that a stranger may write in a round."""
+    stranger_share: BatchShare = 0.1
+    """Largest share of a batch that one stranger may fill."""
+    strangers_share: BatchShare = 0.3
+    """Largest share of a batch that all strangers together may fill."""
+    codec: Literal["exact", "compact", "raw"] = "exact"
+    """Encoding of this node's batches: docs/wire.md. "compact" rounds log-probabilities."""
+    max_staleness: Amount = 1
+    """Rounds for which a group that came late is still learned from; 0: never."""
+    cohort: Count = 32
+    """Nodes whose completions are fetched in a round where there are more than 64."""
+    kept_rounds: Annotated[int, Meta(ge=1, le=64)] = 32
+    """Rounds for which this node's batches stay available for nodes that were away."""
+    gather_s: Annotated[float, Meta(ge=0)] = 60.0
+    """Longest wait at the start until all members are there. Seconds."""
+    quarantine_s: Annotated[float, Meta(ge=0)] = 60.0
+    """Seconds that a node is ignored if what it sends is refused; doubles, an hour at most."""
+
+
+class RunConfig(Options, frozen=True, kw_only=True):
     name: str
-    """Of the run; its folder is runs/<name> unless --out says otherwise."""
+    """Name of the run; its folder is runs/<name> unless --out says otherwise."""
     seed: int = 0
     rounds: Count = 50
     problems_per_round: Count = 24
@@ -164,17 +160,15 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     """G: completions of one problem."""
     plan: Literal["vertical", "horizontal"] = "vertical"
     deadline_s: Positive = 600.0
-    """Longest wait for the other nodes' completions in a round, seconds. In one process none is
-    needed."""
+    """Longest wait for the other nodes' completions in a round, seconds; unused in one process."""
     checkpoint_every: Amount = 10
     """Rounds from one checkpoint to the next; 0: at the end (and on Ctrl-C) only."""
     threads: Amount = 0
     """CPU threads; 0: torch's default. Models under 10M weights are fastest with 1."""
-    task: TaskConfig = DigitsConfig()
-    out_of_distribution: TaskConfig | None = None
-    """Another task whose out-of-distribution problems, graded by its rules, stand for the task's
-    own in the last evaluation."""
-    reward: tuple[RewardConfig, ...] = ()
+    task: AnyTask = DigitsOptions()
+    out_of_distribution: AnyTask | None = None
+    """Another task, whose out-of-distribution problems stand for the task's own ones at the end."""
+    reward: tuple[RewardOptions, ...] = ()
     """Functions that pay instead of the task's grading: tables [[reward]]."""
     sampling: SamplingConfig = SamplingConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
@@ -183,3 +177,6 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     swarm: SwarmConfig = SwarmConfig()
     node: Mapping[str, NodeConfig]
     """One table for each node, under its name: ``[node.small]``."""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "node", MappingProxyType(dict(self.node)))

@@ -1,4 +1,4 @@
-"""What is to be evaluated, on what, and how: from options, a recipe, or a run's folder."""
+"""Options of an evaluation, completed from a recipe or a run's folder."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,20 +8,20 @@ from pathlib import Path
 import msgspec
 
 from potluck.config import ConfigError, RunConfig, from_tree, load
-from potluck.node import checkpoint
-from potluck.rollout import ModelError, RolloutError
+from potluck.model import ModelError
+from potluck.node.storage import checkpoint
+from potluck.rollout.base import RolloutError
 from potluck.tasks import Split, TaskError
-from potluck.types import PotluckError
 
 SPLITS: tuple[Split, ...] = ("validation", "out-of-distribution")
 CHOICES = {"split": (*SPLITS, "both"), "dtype": ("float32", "bfloat16")}
 OPTIONS = {"task.path": "--path", "[sampling] stop": "--set \"sampling.stop=['TOKEN']\""}
-"""What the command line calls keys of a recipe that errors name."""
+"""Command-line options for keys of a recipe that errors name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What is to be evaluated, on what, and how."""
+class EvaluationRequest:
+    """Models to evaluate, on what, and how."""
 
     model: str
     """A folder, a Hugging Face id, ``builtin:NAME``, or a node's folder in a run."""
@@ -36,18 +36,18 @@ class Request:
     split: str = "both"
     """Or one of SPLITS."""
     k: int = 0
-    """Of pass@k; 0: greedy only, unless ``samples`` asks for some."""
+    """The k of pass@k; 0: greedy only, unless ``samples`` asks for some."""
     samples: int = 0
     """Answers sampled for each problem; 0: k of them."""
     seed: int = 0
-    """Of the samples; problems are always the first ones."""
+    """Seed of the samples; problems are always the first ones."""
     device: str = "auto"
     dtype: str = "float32"
-    """What the models compute in while they write."""
+    """Numbers that the models compute in while they write."""
     rows: int = 0
     """Answers that are written at once; 0: as the recipe's most modest node."""
     trust_code: bool = False
-    """Whether functions that the recipe's [[reward]] names may be imported and run."""
+    """True: functions that the recipe's [[reward]] names may be imported and run."""
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
@@ -55,11 +55,10 @@ class Request:
                 raise ConfigError(f"--{name} is {value!r}; choose one of {', '.join(choices)}")
 
     def resolved(self) -> "Settings":
-        """All of it, with what it leaves to a recipe filled in.
+        """Return the request with what it leaves to a recipe filled in.
 
-        Raises:
-            ConfigError: it contradicts itself, names no task, or a key that no run has.
-            ModelError: a model is a run, or a node without a checkpoint.
+        Raise ConfigError where it contradicts itself, names no task, or a key that no run has;
+        ModelError where a model is a run, or a node without a checkpoint.
         """
         k = self.k or min(self.samples, 1)
         samples = self.samples or k
@@ -76,7 +75,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a request comes to."""
+    """A request, completed."""
 
     config: RunConfig
     """The run whose task, sampling and numbers of problems hold here."""
@@ -92,7 +91,7 @@ class Settings:
         return self.config.evaluation.max_new_tokens or self.config.sampling.max_new_tokens
 
 
-def _config(request: Request, model: Path) -> RunConfig:
+def _config(request: EvaluationRequest, model: Path) -> RunConfig:
     recipe = request.recipe
     if recipe and request.task:
         raise ConfigError("--task and --recipe both name a task; drop one of them")
@@ -120,12 +119,11 @@ def _config(request: Request, model: Path) -> RunConfig:
 
 @contextmanager
 def as_options() -> Iterator[None]:
-    """Says of a recipe's key how it is called here, where there may be no recipe."""
+    """Add the matching command-line option to errors that name a recipe key."""
     try:
         yield
     except (TaskError, ModelError, RolloutError) as error:
         options = [option for key, option in OPTIONS.items() if key in str(error)]
         if not options:
             raise
-        kind: type[PotluckError] = type(error)
-        raise kind(f"{error} (here: {', '.join(options)})") from error
+        raise type(error)(f"{error} (here: {', '.join(options)})") from error

@@ -1,37 +1,26 @@
-"""How completions travel. Imports neither torch nor the model: bytes in, nouns out."""
+"""The exchange of completions between nodes. Imports neither torch nor the model."""
 
 from potluck.exchange.base import (
     Exchange,
     ExchangeError,
+    PeerStatus,
+    Reason,
     Round,
+    Status,
     Traffic,
     Waiting,
     WireError,
-    reading_order,
+    canonical_order,
 )
-from potluck.exchange.identity import Key
+from potluck.exchange.keys.keys import Key
 from potluck.exchange.memory import MemoryHub
-from potluck.exchange.page import batches_of, decode_page, encode_page
-from potluck.exchange.terms import Terms
-from potluck.exchange.wire import Limits, Message, Origin, decode, encode
+from potluck.exchange.transport import TRANSPORTS, Agreement, Membership, Transport, transport
+from potluck.exchange.wire.codec import batches_of, decode, decode_round, encode, encode_round
+from potluck.exchange.wire.message import Limits, Message, Provenance
 
 __all__ = [
-    "Exchange",
-    "ExchangeError",
-    "Key",
-    "Limits",
-    "MemoryHub",
-    "Message",
-    "Origin",
-    "Round",
-    "Terms",
-    "Traffic",
-    "Waiting",
-    "WireError",
-    "batches_of",
-    "decode",
-    "decode_page",
-    "encode",
-    "encode_page",
-    "reading_order",
-]
+    "TRANSPORTS", "Agreement", "Exchange", "ExchangeError", "Key", "Limits", "Membership",
+    "MemoryHub", "Message", "PeerStatus", "Provenance", "Reason", "Round", "Status", "Traffic",
+    "Transport", "Waiting", "WireError", "batches_of", "canonical_order", "decode", "decode_round",
+    "encode", "encode_round", "transport",
+]  # fmt: skip

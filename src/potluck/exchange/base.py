@@ -1,21 +1,29 @@
-"""What every transport promises, and the ways it can fail.
-
-    ExchangeError            anything that goes wrong between nodes
-      WireError              a peer's bytes are not a message of theirs, or none that we take
-
-A peer that says nothing is not an error. Strangers come and go; the round goes on
-without them, and says so in ``Round.missing``.
-"""
+"""The interface of every transport, and the ways in which it can fail. A silent peer is no error:
+the round goes on without it, and ``Round.missing`` names it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from potluck.types import Completion, PotluckError
 
 Waiting = Callable[[int, int], None]
-"""Called with (nodes of whom a batch is here, nodes waited for) several times a second. What
-it raises ends the wait: so does Ctrl-C."""
+"""Function that is called several times a second with (peers that are here, peers awaited). An
+exception that it raises ends the wait: so does Ctrl-C."""
+
+Reason = Literal[
+    "malformed", "too large", "forged", "replaced", "unknown sender",
+    "other version", "other run", "other round", "other task", "other tokenizer", "other sampling",
+]  # fmt: skip
+"""Why something of a peer was refused.
+
+    malformed         its bytes follow no format, or hold numbers that cannot be
+    too large         more bytes, rows or tokens than are taken
+    forged            not signed by the key of its sender, or under another node's name
+    replaced          not the first batch that its author announced for a round; the first stays
+    unknown sender    a name that no node can have, or that may not take part
+    other ...         sound, but of another release, or of no use for this round of this run
+"""
 
 
 class ExchangeError(PotluckError):
@@ -23,80 +31,149 @@ class ExchangeError(PotluckError):
 
 
 class WireError(ExchangeError):
-    """Bytes that are no message of their sender, or none for us; says where and why."""
+    """A peer's bytes are malformed, forged, or not meant for this run; the message says which."""
+
+    def __init__(self, message: str, reason: Reason = "malformed") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a round took on the line, as this node saw it. Bytes are those of sealed messages."""
+    """Cost of a round on the network, as this node saw it. Bytes are those of sealed messages."""
 
     sent_bytes: int = 0
-    """Of this node's batch of the round, once, however many fetched it."""
+    """Size of this node's batch of the round; counted once, however many fetched it."""
     sent_tokens: int = 0
     received_bytes: int = 0
-    """Of all batches that were fetched since the last ``collect``, refused ones included."""
+    """Size of all batches fetched since the last ``collect``, refused ones included."""
     refused: Mapping[str, int] = field(default_factory=dict)
-    """Batches and announcements refused since the last ``collect``, by the name they came under."""
+    """Batches and announcements refused since the last ``collect``, by their sender's name."""
     quarantined: tuple[str, ...] = ()
-    """Nodes that are not listened to at the moment, sorted."""
+    """Nodes that are in quarantine now, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one node has of a round when it stops waiting.
+    """Completions that a node has of a round when it stops waiting.
 
-    Two nodes hold equal rounds when nothing is missing and nothing late on
-    either; otherwise each learns from what it has.
+    Two nodes have equal ones if both miss nothing and neither has anything late.
     """
 
     completions: tuple[Completion, ...]
-    """Of this round, everyone's that came, own included once; in ``reading_order``."""
+    """Completions of this round, the node's own among them once; in ``canonical_order``."""
     missing: tuple[str, ...] = ()
-    """Nodes that were waited for and of whom nothing readable came in time, sorted."""
+    """Awaited nodes of which nothing readable came in time, sorted."""
     late: Mapping[int, tuple[Completion, ...]] = field(default_factory=dict)
-    """Of earlier rounds, by round: came after this node had stopped waiting. Each is here once."""
+    """Completions of earlier rounds, by round, that came too late for them. Each is here once."""
     messages: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
-    """What ``completions`` and ``late`` were read from, as it came."""
+    """Bytes from which ``completions`` and ``late`` were read."""
     traffic: Traffic = field(default=Traffic(), compare=False)
 
 
-def silent(came: int, waited_for: int) -> None:
-    """A ``Waiting`` that tells nobody."""
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """One other node, as this node sees it."""
+
+    live: bool = False
+    """True while it is connected. Unsigned where a network tells it, so only a hint."""
+    heard_s: float | None = None
+    """Seconds since its last valid announcement; None before the first."""
+    rounds: frozenset[int] = frozenset()
+    """Rounds of which a usable batch came. A transport may forget old ones."""
+    newest_round: int | None = None
+    """Newest round of which a usable batch came; None before the first."""
+    quarantined_s: float = 0.0
+    """Seconds that its quarantine still lasts; 0 if it is in none."""
+    refused: Mapping[Reason, int] = field(default_factory=dict)
+    """Batches and announcements refused under its name since this node was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """State of an exchange at one moment."""
+
+    peers: Mapping[str, PeerStatus]
+    """Every other member, every stranger that was heard, and every name that was refused."""
+
+
+def silent(here: int, awaited: int) -> None:
+    """Ignore progress: the default for ``Waiting``."""
 
 
 class Exchange(Protocol):
-    """One node's end of the line to all others."""
+    """One node's connection to all others: the interface of a transport.
+
+    A transport is one file with a class like this one and a function that opens it, and one line
+    in ``TRANSPORTS`` (``exchange/transport.py``). ``tests/exchange/test_exchange.py`` holds the
+    tests that every transport must pass, and a small one to begin from: ``FolderExchange``, for a
+    folder that all nodes can see. Between machines, sign each batch as well (``Key.sign``,
+    ``verify``). ``Mailbox``, ``FetchQueue``, ``Peers`` and ``Outbox`` hold the state that a network
+    needs (quarantine, retries, late batches) and know nothing of Zenoh. ``send``, ``collect`` and
+    ``gather`` raise ExchangeError if the transport itself has failed.
+    """
 
     def send(self, round: int, batch: Sequence[Completion]) -> None:
-        """Makes ``batch``, this node's own, available to every node. Never blocks.
+        """Make this node's batch of a round available to every node, without waiting for any.
 
-        A round that is sent again counts once; the first batch stays.
+        Args:
+            round: the round, from 0. If it was sent before, even by this node before a restart,
+                the first batch stays and this one is dropped.
+            batch: completions by this node, at most one for each (problem, index); may be empty.
+
+        Raise ValueError if a completion is another node's, or comes twice; ExchangeError if the
+        batch is larger than others take.
         """
-        ...
 
     def collect(self, round: int, *, deadline_s: float, waiting: Waiting = silent) -> Round:
-        """Waits until every live node has sent, or ``deadline_s`` seconds from now.
+        """Wait until every awaited node has sent its batch, ``deadline_s`` at most; 0 takes what is
+        here. Call ``waiting`` meanwhile with (peers whose batch is here, peers awaited).
 
-        Call it once a round, after ``send``. Own completions come back by the same
-        way as everybody's, so they carry the same rounded numbers. Nothing is
-        raised for what a peer does: one that is silent, sends what is no message,
-        or signs with another's name is ``missing``.
+        Call it once a round, after ``send``. Own completions come back by the same way as
+        everybody's, so they carry the same rounded numbers. A peer that is silent, sends noise, or
+        signs with another's name is ``missing``; it raises nothing.
         """
-        ...
 
-    def round_of_others(self) -> int:
-        """The round that the other nodes have come to: the median of those that are there.
+    def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
+        """Wait until every other member is connected, and its newest batch is here if it has one:
+        ``wait_s`` at most; 0 only looks. Call ``waiting`` meanwhile with (members here, others).
 
-        Who has sent nothing counts as 0, and of two in the middle it is the lower.
-        A node that was away goes on there (``Node.next_round``).
+        Call it once, before the first round, so that ``peers_round`` knows of everybody. Return the
+        names of the members that are still absent, sorted; the run may begin without them.
         """
-        ...
+
+    def peers_round(self) -> int:
+        """Return the round that the other nodes have reached: the median over those connected.
+
+        A node that has sent nothing counts as 0; of two in the middle the lower one counts.
+        """
+
+    def status(self) -> Status:
+        """Return what is known of each peer now. It waits for nothing and may be called from any
+        thread, between any two other calls."""
 
     def close(self) -> None:
-        """Leaves. The others are told; what was not yet fetched is gone until this node is back."""
-        ...
+        """Leave, and tell the others; unfetched batches are gone until this node is back. A second
+        call does nothing."""
 
 
-def reading_order(completions: Iterable[Completion]) -> tuple[Completion, ...]:
-    """By (author, index), then problem: one order on every node, however they came."""
+def assemble_round(
+    round: int,
+    batches: Iterable[tuple[int, bytes, Sequence[Completion]]],
+    missing: Iterable[str],
+    traffic: Traffic,
+) -> Round:
+    """Return the round of ``batches``: (round of a batch, its bytes, its completions)."""
+    by_round: dict[int, list[Completion]] = {round: []}
+    messages = []
+    for then, data, completions in batches:
+        by_round.setdefault(then, []).extend(completions)
+        messages.append(data)
+    completions = canonical_order(by_round.pop(round))
+    late = {then: canonical_order(by_round[then]) for then in sorted(by_round)}
+    return Round(completions, tuple(sorted(missing)), late, tuple(messages), traffic)
+
+
+def canonical_order(completions: Iterable[Completion]) -> tuple[Completion, ...]:
+    """Sort by (author, index), then problem: one order on every node, however they came."""
     return tuple(sorted(completions, key=lambda c: (c.author, c.index, c.problem_id)))

@@ -1,84 +1,122 @@
-"""All nodes in one process, phase by phase in one thread: all send, then all collect.
+"""The exchange of nodes in one process and one thread: all send, then all collect. It passes
+through the wire format, so that these nodes learn from the same numbers as those on a network."""
 
-It still passes through the wire format, so that a node in a process of its own and
-one that shares it learn from the same numbers.
-"""
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-from collections.abc import Iterable, Mapping, Sequence
-
-from potluck.exchange.base import Round, Traffic, Waiting, WireError, reading_order, silent
-from potluck.exchange.terms import Terms
-from potluck.exchange.wire import Codec, decode, encode
+from potluck.exchange.base import (
+    Exchange,
+    ExchangeError,
+    PeerStatus,
+    Reason,
+    Round,
+    Status,
+    Traffic,
+    Waiting,
+    WireError,
+    assemble_round,
+    silent,
+)
+from potluck.exchange.transport import Agreement, Membership
+from potluck.exchange.wire.byte_planes import Codec
+from potluck.exchange.wire.codec import decode, encode
 from potluck.types import Completion
 
 KEPT_ROUNDS = 4
 """Rounds for which the hub keeps what was sent, and a member waits for what is late."""
 
 
-class MemoryHub:
-    """The line between the nodes; ``hub.member(name)`` is one node's end of it."""
+def check_endpoints(where: str, endpoints: Sequence[str], *, tls: bool, listen: bool) -> None:
+    if endpoints:
+        raise ExchangeError(f"{where} is {endpoints[0]!r}, but transport 'memory' has no addresses")
 
-    def __init__(self, terms: Mapping[str, Terms], *, codec: Codec = "exact") -> None:
-        self._terms, self._codec = {name: terms[name] for name in sorted(terms)}, codec
+
+@contextmanager
+def open_exchange(own: Membership) -> Iterator[Exchange]:
+    """Open the exchange of a node that has no other members."""
+    node = own.agreement.node
+    if others := sorted({*own.members} - {node}):
+        raise ExchangeError(
+            f"transport 'memory' connects nodes of one process, and {others[0]!r} is in another; "
+            f"set [swarm] transport = 'zenoh', or run all nodes with --one-process"
+        )
+    yield MemoryHub({node: own.agreement}, codec=own.codec).member(node)
+
+
+class MemoryHub:
+    """The connection between the nodes; ``hub.member(name)`` is one node's end of it."""
+
+    def __init__(self, agreements: Mapping[str, Agreement], *, codec: Codec = "exact") -> None:
+        self._agreements, self._codec = dict(sorted(agreements.items())), codec
         self._sent: dict[tuple[int, str], bytes] = {}
 
     def member(self, name: str) -> "_Member":
-        if name not in self._terms:
-            raise ValueError(f"{name!r} is not on this hub; it has {', '.join(self._terms)}")
-        return _Member(self, self._terms[name])
+        if name not in self._agreements:
+            raise ValueError(f"{name!r} is not on this hub; it has {', '.join(self._agreements)}")
+        return _Member(self, self._agreements[name])
 
     def deliver(self, round: int, author: str, message: bytes) -> None:
-        """What ``send`` does with its bytes; a test hands in worse ones."""
+        """Store what ``send`` sends; a test hands in worse bytes."""
         self._sent.setdefault((round, author), message)
         for key in [key for key in self._sent if key[0] <= round - KEPT_ROUNDS]:
             del self._sent[key]
 
 
 class _Member:
-    def __init__(self, hub: MemoryHub, terms: Terms) -> None:
-        self._hub, self._terms = hub, terms
+    def __init__(self, hub: MemoryHub, agreement: Agreement) -> None:
+        self._hub, self._agreement = hub, agreement
         self._owed: list[tuple[int, str]] = []
         self._sent_tokens = 0
+        self._rounds: dict[str, set[int]] = {name: set() for name in hub._agreements}
+        self._refused: dict[tuple[int, str], Reason] = {}
 
     def send(self, round: int, batch: Sequence[Completion]) -> None:
-        message = self._terms.message(round, tuple(batch))
-        self._hub.deliver(round, self._terms.node, encode(message, codec=self._hub._codec))
+        message = self._agreement.message(round, tuple(batch))
+        self._hub.deliver(round, self._agreement.node, encode(message, codec=self._hub._codec))
         self._sent_tokens = sum(len(c.token_T) for c in batch)
 
     def collect(self, round: int, *, deadline_s: float, waiting: Waiting = silent) -> Round:
-        # No waiting: in one thread, nobody can send while we do.
-        came, missing = self._read((round, name) for name in self._hub._terms)
+        # No waiting: in one thread, nobody can send meanwhile.
+        came, missing = self._read((round, name) for name in self._hub._agreements)
         late, owed = self._read(self._owed)
         self._owed = [key for key in owed + missing if key[0] > round - KEPT_ROUNDS]
-        own = self._hub._sent.get((round, self._terms.node), b"")
-        messages = [self._hub._sent[key] for key in (*came, *late)]
-        by_round: dict[int, list[Completion]] = {}
-        for (then, _), completions in late.items():
-            by_round.setdefault(then, []).extend(completions)
-        return Round(
-            reading_order(c for batch in came.values() for c in batch),
-            tuple(name for _, name in missing),
-            {then: reading_order(by_round[then]) for then in sorted(by_round)},
-            tuple(messages),
-            Traffic(len(own), self._sent_tokens, sum(map(len, messages)) - len(own)),
-        )
+        own = self._hub._sent.get((round, self._agreement.node), b"")
+        batches = [(key[0], self._hub._sent[key], made) for key, made in (came | late).items()]
+        received_bytes = sum(len(data) for _, data, _ in batches) - len(own)
+        traffic = Traffic(len(own), self._sent_tokens, received_bytes)
+        return assemble_round(round, batches, (name for _, name in missing), traffic)
 
-    def round_of_others(self) -> int:
-        return 0  # who shares a process goes round by round with it
+    def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
+        return ()
+
+    def peers_round(self) -> int:
+        return 0  # nodes that share a process go round by round together
+
+    def status(self) -> Status:
+        peers = {}
+        for name in self._rounds.keys() - {self._agreement.node}:
+            rounds = frozenset(self._rounds[name])
+            refused = Counter(why for (_, author), why in self._refused.items() if author == name)
+            newest = max(rounds, default=None)
+            peers[name] = PeerStatus(True, None, rounds, newest, refused=refused)
+        return Status(peers)
 
     def close(self) -> None: ...
 
     def _read(
         self, wanted: Iterable[tuple[int, str]]
     ) -> tuple[dict[tuple[int, str], tuple[Completion, ...]], list[tuple[int, str]]]:
-        """(the completions that are there, the (round, author) that are not)."""
-        came = {}
-        missing = []
+        """Return (completions by (round, author), the (round, author) of which there are none)."""
+        came, missing = {}, []
         for round, author in wanted:
-            data = self._hub._sent.get((round, author), b"")
+            data = self._hub._sent.get((round, author))
             try:
-                message = decode(data, self._terms.limits)
-                came[round, author] = self._terms.admit(author, round, message)
-            except WireError:
+                message = decode(data or b"", self._agreement.limits)
+                came[round, author] = self._agreement.accept(author, round, message)
+                self._rounds[author].add(round)
+            except WireError as error:
                 missing.append((round, author))
+                if data is not None:
+                    self._refused[round, author] = error.reason
         return came, missing

@@ -1,43 +1,26 @@
-"""One participant. The only room where the others meet."""
+"""One node. The only room where the others meet."""
 
-from potluck.node import checkpoint
-from potluck.node.batch import Batch, pack
-from potluck.node.evaluation import (
-    UNBOUNDED,
-    Answers,
-    Evaluation,
-    answer,
-    evaluate,
-    examiner,
-    first_problems,
-)
-from potluck.node.learner import Learner, Lesson
-from potluck.node.loop import Node, Progress, step_together
-from potluck.node.optimizers import make_optimizer
-from potluck.node.record import Record
-from potluck.node.report import RoundReport
-from potluck.node.sieve import Sieve
+from potluck.node.batch import Batch, Scored, pack, read
+from potluck.node.learner import Gradient, Learner, UpdateReport
+from potluck.node.loop import Node, NodeProgress, step_together
+from potluck.node.selection import Selector
+from potluck.node.storage import checkpoint
+from potluck.node.storage.record import Record
 from potluck.types import RunFolderError
 
 __all__ = [
-    "UNBOUNDED",
-    "Answers",
     "Batch",
-    "Evaluation",
+    "Gradient",
     "Learner",
-    "Lesson",
     "Node",
-    "Progress",
+    "NodeProgress",
     "Record",
-    "RoundReport",
     "RunFolderError",
-    "Sieve",
-    "answer",
+    "Scored",
+    "Selector",
+    "UpdateReport",
     "checkpoint",
-    "evaluate",
-    "examiner",
-    "first_problems",
-    "make_optimizer",
     "pack",
+    "read",
     "step_together",
 ]

@@ -1,15 +1,18 @@
-"""From groups of completions to tensors."""
+"""Completions as rows of a model, and groups of rows as tensors."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from potluck.objective import group_advantages
-from potluck.types import Completion, Group, Problem
+from potluck.config import SamplingConfig
+from potluck.model import LanguageModel
+from potluck.objective.advantages import group_advantages
+from potluck.types import Completion, Group, Problem, Row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,56 +20,97 @@ class Batch:
     """B completions, padded at the end to the longest, on the CPU."""
 
     completions: tuple[Completion, ...]
-    """[B] where each row comes from; who wrote it matters to reports and faults only."""
+    """[B] source of each row; the author matters to reports and faults only."""
     prompts: tuple[np.ndarray, ...]
     """[B] int32 ids of what came before the completion."""
+    tokens: tuple[np.ndarray, ...]
+    """[B] int32 ids of the completion in the learner's own vocabulary."""
     logp_gen_BT: Tensor
     advantage_B: Tensor
     mask_BT: Tensor
 
     def rows(self, row_M: Tensor) -> "Batch":
-        """The micro-batch of these rows, in this order, as wide as its longest."""
+        """Return the micro-batch of these rows, in this order, as wide as its longest."""
         chosen = row_M.tolist()
         mask_MT = self.mask_BT[row_M]
         width = int(mask_MT.sum(dim=1).max())
         return Batch(
             completions=tuple(self.completions[i] for i in chosen),
             prompts=tuple(self.prompts[i] for i in chosen),
+            tokens=tuple(self.tokens[i] for i in chosen),
             logp_gen_BT=self.logp_gen_BT[row_M, :width],
             advantage_B=self.advantage_B[row_M],
             mask_BT=mask_MT[:, :width],
         )
 
 
-def pack(
-    groups: Sequence[Group], prompt: Callable[[Problem], np.ndarray], *, scale: str = "std"
-) -> Batch:
-    """Stacks the completions of all groups; advantages are relative to each group."""
-    completions = tuple(c for group in groups for c in group.completions)
-    prompts = {group.problem.id: prompt(group.problem) for group in groups}
-    length_B = torch.tensor([len(c.token_T) for c in completions])
-    mask_BT = torch.arange(int(length_B.max())) < length_B.unsqueeze(1)
+@dataclass(frozen=True, slots=True, eq=False)
+class Scored:
+    """A batch with all that is decided once a round, by the weights of the round's start."""
+
+    batch: Batch
+    logp_start_BT: Tensor
+    """ln pi_start, nats; 0 on padding and in rows without an advantage."""
+    kept_advantage_B: Tensor
+    """Advantages after the filter; 0 where it, or a fault, took the row out."""
+    metrics_BK: Tensor
+    """Numbers of ``metrics.METRICS``, float64; NaN in rows without an advantage."""
+    dropped: Mapping[int, str]
+    """Foreign rows that made a number non-finite, and which number."""
+
+    def without(self, rows: Mapping[int, str]) -> "Scored":
+        """Return the same with these rows dropped as well; they keep their place in B."""
+        kept_advantage_B = self.kept_advantage_B.clone()
+        kept_advantage_B[list(rows)] = 0.0
+        return replace(self, kept_advantage_B=kept_advantage_B, dropped={**self.dropped, **rows})
+
+
+def read(
+    completion: Completion, problem: Problem, model: LanguageModel, limits: SamplingConfig
+) -> Row | None:
+    """Read a completion with the model's tokenizer; None where it cannot be what it says.
+
+    It can if the model knows its ids, if it is within the limits, and if it ended as told.
+    ``end`` decides what a completion may earn, so the tokens must confirm it: "stop" is a stop
+    token at the end, and there is none anywhere else.
+    """
+    prompt_P, token_T = model.prompt(problem), completion.token_T
+    budget = min(limits.max_new_tokens, limits.max_total_tokens - len(prompt_P))
+    stops_T = np.isin(token_T, list(model.stop_ids))
+    readable = (
+        bool((token_T < model.vocabulary).all())
+        and len(token_T) <= budget
+        and not stops_T[:-1].any()
+        and bool(stops_T[-1]) == (completion.end == "stop")
+    )
+    return Row(completion, prompt_P, token_T, model.text(token_T)) if readable else None
+
+
+def pack(groups: Sequence[Group], *, scale: Literal["std", "none"] = "std") -> Batch:
+    """Stack the rows of all groups; advantages are relative to each group."""
+    rows = [row for group in groups for row in group.rows]
+    length_B = torch.tensor([len(row.token_T) for row in rows])
+    rewards = [torch.tensor(group.rewards) for group in groups]
     return Batch(
-        completions=completions,
-        prompts=tuple(prompts[c.problem_id] for c in completions),
-        logp_gen_BT=pad_sequence([torch.tensor(c.logp_T) for c in completions], batch_first=True),
-        advantage_B=torch.cat(
-            [group_advantages(torch.tensor(g.rewards), scale=scale) for g in groups]  # type: ignore[arg-type]
+        completions=tuple(row.completion for row in rows),
+        prompts=tuple(row.prompt_P for row in rows),
+        tokens=tuple(row.token_T for row in rows),
+        logp_gen_BT=pad_sequence(
+            [torch.tensor(row.completion.logp_T) for row in rows], batch_first=True
         ),
-        mask_BT=mask_BT,
+        advantage_B=torch.cat([group_advantages(reward_G, scale=scale) for reward_G in rewards]),
+        mask_BT=torch.arange(int(length_B.max())) < length_B.unsqueeze(1),
     )
 
 
 def micro_batches(batch: Batch, row_X: Tensor, *, token_budget: int) -> Iterator[Tensor]:
-    """The rows ``row_X`` cut into pieces of at most ``token_budget`` tokens, padding counted.
+    """Cut the rows ``row_X`` into pieces of at most ``token_budget`` tokens, padding counted.
 
     Longest first, so rows of like length share a piece (little padding), and what does
     not fit into memory fails in the first seconds. A row that is longer than the budget
     gets a piece of its own: nothing is ever left out.
     """
-    size_B = [
-        len(p) + len(c.token_T) for p, c in zip(batch.prompts, batch.completions, strict=True)
-    ]
+    size_B = [len(p) + len(t) for p, t in zip(batch.prompts, batch.tokens, strict=True)]
     rows = sorted(row_X.tolist(), key=lambda row: -size_B[row])
     while rows:
         count = max(1, token_budget // size_B[rows[0]])

@@ -1,52 +1,68 @@
-"""The learner: the updates that a round makes of its batch.
+"""The learner: score a batch, ask for the gradient, take a step.
 
-An update is one optimiser step on all completions of the round. Decided once, in the first
-update's forward pass, and kept through all of them: pi_start, every token's weight, and
-which completions are silenced. That pass has the weights of the round's start, so its
-log-probabilities *are* pi_start, and one pass serves the filter, the statistics and the
-loss. (With dropout they are not, and a second pass without it is made.)
+    scored = learner.score(batch)            pi_start, filter, metrics: decided once a round
+    gradient = learner.gradient(scored)      of the whole batch, unclipped
+    learner.step(gradient)                   clip it, one step of the optimiser
 
-Where several processes are one node, each goes through its own rows, and what is found out
-about a row is told to all: each then decides the same, and each pass is made by all or none.
+``learn`` is these three for a round. Its first update needs one forward pass for both score
+and gradient: that pass has the weights of the round's start, so its log-probabilities *are*
+pi_start (``score_and_gradient``).
+
+With several processes as one node, all of them call these functions, or none. Each reads rows
+of its own, and what is found out about a row is told to all, so that each decides the same.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from potluck.config import ObjectiveConfig
-from potluck.node.batch import Batch, micro_batches
-from potluck.node.objective import policy_loss, silence
-from potluck.node.statistics import COLUMNS, row_statistics
-from potluck.node.team import ALONE, Learn, Team
-from potluck.rollout import LanguageModel
-from potluck.rollout.lora import trained
-from potluck.rollout.sharding import whole
+from potluck.model import LanguageModel
+from potluck.model.lora import trained
+from potluck.model.sharding import full_tensor
+from potluck.node.batch import Batch, Scored, micro_batches
+from potluck.node.processes.group import SINGLE_PROCESS, Learn, ProcessGroup
+from potluck.node.score import RowScores, merge_scores, score_rows
+from potluck.objective.losses import LOSSES
+from potluck.objective.methods import ObjectiveConfig
+from potluck.rollout.base import Progress
 from potluck.types import Completion, NonFiniteError
 
-RANDOM = ("dropout", "layerdrop", "jitter")
-"""In the name of a rate: what training does at random, and evaluation does not."""
+
+def silent(done: int, total: int) -> None:
+    """Ignore progress: the default ``Progress``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lesson:
-    """What a round's updates were made of."""
+class Gradient:
+    """The gradient of a batch's loss, before it is clipped."""
+
+    tensors: Sequence[Tensor | None]
+    """Gradient of each trained parameter (``lora.trained``); None where the loss does not reach
+    it."""
+    loss: float
+    """Loss over the whole batch; dimensionless."""
+    norm: float
+    """L2 norm over all parameters; finite."""
+    dropped: Mapping[int, str]
+    """Foreign rows that had to be left out as they made a number non-finite, and which."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UpdateReport:
+    """The updates of one round."""
 
     updates: int
     """Optimiser steps taken; 0 where nothing was left to learn."""
     loss: float
-    """Of the last update, over the whole batch; dimensionless."""
+    """Loss of the last update, over the whole batch; dimensionless."""
     gradient_norm: float
-    """L2, of the last update, before it was clipped."""
-    heard_B: Tensor
-    """The advantages as the filter left them."""
-    statistics_B8: Tensor
-    """Of ``row_statistics``, NaN for rows that had no advantage."""
-    dropped: dict[int, str]
-    """Foreign rows that made a number non-finite, and which number."""
+    """L2 norm of the last update's gradient before it was clipped."""
+    scored: Scored
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,231 +70,255 @@ class Learner:
     """A model, its optimiser, and how they learn."""
 
     name: str
-    """Of this node: its own completions are held to a stricter rule than a peer's."""
-    language: LanguageModel
+    """Name of this node: an own completion that makes a number non-finite is an error."""
+    policy: LanguageModel
     optimizer: torch.optim.Optimizer
     objective: ObjectiveConfig
     temperature: float
     gradient_clip_norm: float
     micro_batch_tokens: int
-    team: Team = ALONE
-    """The processes over which ``language`` is spread."""
+    processes: ProcessGroup = SINGLE_PROCESS
+    """Processes over which ``policy`` is spread."""
 
-    def learn(self, batch: Batch, progress: Callable[[int, int], None]) -> Lesson:
-        """Takes ``objective.updates_per_round`` optimiser steps on ``batch``.
+    def learn(self, batch: Batch, progress: Progress) -> UpdateReport:
+        """Take ``objective.updates_per_round`` optimiser steps on ``batch``.
 
             L = 1/B sum_i L_i = sum over micro-batches of  rows/B * (mean of their L_i)
 
         A row of zero advantage has L_i = 0, so it is spared the forward and backward
-        pass. It still counts in B: the others do not grow for its silence. A batch of
+        pass. It still counts in B: the others do not grow for its absence. A batch of
         which nothing is left to learn moves nothing, momentum included.
 
         Raises:
             NonFiniteError: a number of this node's own making is not finite. One that a
                 foreign completion caused costs that completion, and no more.
         """
-        self.team.call(Learn(self.name, batch, torch.initial_seed()))
-        round = _Round(self, batch)
-        taken, norm = 0, 0.0
-        for update in range(self.objective.updates_per_round):
-            norm = self._gradient(round, update, progress)
-            if not round.heard_B.any():
+        self.processes.broadcast(Learn(self.name, batch, torch.initial_seed()))
+        scored, gradient = self.score_and_gradient(batch, progress)
+        updates, loss, norm = 0, 0.0, 0.0
+        while scored.kept_advantage_B.any():
+            self.step(gradient)
+            updates, loss, norm = updates + 1, gradient.loss, gradient.norm
+            if updates == self.objective.updates_per_round:
                 break
-            self.optimizer.step()
-            taken += 1
+            del gradient  # the next one needs its memory
+            gradient = self.gradient(scored, progress)
+            scored = scored.without(gradient.dropped)
+        del gradient  # or its memory stays in torch, and another process may want it
+        self.policy.empty_cache()
+        return UpdateReport(updates, loss, norm, scored)
+
+    def score(self, batch: Batch) -> Scored:
+        """Compute ln pi_start and the filter for every row with an advantage, without dropout.
+
+        Raises:
+            NonFiniteError: a log-probability of an own completion, or a weight, is not finite.
+        """
+        scores = []
+        self.policy.network.eval()
+        with torch.no_grad():
+            for row_M, micro in self._turns(batch, batch.advantage_B, silent):
+                logp_MT = self._logp(micro)
+                if len(row_M):
+                    scores.append(score_rows(row_M, micro, logp_MT.cpu(), self.objective))
+        return self._merge_scores(batch, scores)
+
+    def gradient(self, scored: Scored, progress: Progress = silent) -> Gradient:
+        """Compute the gradient of the whole batch, unclipped; neither weights nor moments move.
+
+        Raises:
+            NonFiniteError: the gradient of an own completion, or a weight, is not finite.
+        """
+        dropped: dict[int, str] = {}
+        while not math.isfinite((gradient := self._gradient(scored, progress)).norm):
+            del gradient
+            # Which row is it? Rare, so finding out may be slow.
+            found = self._rows_without_finite_gradient(scored)
+            scored, dropped = scored.without(found), dropped | found
+        return replace(gradient, dropped=dropped)
+
+    def score_and_gradient(
+        self, batch: Batch, progress: Progress = silent
+    ) -> tuple[Scored, Gradient]:
+        """Return ``score(batch)`` and its ``gradient``, in one forward pass where that can be.
+
+        It cannot with dropout, where training mode is another policy than evaluation mode,
+        nor for a batch with a row that makes a number non-finite.
+        """
+        if self._has_dropout:
+            scored = self.score(batch)
+        else:
+            scored, gradient = self._in_one_pass(batch, progress)
+            if not scored.dropped and math.isfinite(gradient.norm):
+                return scored, gradient
+            del gradient
+        gradient = self.gradient(scored, progress)
+        return scored.without(gradient.dropped), gradient
+
+    def step(self, gradient: Gradient) -> None:
+        """Clip the gradient, in place, and take one step of the optimiser with it."""
+        parameters = trained(self.policy.network)
+        for parameter, tensor in zip(parameters, gradient.tensors, strict=True):
+            parameter.grad = tensor
+        torch.nn.utils.clip_grad_norm_(parameters, self.gradient_clip_norm)
+        self.optimizer.step()
         self.optimizer.zero_grad()
-        self.language.network.eval()
-        self.language.give_memory_back()
-        loss = round.loss if taken else 0.0
-        return Lesson(taken, loss, norm, round.heard_B, round.statistics_B8, round.dropped)
 
-    def _gradient(
-        self, round: "_Round", update: int, progress: Callable[[int, int], None]
-    ) -> float:
-        """Leaves the clipped gradient of the whole batch in the parameters; returns its norm."""
-        parameters = trained(self.language.network)
-        while True:
-            self.optimizer.zero_grad()
-            self.language.network.train()
-            row_X = round.heard_B.nonzero().squeeze(1)
-            round.backward(row_X, update, progress)
-            length = torch.nn.utils.clip_grad_norm_(parameters, self.gradient_clip_norm)
-            norm = float(whole(length))
-            if math.isfinite(norm):
-                return norm
-            # All over again without the rows that the filter silenced meanwhile. If there were
-            # none: which row is it? Rare, so finding out may be slow.
-            if len(row_X) == int((round.heard_B != 0).sum()):
-                round.drop_rows_without_finite_gradient(update)
+    def _in_one_pass(self, batch: Batch, progress: Progress) -> tuple[Scored, Gradient]:
+        scores, loss = [], 0.0
+        self._begin()
+        for row_M, micro in self._turns(batch, batch.advantage_B, progress):
+            logp_MT = self._logp(micro)
+            start_MT, kept_M = logp_MT.detach(), micro.advantage_B[:0]
+            if len(row_M):
+                scores.append(score_rows(row_M, micro, start_MT.cpu(), self.objective))
+                kept_M = scores[-1].kept_advantage_M
+            loss += self._backward(logp_MT, start_MT, kept_M, micro, batch)
+            del logp_MT, start_MT  # or the graph of a filtered piece outlives its turn
+        gradient = self._collect_gradient(loss)
+        return self._merge_scores(batch, scores), gradient
 
+    def _gradient(self, scored: Scored, progress: Progress) -> Gradient:
+        loss = 0.0
+        self._begin()
+        for row_M, micro in self._turns(scored.batch, scored.kept_advantage_B, progress):
+            start_MT = scored.logp_start_BT[row_M, : micro.mask_BT.shape[1]]
+            kept_M = scored.kept_advantage_B[row_M]
+            loss += self._backward(self._logp(micro), start_MT, kept_M, micro, scored.batch)
+        return self._collect_gradient(loss)
 
-class _Round:
-    """One batch on its way through the updates of one round."""
+    def _turns(
+        self, batch: Batch, advantage_B: Tensor, progress: Progress
+    ) -> Iterator[tuple[Tensor, Batch]]:
+        """Yield this process's rows of each turn, and the micro-batch of its forward pass.
 
-    def __init__(self, learner: Learner, batch: Batch) -> None:
-        self.learner, self.batch = learner, batch
-        self.start_BT = torch.zeros_like(batch.logp_gen_BT)
-        self.heard_B = batch.advantage_B.clone()
-        self.statistics_B8 = torch.full(
-            (len(batch.completions), len(COLUMNS)), torch.nan, dtype=torch.float64
-        )
-        self.dropped: dict[int, str] = {}
-        self.loss = 0.0
-        self._has_dropout = _has_dropout(learner.language.network)
-
-    def backward(self, row_X: Tensor, update: int, progress: Callable[[int, int], None]) -> None:
-        """Adds the gradient of these rows' part of the batch's loss."""
-        self.loss, done = 0.0, 0
-        team, budget = self.learner.team, self.learner.micro_batch_tokens
-        pieces = list(micro_batches(self.batch, row_X, token_budget=budget))
-        for first in range(0, len(pieces), team.size):
-            turn = pieces[first : first + team.size]
-            self._backward_turn(turn, update)
+        The model is spread over the processes, so a pass is made by all or by none: one that
+        has no rows left goes through a row of another's.
+        """
+        row_X = advantage_B.nonzero().squeeze(1)
+        pieces = list(micro_batches(batch, row_X, token_budget=self.micro_batch_tokens))
+        done = 0
+        for first in range(0, len(pieces), self.processes.size):
+            turn = pieces[first : first + self.processes.size]
+            row_M = turn[self.processes.rank] if self.processes.rank < len(turn) else row_X[:0]
+            yield row_M, batch.rows(row_M if len(row_M) else turn[0][-1:])
             done += sum(map(len, turn))
             progress(done, len(row_X))
-        self.loss = sum(team.gather(self.loss)) / team.size
-
-    def _backward_turn(self, turn: Sequence[Tensor], update: int) -> None:
-        """One backward pass: each process its piece of ``turn``, all at the same time.
-
-        The gradient is the mean over the processes, and the loss a sum over rows, so each part
-        is taken times their number.
-        """
-        turn, micro, logp_MT = self._forward(turn)
-        if not turn:
-            return
-        team, width = self.learner.team, logp_MT.shape[1]
-        row_M = _piece(turn, team.rank)
-        if update == 0:
-            self._look_at(row_M, micro, self._start(micro, logp_MT))
-        if not self.heard_B[torch.cat(list(turn))].any():
-            return
-        heard_M = self.heard_B[row_M]
-        if heard_M.any():
-            micro, share = replace(micro, advantage_B=heard_M), len(row_M) * team.size
-            loss = policy_loss(
-                logp_MT, self.start_BT[row_M, :width], micro, self.learner.objective
-            ) * (share / len(self.batch.completions))
-        else:
-            loss = 0.0 * logp_MT.sum()  # the others cannot go through the layers without us
-        loss.backward()
-        self.loss += loss.item()
-
-    def _forward(self, turn: Sequence[Tensor]) -> tuple[Sequence[Tensor], Batch, Tensor]:
-        """(turn, micro-batch, logp_MT with gradient) without the rows that turn out non-finite.
-
-        Where other processes have rows and this one has none (any more), the two are of one
-        of theirs. The turn is empty where nobody has any.
-        """
-        while any(map(len, turn)):
-            row_M = _piece(turn, self.learner.team.rank)
-            if not len(row_M):
-                row_M = next(piece for piece in turn if len(piece))[-1:]
-            micro = self.batch.rows(row_M)
-            logp_MT = self._logp(micro)
-            bad_M = ~logp_MT.detach().isfinite().all(dim=1).cpu()
-            told = self.learner.team.gather(row_M[bad_M].tolist())
-            bad = list(dict.fromkeys(row for rows in told for row in rows))
-            if not bad:
-                return turn, micro, logp_MT
-            # Masking a NaN is not enough: behind it, 0 * NaN would reach the weights.
-            for row in bad:
-                self._drop(row, "log-probability")
-            turn = [piece[~torch.isin(piece, torch.tensor(bad))] for piece in turn]
-        return [], self.batch, torch.zeros(0, 0)
 
     def _logp(self, micro: Batch) -> Tensor:
-        tokens = [c.token_T for c in micro.completions]
-        return self.learner.language.logp(
-            micro.prompts, tokens, temperature=self.learner.temperature
+        return self.policy.logp(micro.prompts, micro.tokens, temperature=self.temperature)
+
+    def _begin(self) -> None:
+        self.optimizer.zero_grad()
+        self.policy.network.train()
+
+    def _backward(
+        self, logp_MT: Tensor, start_MT: Tensor, kept_M: Tensor, micro: Batch, batch: Batch
+    ) -> float:
+        """Add the gradient of a micro-batch's part of the loss; return that part.
+
+        The gradient becomes the mean over the processes, and the loss is a sum over rows, so
+        each part is multiplied by their number.
+        """
+        if not kept_M.any():
+            if self.processes.size > 1:  # the others' collectives wait for this process
+                (0.0 * logp_MT.sum()).backward()
+            return 0.0
+        device, share = logp_MT.device, len(kept_M) * self.processes.size / len(batch.completions)
+        loss = share * LOSSES[self.objective.importance](
+            logp_MT,
+            start_MT.to(device),
+            micro.logp_gen_BT.to(device),
+            kept_M.to(device),
+            micro.mask_BT.to(device),
+            self.objective,
         )
+        loss.backward()
+        return loss.item()
 
-    def _start(self, micro: Batch, logp_MT: Tensor) -> Tensor:
-        if not self._has_dropout:
-            return logp_MT.detach()
-        network = self.learner.language.network.eval()
-        with torch.no_grad():
-            start_MT = self._logp(micro)
-        network.train()
-        if not all(self.learner.team.gather(bool(start_MT.isfinite().all()))):
-            raise NonFiniteError(
-                f"{self.learner.name!r}: without dropout a log-probability is not finite, with it "
-                f"all are; lower the learning rate"
-            )
-        return start_MT
+    def _collect_gradient(self, loss: float) -> Gradient:
+        """Take the gradient out of the parameters."""
+        self.policy.network.eval()
+        parameters = trained(self.policy.network)
+        tensors = [parameter.grad for parameter in parameters]
+        norm = torch.nn.utils.get_total_norm([g for g in tensors if g is not None])
+        self.optimizer.zero_grad()
+        loss = sum(self.processes.all_gather(loss)) / self.processes.size
+        return Gradient(tensors, loss, float(full_tensor(norm)), {})
 
-    def _look_at(self, row_M: Tensor, micro: Batch, start_MT: Tensor) -> None:
-        """Keeps pi_start of rows, their statistics, and the filter's word on them: everybody's."""
-        found = None
-        if len(row_M):
-            start_MT, objective = start_MT.cpu(), self.learner.objective
-            statistics_M8 = row_statistics(
-                start_MT, micro.logp_gen_BT, micro.mask_BT, weight_cap=objective.weight_cap
-            )
-            found = row_M, start_MT, statistics_M8, silence(micro, start_MT, objective)
-        for every in self.learner.team.gather(found):
-            if every:
-                row_M, start_MT, statistics_M8, heard_M = every
-                self.start_BT[row_M, : start_MT.shape[1]] = start_MT
-                self.statistics_B8[row_M] = statistics_M8
-                self.heard_B[row_M] = heard_M
+    def _merge_scores(self, batch: Batch, scores: list[RowScores]) -> Scored:
+        """Merge what all processes found; drop foreign rows whose log-probability is not finite."""
+        scored = merge_scores(
+            batch, [part for parts in self.processes.all_gather(scores) for part in parts]
+        )
+        bad_B = ~scored.logp_start_BT.isfinite().all(dim=1)
+        rows = bad_B.nonzero().squeeze(1).tolist()
+        for row in rows:
+            self._require_foreign(batch.completions[row], "log-probability")
+        return scored.without(dict.fromkeys(rows, "log-probability"))
 
-    def drop_rows_without_finite_gradient(self, update: int) -> None:
-        """Finds, one by one, the rows whose gradient alone is not finite, and drops them.
+    def _rows_without_finite_gradient(self, scored: Scored) -> dict[int, str]:
+        """Find, one by one, the rows whose gradient alone is not finite.
 
         Raises:
             NonFiniteError: one of them is our own, or no single row is at fault.
         """
-        optimizer, network = self.learner.optimizer, self.learner.language.network
-        dropped_before = len(self.dropped)
-        for row in self.heard_B.nonzero().squeeze(1).tolist():
-            optimizer.zero_grad()
-            self._backward_turn([torch.tensor([row])], update)
-            gradients = [p.grad for p in network.parameters() if p.grad is not None]
-            if not whole(torch.nn.utils.get_total_norm(gradients)).isfinite():
-                self._drop(row, "gradient")
-        if len(self.dropped) == dropped_before:
+        found = {}
+        for row in scored.kept_advantage_B.nonzero().squeeze(1).tolist():
+            alone_B = torch.zeros_like(scored.kept_advantage_B)
+            alone_B[row] = scored.kept_advantage_B[row]
+            norm = self._gradient(replace(scored, kept_advantage_B=alone_B), silent).norm
+            if not math.isfinite(norm):
+                self._require_foreign(scored.batch.completions[row], "gradient")
+                found[row] = "gradient"
+        if not found:
             raise NonFiniteError(
-                f"{self.learner.name!r}: the gradient of the batch is not finite, though that of "
+                f"{self.name!r}: the gradient of the batch is not finite, though that of "
                 f"each completion is; lower micro_batch_tokens or the learning rate"
             )
+        return found
 
-    def _drop(self, row: int, what: str) -> None:
-        completion = self.batch.completions[row]
-        for name, parameter in self.learner.language.network.named_parameters():
-            if not whole(parameter.isfinite().all()):
+    def _require_foreign(self, completion: Completion, what: str) -> None:
+        """Raise NonFiniteError if a weight is not finite, or if the completion is our own."""
+        for name, parameter in self.policy.network.named_parameters():
+            if not full_tensor(parameter.isfinite().all()):
                 raise NonFiniteError(
-                    f"{self.learner.name!r}: the weights {name!r} are not finite; lower the "
+                    f"{self.name!r}: the weights {name!r} are not finite; lower the "
                     f"learning rate, in a new run (its model can be a checkpoint of this one)"
                 )
-        if completion.author == self.learner.name:
+        if completion.author == self.name:
             raise NonFiniteError(
-                f"{self.learner.name!r}: the {what} of {_named(completion)}, its "
-                f"own, is not finite; lower the learning rate"
+                f"{self.name!r}: the {what} of completion {completion.index} of "
+                f"{completion.problem_id!r} by {completion.author!r}, its own, is not finite; "
+                f"lower the learning rate"
             )
-        self.dropped[row] = what
-        self.heard_B[row] = 0.0
+
+    @cached_property
+    def _has_dropout(self) -> bool:
+        """Tell if training mode draws random numbers: then it is not the evaluated policy.
+
+        It asks the random generators, not the modules: some models keep a rate under any name.
+        """
+        device, token_T = self.policy.device, np.zeros(1, np.int32)
+        before = _random_states(device)
+        self.policy.network.train()
+        with torch.no_grad():
+            self.policy.logp([token_T], [token_T], temperature=1.0)
+        self.policy.network.eval()
+        drawn = not all(map(torch.equal, before, _random_states(device)))
+        torch.set_rng_state(before[0])
+        if device.type != "cpu":
+            torch.get_device_module(device).set_rng_state(before[1], *_index(device))
+        return drawn
 
 
-def _has_dropout(network: torch.nn.Module) -> bool:
-    """Whether training mode is another policy than evaluation mode.
-
-    Some models keep a rate as a plain number and call the function: those are found by name.
-    """
-    return any(
-        (isinstance(module, torch.nn.Dropout) and module.p > 0)
-        or any(
-            isinstance(value, float) and value > 0 and any(word in name for word in RANDOM)
-            for name, value in vars(module).items()
-        )
-        for module in network.modules()
-    )
+def _random_states(device: torch.device) -> list[Tensor]:
+    """Return the state of the CPU's generator, and of the device's own: layers may use either."""
+    if device.type == "cpu":
+        return [torch.get_rng_state()]
+    own = torch.get_device_module(device).get_rng_state(*_index(device))
+    return [torch.get_rng_state(), own]
 
 
-def _piece(turn: Sequence[Tensor], rank: int) -> Tensor:
-    """The rows of a turn that are a process's own; there may be none."""
-    return turn[rank] if rank < len(turn) else torch.zeros(0, dtype=torch.long)
-
-
-def _named(completion: Completion) -> str:
-    return f"completion {completion.index} of {completion.problem_id!r} by {completion.author!r}"
+def _index(device: torch.device) -> tuple[torch.device, ...]:
+    return () if device.type == "mps" else (device,)  # mps is one device

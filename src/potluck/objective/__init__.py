@@ -1,14 +1,12 @@
-"""Section 3 of the paper as pure functions on tensors. Imports torch and nothing else."""
+"""Section 3 of the paper: pure functions on tensors, and the table of methods made of them.
 
-from potluck.objective.advantages import group_advantages
-from potluck.objective.filters import divergence_from_author, filter_advantages
-from potluck.objective.losses import no_is_loss, tis_loss, vis_loss
+    methods.py      the table of methods and the options of an objective; imports no torch
+    advantages.py   group-relative advantages
+    filters.py      divergence from the author, and the filter on it
+    losses.py       the policy losses, one signature for all
+    shapes.py       the check that every function makes of its arguments
 
-__all__ = [
-    "divergence_from_author",
-    "filter_advantages",
-    "group_advantages",
-    "no_is_loss",
-    "tis_loss",
-    "vis_loss",
-]
+A new importance scheme is a function in ``losses.py`` with a line in ``LOSSES``, and its name
+in ``methods.py``. Import from the files: this one stays empty, so that a recipe can be read
+without torch.
+"""

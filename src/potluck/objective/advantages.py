@@ -5,9 +5,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from potluck.objective.shapes import require_shapes
+
 
 def group_advantages(reward_G: Tensor, *, scale: Literal["std", "none"] = "std") -> Tensor:
-    """How far each reward of one group lies above the group's mean.
+    """Return how far each reward of one group lies above the group's mean.
 
         A_i = (r_i - mean r) / std r      scale = "std"
         A_i =  r_i - mean r               scale = "none"
@@ -27,7 +29,7 @@ def group_advantages(reward_G: Tensor, *, scale: Literal["std", "none"] = "std")
         0 or 1; with "none" in the rewards' unit. A group of one member: 0.
 
     Raises:
-        ValueError: no such ``scale``.
+        ValueError: no such ``scale``, or rewards of more than one dimension.
 
     Source:
         GRPO, arXiv:2402.03300, section 4.1.2; F-TIS, arXiv:2605.22537, section 2.
@@ -43,6 +45,7 @@ def group_advantages(reward_G: Tensor, *, scale: Literal["std", "none"] = "std")
     """
     if scale not in ("std", "none"):
         raise ValueError(f"scale is {scale!r}; choose one of std, none")
+    require_shapes(reward_G=reward_G)
     if reward_G.max() == reward_G.min():
         return torch.zeros_like(reward_G)
     above_G = reward_G - reward_G.mean()

@@ -1,67 +1,112 @@
-"""What is to be replayed: looked at before torch is loaded, which takes seconds."""
+"""The plan of a replay, its rows, and the table of their means; none of them loads torch."""
 
 import difflib
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from potluck.config import METHODS, Method, RunConfig, load
-from potluck.dashboard import Run, read_run
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from potluck.config import RunConfig, load
+from potluck.display import read_run
+from potluck.display.text import decimal, label, mean, new_table, percent
+from potluck.objective.methods import METHODS
 from potluck.types import PotluckError
+
+LEGEND = """\
+the mean over all rounds, and the last one
+cosine: of the method's gradient with that of the model's own fresh completions
+ceiling: of two such on-policy gradients with each other; noise keeps it below 1
+sample size: effective, 1 where all tokens weigh alike; ln ratio: nats a token"""
 
 
 class ReplayError(PotluckError):
-    """A run that cannot be replayed, or not like this."""
+    """A run cannot be replayed, or not like this."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReplayPlan:
+    """A replay whose nodes, methods and rounds are there."""
+
     run: Path
     config: RunConfig
     """The run's own."""
-    methods: tuple[Method, ...]
+    methods: tuple[str, ...]
     rounds: Mapping[str, tuple[int, ...]]
-    """Of each node to replay, those that it learned from, oldest first. A node that was away
-    has left some out, and its replay leaves them out too."""
+    """The rounds that each node learned from, oldest first; a node that was away left some out."""
     out: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRow:
+    """A measurement of one node, method and round. None: nothing to measure."""
+
+    node: str
+    method: str
+    round: int
+    cosine: float | None
+    """Cosine of the gradient of the round's first update with the on-policy gradient, -1..1: the
+    mean over the two estimates of the latter."""
+    ceiling: float | None
+    """Cosine of those two estimates with each other, -1..1."""
+    effective_sample_size: float | None
+    """(sum w)^2 / (n sum w^2) over all n tokens with an advantage, everyone's, 0..1."""
+    log_ratio_mean: float | None
+    """ln pi_start - ln pi_gen over the same tokens, nats."""
+    filtered_share: float | None
+    """Share filtered, 0..1, of the completions with an advantage."""
+    own_reward_mean: float | None
+    """Mean reward of the fresh completions, sampled before the round's updates."""
+    gradient_norm: float
+    """L2 norm of the round's last update, before clipping."""
+    updates: int
+    validation: float | None
+    """Greedy accuracy after the round, 0..1, where the run evaluated too."""
+    sources: Mapping[str, Mapping[str, Any]]
+    """Report of each author, as in metrics.jsonl."""
 
 
 def make_plan(
     run: Path, *, methods: str, node: str = "", rounds: int | None = None, out: Path | None = None
-) -> Plan:
-    """Makes ``out``, so that a replay does not fail at its first line, after minutes.
+) -> ReplayPlan:
+    """Check a replay and make ``out``, so that it does not fail at its first row, after minutes.
 
     Args:
         methods: names, with commas between them.
-        node: one of the run's; empty: every one that has done a round here.
+        node: one of the run's; empty: all that have done a round here.
         rounds: the first so many; None: all.
         out: the folder to write; None: ``run``/replay.
 
     Raises:
         RunReadError: ``run`` is no run.
-        ReplayError: a method or a node that there is not, no rounds, a folder in the way or that
-            cannot be written to.
+        ReplayError: there is no such method, node or round, or ``out`` cannot be written.
     """
-    chosen = _methods(methods)
-    told = read_run(run)
-    config = load(run / "recipe.json")
+    chosen, recorded, config = _methods(methods), read_run(run), load(run / "recipe.json")
     if node and node not in config.node:
         raise ReplayError(f"--node is {node!r}, which {run} has not; {_hint(node, config.node)}")
-    found = _rounds(told, node, rounds)
+    # A crash may leave the file of a round whose line is missing: it was not learned from.
+    found = {
+        each.name: tuple(line.round for line in each.rounds)[:rounds]
+        for each in recorded.nodes
+        if each.rounds and node in ("", each.name)
+    }
     if not found:
-        who = f"the node {node!r} of {run}" if node else f"no node of {run}"
         raise ReplayError(
-            f"{who} has {'no' if node else 'a'} round that could be replayed; it is in the node's "
-            f"folder that its rounds are kept: name a run of this machine that has done one"
+            f"{f'the node {node!r}' if node else 'no node'} of {run} has {'no' if node else 'a'} "
+            f"round that could be replayed; rounds are kept in a node's folder: name a run of "
+            f"this machine that has done one"
         )
     place = out or run / "replay"
     _make_folder(place)
-    return Plan(run, config, chosen, found, place)
+    return ReplayPlan(run, config, chosen, found, place)
 
 
 def _make_folder(place: Path) -> None:
-    """Raises ReplayError unless the folder is empty by now, and can be written to."""
+    """Make the folder; raise ReplayError unless it is empty and can be written to."""
     try:
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise ReplayError(f"{place} exists; --out names another folder, or remove it")
@@ -74,25 +119,42 @@ def _make_folder(place: Path) -> None:
         ) from None
 
 
-def _methods(text: str) -> tuple[Method, ...]:
+def _methods(text: str) -> tuple[str, ...]:
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise ReplayError(f"--method is {text!r}; choose some of {','.join(METHODS)}")
-    for name in names:
-        if name not in METHODS:
-            raise ReplayError(f"--method has {name!r}; {_hint(name, METHODS)}")
-    return tuple(method for name in names for method in METHODS if method == name)
-
-
-def _rounds(told: Run, node: str, most: int | None) -> dict[str, tuple[int, ...]]:
-    """A round's line is written when it has been learned from; a crash may leave a file more."""
-    return {
-        each.name: tuple(line.round for line in each.rounds)[:most]
-        for each in told.nodes
-        if each.rounds and node in ("", each.name)
-    }
+    if unknown := [name for name in names if name not in METHODS]:
+        raise ReplayError(f"--method has {unknown[0]!r}; {_hint(unknown[0], METHODS)}")
+    return tuple(names)
 
 
 def _hint(name: str, names: Collection[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {near[0]!r}?" if near else f"there is {', '.join(names)}"
+
+
+def by_curve(rows: Iterable[ReplayRow]) -> dict[tuple[str, str], list[ReplayRow]]:
+    """Return the rows of each (node, method), in the order in which they came."""
+    found: dict[tuple[str, str], list[ReplayRow]] = {}
+    for row in rows:
+        found.setdefault((row.node, row.method), []).append(row)
+    return found
+
+
+def table(rows: Sequence[ReplayRow], console: Console) -> Table:
+    """Return a table of each node's methods: the mean over the rounds, and the last one."""
+    numbers = ("cosine", "ceiling", "sample size", "ln ratio", "filtered", "greedy")
+    made = new_table(console, ("node", "method", "rounds"), numbers)
+    for column in made.columns[1:3]:
+        column.no_wrap = True
+    for (node, method), curve in by_curve(rows).items():
+        first, last = curve[0].round + 1, curve[-1].round + 1
+        made.add_row(Text(node), label(method), f"{first}-{last}", *_means(curve))
+        made.add_row("", "", str(last), *_means(curve[-1:]))
+    return made
+
+
+def _means(curve: Sequence[ReplayRow]) -> list[str]:
+    names = ("cosine", "ceiling", "effective_sample_size", "log_ratio_mean", "filtered_share")
+    means = {name: mean(getattr(row, name) for row in curve) for name in (*names, "validation")}
+    return [(percent if name == "filtered_share" else decimal)(y) for name, y in means.items()]

@@ -1,36 +1,62 @@
-"""What every engine promises."""
+"""The interface of every engine, and the samplers that it draws the next token by."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from potluck.rollout.sampling import Draw
-from potluck.types import Completion, PotluckError, Problem
+from potluck.types import Completion, NonFiniteError, PotluckError, Problem
 
 Progress = Callable[[int, int], None]
 """Called with (completions finished, completions ordered) while an engine writes."""
+Sampler = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""(logits_NV) -> (token_N, logp_N): the tokens drawn, and ln p of each in nats."""
 
 
 class RolloutError(PotluckError):
-    """What cannot be written: a prompt leaves no room, or a server fails; says which and why."""
+    """A prompt leaves no room, or a server fails; the message says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RolloutRequest:
     """``count`` completions of one problem."""
 
     problem: Problem
     count: int
 
 
-def room_behind(prompt_P: np.ndarray, problem: Problem, *, max_total_tokens: int) -> int:
-    """Tokens that fit behind the prompt, at least 1.
+class Engine(Protocol):
+    """A model that writes."""
 
-    Raises:
-        RolloutError: none do, or there is no prompt to begin with.
-    """
+    def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "Engine":
+        """Return the same model with other limits: an evaluation may ask for longer answers."""
+        ...
+
+    def generate(
+        self,
+        requests: Sequence[RolloutRequest],
+        sampler: Sampler,
+        *,
+        author: str,
+        progress: Progress,
+    ) -> list[Completion]:
+        """Return all completions, in the order of ``requests``, then by index.
+
+        Each keeps its stop token, and with every token the log-probability that ``sampler`` gave
+        it: at the sampling temperature, over the tokenizer's ids, before top-k and top-p.
+
+        Raises:
+            RolloutError: a prompt leaves no room to write in, or a server does not write.
+            NonFiniteError: the model gave a logit that is not finite.
+        """
+        ...
+
+
+def completion_budget(prompt_P: np.ndarray, problem: Problem, max_total_tokens: int) -> int:
+    """Return how many tokens fit behind the prompt; RolloutError if none do or it is empty."""
     if not len(prompt_P):
         raise RolloutError(
             f"the prompt of {problem.id!r} has no tokens: the tokenizer knows nothing of its text"
@@ -43,24 +69,83 @@ def room_behind(prompt_P: np.ndarray, problem: Problem, *, max_total_tokens: int
     return max_total_tokens - len(prompt_P)
 
 
-class Engine(Protocol):
-    """A model that writes."""
+@dataclass(frozen=True, slots=True)
+class RandomSampler:
+    """Random draws at a temperature, from all tokens or from the likeliest ones.
 
-    def limited_to(self, *, max_new_tokens: int, max_total_tokens: int) -> "Engine":
-        """The same model, with other limits: an evaluation may ask for longer answers."""
-        ...
+        ln p = log_softmax(logits / T)
 
-    def write(
-        self, orders: Sequence[Order], draw: Draw, *, author: str, progress: Progress
-    ) -> list[Completion]:
-        """All completions ordered, in the order of ``orders``, then by index.
+    is taken before ``top_k`` and ``top_p``: it is the policy that the learner can compute again.
+    Where the two are on, tokens come from a truncated policy and are scored by the whole one, a
+    small bias (``docs/paper-notes.md``, decision 6).
+    """
 
-        Each keeps its stop token, and with every token the log-probability that
-        ``draw`` gave it: at the sampling temperature, over the tokenizer's ids,
-        before top-k and top-p.
+    generator: torch.Generator
+    """Seeded per node and round, so results do not depend on the order of nodes."""
+    temperature: float = 1.0
+    top_k: int = 0
+    """0: all tokens."""
+    top_p: float = 1.0
+    """1: all tokens."""
 
-        Raises:
-            RolloutError: a prompt leaves no room to write in, or a server does not write.
-            NonFiniteError: the model gave a logit that is not finite.
-        """
-        ...
+    def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
+        logp_NV = log_probabilities(logits_NV, self.temperature)
+        kept_NV = _nucleus(_likeliest(logp_NV, self.top_k), self.top_p)
+        return _scored(logp_NV, _pick(kept_NV.exp(), self.generator))
+
+
+@dataclass(frozen=True, slots=True)
+class GreedySampler:
+    """The likeliest token; the first of those that tie."""
+
+    def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
+        logp_NV = log_probabilities(logits_NV, 1.0)
+        return _scored(logp_NV, logp_NV.argmax(dim=1, keepdim=True))
+
+
+def log_probabilities(logits_NV: Tensor, temperature: float) -> Tensor:
+    """Return log_softmax(logits / T) in float32, nats; raise NonFiniteError if a row has a NaN or
+    +inf, or nothing but -inf."""
+    logp_NV = torch.log_softmax(logits_NV.float() / temperature, dim=1)
+    if not logp_NV.amax(dim=1).isfinite().all():
+        raise NonFiniteError(
+            "the model gave a logit that is not finite while it wrote; its weights or its number "
+            "format have broken down (a lower learning rate, or sampling_dtype = 'float32')"
+        )
+    return logp_NV
+
+
+def _scored(logp_NV: Tensor, token_N1: Tensor) -> tuple[Tensor, Tensor]:
+    return token_N1.squeeze(1), logp_NV.gather(1, token_N1).squeeze(1).clamp(max=0)
+
+
+def _pick(p_NV: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw token_N1: one index of each row, with a probability in proportion to ``p_NV``.
+
+    One random number a row, held against the running sum. ``torch.multinomial`` draws one
+    for each token of the vocabulary, which on a CPU is a fifth of the time of writing.
+    In float64, as the tail of a large vocabulary would drown in float32's rounding.
+    """
+    sum_NV = p_NV.cumsum(dim=1, dtype=torch.float64)
+    place_N1 = sum_NV[:, -1:] * torch.rand(
+        len(p_NV), 1, dtype=torch.float64, device=p_NV.device, generator=generator
+    )
+    # Of equal sums the first wins, so a token of probability 0 never does.
+    return torch.searchsorted(sum_NV, place_N1, right=True).clamp(max=p_NV.shape[1] - 1)
+
+
+def _likeliest(logp_NV: Tensor, k: int) -> Tensor:
+    if not 0 < k < logp_NV.shape[1]:
+        return logp_NV
+    least_N1 = logp_NV.topk(k, dim=1).values[:, -1:]
+    return logp_NV.masked_fill(logp_NV < least_N1, -torch.inf)
+
+
+def _nucleus(logp_NV: Tensor, p: float) -> Tensor:
+    """Keep the likeliest tokens until their probability, as a share of what is left, reaches p."""
+    if p >= 1:
+        return logp_NV
+    sorted_NV, order_NV = logp_NV.log_softmax(dim=1).sort(dim=1, descending=True)
+    before_NV = sorted_NV.exp().cumsum(dim=1) - sorted_NV.exp()
+    beyond_NV = torch.zeros_like(before_NV, dtype=torch.bool).scatter(1, order_NV, before_NV >= p)
+    return logp_NV.masked_fill(beyond_NV, -torch.inf)

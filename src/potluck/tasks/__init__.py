@@ -1,35 +1,26 @@
-"""Where problems come from, and what counts as right. Imports no model."""
+"""Tasks: sources of problems, and their grading. Imports no model."""
 
-from potluck.tasks.base import Split, Task, TaskError
-from potluck.tasks.chain import Chain
-from potluck.tasks.custom import CustomRewards
-from potluck.tasks.digits import Digits
-from potluck.tasks.elsewhere import Elsewhere
-from potluck.tasks.gsm8k import Gsm8k
-from potluck.tasks.gym import ReasoningGym
-from potluck.tasks.math500 import Math500
-from potluck.tasks.overlap import overlaps
-from potluck.tasks.reward_code import Reward
-from potluck.tasks.rows import Rules
-from potluck.tasks.synthetic import HashReward
-from potluck.tasks.table import Table, hub_parts, jsonl_parts
+from typing import get_args
 
-__all__ = [
-    "Chain",
-    "CustomRewards",
-    "Digits",
-    "Elsewhere",
-    "Gsm8k",
-    "HashReward",
-    "Math500",
-    "ReasoningGym",
-    "Reward",
-    "Rules",
-    "Split",
-    "Table",
-    "Task",
-    "TaskError",
-    "hub_parts",
-    "jsonl_parts",
-    "overlaps",
-]
+from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
+from potluck.tasks.base import Split, Task, TaskError, TaskOptions
+from potluck.tasks.gsm8k import Gsm8kOptions
+from potluck.tasks.gym import ReasoningGymOptions
+from potluck.tasks.math500 import Math500Options
+from potluck.tasks.table import HubOptions, JsonlOptions
+
+__all__ = ["TASKS", "AnyTask", "Split", "Task", "TaskError", "TaskOptions"]
+
+AnyTask = (
+    DigitsOptions
+    | ChainOptions
+    | Gsm8kOptions
+    | Math500Options
+    | JsonlOptions
+    | HubOptions
+    | ReasoningGymOptions
+)
+"""The tasks that a recipe can name: a new one is a file, and a member here."""
+TASKS: dict[str, type[TaskOptions]] = {
+    str(options.__struct_config__.tag): options for options in get_args(AnyTask)
+}

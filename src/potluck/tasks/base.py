@@ -1,17 +1,20 @@
-"""What a task promises."""
+"""The interface of a task, and what all tasks share: ids, digests, splits that do not overlap."""
 
 import hashlib
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal, Protocol, get_args
 
+from potluck.fields import Options
 from potluck.types import Completion, PotluckError, Problem
 
 Split = Literal["train", "validation", "out-of-distribution"]
 
 
 class TaskError(PotluckError):
-    """A task that has no such problem, or data that cannot be used; says what to do."""
+    """The task has no such problem, or its data cannot be used; the message says what to do."""
 
 
 class Task(Protocol):
@@ -19,50 +22,63 @@ class Task(Protocol):
 
     @property
     def digest(self) -> str:
-        """Hash of every problem and of the rules of grading. Nodes of one run share it."""
-        ...
+        """Hash of every problem and of the rules of grading; nodes of one run share it."""
 
     def ids(self, split: Split) -> Sequence[str]:
-        """The problems of a split, in an order that is the same on every node.
+        """Return the ids of a split, in an order that is the same on every node.
 
         No problem is in two splits. A split that the task does not have is empty.
         """
-        ...
 
     def problem(self, id: str) -> Problem:
-        """Raises TaskError if the task has no such problem."""
-        ...
+        """Return the problem; raise TaskError if the task has none of this id."""
 
     def rewards(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Completion],
-        texts: Sequence[str],
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
-        """One finite reward for each completion; ``texts`` are the decoded completions.
+        """Return one finite reward for each completion; ``texts`` are the decoded completions.
 
-        Texts come from models and from peers: grading one never raises, runs
-        nothing that it says, and takes bounded time.
+        Texts come from models and from peers: grading one never raises, runs nothing that it
+        says, and takes bounded time.
         """
-        ...
+
+
+class TaskOptions(Options, frozen=True, kw_only=True):
+    """A table [task] or [out_of_distribution]; each task has a subclass with its name as tag."""
+
+    reward: Literal["task", "hash"] = "task"
+    """"hash" pays by a hash of the token ids: a check of the plumbing, no task at all."""
+
+    def make(self) -> Task:
+        """Build the task, whatever ``reward`` is; raise TaskError for bad data or bad options."""
+        raise NotImplementedError
+
+    @property
+    def hub_name(self) -> str:
+        """Data set of the Hub that the problems come from; empty: none."""
+        return ""
+
+    @property
+    def has_answers(self) -> bool:
+        """True where the task can grade by itself; else [[reward]] has to."""
+        return True
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines to read before a number of this task is trusted."""
+        return ()
 
 
 def binary_rewards(correct: Iterable[bool], completions: Sequence[Completion]) -> list[float]:
-    """1.0 for a correct completion that its model ended itself, else 0.0.
+    """Return 1.0 for a correct completion that its model ended itself, else 0.0.
 
-    One that ran into the length limit earns nothing, whatever it holds so far
-    (``docs/paper-notes.md``, decision 8).
+    One that ran into the length limit earns nothing (``docs/paper-notes.md``, decision 8).
     """
-    pairs = zip(correct, completions, strict=True)
-    return [float(right and c.end == "stop") for right, c in pairs]
+    return [float(right and c.end == "stop") for right, c in zip(correct, completions, strict=True)]
 
 
 def look_up(problems: Mapping[str, Problem], id: str, *, example: str) -> Problem:
-    """The problem of this id.
-
-    Raises:
-        TaskError: there is none; ``example`` shows what ids look like.
-    """
+    """Return the problem of this id; raise TaskError, with an ``example`` of ids, without one."""
     if id not in problems:
         raise TaskError(
             f"{example.partition('/')[0]} has no problem {reprlib.repr(id)}; its {len(problems)} "
@@ -72,10 +88,102 @@ def look_up(problems: Mapping[str, Problem], id: str, *, example: str) -> Proble
 
 
 def digest_of(rules: str, problems: Iterable[Problem]) -> str:
-    """SHA-256 over the rules of grading and every problem, in order."""
+    """Return the SHA-256 over the rules of grading and every problem, in order."""
     whole = hashlib.sha256(rules.encode())
     for p in problems:
         for field in (p.id, p.question, p.answer, p.system):
             raw = field.encode()
             whole.update(len(raw).to_bytes(4, "little") + raw)
     return whole.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Problems of one split, ``of`` all that it has, that another split asks too."""
+
+    split: Split
+    of: int
+    other: Split
+    ids: tuple[str, ...]
+    """Ids in ``split``, in its order; at least one."""
+
+    def __str__(self) -> str:
+        be = "is" if len(self.ids) == 1 else "are"
+        return (
+            f"overlap: {len(self.ids)} of {self.of} {self.split} problems {be} also in "
+            f"{self.other}, first {self.ids[0]}"
+        )
+
+
+def overlaps(task: Task) -> Iterator[Overlap]:
+    """Yield each pair of splits that have a question in common, after ``normalised``.
+
+    Paraphrases and translations are not found, nor the same sum with other names in it. Raise
+    TaskError where one id is in two splits.
+    """
+    asked: dict[Split, dict[str, str]] = {
+        split: {id: normalised(task.problem(id).question) for id in task.ids(split)}
+        for split in get_args(Split)
+    }
+    for earlier, later in combinations(asked, 2):
+        if twice := asked[earlier].keys() & asked[later].keys():
+            raise TaskError(
+                f"{min(twice)!r} is in {earlier} and in {later}; a problem belongs to one split"
+            )
+        known = set(asked[earlier].values())
+        if same := tuple(id for id, question in asked[later].items() if question in known):
+            yield Overlap(later, len(asked[later]), earlier, same)
+
+
+def normalised(question: str) -> str:
+    """Return ``question`` without what two copies of it may differ in: case, and kinds of space.
+
+    Digits and signs stay: another number is another problem.
+
+    >>> normalised("What  is\\n9 + 9?") == normalised("what is 9 + 9? ")
+    True
+    >>> normalised("9 + 9") == normalised("9 - 9")
+    False
+    """
+    return " ".join(question.casefold().split())
+
+
+class WithOutOfDistribution:
+    """A task whose out-of-distribution split is that of another, graded by the other's rules."""
+
+    def __init__(self, task: Task, other: Task) -> None:
+        """Raise TaskError where ``other`` has no such split, or it shares ids with ``task``."""
+        if not (there := other.ids("out-of-distribution")):
+            raise TaskError(
+                "the task of [out_of_distribution] has no out-of-distribution problems; choose "
+                "another one, such as math500, or drop the table"
+            )
+        own = {id for split in ("train", "validation") for id in task.ids(split)}
+        if shared := next((id for id in there if id in own), None):
+            raise TaskError(
+                f"[out_of_distribution] has the problem {shared!r}, which is one of [task], too; "
+                f"choose another task"
+            )
+        self._task, self._other = task, other
+        self._elsewhere = frozenset(there)
+        self.digest = digest_of(f"elsewhere 1: {task.digest} and {other.digest}", ())
+
+    def ids(self, split: Split) -> Sequence[str]:
+        return (self._other if split == "out-of-distribution" else self._task).ids(split)
+
+    def problem(self, id: str) -> Problem:
+        return (self._other if id in self._elsewhere else self._task).problem(id)
+
+    def rewards(
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+    ) -> list[float]:
+        triples = list(zip(problems, completions, texts, strict=True))
+        rewards: dict[int, float] = {}
+        for task, is_other in ((self._task, False), (self._other, True)):
+            places = [i for i, p in enumerate(problems) if (p.id in self._elsewhere) == is_other]
+            chosen = [triples[i] for i in places]
+            graded = task.rewards(
+                [p for p, _, _ in chosen], [c for _, c, _ in chosen], [t for _, _, t in chosen]
+            )
+            rewards.update(zip(places, graded, strict=True))
+        return [rewards[i] for i in range(len(triples))]

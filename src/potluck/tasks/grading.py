@@ -1,17 +1,15 @@
-"""What counts as a right answer, as pure functions over text.
+"""Grading of answers in numbers, as pure functions over text.
 
-The text comes from a model or from a peer, so nothing here raises, runs what it
-reads, or takes more than linear time. It is strict because reinforcement learning
-finds every leniency: math-verify, which the field uses, takes ``2*9``, ``18%`` and
-``17, 18`` for 18.
+The text comes from a model or from a peer, so nothing here raises, runs what it reads, or takes
+more than linear time. It is strict because reinforcement learning finds every leniency:
+math-verify, which the field uses, takes ``2*9``, ``18%`` and ``17, 18`` for 18.
 """
 
 import re
 from decimal import Decimal
 
 LONGEST_TEXT = 1_000_000
-"""Characters of a completion; what is longer is no answer. Far beyond any real run."""
-
+"""Characters of a completion; a longer one is no answer. Far beyond any real run."""
 LONGEST_NUMBER = 40
 """Characters of a number, so that none is ever expensive to read or to compare."""
 
@@ -30,12 +28,22 @@ BOXED = re.compile(r"\s*\$?\s*\\boxed\s*\{([^{}]*)\}\s*\$?\s*\.?\s*")
 """A box around a number, alone or in math mode: ``$\\boxed{18}$.``"""
 
 
-def answer_in(text: str) -> str | None:
-    """What stands between the answer tags, or None where the format is not kept.
+def prompt_for_tags(alone: str, *, noun: str = "answer") -> str:
+    """Return the system prompt that asks for the format of ``answer_in``."""
+    return (
+        "You are an assistant who solves a user's problem step by step. First reason inside "
+        f"<think></think> tags, then give the final {noun} inside <answer></answer> tags: {alone}. "
+        "Write nothing outside the tags, like this: "
+        f"<think>your steps</think><answer>your {noun}</answer>"
+    )
 
-    The format: each of the four tags exactly once, in the order ``<think> </think>
-    <answer> </answer>``, and only whitespace before, between and after the two pairs.
-    The reasoning may be empty; tags are in lower case and have no attributes.
+
+def answer_in(text: str) -> str | None:
+    """Return what stands between the answer tags, or None where the format is not kept.
+
+    The format: each of the four tags exactly once, in the order ``<think> </think> <answer>
+    </answer>``, and only whitespace before, between and after the two pairs. The reasoning may be
+    empty; tags are in lower case and have no attributes.
 
     Source: F-TIS, arXiv:2605.22537, the format reward of its experiments.
     **Deviation**: the paper forbids text after the answer and is silent on text before
@@ -53,14 +61,12 @@ def answer_in(text: str) -> str | None:
 
 
 def one_number(text: str) -> Decimal | None:
-    """The number that ``text`` is, or None where it is anything but one number.
+    """Return the number that ``text`` is, or None where it is anything but one number.
 
-    Whitespace around it, a sign, a dollar sign, thousands commas in their places and
-    a full stop are how people write a number. All else is refused, even where a
-    reader could guess: powers, fractions, sums, percentages, lists, other scripts'
-    digits. So are words, units too: "18 percent", "18 thousand" and "half of 18" are
-    other numbers than 18, no list of harmless words is complete, and a model that is
-    told to write the number alone can learn to.
+    Whitespace around it, a sign, a dollar sign, thousands commas in their places and a full
+    stop are how people write a number. All else is refused, even where a reader could guess:
+    powers, fractions, sums, percentages, lists, other scripts' digits. So are words and units:
+    "18 percent" and "half of 18" are no 18, and no list of harmless words is complete.
 
     >>> one_number(" $1,234.50. ")
     Decimal('1234.50')
@@ -68,8 +74,7 @@ def one_number(text: str) -> Decimal | None:
     [None, None, None, None, None, None]
     """
     bare = text.strip()
-    match = NUMBER.fullmatch(bare) if len(bare) <= LONGEST_NUMBER else None
-    if match is None:
+    if len(bare) > LONGEST_NUMBER or not (match := NUMBER.fullmatch(bare)):
         return None
     size = Decimal(match[1].replace(",", ""))
     # copy_negate is exact; `-size` would round to the context's precision.
@@ -77,7 +82,7 @@ def one_number(text: str) -> Decimal | None:
 
 
 def same_number(gold: str, answer: str) -> bool:
-    """Whether both are one number, and the same: "18.0" is "18", "18.01" is not.
+    """Return whether both are one number, and the same: "18.0" is "18", "18.01" is not.
 
     The answer may stand in one box, as models that were brought up on LaTeX write it.
 

@@ -3,71 +3,71 @@
     question   "A robe takes 2 bolts of blue fiber and half that much white fiber. ..."
     answer     "It takes 2/2=<<2/2=1>>1 bolt of white fiber ... #### 3"
 
-Only the number after the ``####`` is kept: it is what a completion is graded by. An id
-is the part and the position in it, from 0: ``gsm8k/train/17``.
-
-The files are untrusted. They are read line by line with a limit, and what is not a
-problem is refused with its place. A question may still hold any printable text,
-chat markers such as ``<|im_end|>`` too: whoever builds a prompt must expect them.
+Only the number after the ``####`` is kept: it is what a completion is graded by. An id is the part
+and the position in it, from 0: ``gsm8k/train/17``. The files are untrusted: see ``sources.py``. A
+question may still hold chat markers such as ``<|im_end|>``: code that builds a prompt expects them.
 
 Source: Cobbe et al. 2021, arXiv:2110.14168; 7,473 problems to train, 1,319 to test.
 """
 
 import hashlib
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from potluck.tasks.base import Split, TaskError, binary_rewards, digest_of, look_up
-from potluck.tasks.grading import answer_in, one_number, same_number
-from potluck.tasks.reading import (
-    Row,
-    folder_at,
-    hub_rows,
-    json_lines,
-    printable_text_of,
-    text_of,
-)
+from potluck.tasks.base import Split, TaskError, TaskOptions, binary_rewards, digest_of, look_up
+from potluck.tasks.grading import answer_in, one_number, prompt_for_tags, same_number
+from potluck.tasks.sources import benchmark_rows, printable_text_of, text_of
 from potluck.types import Completion, Problem
 
 Part = Literal["train", "test"]
 
-SYSTEM_PROMPT = (
-    "You are an assistant who solves a user's problem step by step. First reason inside "
-    "<think></think> tags, then give the final number inside <answer></answer> tags: the "
-    "number alone, without words or units. Write nothing outside the tags, like this: "
-    "<think>your steps</think><answer>your number</answer>"
-)
-
+SYSTEM_PROMPT = prompt_for_tags("the number alone, without words or units", noun="number")
 HUB_NAME = "openai/gsm8k"
 VALIDATION_SIZE = 512
 FILES = "train.jsonl and test.jsonl of GSM8K"
 
 
+class Gsm8kOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag="gsm8k"):
+    path: str = ""
+    """Folder that holds train.jsonl and test.jsonl; empty: from the Hub (extra ``data``)."""
+    validation: Part = "train"
+    """File that the validation problems come from; "test" is what the paper does."""
+    system_prompt: str = ""
+    """Replacement of the built-in one that asks for <think> and <answer> tags."""
+
+    def make(self) -> "Gsm8k":
+        return Gsm8k(path=self.path, validation=self.validation, system_prompt=self.system_prompt)
+
+    @property
+    def hub_name(self) -> str:
+        return "" if self.path else HUB_NAME
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if self.validation == "train":
+            return ()
+        note = "validation is GSM8K's test set, as in the paper: what is chosen by it needs another"
+        return (f"{note} test",)
+
+
 class Gsm8k:
     """The problems of GSM8K, answered inside tags; 1.0 for format and number both right.
 
-    Validation is held out of ``train.jsonl`` by default, so that choices made by
-    looking at it do not use up the test set: the 512 problems whose sha256 of id and
-    question is smallest, which are then no training problems. ``validation="test"`` is
-    what the paper does: the first 512 of ``test.jsonl``, and all of ``train.jsonl`` to
-    train on. ``problem`` knows every problem of both files either way.
-
-    There is no out-of-distribution split.
+    Validation is held out of ``train.jsonl`` by default, so that choices made by looking at it
+    do not use up the test set: the 512 problems whose sha256 of id and question is smallest.
+    ``validation="test"`` is what the paper does: the first 512 of ``test.jsonl``, and all of
+    ``train.jsonl`` to train on. ``problem`` knows every problem of both files either way.
     """
 
     def __init__(
         self, *, path: str = "", validation: Part = "train", system_prompt: str = ""
     ) -> None:
-        """Reads the folder ``path``, or the Hub where it is empty.
-
-        Raises:
-            TaskError: data that is missing, cannot be read, or holds no such problems.
-        """
+        """Read the folder ``path``, or the Hub where it is empty; raise TaskError for bad data."""
         if validation not in get_args(Part):
             raise TaskError(f"task.validation is {validation!r}; choose one of train, test")
-        parts = _read_folder(path) if path else _read_hub()
+        parts = {part: _pairs(path, part) for part in get_args(Part)}
         for part, pairs in parts.items():
             if not pairs:
                 source = Path(path, f"{part}.jsonl") if path else f"{HUB_NAME} {part}"
@@ -97,59 +97,35 @@ class Gsm8k:
         return look_up(self._problems, id, example="gsm8k/train/17")
 
     def rewards(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Completion],
-        texts: Sequence[str],
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
         correct = [is_right(p, text) for p, text in zip(problems, texts, strict=True)]
         return binary_rewards(correct, completions)
 
 
 def is_right(problem: Problem, text: str) -> bool:
-    """Whether ``text`` keeps the format and its answer is the problem's number."""
+    """Return whether ``text`` keeps the format and its answer is the problem's number."""
     answer = answer_in(text)
     return answer is not None and same_number(problem.answer, answer)
 
 
 def _held_out(train: Sequence[Problem]) -> list[Problem]:
-    """Which they are depends on each problem alone, not on the order of a shuffle."""
+    """Return the problems of the smallest hashes: they do not depend on the order of a shuffle."""
     if len(train) <= VALIDATION_SIZE:
         raise TaskError(
             f"gsm8k has {len(train)} problems to train on, of which {VALIDATION_SIZE} would be "
             f"held out for validation; give more, or set task.validation = 'test'"
         )
-
-    def luck(problem: Problem) -> bytes:
-        return hashlib.sha256((problem.id + problem.question).encode()).digest()
-
-    return sorted(train, key=luck)[:VALIDATION_SIZE]
+    hashed = sorted(train, key=lambda p: hashlib.sha256((p.id + p.question).encode()).digest())
+    return hashed[:VALIDATION_SIZE]
 
 
-def _read_folder(path: str) -> dict[Part, list[tuple[str, str]]]:
-    folder = folder_at(path, expected=f"one with {FILES}")
-    file, line = f"{FILES} in task.path", '{"question": ..., "answer": ...}'
-    return {
-        part: _pairs(json_lines(folder / f"{part}.jsonl", file=file, line=line))
-        for part in get_args(Part)
-    }
-
-
-def _read_hub() -> dict[Part, list[tuple[str, str]]]:
-    way_out = f"or download {FILES} and set task.path to their folder"
-    return {
-        part: _pairs(hub_rows(HUB_NAME, "main", part, empty="task.path is empty", way_out=way_out))
-        for part in get_args(Part)
-    }
-
-
-def _pairs(rows: Iterable[Row]) -> list[tuple[str, str]]:
-    """Question and gold number of every row."""
+def _pairs(path: str, part: Part) -> list[tuple[str, str]]:
+    """Return question and gold number of every row."""
+    line, words = '{"question": ..., "answer": ...}', "a problem in words"
+    rows = benchmark_rows(path, part, hub_name=HUB_NAME, subset="main", files=FILES, line=line)
     return [
-        (
-            printable_text_of(row, "question", where, expected="a problem in words"),
-            _gold(row, where),
-        )
+        (printable_text_of(row, "question", where, expected=words), _gold(row, where))
         for where, row in rows
     ]
 
@@ -158,8 +134,8 @@ def _gold(row: Any, where: str) -> str:
     answer = text_of(row, "answer", where)
     _, mark, gold = answer.partition("####")
     if not mark:
-        found = reprlib.repr(answer[-30:])
-        raise TaskError(f"{where} has an 'answer' that ends in {found}; expected '#### 18'")
+        end = reprlib.repr(answer[-30:])
+        raise TaskError(f"{where} has an 'answer' that ends in {end}; expected '#### 18'")
     if one_number(gold) is None:
         found = reprlib.repr(gold)
         raise TaskError(f"{where} has {found} after the '####'; expected one number, as '#### 18'")

@@ -6,8 +6,7 @@
 
 Everything follows from the data set's name, its parameters and the seed, so nodes with one
 version of the library have the same problems. An id is the position from 0:
-``reasoning-gym/chain_sum/17``, and with the other parameters
-``reasoning-gym/chain_sum/other/17``.
+``reasoning-gym/chain_sum/17``; with the other parameters ``reasoning-gym/chain_sum/other/17``.
 
 Source: https://github.com/open-thought/reasoning-gym, version 0.1.25 (extra ``gym``).
 """
@@ -19,26 +18,28 @@ import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from potluck.tasks.base import Split, TaskError, digest_of, look_up
+from msgspec.structs import asdict
+
+from potluck.fields import Count
+from potluck.tasks.base import Split, TaskError, TaskOptions, digest_of, look_up, normalised
 from potluck.tasks.grading import answer_in
-from potluck.tasks.overlap import normalised
-from potluck.tasks.rows import SYSTEM_PROMPTS
+from potluck.tasks.table import SYSTEM_PROMPTS
 from potluck.types import Completion, Problem
 
 MOST_PROBLEMS = 200_000
 LONGEST_ANSWER = 10_000
 """Characters. Verifiers take up to a fifth of a second for this much."""
-
+RUNS_ANSWERS = (
+    "intermediate_integration", "n_queens", "polynomial_multiplication", "simple_integration",
+    "string_insertion",
+)  # fmt: skip
 REFUSED = {
+    **dict.fromkeys(RUNS_ANSWERS, "its verifier runs an answer as Python"),
     "composite": "it mixes data sets of any kind",
-    "intermediate_integration": "its verifier runs an answer as Python",
-    "n_queens": "its verifier runs an answer as Python",
-    "polynomial_multiplication": "its verifier runs an answer as Python",
     "propositional_logic": "its verifier may take hours for an answer",
-    "simple_integration": "its verifier runs an answer as Python",
-    "string_insertion": "its verifier runs an answer as Python",
 }
 """An answer comes from a model or from a peer, so nothing may run it."""
 
@@ -49,16 +50,41 @@ ONLY = {
     "puzzle24": re.compile(r"(?!.*\*\s*\*)[0-9+\-*/() ]{0,150}"),
     "spiral_matrix": re.compile(r"[0-9,\[\]\s-]{0,2000}"),
 }
-"""What an answer may consist of where the verifier runs it as Python, or reads ``1e999999999``:
+"""Permitted text of an answer where the verifier runs it as Python, or reads ``1e999999999``:
 numbers, lists of them and the four operations are harmless. Anything else earns 0."""
+
+
+class ReasoningGymOptions(
+    TaskOptions, frozen=True, kw_only=True, tag_field="name", tag="reasoning-gym"
+):
+    dataset: str
+    """A kind of problem of the library reasoning-gym, such as "chain_sum" (extra ``gym``)."""
+    size: Count = 10_000
+    """Problems to make up for training; those that come twice are left out."""
+    held_out: Count = 512
+    """Problems to make up for validation, and as many out of distribution."""
+    seed: int = 0
+    """Seed of the problems. Nodes of one run share it."""
+    parameters: Mapping[str, Any] = MappingProxyType({})
+    """Parameters of the kind, as the library names them: {max_terms = 3}."""
+    other_parameters: Mapping[str, Any] | None = None
+    """Parameters that are out of distribution; without the table there is no such split."""
+    tags: bool = True
+    """True: the answer stands in <think></think><answer></answer>, with nothing outside; False:
+    the whole completion is the answer."""
+    system_prompt: str = ""
+    """Replacement of the built-in one that asks for the tags."""
+
+    def make(self) -> "ReasoningGym":
+        own = {key: value for key, value in asdict(self).items() if key != "reward"}
+        return ReasoningGym(**own)
 
 
 class ReasoningGym:
     """Problems of one kind; a completion earns what the kind's verifier gives it, 0 to 1.
 
-    The first ``held_out`` problems validate, the rest train; with ``other_parameters`` there
-    are ``held_out`` problems out of distribution too. A problem whose question stood before,
-    in any of the three, is left out, so kinds with few problems may give fewer.
+    The first ``held_out`` problems validate, the rest train; with ``other_parameters``
+    ``held_out`` are out of distribution too. A question that stood before is left out.
 
     **Deviation** from the library: a verifier that raises gives 0, an answer beyond
     LONGEST_ANSWER gets 0 unseen, a score outside of 0 to 1 is moved to the nearer end.
@@ -76,10 +102,9 @@ class ReasoningGym:
         tags: bool = True,
         system_prompt: str = "",
     ) -> None:
-        """Makes up ``size`` problems to train on, and those that are held out.
+        """Make up ``size`` problems to train on, and those that are held out.
 
-        Raises:
-            TaskError: no library, no such kind, one of REFUSED, or parameters it has not.
+        Raise TaskError without the library, for a kind it has not or in REFUSED, or odd parameters.
         """
         if size + held_out > MOST_PROBLEMS:
             raise TaskError(f"{size + held_out} problems are too many; at most {MOST_PROBLEMS}")
@@ -125,10 +150,7 @@ class ReasoningGym:
         return look_up(self._problems, id, example=f"reasoning-gym/{self._dataset}/17")
 
     def rewards(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Completion],
-        texts: Sequence[str],
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
         return [
             self._score(problem, text) if completion.end == "stop" else 0.0
@@ -136,8 +158,7 @@ class ReasoningGym:
         ]
 
     def _score(self, problem: Problem, text: str) -> float:
-        answer = answer_in(text) if self._tags else text
-        only = ONLY.get(self._dataset)
+        answer, only = answer_in(text) if self._tags else text, ONLY.get(self._dataset)
         if answer is None or len(answer) > LONGEST_ANSWER:
             return 0.0
         if only and not only.fullmatch(answer.strip()):
@@ -153,7 +174,7 @@ class ReasoningGym:
 
 
 def _made(dataset: str, seed: int, size: int, parameters: Mapping[str, Any]) -> Any:
-    """The library's own data set; raises TaskError where it has none such."""
+    """Return the library's own data set; raise TaskError where it has none such."""
     try:
         # Here and not above: an extra, and a second to import.
         from reasoning_gym import create_dataset
@@ -171,15 +192,13 @@ def _made(dataset: str, seed: int, size: int, parameters: Mapping[str, Any]) -> 
         raise TaskError(f"task.dataset is {dataset!r}, which reasoning-gym has not; {hint}")
     (_, settings) = DATASETS[dataset]
     known = [f.name for f in dataclasses.fields(settings) if f.name not in ("seed", "size")]
-    for key in parameters:
-        if key not in known:
-            raise TaskError(
-                f"{dataset} of reasoning-gym has no parameter {key!r}; it has {', '.join(known)}"
-            )
+    if odd := next((key for key in parameters if key not in known), None):
+        raise TaskError(
+            f"{dataset} of reasoning-gym has no parameter {odd!r}; it has {', '.join(known)}"
+        )
     try:
         return create_dataset(dataset, seed=seed, size=size, **parameters)
     except Exception as error:  # what it raises is not documented: AssertionError, TypeError ...
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise TaskError(
-            f"reasoning-gym cannot make {dataset} with {dict(parameters)} ({reason})"
-        ) from error
+        said = f"reasoning-gym cannot make {dataset} with {dict(parameters)} ({reason})"
+        raise TaskError(said) from error

@@ -3,64 +3,69 @@
     problem    "Convert the point $(0,3)$ in rectangular coordinates to polar ..."
     answer     "\\left( 3, \\frac{\\pi}{2} \\right)"
 
-All of it is out of distribution: there is nothing to train on and nothing to validate
-with, so it stands under ``[out_of_distribution]`` beside another task. An id is the
-position in the file, from 0: ``math500/17``. Files are untrusted and read as GSM8K's are.
+There is nothing to train on and nothing to validate with, so it stands under
+``[out_of_distribution]`` beside another task. An id is the position in the file, from 0:
+``math500/17``. Files are untrusted and read as GSM8K's are.
 
-Source: Hendrycks et al. 2021, arXiv:2103.03874; the 500 of Lightman et al. 2023,
-arXiv:2305.20050.
+Source: Hendrycks et al. 2021, arXiv:2103.03874; the 500 of Lightman et al. 2023, arXiv:2305.20050.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from potluck.tasks.base import Split, TaskError, binary_rewards, digest_of, look_up
-from potluck.tasks.grading import answer_in
-from potluck.tasks.math_workers import Ask, are_right, require_algebra
-from potluck.tasks.reading import (
-    Row,
-    folder_at,
-    hub_rows,
-    json_lines,
-    printable_text_of,
-)
+from potluck.tasks.base import Split, TaskError, TaskOptions, binary_rewards, digest_of, look_up
+from potluck.tasks.grading import answer_in, prompt_for_tags
+from potluck.tasks.math.pool import Ask, MathGrading, are_right, require_algebra
+from potluck.tasks.sources import benchmark_rows, printable_text_of
 from potluck.types import Completion, Problem
 
-SYSTEM_PROMPT = (
-    "You are an assistant who solves a user's problem step by step. First reason inside "
-    "<think></think> tags, then give the final answer inside <answer></answer> tags: the answer "
-    "alone, in its simplest form, as LaTeX where it is more than a number. Write nothing outside "
-    "the tags, like this: <think>your steps</think><answer>your answer</answer>"
+SYSTEM_PROMPT = prompt_for_tags(
+    "the answer alone, in its simplest form, as LaTeX where it is more than a number"
 )
-
 HUB_NAME = "HuggingFaceH4/MATH-500"
 FILE = "test.jsonl of MATH-500"
 
 
+class Math500Options(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag="math500"):
+    """Problems to be tried on and none to train on: for [out_of_distribution] (extra ``math``)."""
+
+    path: str = ""
+    """Folder that holds test.jsonl; empty: from the Hub (extra ``data``)."""
+    grading: MathGrading = "math"
+    """"math": one finished answer in the gold's form; "math-verify": what that library takes, so
+    that accuracies compare with those of other projects. See docs/grading.md."""
+    system_prompt: str = ""
+    """Replacement of the built-in one that asks for <think> and <answer> tags."""
+
+    def make(self) -> "Math500":
+        return Math500(path=self.path, grading=self.grading, system_prompt=self.system_prompt)
+
+    @property
+    def hub_name(self) -> str:
+        return "" if self.path else HUB_NAME
+
+
 class Math500:
-    """The problems of MATH-500, answered inside tags; 1.0 for format and answer both right.
+    """The problems of MATH-500, answered inside tags; 1.0 for format and answer both right."""
 
-    What is right, ``math_grading`` says; it asks math-verify where reading does not decide.
-    """
+    def __init__(
+        self, *, path: str = "", grading: MathGrading = "math", system_prompt: str = ""
+    ) -> None:
+        """Read the folder ``path``, or the Hub where it is empty.
 
-    def __init__(self, *, path: str = "", system_prompt: str = "") -> None:
-        """Reads the folder ``path``, or the Hub where it is empty.
-
-        Raises:
-            TaskError: math-verify or the data is missing, cannot be read, or holds no problem.
+        Raise TaskError where math-verify or the data is missing, unreadable, or without a problem.
         """
         require_algebra()
-        pairs = _pairs(_read_folder(path) if path else _read_hub())
-        if not pairs:
+        if not (pairs := _pairs(path)):
             raise TaskError(f"{path or HUB_NAME} holds no problem; expected {FILE}")
+        self._grading = grading
         system = system_prompt or SYSTEM_PROMPT
         self._problems = {
             f"math500/{i}": Problem(f"math500/{i}", question, gold, system)
             for i, (question, gold) in enumerate(pairs)
         }
-        self.digest = digest_of(
-            "math500 1: the tags in order, one finished answer, math-verify 0.9",
-            self._problems.values(),
-        )
+        finished = "one finished answer, " if grading == "math" else ""
+        rules = f"math500 1: the tags in order, {finished}math-verify 0.9"
+        self.digest = digest_of(rules, self._problems.values())
 
     def ids(self, split: Split) -> Sequence[str]:
         return list(self._problems) if split == "out-of-distribution" else []
@@ -69,31 +74,20 @@ class Math500:
         return look_up(self._problems, id, example="math500/17")
 
     def rewards(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Completion],
-        texts: Sequence[str],
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
-        triples = zip(problems, completions, texts, strict=True)
-        # What earns nothing anyway is not read: algebra is the slow part.
-        answers = [answer_in(text) if c.end == "stop" else None for _, c, text in triples]
-        asks = [Ask(p.question, p.answer, a) for p, a in zip(problems, answers, strict=True)]
+        # A completion that earns nothing anyway is not read: algebra is the slow part.
+        asks = [
+            Ask(p.question, p.answer, answer_in(t) if c.end == "stop" else None, self._grading)
+            for p, c, t in zip(problems, completions, texts, strict=True)
+        ]
         return binary_rewards(are_right(asks), completions)
 
 
-def _read_folder(path: str) -> Iterable[Row]:
-    folder = folder_at(path, expected=f"one with {FILE}")
+def _pairs(path: str) -> list[tuple[str, str]]:
+    """Return question and gold of every row."""
     line = '{"problem": ..., "answer": ...}'
-    return json_lines(folder / "test.jsonl", file=f"{FILE} in task.path", line=line)
-
-
-def _read_hub() -> Iterable[Row]:
-    way_out = f"or download {FILE} and set task.path to its folder"
-    return hub_rows(HUB_NAME, None, "test", empty="task.path is empty", way_out=way_out)
-
-
-def _pairs(rows: Iterable[Row]) -> list[tuple[str, str]]:
-    """Question and gold of every row."""
+    rows = benchmark_rows(path, "test", hub_name=HUB_NAME, subset=None, files=FILE, line=line)
     return [
         (
             printable_text_of(row, "problem", where, expected="a problem"),

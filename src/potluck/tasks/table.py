@@ -2,47 +2,145 @@
 
     {"prompt": "What is 9 + 9?", "solution": "18", "level": 1}
 
-The recipe says which columns hold the question and the answer, and how an answer is
-compared. All columns of a row stay with its problem, for a reward function of your own
-(``custom.py``). An id is the part and the row's position in it, from 0: ``jsonl/train/17``.
+A question is a text, or messages as TRL has them: at most one of the role "system", then exactly
+one of "user". An answer is a text or a number. All columns of a row stay with its problem, for a
+function of ``rewards.py``. An id is the part and the position in it, from 0: ``jsonl/train/17``.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, get_args
+import json
+import reprlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from itertools import islice
+from typing import Any, Literal, get_args
 
-from potluck.tasks.base import Split, TaskError, binary_rewards, digest_of, look_up
-from potluck.tasks.grading import answer_in, same_number
-from potluck.tasks.math_workers import Ask, are_right, require_algebra
-from potluck.tasks.overlap import normalised
-from potluck.tasks.reading import Row, hub_rows, json_lines
-from potluck.tasks.rows import Grading, Rules, plain_columns, problem_of
+from potluck.fields import Amount
+from potluck.tasks.base import (
+    Split,
+    TaskError,
+    TaskOptions,
+    binary_rewards,
+    digest_of,
+    look_up,
+    normalised,
+)
+from potluck.tasks.grading import answer_in, one_number, prompt_for_tags, same_number
+from potluck.tasks.math.pool import Ask, are_right, require_algebra
+from potluck.tasks.sources import Parts, hub_parts, jsonl_parts, printable_text_of
 from potluck.types import Completion, Problem
 
-LONGEST_ROW_BYTES = 2**20
-MOST_ROWS = 1_000_000
-"""Of one part. All of them are held in memory."""
+Grading = Literal["number", "exact", "math", "math-verify"]
+
+ALONE: dict[Grading, str] = {
+    "number": "the number alone, without words or units",
+    "exact": "the answer alone, without further words",
+    "math": "the number or expression alone, without words",
+    "math-verify": "the number or expression alone, without words",
+}
+SYSTEM_PROMPTS = {grading: prompt_for_tags(alone) for grading, alone in ALONE.items()}
+"""Default system prompt where ``tags`` are asked for and neither recipe nor row gives one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The columns of question and answer, and when a completion is right: see TableOptions."""
+
+    question: str = "question"
+    answer: str = "answer"
+    answer_after: str = ""
+    grading: Grading = "number"
+    tags: bool = True
+    system_prompt: str = ""
+
+
+class TableOptions(TaskOptions, frozen=True, kw_only=True):
+    """Rows of one's own: the options that are the same wherever the rows come from."""
+
+    question: str = "question"
+    """Column that holds the problem: a text, or messages of a system and a user."""
+    answer: str = "answer"
+    """Column that holds the right answer; empty: there is none, so [[reward]] has to grade."""
+    answer_after: str = ""
+    """Mark in that column behind which the answer stands: GSM8K's "####"."""
+    grading: Grading = "number"
+    """Right is the same decimal number, the same text, one finished answer in mathematics, or
+    what math-verify alone finds equal (both extra ``math``). For anything else see [[reward]]."""
+    tags: bool = True
+    """True: the answer stands in <think></think><answer></answer>, with nothing outside; False:
+    the whole completion is the answer."""
+    system_prompt: str = ""
+    """Replacement of a row's own, and of the built-in one that asks for the tags."""
+    held_out: Amount = 512
+    """Problems of the training part that validate instead, if no validation part is named."""
+
+    @property
+    def has_answers(self) -> bool:
+        return bool(self.answer)
+
+    def _table(self, name: str, parts: Parts) -> "Table":
+        rules = Rules(**{field.name: getattr(self, field.name) for field in fields(Rules)})
+        return Table(name, parts, rules, held_out=self.held_out)
+
+
+class JsonlOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag="jsonl"):
+    path: str = ""
+    """File to train on, one JSON object a line."""
+    validation: str = ""
+    """File of problems to validate on."""
+    out_of_distribution: str = ""
+    """File of problems of another kind, for the end of the run."""
+
+    def make(self) -> "Table":
+        parts = jsonl_parts(
+            self.path, validation=self.validation, out_of_distribution=self.out_of_distribution
+        )
+        return self._table("jsonl", parts)
+
+
+class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag="hub"):
+    dataset: str
+    """``owner/name`` on the Hub, or a folder of JSON, CSV or parquet files (extra ``data``)."""
+    subset: str = ""
+    """Configuration, as the library ``datasets`` calls it; empty: the only one."""
+    train: str = "train"
+    """Split to train on; empty: none."""
+    validation: str = ""
+    """Split to validate on."""
+    out_of_distribution: str = ""
+    """Split of problems of another kind, for the end of the run."""
+
+    def make(self) -> "Table":
+        parts = hub_parts(
+            self.dataset,
+            self.subset,
+            train=self.train,
+            validation=self.validation,
+            out_of_distribution=self.out_of_distribution,
+        )
+        return self._table("hub", parts)
+
+    @property
+    def hub_name(self) -> str:
+        return self.dataset
 
 
 class Table:
     """Rows as problems; 1.0 for a right answer in the right form, else 0.0.
 
-    Where no validation part is given, ``held_out`` problems of train are: those whose sha256 of
-    the normalised question is smallest, which are then no training problems. Rows that ask the
-    same question are held out together, so there may be a few more.
+    Without a validation part, ``held_out`` problems of train validate instead of training: those
+    whose sha256 of the normalised question is smallest. Rows that ask the same question are held
+    out together, so there may be a few more.
     """
 
-    def __init__(
-        self, name: str, parts: Mapping[Split, Iterable[Row]], rules: Rules, *, held_out: int = 512
-    ) -> None:
-        """Reads every row of ``parts``; a part that is not there is an empty split.
+    def __init__(self, name: str, parts: Parts, rules: Rules, *, held_out: int = 512) -> None:
+        """Read every row of ``parts``; a part that is not there is an empty split.
 
-        Raises:
-            TaskError: a row without its columns, too few rows to hold some out, or
-                ``grading = "math"`` without math-verify.
+        Raise TaskError for a row without its columns, for too few rows to hold some out, and where
+        math-verify is needed and not installed.
         """
-        if rules.answer and rules.grading == "math":
+        if rules.answer and rules.grading in ("math", "math-verify"):
             require_algebra()
         self._name, self._rules = name, rules
         self._rows: dict[str, Mapping[str, Any]] = {}
@@ -60,9 +158,8 @@ class Table:
             self._hold_out(held_out)
         everything = [self._problems[id] for split in self._ids for id in self._ids[split]]
         sizes = {split: len(ids) for split, ids in self._ids.items()}
-        self.digest = digest_of(
-            f"table 1: {name}, {rules}, {sizes}, columns {columns.hexdigest()}", everything
-        )
+        content = f"{rules}, {sizes}, columns {columns.hexdigest()}"
+        self.digest = digest_of(f"table 1: {name}, {content}", everything)
 
     def _hold_out(self, count: int) -> None:
         train = self._ids["train"]
@@ -72,7 +169,11 @@ class Table:
                 f"would be held out for validation; give more, lower task.held_out, or name "
                 f"a validation part"
             )
-        luck = {id: _luck(self._problems[id].question) for id in train}
+        # By the question alone: the row's place or a shuffle does not matter.
+        luck = {
+            id: hashlib.sha256(normalised(self._problems[id].question).encode()).digest()
+            for id in train
+        }
         last = sorted(luck.values())[count - 1]
         held_out = [id for id in train if luck[id] <= last]
         self._ids["validation"] = sorted(held_out, key=luck.__getitem__)
@@ -87,121 +188,101 @@ class Table:
         return look_up(self._problems, id, example=next(iter(self._problems)))
 
     def row(self, id: str) -> Mapping[str, Any]:
-        """Every column of the problem's row that JSON can hold; raises TaskError as ``problem``."""
+        """Return the columns of the problem's row that JSON can hold."""
         return self._rows[self.problem(id).id]
 
     def rewards(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Completion],
-        texts: Sequence[str],
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
-        """Raises TaskError, beside what every task does, where rows have no answers."""
+        """Raise TaskError too where rows have no answers."""
         if not self._rules.answer:
             raise TaskError(f"{self._name} has no answers to grade by; give a [[reward]]")
         answers = [answer_in(text) if self._rules.tags else text for text in texts]
         return binary_rewards(_right(problems, answers, self._rules.grading), completions)
 
 
-def jsonl_parts(
-    path: str, *, validation: str = "", out_of_distribution: str = ""
-) -> dict[Split, Iterable[Row]]:
-    """The rows of up to three files of JSON lines, one object a line.
-
-    Raises:
-        TaskError: none of them is named; and, as they are read, what is no such file, or empty.
-    """
-    files: dict[Split, tuple[str, str]] = {
-        "train": ("path", path),
-        "validation": ("validation", validation),
-        "out-of-distribution": ("out_of_distribution", out_of_distribution),
-    }
-    if not any(file for _, file in files.values()):
-        raise TaskError("task.path is empty; expected a file with one JSON object a line")
-    return {
-        split: _counted(
-            json_lines(
-                Path(file).expanduser(),
-                file=f"a file with one JSON object a line in task.{key}",
-                line="an object with a question and an answer",
-                longest_bytes=LONGEST_ROW_BYTES,
-            ),
-            file,
-        )
-        for split, (key, file) in files.items()
-        if file
-    }
-
-
-def hub_parts(
-    dataset: str,
-    subset: str = "",
-    *,
-    train: str = "train",
-    validation: str = "",
-    out_of_distribution: str = "",
-) -> dict[Split, Iterable[Row]]:
-    """The rows of up to three splits of a data set of the Hub, or of a folder of such files.
-
-    Nothing that a data set brings along is run: ``trust_remote_code`` is never given.
-
-    Raises:
-        TaskError: no split is named, or one cannot be loaded; and, as it is read, an empty one.
-    """
-    wanted: dict[Split, str] = {
-        "train": train,
-        "validation": validation,
-        "out-of-distribution": out_of_distribution,
-    }
-    if not any(wanted.values()):
-        raise TaskError("task.train is empty; expected a split of the data set, such as 'train'")
-    return {
-        split: _counted(
-            hub_rows(
-                dataset,
-                subset or None,
-                name,
-                empty=f"task.dataset is {dataset!r}",
-                way_out="or save it as JSON lines and set task.name = 'jsonl'",
-            ),
-            f"{dataset} {name}",
-        )
-        for split, name in wanted.items()
-        if name
-    }
-
-
-def _counted(rows: Iterable[Row], source: str) -> Iterator[Row]:
-    """``rows`` of ``source``, which are at least one and at most MOST_ROWS."""
-    count = 0
-    for count, row in enumerate(rows, start=1):
-        if count > MOST_ROWS:
-            raise TaskError(f"{source} has more than {MOST_ROWS} rows; give fewer")
-        yield row
-    if not count:
-        raise TaskError(f"{source} holds no problem; expected one in every row")
-
-
 def _right(
     problems: Sequence[Problem], answers: Sequence[str | None], grading: Grading
 ) -> list[bool]:
-    """Whether each answer is its problem's; None is no answer."""
+    """Return whether each answer is its problem's; None is no answer."""
     pairs = list(zip(problems, answers, strict=True))
     match grading:
         case "number":
             return [a is not None and same_number(p.answer, a) for p, a in pairs]
         case "exact":
-            return [a is not None and _same_text(p.answer, a) for p, a in pairs]
-        case "math":
-            asks = [Ask(p.question, p.answer, a) for p, a in pairs if a is not None]
-            verdicts = iter(are_right(asks))
-            return [a is not None and next(verdicts) for a in answers]
+            return [a is not None and p.answer.strip() == a.strip() for p, a in pairs]
+        case "math" | "math-verify":
+            return are_right([Ask(p.question, p.answer, a, grading) for p, a in pairs])
 
 
-def _same_text(gold: str, answer: str) -> bool:
-    return gold.strip() == answer.strip()
+def problem_of(id: str, row: Any, where: str, rules: Rules) -> Problem:
+    """Return the problem in ``row`` at ``where``; raise TaskError if ``rules`` need more of it."""
+    if not isinstance(row, dict):
+        raise TaskError(
+            f"{where} is {reprlib.repr(row)}; expected an object with a question and an answer"
+        )
+    system, question = _asked(_column(row, rules.question, where), rules.question, where)
+    built_in = SYSTEM_PROMPTS[rules.grading] if rules.tags and rules.answer else ""
+    answer = _answer(row, where, rules) if rules.answer else ""
+    return Problem(id, question, answer, rules.system_prompt or system or built_in)
 
 
-def _luck(question: str) -> bytes:
-    """Depends on what is asked alone, not on where it stands or on the order of a shuffle."""
-    return hashlib.sha256(normalised(question).encode()).digest()
+def _column(row: Mapping[str, Any], key: str, where: str) -> Any:
+    if key not in row:
+        there = ", ".join(name[:40] for name in islice(row, 20)) or "none"
+        raise TaskError(f"{where} has no column {key!r}; it has {there}")
+    return row[key]
+
+
+def _asked(value: Any, key: str, where: str) -> tuple[str, str]:
+    """Return (system prompt, question) of a text or of messages."""
+    if isinstance(value, str):
+        return "", _printable(value, key, where)
+    messages = value if isinstance(value, list) else [value]
+    if not all(isinstance(m, dict) and isinstance(m.get("content"), str) for m in messages):
+        found = reprlib.repr(value)
+        raise TaskError(f"{where} has {found} as {key!r}; expected a text, or messages")
+    roles = [m.get("role") for m in messages]
+    said = [_printable(m["content"], key, where) for m in messages]
+    if roles not in (["user"], ["system", "user"]):
+        raise TaskError(
+            f"{where} has messages of {reprlib.repr(roles)} as {key!r}; expected one of 'user', "
+            f"and none or one of 'system' before it"
+        )
+    return (said[0] if len(said) == 2 else ""), said[-1]
+
+
+def _printable(text: str, key: str, where: str) -> str:
+    return printable_text_of({key: text}, key, where, expected="a problem")
+
+
+def _answer(row: Mapping[str, Any], where: str, rules: Rules) -> str:
+    value = _column(row, rules.answer, where)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        found = reprlib.repr(value)
+        raise TaskError(f"{where} has {found} as {rules.answer!r}; expected a text or a number")
+    text = str(value)
+    if rules.answer_after:
+        _, mark, text = text.partition(rules.answer_after)
+        if not mark:
+            raise TaskError(
+                f"{where} has an {rules.answer!r} without {rules.answer_after!r}; expected it "
+                f"before the answer, or drop task.answer_after"
+            )
+    if not text.strip():
+        raise TaskError(f"{where} has an empty {rules.answer!r}; expected what is right")
+    if rules.grading == "number" and one_number(text) is None:
+        raise TaskError(
+            f"{where} has {reprlib.repr(text)} as {rules.answer!r}; grading = 'number' needs one "
+            f"decimal number; choose task.grading = 'exact' or 'math'"
+        )
+    return text.strip()
+
+
+def plain_columns(row: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the columns that are JSON, and them as one line; images and dates are left out."""
+    lines = {}
+    for key, value in row.items():
+        with suppress(TypeError, ValueError):
+            lines[key] = json.dumps([key, value], sort_keys=True)
+    return {key: row[key] for key in lines}, "".join(sorted(lines.values()))

@@ -1,4 +1,4 @@
-"""What a tracker is, what it is told at the beginning, and the names of what it is told then."""
+"""A tracker, what it is told when it starts, and the names of the numbers that it gets."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ GROUPED = {"reward_mean": "reward/mean", "own_reward_mean": "reward/own"}
 
 
 class TrackerError(PotluckError):
-    """A tracker that cannot start. One that fails later is left behind, and no error."""
+    """A tracker cannot start. One that fails later is left behind, and is no error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +21,20 @@ class About:
 
     project: str
     group: str
-    """What the runs of one potluck have in common."""
+    """Name that the runs of one potluck have in common."""
     node: str
     folder: Path
-    """Of the whole run, all nodes."""
+    """Folder of the whole run, all nodes."""
     first_round: int
-    """Where a resumed run goes on; what was told of this round and later ones will be told anew."""
+    """Round where a resumed run goes on; this one and later ones will be told anew."""
     resumed: bool
     recipe: Mapping[str, Any]
-    """As plain data, every default spelled out."""
+    """Recipe as plain data, every default spelled out."""
     wandb_mode: Literal["online", "offline"]
 
     @property
     def name(self) -> str:
-        """What a list of runs shows: nodes of different groups often have one name."""
+        """Name in a list of runs: nodes of different groups often have one name."""
         return f"{self.group}/{self.node}"
 
 
@@ -42,19 +42,17 @@ class Tracker(Protocol):
     """One node's curves. Made by a function that is given an ``About``; may raise anything."""
 
     def log(self, round: int, values: Mapping[str, float]) -> None:
-        """Adds a point at ``round`` to each curve; may be called several times for one round."""
+        """Add a point at ``round`` to each curve; may be called several times for one round."""
         ...
 
     def close(self, *, failed: bool) -> None:
-        """Called once, however the run ended."""
+        """End the curves: called once, however the run ended."""
         ...
 
 
 def round_values(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a line of metrics.jsonl, under names of the kind that trackers fold by.
-
-    What is None is left out, of names (of who is missing) their number is told, and nothing
-    is computed: who compares a curve with the file finds the same numbers.
+    """Return the numbers of a line of metrics.jsonl, under names that trackers fold by; None is
+    left out, and a list of names (of missing nodes) is given by its length.
 
     >>> source = {"k3": 0.25, "k1": None}
     >>> round_values({"round": 3, "reward_mean": 0.5, "sources": {"south": source}, "missing": ()})
@@ -65,7 +63,7 @@ def round_values(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def evaluation_values(line: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a line of evaluation.jsonl.
+    """Return the numbers of a line of evaluation.jsonl.
 
     >>> evaluation_values({"round": 5, "validation": 0.75, "problems": 200})
     {'evaluation/validation': 0.75, 'evaluation/problems': 200}

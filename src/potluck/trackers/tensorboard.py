@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def open_tensorboard(about: About) -> Tracker:
+    """Begin the node's event file."""
     from torch.utils.tensorboard import SummaryWriter
 
-    # What earlier files say of rounds that will be lived again is not shown any more.
+    # Points of earlier files on rounds that are repeated are not shown any more.
     place = about.folder / "tensorboard" / about.node
     writer = SummaryWriter(str(place), purge_step=about.first_round)
     # Indented by four, so that Markdown takes it as it is, backticks and all.
@@ -34,7 +35,7 @@ class _TensorBoard:
     def log(self, round: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             self._writer.add_scalar(name, value, round)
-        self._writer.flush()  # so that who looks now sees this round, and a full disk is noticed
+        self._writer.flush()  # so that this round is seen at once, and a full disk is noticed
 
     def close(self, *, failed: bool) -> None:
         self._writer.close()

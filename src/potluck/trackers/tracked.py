@@ -1,11 +1,13 @@
-"""A run's display in company: what the run tells is told to the trackers of its nodes too."""
+"""The trackers of a run's nodes as one display: the numbers of each node go to its own."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Self
 
+from potluck.events import Display, Evaluated, Event, Notice, RoundDone
+from potluck.files import one_line
+from potluck.reports import as_line
 from potluck.trackers.base import About, Tracker, TrackerError, evaluation_values, round_values
 from potluck.trackers.tensorboard import open_tensorboard
 from potluck.trackers.trackio import open_trackio
@@ -16,23 +18,14 @@ TRACKERS: Mapping[str, Callable[[About], Tracker]] = {
     "wandb": open_wandb,
     "trackio": open_trackio,
 }
-"""By the name in ``[log] to``, which is that of the library and of the extra as well."""
-
-
-class Shows(Protocol):
-    """What a run tells its display."""
-
-    def phase(self, node: str, name: str, done: int, total: int) -> None: ...
-    def round_done(self, node: str, metrics: dict[str, Any]) -> None: ...
-    def evaluated(self, node: str, evaluation: dict[str, Any]) -> None: ...
-    def say(self, text: str) -> None: ...
+"""Function that opens a tracker, by its name in ``[log] to``, the library's and the extra's."""
 
 
 def require_trackers(names: Sequence[str], *, wandb_mode: str) -> None:
-    """Looks for what would keep a tracker from starting, before anything is written.
+    """Look for what would keep a tracker from starting, before anything is written.
 
     Raises:
-        TrackerError: a library is not here, or W&B does not know who is logging.
+        TrackerError: a library is not here, or W&B knows no account.
     """
     for name in names:
         if find_spec(name) is None:
@@ -49,14 +42,13 @@ def require_trackers(names: Sequence[str], *, wandb_mode: str) -> None:
 
 
 class Tracked:
-    """Passes everything on to a display, and the numbers to trackers as well.
+    """Display that draws curves: it is shown everything, and hands on the numbers.
 
-    Trackers are open from ``with`` to the end of the block, whatever ends it. They are for
-    looking at: one that fails in between is left behind with a word about it, and the run
-    goes on. Its numbers are in metrics.jsonl and evaluation.jsonl all the same.
+    A tracker is open inside the ``with`` block. If one fails there, the run goes on without it,
+    with a message on ``display``: its numbers are in metrics.jsonl and evaluation.jsonl anyway.
     """
 
-    def __init__(self, display: Shows, names: Sequence[str], nodes: Sequence[About]) -> None:
+    def __init__(self, display: Display, names: Sequence[str], nodes: Sequence[About]) -> None:
         self._display, self._nodes = display, nodes
         self._names = tuple(dict.fromkeys(names))
         self._open: list[tuple[str, str, Tracker]] = []
@@ -71,47 +63,32 @@ class Tracked:
                     if not isinstance(error, Exception):
                         raise
                     raise TrackerError(
-                        f"[log] {name} does not start for node {about.node!r}: "
-                        f"{_one_line(error)}; mend it or take it out of 'to', then go on "
-                        f"with --resume"
+                        f"[log] {name} does not start for node {about.node!r}: {_said(error)}; "
+                        f"mend it or take it out of 'to', then go on with --resume"
                     ) from error
                 self._open.append((name, about.node, tracker))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._close(failed=kind is not None)
 
-    def phase(self, node: str, name: str, done: int, total: int) -> None:
-        self._display.phase(node, name, done, total)
-
-    def round_done(self, node: str, metrics: dict[str, Any]) -> None:
-        self._display.round_done(node, metrics)
-        self._log(node, metrics["round"], round_values(metrics))
-
-    def evaluated(self, node: str, evaluation: dict[str, Any]) -> None:
-        self._display.evaluated(node, evaluation)
-        self._log(node, evaluation["round"], evaluation_values(evaluation))
-
-    def say(self, text: str) -> None:
-        self._display.say(text)
+    def show(self, event: Event) -> None:
+        match event:
+            case RoundDone(node=node, report=report):
+                self._log(node, report.round, round_values(as_line(report)))
+            case Evaluated(node=node, report=evaluation):
+                self._log(node, evaluation.round, evaluation_values(as_line(evaluation)))
 
     def _log(self, node: str, round: int, values: Mapping[str, float]) -> None:
-        for entry in list(self._open):
-            name, of, tracker = entry
-            if of != node:
-                continue
+        for entry in [entry for entry in self._open if entry[1] == node]:
+            name, _, tracker = entry
             try:
                 tracker.log(round, values)
             # Three libraries, their network and their disk: they raise what they like.
             except Exception as error:
                 self._open.remove(entry)
-                self._display.say(
-                    f"{name} failed for node {node!r} ({_one_line(error)}); the run goes on "
+                self._say(
+                    f"{name} failed for node {node!r} ({_said(error)}); the run goes on "
                     f"without it, and its numbers are in {node}/metrics.jsonl"
                 )
                 with suppress(Exception):  # it is given up, its last words included
@@ -123,8 +100,11 @@ class Tracked:
             try:
                 tracker.close(failed=failed)
             except Exception as error:
-                self._display.say(f"{name} of node {node!r} did not close ({_one_line(error)})")
+                self._say(f"{name} of node {node!r} did not close ({_said(error)})")
+
+    def _say(self, text: str) -> None:
+        self._display.show(Notice(text))
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def _said(error: Exception) -> str:
+    return one_line(str(error)) or type(error).__name__

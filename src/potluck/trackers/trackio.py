@@ -1,8 +1,7 @@
 """trackio: curves in a local database, see them with ``trackio show --project potluck``.
 
-Where it is, and whether they also go to a Space, is trackio's own setting (TRACKIO_DIR,
-TRACKIO_SPACE_ID). It knows runs by their names, so a resumed run goes on in the newest one of
-its group and node; a round that is lived twice is told twice.
+Its place, or a Space, is trackio's own setting (TRACKIO_DIR, TRACKIO_SPACE_ID). A resumed run
+goes on in the newest one of its group and node, known by name; a repeated round is told twice.
 """
 
 import contextlib
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def open_trackio(about: About) -> Tracker:
+    """Begin the node's trackio run."""
     import trackio
 
     def begin() -> "Run":

@@ -1,11 +1,10 @@
-"""W&B: one run per node, in one group. What is offline is sent later with ``wandb sync``.
+"""W&B: one run per node, in one group; offline ones are sent later with ``wandb sync``.
 
 The files are in <run>/wandb. A resumed run goes on in the same W&B run: its id is drawn once
 and stays in <run>/wandb/<node>.id, so that a copied or renamed folder still knows it.
 
-Deviation: no ``step`` is given. W&B refuses a step below its last one, which after a resume
-would be every round that is lived again and some that are new; so "round" is a value of its
-own, and the x axis of all others. A round that is lived twice is told twice.
+Deviation: no ``step`` is given, as W&B refuses one below its last, such as a repeated round. So
+"round" is a value of its own, and the x axis of all others. A repeated round is told twice.
 """
 
 import secrets
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def has_credentials() -> bool:
-    """Whether W&B knows an account; asks nobody, neither here nor over the network.
+    """Return whether W&B knows an account, without asking the user or the network.
 
     Raises:
         TrackerError: it knows one by something that is no key.
@@ -34,6 +33,7 @@ def has_credentials() -> bool:
 
 
 def open_wandb(about: About) -> Tracker:
+    """Begin the node's W&B run."""
     import wandb
 
     run = wandb.init(

@@ -1,0 +1,123 @@
+"""Cells: the runs that experiments are made of. A run that several need is one cell.
+
+A cell is one family's models, alone or together, in one setting, with one seed:
+``digits.small+large.f-tis.0``. It runs an ordinary recipe.
+"""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import potluck
+from potluck_experiments.suite import Experiment, ExperimentError, Family, Scale, Suite
+
+Run = tuple[str, tuple[str, ...], str]
+"""Family, models and setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellSpec:
+    """One run."""
+
+    scale: Scale
+    family: str
+    models: tuple[str, ...]
+    setting: str
+    seed: int
+    recipe: dict[str, Any]  # Plain data, so that it can be sent to another process
+
+    @property
+    def name(self) -> str:
+        """Name of its files."""
+        return f"{self.family}.{'+'.join(self.models)}.{self.setting}.{self.seed}"
+
+    @property
+    def config(self) -> potluck.RunConfig:
+        return potluck.from_tree(self.recipe)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the recipe. Defaults are not in it, so that a new option leaves it as it is."""
+        text = json.dumps(self.recipe, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def runs_of(suite: Suite, experiments: Iterable[Experiment], scale: Scale) -> list[Run]:
+    """Return every run that the experiments need, once each."""
+    wanted: dict[Run, None] = {}
+    for experiment in experiments:
+        for pair, setting in product(experiment.pairs.get(scale, ()), experiment.settings):
+            family, models = suite.family(scale, pair), suite.models(scale, pair)
+            alone = suite.settings[setting].alone
+            for each in [(family.alone_as(model),) for model in models] if alone else [models]:
+                wanted[pair.partition(".")[0], each, setting] = None
+    return list(wanted)
+
+
+def cells_of(
+    suite: Suite, experiments: Iterable[Experiment], scale: Scale, seeds: int
+) -> list[CellSpec]:
+    """Return the cells of all their runs, all of one seed before the next."""
+    runs = runs_of(suite, experiments, scale)
+    return [make_cell(suite, scale, *run, seed) for seed in range(seeds) for run in runs]
+
+
+def make_cell(
+    suite: Suite, scale: Scale, family: str, models: tuple[str, ...], setting: str, seed: int
+) -> CellSpec:
+    """Build the cell with its recipe. Raises ConfigError: it cannot run."""
+    chosen = suite.settings[setting]
+    tree = _recipe(suite.folder, suite.scales[scale].family[family], models, family)
+    tree |= {"name": f"{family}.{'-'.join(models)}.{setting}", "seed": seed}
+    problems = potluck.from_tree(tree, chosen.set).problems_per_round  # sets values in the tree
+    if (fewer := problems * chosen.problems) != int(fewer):
+        raise ExperimentError(
+            f"{chosen.problems} of problems_per_round = {problems} is {fewer}; "
+            f"choose a share that gives whole problems"
+        )
+    if chosen.problems != 1:
+        potluck.from_tree(tree, [f"problems_per_round={int(fewer)}"])
+    return CellSpec(scale, family, models, setting, seed, tree)
+
+
+def _recipe(folder: Path, family: Family, models: tuple[str, ...], name: str) -> dict[str, Any]:
+    """Return one file's recipe with the nodes of these models, under their names."""
+    rest: dict[str, Any] | None = None
+    nodes = {}
+    for model in models:
+        file, _, node = family.model[model].partition("#")
+        where, tree = f"[family.{name}] {model}", _toml(folder / file)
+        tables = tree.pop("node", None)
+        if not isinstance(tables, dict) or node not in tables:
+            raise ExperimentError(
+                f"{where} is {family.model[model]!r}, but the nodes [node.NAME] of {folder / file} "
+                f"are {', '.join(tables) if isinstance(tables, dict) else 'missing'}"
+            )
+        tree.pop("name", None)
+        if rest is not None and tree != rest:
+            raise ExperimentError(
+                f"{where} comes from {folder / file}, which differs from the others' recipe in "
+                f"more than its nodes; models that work together share the rest"
+            )
+        rest, nodes[model] = tree, tables[node]
+    return {**(rest or {}), "node": nodes}
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    """Return a recipe of one's own; it is parsed once, unless it changes."""
+    try:
+        return deepcopy(_parsed(path, path.stat().st_mtime_ns))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ExperimentError(f"cannot read the recipe {path}: {error}") from None
+
+
+@lru_cache
+def _parsed(path: Path, changed_ns: int) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))

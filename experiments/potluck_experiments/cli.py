@@ -1,0 +1,192 @@
+"""``potluck reproduce``, which ``potluck`` finds by the entry point in pyproject.toml.
+
+``potluck`` imports this with every command, so pandas and the like are imported in functions.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from potluck_experiments.suite import SCALES, Experiment, ExperimentError, Scale, Suite, read_suite
+
+if TYPE_CHECKING:
+    from potluck_experiments.cells import CellSpec
+    from potluck_experiments.progress import Reuse
+
+SHOWN = 8  # changed files that are listed
+RUNS = Path("runs") / "reproduce"
+Flag = typer.Option
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="fig04, table2 ...")
+    ] = None,
+    all: Annotated[bool, Flag("--all", help="Every experiment")] = False,
+    scale: Annotated[str, Flag(help="tiny (seconds a cell) or paper (needs GPUs)")] = "tiny",
+    seeds: Annotated[int, Flag(min=0, help="Seeds of every cell (0: as the scale says)")] = 0,
+    jobs: Annotated[int, Flag(min=0, help="Cells at a time (0: one a core, or one a GPU)")] = 0,
+    list: Annotated[bool, Flag("--list", help="Print the experiments and their progress")] = False,
+    check: Annotated[bool, Flag("--check", help="Print the cells to run, and their time")] = False,
+    stale: Annotated[bool, Flag("--stale", help="Also run cells whose code has changed")] = False,
+    again: Annotated[bool, Flag("--again", help="Also run finished cells, as it is here")] = False,
+    keep_runs: Annotated[bool, Flag("--keep-runs", help=f"Leave the runs in {RUNS}")] = False,
+    render: Annotated[bool, Flag("--render", help="Only write the pages")] = False,
+    folder: Annotated[Path, Flag("--experiments", help="Their folder")] = Path("experiments"),
+) -> None:
+    """Run the paper's experiments and say whether its claims hold; goes on where it stopped.
+
+    A cell is one run: a model or a pair, in one setting, with one seed. It is in
+    runs/reproduce while it runs, and leaves experiments/cells/SCALE/NAME.json.
+    The results are written into docs/results.md and each RESULTS.md.
+    """
+    _require_one({"--list": list, "--check": check, "--render": render})
+    _require_one({"names": bool(names), "--all": all, "--render": render})
+    of = next((known for known in SCALES if known == scale), None)
+    if of is None:
+        raise ExperimentError(f"there is no scale {scale!r}; there are {', '.join(SCALES)}")
+    suite = read_suite(folder)
+    if render:
+        return _render(suite)
+    chosen = _chosen(suite, names or [], all=all or (list and not names))
+    count = seeds or suite.scales[of].seeds
+    reuse: Reuse = "none" if again else "fresh" if stale else "all"
+    if list:
+        return _print_list(suite, chosen, of, count, reuse)
+    from potluck_experiments.cells import cells_of
+
+    cells = cells_of(suite, chosen, of, count)
+    if not cells:
+        raise ExperimentError(
+            f"{', '.join(e.name for e in chosen)}: no cells at scale {of}; [pairs] of "
+            f"experiment.toml says which pairs it has there"
+        )
+    if check:
+        return _print_check(suite, cells, reuse)
+    _run(suite, cells, jobs or _jobs(of), reuse, keep_runs)
+
+
+def _require_one(wanted: Mapping[str, bool]) -> None:
+    given = [name for name, is_given in wanted.items() if is_given]
+    if len(given) > 1:
+        raise ExperimentError(f"{' and '.join(given)} do not go together; give one of them")
+
+
+def _chosen(suite: Suite, names: Sequence[str], *, all: bool) -> Sequence[Experiment]:
+    if not all and not names:
+        raise ExperimentError(
+            "name an experiment, as in 'potluck reproduce fig04'; --list shows what there is, "
+            "--all runs every one"
+        )
+    chosen = suite.experiments if all else [suite.find(name) for name in names]
+    return tuple({experiment.name: experiment for experiment in chosen}.values())
+
+
+def _run(
+    suite: Suite, cells: "Sequence[CellSpec]", jobs: int, reuse: "Reuse", keep_runs: bool
+) -> None:
+    if os.name != "posix":
+        raise ExperimentError(
+            "running experiments needs Linux or macOS; --list, --check and --render do not"
+        )
+    from potluck_experiments import run
+
+    try:
+        outcome = run.run_cells(
+            suite, cells, jobs=jobs, runs=RUNS, console=Console(), reuse=reuse, keep_runs=keep_runs
+        )
+    except KeyboardInterrupt:
+        _complain("stopped at once; finished cells stay, the same command goes on")
+        raise typer.Exit(130) from None
+    _render(suite)
+    for name, why in outcome.failed.items():
+        _complain(f"{name}: {why}")
+    if outcome.interrupted:
+        _say("stopped; finished cells stay, the same command goes on")
+        raise typer.Exit(130)
+    if outcome.busy:
+        _complain(f"{len(outcome.busy)} cells are being run by another command; wait for that one")
+    if outcome.failed:
+        _complain(f"{len(outcome.failed)} cells failed; the same command tries them again")
+    if outcome.failed or outcome.busy:
+        raise typer.Exit(1)
+
+
+def _render(suite: Suite) -> None:
+    from potluck_experiments import render
+
+    _say(f"results: {render.render(suite)[0]}")
+
+
+def _print_list(
+    suite: Suite, chosen: Sequence[Experiment], scale: Scale, seeds: int, reuse: "Reuse"
+) -> None:
+    from potluck_experiments.cells import cells_of
+    from potluck_experiments.progress import Estimates, states_of
+
+    every = cells_of(suite, chosen, scale, seeds)
+    states, estimates = states_of(suite, every, reuse), Estimates(suite, scale)
+
+    def numbers(cells: "Sequence[CellSpec]") -> Sequence[str]:
+        left = [cell for cell in cells if states.is_to_run(cell)]
+        stale = sum(states.state[cell.name] == "stale" for cell in cells)
+        counts = map(str, (len(cells), len(cells) - len(left), stale))
+        return *counts, estimates.minutes(cells), estimates.minutes(left)
+
+    table = Table("name", "figure", "title", box=None, pad_edge=False)
+    for number in ("cells", "finished", "stale", "core-minutes", "left"):
+        table.add_column(number, justify="right")
+    for one in chosen:
+        row = numbers(cells_of(suite, [one], scale, seeds))
+        table.add_row(one.name, one.figure, one.title, *row)
+    table.add_row("together", "", "a shared cell counts once", *numbers(every))
+    Console(highlight=False).print(table)
+    for files, count in Counter(states.changed.values()).items():
+        if files is None:
+            _say(f"{count} cells: git cannot tell whether their code has changed")
+        elif files:
+            more = f" and {len(files) - SHOWN} more" if len(files) > SHOWN else ""
+            _say(f"{count} cells are stale; changed since: {', '.join(files[:SHOWN])}{more}")
+
+
+def _print_check(suite: Suite, cells: "Sequence[CellSpec]", reuse: "Reuse") -> None:
+    """Print the finished cells, those that would be run, and the time that takes."""
+    from potluck_experiments.bases import missing_bases
+    from potluck_experiments.progress import GPUS, Estimates, hours_of, states_of
+
+    states, paper = states_of(suite, cells, reuse), cells[0].scale == "paper"
+    left = [cell for cell in cells if states.is_to_run(cell)]
+    takes = f"{Estimates(suite, cells[0].scale).minutes(left)} core-minutes"
+    for cell in cells:
+        hours = [f"{hours_of(cell.config, gpu):.2f} h on {gpu}" for gpu in GPUS if paper]
+        state = "to run" if states.is_to_run(cell) else states.state[cell.name]
+        _say(f"{state:8}  {cell.name}{'  ' if hours else ''}{', '.join(hours)}")
+    for model in missing_bases(suite, cells):
+        _say(f"to make   {model}")
+    if paper:
+        sums = {gpu: sum(hours_of(cell.config, gpu) for cell in left) for gpu in GPUS}
+        takes = ", ".join(f"{hours:,.0f} hours on {gpu}" for gpu, hours in sums.items())
+        takes += " (estimated, and held against no run: within a factor of 2)"
+    _say(f"{len(left)} of {len(cells)} cells to run, {takes}")
+
+
+def _jobs(scale: Scale) -> int:
+    """Return the cells to run at a time: one run fills a GPU; tiny ones take a core each."""
+    if scale != "tiny" and (any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists()):
+        return 1
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on every system
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+
+
+def _say(text: str, *, stderr: bool = False) -> None:
+    Console(stderr=stderr, highlight=False).print(text, markup=False, soft_wrap=True)
+
+
+def _complain(text: str) -> None:
+    _say(f"potluck: {text}", stderr=True)

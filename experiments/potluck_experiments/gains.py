@@ -1,0 +1,114 @@
+"""Does sharing pay? For each pair the gain of F-TIS, and how sure one can be.
+
+A node of m writes 1/m of the completions and learns from all. So there are two controls: *alone*,
+which writes everything itself, and *the same generation*, alone with 1/m of the problems. An *A/A
+pair* is one model under two names: its gain is chance. For both see templates/words.md.j2.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+from potluck_experiments.results import Results
+from potluck_experiments.statistics import MeanInterval, deviation, interval_of, seeds_to_tell
+from potluck_experiments.suite import Measure, Suite, When
+from potluck_experiments.verdicts import out_of_range
+
+SHARED = "f-tis"
+SAME_GENERATION = {2: "half", 4: "quarter"}
+"""Setting in which one model writes its part of so many."""
+SAME = 0.03  # accuracies that differ by no more count as equal
+COMPARED: tuple[tuple[Measure, When], ...] = (
+    ("greedy", "end"), ("greedy", "early"), ("sampled", "end"), ("sampled", "early"),
+    ("out-of-distribution", "end"),
+)  # fmt: skip
+
+
+def shared_pairs(results: Results) -> list[str]:
+    """Return the pairs that were run together with F-TIS, in the order of the scale."""
+    families = results.suite.scales[results.scale].family
+    pairs = [f"{name}.{pair}" for name, family in families.items() for pair in family.pair]
+    return [pair for pair in pairs if (pair, SHARED) in results.runs]
+
+
+def controls_of(suite: Suite, models: Sequence[str]) -> list[str]:
+    """Return alone, and the same generation where settings.toml has it for so many models."""
+    return [s for s in ("alone", SAME_GENERATION.get(len(models))) if s in suite.settings and s]
+
+
+class PairGain(NamedTuple):
+    """F-TIS minus a control, of one model of a pair, in one measure."""
+
+    pair: str
+    model: str
+    than: str
+    measure: Measure
+    when: When
+    difference: MeanInterval | None
+    """Difference of accuracies paired by seed; None for fewer than two seeds."""
+    word: str
+    """"pays", "costs", "no difference" (within SAME), "too wide", "floor", "2 of 5 seeds"."""
+
+
+def gains_of(results: Results) -> list[PairGain]:
+    """Compare F-TIS with every control, by pair, model, measure and when."""
+    gains = []
+    for pair in shared_pairs(results):
+        models = results.suite.models(results.scale, pair)
+        for model, than, key in product(models, controls_of(results.suite, models), COMPARED):
+            sides = results.by_seed(pair, model, *key, [SHARED, than]).dropna()
+            difference = interval_of(sides[SHARED] - sides[than])
+            word = results.too_few(len(sides)) or out_of_range(key[0], sides[than])
+            word = word or (word_of(difference) if difference else "")
+            gains.append(PairGain(pair, model, than, *key, difference, word))
+    return gains
+
+
+def word_of(difference: MeanInterval) -> str:
+    """Tell whether sharing pays. It may pay, or cost, less than SAME."""
+    if difference.low > 0:
+        return "pays"
+    if difference.high < 0:
+        return "costs"
+    return "no difference" if max(-difference.low, difference.high) <= SAME else "too wide"
+
+
+class ModelSpread(NamedTuple):
+    """How far the seeds of a model lie apart: standard deviations of final greedy accuracy."""
+
+    family: str
+    title: str
+    model: str
+    seeds: int  # Seeds of alone
+    alone: float
+    half: float | None
+    paired: float | None  # Of F-TIS minus alone, the largest of the model's pairs but A/A ones
+    needed: int
+    """Seeds to tell TO_TELL by the spread of alone; then by that of the paired differences."""
+    needed_paired: int | None
+
+
+def spread_of(results: Results) -> list[ModelSpread]:
+    """Measure each model that was run alone with two seeds or more."""
+    found, suite = [], results.suite
+    for name, family in suite.scales[results.scale].family.items():
+        for model in dict.fromkeys(map(family.alone_as, family.model)):
+            pairs = [f"{name}.{pair}" for pair, models in family.pair.items() if model in models]
+            columns = ["alone", "half", SHARED]
+            its = {p: results.by_seed(p, model, "greedy", "end", columns) for p in pairs}
+            paired = [
+                deviation((table[SHARED] - table["alone"]).dropna())
+                for pair, table in its.items()
+                if not suite.is_same_model(results.scale, pair)
+            ]
+            widest = max((spread for spread in paired if spread is not None), default=None)
+            # A model alone is the same cells in each of its pairs.
+            first = its[pairs[0]]["alone"].dropna() if pairs else ()
+            if (alone := deviation(first)) is not None:
+                needed = seeds_to_tell(math.sqrt(2) * alone)
+                by_pairs = None if widest is None else seeds_to_tell(widest)
+                half = deviation(its[pairs[0]]["half"].dropna())
+                row = (len(first), alone, half, widest, needed, by_pairs)
+                found.append(ModelSpread(name, family.title, model, *row))
+    return found

@@ -1,0 +1,246 @@
+"""Pictures of a scale: curves or final accuracies of each experiment, and all claims in one.
+
+Lines are means over the seeds, bands their 95 % t-intervals, one colour and marker a setting.
+"""
+
+import io
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, cycle, pairwise, product
+from typing import Any, Final
+
+import matplotlib
+import pandas as pd
+import seaborn as sns
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from potluck_experiments.results import NodeResult, Results
+from potluck_experiments.statistics import interval_of
+from potluck_experiments.suite import Claim, Experiment
+from potluck_experiments.verdicts import CEILING, FLOOR, ClaimTest, try_claims, verdict_of_claim
+
+matplotlib.use("agg")
+# Okabe and Ito's palette, which the colour-blind can tell apart; the markers differ as well.
+QUIET, HOLDS, NO_ROOM = "#5b6570", "#e4f2e7", "#f3f0ec"
+GREY, VERMILION, BLUE, GREEN = "#4d4d4d", "#D55E00", "#0072B2", "#009E73"
+PINK, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
+STYLES: Final[Mapping[str, tuple[str, str]]] = {
+    "alone": (GREY, "o"), "half": (ORANGE, "p"), "quarter": (ORANGE, "p"),
+    "nois": (VERMILION, "s"), "vis": (ORANGE, "P"), "tis": (GREEN, "^"),
+    "f-nois": (PINK, "v"), "f-vis": (SKY, "X"), "f-tis": (BLUE, "D"),
+    "g5": (ORANGE, "<"), "g10": (GREEN, "^"), "g100": (PINK, ">"),
+    "horizontal": (VERMILION, "h"), "alone-long": (GREY, "o"), "f-tis-long": (BLUE, "D"),
+}  # fmt: skip
+VERDICT_COLOURS: Final = {"shown": BLUE, "refuted": VERMILION, "inconclusive": "#8a8a8a"}
+FAMILY_MARKERS = ("o", "s", "^", "v")
+SMOOTHED = 3  # rounds over which sampled reward is averaged: each with its neighbours
+KINDS = {"greedy": "greedy accuracy", "sampled": "sampled reward"}
+
+
+def draw_all(results: Results) -> Iterator[tuple[str, Figure]]:
+    """Draw the pictures of a scale, one after the other, with their file names."""
+    if results.cells:
+        yield f"claims-{results.scale}.png", draw_claims(results)
+    for experiment in results.suite.experiments:
+        if results.of(experiment):
+            about = {claim.measure for claim in experiment.claims}
+            draw = draw_final if about == {"out-of-distribution"} else draw_curves
+            yield f"{experiment.name}-{results.scale}.png", draw(experiment, results)
+
+
+def png(figure: Figure) -> bytes:
+    """Return a figure as a PNG with at most 256 colours, a third of the bytes, and close it."""
+    from PIL import Image  # matplotlib brings it
+
+    whole, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(whole, format="png", dpi=80, metadata={"Software": None})
+    pyplot.close(figure)
+    # Chosen to come near every colour, however rare it is: a verdict may have one bar.
+    coverage, plain = Image.Quantize.MAXCOVERAGE, Image.Dither.NONE
+    few = Image.open(whole).convert("RGB").quantize(256, method=coverage, dither=plain)
+    few.save(small, format="png", optimize=True)
+    return small.getvalue()
+
+
+def curves_of(experiment: Experiment, results: Results) -> pd.DataFrame:
+    """Return the points of an experiment's curves, a row each."""
+    rows = [
+        (pair, model, setting, seed, kind, round, value)
+        for pair, setting in product(experiment.pairs.get(results.scale, ()), experiment.settings)
+        for seed, its in results.runs.get((pair, setting), {}).items()
+        for model, run in its.items()
+        for kind in KINDS
+        for round, value in _points(run.node, kind)
+    ]
+    head = ["pair", "model", "setting", "seed", "kind", "round", "value"]
+    return pd.DataFrame(rows, columns=head)
+
+
+def _points(node: NodeResult, kind: str) -> list[tuple[int, float]]:
+    if kind == "greedy":
+        return list(zip(node.eval_rounds, node.greedy, strict=True))
+    wide = pd.Series(node.sampled).rolling(SMOOTHED, center=True).mean()
+    return list(enumerate(wide.fillna(pd.Series(node.sampled)), 1))
+
+
+def bounds(values: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of the 95 % t-interval, as seaborn asks for them."""
+    interval = interval_of(values)
+    return (interval.low, interval.high) if interval else (min(values), max(values))
+
+
+def draw_curves(experiment: Experiment, results: Results) -> Figure:
+    """Draw a row of panels for each pair: its models by greedy accuracy and by sampled reward."""
+    curves, suite, scale = curves_of(experiment, results), results.suite, results.scale
+    curves["panel"] = list(zip(curves.pair, curves.model, curves.kind, strict=True))
+    pairs_and_kinds = product(experiment.pairs[scale], KINDS)
+    wanted = [(pair, m, kind) for pair, kind in pairs_and_kinds for m in suite.models(scale, pair)]
+    panels = [panel for panel in wanted if panel in set(curves.panel)]
+    limits = {kind: (its.min(), its.max()) for kind, its in curves.groupby("kind").value}
+    with _style():
+        grid = sns.relplot(
+            data=curves, x="round", y="value", hue="setting", style="setting", kind="line",
+            col="panel", col_order=panels, col_wrap=4, errorbar=bounds, height=3.4, aspect=1.15,
+            facet_kws={"sharex": False, "sharey": False}, dashes=False, legend=False,
+            err_kws={"alpha": 0.13, "linewidth": 0}, **_looks(experiment),
+        )  # fmt: skip
+        for axes, (pair, model, kind) in zip(grid.axes.flat, panels, strict=True):
+            low, high = limits[kind]
+            axes.set(xlabel="rounds", ylabel="", title="", ylim=(low - 0.03, high + 0.03))
+            title = f"{suite.family(scale, pair).title}, {model}\n{KINDS[kind]}"
+            axes.set_title(title, loc="left", parse_math=False)
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        about = f"Mean and 95 % interval of {curves.seed.nunique()} seeds. Sampled reward: over "
+        return _finish(grid.figure, experiment, results, f"{about}{SMOOTHED} rounds each.")
+
+
+def draw_final(experiment: Experiment, results: Results) -> Figure:
+    """Draw accuracy out of distribution at the end: a row for each model, a point a setting."""
+    values, suite, scale = results.values, results.suite, results.scale
+    wanted = values.pair.isin(experiment.pairs[scale]) & values.setting.isin(experiment.settings)
+    chosen = values[(values.measure == "out-of-distribution") & wanted].copy()
+    together = chosen.pair.map(lambda pair: " + ".join(suite.models(scale, pair)))
+    chosen["row"] = together + ": " + chosen.model
+    looks = _looks(experiment)
+    looks["markers"] = list(looks["markers"].values())
+    with _style():
+        grid = sns.catplot(
+            data=chosen, x="value", y="row", col="family", hue="setting", kind="point",
+            linestyle="none", dodge=0.4, errorbar=bounds, err_kws={"linewidth": 2}, legend=False,
+            height=0.4 * chosen.row.nunique() + 2, aspect=1.2, sharey=False, **looks,
+        )  # fmt: skip
+        for family, axes in grid.axes_dict.items():
+            axes.axvspan(0, FLOOR, color=NO_ROOM, lw=0, zorder=0)
+            axes.axvspan(CEILING, 1, color=NO_ROOM, lw=0, zorder=0)
+            axes.set(xlim=(0, 1), xlabel="greedy accuracy out of distribution", ylabel="", title="")
+            axes.set_title(suite.family(scale, family).title, loc="left", parse_math=False)
+            axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        about = "At the end, mean and 95 % interval over the seeds. Grey: floor and ceiling."
+        return _finish(grid.figure, experiment, results, about)
+
+
+def styles_of(settings: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return colour and marker of each; one that has none of its own gets an unused one."""
+    taken = {STYLES[setting][0] for setting in settings if setting in STYLES}
+    free = cycle([*sorted({s for s in STYLES.values() if s[0] not in taken}), ("black", "*")])
+    return {setting: STYLES.get(setting) or next(free) for setting in settings}
+
+
+def _looks(experiment: Experiment) -> dict[str, Any]:
+    styles = styles_of(experiment.settings)
+    return {
+        "hue_order": list(styles),
+        "palette": {setting: colour for setting, (colour, _) in styles.items()},
+        "markers": {setting: marker for setting, (_, marker) in styles.items()},
+    }
+
+
+def _style() -> Any:
+    matplotlib.rcdefaults()  # a user's matplotlibrc must not change the picture
+    return sns.axes_style("whitegrid", {"axes.spines.left": False})
+
+
+def _finish(figure: Figure, experiment: Experiment, results: Results, about: str) -> Figure:
+    """Add the title and the legend, which says what each setting means."""
+    height, settings = figure.get_figheight(), experiment.settings
+    legend_height = 0.3 + 0.3 * -(-len(settings) // 2)
+    figure.tight_layout(rect=(0, legend_height / height, 1, 1 - 0.9 / height))
+    handles = [
+        Line2D([], [], color=colour, marker=marker, label=results.suite.settings[setting].legend)
+        for setting, (colour, marker) in styles_of(settings).items()
+    ]
+    return _label(figure, textwrap.shorten(experiment.title, 90), about, handles, columns=2)
+
+
+def _label(
+    figure: Figure, title: str, about: str, handles: Sequence[Line2D | Patch], columns: int
+) -> Figure:
+    height = figure.get_figheight()
+    figure.text(0.01, 1 - 0.35 / height, title, size=18, weight="bold", parse_math=False)
+    figure.text(0.01, 1 - 0.7 / height, about, size=12, color=QUIET)
+    legend = figure.legend(handles=handles, loc="lower left", ncols=columns, frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return figure
+
+
+def draw_claims(results: Results) -> Figure:
+    """Draw every claim: a bar for each test, and in green where the claim says that it lies."""
+    claims = [
+        (experiment, claim, tests)
+        for experiment in results.suite.experiments
+        for claim, tests in try_claims(experiment, results).items()
+        if tests
+    ]
+    heights = [max(0.12 * len(tests), 0.5) + 0.15 for _, _, tests in claims]
+    *_, inside = tops = list(accumulate(heights, initial=0.0))
+    with _style():
+        figure = Figure(figsize=(16, inside + 2))
+        axes = figure.add_axes((0.5, 1 / (inside + 2), 0.47, inside / (inside + 2)))
+        means = [t.difference.mean for _, _, tests in claims for t in tests if t.difference]
+        reach = [*means, *(side for _, c, _ in claims for side in (-c.margin, c.margin))]
+        limits = min(-0.12, min(reach) - 0.06), max(0.12, max(reach) + 0.06)
+        axes.set(xlim=limits, ylim=(inside, 0), yticks=[])
+        axes.axvline(0, color=QUIET, linewidth=1)
+        families = results.suite.scales[results.scale].family
+        markers = dict(zip(families, cycle(FAMILY_MARKERS), strict=False))
+        for (experiment, claim, tests), at in zip(claims, pairwise(tops), strict=True):
+            name = f"Fig. {experiment.figure}" if experiment.figure.isdecimal() else ""
+            name = name or experiment.figure or experiment.short
+            _draw_claim(axes, name, claim, tests, at, markers)
+        handles: list[Line2D | Patch] = [Patch(color=HOLDS, label="where the claim holds")]
+        handles += [Line2D([], [], color=c, lw=3, label=v) for v, c in VERDICT_COLOURS.items()]
+        handles += [
+            Line2D([], [], color=QUIET, marker=marker, lw=0, label=families[name].title)
+            for name, marker in markers.items()
+        ]
+        title = "Every claim, and what each test of it says"
+        about = "A bar: the 95 % interval of a difference. A claim says it lies in the green."
+        return _label(figure, title, about, handles, columns=len(handles))
+
+
+def _draw_claim(
+    axes: Axes, name: str, claim: Claim, tests: Sequence[ClaimTest], place: tuple[float, float],
+    markers: Mapping[str, str],
+) -> None:  # fmt: skip
+    (top, bottom), (left, right) = place, axes.get_xlim()
+    low = {"below": left, "above": claim.margin}.get(claim.lies, -claim.margin)
+    high = {"below": -claim.margin, "within": claim.margin}.get(claim.lies, right)
+    axes.fill_betweenx([top + 0.04, bottom - 0.04], low, high, color=HOLDS, lw=0)
+    middle, verdict = (top + bottom) / 2, verdict_of_claim(tests)
+    for at, test in enumerate(tests):
+        if test.difference:
+            y, colour = middle + 0.12 * (at - (len(tests) - 1) / 2), VERDICT_COLOURS[test.verdict]
+            axes.plot([test.difference.low, test.difference.high], [y, y], color=colour, lw=2)
+            marker = markers[test.family]
+            axes.plot([test.difference.mean], [y], color=colour, marker=marker, ms=5.5)
+    words = (-1.0, name, QUIET), (-0.87, textwrap.fill(claim.text, 52), "black")
+    for x, text, colour in (*words, (-0.2, verdict, VERDICT_COLOURS[verdict])):
+        looks: dict[str, Any] = {"color": colour, "va": "center", "size": 11, "parse_math": False}
+        axes.text(x, middle, text, transform=axes.get_yaxis_transform(), **looks)

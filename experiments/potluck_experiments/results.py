@@ -1,0 +1,232 @@
+"""Finished cells: ``cells/SCALE/NAME.json``, a few kilobytes each, and what they say as frames.
+
+A file holds the curves and their origin: the recipe's digest, the commit of the code, the base
+models. A cell whose recipe is another one now counts as never run.
+"""
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean
+from typing import Annotated, NamedTuple
+
+import msgspec
+import pandas as pd
+from msgspec import Meta, Struct
+
+from potluck_experiments.cells import CellSpec, cells_of, runs_of
+from potluck_experiments.suite import Experiment, ExperimentError, Measure, Scale, Suite, When
+
+MOST_BYTES = 1_000_000  # of a file; with 1,000 rounds and four models it has 150,000
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Quantity = Annotated[float, Meta(ge=0, le=1e12)]  # beyond any run, so that sums stay finite
+IDENTITY = ("scale", "family", "models", "setting", "seed")
+"""Fields of a CellResult that are those of its CellSpec."""
+HEAD = ["scale", "family", "pair", "setting", "model", "seed", "measure", "when", "value"]
+
+
+class NodeResult(Struct, frozen=True, kw_only=True):
+    """One model's curves. Accuracies 0..1."""
+
+    eval_rounds: tuple[int, ...]
+    greedy: tuple[Fraction, ...]  # On the validation problems, at each of ``eval_rounds``
+    out_of_distribution: Fraction
+    """Greedy, at the end. What follows is by round:"""
+    sampled: tuple[Fraction, ...]  # Mean reward of the completions that this model wrote
+    tokens: tuple[Annotated[int, Meta(ge=0, le=10**12)], ...]
+    seconds: tuple[Quantity, ...]  # Wall time of writing and learning
+    filtered_share: tuple[Fraction, ...]
+    """Share of the completions with an advantage that the filter silenced."""
+    base: str  # Digest of the model's weights at the start; for a model of the Hub its name
+
+
+class CellResult(Struct, frozen=True, kw_only=True):
+    """One finished cell."""
+
+    scale: Scale
+    family: str
+    models: tuple[str, ...]
+    setting: str
+    seed: int
+    recipe: str  # Digest, see CellSpec
+    commit: str = ""
+    """Commit of the code when the run began. Empty: the commit that brought the file."""
+    uncommitted: tuple[str, ...] = ()  # Files of the package that differed from that commit
+    machine: str
+    torch: str
+    cpu_s: Quantity  # Core time of the whole run, evaluations included: the run has one thread
+    node: Mapping[str, NodeResult]
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that all of it comes to its place, or the older one stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        beside.write_bytes(data)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def result_file(folder: Path, cell: CellSpec) -> Path:
+    """Return the place of a cell's result, below ``experiments/``."""
+    return folder / "cells" / cell.scale / f"{cell.name}.json"
+
+
+def read_result(folder: Path, cell: CellSpec) -> CellResult | None:
+    """Read the cell's result; None if it was not run, or its recipe was another one then."""
+    path = result_file(folder, cell)
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ValueError(f"it is larger than {MOST_BYTES:,} bytes")
+        found = msgspec.json.decode(data, type=CellResult)
+    except FileNotFoundError:
+        return None
+    # MsgspecError is a ValueError; RecursionError: brackets, thousands deep.
+    except (OSError, ValueError, RecursionError) as error:
+        raise ExperimentError(f"cannot read {path}: {error}; remove it to run it again") from None
+    if found.recipe != cell.digest:
+        return None
+    if wrong := next(_problems(found, cell), ""):
+        raise ExperimentError(f"cannot use {path}: {wrong}; remove it to run it again")
+    return found
+
+
+def _problems(found: CellResult, cell: CellSpec) -> Iterator[str]:
+    """Yield the reasons why this cannot be the cell's result: files may be made by hand."""
+    for name in IDENTITY:
+        if getattr(found, name) != getattr(cell, name):
+            yield f"{name} is {getattr(found, name)!r:.80}, expected {getattr(cell, name)!r}"
+    if set(found.node) != set(cell.models):
+        yield f"its nodes are {sorted(found.node)!r:.80}, expected {sorted(cell.models)}"
+    rounds = cell.config.rounds
+    for model, node in found.node.items():
+        for name in ("sampled", "tokens", "seconds", "filtered_share"):
+            if len(getattr(node, name)) != rounds:
+                yield f"{model}: {name} has {len(getattr(node, name))} rounds, expected {rounds}"
+        at = node.eval_rounds
+        if len(at) != len(node.greedy):
+            yield f"{model}: greedy has {len(node.greedy)} values at {len(at)} eval_rounds"
+        rising = all(one < following for one, following in pairwise(at))
+        if not (at and at[0] >= 0 and rising and at[-1] == rounds):
+            yield f"{model}: eval_rounds is {list(at)!r:.80}, expected to rise from 0 to {rounds}"
+
+
+class ModelRun(NamedTuple):
+    node: NodeResult
+    core_s: tuple[float, ...]  # of its rounds
+
+
+PairRuns = dict[str, ModelRun]
+"""The models of a pair in one setting with one seed; some may be missing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Results:
+    """The finished cells of a scale. Pages and pictures are made of this and nothing else."""
+
+    suite: Suite
+    scale: Scale
+    planned: int  # Cells that the experiments need
+    cells: Mapping[str, CellResult]
+    """The finished ones. Further seeds are not read: more until a verdict pleases is no test."""
+    runs: Mapping[tuple[str, str], Mapping[int, PairRuns]]
+    """By pair and setting, then by seed. A model alone is in all of its pairs."""
+    values: pd.DataFrame  # The numbers to compare, columns HEAD
+    tables: Mapping[tuple[str, ...], pd.DataFrame]
+    """The same by pair, model, measure and when: a row a seed, a column a setting."""
+
+    def of(self, experiment: Experiment) -> dict[str, CellResult]:
+        """Return the finished cells that one experiment needs."""
+        wanted = set(runs_of(self.suite, [experiment], self.scale))
+        return {n: c for n, c in self.cells.items() if (c.family, c.models, c.setting) in wanted}
+
+    def by_seed(
+        self, pair: str, model: str, measure: Measure, when: When, settings: Sequence[str]
+    ) -> pd.DataFrame:
+        """Return one measure of one model of a pair: a row a seed, a column a setting."""
+        table = self.tables.get((pair, model, measure, when))
+        if table is None and (pair, model, measure, "end") in self.tables:
+            raise ExperimentError(
+                f"{pair} has no {measure} accuracy {when!r}: it was not evaluated in the first "
+                f"half of its rounds; evaluate it more often"
+            )
+        return (pd.DataFrame() if table is None else table).reindex(columns=list(settings))
+
+    def too_few(self, seeds: int) -> str:
+        """Return "2 of 5 seeds"; empty if there are enough."""
+        needed = self.suite.scales[self.scale].seeds
+        return f"{seeds} of {needed} seeds" if seeds < needed else ""
+
+
+def read_results(suite: Suite, scale: Scale) -> Results:
+    """Read every cell that the experiments need."""
+    planned = cells_of(suite, suite.experiments, scale, suite.scales[scale].seeds)
+    found = {cell.name: read_result(suite.folder, cell) for cell in planned}
+    return results_of(suite, scale, {n: cell for n, cell in found.items() if cell}, len(planned))
+
+
+def results_of(
+    suite: Suite, scale: Scale, cells: Mapping[str, CellResult], planned: int = 0
+) -> Results:
+    """Arrange finished cells, those of the scale's own seeds, as frames."""
+    file = suite.scales[scale]
+    by_key = {
+        (cell.family, cell.models, cell.setting, cell.seed): (name, cell)
+        for name, cell in sorted(cells.items())
+        if cell.scale == scale and cell.seed < file.seeds and cell.family in file.family
+    }
+    runs: dict[tuple[str, str], dict[int, PairRuns]] = {}
+    rows = []
+    for (family_name, models, setting, seed), (_, cell) in by_key.items():
+        family, alone = file.family[family_name], suite.settings[setting].alone
+        for name, together in family.pair.items():
+            pair = f"{family_name}.{name}"
+            for model in together:
+                node = family.alone_as(model) if alone else model
+                if models == ((node,) if alone else together):
+                    run = ModelRun(cell.node[node], core_seconds(cell, node))
+                    runs.setdefault((pair, setting), {}).setdefault(seed, {})[model] = run
+                    for what, value in values_of(run.node).items():
+                        rows.append((scale, family_name, pair, setting, model, seed, *what, value))
+    values = pd.DataFrame(rows, columns=HEAD)
+    tables = {
+        tuple(map(str, key)): its.pivot(index="seed", columns="setting", values="value")
+        for key, its in values.groupby(["pair", "model", "measure", "when"])
+    }
+    ordered = {key: dict(sorted(by_seed.items())) for key, by_seed in runs.items()}
+    return Results(suite, scale, planned, dict(by_key.values()), ordered, values, tables)
+
+
+def core_seconds(cell: CellResult, model: str) -> tuple[float, ...]:
+    """Share the cell's core time out over its rounds and models as its wall seconds were.
+
+    Wall seconds also tell what else the machine did, so those of two cells are never compared.
+    The shares are right as far as the machine was equally busy while the cell ran.
+    """
+    wall_s = sum(sum(node.seconds) for node in cell.node.values())
+    core_of_wall = cell.cpu_s / wall_s if wall_s else 0.0
+    return tuple(core_of_wall * s for s in cell.node[model].seconds)
+
+
+def values_of(node: NodeResult) -> dict[tuple[Measure, When], float]:
+    """Return the numbers of a node's curves that are compared. Accuracy, 0..1.
+
+    Greedy: the last evaluation; early the mean of those after the start, up to half of the rounds.
+    Sampled: the mean of the last tenth of the rounds, of three at least; early of the first half.
+    """
+    rounds, at = len(node.sampled), zip(node.eval_rounds, node.greedy, strict=True)
+    early = [accuracy for round, accuracy in at if 0 < round <= rounds / 2]
+    return {
+        ("greedy", "end"): node.greedy[-1],
+        ("sampled", "end"): mean(node.sampled[-max(3, math.ceil(rounds / 10)) :]),
+        ("sampled", "early"): mean(node.sampled[: max(1, rounds // 2)]),
+        ("out-of-distribution", "end"): node.out_of_distribution,
+        **({("greedy", "early"): mean(early)} if early else {}),
+    }

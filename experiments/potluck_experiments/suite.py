@@ -1,0 +1,251 @@
+"""The files that describe the experiments, read and checked.
+
+settings.toml has the ways to run a pair; tiny.toml and paper.toml, each a scale, the families of
+models and their pairs. One folder a figure or table has experiment.toml, its pairs and settings;
+expected.toml, the claims as statements that can fail; notes.md, a person's remarks.
+"""
+
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
+
+from potluck import PotluckError
+
+Scale = Literal["tiny", "paper"]
+Measure = Literal["greedy", "sampled", "out-of-distribution"]
+When = Literal["early", "end"]
+Lies = Literal["below", "above", "within", "not below"]
+ClaimNode = Literal["each", "any", "first", "second", "weaker", "stronger", "second minus first"]
+SCALES: tuple[Scale, ...] = ("tiny", "paper")
+
+
+class ExperimentError(PotluckError):
+    """An experiment that does not exist, or a file of it that cannot be used."""
+
+
+class Setting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One way to run a pair, [NAME] in settings.toml."""
+
+    title: str
+    meaning: str = ""  # Explanation that a legend adds to the title
+    alone: bool = False
+    """Whether each model runs by itself; else the models of a pair run together."""
+    problems: Annotated[float, Meta(gt=0, le=1)] = 1.0  # Share of the recipe's problems per round
+    set: tuple[str, ...] = ()  # Changes of the recipe, as ``potluck run --set`` takes them
+
+    @property
+    def legend(self) -> str:
+        return f"{self.title}: {self.meaning}" if self.meaning else self.title
+
+
+class Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Models that work on one task, [family.NAME] of a scale."""
+
+    title: str
+    model: Mapping[str, str]  # The recipe of each model: ``FILE#NODE``, a node of a recipe
+    pair: Mapping[str, Annotated[tuple[str, ...], Meta(min_length=2)]]
+    """Models that work together. The first is the smaller, or the general one."""
+
+    def alone_as(self, model: str) -> str:
+        """Return the first name of the same model: alone, a second name need not run again."""
+        return next(name for name, table in self.model.items() if table == self.model[model])
+
+
+class ScaleFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """tiny.toml, paper.toml."""
+
+    seeds: Annotated[int, Meta(ge=2, le=1000)] = 5
+    """Seeds 0, 1, ... of every cell. Verdicts use these and no others."""
+    bases: str = ""
+    """Script that makes the base models: ``SCRIPT FOLDER --only NAME``. Empty: the Hub has them."""
+    family: Mapping[str, Family]
+
+
+class ExperimentFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """experiment.toml."""
+
+    title: str
+    figure: str  # Figure of the paper: "1", "Table 2"; empty: our own question
+    settings: tuple[str, ...]
+    pairs: Mapping[Scale, tuple[str, ...]]  # ``FAMILY.PAIR`` names, for each scale
+
+
+class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One statement of expected.toml: an interval of paired differences, and where it has to lie.
+
+    The difference is ``setting`` minus ``than``, of one model of a pair, seed by seed.
+    """
+
+    id: str
+    text: str
+    setting: str
+    than: str
+    node: ClaimNode = "each"
+    """Models that it is about. First and second as the pair names them; weaker and stronger by
+    the mean of ``than`` in this measure; "second minus first" compares the two differences."""
+    measure: Measure = "greedy"
+    """Accuracy of greedy answers to validation problems or out of distribution; mean reward of
+    the completions sampled in training."""
+    when: When = "end"  # Mean over the first half of the rounds, or at the end
+    lies: Lies
+    """below: < -margin; above: > margin; within: from -margin to margin; not below: >= -margin."""
+    margin: Annotated[float, Meta(ge=0, le=1)] = 0.0  # Accuracy, 0..1
+    over: Literal["each pair", "mean of pairs"] = "each pair"
+    """Whether every pair has to show it, or the mean over each family's pairs, seed by seed."""
+
+
+class ExpectedFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """expected.toml."""
+
+    claim: tuple[Claim, ...]
+    changes: tuple[str, ...] = ()  # Changes after the first run: date, change, and reason
+
+
+class Experiment(ExperimentFile, frozen=True, kw_only=True):
+    """A figure or table: the contents of its files; ``name`` is its folder, fig01_nois."""
+
+    name: str
+    claims: tuple[Claim, ...]
+    changes: tuple[str, ...]
+    notes: str
+
+    @property
+    def short(self) -> str:
+        """fig01 of fig01_nois."""
+        return self.name.partition("_")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """All experiments of a folder, by name."""
+
+    folder: Path
+    settings: Mapping[str, Setting]
+    scales: Mapping[Scale, ScaleFile]
+    experiments: tuple[Experiment, ...]
+
+    def find(self, name: str) -> Experiment:
+        """Return the experiment whose name begins with ``name``: fig04 is fig04_size."""
+        found = [e for e in self.experiments if e.name.startswith(name)]
+        exact = [e for e in found if name in (e.name, e.short)]
+        if len(exact or found) == 1:
+            return (exact or found)[0]
+        there = ", ".join(e.short for e in self.experiments)
+        raise ExperimentError(f"there is no experiment {name!r}; there are {there}")
+
+    def family(self, scale: Scale, pair: str) -> Family:
+        """Return the family of ``FAMILY.PAIR``, or of ``FAMILY``."""
+        return self.scales[scale].family[pair.partition(".")[0]]
+
+    def models(self, scale: Scale, pair: str) -> tuple[str, ...]:
+        """Return the models of ``FAMILY.PAIR``."""
+        return self.family(scale, pair).pair[pair.partition(".")[2]]
+
+    def is_same_model(self, scale: Scale, pair: str) -> bool:
+        """Tell whether FAMILY.PAIR is an A/A pair, one model under several names."""
+        family = self.family(scale, pair)
+        return len({family.alone_as(model) for model in self.models(scale, pair)}) == 1
+
+
+def read_suite(folder: Path) -> Suite:
+    """Read and check all files of the folder."""
+    if not (folder / "settings.toml").is_file():
+        raise ExperimentError(
+            f"{folder} holds no experiments; run this in a clone of the repository, or name its "
+            f"folder with --experiments"
+        )
+    settings = _read(folder / "settings.toml", dict[str, Setting])
+    scales: dict[Scale, ScaleFile] = {s: _read(folder / f"{s}.toml", ScaleFile) for s in SCALES}
+    files = sorted(folder.glob("*/experiment.toml"))
+    suite = Suite(folder, settings, scales, tuple(_experiment(file) for file in files))
+    _require_names(suite)
+    return suite
+
+
+def _experiment(file: Path) -> Experiment:
+    expected, notes = file.with_name("expected.toml"), file.with_name("notes.md")
+    claims, text = _read(expected, ExpectedFile), _text(notes).strip() if notes.exists() else ""
+    rest: dict[str, Any] = {"claims": claims.claim, "changes": claims.changes, "notes": text}
+    return Experiment(name=file.parent.name, **asdict(_read(file, ExperimentFile)), **rest)
+
+
+def _require_names(suite: Suite) -> None:
+    """Refuse names that no file defines, and claims that nothing measures."""
+    known: dict[Scale, list[str]] = {scale: [] for scale in suite.scales}
+    for scale, file in suite.scales.items():
+        for name, family in file.family.items():
+            for pair, models in family.pair.items():
+                known[scale].append(f"{name}.{pair}")
+                where = f"{suite.folder / scale}.toml: [family.{name}.pair] {pair}"
+                _require(where, "model", models, family.model)
+                if len(set(models)) < len(models):
+                    raise ExperimentError(
+                        f"{where} names a model twice; give it a second name in "
+                        f"[family.{name}.model], as an A/A pair has"
+                    )
+    for experiment in suite.experiments:
+        place = suite.folder / experiment.name
+        _require(f"{place}/experiment.toml", "setting", experiment.settings, suite.settings)
+        for scale, pairs in experiment.pairs.items():
+            _require(f"{place}/experiment.toml", "pair", pairs, known[scale])
+        ids = [claim.id for claim in experiment.claims]
+        if len(set(ids)) < len(ids):
+            raise ExperimentError(f"{place}/expected.toml has two claims of one id: {ids}")
+        for claim in experiment.claims:
+            where = f"{place}/expected.toml: claim {claim.id!r}"
+            _require(where, "setting", (claim.setting, claim.than), experiment.settings)
+            if claim.measure == "out-of-distribution" and claim.when == "early":
+                raise ExperimentError(
+                    f"{where} is about out-of-distribution accuracy early, which is only measured "
+                    f'at the end; write when = "end"'
+                )
+
+
+def _require(where: str, kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            there = ", ".join(known)
+            raise ExperimentError(f"{where} names the {kind} {name!r}; there are {there}")
+
+
+Kind = TypeVar("Kind")
+TABLES = (Setting, Family, ScaleFile, ExperimentFile, Claim, ExpectedFile)
+KEYS = sorted({key for table in TABLES for key in table.__struct_fields__})
+
+
+def _read(path: Path, kind: type[Kind]) -> Kind:
+    try:
+        return msgspec.convert(tomllib.loads(_text(path), parse_float=_finite), kind)
+    except msgspec.ValidationError as error:
+        unknown = re.search(r"unknown field `([^`]*)`", str(error))
+        near = difflib.get_close_matches(unknown[1], KEYS, 1) if unknown else []
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ExperimentError(f"{path}: {error}{hint}") from None
+    except (ValueError, RecursionError) as error:
+        raise ExperimentError(f"cannot read {path}: {error}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ExperimentError(f"there is no {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"cannot read {path}: {error}; write it as UTF-8") from None
+
+
+def _finite(text: str) -> float:
+    """Refuse NaN, which would pass every bound."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no finite number")
+    return number

@@ -1,0 +1,187 @@
+"""From results to verdicts: computed, never typed.
+
+A claim is tried on every model that it is about, of every pair of its experiment: a ClaimTest.
+It says "shown" only if the whole 95 % interval of the paired differences lies where the claim
+wants it, and "refuted" only if the whole interval lies where it does not.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean
+from typing import Literal
+
+import pandas as pd
+
+from potluck_experiments.results import Results
+from potluck_experiments.statistics import MeanInterval, interval_of
+from potluck_experiments.suite import Claim, Experiment, Lies, Measure
+
+ClaimVerdict = Literal["shown", "refuted", "inconclusive"]
+VERDICTS: tuple[ClaimVerdict, ...] = ("shown", "refuted", "inconclusive")
+
+FLOOR, CEILING = 0.1, 0.8
+"""Out of distribution, an accuracy outside of these has no room to move: no verdict."""
+FULL = 0.95  # greedy accuracy above which "it rises" cannot be refuted
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimTest:
+    """One claim, tried on one model of one pair."""
+
+    claim: Claim
+    pair: str  # FAMILY.PAIR; FAMILY for a mean of pairs
+    model: str
+    """Its name; "large minus small"; "weaker" where cells that would tell which are missing."""
+    difference: MeanInterval | None  # None for fewer than two seeds
+    verdict: ClaimVerdict
+    reason: str  # Why it is inconclusive; for a mean of pairs also which were left out
+
+    @property
+    def family(self) -> str:
+        return self.pair.partition(".")[0]
+
+
+def try_claims(experiment: Experiment, results: Results) -> dict[Claim, list[ClaimTest]]:
+    """Try every claim on every pair and model that it is about."""
+    pairs = experiment.pairs.get(results.scale, ())
+    inside: dict[str, list[str]] = {}
+    for pair in pairs:
+        inside.setdefault(pair.partition(".")[0], []).append(pair)
+    return {
+        claim: [_mean_of_pairs(claim, family, results, its) for family, its in inside.items()]
+        if claim.over == "mean of pairs"
+        else [test for pair in pairs for test in _each_model(claim, pair, results)]
+        for claim in experiment.claims
+    }
+
+
+def _each_model(claim: Claim, pair: str, results: Results) -> list[ClaimTest]:
+    about = _models(claim, pair, results)
+    if not about:  # cells are missing that would tell which model is meant
+        return [ClaimTest(claim, pair, claim.node, None, "inconclusive", results.too_few(0))]
+    return [
+        _judge(claim, pair, " minus ".join(reversed(models)), *differences)
+        for models in about
+        for differences in [_differences(claim, pair, models, results)]
+    ]
+
+
+def _mean_of_pairs(claim: Claim, family: str, results: Results, pairs: Sequence[str]) -> ClaimTest:
+    """Average over one family's pairs, seed by seed, without those at the floor or ceiling."""
+    about = {pair: _models(claim, pair, results) for pair in pairs}
+    found = [_differences(claim, pair, models, results) for pair in pairs for models in about[pair]]
+    fewest = min([len(differences) for differences, _ in found] + [0] * (not all(about.values())))
+    few = results.too_few(fewest)
+    usable = [differences for differences, reason in found if not reason]
+    left_out = [reason for _, reason in found if reason]
+    why = f"{len(left_out)} of {len(pairs)} pairs left out: {', '.join(sorted(set(left_out)))}"
+    if few or not usable:
+        return _judge(claim, family, claim.node, (), few or why)
+    rows = pd.concat(usable, axis=1, join="inner").to_numpy().tolist()
+    test = _judge(claim, family, claim.node, [mean(row) for row in rows], "")
+    return replace(test, reason=why) if left_out and not test.reason else test
+
+
+def _models(claim: Claim, pair: str, results: Results) -> list[tuple[str, ...]]:
+    """Return the models of a pair that a claim is about, each for itself; or two to be compared.
+
+    Weaker and stronger by the mean of ``than`` over the seeds that every model has; of equal ones
+    the first is the weaker. ``than`` stands in the difference, too: of two about equally good
+    models the unlucky one is called the weaker, and its difference looks better than it is, by up
+    to .56 standard errors of ``than`` (the mean of the lower of two).
+    """
+    models = results.suite.models(results.scale, pair)
+    if claim.node in ("each", "any"):
+        return [(model,) for model in models]
+    first = {"first": models[:1], "second": models[1:2], "second minus first": models[:2]}
+    if claim.node in first:
+        return [first[claim.node]]
+    key, column = (claim.measure, claim.when), claim.than
+    each = [results.by_seed(pair, model, *key, [column])[column] for model in models]
+    than = pd.concat(each, axis=1, keys=models, join="inner").dropna()
+    if than.empty:
+        return []
+    middle = {model: mean(float(value) for value in than[model]) for model in models}
+    ordered = sorted(models, key=lambda model: middle[model])
+    return [(ordered[0] if claim.node == "weaker" else ordered[-1],)]
+
+
+def _differences(
+    claim: Claim, pair: str, models: tuple[str, ...], results: Results
+) -> tuple[pd.Series, str]:
+    """Return the differences by seed, for two models those of the second minus the first's; and
+    the reason why they allow no verdict, if there is one."""
+    sides = claim.measure, claim.when, [claim.setting, claim.than]
+    both = [results.by_seed(pair, model, *sides).dropna() for model in models]
+    seeds = sorted(set.intersection(*(set(rows.index) for rows in both)))
+    both = [rows.loc[seeds] for rows in both]
+    change = [rows[claim.setting] - rows[claim.than] for rows in both]
+    differences = change[0] if len(change) == 1 else change[1] - change[0]
+    reason = results.too_few(len(seeds))
+    for model, rows in zip(models, both, strict=True):
+        than = rows[claim.than]
+        reason = reason or out_of_range(claim.measure, than)
+        # A full model cannot rise, so that it does not rise refutes nothing. It can fall.
+        if (claim.lies, claim.measure) == ("above", "greedy") and not than.empty:
+            reason = reason or ("ceiling" if mean(map(float, than)) > FULL else "")
+        runs = [results.runs[pair, setting] for setting in sides[2] if seeds]
+        bases = {its[seed][model].node.base for its in runs for seed in seeds}
+        reason = reason or ("different base models" if len(bases) > 1 else "")
+    return differences, reason
+
+
+def _judge(
+    claim: Claim, pair: str, model: str, differences: Iterable[float], reason: str
+) -> ClaimTest:
+    difference = interval_of(differences)
+    verdict: ClaimVerdict = "inconclusive"
+    if not reason and difference is not None:
+        verdict = verdict_of(difference, claim.lies, claim.margin)
+        reason = "interval too wide" if verdict == "inconclusive" else ""
+    return ClaimTest(claim, pair, model, difference, verdict, reason)
+
+
+def out_of_range(measure: Measure, than: pd.Series) -> str:
+    """Return why accuracies out of distribution cannot be compared: floor, ceiling or ""."""
+    if measure != "out-of-distribution" or than.empty:
+        return ""
+    reached = mean(map(float, than))
+    return "floor" if reached < FLOOR else "ceiling" if reached > CEILING else ""
+
+
+def verdict_of(difference: MeanInterval, lies: Lies, margin: float) -> ClaimVerdict:
+    """Tell whether an interval lies where it has to, or elsewhere. ``margin`` in its unit."""
+    low, high = difference.low, difference.high
+    shown, refuted = {
+        "below": (high < -margin, low >= -margin),
+        "above": (low > margin, high <= margin),
+        "within": (low >= -margin and high <= margin, low > margin or high < -margin),
+        "not below": (low >= -margin, high < -margin),
+    }[lies]
+    return "shown" if shown else "refuted" if refuted else "inconclusive"
+
+
+def verdict_of_claim(tests: Sequence[ClaimTest]) -> ClaimVerdict:
+    """Judge one claim over all its tests: it is about every pair, and in each about every model
+    that it names, so one that refutes it is enough; with node "any" one that shows it.
+
+    Of m tests one refutes by chance the sooner the larger m is: so a claim is "refuted" only if
+    one test refutes it at the level 1 - .05 / m (Bonferroni).
+    """
+    pairs: dict[str, list[ClaimVerdict]] = {}
+    for test in tests:
+        verdict, claim = test.verdict, test.claim
+        if verdict == "refuted" and test.difference:
+            wide = test.difference.widened(len(tests))
+            still = verdict_of(wide, claim.lies, claim.margin) == "refuted"
+            verdict = "refuted" if still else "inconclusive"
+        pairs.setdefault(test.pair, []).append(verdict)
+    enough: ClaimVerdict = "shown" if tests and tests[0].claim.node == "any" else "refuted"
+    return all_of([all_of(found, enough) for found in pairs.values()])
+
+
+def all_of(verdicts: Sequence[ClaimVerdict], enough: ClaimVerdict = "refuted") -> ClaimVerdict:
+    """Judge several together, such as an experiment's claims: one ``enough`` decides."""
+    if enough in verdicts:
+        return enough
+    return verdicts[0] if verdicts and "inconclusive" not in verdicts else "inconclusive"

@@ -1,0 +1,193 @@
+"""One cell, from its recipe to its result, in a process of its own. It imports torch.
+
+Beside the run's folder, runs/reproduce/SCALE/NAME, stand .json (its origin, and the core time so
+far), .log (the output of the process), .lock (held while a process works on it) and, at paper
+scale, .before (half of a run that could not be resumed). The result replaces folder and log.
+"""
+
+import os
+import platform
+import shutil
+import signal
+import sys
+import time
+import traceback
+from itertools import chain
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from filelock import FileLock, Timeout
+from msgspec.structs import replace
+
+import potluck
+import potluck.events
+from potluck_experiments import results
+from potluck_experiments.bases import base_digest
+from potluck_experiments.cells import CellSpec
+from potluck_experiments.results import CellResult, NodeResult, write_atomically
+from potluck_experiments.staleness import Code
+from potluck_experiments.suite import ExperimentError
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The beginnings of a run. A resumed run keeps the code that it was begun with."""
+
+    recipe: str
+    bases: dict[str, str]
+    code: Code
+    cpu_s: float = 0.0  # Core time so far; that of a run that was killed is not known
+
+
+class Work(msgspec.Struct, frozen=True):
+    """A cell to run, where, and how."""
+
+    cell: CellSpec
+    experiments: Path
+    runs: Path
+    code: Code
+    again: bool  # Whether a result that is there already is to be replaced
+    keep_run: bool
+
+    @property
+    def folder(self) -> Path:
+        return self.runs / self.cell.scale / self.cell.name
+
+
+def run_cell(work: Work, line: Connection, stop: Event) -> None:
+    """Run a cell and send its end: ("done" | "busy" | "stopped" | "failed", details); before that
+    ("say", text) and ("round", rounds done). ``stop`` asks the run to save itself and end."""
+    os.chdir(work.experiments.parent)  # recipes name models from there on
+    try:
+        work.folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{work.folder}.lock", timeout=0):
+            if results.read_result(work.experiments, work.cell) and not work.again:
+                line.send(("done", {}))  # another command was faster
+                return
+            with open(f"{work.folder}.log", "ab") as log:  # output of libraries in C, too
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+            line.send(_run(work, line, stop))
+    except Timeout:
+        line.send(("busy", "another command is running it; left to that one"))
+    except (potluck.PotluckError, OSError) as error:
+        print(error, file=sys.stderr, flush=True)
+        line.send(("failed", str(error)))
+    except Exception as error:
+        traceback.print_exc()
+        line.send(("failed", f"{type(error).__name__}: {error} (all: {work.folder}.log)"))
+
+
+def _run(work: Work, line: Connection, stop: Event) -> tuple[str, Any]:
+    cell, folder, note = work.cell, work.folder, Path(f"{work.folder}.json")
+    config = config_of(cell)
+    bases = {name: base_digest(node.model) for name, node in config.node.items()}
+    fresh = Origin(cell.digest, bases, work.code)
+    origin = _resumable(cell, folder, note, fresh)
+    if folder.exists() and not origin:
+        before = folder.with_name(f"{folder.name}.before")
+        shutil.rmtree(before, ignore_errors=True)
+        folder.rename(before)
+        if cell.scale == "tiny":
+            shutil.rmtree(before)
+        line.send(("say", f"{cell.name}: half of a run cannot go on, so it is begun anew"))
+    resume, origin = bool(origin), origin or fresh
+    write_atomically(note, msgspec.json.encode(origin))
+    display = LineDisplay(line, stop, list(config.node)[-1])
+    ended = potluck.run(config, folder, resume=resume, display=display)
+    origin = replace(origin, cpu_s=origin.cpu_s + time.process_time())
+    write_atomically(note, msgspec.json.encode(origin))
+    if ended.interrupted:
+        return "stopped", "stopped; the same command goes on with it"
+    result = collect(cell, folder, origin)
+    write_atomically(
+        results.result_file(work.experiments, cell), msgspec.json.encode(result) + b"\n"
+    )
+    note.unlink()  # a cell that is run again does not go on with this run
+    if not work.keep_run:
+        shutil.rmtree(folder, ignore_errors=True)
+        Path(f"{folder}.log").unlink(missing_ok=True)
+    return "done", {name: node.greedy[-1] for name, node in result.node.items()}
+
+
+def config_of(cell: CellSpec) -> potluck.RunConfig:
+    """Return the recipe as it is run here: a tiny cell has one thread of the CPU, as the sum of
+    floats depends on where it is taken, and it takes seconds, so it is saved at the end only."""
+    config = cell.config
+    if cell.scale != "tiny":
+        return config
+    nodes = {name: replace(node, device="cpu") for name, node in config.node.items()}
+    return replace(config, node=nodes, threads=1, checkpoint_every=0)
+
+
+def _resumable(cell: CellSpec, folder: Path, note: Path, fresh: Origin) -> Origin | None:
+    """Return the origin of half a run that can go on: of paper scale, saved, and the same cell."""
+    saved = all(any((folder / name / "checkpoints").glob("*")) for name in fresh.bases)
+    if cell.scale == "tiny" or not saved or not note.exists():
+        return None
+    was = msgspec.json.decode(note.read_bytes(), type=Origin)
+    return was if (was.recipe, was.bases) == (fresh.recipe, fresh.bases) else None
+
+
+class LineDisplay:
+    """A display that reports the rounds of the last node, which ends each, and heeds ``stop``."""
+
+    def __init__(self, line: Connection, stop: Event, last: str) -> None:
+        self._line, self._stop, self._last, self._asked = line, stop, last, False
+
+    def show(self, event: potluck.events.Event) -> None:
+        match event:
+            case potluck.events.RoundDone(node=self._last, report=report):
+                self._line.send(("round", report.round + 1))
+            case potluck.events.Notice(text=text):
+                print(text, flush=True)  # into the log
+        if self._stop.is_set() and not self._asked:
+            self._asked = True
+            os.kill(os.getpid(), signal.SIGINT)  # the run saves itself, as at Ctrl-C
+
+
+def collect(cell: CellSpec, folder: Path, origin: Origin) -> CellResult:
+    """Read a finished run folder into the cell's result."""
+    run = potluck.read_run(folder)
+    return CellResult(
+        **{name: getattr(cell, name) for name in results.IDENTITY},
+        recipe=cell.digest,
+        commit=origin.code.commit,
+        uncommitted=origin.code.uncommitted,
+        machine=f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        torch=str(torch.__version__),
+        cpu_s=round(origin.cpu_s, 1),
+        node={n.name: _node_result(run, n, origin.bases[n.name]) for n in run.nodes},
+    )
+
+
+def _node_result(run: Any, node: Any, base: str) -> NodeResult:
+    rounds, evaluations = node.rounds, node.evaluations
+    shares = {
+        "sampled": [each.own_reward_mean for each in rounds],
+        "greedy": [each.validation for each in evaluations],
+        "filtered_share": [each.filtered_share for each in rounds],
+    }
+    at_end = [each.out_of_distribution for each in evaluations if each.round == run.recipe.rounds]
+    whole = [each.round for each in rounds] == list(range(run.recipe.rounds))
+    if not (whole and at_end) or None in (at_end[0], *chain(*shares.values())):
+        raise ExperimentError(
+            f"{run.path / node.name} tells of {len(rounds)} of {run.recipe.rounds} rounds, or "
+            f"lacks rewards or evaluations; an experiment's recipe needs [evaluation] problems and "
+            f"out_of_distribution above 0, and enough problems for every node to write in each "
+            f"round; remove {run.path} to run it again"
+        )
+    own = [each.sources.get(node.name) for each in rounds]
+    seconds = [[each.seconds.get(p) or 0.0 for p in ("write", "learn")] for each in rounds]
+    # Six decimals: more say nothing, and make the files twice as long.
+    return NodeResult(
+        eval_rounds=tuple(each.round for each in evaluations),
+        **{name: tuple(round(value, 6) for value in values) for name, values in shares.items()},
+        out_of_distribution=round(at_end[0], 6),
+        tokens=tuple(source.tokens if source else 0 for source in own),
+        seconds=tuple(round(sum(both), 3) for both in seconds),
+        base=base,
+    )

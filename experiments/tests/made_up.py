@@ -1,0 +1,111 @@
+"""Suites and results in memory, with whatever a test does not care about filled in."""
+
+from pathlib import Path
+
+from potluck_experiments.results import CellResult, NodeResult, results_of
+from potluck_experiments.suite import Claim, Experiment, Family, ScaleFile, Setting, Suite
+
+SETTINGS = {
+    "alone": Setting(title="alone", alone=True),
+    "half": Setting(title="alone, half the problems", alone=True, problems=0.5),
+    "quarter": Setting(title="alone, a quarter of the problems", alone=True, problems=0.25),
+    "f-tis": Setting(title="F-TIS", set=("objective.method=f-tis",)),
+    "nois": Setting(title="NoIS", set=("objective.method=nois",)),
+}
+MODELS = ("small", "large", "twin", "coder", "writer")
+PAIRS = {
+    "size": ("small", "large"),
+    "same": ("small", "twin"),
+    "four": ("small", "large", "coder", "writer"),
+}
+"""The twin is the same model as small under another name: an A/A pair."""
+
+
+def curve(start=0.1, end=0.5, points=11):
+    """A straight line."""
+    return tuple(start + (end - start) * i / (points - 1) for i in range(points))
+
+
+def node(greedy=None, *, rounds=20, out=0.4, sampled=None, tokens=100, seconds=1.0, base="b"):
+    """``rounds`` rounds, evaluated at the start and then at equal distances."""
+    greedy = curve() if greedy is None else greedy
+    every = rounds // (len(greedy) - 1)
+    return NodeResult(
+        eval_rounds=tuple(range(0, rounds + 1, every)),
+        greedy=tuple(greedy),
+        out_of_distribution=out,
+        sampled=(0.3,) * rounds if sampled is None else tuple(sampled),
+        tokens=(tokens,) * rounds,
+        seconds=(seconds,) * rounds,
+        filtered_share=(0.1,) * rounds,
+        base=base,
+    )
+
+
+def result(setting, seed, nodes, *, family="digits", scale="tiny", **changes):
+    """Of ``nodes``, by name, each a node() or what its greedy accuracy ends at."""
+    nodes = {k: v if isinstance(v, NodeResult) else node(curve(0.1, v)) for k, v in nodes.items()}
+    fields = {
+        "recipe": "0" * 16,
+        "commit": "0" * 40,
+        "machine": "Linux x86_64, Python 3.11",
+        "torch": "2.9",
+        "cpu_s": 60.0,
+        **changes,
+    }
+    return CellResult(
+        scale=scale,
+        family=family,
+        models=tuple(nodes),
+        setting=setting,
+        seed=seed,
+        node=nodes,
+        **fields,
+    )
+
+
+def results(*cells, suite, scale="tiny"):
+    """The frames of these cells."""
+    return results_of(suite, scale, {f"{at:04d}": cell for at, cell in enumerate(cells)})
+
+
+def runs(setting, pair, seeds=5, **ends):
+    """Cells of a pair: ``small=[.5, .6]`` are ends (or nodes) of seed 0 and seed 1.
+
+    A setting that is alone gives a cell per model, any other one for them all.
+    """
+    found = []
+    for seed in range(min([seeds, *(len(v) for v in ends.values())])):
+        now = {model: ends[model][seed] for model in pair if model in ends}
+        together = [{k: v} for k, v in now.items()] if SETTINGS[setting].alone else [now]
+        found += [result(setting, seed, nodes) for nodes in together]
+    return found
+
+
+def claim(setting="f-tis", than="alone", lies="within", margin=0.03, **changes):
+    fields = {"id": "c", "text": "ends where alone ends", **changes}
+    return Claim(setting=setting, than=than, lies=lies, margin=margin, **fields)
+
+
+def experiment(*claims, name="fig04_size", pairs=("digits.size",), notes="", changes=()):
+    settings = {s: None for c in claims for s in (c.setting, c.than)} or {"alone": None}
+    return Experiment(
+        name=name,
+        title="Size",
+        figure="4",
+        settings=tuple(settings),
+        pairs={"tiny": pairs},
+        claims=claims,
+        changes=changes,
+        notes=notes,
+    )
+
+
+def suite(*experiments, folder=Path("experiments"), seeds=5, pairs=PAIRS):
+    model = {name: f"digits.toml#{name}" for name in MODELS} | {"twin": "digits.toml#small"}
+    families = {"digits": Family(title="column addition", model=model, pair=pairs)}
+    scales = {
+        "tiny": ScaleFile(seeds=seeds, family=families),
+        "paper": ScaleFile(seeds=seeds, family={}),
+    }
+    return Suite(folder, SETTINGS, scales, experiments)

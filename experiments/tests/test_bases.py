@@ -1,0 +1,78 @@
+"""Base models: made once, by a script, and nothing half done is left."""
+
+import pytest
+
+from potluck_experiments import bases
+from potluck_experiments.cells import make_cell
+from potluck_experiments.suite import ExperimentError
+from small_suite import RECIPE, SCALE, finish, make_suite
+
+
+def pair(suite):
+    return make_cell(suite, "tiny", "digits", ("small", "large"), "f-tis", 0)
+
+
+def alone(suite):
+    return make_cell(suite, "tiny", "digits", ("small",), "alone", 0)
+
+
+MAKES = """
+import sys
+from pathlib import Path
+folder, only, name = sys.argv[1:]
+assert only == "--only" and Path("experiments").is_dir()
+Path("made.txt").open("a").write(name + "\\n")
+if name == "bad":
+    print("first")
+    sys.exit("no room left")
+if name == "raced":
+    Path("models/raced").mkdir()
+    Path("models/raced/model.safetensors").write_text("another command's")
+(Path(folder) / name).mkdir()
+(Path(folder) / name / "model.safetensors").write_text(name)
+"""
+
+
+def suite_with_bases(tmp_path, small, large):
+    recipe = RECIPE.replace("builtin:digits-small", small).replace("builtin:digits-terse", large)
+    suite = make_suite(tmp_path, recipe=recipe, scale='bases = "make.py"\n' + SCALE)
+    (tmp_path / "make.py").write_text(MAKES)
+    return suite
+
+
+def test_base_models_that_are_missing_are_made_once(tmp_path):
+    suite = suite_with_bases(tmp_path, "models/one", "models/two")
+    (tmp_path / "models" / "two").mkdir(parents=True)
+    cells, said = [alone(suite), pair(suite)], []
+    for _ in range(2):
+        bases.make_missing_bases(suite, cells, jobs=2, say=said.append)
+    assert (tmp_path / "made.txt").read_text() == "one\n"
+    assert (tmp_path / "models" / "one" / "model.safetensors").read_text() == "one"
+    assert sorted(p.name for p in (tmp_path / "models").iterdir()) == ["one", "two"]
+    assert said == ["making 1 base models, once: models/one", "made models/one"]
+
+
+def test_a_base_model_that_cannot_be_made_is_one_clear_error(tmp_path):
+    suite = suite_with_bases(tmp_path, "models/bad", "builtin:digits-terse")
+    with pytest.raises(ExperimentError, match=r"cannot make models/bad: make.py .* no room left"):
+        bases.make_missing_bases(suite, [alone(suite)], jobs=1, say=print)
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_a_base_model_that_another_command_made_meanwhile_is_taken(tmp_path):
+    suite = suite_with_bases(tmp_path, "models/raced", "builtin:digits-terse")
+    bases.make_missing_bases(suite, [alone(suite)], jobs=1, say=print)
+    assert [place.name for place in (tmp_path / "models").iterdir()] == ["raced"]
+    weights = tmp_path / "models" / "raced" / "model.safetensors"
+    assert weights.read_text() == "another command's"
+
+
+def test_cells_that_would_begin_from_other_models_than_finished_ones_are_refused(tmp_path):
+    suite = make_suite(tmp_path)
+    finish(suite, alone(suite), base="00000000")
+    told = "digits-small .* than the finished cell digits.small.alone.0 began from .00000000"
+    with pytest.raises(ExperimentError, match=told):
+        bases.require_same_bases(suite, [pair(suite)])
+    large = make_cell(suite, "tiny", "digits", ("large",), "alone", 0)
+    bases.require_same_bases(suite, [large])  # another model
+    bases.require_same_bases(suite, [alone(suite)])  # it is itself replaced

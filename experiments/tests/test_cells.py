@@ -1,0 +1,110 @@
+"""Cells: which runs the experiments need, and that one that several need is one."""
+
+import pytest
+
+from potluck import ConfigError, as_tree
+from potluck_experiments.cells import cells_of, make_cell, runs_of
+from potluck_experiments.suite import ExperimentError
+from small_suite import RECIPE, SCALE, SETTINGS, make_suite
+
+
+def test_what_several_experiments_need_runs_once(tmp_path):
+    suite = make_suite(tmp_path)
+    size, same = suite.experiments
+    names = [cell.name for cell in cells_of(suite, [size], "tiny", 1)]
+    assert names == [
+        "digits.small+large.f-tis.0", "digits.small.alone.0", "digits.large.alone.0",
+    ]  # fmt: skip
+    both = [cell.name for cell in cells_of(suite, [size, same], "tiny", 1)]
+    assert both == [*names, "digits.small+twin.f-tis.0"]  # alone, the twin is the first one
+
+
+def test_all_of_one_seed_come_before_the_next(tmp_path):
+    suite = make_suite(tmp_path)
+    cells = cells_of(suite, suite.experiments, "tiny", 3)
+    assert [cell.seed for cell in cells] == [0] * 4 + [1] * 4 + [2] * 4
+    assert all(cell.config.seed == cell.seed for cell in cells)
+
+
+def test_an_experiment_without_pairs_at_a_scale_needs_no_runs_there(tmp_path):
+    suite = make_suite(tmp_path)
+    assert cells_of(suite, suite.experiments, "paper", 2) == []
+
+
+def test_a_pair_runs_together_or_each_of_it_alone(tmp_path):
+    suite = make_suite(tmp_path)
+    assert runs_of(suite, suite.experiments[:1], "tiny") == [
+        ("digits", ("small", "large"), "f-tis"),
+        ("digits", ("small",), "alone"),
+        ("digits", ("large",), "alone"),
+    ]
+
+
+def test_a_cell_is_the_files_recipe_with_its_models_and_what_the_setting_changes(tmp_path):
+    suite = make_suite(tmp_path)
+    cell = make_cell(suite, "tiny", "digits", ("small", "twin"), "nois", 4)
+    assert cell.config.name == "digits.small-twin.nois"
+    assert cell.config.seed == 4
+    assert list(cell.config.node) == ["small", "twin"]
+    assert cell.config.node["small"] == cell.config.node["twin"]
+    assert cell.config.node["twin"].model == "builtin:digits-small"
+    assert (cell.config.objective.importance, cell.config.objective.filter) == ("none", False)
+    plain = make_cell(suite, "tiny", "digits", ("small", "twin"), "f-tis", 4).config
+    assert plain.objective.importance == "truncated"
+    assert (plain.rounds, plain.sampling) == (cell.config.rounds, cell.config.sampling)
+
+
+def test_half_the_generation_is_half_the_problems(tmp_path):
+    suite = make_suite(tmp_path)
+    assert make_cell(suite, "tiny", "digits", ("small",), "alone", 0).config.problems_per_round == 2
+    assert make_cell(suite, "tiny", "digits", ("small",), "half", 0).config.problems_per_round == 1
+
+
+def test_a_share_that_is_no_whole_number_of_problems_is_refused(tmp_path):
+    suite = make_suite(tmp_path, recipe=RECIPE.replace("problems_per_round = 2",
+                                                       "problems_per_round = 3"))  # fmt: skip
+    with pytest.raises(ExperimentError, match=r"0\.5 of problems_per_round = 3 is 1\.5"):
+        make_cell(suite, "tiny", "digits", ("small",), "half", 0)
+
+
+def test_the_digest_changes_with_whatever_the_recipe_says_and_with_nothing_else(tmp_path):
+    def digest(name, *, recipe=RECIPE, settings=SETTINGS, seed=0):
+        suite = make_suite(tmp_path / name, recipe=recipe, settings=settings)
+        return make_cell(suite, "tiny", "digits", ("small",), "alone", seed).digest
+
+    same = digest("a")
+    assert digest("elsewhere") == same
+    assert digest("b", recipe=RECIPE.replace("group_size = 2", "group_size = 2  # so")) == same
+    assert digest("c", recipe=RECIPE + "learning_rate = 1e-3") == same  # of the other node
+    assert digest("d", recipe=RECIPE.replace("group_size = 2", "group_size = 3")) != same
+    assert digest("e", seed=1) != same
+    more = SETTINGS.replace("alone = true", 'alone = true\nset = ["node.small.weight=2"]', 1)
+    assert digest("f", settings=more) != same
+
+
+def test_no_path_of_this_machine_is_in_a_recipe(tmp_path):
+    for cell in cells_of(suite := make_suite(tmp_path), suite.experiments, "tiny", 1):
+        assert str(tmp_path) not in str(as_tree(cell.config))
+
+
+def test_models_that_work_together_share_everything_but_their_nodes(tmp_path):
+    other = RECIPE.replace("rounds = 2", "rounds = 3")
+    scale = SCALE.replace("recipe.toml#large", "other.toml#large")
+    suite = make_suite(tmp_path, scale=scale, others={"other.toml": other})
+    make_cell(suite, "tiny", "digits", ("large",), "alone", 0)
+    with pytest.raises(ExperimentError, match=r"large comes from .*other\.toml, which differs"):
+        make_cell(suite, "tiny", "digits", ("small", "large"), "f-tis", 0)
+
+
+def test_a_node_that_the_recipe_lacks_is_told_with_those_it_has(tmp_path):
+    suite = make_suite(tmp_path, scale=SCALE.replace("recipe.toml#large", "recipe.toml#lagre"))
+    with pytest.raises(
+        ExperimentError, match=r"large is .*#lagre', but the nodes .* are small, large"
+    ):
+        make_cell(suite, "tiny", "digits", ("large",), "alone", 0)
+
+
+def test_a_setting_that_makes_no_recipe_is_refused(tmp_path):
+    suite = make_suite(tmp_path, settings=SETTINGS.replace("importance=none", "importance=non"))
+    with pytest.raises(ConfigError, match=r"objective\.importance is 'non'"):
+        make_cell(suite, "tiny", "digits", ("small",), "nois", 0)

@@ -1,0 +1,274 @@
+"""``potluck reproduce``: what it lists, what it runs, and how it ends."""
+
+import subprocess
+import sys
+
+import pytest
+import typer
+
+import potluck
+from potluck_experiments import cli, render, run
+from potluck_experiments.cells import cells_of, make_cell
+from potluck_experiments.progress import Estimates, longest_first
+from potluck_experiments.run import CellsOutcome
+from small_suite import RECIPE, finish, make_suite
+
+
+@pytest.fixture
+def suite(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in (
+        *("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM"),
+        *("HF_HUB_DISABLE_PROGRESS_BARS", "TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY"),
+    ):
+        monkeypatch.setenv(name, "")  # it sets them: put back what was there
+    return make_suite(tmp_path)
+
+
+@pytest.fixture
+def page(monkeypatch):
+    """Stands for the pages: a list of what was rendered."""
+    rendered = []
+
+    def write(suite):
+        rendered.append(suite.folder.name)
+        return ["docs/results.md", "docs/results/claims.png"]
+
+    monkeypatch.setattr(render, "render", write)
+    return rendered
+
+
+@pytest.fixture
+def asked(monkeypatch, page):
+    """Runs nothing; a list of what was to be run, whose attribute ``outcome`` is what came."""
+
+    class Asked(list):
+        outcome = CellsOutcome()
+
+        def __call__(self, suite, cells, *, jobs, console, **options):
+            self.append(([cell.name for cell in cells], jobs, options))
+            if isinstance(self.outcome, BaseException):
+                raise self.outcome
+            return self.outcome
+
+    monkeypatch.setattr(run, "run_cells", asked := Asked())
+    return asked
+
+
+@pytest.fixture
+def says(capsys):
+    """(exit code, output, errors) of a command, as potluck's command line ends it."""
+    app = typer.Typer()
+    app.command()(cli.reproduce)
+
+    def call(*words):
+        code = 0
+        try:
+            code = app([*map(str, words)], standalone_mode=False) or 0
+        except potluck.PotluckError as error:
+            print(error, file=sys.stderr)
+            code = 2
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+def cell_of(suite, models, setting, seed=0):
+    return make_cell(suite, "tiny", "digits", models, setting, seed)
+
+
+FIG04 = ["digits.small+large.f-tis", "digits.small.alone", "digits.large.alone"]
+
+
+def test_it_runs_an_experiment_with_the_scales_seeds_and_renders_the_pages(
+    suite, says, asked, page
+):
+    assert says("fig04", "--jobs", 3)[0] == 0
+    ((cells, jobs, options),) = asked
+    assert cells == [f"{name}.{seed}" for seed in (0, 1) for name in FIG04]
+    assert jobs == 3
+    assert (options["reuse"], options["keep_runs"]) == ("all", False)
+    assert page == ["experiments"]
+
+
+def test_every_option_reaches_the_runner(suite, says, asked):
+    assert (
+        says("fig04", "--seeds", 1, "--stale", "--keep-runs", "--experiments", suite.folder)[0] == 0
+    )
+    ((cells, jobs, options),) = asked
+    assert cells == [f"{name}.0" for name in FIG04]
+    assert jobs >= 1
+    assert (options["reuse"], options["keep_runs"]) == ("fresh", True)
+    assert says("fig13", "fig04", "fig04", "--seeds", 1)[0] == 0
+    assert sorted(asked[1][0]) == sorted([*asked[0][0], "digits.small+twin.f-tis.0"])
+    assert says("fig04", "--seeds", 1, "--again")[0] == 0
+    assert asked[2][0] == asked[0][0]
+    assert asked[2][2]["reuse"] == "none"
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ([], "name an experiment, as in 'potluck reproduce fig04'; --list shows what there is"),
+        (["fig05"], "there is no experiment 'fig05'; there are fig04, fig13"),
+        (["fig04", "--scale", "huge"], "there is no scale 'huge'; there are tiny, paper"),
+        (["fig04", "--scale", "paper"], "fig04_size: no cells at scale paper; [pairs] of"),
+        (["--all", "--scale", "paper", "--check"], "fig04_size, fig13_same: no cells at scale"),
+        (["--list", "--check"], "--list and --check do not go together; give one of them"),
+        (["fig04", "--check", "--render"], "--check and --render do not go together"),
+        (["fig04", "--all"], "names and --all do not go together"),
+        (["fig04", "--render"], "names and --render do not go together"),
+        (["fig04", "--experiments", "elsewhere"], "elsewhere holds no experiments; run this in"),
+    ],
+)
+def test_a_slip_is_one_line_and_runs_nothing(suite, says, asked, page, words, told):
+    code, out, err = says(*words)
+    assert (code, out, asked, page) == (2, "", [], [])
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_what_failed_is_named_and_is_exit_code_1(suite, says, asked, page):
+    asked.outcome = CellsOutcome(finished=["a"], failed={"digits.small.alone.0": "no disk left"})
+    code, _, err = says("fig04")
+    assert code == 1
+    assert "potluck: digits.small.alone.0: no disk left\n" in err
+    assert "1 cells failed; the same command tries them again" in err
+    assert page == ["experiments"]
+
+
+def test_cells_that_are_busy_elsewhere_are_told_and_are_exit_code_1(suite, says, asked):
+    asked.outcome = CellsOutcome(finished=["a"], busy=["digits.small.alone.0"])
+    code, _, err = says("fig04")
+    assert (code, "1 cells are being run by another command" in err) == (1, True)
+
+
+def test_a_system_without_locks_is_told_in_one_line(suite, says, asked, monkeypatch):
+    monkeypatch.setattr(cli.os, "name", "nt")
+    code, out, err = says("fig04")
+    assert (code, out, asked) == (2, "", [])
+    assert "needs Linux or macOS" in err
+
+
+def test_tiny_cells_run_on_every_core(monkeypatch):
+    monkeypatch.setattr(cli.os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
+    assert cli._jobs("tiny") == 3
+
+
+def test_ctrl_c_is_exit_code_130_and_says_how_to_go_on(suite, says, asked):
+    asked.outcome = CellsOutcome(interrupted=True)
+    code, out, _ = says("fig04")
+    assert (code, "the same command goes on" in out) == (130, True)
+    asked.outcome = KeyboardInterrupt()
+    code, _, err = says("fig04")
+    assert (code, "stopped at once; finished cells stay" in err) == (130, True)
+
+
+@pytest.fixture
+def stale(monkeypatch):
+    """Names of cells that are stale."""
+    names = set()
+
+    def changed(folder, cells):
+        return {c.name: ("src/potluck/types.py",) if c.name in names else () for c, _ in cells}
+
+    monkeypatch.setattr("potluck_experiments.progress.changed_since", changed)
+    return names
+
+
+def test_the_list_tells_what_is_finished_and_counts_a_shared_cell_once(
+    suite, says, asked, page, stale
+):
+    finish(suite, cell_of(suite, ("small",), "alone"), cpu_s=60)
+    finish(suite, cell_of(suite, ("large",), "alone"), cpu_s=120)
+    finish(suite, cell_of(suite, ("small", "large"), "f-tis"), cpu_s=240)
+    stale.add("digits.large.alone.0")
+    code, out, _ = says("--list")
+    rows = {line.split()[0]: line.split()[-5:] for line in out.splitlines()}
+    assert code == 0
+    # All: two seeds of the pair (240 s), small (60), large (120) and the A/A pair (240).
+    # Left: the pair, small and large of seed 1: 240 + 60 + 120 s; both of the A/A pair: 240 s each.
+    assert rows["fig04_size"] == ["6", "3", "1", "14", "7"]
+    assert rows["fig13_same"] == ["4", "1", "0", "10", "9"]
+    assert rows["together"] == ["8", "3", "1", "22", "15"]
+    assert "1 cells are stale; changed since: src/potluck/types.py\n" in out
+    # The stale one too: 120 s.
+    _, out, _ = says("--list", "--stale")
+    rows = {line.split()[0]: line.split()[-5:] for line in out.splitlines()}
+    assert rows["together"] == ["8", "2", "1", "22", "17"]
+    _, out, _ = says("--list", "--again")
+    rows = {line.split()[0]: line.split()[-5:] for line in out.splitlines()}
+    assert rows["together"] == ["8", "0", "1", "22", "22"]
+    assert (asked, page) == ([], [])
+    assert "fig13" not in says("fig04", "--list")[1]
+
+
+def test_the_list_says_where_git_cannot_tell(suite, says):
+    finish(suite, cell_of(suite, ("small",), "alone"))
+    assert "1 cells: git cannot tell whether their code has changed" in says("--list")[1]
+
+
+def test_the_check_tells_each_cell_and_starts_nothing(suite, says, asked, page, stale):
+    finish(suite, cell_of(suite, ("small",), "alone"))
+    finish(suite, cell_of(suite, ("large",), "alone"))
+    stale.add("digits.small.alone.0")
+    code, out, _ = says("fig04", "--seeds", 1, "--check")
+    assert code == 0
+    assert out.splitlines()[:3] == [
+        "to run    digits.small+large.f-tis.0",
+        "stale     digits.small.alone.0",
+        "finished  digits.large.alone.0",
+    ]
+    assert "1 of 3 cells to run, ? core-minutes" in out
+    _, out, _ = says("fig04", "--seeds", 1, "--check", "--stale")
+    assert [line.split()[0] for line in out.splitlines()[:3]] == ["to", "to", "finished"]
+    assert "2 of 3 cells to run, >= 1 core-minutes" in out
+    assert "3 of 3 cells to run, >= 2 " in says("fig04", "--seeds", 1, "--check", "--again")[1]
+    assert (asked, page) == ([], [])
+
+
+def test_rendering_needs_no_name_and_runs_nothing(suite, says, asked, page):
+    assert says("--render") == (0, "results: docs/results.md\n", "")
+    assert (asked, page) == ([], ["experiments"])
+
+
+def test_an_estimate_is_of_other_seeds_or_else_by_the_rounds_of_as_many_models(suite):
+    small = cell_of(suite, ("small",), "alone")
+    assert Estimates(suite, "tiny").seconds(small) is None
+    finish(suite, cell_of(suite, ("small",), "alone", 1), cpu_s=10)
+    finish(suite, cell_of(suite, ("small",), "alone", 2), cpu_s=30)
+    finish(suite, cell_of(suite, ("small",), "half", 2), cpu_s=2)
+    estimates = Estimates(suite, "tiny")
+    assert estimates.seconds(small) == 20
+    # Of two rounds, the last one of half the problems: 5, 15 and 2 s a round.
+    assert estimates.seconds(cell_of(suite, ("large",), "alone")) == pytest.approx(2 * 22 / 3)
+    assert estimates.seconds(cell_of(suite, ("large",), "half")) == pytest.approx(22 / 3)
+    long = make_suite(suite.folder.parent, recipe=RECIPE.replace("rounds = 2", "rounds = 6"))
+    assert estimates.seconds(cell_of(long, ("large",), "alone")) == pytest.approx(6 * 22 / 3)
+    assert estimates.seconds(cell_of(suite, ("small", "large"), "f-tis")) is None
+
+
+def test_what_is_known_to_take_longest_is_run_first(suite):
+    finish(suite, cell_of(suite, ("small",), "alone", 9), cpu_s=50)
+    finish(suite, cell_of(suite, ("large",), "alone", 9), cpu_s=500)
+    finish(suite, cell_of(suite, ("small", "large"), "f-tis", 9), cpu_s=100)
+    size = suite.experiments[0]
+    ordered = longest_first(suite, cells_of(suite, [size], "tiny", 2))
+    names = ["digits.large.alone", "digits.small+large.f-tis", "digits.small.alone"]
+    assert [cell.name for cell in ordered] == [f"{n}.{seed}" for seed in (0, 1) for n in names]
+
+
+def test_whoever_lists_never_imports_torch_and_other_commands_not_even_pandas():
+    def loaded(*modules):
+        code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True,
+            env={"PYTHONPATH": ":".join(sys.path)},
+        )  # fmt: skip
+        return set(done.stdout.split())
+
+    names = ("run", "progress", "render")
+    assert not {"torch", "transformers"} & loaded(*(f"potluck_experiments.{n}" for n in names))
+    assert not {"torch", "pandas", "scipy", "seaborn"} & loaded("potluck_experiments.cli")

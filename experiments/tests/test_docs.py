@@ -1,0 +1,56 @@
+"""The example of docs/experiments.md, read as it stands there."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from potluck_experiments.cells import cells_of
+from potluck_experiments.progress import hours_of
+from potluck_experiments.suite import SCALES, read_suite
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def suite(tmp_path):
+    """The repository's, with the page's example beside what is there."""
+    shutil.copytree(ROOT / "experiments", tmp_path / "experiments")
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    blocks = [part.split("```")[0] for part in PAGE.split("```toml\n")[1:]]
+    names = re.findall(r"`(experiments/mine\S+\.toml)`", PAGE)
+    assert len(names) == len(blocks) == 2
+    for name, block in zip(names, blocks, strict=True):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(block)
+    return read_suite(tmp_path / "experiments")
+
+
+def test_an_experiment_is_added_by_the_two_files_that_the_page_shows(suite):
+    mine = suite.find("mine1")
+    assert (mine.name, [claim.id for claim in mine.claims]) == (
+        "mine1_small-g",
+        ["small-limit-is-early"],
+    )
+    for scale in SCALES:
+        assert cells_of(suite, [mine], scale, 1)
+
+
+def test_what_the_page_names_is_there(suite):
+    for name in re.findall(r"potluck reproduce ((?:[a-z]+\d+ ?)+)", PAGE):
+        for word in name.split():
+            assert suite.find(word)
+    for setting in ("f-tis", "alone", "half"):
+        assert setting in suite.settings
+
+
+def test_the_hours_that_the_page_names_are_those_of_the_estimate():
+    suite = read_suite(ROOT / "experiments")
+    cells = cells_of(suite, suite.experiments, "paper", suite.scales["paper"].seeds)
+    hours = sum(hours_of(cell.config, "H200") for cell in cells)
+    (said,) = re.findall(
+        r"For all (\d+) cells it says (\d+) hours on an H200", " ".join(PAGE.split())
+    )
+    assert said == (str(len(cells)), f"{hours:.0f}")

@@ -1,0 +1,121 @@
+"""The pictures are drawn from the frames."""
+
+import matplotlib
+import pytest
+from matplotlib import pyplot
+
+import oracle
+from made_up import claim, experiment, node, results, runs, suite
+from potluck_experiments import plots
+from potluck_experiments.plots import HOLDS, VERDICT_COLOURS, bounds, curves_of, styles_of
+
+PAIR = ("small", "large")
+ENDS = [0.5, 0.52, 0.48, 0.51, 0.49]
+
+
+@pytest.fixture(autouse=True)
+def close():
+    yield
+    pyplot.close("all")
+
+
+def there(*claims, shift=0.1, pairs=("digits.size",), pair=PAIR):
+    of = suite(experiment(*(claims or (claim(),)), pairs=pairs))
+    alone, higher = ({m: [e + by for e in ENDS] for m in pair} for by in (0, shift))
+    return results(*runs("alone", pair, **alone), *runs("f-tis", pair, **higher), suite=of)
+
+
+def test_equal_cells_give_an_equal_frame_and_others_another():
+    first, second, other = there(), there(), there(shift=0.3)
+    of = first.suite.experiments[0]
+    assert curves_of(of, first).equals(curves_of(of, second))
+    assert first.values.equals(second.values)
+    assert not curves_of(of, first).equals(curves_of(of, other))
+
+
+def test_every_model_has_a_panel_by_greedy_and_one_by_sampled_with_means_of_the_frame():
+    of = there()
+    figure = plots.draw_curves(of.suite.experiments[0], of)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        f"column addition, {model}\n{kind}"
+        for kind in ("greedy accuracy", "sampled reward")
+        for model in PAIR
+    ]
+    curves = curves_of(of.suite.experiments[0], of)
+    for axes, (model, kind) in zip(
+        figure.axes, [(m, k) for k in ("greedy", "sampled") for m in PAIR], strict=True
+    ):
+        its = curves[(curves.model == model) & (curves.kind == kind)]
+        means = its.groupby(["setting", "round"]).value.mean()
+        drawn = [line for line in axes.lines if len(line.get_xdata())]
+        assert len(drawn) == 2
+        for line, setting in zip(drawn, ("f-tis", "alone"), strict=True):
+            assert list(line.get_ydata()) == pytest.approx(list(means[setting]))
+
+
+def test_a_band_is_the_interval_over_the_seeds():
+    assert bounds(ENDS) == pytest.approx(oracle.interval(ENDS)[1:], abs=1e-4)
+    assert bounds([0.3]) == (0.3, 0.3)
+
+
+def test_sampled_reward_is_averaged_over_three_rounds_and_keeps_its_ends():
+    values = [0.0, 0.9, 0.3, 0.6, 0.0, 0.3]
+    points = plots._points(node((0.1, 0.2, 0.3), rounds=6, sampled=values), "sampled")
+    assert points == [
+        (at, pytest.approx(v)) for at, v in enumerate([0, 0.4, 0.6, 0.3, 0.3, 0.3], 1)
+    ]
+
+
+def test_four_models_stand_in_two_rows():
+    of = there(pairs=("digits.four", "digits.size"), pair=("small", "large", "coder", "writer"))
+    assert len(plots.draw_curves(of.suite.experiments[0], of).axes) == 8 + 4
+
+
+def test_the_legend_says_what_each_setting_means_and_a_new_one_is_drawn():
+    of = there()
+    (legend,) = plots.draw_curves(of.suite.experiments[0], of).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["F-TIS", "alone"]
+    for settings in (["alone", "mine", "yours"], [*"abcdef"]):
+        assert len(set(styles_of(settings).values())) == len(settings)
+    assert styles_of(["alone", "f-tis", "mine"])["f-tis"] == styles_of(["f-tis"])["f-tis"]
+
+
+@pytest.mark.parametrize(
+    "lies, verdict, low, high",
+    [
+        ("above", "shown", 0.05, None),
+        ("below", "refuted", None, -0.05),
+        ("within", "refuted", -0.05, 0.05),
+        ("not below", "shown", -0.05, None),
+    ],
+)
+def test_every_test_is_a_bar_in_its_verdicts_colour_over_where_its_claim_holds(
+    lies, verdict, low, high
+):
+    (axes,) = plots.draw_claims(there(claim(lies=lies, margin=0.05))).axes
+    bars = [line for line in axes.lines if line.get_linewidth() == 2]
+    assert [bar.get_color() for bar in bars] == [VERDICT_COLOURS[verdict]] * 2
+    assert [tuple(bar.get_xdata()) for bar in bars] == [pytest.approx((0.1, 0.1))] * 2
+    (band,) = [c for c in axes.collections if c.get_facecolor().size]
+    xs = band.get_paths()[0].vertices[:, 0]
+    left, right = axes.get_xlim()
+    assert (xs.min(), xs.max()) == pytest.approx((left if low is None else low,
+                                                  right if high is None else high))  # fmt: skip
+    assert matplotlib.colors.to_hex(band.get_facecolor()[0]) == HOLDS
+
+
+def test_out_of_distribution_every_setting_is_a_point_for_each_model():
+    of = there(claim(measure="out-of-distribution"))
+    names = dict(plots.draw_all(of))
+    (axes,) = names["fig04_size-tiny.png"].axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        f"small + large: {model}" for model in PAIR
+    ]
+    points = [x for line in axes.lines for x in line.get_xdata()]
+    assert points
+    assert points == pytest.approx([0.4] * len(points))
+
+
+def test_a_picture_is_a_png_and_without_cells_there_is_none():
+    assert plots.png(plots.draw_claims(there())).startswith(b"\x89PNG")
+    assert list(plots.draw_all(results(suite=suite(experiment(claim()))))) == []

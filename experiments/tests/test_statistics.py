@@ -1,0 +1,154 @@
+import math
+
+import pytest
+
+import oracle
+from made_up import curve, node, results, runs, suite
+from potluck_experiments.costs import rounds_to
+from potluck_experiments.results import values_of
+from potluck_experiments.statistics import interval_of, ratio_of, t_quantile
+from potluck_experiments.suite import ExperimentError
+
+
+def t_975(degrees):
+    return t_quantile(0.975, degrees)
+
+
+def value_of(node, measure, when):
+    return values_of(node)[measure, when]
+
+
+@pytest.mark.parametrize("degrees, t", oracle.T_975.items())
+def test_t_is_what_the_tables_print(degrees, t):
+    assert t_975(degrees) == pytest.approx(t, abs=0.0005001)
+
+
+@pytest.mark.parametrize("degrees", [*range(1, 32), 99, 100])
+def test_t_cuts_off_95_of_100_of_the_density(degrees):
+    assert oracle.share_within(t_975(degrees), degrees) == pytest.approx(0.95, abs=1e-6)
+
+
+def test_t_of_many_degrees_is_the_normal_distributions():
+    assert t_975(5_000) == pytest.approx(1.9604, abs=1e-4)
+    assert t_975(5_001) == pytest.approx(1.9604, abs=1e-4)
+
+
+def test_an_interval_by_hand():
+    # mean 2; s = sqrt((4 + 1 + 0 + 1 + 4) / 4) = 1.5811; t(4) = 2.7764; 2.7764 s / sqrt 5 = 1.9632
+    found = interval_of([0, 1, 2, 3, 4])
+    assert found.mean == 2
+    assert (found.low, found.high) == pytest.approx((0.0368, 3.9632), abs=1e-4)
+    assert found.n == 5
+
+
+@pytest.mark.parametrize(
+    "differences",
+    [[0.1, -0.1], [0.02, 0.05, 0.03], [-0.1, -0.2, 0.05, 0.0, 0.3], [0.01 * i for i in range(10)]],
+)
+def test_an_interval_is_the_plain_sum(differences):
+    found = interval_of(differences)
+    assert (found.mean, found.low, found.high) == pytest.approx(
+        oracle.interval(differences), abs=2e-4
+    )
+
+
+def test_one_seed_has_no_interval():
+    assert interval_of([]) is None
+    assert interval_of([0.3]) is None
+
+
+def test_equal_differences_have_an_interval_of_no_width():
+    found = interval_of([0.1] * 5)
+    assert found.low == found.mean == found.high == 0.1
+
+
+def test_ratios_are_averaged_as_logarithms():
+    pairs = [(2, 1), (3, 2), (1, 1.5)]
+    found = ratio_of(pairs)
+    assert (found.mean, found.low, found.high) == pytest.approx(oracle.geometric(pairs), rel=1e-3)
+    turned = ratio_of([(b, a) for a, b in pairs])
+    assert (1 / turned.mean, 1 / turned.high) == pytest.approx((found.mean, found.low))
+    assert ratio_of([(1, 2)]) is None
+
+
+@pytest.mark.parametrize("pair", [(0, 1), (1, 0), (-1, 1), (1, math.nan)])
+def test_what_has_no_ratio_is_refused(pair):
+    with pytest.raises(ExperimentError, match="there is no ratio"):
+        ratio_of([(1, 1), pair])
+
+
+def test_the_end_is_the_last_evaluation():
+    assert value_of(node((0.1, 0.9, 0.4), rounds=20), "greedy", "end") == 0.4
+
+
+def test_early_leaves_out_the_start_and_the_second_half():
+    # At rounds 0, 5, 10, 15, 20: those at 5 and 10 count.
+    assert value_of(node((0.9, 0.2, 0.4, 0.9, 0.9)), "greedy", "early") == pytest.approx(0.3)
+    # Of 10 rounds, at 0, 2, 4, 6, 8, 10: those at 2 and 4, for half is 5.
+    found = node((0.9, 0.2, 0.4, 0.9, 0.9, 0.9), rounds=10)
+    assert value_of(found, "greedy", "early") == pytest.approx(0.3)
+    assert value_of(found, "greedy", "early") == pytest.approx(oracle.early_greedy(found))
+
+
+def test_a_run_that_was_not_evaluated_early_says_so_to_who_asks():
+    late = [node((0.1, 0.5), rounds=20)]
+    there = results(*runs("alone", ("small",), small=late), suite=suite())
+    where = "digits.size", "small", "greedy"
+    assert list(there.by_seed(*where, "end", ["alone"]).alone) == [0.5]
+    with pytest.raises(ExperimentError, match="no greedy accuracy 'early'"):
+        there.by_seed(*where, "early", ["alone"])
+
+
+@pytest.mark.parametrize("rounds, last", [(60, 6), (45, 5), (20, 3), (2, 2)])
+def test_sampled_at_the_end_is_the_last_tenth_and_three_rounds_at_least(rounds, last):
+    rewards = [0.0] * (rounds - last) + [i + 1.0 for i in range(last)]
+    found = node((0.1, 0.3, 0.5), rounds=rounds, sampled=rewards)
+    assert value_of(found, "sampled", "end") == pytest.approx((last + 1) / 2)
+
+
+@pytest.mark.parametrize("rounds, first", [(20, 10), (5, 2), (2, 1)])
+def test_sampled_early_is_the_first_half(rounds, first):
+    rewards = [0.25] * first + [1.0] * (rounds - first)
+    found = node((0.1, 0.3, 0.5), rounds=rounds, sampled=rewards)
+    assert value_of(found, "sampled", "early") == 0.25
+
+
+def test_out_of_distribution_is_only_measured_at_the_end():
+    assert value_of(node(out=0.7), "out-of-distribution", "end") == 0.7
+    assert ("out-of-distribution", "early") not in values_of(node())
+
+
+def test_rounds_to_a_level_lie_on_the_line_between_two_evaluations():
+    found = node((0.1, 0.3, 0.2, 0.6, 0.5), rounds=20)
+    assert rounds_to(found, 0.2) == pytest.approx(2.5)
+    assert rounds_to(found, 0.3) == pytest.approx(5)
+    assert rounds_to(found, 0.5) == pytest.approx(10 + 5 * 0.75)
+    assert rounds_to(found, 0.6) == pytest.approx(15)
+    assert rounds_to(found, 0.61) is None
+    assert rounds_to(found, 0.1) == rounds_to(found, 0.05) == 0
+    assert rounds_to(node((0.3, 0.2, 0.4)), 0.3) == 0
+
+
+@pytest.mark.parametrize("level", [0.15, 0.29, 0.31, 0.5, 0.55, 0.8])
+def test_rounds_to_a_level_are_those_of_a_walk_along_the_curve(level):
+    for greedy in ((0.1, 0.3, 0.2, 0.6, 0.5), curve(0.1, 0.7, 11)):
+        found, walked = rounds_to(node(greedy), level), oracle.first_rounds_at(node(greedy), level)
+        assert found == (walked if walked is None else pytest.approx(walked, abs=0.002))
+
+
+@pytest.mark.parametrize(
+    "within, degrees, printed",
+    [(0.9, 10, 1.812), (0.99, 4, 4.604), (0.999, 4, 8.610), (0.5, 1, 1.0), (0.98, 7, 2.998)],
+)
+def test_other_quantiles_are_those_of_printed_tables(within, degrees, printed):
+    assert t_quantile((1 + within) / 2, degrees) == pytest.approx(printed, abs=5e-4)
+
+
+def test_an_interval_as_one_of_several_is_wider_on_both_sides():
+    found = interval_of([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert found.widened(1).high == pytest.approx(found.high)
+    # Of five tests each is at 99 %: 4.604 instead of 2.776.
+    wide = found.widened(5)
+    assert wide.high - wide.mean == pytest.approx((found.high - found.mean) * 4.604 / 2.776, 1e-3)
+    assert (wide.mean, wide.n) == (found.mean, 5)
+    assert wide.mean - wide.low == pytest.approx(wide.high - wide.mean)

@@ -1,0 +1,117 @@
+"""What a finished run folder comes to."""
+
+import hashlib
+import json
+
+import pytest
+
+from potluck import as_tree
+from potluck_experiments.bases import base_digest
+from potluck_experiments.cells import make_cell
+from potluck_experiments.staleness import Code
+from potluck_experiments.suite import ExperimentError
+from potluck_experiments.worker import Origin, collect, config_of
+from small_suite import RECIPE, make_suite
+
+CODE = Code("0123abcd", ("src/potluck/types.py",))
+
+
+@pytest.fixture
+def cell(tmp_path):
+    return make_cell(make_suite(tmp_path), "tiny", "digits", ("small", "large"), "f-tis", 3)
+
+
+def written(folder, cell, *, rounds=2, last=None):
+    """A run folder of two rounds, with numbers that are all different."""
+    (folder / "small").mkdir(parents=True)
+    (folder / "recipe.json").write_text(json.dumps(as_tree(cell.config)))
+    for n, name in enumerate(cell.models):
+        other = cell.models[1 - n]
+        (folder / name).mkdir(exist_ok=True)
+        metrics = [
+            {
+                "round": round,
+                "reward_mean": 0.99,
+                "own_reward_mean": (round + 1) / 3 + n / 10,
+                "filtered_share": round / 7,
+                "seconds": {"write": 1.0 + n, "exchange": 50.0, "learn": 0.25},
+                "sources": {
+                    name: {"completions": 2, "tokens": 10 * round + n, "with_advantage": 0},
+                    other: {"completions": 2, "tokens": 777},
+                },
+            }
+            for round in range(rounds)
+        ]
+        ends = {"out_of_distribution": 0.125} if last is None else last
+        evaluations = [
+            {"round": 0, "validation": 0.1},
+            {"round": 1, "validation": 1 / 3},
+            {"round": 2, "validation": 0.5 + n / 10, **ends},
+        ]
+        for kind, lines in ("metrics", metrics), ("evaluation", evaluations):
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            (folder / name / f"{kind}.jsonl").write_text(text)
+    return folder
+
+
+def collected(cell, folder):
+    origin = Origin(cell.digest, {"small": "s", "large": "l"}, CODE, cpu_s=12.34)
+    return collect(cell, folder, origin)
+
+
+def test_it_holds_each_models_own_curves_and_what_they_were_made_of(tmp_path, cell):
+    result = collected(cell, written(tmp_path / "run", cell))
+    assert (result.scale, result.family, result.models) == ("tiny", "digits", ("small", "large"))
+    assert (result.setting, result.seed, result.recipe) == ("f-tis", 3, cell.digest)
+    assert (result.commit, result.uncommitted, result.cpu_s) == (*CODE, 12.3)
+    large = result.node["large"]
+    assert large.eval_rounds == (0, 1, 2)
+    assert large.greedy == (0.1, 0.333333, 0.6)
+    assert large.out_of_distribution == 0.125
+    assert large.sampled == (0.433333, 0.766667)
+    assert large.tokens == (1, 11)  # its own, not those of the other one
+    assert large.seconds == (2.25, 2.25)  # without waiting
+    assert large.filtered_share == (0.0, 0.142857)
+    assert (large.base, result.node["small"].base) == ("l", "s")
+
+
+def test_a_run_that_is_not_finished_is_no_result(tmp_path, cell):
+    with pytest.raises(ExperimentError, match="small tells of 1 of 2 rounds"):
+        collected(cell, written(tmp_path / "run", cell, rounds=1))
+
+
+@pytest.mark.parametrize("last", [{}, {"out_of_distribution": 0.1, "round": 1}])
+def test_one_without_its_last_measurement_is_none_either(tmp_path, cell, last):
+    with pytest.raises(ExperimentError, match="lacks rewards or evaluations"):
+        collected(cell, written(tmp_path / "run", cell, last=last))
+
+
+def test_a_model_that_wrote_nothing_has_no_reward_to_tell_of(tmp_path, cell):
+    folder = written(tmp_path / "run", cell)
+    file = folder / "small" / "metrics.jsonl"
+    file.write_text(file.read_text().replace('"own_reward_mean": 0.6', '"x": 0.6'))
+    with pytest.raises(ExperimentError, match=r"small .*lacks rewards or evaluations"):
+        collected(cell, folder)
+
+
+def test_a_base_model_is_known_by_its_weights_and_one_from_the_hub_by_its_name(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "b.safetensors").write_bytes(b"second")
+    (folder / "a.safetensors").write_bytes(b"first")
+    (folder / "README.md").write_text("anything")
+    assert base_digest(str(folder)) == hashlib.sha256(b"firstsecond").hexdigest()[:16]
+    assert base_digest("some/model") == "some/model"
+
+
+def test_a_tiny_cell_has_one_thread_of_the_cpu_and_is_saved_at_its_end_whatever_its_recipe_says(
+    tmp_path,
+):
+    recipe = RECIPE.replace("threads = 1", "threads = 4\ncheckpoint_every = 1")
+    suite = make_suite(tmp_path, recipe=recipe.replace('device = "cpu"', 'device = "cuda"'))
+    pair = make_cell(suite, "tiny", "digits", ("small", "large"), "f-tis", 0)
+    run = config_of(pair)
+    assert (run.threads, run.checkpoint_every) == (1, 0)
+    assert [node.device for node in run.node.values()] == ["cpu", "cpu"]
+    large = make_cell(suite, "paper", "digits", ("small",), "alone", 0)
+    assert config_of(large) == large.config

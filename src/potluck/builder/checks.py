@@ -1,0 +1,139 @@
+"""Checks that concern all nodes together, made before anything is written."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from potluck.builder.exchange import make_agenda
+from potluck.config import ConfigError, RunConfig
+from potluck.model import LanguageModel, ModelError
+from potluck.model.loading import (
+    fingerprint,
+    load_config,
+    load_tokenizer,
+    named_stop_ids,
+    require_device,
+)
+from potluck.model.policy import prompt_ids
+from potluck.node.processes.group import ProcessGroup
+from potluck.rollout.base import completion_budget
+from potluck.tasks import Task
+
+
+def require_partners(config: RunConfig) -> None:
+    """Raise ModelError unless all nodes share a tokenizer, its stop tokens, and have a device."""
+    require_one_tokenizer(config)
+    require_devices(config)
+
+
+def require_devices(config: RunConfig) -> None:
+    """Raise ModelError unless every node's device is here."""
+    for name, node in config.node.items():
+        require_device(node.device, name)
+
+
+def require_one_tokenizer(config: RunConfig) -> None:
+    """Raise ModelError unless all nodes share a tokenizer, which has the stop tokens named."""
+    tokenizers = {name: load_tokenizer(node.model) for name, node in config.node.items()}
+    prints = {name: fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
+    (one, *others) = prints
+    for other in others:
+        if prints[other] != prints[one]:
+            sizes = {name: len(tokenizers[name]) for name in (one, other)}
+            raise ModelError(
+                f"the tokenizers of {one!r} ({config.node[one].model}, {sizes[one]} tokens, "
+                f"{prints[one][:12]}) and {other!r} ({config.node[other].model}, {sizes[other]} "
+                f"tokens, {prints[other][:12]}) differ; nodes exchange token ids, so they need "
+                f"models of one tokenizer"
+            )
+    named_stop_ids(tokenizers[one], config.sampling.stop)
+
+
+def require_one_prompt(config: RunConfig, task: Task) -> None:
+    """Raise ModelError unless all nodes ask a problem with the same ids.
+
+    Nodes take no completion that was written to another prompt (exchange/transport.py), so with
+    another chat template each would be missing to the other in every round.
+    """
+    problem = task.problem(task.ids("train")[0])
+    models = {name: node.model for name, node in config.node.items()}
+    prompts = {name: prompt_ids(load_tokenizer(models[name]), problem) for name in models}
+    (one, *others) = prompts
+    for other in others:
+        if not np.array_equal(prompts[one], prompts[other]):
+            raise ModelError(
+                f"{one!r} and {other!r} ask {problem.id!r} with different prompts ("
+                f"{len(prompts[one])} and {len(prompts[other])} tokens), so neither could learn "
+                f"from the other; give their tokenizers one chat template, or the task a system "
+                f"prompt where the templates differ in their own"
+            )
+
+
+def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
+    """Return the lengths of the run's prompts, in tokens, once for each model; raise RolloutError
+    if one of them leaves no room to write in."""
+    agenda, sampling, wanted = make_agenda(config, task), config.sampling, config.evaluation
+    shares = (each for round in range(config.rounds) for each in agenda.shares(round, config.node))
+    asked = [*{share.problem_id for share in shares}]
+    asked += task.ids("validation")[: wanted.problems]
+    asked += task.ids("out-of-distribution")[: wanted.out_of_distribution]
+    lengths = []
+    for model in dict.fromkeys(node.model for node in config.node.values()):
+        tokenizer, limit = load_tokenizer(model), _positions(model, sampling.max_total_tokens)
+        for problem in map(task.problem, asked):
+            prompt_P = prompt_ids(tokenizer, problem)
+            completion_budget(prompt_P, problem, max_total_tokens=limit)
+            lengths.append(len(prompt_P))
+    return lengths
+
+
+def require_servers(config: RunConfig, *, longest_prompt: int) -> None:
+    """Raise RolloutError unless every engine outside this process is there and can write, to
+    prompts of ``longest_prompt`` tokens at most."""
+    # An evaluation may have a limit of its own.
+    asked = config.evaluation.max_new_tokens
+    longest = max(config.sampling.max_total_tokens, asked and longest_prompt + asked)
+    for node in config.node.values():
+        most = _positions(node.model, longest)
+        node.engine.require_ready(adapter=node.lora is not None, longest=most)
+
+
+def _positions(model: str, wanted: int) -> int:
+    """Return ``wanted`` tokens, or those that the model has positions for."""
+    shape = load_config(model).get_text_config()
+    return min(wanted, getattr(shape, "max_position_embeddings", None) or wanted)
+
+
+def require_one_stop(policies: Mapping[str, LanguageModel]) -> None:
+    """Raise ModelError unless the same tokens end a completion on every node: each looks up, and
+    does not believe, whether a peer's completion is finished, as that decides what it earns."""
+    (one, *others) = policies
+    for other in others:
+        if differ := policies[one].stop_ids ^ policies[other].stop_ids:
+            tokens = policies[one].tokenizer.convert_ids_to_tokens(sorted(differ))
+            raise ModelError(
+                f"{one!r} and {other!r} end a completion with different tokens: only one of them "
+                f"stops at {', '.join(map(repr, tokens))}; name them in [sampling] stop"
+            )
+
+
+def require_processes(config: RunConfig, processes: ProcessGroup) -> None:
+    """Raise ConfigError unless several processes, where there are, can be each node."""
+    if processes.size == 1:
+        return
+    for name, node in config.node.items():
+        if node.optimizer == "adamw-8bit":
+            raise ConfigError(
+                f"[node.{name}] optimizer 'adamw-8bit' keeps its moments in one process, but there "
+                f"are {processes.size}; set optimizer = 'adamw', whose moments are shared out"
+            )
+        if not node.engine.several_processes:
+            raise ConfigError(
+                f"[node.{name}.engine] is sent the weights of one process, but there are "
+                f"{processes.size}; drop the table, or start one process"
+            )
+        if node.device not in ("auto", "cpu", "cuda"):
+            raise ConfigError(
+                f"[node.{name}] device is {node.device!r}, but each of {processes.size} processes "
+                f"has its own; set device = 'auto', 'cuda' or 'cpu'"
+            )

@@ -1,0 +1,206 @@
+"""The terms that a recipe's nodes agree on, and a node's exchange with the others."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from potluck.config import LOCAL_SWARM, ConfigError, RunConfig, as_tree
+from potluck.exchange import Agreement, Exchange, Limits, Membership, Provenance, transport
+from potluck.exchange.keys.keys import IdentityError, Key, make_key, read_roster, roster_line
+from potluck.exchange.keys.known_keys import KnownKeys
+from potluck.exchange.wire.message import FINGERPRINT_BYTES, PROMPT_DIGEST_BYTES
+from potluck.model import LanguageModel
+from potluck.model.loading import fingerprint, load_tokenizer
+from potluck.model.policy import prompt_ids
+from potluck.node import Record
+from potluck.schedule import PLANS, Agenda, cohort
+from potluck.tasks import Task
+
+REMEMBERED = 2 * 64
+"""Rounds whose batches a restarted node still knows: more than the others keep."""
+MOST_MESSAGE_BYTES = (1 << 24) - (1 << 12)
+"""Largest message of a session (exchange/zenoh/session.py), its own part of it left aside."""
+
+
+def members_of(config: RunConfig) -> list[str]:
+    """Return the nodes that the plan counts on."""
+    return [name for name, node in config.node.items() if not node.stranger]
+
+
+def make_agenda(config: RunConfig, task: Task) -> Agenda:
+    """Make the agenda of all rounds from the recipe and the task's problems."""
+    return Agenda(
+        ids=task.ids("train"),
+        weights={name: config.node[name].weight for name in members_of(config)},
+        plan=PLANS[config.plan],
+        group_size=config.group_size,
+        problems_per_round=config.problems_per_round,
+        seed=config.seed,
+        stranger_problems=config.swarm.stranger_problems if config.swarm.open else 0,
+    )
+
+
+def agreements_of(
+    config: RunConfig, task: Task, policies: Mapping[str, LanguageModel]
+) -> dict[str, Agreement]:
+    """Return the terms on which each node of this process takes part."""
+    agreed, sampling = _agreed_digest(config, task), config.sampling
+    return {
+        name: Agreement(
+            run=config.name,
+            node=name,
+            provenance=Provenance(
+                model=_short(policy.fingerprint()),
+                tokenizer=_short(f"{fingerprint(policy.tokenizer)} {sorted(policy.stop_ids)}"),
+                task=agreed,
+                temperature=sampling.temperature,
+                top_k=sampling.top_k,
+                top_p=sampling.top_p,
+            ),
+            limits=_limits(config, policy),
+            prompt_digest=_prompt_digests(task, config.node[name].model),
+        )
+        for name, policy in policies.items()
+    }
+
+
+def _agreed_digest(config: RunConfig, task: Task) -> bytes:
+    """Hash all that decides which problems each node is asked, and how they are answered."""
+    tree = as_tree(config)
+    agreed = {
+        "task": task.digest,
+        "nodes": {name: config.node[name].weight for name in sorted(members_of(config))},
+        **{key: tree[key] for key in ("seed", "plan", "problems_per_round", "group_size")},
+        **{key: tree["sampling"][key] for key in ("max_new_tokens", "max_total_tokens")},
+        "stranger_problems": config.swarm.stranger_problems if config.swarm.open else 0,
+    }
+    return _short(json.dumps(agreed, sort_keys=True))
+
+
+def _short(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()[:FINGERPRINT_BYTES]
+
+
+def _limits(config: RunConfig, policy: LanguageModel) -> Limits:
+    """Return the most that any one node may write in a round."""
+    swarm = config.swarm
+    problems = max(config.problems_per_round, swarm.stranger_problems if swarm.open else 0)
+    completions = problems * config.group_size
+    tokens = min(config.sampling.max_new_tokens, config.sampling.max_total_tokens)
+    # 8 bytes a token, the columns of each completion, and what stands once in a header.
+    most = (1 << 16) + completions * (64 + 8 * tokens) + problems * 512
+    return Limits(
+        message_bytes=min(most, MOST_MESSAGE_BYTES),
+        completions=completions,
+        tokens=tokens,
+        vocabulary=policy.vocabulary,
+    )
+
+
+def _prompt_digests(task: Task, model: str) -> Callable[[str], bytes | None]:
+    """Return a function from a problem's id to the digest of its prompt; None: no such problem."""
+    # A tokenizer of its own: batches are read in threads, and no two may use one at a time.
+    tokenizer, ids, lock = load_tokenizer(model), frozenset(task.ids("train")), threading.Lock()
+
+    @cache
+    def known(problem_id: str) -> bytes:
+        prompt_P = prompt_ids(tokenizer, task.problem(problem_id))
+        return hashlib.sha256(prompt_P.astype("<i4").tobytes()).digest()[:PROMPT_DIGEST_BYTES]
+
+    def digest(problem_id: str) -> bytes | None:
+        with lock:
+            return known(problem_id) if problem_id in ids else None
+
+    return digest
+
+
+@contextmanager
+def open_exchange(
+    config: RunConfig,
+    name: str,
+    agreement: Agreement,
+    folder: Path,
+    notify: Callable[[str], None],
+    progress: Callable[[str, str, int, int], None],
+) -> Iterator[Exchange]:
+    """Connect the node to the others; what the recipe leaves out (roster, addresses, key) comes
+    from files that ``potluck run`` has prepared in the run's folder.
+
+    Raises:
+        ExchangeError: it cannot be opened: an address in use, a key or certificate not readable.
+    """
+    swarm, here = config.swarm, folder / LOCAL_SWARM
+    members, roster = members_of(config), swarm_roster(config, folder)
+    # A name that was mistyped is not to become a new key.
+    key = Key.load(Path(swarm.key)) if swarm.key else make_key(here / f"{name}.key")
+    if name in roster and roster[name] != key.public:
+        raise IdentityError(
+            f"the roster has another key for {name!r} than {swarm.key or here}; put "
+            f"`{roster_line(name, key)}` into it, or name the right key in [swarm] key"
+        )
+    listen, connect = swarm.listen, swarm.connect
+    if not (listen or connect):
+        listen, connect = _prepared_addresses(here / "addresses.json", name)
+    own = Membership(
+        agreement=agreement,
+        key=key,
+        known_keys=KnownKeys(roster, members, swarm.open, here / f"{name}.known.toml"),
+        folder=folder / name,
+        members=members,
+        partners=lambda round, live: cohort(
+            live, members=members, me=name, run=config.name, round=round, size=swarm.cohort
+        ),
+        codec=swarm.codec,
+        max_staleness=swarm.max_staleness,
+        kept_rounds=swarm.kept_rounds,
+        quarantine_s=swarm.quarantine_s,
+        listen=listen,
+        connect=connect,
+        certificates=Path(swarm.tls.folder) if swarm.tls else None,
+        # All that the recipe or the roster names may connect, strangers among them.
+        may_connect=tuple(dict.fromkeys([*config.node, *roster])),
+        already_received=Record(folder / name, run=config.name, node=name).batches(REMEMBERED),
+        notify=notify,
+        waiting=lambda: progress(name, "connect", 0, 1),
+    )
+    with transport(config.swarm.transport).open_exchange(own) as exchange:
+        yield exchange
+
+
+def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
+    """Return public keys by name, from the recipe's file or that of the nodes of this machine.
+
+    Raises:
+        ConfigError: a member of the roster is no node of the recipe, so no plan counts on it.
+        IdentityError: the file cannot be read.
+    """
+    place = Path(config.swarm.roster or folder / LOCAL_SWARM / "roster.toml")
+    if not (config.swarm.roster or place.is_file()):
+        return {}
+    roster = read_roster(place)
+    for name in members_of(config):
+        if name not in roster:
+            raise ConfigError(
+                f"[node.{name}] is a member, but {place} has no key for it; ask it for the line "
+                f"that `potluck keys {name}` prints, or set stranger = true"
+            )
+    return roster
+
+
+def _prepared_addresses(file: Path, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return this node's address and the others', where ``potluck run`` has started them."""
+    try:
+        addresses = msgspec.json.decode(file.read_bytes(), type=dict[str, str])
+        own = addresses.pop(name)
+    except (OSError, msgspec.MsgspecError, KeyError):
+        raise ConfigError(
+            f"{name!r} does not know where the others are: name them with --connect (or [swarm] "
+            f"connect), and where it can be reached with --listen"
+        ) from None
+    return (own,), tuple(addresses.values())

@@ -1,0 +1,172 @@
+"""Models, learners and engines from the tables of the nodes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from potluck.builder.exchange import make_agenda
+from potluck.config import LoraConfig, RunConfig
+from potluck.exchange import Exchange
+from potluck.files import derived_seed
+from potluck.model import LanguageModel, ModelError, make_optimizer
+from potluck.model.loading import base_of, locate
+from potluck.model.lora import add_adapter, restore_adapter
+from potluck.model.sharding import ShardedModel
+from potluck.node import Learner, Node, NodeProgress, Record, Selector
+from potluck.node.processes.group import SINGLE_PROCESS, Begin, ProcessGroup, device_of
+from potluck.node.processes.workers import DistributedEngine
+from potluck.node.storage import checkpoint
+from potluck.rollout.base import Engine
+from potluck.rollout.options import EngineSettings
+from potluck.tasks import Task
+from potluck.types import PotluckError
+
+
+def make_learners(
+    config: RunConfig, folder: Path, first: int, processes: ProcessGroup = SINGLE_PROCESS
+) -> dict[str, Learner]:
+    """Make every node's learner, after ``first`` rounds. A collective: every process calls it, and
+    raises the PotluckError of any."""
+    processes.broadcast(Begin(first))
+    learners, error = {}, None
+    try:
+        for name in config.node:
+            learners[name] = make_learner(config, name, folder / name, first, processes)
+    except PotluckError as caught:
+        error = caught
+    for trouble in processes.all_gather(error):
+        if trouble:
+            raise trouble
+    return learners
+
+
+def make_learner(
+    config: RunConfig, name: str, folder: Path, first: int, processes: ProcessGroup = SINGLE_PROCESS
+) -> Learner:
+    """Make a learner of the recipe's model, or of the checkpoint of ``first`` rounds."""
+    node = config.node[name]
+    saved = checkpoint.checkpoint_folder(folder, first) if first else None
+    model = node.model if node.lora or not saved else str(saved)
+    computes = getattr(torch, node.dtype)
+    policy = LanguageModel.load(
+        model,
+        # Spread over GPUs, a model need not fit into one of them: it comes from main memory.
+        device=node.device if processes.size == 1 else "cpu",
+        stop=config.sampling.stop,
+        dtype=computes,
+        # What is trained keeps its small steps in float32; what is frozen makes none.
+        stored=computes if node.lora else torch.float32,
+        attention=node.attention,
+    )
+    if node.lora:
+        seed = derived_seed(f"{config.seed}/{name}/adapter")
+        _adapt(policy, model, node.lora, seed=seed, saved=saved)
+        if first:
+            checkpoint.require_same_base(folder, first, policy.network)
+    if node.gradient_checkpointing:
+        _checkpoint_activations(policy, name)
+    if processes.size > 1:
+        policy = ShardedModel(policy, device_of(node.device))
+    optimizer = make_optimizer(policy, node.optimizer, node.learning_rate, node.weight_decay)
+    if first:
+        checkpoint.restore(folder, first, policy, optimizer)
+    return Learner(
+        name=name,
+        policy=policy,
+        optimizer=optimizer,
+        objective=config.objective,
+        temperature=config.sampling.temperature,
+        gradient_clip_norm=node.gradient_clip_norm,
+        micro_batch_tokens=node.micro_batch_tokens,
+        processes=processes,
+    )
+
+
+def _checkpoint_activations(policy: LanguageModel, name: str) -> None:
+    network = policy.network
+    # Its name until transformers 5.x, where the other one came in.
+    enable = getattr(network, "activation_checkpointing_enable", None)
+    try:
+        (enable or network.gradient_checkpointing_enable)({"use_reentrant": False})
+    except ValueError as error:
+        raise ModelError(
+            f"[node.{name}] gradient_checkpointing is true, but {type(network).__name__} cannot "
+            f"({error}); set it to false"
+        ) from error
+
+
+def _adapt(
+    policy: LanguageModel, model: str, lora: LoraConfig, *, seed: int, saved: Path | None
+) -> None:
+    if base_of(locate(model)):
+        # Its checkpoint would name the first one's base, and lose the first one.
+        raise ModelError(
+            f"{model!r} is an adapter itself, and an adapter on an adapter is none that peft could "
+            f"load; `potluck export {model} FOLDER` first, then train on the folder"
+        )
+    add_adapter(
+        policy.network,
+        rank=lora.r,
+        alpha=lora.alpha,
+        dropout=lora.dropout,
+        targets=lora.targets,
+        seed=seed,
+    )
+    if saved:
+        restore_adapter(policy.network, saved)
+
+
+def make_nodes(
+    config: RunConfig,
+    folder: Path,
+    task: Task,
+    learners: Mapping[str, Learner],
+    exchanges: Mapping[str, Exchange],
+    progress: NodeProgress,
+    first: int,
+) -> list[Node]:
+    """Make the nodes of this process: those that have a learner."""
+    agenda = make_agenda(config, task)
+    nodes = []
+    for name, learner in learners.items():
+        record = Record(folder / name, run=config.name, node=name)
+        record.truncate_from(first)
+        nodes.append(
+            Node(
+                name=name,
+                agenda=agenda,
+                selector=Selector(
+                    agenda=agenda,
+                    me=name,
+                    max_staleness=config.swarm.max_staleness,
+                    stranger_share=config.swarm.stranger_share,
+                    strangers_share=config.swarm.strangers_share,
+                ),
+                task=task,
+                engine=_engine(config, learner, folder),
+                learner=learner,
+                exchange=exchanges[name],
+                record=record,
+                sampling=config.sampling,
+                deadline_s=config.deadline_s,
+                progress=progress,
+            )
+        )
+    return nodes
+
+
+def _engine(config: RunConfig, learner: Learner, folder: Path) -> Engine:
+    node, policy = config.node[learner.name], learner.policy
+    settings = EngineSettings(
+        node=learner.name,
+        folder=folder,
+        max_new_tokens=config.sampling.max_new_tokens,
+        max_total_tokens=config.sampling.max_total_tokens,
+        dtype=node.sampling_dtype,
+        rows=node.sampling_rows,
+        adapter=node.lora is not None,
+    )
+    if isinstance(policy, ShardedModel):
+        return DistributedEngine(learner.processes, policy, node.engine, settings)
+    return node.engine.build(policy, settings)

@@ -1,0 +1,63 @@
+"""The task that a recipe describes."""
+
+from potluck.config import ConfigError, RunConfig
+from potluck.tasks import Task, TaskOptions
+from potluck.tasks.base import WithOutOfDistribution, overlaps
+from potluck.tasks.rewards import CustomRewards, HashReward, Reward
+from potluck.tasks.table import Table
+
+
+def make_task(config: RunConfig, *, trust_code: bool = False) -> Task:
+    """Build the task of ``[task]``, paid by ``[[reward]]`` where there is any (``trust_code``: its
+    functions may be imported and run), with problems of ``[out_of_distribution]`` if there is one.
+
+    Raises:
+        TaskError: its data cannot be read, or a function not imported.
+        ConfigError: it names code that is not trusted.
+    """
+    base = config.task.make()
+    task = _paid(config.task, base)
+    if config.reward:
+        row = (lambda problem: base.row(problem.id)) if isinstance(base, Table) else None
+        task = CustomRewards(task, _rewards(config, trust_code), columns=row)
+    if other := config.out_of_distribution:
+        return WithOutOfDistribution(task, _paid(other, other.make()))
+    return task
+
+
+def _paid(options: TaskOptions, task: Task) -> Task:
+    return HashReward(task) if options.reward == "hash" else task
+
+
+def require_problems(config: RunConfig, task: Task) -> None:
+    """Raise ConfigError unless the task has problems enough to train on for a round."""
+    if not (there := len(task.ids("train"))):
+        raise ConfigError(
+            "the task of [task] has no problems to train on; name it under [out_of_distribution] "
+            "and train on another one"
+        )
+    if there < config.problems_per_round:
+        raise ConfigError(
+            f"problems_per_round is {config.problems_per_round}, but the task has {there} problems "
+            f"to train on; lower it"
+        )
+
+
+def code_of(config: RunConfig) -> list[str]:
+    """Return the functions that the recipe names; somebody may have written one to do harm."""
+    return [reward.function for reward in config.reward if reward.function != "task"]
+
+
+def _rewards(config: RunConfig, trust_code: bool) -> list[Reward]:
+    if (code := code_of(config)) and not trust_code:
+        raise ConfigError(
+            f"the recipe runs code, [[reward]] {', '.join(map(repr, code))}; read it, then allow "
+            f"it with --trust-code (from Python: trust_code=True)"
+        )
+    return [Reward.load(r.function, weight=r.weight, format=r.format) for r in config.reward]
+
+
+def notes_on(config: RunConfig, task: Task) -> list[str]:
+    """Return what to know of a task's splits before trusting a number, mostly nothing; raise
+    TaskError if a problem is in two of them."""
+    return [*map(str, overlaps(task)), *config.task.notes]

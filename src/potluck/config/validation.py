@@ -1,0 +1,108 @@
+"""Checks of a recipe that concern several keys."""
+
+import re
+
+from potluck.config.run import RunConfig
+from potluck.exchange.transport import TRANSPORTS
+from potluck.fields import ADDRESS, ConfigError
+from potluck.types import NODE_NAME
+
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+FUNCTION = re.compile(r"task|(?:[A-Za-z_][\w.]*|.+\.py):[A-Za-z_]\w*")
+
+
+def require_valid(run: RunConfig) -> None:
+    """Raise ConfigError for keys that do not go together, or a name that is none."""
+    if not RUN_NAME.fullmatch(run.name):
+        raise ConfigError(
+            f"name is {run.name!r}; a run's name is 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-', "
+            f"and begins with a letter or a digit"
+        )
+    if not run.node:
+        raise ConfigError("the run has no node; add a table [node.NAME] with a model")
+    for name, node in run.node.items():
+        if not NODE_NAME.fullmatch(name):
+            why = "a node's name is 1 to 32 of a-z, 0-9 and '-', such as 'node-1'"
+            raise ConfigError(f"[node.{name}]: {why}")
+        if node.weight_decay and node.optimizer == "adam":
+            raise ConfigError(
+                f"[node.{name}] weight_decay is {node.weight_decay}, but optimizer 'adam' has "
+                f"none; set optimizer = 'adamw' or drop it"
+            )
+        if node.attention == "flash_attention_2" and "float32" in (node.dtype, node.sampling_dtype):
+            raise ConfigError(
+                f"[node.{name}] attention 'flash_attention_2' knows no float32; set dtype and "
+                f"sampling_dtype to 'bfloat16', or attention = 'sdpa'"
+            )
+        if node.lora and not node.lora.targets:
+            raise ConfigError(f"[node.{name}.lora] targets names no layer, so nothing would learn")
+        node.engine.require_sense(
+            f"node.{name}",
+            dtype=node.sampling_dtype,
+            temperature=run.sampling.temperature,
+            top_k=run.sampling.top_k,
+            top_p=run.sampling.top_p,
+        )
+    _require_rewards(run)
+    _require_swarm_sense(run)
+    if (rows := run.problems_per_round * run.group_size) > 2**16:
+        raise ConfigError(
+            f"problems_per_round x group_size is {rows}; a round has at most {2**16} completions"
+        )
+    members = sum(not node.stranger for node in run.node.values())
+    if run.plan == "horizontal" and run.group_size < members:
+        raise ConfigError(
+            f"plan 'horizontal' shares each group of {run.group_size} among {members} nodes; "
+            f"raise group_size to at least {members}"
+        )
+
+
+def _require_swarm_sense(run: RunConfig) -> None:
+    strangers = [name for name, node in run.node.items() if node.stranger]
+    if strangers and not run.swarm.open:
+        raise ConfigError(
+            f"[node.{strangers[0]}] stranger is true, but the swarm takes none; set [swarm] open = "
+            f"true, or drop it"
+        )
+    if run.swarm.transport not in TRANSPORTS:
+        raise ConfigError(
+            f"swarm.transport is {run.swarm.transport!r}; choose one of {', '.join(TRANSPORTS)}"
+        )
+    for key in ("listen", "connect"):
+        for address in getattr(run.swarm, key):
+            if not ADDRESS.fullmatch(address):
+                raise ConfigError(
+                    f"[swarm] {key} has {address!r}; expected tcp/HOST:PORT or tls/HOST:PORT"
+                )
+    if run.swarm.open:
+        _require_room_for_strangers(run, len(run.node) > len(strangers))
+    addresses = (*run.swarm.listen, *run.swarm.connect)
+    if run.swarm.tls and any(not address.startswith("tls/") for address in addresses):
+        raise ConfigError("with [swarm.tls] every address of listen and connect begins with 'tls/'")
+
+
+def _require_room_for_strangers(run: RunConfig, has_members: bool) -> None:
+    """Refuse a share that has no place for one group: it would leave out strangers in silence."""
+    groups = run.problems_per_round if has_members else run.swarm.stranger_problems
+    least = 1 / (groups + 1)
+    for key in ("stranger_share", "strangers_share"):
+        if 0 < (share := getattr(run.swarm, key)) < least:
+            raise ConfigError(
+                f"[swarm] {key} is {share:g}, but one group beside {groups} others is {least:.3g} "
+                f"of a batch; raise it to that at least, or set it to 0 to learn from no stranger"
+            )
+
+
+def _require_rewards(run: RunConfig) -> None:
+    for reward in run.reward:
+        if not FUNCTION.fullmatch(reward.function):
+            wanted = "expected 'FILE.py:NAME', 'MODULE:NAME' or 'task'"
+            raise ConfigError(f"[[reward]] function is {reward.function!r}; {wanted}")
+    ungraded = run.reward and all(reward.function != "task" for reward in run.reward)
+    for at, task in (("task", run.task), ("out_of_distribution", run.out_of_distribution)):
+        needs_answers = task and task.reward == "task" and not (at == "task" and ungraded)
+        if task and needs_answers and not task.has_answers:
+            raise ConfigError(
+                f"[{at}] answer is empty, so its grading has nothing to compare with; name the "
+                f"column, or in [task] grade by a [[reward]] other than 'task'"
+            )

@@ -1,0 +1,158 @@
+"""``potluck show RUN``: the contents of a run folder, on 80 columns."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from potluck.display.runs import NodeRun, Run, WrittenCompletion, read_run
+from potluck.display.text import decimal, formatted, mean, new_table, percent, printable, sparkline
+from potluck.objective.methods import METHODS
+from potluck.reports import AUTHOR_COLUMNS, RoundReport
+
+WINDOW = 5
+"""Rounds in the means of "first" and "last": one round alone says little."""
+NODES_ABREAST = 3
+"""Columns of nodes that fit on 80 characters."""
+LEGEND = """\
+ln ratio: nats per token, the node's own policy over the author's
+filtered: of the bad answers; sample size: effective, 1 where all weigh the same"""
+TITLES: Mapping[tuple[str, bool], str] = {
+    (method.importance, method.filter): method.title for method in METHODS.values()
+}
+
+TableRow = tuple[str, Callable[[NodeRun], str]]
+"""A row of the table of nodes: its name, and a node's cell."""
+
+
+def show(path: Path, console: Console) -> None:
+    """Print a run folder, as far as it has been written; raise RunReadError as ``read_run``."""
+    run = read_run(path)
+    console.print(_headline(run), highlight=False)
+    for start in range(0, len(run.nodes), NODES_ABREAST):
+        console.print()
+        console.print(_nodes(run, run.nodes[start : start + NODES_ABREAST], console))
+    if any(node.rounds for node in run.nodes):
+        title = f"Each node's view of each author's answers (mean of the last {WINDOW} rounds)"
+        console.print(Text(f"\n{title}", style="bold"))
+        console.print(_authors(run, console))
+        console.print(Text(LEGEND, style="dim"))
+    for line in _samples(run):
+        console.print(line, highlight=False)
+
+
+def _headline(run: Run) -> Text:
+    recipe, objective = run.recipe, run.recipe.objective
+    method = TITLES.get((objective.importance, objective.filter), objective.importance)
+    how = "one node alone" if len(recipe.node) == 1 else f"{recipe.plan} plan"
+    facts = (
+        f"{recipe.task.name}, {method}, {how}, {recipe.problems_per_round} problems x "
+        f"{recipe.group_size} answers a round, seed {recipe.seed}"
+    )
+    return Text.assemble((printable(recipe.name, 40), "bold"), "  ", (printable(facts), "dim"))
+
+
+def _nodes(run: Run, nodes: Sequence[NodeRun], console: Console) -> Table:
+    made = new_table(console, ["", *(node.name for node in nodes)])
+    made.columns[0].style, made.columns[0].no_wrap = "dim", True
+    for name, cell in (*_results(run), *_troubles(nodes), *_seconds(nodes)):
+        made.add_row(Text(name), *(Text(cell(node)) for node in nodes))
+    return made
+
+
+def _results(run: Run) -> Iterator[TableRow]:
+    yield "model", lambda node: printable(node.model, 60)
+    # A node that was away went on where the others were, so it has fewer.
+    yield "rounds done", lambda node: f"{len(node.rounds)} of {run.recipe.rounds}"
+    yield "own reward", _change(lambda report: report.own_reward_mean, decimal)
+    yield "validation", _validation
+    yield "out of distribution", _out_of_distribution
+    yield "filtered", _change(lambda report: report.filtered_share, percent)
+    yield (
+        "rows trained",
+        _change(lambda r: r.rows_trained / r.completions if r.completions else None, percent),
+    )
+
+
+def _troubles(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
+    """Yield rows about a swarm; those in which every node has a 0 are left out."""
+    counts: dict[str, Callable[[RoundReport], int]] = {
+        "rounds without somebody": lambda report: bool(report.missing),
+        "late completions": lambda report: report.late,
+        "of them learned from": lambda report: report.late_used,
+        "messages refused": lambda report: sum(report.refused.values()),
+    }
+    for name, count in counts.items():
+        if any(count(report) for node in nodes for report in node.rounds):
+            yield name, lambda node, count=count: str(sum(map(count, node.rounds)))  # type: ignore[misc]
+    if any(report.sent_bytes_per_token for node in nodes for report in node.rounds):
+        yield "bytes sent a token", _mean_of(lambda report: report.sent_bytes_per_token)
+
+
+def _seconds(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
+    phases = [phase for node in nodes for report in node.rounds for phase in report.seconds]
+    for phase in dict.fromkeys(phases):
+        # The default binds the phase of this turn.
+        yield f"{printable(phase, 12)}, s a round", _mean_of(lambda r, p=phase: r.seconds.get(p))  # type: ignore[misc]
+
+
+def _mean_of(value: Callable[[RoundReport], float | None]) -> Callable[[NodeRun], str]:
+    return lambda node: decimal(mean(map(value, node.rounds)), 2)
+
+
+def _change(
+    value: Callable[[RoundReport], float | None], shown: Callable[[float | None], str]
+) -> Callable[[NodeRun], str]:
+    """Make a cell: the mean of the first rounds, and of the last ones where there are others."""
+
+    def cell(node: NodeRun) -> str:
+        values = [value(report) for report in node.rounds]
+        first, last = mean(values[:WINDOW]), mean(values[-WINDOW:])
+        return shown(last) if len(values) < 2 else f"{shown(first)} → {shown(last)}"
+
+    return cell
+
+
+def _validation(node: NodeRun) -> str:
+    curve = [each.validation for each in node.evaluations if each.validation is not None]
+    return f"{sparkline(curve, 10)} {decimal(curve[-1])}" if curve else "-"
+
+
+def _out_of_distribution(node: NodeRun) -> str:
+    known = (each.out_of_distribution for each in reversed(node.evaluations))
+    return decimal(next((share for share in known if share is not None), None))
+
+
+def _authors(run: Run, console: Console) -> Table:
+    titles = [column.title for column in AUTHOR_COLUMNS.values()]
+    made = new_table(console, ["node", "author"], titles)
+    for node in run.nodes:
+        last = [report.sources for report in node.rounds[-WINDOW:]]
+        for author in dict.fromkeys(author for sources in last for author in sources):
+            reports = [sources[author] for sources in last if author in sources]
+            cells = (
+                formatted(mean(getattr(each, field) for each in reports), column.format)
+                for field, column in AUTHOR_COLUMNS.items()
+            )
+            made.add_row(Text(node.name), Text(printable(author, 32)), *cells)
+    return made
+
+
+def _samples(run: Run) -> Iterator[Text]:
+    """Yield a right and a wrong answer of each author, from the first node that has one."""
+    chosen: dict[tuple[str, bool], WrittenCompletion] = {}
+    for node in run.nodes:
+        for written in node.last_written:
+            chosen.setdefault((written.author, written.reward <= 0), written)
+    if chosen:
+        yield Text("\nAnswers of the last round", style="bold")
+    for author, is_wrong in sorted(chosen):
+        written = chosen[author, is_wrong]
+        yield Text.assemble(
+            (f"{printable(author, 32)}  ", "cyan"),
+            ("wrong", "red") if is_wrong else ("right", "green"),
+            (f"  {printable(written.problem, 60)}", "dim"),
+        )
+        yield Text("  " + printable(written.text, 300))

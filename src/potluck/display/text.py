@@ -1,0 +1,107 @@
+"""Text, numbers and tables as they are shown: safe, short, and the same everywhere."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from potluck.objective.methods import METHODS
+
+INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories that steer a display instead of showing on it (or show nothing)."""
+DRAWN = {"\n": "⏎", "\r": "⏎", "\r\n": "⏎", "\t": " "}
+SPARKS = "▁▂▃▄▅▆▇█"
+METHOD_LABELS = {"alone": "alone", **{name: method.title for name, method in METHODS.items()}}
+"""Titles of the methods by name, in the order in which they are shown."""
+
+
+def printable(text: str, limit: int = 200) -> str:
+    """Put ``text`` on one line, without what could steer a terminal or turn the reading order.
+
+    A model or a peer chose the characters, so nothing in it may move a cursor, hide a part or
+    span lines. Markup (of rich, of HTML) stays: only the place that shows the text knows which
+    markup counts, so it escapes it. The result has at most ``limit`` characters, the ellipsis of
+    a text that was cut included.
+
+    >>> printable("4+8=12\\n\\x1b[31mred")
+    '4+8=12⏎[31mred'
+    >>> printable("abcdef", limit=4)
+    'abc…'
+    """
+    kept: list[str] = []
+    # Stops at the limit: a text of many megabytes costs no more than its head. What is
+    # invisible does not count.
+    for piece in re.finditer(r"\r\n|.", text, re.DOTALL):
+        character = piece.group()
+        if character in DRAWN or unicodedata.category(character) not in INVISIBLE:
+            kept.append(DRAWN.get(character, character))
+        if len(kept) > limit:
+            return "".join(kept[: limit - 1]) + "…"
+    return "".join(kept)
+
+
+def formatted(value: float | None, format: str) -> str:
+    """Return a number as ``format`` writes it, or a dash for None."""
+    return "-" if value is None else f"{value:{format}}"
+
+
+def decimal(value: float | None, digits: int = 3) -> str:
+    """Return a decimal number, or a dash.
+
+    >>> decimal(0.5), decimal(None), decimal(-0.0001)
+    ('0.500', '-', '0.000')
+    """
+    return formatted(value, f"z.{digits}f")
+
+
+def percent(value: float | None) -> str:
+    """Return a share in whole percent, or a dash.
+
+    >>> percent(0.204), percent(None)
+    ('20%', '-')
+    """
+    return formatted(value, "z.0%")
+
+
+def label(method: str) -> str:
+    """Return a method's title as the paper has it; an unknown name in capitals.
+
+    >>> label("f-tis"), label("nois"), label("mine")
+    ('F-TIS', 'NoIS', 'MINE')
+    """
+    return METHOD_LABELS.get(method, method.upper())
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are not None; None if there is none.
+
+    >>> mean([1.0, None, 2.0]), mean([None])
+    (1.5, None)
+    """
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def sparkline(shares: Sequence[float], width: int = 16) -> str:
+    """Draw a curve as one line of blocks. Its axis is 0 to 1, so that two can be compared.
+
+    >>> sparkline([0.0, 0.5, 1.0])
+    '▁▅█'
+    """
+    if (last := len(shares) - 1) >= width:  # evenly spread, the first and the last among them
+        shares = [shares[round(at * last / (width - 1))] for at in range(width)]
+    return "".join(SPARKS[min(7, max(0, int(share * 8)))] for share in shares)
+
+
+def new_table(console: Console, texts: Sequence[str], numbers: Sequence[str] = ()) -> Table:
+    """Return a table without rows: columns of text, then right-aligned columns of numbers."""
+    made = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
+    for name in texts:
+        made.add_column(Text(name), overflow="fold")
+    for name in numbers:
+        made.add_column(Text(name), justify="right")
+    return made

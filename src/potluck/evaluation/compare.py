@@ -1,0 +1,174 @@
+"""Loads one model after the other and has each answer the same problems in tokens of its own.
+
+The larger of two models has to fit, not both; they need not share a tokenizer.
+"""
+
+import gc
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from potluck.builder.task import make_task
+from potluck.config import ConfigError, RunConfig, as_tree
+from potluck.evaluation.grade import (
+    ModelScores,
+    ProblemScores,
+    evaluation_engine,
+    first_problems,
+    grade_samples,
+    summary,
+)
+from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings, as_options
+from potluck.files import derived_seed, write_atomically
+from potluck.model import LanguageModel
+from potluck.model.loading import load_config, load_tokenizer
+from potluck.rollout.base import GreedySampler, RandomSampler, Sampler
+from potluck.rollout.hf import HFEngine
+from potluck.tasks import Split, Task
+from potluck.types import Problem
+from potluck.version import __version__
+
+# There is a display; a bar for each file that is loaded only tears it.
+transformers.logging.disable_progress_bar()
+
+EvaluationProgress = Callable[[str, str, int, int], None]
+"""Called with (model and split, "greedy" or "samples", done, total)."""
+
+
+def evaluate_models(request: EvaluationRequest, *, progress: EvaluationProgress) -> dict[str, Any]:
+    """Return everything that is found, as data for JSON.
+
+    Raise ConfigError where the request contradicts itself or has nothing to evaluate on, else
+    PotluckError for a model or data that cannot be loaded or a prompt without room.
+    """
+    settings = request.resolved()
+    config = settings.config
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    with as_options():
+        task = make_task(config, trust_code=request.trust_code)
+        problems = _problems(task, config, request.split)
+        for model in settings.models[1:]:
+            # A wrong name fails here, before the first model has worked for an hour.
+            load_config(model)
+            load_tokenizer(model)
+        scores_by_model: dict[str, dict[Split, ModelScores]] = {}
+        for letter, model in zip("AB", settings.models, strict=False):
+            gc.collect()  # the model before leaves before the next one comes
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            whose = f"{letter} " if request.against else ""
+            answered = _answered(model, request, settings, task, problems, progress, whose)
+            scores_by_model[letter] = answered
+    return _report_of_settings(request, settings, task) | {
+        "splits": [
+            {"split": split}
+            | summary({who: each[split] for who, each in scores_by_model.items()}, settings.k)
+            for split in problems
+        ]
+    }
+
+
+def require_writable(file: Path) -> None:
+    """Raise ConfigError where nothing can be written, before an hour of work."""
+    if file.is_dir() or not file.parent.is_dir():
+        what = "is a folder" if file.is_dir() else f"cannot be: there is no folder {file.parent}"
+        raise ConfigError(f"--json {file} {what}; name a file in a folder that is there")
+
+
+def write_report(found: dict[str, Any], file: Path) -> None:
+    """Write the whole file, or leave the one that stood there before."""
+    write_atomically(file, (json.dumps(found, indent=1, allow_nan=False) + "\n").encode())
+
+
+def _problems(task: Task, config: RunConfig, wanted: str) -> dict[Split, list[Problem]]:
+    """Return the problems of each split that is asked for and has any."""
+    counts = (config.evaluation.problems, config.evaluation.out_of_distribution)
+    found = {
+        split: first_problems(task, split, count)
+        for split, count in zip(SPLITS, counts, strict=True)
+        if wanted in (split, "both")
+    }
+    if not any(found.values()):
+        there = ", ".join(f"{len(task.ids(split))} {split}" for split in SPLITS)
+        asked = ", ".join(f"{n} {split}" for split, n in zip(SPLITS, counts, strict=True))
+        raise ConfigError(
+            f"there is nothing to evaluate on: the task has {there} problems, and of them {asked} "
+            f"were asked for by --split {wanted}; choose another split or raise --problems"
+        )
+    return {split: problems for split, problems in found.items() if problems}
+
+
+def _answered(
+    model: str,
+    request: EvaluationRequest,
+    settings: Settings,
+    task: Task,
+    problems: Mapping[Split, Sequence[Problem]],
+    progress: EvaluationProgress,
+    whose: str,
+) -> dict[Split, ModelScores]:
+    """Load ``model`` and have it answer ``problems``, greedily and, where asked, in samples."""
+    how = settings.config.sampling
+    dtype = getattr(torch, request.dtype)
+    policy = LanguageModel.load(model, device=request.device, stop=how.stop, stored=dtype)
+    as_trained = HFEngine(
+        policy,
+        max_new_tokens=how.max_new_tokens,
+        max_total_tokens=how.max_total_tokens,
+        dtype=dtype,
+        rows=settings.rows,
+    )
+    engine = evaluation_engine(as_trained, settings.config)
+
+    def answers(split: Split, sampler: Sampler, count: int, what: str) -> tuple[ProblemScores, ...]:
+        moved, asked = partial(progress, f"{whose}{split}", what), problems[split]
+        scores = grade_samples(policy, engine, task, asked, sampler, count=count, progress=moved)
+        return tuple(scores)
+
+    def sampled(split: Split) -> tuple[ProblemScores, ...]:
+        if not settings.samples:
+            return ()
+        seed = derived_seed(f"{request.seed}/{split}", byteorder="big")
+        generator = torch.Generator(policy.device).manual_seed(seed)
+        sampler = RandomSampler(generator, how.temperature, how.top_k, how.top_p)
+        return answers(split, sampler, settings.samples, "samples")
+
+    return {
+        split: ModelScores(answers(split, GreedySampler(), 1, "greedy"), sampled(split))
+        for split in problems
+    }
+
+
+def _report_of_settings(
+    request: EvaluationRequest, settings: Settings, task: Task
+) -> dict[str, Any]:
+    """Return what was asked, of which models, and by which code."""
+    tree: dict[str, Any] = json.loads(json.dumps(as_tree(settings.config)))
+    sampling = settings.config.sampling
+    return {
+        "potluck": __version__,
+        "torch": torch.__version__,
+        "models": dict(zip("AB", settings.models, strict=False)),
+        "task": tree["task"] | {"digest": task.digest},
+        "reward": tree["reward"],
+        "out_of_distribution": tree["out_of_distribution"],
+        "settings": {
+            "k": settings.k,
+            "samples": settings.samples,
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k,
+            "top_p": sampling.top_p,
+            "seed": request.seed,
+            "max_new_tokens": settings.max_new_tokens,
+            "stop": list(sampling.stop),
+            "device": request.device,
+            "dtype": request.dtype,
+            "rows": settings.rows,
+        },
+    }

@@ -1,0 +1,196 @@
+"""Answers to problems that a model does not train on, graded, and the numbers that they give.
+
+An answer is right when it earns the whole reward, 1. Of tasks that pay 0 or 1, and most do,
+accuracy (the mean reward, as training reports it) and the share of right answers are one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from potluck.config import RunConfig
+from potluck.evaluation.intervals import (
+    difference_interval,
+    mcnemar,
+    mean_interval,
+    pass_at_k,
+    share_interval,
+)
+from potluck.model import LanguageModel
+from potluck.rollout.base import Engine, GreedySampler, Progress, RolloutRequest, Sampler
+from potluck.tasks import Split, Task
+from potluck.types import Problem
+
+UNBOUNDED = 2**31
+"""Tokens: only the model's context bounds an answer further."""
+WHOLE = 1 - 1e-9
+"""Weighted rewards that make 1 in mathematics may make a little less in floating point."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitAccuracy:
+    accuracy: float
+    """Mean reward, 0..1 for tasks that pay 0 or 1."""
+    problems: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemScores:
+    """Rewards of a model's answers to one problem."""
+
+    problem_id: str
+    rewards: tuple[float, ...]
+    """In the order of writing."""
+    unfinished: int
+    """Number of them that ran out of room."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelScores:
+    """Scores of one model on the problems of a split."""
+
+    greedy: tuple[ProblemScores, ...]
+    """One answer to each."""
+    sampled: tuple[ProblemScores, ...]
+    """Several to each, of the same problems in the same order; empty where none were asked."""
+
+    def values(self, k: int) -> dict[str, list[float]]:
+        """Return each measure's number for each problem."""
+        values = {"greedy": [answers.rewards[0] for answers in self.greedy]}
+        for each in dict.fromkeys((1, k)) if self.sampled else ():
+            values[f"pass@{each}"] = [
+                pass_at_k(count_right(answers), len(answers.rewards), each)
+                for answers in self.sampled
+            ]
+        return values
+
+
+def evaluation_engine(engine: Engine, config: RunConfig) -> Engine:
+    """Return the engine with the room that ``[evaluation]`` gives answers."""
+    most = config.evaluation.max_new_tokens
+    return engine.with_limits(
+        max_new_tokens=most or config.sampling.max_new_tokens,
+        # A limit of its own means it: then only the model's context bounds it further.
+        max_total_tokens=UNBOUNDED if most else config.sampling.max_total_tokens,
+    )
+
+
+def evaluate(
+    policy: LanguageModel,
+    engine: Engine,
+    task: Task,
+    split: Split,
+    *,
+    count: int,
+    progress: Progress,
+) -> SplitAccuracy | None:
+    """Answer the first ``count`` problems of ``split`` greedily; None if it has none."""
+    if not (problems := first_problems(task, split, count)):
+        return None
+    greedy = GreedySampler()
+    answers = grade_samples(policy, engine, task, problems, greedy, count=1, progress=progress)
+    return SplitAccuracy(sum(each.rewards[0] for each in answers) / len(answers), len(answers))
+
+
+def first_problems(task: Task, split: Split, count: int) -> list[Problem]:
+    """Return always the same problems, so that models and rounds can be compared."""
+    return [task.problem(id) for id in task.ids(split)[:count]]
+
+
+def grade_samples(
+    policy: LanguageModel,
+    engine: Engine,
+    task: Task,
+    problems: Sequence[Problem],
+    sampler: Sampler,
+    *,
+    count: int,
+    progress: Progress,
+) -> list[ProblemScores]:
+    """Write ``count`` answers to each problem, and grade them."""
+    requests = [RolloutRequest(problem, count) for problem in problems]
+    written = engine.generate(requests, sampler, author="evaluation", progress=progress)
+    asked = [problem for problem in problems for _ in range(count)]
+    rewards = task.rewards(asked, written, [policy.text(c.token_T) for c in written])
+    return [
+        ProblemScores(
+            problem.id,
+            tuple(rewards[at : at + count]),
+            sum(c.end == "length" for c in written[at : at + count]),
+        )
+        for problem, at in zip(problems, range(0, len(written), count), strict=True)
+    ]
+
+
+def count_right(answers: ProblemScores) -> int:
+    return sum(reward >= WHOLE for reward in answers.rewards)
+
+
+def summary(scores_by_model: Mapping[str, ModelScores], k: int) -> dict[str, Any]:
+    """Return the measures of a split, and how two models compare, as data for JSON.
+
+    The models are "A" and, where two are compared, "B"; ``k`` is that of pass@k, read only where
+    samples were taken. Raise ValueError without problems, or where they are not the same.
+    """
+    asked = {tuple(a.problem_id for a in scores.greedy) for scores in scores_by_model.values()}
+    if len(asked) != 1 or asked == {()}:
+        raise ValueError(f"{len(asked)} lists of problems; expected one that all answered")
+    values = {model: scores.values(k) for model, scores in scores_by_model.items()}
+    answers = [a for scores in scores_by_model.values() for a in (*scores.greedy, *scores.sampled)]
+    found: dict[str, Any] = {
+        "problems": len(asked.pop()),
+        "binary": all(reward in (0, 1) for a in answers for reward in a.rewards),
+        "measures": [
+            _measure(name, {model: of_model[name] for model, of_model in values.items()})
+            for name in values["A"]
+        ],
+        "unfinished": {m: sum(a.unfinished for a in s.greedy) for m, s in scores_by_model.items()},
+    }
+    if "B" in scores_by_model:
+        found["greedy_right"] = _agreement(scores_by_model["A"], scores_by_model["B"])
+    return found | {"per_problem": _per_problem(scores_by_model)}
+
+
+def _measure(name: str, value_N: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Return a measure's estimate for each model, and the difference of two."""
+    shares = all(0 <= value <= 1 for each_N in value_N.values() for value in each_N)
+    found: dict[str, Any] = {"measure": name}
+    found |= {model: _estimate(each_N, shares) for model, each_N in value_N.items()}
+    if "B" in value_N:
+        pairs = zip(value_N["A"], value_N["B"], strict=True)
+        between = difference_interval([a - b for a, b in pairs])
+        between = between.within(-1, 1) if shares else between
+        better = "A" if between.low > 0 else "B" if between.high < 0 else None
+        found |= {"difference": asdict(between), "better": better}
+    return found
+
+
+def _estimate(value_N: Sequence[float], shares: bool) -> dict[str, Any]:
+    if shares:
+        return asdict(share_interval(value_N))
+    if len(value_N) == 1:  # on an unknown scale one number says nothing of the next
+        return {"value": value_N[0], "low": None, "high": None}
+    return asdict(mean_interval(value_N))
+
+
+def _agreement(a: ModelScores, b: ModelScores) -> dict[str, Any]:
+    """Count the problems that each model solves greedily, with McNemar's test."""
+    pairs = [(count_right(x), count_right(y)) for x, y in zip(a.greedy, b.greedy, strict=True)]
+    only_a, only_b = pairs.count((1, 0)), pairs.count((0, 1))
+    return {
+        "both": pairs.count((1, 1)),
+        "only_a": only_a,
+        "only_b": only_b,
+        "neither": pairs.count((0, 0)),
+        "mcnemar_p": mcnemar(only_a, only_b),
+    }
+
+
+def _per_problem(scores_by_model: Mapping[str, ModelScores]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [{"id": a.problem_id} for a in scores_by_model["A"].greedy]
+    for model, scores in scores_by_model.items():
+        for row, one in zip(rows, scores.greedy, strict=True):
+            row[model] = {"greedy_right": bool(count_right(one)), "greedy_reward": one.rewards[0]}
+        for row, some in zip(rows, scores.sampled, strict=bool(scores.sampled)):
+            row[model] |= {"samples_right": count_right(some), "sample_rewards": list(some.rewards)}
+    return rows

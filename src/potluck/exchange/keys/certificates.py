@@ -1,0 +1,236 @@
+"""Certificates of a swarm's own: a node without one gets no connection (mutual TLS).
+
+FOLDER/ca.pem  ca.key           the swarm's authority; ca.key stays with the person who admits nodes
+FOLDER/NAME/   ca.pem NAME.pem NAME.key     all that the node NAME needs, to be given to it
+"""
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from potluck.exchange.base import ExchangeError
+from potluck.exchange.keys.keys import new_file
+from potluck.types import NODE_NAME
+
+LOCAL = ("localhost", "127.0.0.1", "::1")
+AUTHORITY_DAYS = 3650
+PEM = serialization.Encoding.PEM
+BEFORE = datetime.timedelta(days=1)
+"""Time before its making from which a certificate holds: clocks are wrong."""
+_Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
+RELAYS = ("relay", *(f"relay-{at}" for at in range(2, 9)))
+"""Names in the certificates of routers, which may pass on what any node said: with TLS, no node may
+have one."""
+SPEAKING = ["put", "delete", "reply", "declare_queryable", "liveliness_token"]
+ASKING = ["declare_subscriber", "query", "liveliness_query", "declare_liveliness_subscriber"]
+
+
+class CertificateError(ExchangeError):
+    """A certificate cannot be made or used; the message says which, why, and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """Files that a node shows (certificate, key) and verifies others' against (ca)."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+
+def certificate_files(folder: Path, name: str) -> CertificateFiles:
+    """Return the paths of ``name``'s files: in ``folder/name`` if it exists, else in ``folder``."""
+    own = folder / name if (folder / name).is_dir() else folder
+    return CertificateFiles(own / "ca.pem", own / f"{name}.pem", own / f"{name}.key")
+
+
+def write_certificates(
+    folder: Path, names: Sequence[str], hosts: Sequence[str] = LOCAL, days: int = 365
+) -> tuple[Path, ...]:
+    """Make a key and a certificate for each of ``names``, and an authority where none is yet;
+    return the folder of each node.
+
+    Args:
+        folder: place of the authority that signs. It is used again, so nodes can join later.
+        hosts: DNS names and addresses at which the nodes are reached; all nodes may use all.
+        days: validity of the certificates; the authority's own is ten years at least.
+
+    Raise CertificateError: a wrong name or host, files that exist, a bad authority, a full disk.
+    """
+    if bad := [name for name in names if not NODE_NAME.fullmatch(name) or name == "ca"]:
+        expected = f"expected {NODE_NAME.pattern}, and not 'ca'"
+        raise CertificateError(f"{bad[0]!r} cannot be a node's name here; {expected}")
+    if days < 1:
+        raise CertificateError(f"certificates for {days} days hold for none; expected 1 or more")
+    if there := [n for n in names if (folder / n).exists()]:
+        raise CertificateError(
+            f"{folder / there[0]} is there already and is left as it is; remove it to give "
+            f"{there[0]!r} a new key, or leave {there[0]!r} out"
+        )
+    if len(set(names)) != len(names):
+        raise CertificateError(f"a name comes twice among {', '.join(names)}")
+    alternatives = [_host(host) for host in hosts]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        ca, ca_key = _authority(folder, max(days, AUTHORITY_DAYS))
+        for name in names:
+            key = ec.generate_private_key(ec.SECP256R1())
+            both = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+            certificate = (
+                _unsigned(name, ca.subject, key.public_key(), days)
+                .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+                .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+                .add_extension(x509.ExtendedKeyUsage(both), critical=False)
+                .sign(ca_key, hashes.SHA256())
+            )
+            (folder / name).mkdir(mode=0o700)
+            files = certificate_files(folder, name)
+            new_file(files.key, _pem(key), mode=0o600)
+            new_file(files.certificate, certificate.public_bytes(PEM), mode=0o644)
+            new_file(files.ca, ca.public_bytes(PEM), mode=0o644)
+    except OSError as error:
+        raise CertificateError(f"{error.filename or folder}: {error.strerror}") from error
+    return tuple(folder / name for name in names)
+
+
+def check_certificate(files: CertificateFiles, name: str) -> None:
+    """Raise CertificateError for what TLS would refuse without a reason, or wait for without an
+    end: a file that is missing or no PEM, a wrong key, name, authority or time."""
+    ca = _read_certificate(files.ca)
+    certificate, _ = _read_pair(files.certificate, files.key)
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if (theirs := str(names[0].value) if names else "") != name:
+        raise CertificateError(
+            f"{files.certificate} is for {theirs!r}, and this node is {name!r}; potluck "
+            f"certificates makes one for {name!r}"
+        )
+    try:
+        certificate.verify_directly_issued_by(ca)
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise CertificateError(f"{files.certificate} was not signed by {files.ca}") from error
+    now = datetime.datetime.now(datetime.UTC)
+    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if not start <= now <= end:
+        raise CertificateError(
+            f"{files.certificate} holds from {start:%Y-%m-%d} to {end:%Y-%m-%d}, and the clock "
+            f"here says {now:%Y-%m-%d %H:%M}; set the clock, or make a new certificate"
+        )
+
+
+def _authority(folder: Path, days: int) -> _Pair:
+    certificate, key = folder / "ca.pem", folder / "ca.key"
+    if certificate.exists() or key.exists():
+        return _read_pair(certificate, key)
+    new = ec.generate_private_key(ec.SECP256R1())
+    made = (
+        _unsigned("potluck swarm", None, new.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(new, hashes.SHA256())
+    )
+    new_file(key, _pem(new), mode=0o600)
+    new_file(certificate, made.public_bytes(PEM), mode=0o644)
+    return made, new
+
+
+def _unsigned(
+    name: str, issuer: x509.Name | None, public: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    try:
+        end = now + datetime.timedelta(days=days)
+    except OverflowError as error:
+        raise CertificateError(f"{days} days end beyond the calendar; 365 are a year") from error
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer or subject)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BEFORE)
+        .not_valid_after(end)
+    )
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    if not host or not all(part and part.isascii() for part in host.split(".")) or ":" in host:
+        raise CertificateError(f"{host!r} is no host; expected a DNS name or an address, no port")
+    return x509.DNSName(host)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        hint = "; potluck certificates makes it" if isinstance(error, FileNotFoundError) else ""
+        raise CertificateError(f"{path} cannot be read: {error.strerror}{hint}") from error
+
+
+def _read_certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(_read(path))
+    except ValueError as error:
+        raise CertificateError(f"{path} is no certificate in PEM") from error
+
+
+def _read_pair(certificate: Path, key: Path) -> _Pair:
+    pair = _read_certificate(certificate), _read_key(key)
+    if pair[0].public_key() != pair[1].public_key():
+        raise CertificateError(f"{key} is not the key of {certificate}")
+    return pair
+
+
+def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    data = _read(path)
+    if os.name == "posix" and path.stat().st_mode & 0o077:
+        raise CertificateError(f"{path} can be read by others; a key needs 0600: chmod 600 {path}")
+    try:
+        key = serialization.load_pem_private_key(data, None)
+    except (ValueError, TypeError) as error:
+        raise CertificateError(f"{path} is no private key in PEM without a password") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise CertificateError(f"{path} is no elliptic-curve key, as potluck certificates makes it")
+    return key
+
+
+def access_control(names: Sequence[str], run: str) -> dict[str, object]:
+    """Build Zenoh's access rules for ``run``, or ``*`` for all: a node, known by the name in its
+    certificate, may publish under that name only, a relay under any, an unlisted one under none.
+
+    This covers one hop: the signature of a message says which node wrote what a relay passes on.
+    """
+    everything = [f"{run}/**"]
+    own = {n: [f"{run}/live/{n}", f"{run}/ann/{n}", f"{run}/q/{n}/**"] for n in names}
+    speakers = own | dict.fromkeys(RELAYS, everything)
+    speaking = [_rule(f"speak-{n}", "ingress", SPEAKING, keys) for n, keys in speakers.items()]
+    asking = _rule("ask", "ingress", ASKING, everything)
+    outgoing = _rule("out", "egress", SPEAKING + ASKING, everything)
+    return {
+        "enabled": True,
+        "default_permission": "deny",
+        "rules": [*speaking, asking, outgoing],
+        "subjects": [{"id": n, "cert_common_names": [n]} for n in speakers],
+        "policies": [{"rules": [f"speak-{n}", "ask", "out"], "subjects": [n]} for n in speakers],
+    }
+
+
+def _rule(id: str, flow: str, messages: list[str], keys: list[str]) -> dict[str, object]:
+    rule: dict[str, object] = {"id": id, "permission": "allow", "flows": [flow]}
+    return rule | {"messages": messages, "key_exprs": keys}

@@ -1,0 +1,214 @@
+"""The keys of nodes: an Ed25519 key for each, and its signature on all that the node sends.
+
+A secret key is a file of one line that only its owner can read. A roster is a TOML file with a
+line for each node: ``north = "ed25519:..."``, its name and its public key.
+What is signed is SHA-256(what + 0x00 + data), not the text itself: Ed25519 reads what it signs
+twice, and a batch has hundreds of kilobytes.
+"""
+
+import base64
+import hashlib
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from potluck.exchange.base import ExchangeError, WireError
+from potluck.types import NODE_NAME
+
+SIGNED = b"PTLS"
+SIGNATURE_BYTES = 64
+KEY_BYTES = 32
+PUBLIC, SECRET = "ed25519", "ed25519-secret"
+BATCH = b"batch"
+"""Kind of data that the signature of a batch covers too: it does not fit an announcement."""
+FILE_BYTES = 1 << 20
+"""Largest size of a key file or a roster."""
+
+
+class IdentityError(ExchangeError):
+    """A key file or a roster cannot be used; the message says which, why, and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A node's secret. Its public half is 32 bytes."""
+
+    private: Ed25519PrivateKey = field(repr=False)
+
+    @classmethod
+    def new(cls) -> "Key":
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def load(cls, path: Path) -> "Key":
+        """Return the key in a file; raise IdentityError if it is none, or others can read it."""
+        try:
+            with open(path, "rb") as file:
+                mode, data = os.fstat(file.fileno()).st_mode, file.read(FILE_BYTES)
+        except OSError as error:
+            hint = "; potluck keys makes one" if isinstance(error, FileNotFoundError) else ""
+            raise IdentityError(f"key {path} cannot be read: {error.strerror}{hint}") from error
+        if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+            raise IdentityError(
+                f"key {path} has mode {stat.S_IMODE(mode):04o}, so others may read it; a secret "
+                f"needs 0600: chmod 600 {path}, or, if somebody may have it, make a new one"
+            )
+        try:
+            return cls(Ed25519PrivateKey.from_private_bytes(_unwritten(SECRET, data.decode())))
+        except ValueError as error:  # The text stays out of the message: it may be a secret.
+            raise IdentityError(
+                f"{path} holds no secret key; expected one line, {SECRET}: and 43 characters, as "
+                f"potluck keys writes it"
+            ) from error
+
+    def write(self, path: Path) -> None:
+        """Write the key to a new file that only its owner can read; IdentityError if it cannot."""
+        line = _written(SECRET, self.private.private_bytes_raw()) + "\n"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new_file(path, line.encode(), mode=0o600)
+        except OSError as error:
+            if path.exists():
+                raise IdentityError(
+                    f"{path} is there already and is left as it is: a node that loses its key is "
+                    f"a stranger to the others"
+                ) from error
+            raise IdentityError(f"key {path} cannot be written: {error.strerror}") from error
+
+    @property
+    def public(self) -> bytes:
+        return self.private.public_key().public_bytes_raw()
+
+    def sign(self, what: bytes, data: bytes) -> bytes:
+        """Return ``data`` behind a signature over its kind (``BATCH``, ...) and itself."""
+        return b"".join((SIGNED, self.private.sign(_digest(what, data)), data))
+
+
+def verify(what: bytes, data: bytes, public: bytes) -> bytes:
+    """Return the data that ``Key.sign`` was given; raise WireError if another key signed it."""
+    at = len(SIGNED) + SIGNATURE_BYTES
+    if len(data) < at or not data.startswith(SIGNED):
+        raise WireError(f"{len(data)} bytes came without a signature", "forged")
+    signed = data[at:]
+    try:
+        key = Ed25519PublicKey.from_public_bytes(public)
+        key.verify(data[len(SIGNED) : at], _digest(what, signed))
+    except (InvalidSignature, ValueError) as error:
+        raise WireError("the signature is not by this key", "forged") from error
+    return signed
+
+
+def without_signature(data: bytes) -> bytes:
+    """Return the data without its signature, unchecked; for a node's own files."""
+    return data[len(SIGNED) + SIGNATURE_BYTES :] if data.startswith(SIGNED) else data
+
+
+def make_key(path: Path) -> Key:
+    """Return the key at ``path``, made and written there first if there is none; IdentityError
+    as ``Key.load``."""
+    if not path.exists():
+        Key.new().write(path)
+    return Key.load(path)
+
+
+def public_text(public: bytes) -> str:
+    """Return a public key as people exchange it.
+
+    >>> public_text(bytes(32))
+    'ed25519:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
+    """
+    return _written(PUBLIC, public)
+
+
+def public_bytes(text: str) -> bytes:
+    """Return the key in the text that ``public_text`` makes, or raise IdentityError."""
+    try:
+        return _unwritten(PUBLIC, text)
+    except ValueError as error:
+        shown = f"{SECRET}:..., a secret" if text.startswith(SECRET) else repr(text[:80])
+        raise IdentityError(
+            f"{shown} is no public key; expected {PUBLIC}: and 43 letters, digits, - and _"
+        ) from error
+
+
+def roster_line(name: str, key: Key) -> str:
+    """Return the line to give to the others: it binds ``name`` to ``key`` in a roster."""
+    return roster_text({name: key.public}).rstrip("\n")
+
+
+def read_roster(path: Path) -> dict[str, bytes]:
+    """Return the public keys of a roster, by name; raise IdentityError for no file, no TOML, no
+    name of a node, no key, or one key under two names."""
+    try:
+        with open(path, "rb") as file:
+            tree = tomllib.loads(file.read(FILE_BYTES).decode())
+    except OSError as error:
+        raise IdentityError(f"roster {path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise IdentityError(
+            f'roster {path} is not TOML: {error}; expected lines like north = "ed25519:..."'
+        ) from error
+    roster: dict[str, bytes] = {}
+    for name, text in tree.items():
+        if not isinstance(text, str):
+            raise IdentityError(f'roster {path}: {name} is {text!r}; expected "ed25519:..."')
+        try:
+            _require_node_name(name)
+            public = public_bytes(text)
+        except IdentityError as error:
+            raise IdentityError(f"roster {path}: {name}: {error}") from error
+        for other, key in roster.items():
+            if key == public:
+                raise IdentityError(
+                    f"roster {path}: {other!r} and {name!r} both have {public_text(public)}; a "
+                    f"name needs one key and a key one name: remove one of the lines"
+                )
+        roster[name] = public
+    return roster
+
+
+def roster_text(roster: Mapping[str, bytes]) -> str:
+    """Return a whole roster, by name."""
+    for name in roster:
+        _require_node_name(name)
+    return "".join(f'{name} = "{public_text(roster[name])}"\n' for name in sorted(roster))
+
+
+def new_file(path: Path, data: bytes, *, mode: int) -> None:
+    """Write a file that must not exist yet, never with a wider mode; else FileExistsError."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+    except OSError:
+        path.unlink()
+        raise
+
+
+def _digest(what: bytes, data: bytes) -> bytes:
+    digest = hashlib.sha256(what + b"\0")
+    digest.update(data)  # No copy of hundreds of kilobytes.
+    return digest.digest()
+
+
+def _require_node_name(name: str) -> None:
+    if not NODE_NAME.fullmatch(name):
+        raise IdentityError(f"{name!r} is no name of a node; expected {NODE_NAME.pattern}")
+
+
+def _written(kind: str, raw: bytes) -> str:
+    return f"{kind}:{base64.urlsafe_b64encode(raw).decode().rstrip('=')}"
+
+
+def _unwritten(kind: str, text: str) -> bytes:
+    found = re.fullmatch(rf"{kind}:([A-Za-z0-9_-]{{43}})\n?", text)
+    if found and _written(kind, raw := base64.urlsafe_b64decode(f"{found[1]}=")) == text.strip():
+        return raw
+    raise ValueError(f"expected {kind}:")  # Also where the last letter has bits too many.

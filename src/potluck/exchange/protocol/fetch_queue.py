@@ -1,0 +1,180 @@
+"""The queue of batches to fetch: announced by their authors, and not here yet. Pure: the caller
+passes the time, in seconds of a clock that never goes back."""
+
+from collections.abc import Callable, Iterable, Iterator, Set
+from dataclasses import dataclass
+
+from potluck.exchange.protocol.announcement import MAX_OFFERS, Offer
+
+AT_ONCE = 2
+"""Most batches that are fetched from one author at the same time."""
+IN_ALL = 16
+"""Most batches that are fetched at the same time."""
+OF_STRANGERS = IN_ALL // 4
+"""Most of those that strangers have: they must not keep the members' batches away."""
+REMEMBERED = 4 * MAX_OFFERS
+"""Rounds of an author that are remembered as settled: more than it can announce."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchJob:
+    """One attempt to fetch one batch."""
+
+    author: str
+    offer: Offer
+
+
+@dataclass(slots=True)
+class _Open:
+    offer: Offer
+    not_before_s: float
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    digest: bytes
+    valid: bool
+
+
+class FetchQueue:
+    """Members (``has_priority``) before strangers, newest rounds first, two of each author."""
+
+    def __init__(self, me: str, has_priority: Callable[[str], bool] = lambda name: True) -> None:
+        self._me, self._comes_first = me, has_priority
+        self._open: dict[str, dict[int, _Open]] = {}
+        # Beside what is open: an author that is forgotten, and heard again, keeps it.
+        self._under_way: dict[str, dict[int, Offer]] = {}
+        self._settled: dict[str, dict[int, _Settled]] = {}
+
+    def update_offers(
+        self, author: str, offers: Iterable[Offer], wants: Callable[[int], bool], now_s: float
+    ) -> list[Offer]:
+        """Note all offers of ``author`` of rounds that ``wants`` wants; return those of rounds of
+        which another valid batch came. The first one stays: else an author could say one thing to
+        early readers and another to late ones."""
+        ours, settled = self._open.setdefault(author, {}), self._settled.setdefault(author, {})
+        under_way = self._under_way.get(author, {})
+        offered = {offer.round: offer for offer in offers}
+        for round in [r for r in ours if r not in offered and r not in under_way]:
+            del ours[round]  # It is no longer to be had.
+        changed = []
+        forgotten = min(settled) if len(settled) >= REMEMBERED else -1
+        for round, offer in offered.items():
+            before = settled.get(round)
+            if before is not None and before.digest == offer.digest:
+                continue
+            if before is not None and before.valid:
+                changed.append(offer)
+                settled[round] = _Settled(offer.digest, valid=True)  # Said once is enough.
+            elif round in ours and (ours[round].offer == offer or round in under_way):
+                continue  # Another one is heard of again, when that one has come or failed.
+            elif round > forgotten and wants(round):
+                ours[round] = _Open(offer, now_s)
+        return changed
+
+    def forget(self, author: str) -> None:
+        """Fetch nothing of ``author`` until it is heard again."""
+        self._open.pop(author, None)
+
+    def drop(self, unwanted: Callable[[str, int], bool]) -> None:
+        """Fetch no batch whose (author, round) is ``unwanted``."""
+        for author, ours in self._open.items():
+            for round in [r for r in ours if unwanted(author, r)]:
+                del ours[round]
+
+    def only(self, authors: Set[str]) -> None:
+        """Forget all other authors."""
+        for known in (self._open, self._settled):
+            for author in known.keys() - authors:
+                del known[author]
+
+    def ready(self, now_s: float) -> int:
+        """Return how many more may be under way at once."""
+        first = others = 0
+        for author, ours in self._free():
+            due = sum(one.not_before_s <= now_s for one in ours.values())
+            count = min(AT_ONCE - len(self._under_way.get(author, {})), due)
+            is_first = self._comes_first(author)
+            first, others = first + is_first * count, others + (not is_first) * count
+        return first + min(OF_STRANGERS - self._strangers_under_way(), others)
+
+    def take(self, now_s: float) -> FetchJob | None:
+        """Return the next batch to fetch, which counts as under way from now."""
+        ready = [
+            # Names after this node's own go first: else all would ask the same one first.
+            (not self._comes_first(author), -round, author < self._me, author)
+            for author, ours in self._free()
+            for round, one in ours.items()
+            if one.not_before_s <= now_s
+        ]
+        if not ready:
+            return None
+        _, negative, _, author = min(ready)
+        offer = self._open[author][-negative].offer
+        self._under_way.setdefault(author, {})[offer.round] = offer
+        return FetchJob(author, offer)
+
+    def next_s(self) -> float:
+        """Return the time at which ``take`` may have more than now; infinity: not by itself."""
+        waiting = (one.not_before_s for _, ours in self._free() for one in ours.values())
+        return min(waiting, default=float("inf"))
+
+    def again(self, job: FetchJob, now_s: float, *, jitter: float) -> None:
+        """Retry a batch that did not come, or not as announced: in 0.1 to 0.5 s, later up to 4 s.
+        ``jitter``, 0 to 1, keeps readers that fail together from coming back together."""
+        self._is_back(job.author, job.offer)
+        one = self._open.get(job.author, {}).get(job.offer.round)
+        if one is not None and one.offer == job.offer:
+            pause_s = (0.1 + 0.4 * jitter) * 2 ** min(one.failures, 3)
+            one.failures += 1
+            one.not_before_s = now_s + pause_s
+
+    def _free(self) -> Iterator[tuple[str, dict[int, _Open]]]:
+        """Yield the authors from which more may be fetched, each with what is not under way."""
+        strangers_too = self._strangers_under_way() < OF_STRANGERS
+        for author, ours in self._open.items():
+            under_way = self._under_way.get(author, {})
+            if len(under_way) < AT_ONCE and (strangers_too or self._comes_first(author)):
+                yield author, {r: one for r, one in ours.items() if r not in under_way}
+
+    def _strangers_under_way(self) -> int:
+        return sum(len(o) for author, o in self._under_way.items() if not self._comes_first(author))
+
+    def _is_back(self, author: str, offer: Offer) -> None:
+        under_way = self._under_way.get(author, {})
+        if under_way.get(offer.round) == offer:
+            del under_way[offer.round]
+        if not under_way:
+            self._under_way.pop(author, None)
+
+    def settle(self, author: str, offer: Offer, *, valid: bool) -> bool:
+        """Note that it came, or will never be fetched; return whether that is news."""
+        self._is_back(author, offer)
+        ours, settled = self._open.get(author, {}), self._settled.setdefault(author, {})
+        if offer.round in ours and (ours[offer.round].offer == offer or valid):
+            del ours[offer.round]
+        before = settled.get(offer.round)
+        if before is not None and (before.valid or before.digest == offer.digest):
+            return False
+        settled[offer.round] = _Settled(offer.digest, valid)
+        while len(settled) > REMEMBERED:
+            del settled[min(settled)]
+        return True
+
+    def lose(self, author: str, round: int) -> None:
+        """Let a batch that came and was not kept be fetched again."""
+        self._settled.get(author, {}).pop(round, None)
+
+    def has_arrived(self, author: str, round: int) -> bool:
+        """Return whether a valid batch of ``round`` came."""
+        one = self._settled.get(author, {}).get(round)
+        return one is not None and one.valid
+
+    def rounds(self, author: str) -> frozenset[int]:
+        """Return all rounds of which a valid batch of ``author`` came."""
+        return frozenset(r for r, one in self._settled.get(author, {}).items() if one.valid)
+
+    def to_come(self, author: str) -> Set[int]:
+        """Return the rounds of which a batch of ``author`` is still to come."""
+        return self._open.get(author, {}).keys()

@@ -1,0 +1,232 @@
+"""The state of a node's exchange: batches that came, and peers that are awaited. Pure: no thread,
+no network; the caller passes the time, in seconds of a clock that never goes back."""
+
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from potluck.exchange.base import WireError
+from potluck.exchange.protocol.announcement import Announcement, Offer
+from potluck.exchange.protocol.fetch_queue import FetchQueue
+from potluck.exchange.protocol.peers import Peer, Peers
+from potluck.types import Completion
+
+AT_THE_DOOR = 1000
+"""Most names that are kept of peers that have said nothing yet, and of those refused."""
+MOST_NEWS = 1000
+"""Most news that wait to be asked for; then the oldest are forgotten."""
+
+Partners = Callable[[int, Collection[str]], Collection[str]]
+"""Function of a round and the others' names that returns those to fetch from in that round."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delivery:
+    """One usable batch, as it came and as it was read."""
+
+    author: str
+    round: int
+    signed: bytes
+    completions: tuple[Completion, ...]
+
+
+class Mailbox:
+    """Filled by the threads that listen and fetch, emptied by ``take``; one lock guards it."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        fetch_queue: FetchQueue,
+        partners: Partners,
+        *,
+        max_staleness: int,
+        kept_rounds: int,
+        size_limit_bytes: int,
+    ) -> None:
+        self.peers, self.fetch_queue, self._partners = peers, fetch_queue, partners
+        self._max_staleness, self._kept_rounds = max_staleness, kept_rounds
+        self._size_limit_bytes = size_limit_bytes
+        self._first: int | None = None
+        self._latest = 0
+        self._awaited: dict[int, set[str]] = {}
+        self._here: dict[tuple[int, str], Delivery] = {}
+        self._in_time: tuple[int, frozenset[str]] = (-1, frozenset())
+        self._news: deque[str] = deque(maxlen=MOST_NEWS)
+        self._reported: set[str] = set()
+        self._at_the_door: set[str] = set()
+        self.received_bytes = 0
+        """Bytes of all answers since the last ``take_received_bytes``."""
+
+    def begin(self, round: int, now_s: float) -> None:
+        """Enter ``round``: await the peers that are connected now; a stranger only if its previous
+        batch was on time, as otherwise a slow stranger would delay every round."""
+        if round in self._awaited:
+            return
+        self._first = round if self._first is None else min(self._first, round)
+        self._latest = max(self._latest, round)
+        last, in_time = self._in_time
+        before = in_time if last == round - 1 else frozenset()
+        partners = set(self._partners(round, self.peers.live()))
+        self._awaited[round] = self.peers.awaited(before, now_s) & partners
+        floor = self._first - self._max_staleness
+        self.fetch_queue.drop(lambda _, offered: offered < floor)
+        self._here = {key: here for key, here in self._here.items() if key[0] >= floor}
+
+    def on_join(self, name: str) -> None:
+        """Note that ``name`` is connected. A round that has begun does not wait for it."""
+        peer = self.peers.get(name)
+        if peer is None and len(self._at_the_door) < AT_THE_DOOR:
+            self._at_the_door.add(name)
+        if peer and not peer.live:
+            peer.live = True
+            self._tell_of(name, "joined")
+
+    def on_leave(self, name: str) -> None:
+        self._at_the_door.discard(name)
+        peer = self.peers.get(name)
+        if peer and peer.live:
+            peer.live = False
+            self._tell_of(name, "left")
+        self.fetch_queue.forget(name)  # When it is back it says again what it has.
+        for awaited in self._awaited.values():
+            awaited.discard(name)
+
+    def is_new(self, name: str, said: bytes, now_s: float) -> bool:
+        """Return whether an announcement under ``name`` is worth a look at its signature. One that
+        was believed before is not, but its node has been heard."""
+        peer = self.peers.get(name)
+        if peer and peer.said == said:
+            peer.heard_s = now_s
+            return False
+        return not self.peers.is_quarantined(name, now_s)
+
+    def on_announcement(self, announcement: Announcement, said: bytes, now_s: float) -> None:
+        """Note what is to be fetched. The announcement is proven to be its node's."""
+        author = announcement.node
+        peer = self._welcome(author)
+        if peer is None:
+            self.refuse(author, WireError("it is one stranger too many", "unknown sender"), now_s)
+            return
+        peer.public, peer.said, peer.heard_s = announcement.public, said, now_s
+        peer.offered = frozenset(offer.round for offer in announcement.offers)
+        offers = []
+        for offer in announcement.offers:
+            if offer.size_bytes <= self._size_limit_bytes:
+                offers.append(offer)
+            elif self.fetch_queue.settle(author, offer, valid=False):
+                size = f"{offer.size_bytes} bytes; at most {self._size_limit_bytes} are taken"
+                what = f"its batch of round {offer.round} is announced with {size}"
+                self.refuse(author, WireError(what, "too large"), now_s, fault=True)
+        if self.peers.is_quarantined(author, now_s):
+            return
+        newest = announcement.offers[-1].round if announcement.offers else 0
+        live = self.peers.live() | {author}
+        changed = self.fetch_queue.update_offers(
+            author, offers, lambda round: self._is_of_use(author, round, newest, live), now_s
+        )
+        for offer in changed:
+            what = f"its batch of round {offer.round} is another than it was before"
+            self.refuse(author, WireError(what, "replaced"), now_s)
+
+    def deliver(self, delivery: Delivery, offer: Offer) -> None:
+        """Keep a usable batch. The first of a round stays."""
+        if self.fetch_queue.settle(delivery.author, offer, valid=True):
+            self._here[delivery.round, delivery.author] = delivery
+            self.peers.delivered(delivery.author, delivery.round)
+            self._make_room(delivery.author)
+
+    def refuse(self, name: str, error: WireError, now_s: float, *, fault: bool = False) -> None:
+        """Count a refusal under ``name``; ``fault``: what was refused is proven to be its own."""
+        silence_s = self.peers.refused(name, error.reason, fault=fault, now_s=now_s)
+        if silence_s:
+            self.fetch_queue.forget(name)
+            self._news.append(f"{name!r} is not listened to for {silence_s:g} s: {error}")
+        elif name not in self._reported and len(self._reported) < AT_THE_DOOR:
+            self._reported.add(name)
+            self._news.append(f"refused from {name!r}: {error}")
+
+    def arrivals(self, round: int, now_s: float) -> tuple[set[str], set[str]]:
+        """Return (awaited peers whose batch of ``round`` is here, all awaited peers)."""
+        awaited = self._awaited.get(round, set()) - set(self.peers.quarantined(now_s))
+        here = {name for name in awaited if self.fetch_queue.has_arrived(name, round)}
+        return here, {name for name in awaited if name in here or not self._is_past(name, round)}
+
+    def _is_past(self, name: str, round: int) -> bool:
+        """Return whether ``name`` left ``round`` out: it has later rounds, but not that one."""
+        peer = self.peers.get(name)
+        if peer is None or round in peer.offered or round in self.fetch_queue.to_come(name):
+            return False
+        return max(peer.offered, default=round) > round
+
+    def missing(self, round: int, now_s: float) -> set[str]:
+        """Return the members of which nothing came, connected or not, and awaited strangers."""
+        here, awaited = self.arrivals(round, now_s)
+        members = self.peers.members()
+        counted = members & set(self._partners(round, self.peers.live() | members))
+        return {n for n in (awaited - here) | counted if not self.fetch_queue.has_arrived(n, round)}
+
+    def take(self, round: int) -> list[Delivery]:
+        """Return what came of ``round`` and of rounds before, by round and author; each once."""
+        taken = sorted(key for key in self._here if key[0] <= round)
+        self._awaited = {r: names for r, names in self._awaited.items() if r > round}
+        self._in_time = round, frozenset(author for then, author in taken if then == round)
+        return [self._here.pop(key) for key in taken]
+
+    def drain_messages(self) -> list[str]:
+        news = list(self._news)
+        self._news.clear()
+        return news
+
+    def take_received_bytes(self) -> int:
+        size_bytes, self.received_bytes = self.received_bytes, 0
+        return size_bytes
+
+    def absent(self) -> set[str]:
+        """Return the members that are not connected, or whose newest batch is still to come."""
+        return {
+            name
+            for name in self.peers.members()
+            if not ((peer := self.peers.get(name)) and peer.live and peer.public)
+            or self.fetch_queue.to_come(name)
+        }
+
+    def _welcome(self, name: str) -> Peer | None:
+        """Remember a stranger from its first announcement that is believed."""
+        if (known := self.peers.get(name)) or not (peer := self.peers.welcome(name)):
+            return known
+        self.fetch_queue.only(self.peers.names())  # Somebody may have made room.
+        peer.live = name in self._at_the_door
+        self._at_the_door.discard(name)
+        self._tell_of(name, "joined")
+        return peer
+
+    def _tell_of(self, name: str, what: str) -> None:
+        """Tell that ``name`` joined or left; drop older news of it that nobody has read."""
+        states = f"{name!r} joined", f"{name!r} left"
+        kept = (text for text in self._news if text not in states)
+        self._news = deque([*kept, f"{name!r} {what}"], MOST_NEWS)
+
+    def _make_room(self, author: str) -> None:
+        """Drop what could fill the memory, to be fetched again: of the batches of ``author`` far
+        ahead of this node's round all but the newest, before its first all but the newest few."""
+        held = sorted(round for round, name in self._here if name == author)
+        if self._first is None:
+            excess = held[: -1 - self._max_staleness]
+        else:
+            excess = [r for r in held if r > self._latest + self._kept_rounds][:-1]
+        for round in excess:
+            del self._here[round, author]
+            self.fetch_queue.lose(author, round)
+
+    def _is_of_use(self, author: str, round: int, newest: int, live: Collection[str]) -> bool:
+        """Return whether a batch is fetched: all are from some rounds before this node's first one
+        on. Far ahead only the newest is: it tells where the others are. An awaited peer's always
+        is, even if the partners have changed since."""
+        if author in self._awaited.get(round, ()):
+            return True
+        floor = (newest if self._first is None else self._first) - self._max_staleness
+        # 64 strangers could fill the memory with rounds that are not yet there.
+        is_member = author in self.peers.members()
+        ahead = self._latest + (self._kept_rounds if is_member else self._max_staleness)
+        near = self._first is None or round <= ahead or round == newest
+        return round >= floor and near and author in self._partners(round, live)

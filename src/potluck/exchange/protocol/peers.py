@@ -1,0 +1,163 @@
+"""State of each other node: whether it is connected, or in quarantine. Pure: the caller passes the
+time, in seconds of a clock that never goes back."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Set
+from dataclasses import dataclass
+
+from potluck.exchange.base import PeerStatus, Reason
+
+MOST_FAULTS = 3
+LONGEST_QUARANTINE_S = 3600.0
+STRANGERS = 64
+"""Strangers that are kept in mind, and names of others under which refusals are counted."""
+HEARD_S = 15.0
+"""Seconds after its last announcement for which a node is awaited; it makes one every 1 to 5 s."""
+NOBODY = "?"
+"""Key under which messages with an invalid or surplus sender name are counted."""
+
+
+@dataclass(slots=True)
+class Peer:
+    is_member: bool
+    live: bool = False
+    """True while its presence is declared. A hint: it is not signed."""
+    public: bytes = b""
+    """Key it signs with; empty until an announcement of it was believed."""
+    said: bytes = b""
+    """Its last announcement, as it came."""
+    heard_s: float = float("-inf")
+    """Time of that announcement. A replay can only keep alive a peer that was really heard."""
+    offered: frozenset[int] = frozenset()
+    """Rounds in that announcement."""
+    newest: int | None = None
+    """Newest round of which a valid batch of it came."""
+    faults: int = 0
+    """Proven faults, less the valid batches that it sent since."""
+    quarantines: int = 0
+    quarantined_until_s: float = 0.0
+
+
+class Peers:
+    """Members from the start; strangers as they come, 64 at most."""
+
+    def __init__(self, me: str, members: Collection[str], *, quarantine_s: float) -> None:
+        self._me, self._quarantine_s = me, quarantine_s
+        self._peers = {name: Peer(is_member=True) for name in sorted(members) if name != me}
+        self._has_members = bool(self._peers)
+        self._refused: Counter[str] = Counter()
+        self._reasons: dict[str, Counter[Reason]] = {}
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def get(self, name: str) -> Peer | None:
+        return self._peers.get(name)
+
+    def welcome(self, name: str) -> Peer | None:
+        """Return the peer, remembering a stranger from now on; None if it is one too many."""
+        if name not in self._peers and name != self._me and self._make_room():
+            self._peers[name] = Peer(is_member=False)
+        return self._peers.get(name)
+
+    def names(self) -> Set[str]:
+        return self._peers.keys()
+
+    def live(self) -> set[str]:
+        return {name for name, peer in self._peers.items() if peer.live}
+
+    def members(self) -> set[str]:
+        """Return the names of the other members."""
+        return {name for name, peer in self._peers.items() if peer.is_member}
+
+    def has_priority(self, name: str) -> bool:
+        """Return whether no member is kept waiting for it: it is one, or there are none."""
+        peer = self._peers.get(name)
+        return not self._has_members or (peer is not None and peer.is_member)
+
+    def awaited(self, in_time_before: Collection[str], now_s: float) -> set[str]:
+        """Return the names that a round waits for: members, and strangers that were in time before,
+        if they were believed and heard a moment ago: anybody can declare mere presence."""
+        return {
+            name
+            for name in self.live() - set(self.quarantined(now_s))
+            if (peer := self._peers[name]).is_member or name in in_time_before
+            if peer.public and now_s - peer.heard_s <= HEARD_S
+        }
+
+    def delivered(self, name: str, round: int) -> None:
+        """Note a valid batch, which makes up for one fault."""
+        if (peer := self._peers.get(name)) is None:
+            return  # A stranger that had to make room meanwhile.
+        peer.faults = max(0, peer.faults - 1)
+        peer.newest = round if peer.newest is None else max(peer.newest, round)
+
+    def refused(self, name: str, reason: Reason, *, fault: bool, now_s: float) -> float:
+        """Count a refusal under ``name``; return how long it is in quarantine from now, or 0. Only
+        a ``fault``, which its key signed, leads there: a forger must not silence another."""
+        self._refused[self._counted_as(name, self._refused.keys())] += 1
+        counted_as = self._counted_as(name, self._reasons.keys())
+        self._reasons.setdefault(counted_as, Counter())[reason] += 1
+        peer = self._peers.get(name)
+        if peer is None or not fault:
+            return 0.0
+        peer.faults += 1
+        if peer.faults < MOST_FAULTS or not self._quarantine_s:
+            return 0.0
+        silence_s = min(self._quarantine_s * 2.0 ** min(peer.quarantines, 32), LONGEST_QUARANTINE_S)
+        peer.faults, peer.quarantines = 0, peer.quarantines + 1
+        peer.quarantined_until_s = now_s + silence_s
+        return silence_s
+
+    def is_quarantined(self, name: str, now_s: float) -> bool:
+        peer = self._peers.get(name)
+        return peer is not None and now_s < peer.quarantined_until_s
+
+    def quarantined(self, now_s: float) -> tuple[str, ...]:
+        return tuple(sorted(n for n in self._peers if self.is_quarantined(n, now_s)))
+
+    def take_refused(self) -> dict[str, int]:
+        """Return the refusals since the last call, by name."""
+        taken, self._refused = dict(sorted(self._refused.items())), Counter()
+        return taken
+
+    def status(
+        self, rounds: Callable[[str], frozenset[int]], now_s: float
+    ) -> dict[str, PeerStatus]:
+        """Return a status for each peer, and for each name that is none and was refused; ``rounds``
+        returns the rounds of which a peer's batches came."""
+        refused = {name: PeerStatus(refused=dict(why)) for name, why in self._reasons.items()}
+        return refused | {
+            name: PeerStatus(
+                peer.live,
+                now_s - peer.heard_s if peer.public else None,
+                rounds(name),
+                peer.newest,
+                max(0.0, peer.quarantined_until_s - now_s),
+                dict(self._reasons.get(name, {})),
+            )
+            for name, peer in self._peers.items()
+        }
+
+    def median_round(self) -> int:
+        """Return the median of the connected members' newest rounds, or 0; of two in the middle the
+        lower one. A peer that has sent nothing counts as 0. One of three that claims to be far
+        ahead cannot move it. Strangers count only without members."""
+        counted = (n for n in self.live() if self.has_priority(n))
+        newest = sorted(self._peers[n].newest or 0 for n in counted)
+        return newest[(len(newest) - 1) // 2] if newest else 0
+
+    def _counted_as(self, name: str, counted: Collection[str]) -> str:
+        """Bound the number of names under which anything is counted."""
+        known = name in self._peers or name in counted or len(counted) < len(self) + STRANGERS
+        return name if known else NOBODY
+
+    def _make_room(self) -> bool:
+        """Let a stranger that is gone make room for one that comes, but not one that failed."""
+        strangers = {name: peer for name, peer in self._peers.items() if not peer.is_member}
+        if len(strangers) < STRANGERS:
+            return True
+        gone = [n for n, peer in strangers.items() if not peer.live and not peer.quarantines]
+        if gone:
+            del self._peers[gone[0]]
+        return bool(gone)

@@ -1,0 +1,144 @@
+"""The transports by name, and what each is given of a node: its name, keys, addresses and terms."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+from potluck.exchange.base import Exchange, Reason, WireError
+from potluck.exchange.keys.keys import Key
+from potluck.exchange.keys.known_keys import KnownKeys
+from potluck.exchange.protocol.mailbox import Partners
+from potluck.exchange.wire.byte_planes import Codec
+from potluck.exchange.wire.message import Limits, Message, Provenance
+from potluck.types import Completion
+
+TRANSPORTS = {"memory": "potluck.exchange.memory", "zenoh": "potluck.exchange.zenoh.exchange"}
+"""Modules of the transports, by name; each has the two functions of ``Transport``."""
+
+PromptDigest = Callable[[str], bytes | None]
+"""Function of a problem's id that returns the digest of its prompt's ids; None if the task has no
+such problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """One node's terms: what its own batches carry, and which batches of others it accepts."""
+
+    run: str
+    node: str
+    provenance: Provenance
+    limits: Limits
+    prompt_digest: PromptDigest
+
+    def message(self, round: int, batch: tuple[Completion, ...]) -> Message:
+        """Return this node's message of a round; raise ValueError if the task lacks a problem."""
+        prompts = {}
+        for id in dict.fromkeys(c.problem_id for c in batch):
+            if (digest := self.prompt_digest(id)) is None:
+                raise ValueError(f"the task has no problem {id!r}")
+            prompts[id] = digest
+        return Message(self.run, round, self.node, self.provenance, prompts, batch)
+
+    def accept(self, sender: str, round: int, message: Message) -> tuple[Completion, ...]:
+        """Return the completions of a decoded message; raise WireError if it is another node's,
+        round's or run's, or was made on other terms: says which, both values, and what to do."""
+        if (message.run, message.round, message.sender) != (self.run, round, sender):
+            reason: Reason = "other run" if message.run != self.run else "other round"
+            raise WireError(
+                f"a message of {message.sender!r} for round {message.round} of {message.run!r} "
+                f"came where that of {sender!r} for round {round} of {self.run!r} was expected",
+                reason if message.sender == sender else "forged",
+            )
+        self._require_same_provenance(sender, message.provenance)
+        for id, digest in message.prompts.items():
+            if (own := self.prompt_digest(id)) is None:
+                what = f"{sender!r} sent problem {id!r}, which this task has not"
+                raise WireError(what, "other task")
+            if digest != own:
+                raise WireError(
+                    f"{sender!r} asked {id!r} with a prompt of digest {digest.hex()}, which here "
+                    f"has {own.hex()}; nodes need one question, system prompt and chat template",
+                    "other task",
+                )
+        return message.completions
+
+    def _require_same_provenance(self, sender: str, theirs: Provenance) -> None:
+        ours = self.provenance
+        if theirs.tokenizer != ours.tokenizer:
+            raise WireError(
+                f"{sender!r} has a tokenizer with fingerprint {theirs.tokenizer.hex()}, and "
+                f"{self.node!r} one with {ours.tokenizer.hex()}; nodes exchange token ids, so they "
+                f"need models of one tokenizer",
+                "other tokenizer",
+            )
+        if theirs.task != ours.task:
+            raise WireError(
+                f"{sender!r} is at a task of digest {theirs.task.hex()}, and {self.node!r} at "
+                f"{ours.task.hex()}; nodes need the same data, rewards, seed, plan, "
+                f"problems_per_round and group_size",
+                "other task",
+            )
+        for name in ("temperature", "top_k", "top_p"):
+            if (their := getattr(theirs, name)) != (our := getattr(ours, name)):
+                raise WireError(
+                    f"{sender!r} samples with {name} {their:g}, but this run has {our:g}; "
+                    f"set [sampling] {name} alike",
+                    "other sampling",
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """One node's part in a swarm: its name and keys, its addresses, and the rules it keeps."""
+
+    agreement: Agreement
+    key: Key
+    known_keys: KnownKeys
+    folder: Path
+    """Folder of the node; its own sealed batches go to ``sent`` in it."""
+    members: Collection[str]
+    """Names that the run counts on; this node's may be among them."""
+    partners: Partners
+    codec: Codec
+    max_staleness: int
+    """Rounds before its first one that the node still asks for."""
+    kept_rounds: int
+    """Rounds for which own batches can be fetched."""
+    quarantine_s: float
+    """Length of a first quarantine, after three faults; 0: there is none."""
+    listen: tuple[str, ...] = ()
+    connect: tuple[str, ...] = ()
+    certificates: Path | None = None
+    """Folder of ``potluck certificates``; None: connections are not encrypted."""
+    may_connect: tuple[str, ...] = ()
+    """Nodes that may connect, by the names in their certificates."""
+    already_received: Mapping[tuple[str, int], bytes] = field(default_factory=dict)
+    """Sealed batches by (author, round) that the node learned from before a restart: fetched once
+    more, they would count as late."""
+    notify: Callable[[str], None] = lambda text: None
+    """Function for news that a person may want to know; called from the training thread."""
+    waiting: Callable[[], None] = lambda: None
+    """Function that is called several times a second while the transport opens. An exception that
+    it raises ends the wait."""
+
+
+class Transport(Protocol):
+    """A module that connects nodes."""
+
+    def open_exchange(self, own: Membership) -> AbstractContextManager[Exchange]:
+        """Join the swarm; leaving the context leaves it. Raise ExchangeError if it cannot be
+        joined: an address in use, a certificate that is not readable."""
+
+    def check_endpoints(
+        self, where: str, endpoints: Sequence[str], *, tls: bool, listen: bool
+    ) -> None:
+        """Raise ExchangeError for the first address that this transport cannot use, with or without
+        ``tls``, to ``listen`` on or to call; ``where`` is the recipe's key, for the message."""
+
+
+def transport(name: str) -> Transport:
+    """Return a transport. Loaded with its first use: one process needs no network."""
+    return cast(Transport, import_module(TRANSPORTS[name]))

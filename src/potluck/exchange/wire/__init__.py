@@ -1,0 +1,1 @@
+"""The wire format: one node's completions of a round as bytes."""

@@ -1,0 +1,168 @@
+"""The wire format, version 2: what one node sends of a round.
+
+    message = b"PTLK"  u8 version  u8 codec  header block  body blocks
+    block   = u32 size, then as many bytes
+    header  = sender, round, how it was made, the problems; a row for each completion
+    body    = the ids of all completions one after the other, then their log-probabilities
+
+All little-endian. In the codecs "exact" and "compact" a block holds one zstd frame, in "raw"
+nothing is compressed. ``message.py`` and ``byte_planes.py`` have the two parts, ``docs/wire.md``
+every byte. ``version`` rises when an old reader could not read the new bytes; a new way to write
+the body is a new ``codec``. It holds no rewards: each node grades for itself.
+"""
+
+import struct
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from potluck.exchange.base import Reason, Round, Traffic, WireError, assemble_round
+from potluck.exchange.keys.keys import without_signature
+from potluck.exchange.wire import byte_planes
+from potluck.exchange.wire.byte_planes import Blocks, Codec
+from potluck.exchange.wire.message import ENDS, HEADER_BYTES, Header, Limits, Message, rows_of
+from potluck.types import Completion
+
+MAGIC = b"PTLK"
+VERSION = 2
+CODECS: tuple[Codec, ...] = ("raw", "exact", "compact")
+"""Codecs in the order of their numbers."""
+START = struct.Struct("<4sBB")
+MOST = Limits()
+"""Limits of ``encode``, so that a reader that sets none can read what it writes."""
+
+
+def encode(message: Message, *, codec: Codec = "exact") -> bytes:
+    """Return a message as bytes; raise ValueError if a reader with the limits ``MOST`` refuses it.
+    ``decode(encode(m)) == m`` bit for bit; "compact" rounds log-probabilities by <= 2^-10 nats."""
+    completions = message.completions
+    for c in completions:
+        if c.author != message.sender:
+            raise ValueError(f"{message.sender!r} sends a completion by {c.author!r}, not its own")
+    token_X = np.concatenate([np.zeros(0, np.int32), *(c.token_T for c in completions)])
+    logp_X = np.concatenate([np.zeros(0, np.float32), *(c.logp_T for c in completions)])
+    id_bits = max(1, int(token_X.max(initial=0)).bit_length())
+    header = msgspec.msgpack.encode(Header.of(message, id_bits))
+    try:
+        # A reader's checks of the header, made here: what it would refuse is not sent.
+        rows_of(Header.read(header), MOST)
+    except WireError as error:
+        raise ValueError(f"no reader takes this: {error}") from error
+    (head,) = [header] if codec == "raw" else byte_planes.squeezed(header)
+    start = START.pack(MAGIC, VERSION, CODECS.index(codec))
+    body = byte_planes.write_body(codec, id_bits, token_X.view(np.uint32), logp_X)
+    data = b"".join((start, byte_planes.block(head), *body))
+    if len(header) > HEADER_BYTES or len(data) > MOST.message_bytes:
+        most = f"at most {MOST.message_bytes} and {HEADER_BYTES} are taken"
+        size = f"a message of {len(data)} bytes with a header of {len(header)}"
+        raise ValueError(f"{size} is too long; {most}")
+    return data
+
+
+def decode(data: bytes, limits: Limits = MOST) -> Message:
+    """Return the message that ``encode`` wrote. Nothing in ``data`` is taken on trust: raise
+    WireError if it is no message, or exceeds ``limits``, and nothing else whatever the bytes are.
+    """
+    codec, blocks = _start(data, limits)
+    at_most = min(HEADER_BYTES, limits.message_bytes)
+    head: byte_planes.Buffer = blocks.take("header")
+    if len(head) > at_most:
+        raise WireError(f"header has {len(head)} bytes; at most {at_most} are taken", "too large")
+    if codec != "raw":
+        head = byte_planes.expanded(head, "header", at_most=at_most)
+    header = Header.read(head)
+    rows = rows_of(header, limits)
+    count = int(rows.length_B.sum())
+    token_X, logp_X = byte_planes.read_body(codec, header.id_bits, blocks, count)
+    blocks.require_end()
+    below = min(1 << header.id_bits, limits.vocabulary)
+    if count and (largest := int(token_X.max())) >= below:
+        raise WireError(f"an id is {largest}; by header and vocabulary, ids are below {below}")
+    try:
+        completions = Completion.cut(
+            [rows.problems[at] for at in rows.problem_B.tolist()],
+            header.sender,
+            rows.index_B.tolist(),
+            [ENDS[end] for end in rows.end_B.tolist()],
+            rows.length_B.tolist(),
+            token_X.view(np.int32),
+            logp_X,
+        )
+    except ValueError as error:
+        raise WireError(str(error)) from error
+    return Message(
+        header.run, header.round, header.sender, header.provenance, rows.prompts, completions
+    )
+
+
+def _start(data: bytes, limits: Limits) -> tuple[Codec, Blocks]:
+    if len(data) > limits.message_bytes:
+        what = f"message has {len(data)} bytes; at most {limits.message_bytes} are taken"
+        raise WireError(what, "too large")
+    if len(data) < START.size:
+        raise WireError(f"message ends at byte {len(data)}, within its first {START.size}")
+    magic, version, codec = START.unpack_from(data)
+    if magic != MAGIC:
+        raise WireError(f"message starts with {magic!r}, expected {MAGIC!r}")
+    if version != VERSION:
+        ours = f"this Potluck reads version {VERSION}; nodes need the same version"
+        raise WireError(f"message has version {version}, and {ours}", "other version")
+    if codec >= len(CODECS):
+        raise WireError(f"message has codec {codec}; there are 0 to {len(CODECS) - 1}")
+    return CODECS[codec], Blocks(memoryview(data)[START.size :])
+
+
+ROUND_FILE_VERSION = 1
+
+
+class _RoundFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The file of a round: the messages that one node learned from, as they came. A resumed run
+    reads it instead of asking again, and a replay reads it as a log."""
+
+    version: int
+    round: Annotated[int, Meta(ge=0)]
+    node: str
+    missing: list[str]
+    messages: list[bytes]
+
+
+def encode_round(round: int, node: str, arrived: Round) -> bytes:
+    """Serialise a received round for ``decode_round``. Refused messages are not kept."""
+    columns = list(arrived.missing), list(arrived.messages)
+    return msgspec.msgpack.encode(_RoundFile(ROUND_FILE_VERSION, round, node, *columns))
+
+
+def batches_of(arrived: Round) -> dict[tuple[str, int], bytes]:
+    """Return the bytes that ``arrived`` was read from, by author and round."""
+    heads = [(decode(without_signature(data)), data) for data in arrived.messages]
+    return {(message.sender, message.round): data for message, data in heads}
+
+
+def decode_round(data: bytes, *, run: str, round: int, node: str) -> Round:
+    """Return the round in a file; raise WireError if it is damaged, or another round's, node's or
+    run's. Signatures are not verified again: the file is the node's own."""
+    try:
+        page = msgspec.msgpack.decode(data, type=_RoundFile)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"round {round} of {node!r} is not readable: {error}") from error
+    if (page.version, page.round, page.node) != (ROUND_FILE_VERSION, round, node):
+        found = f"a page of version {page.version}, round {page.round} and node {page.node!r}"
+        ours = f"that of version {ROUND_FILE_VERSION}, round {round} and {node!r}"
+        raise WireError(f"{found} lies where {ours} belongs", "other round")
+    batches = []
+    sent_bytes = sent_tokens = received_bytes = 0
+    for data in page.messages:
+        message = decode(without_signature(data))
+        if message.run != run or message.round > round:
+            what = f"a message of round {message.round} of {message.run!r}"
+            reason: Reason = "other run" if message.run != run else "other round"
+            raise WireError(f"{what} lies in round {round} of {run!r}", reason)
+        batches.append((message.round, data, message.completions))
+        if message.sender == node:
+            sent_bytes, sent_tokens = len(data), sum(len(c.token_T) for c in message.completions)
+        else:
+            received_bytes += len(data)
+    traffic = Traffic(sent_bytes, sent_tokens, received_bytes)
+    return assemble_round(round, batches, page.missing, traffic)

@@ -1,0 +1,244 @@
+"""A message: one node's batch of a round, and its header, which says how the batch was made.
+
+The header is one MessagePack array, with four columns of a number for each completion. Problem,
+index and length are written as four planes, the low bytes of all numbers first: they compress well.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, get_args
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from potluck.exchange.base import WireError
+from potluck.exchange.wire.byte_planes import merge_planes, split_planes
+from potluck.types import NODE_NAME, Completion, End
+
+FINGERPRINT_BYTES = 16
+PROMPT_DIGEST_BYTES = 8
+TEXT_CHARACTERS = 256
+"""Longest name of a run, and longest id of a problem."""
+BEYOND = 1 << 31
+"""Bound of every whole number: each is below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a reader; a claim beyond one is refused before memory is set aside for it. The
+    defaults are also the most that ``encode`` writes."""
+
+    message_bytes: int = 1 << 24
+    """Bytes of a message as it came, and of its tokens once they are unpacked (8 each)."""
+    completions: int = 1 << 16
+    tokens: int = 1 << 20
+    """Tokens of one completion."""
+    vocabulary: int = BEYOND
+    """Bound of the token ids: each is below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Conditions under which completions were made. Fingerprints are 16 bytes of a SHA-256."""
+
+    model: bytes
+    tokenizer: bytes
+    task: bytes
+    """Fingerprint of the task, and of how its problems are drawn and shared out."""
+    temperature: float
+    top_k: int
+    top_p: float
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One node's batch of one round: its own completions."""
+
+    run: str
+    round: int
+    sender: str
+    provenance: Provenance
+    prompts: Mapping[str, bytes]
+    """Digests of the prompts' ids (8 bytes), by the ids of the problems that have completions."""
+    completions: tuple[Completion, ...]
+    """Completions by ``sender``, and by nobody else."""
+
+
+ENDS = get_args(End)
+HEADER_BYTES = 1 << 22
+"""Size of the largest header, compressed or not."""
+TOKEN_BYTES = 8
+"""Size of an uncompressed token: its id and its log-probability."""
+
+_Text = Annotated[str, Meta(max_length=TEXT_CHARACTERS)]
+_Whole = Annotated[int, Meta(ge=0, lt=BEYOND)]
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    run: _Text
+    round: _Whole
+    sender: _Text
+    model: bytes
+    tokenizer: bytes
+    task: bytes
+    temperature: float
+    top_k: _Whole
+    top_p: float
+    id_bits: Annotated[int, Meta(ge=1, le=31)]
+    """Bits of the largest token id; ids have as many planes as that takes bytes."""
+    problems: msgspec.Raw
+    """A list of texts. Read by itself, when it is known how many there may be."""
+    digests: bytes
+    """Prompt digests, 8 bytes for each problem."""
+    ends: bytes
+    """One byte for each completion: 0 (stop) or 1 (length)."""
+    problem_at: bytes
+    """Column of positions in ``problems``, one for each completion."""
+    indices: bytes
+    lengths: bytes
+
+    @classmethod
+    def of(cls, message: Message, id_bits: int) -> "Header":
+        """Return the header of ``message``; raise ValueError if it cannot be written at all. Else
+        ``rows_of`` checks it, as it does a peer's."""
+        provenance, completions = message.provenance, message.completions
+        at = {id: position for position, id in enumerate(message.prompts)}
+        for text in (message.run, *at):
+            if len(text) > TEXT_CHARACTERS:
+                most = f"a run or problem id has at most {TEXT_CHARACTERS}"
+                raise ValueError(f"{text[:32]!r}... has {len(text)} characters; {most}")
+        for id, digest in message.prompts.items():
+            if len(digest) != PROMPT_DIGEST_BYTES:
+                raise ValueError(f"the prompt digest of {id!r} has {len(digest)} bytes, expected 8")
+        for c in completions:
+            if c.problem_id not in at:
+                raise ValueError(f"a completion of {c.problem_id!r}, which has no prompt digest")
+        if unused := at.keys() - {c.problem_id for c in completions}:
+            raise ValueError(f"a prompt digest of {min(unused)!r}, which has no completion")
+        numbers = (message.round, provenance.top_k, *(c.index for c in completions))
+        if not 0 <= min(numbers) <= max(numbers) < BEYOND:
+            raise ValueError(f"a round, top_k or index is not within 0 and {BEYOND - 1}")
+        return cls(
+            message.run, message.round, message.sender,
+            provenance.model, provenance.tokenizer, provenance.task,
+            provenance.temperature, provenance.top_k, provenance.top_p,
+            id_bits,
+            msgspec.Raw(msgspec.msgpack.encode(list(at))),
+            b"".join(message.prompts.values()),
+            bytes(ENDS.index(c.end) for c in completions),
+            _column(at[c.problem_id] for c in completions),
+            _column(c.index for c in completions),
+            _column(len(c.token_T) for c in completions),
+        )  # fmt: skip
+
+    @classmethod
+    def read(cls, data: bytes | memoryview) -> "Header":
+        """Return the header, unchecked but for its types; raise WireError if it is none."""
+        try:
+            return msgspec.msgpack.decode(data, type=cls)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise WireError(f"header is not readable: {error}") from error
+
+    @property
+    def provenance(self) -> Provenance:
+        made_with = self.temperature, self.top_k, self.top_p
+        return Provenance(self.model, self.tokenizer, self.task, *made_with)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The columns of a header, a number for each of B completions, and the problems they answer."""
+
+    prompts: dict[str, bytes]
+    problems: list[str]
+    problem_B: np.ndarray
+    index_B: np.ndarray
+    end_B: np.ndarray
+    length_B: np.ndarray
+
+
+def rows_of(header: Header, limits: Limits) -> Rows:
+    """Return the rows of a header; raise WireError if a field or a column is wrong, or claims more
+    than ``limits`` allow."""
+    _require_provenance(header)
+    count = len(header.ends)
+    if count > limits.completions:
+        what = f"{count} completions came; at most {limits.completions} are taken"
+        raise WireError(what, "too large")
+    prompts = _prompts(header, at_most=count)
+    rows = Rows(
+        prompts,
+        list(prompts),
+        _numbers("problem_at", header.problem_at, count),
+        _numbers("indices", header.indices, count),
+        np.frombuffer(header.ends, np.uint8),
+        _numbers("lengths", header.lengths, count),
+    )
+    # Each problem has a completion, and no completion has a problem that is not there.
+    if not np.array_equal(np.unique(rows.problem_B), np.arange(len(prompts))):
+        raise WireError(f"completions do not refer to all of {len(prompts)} problems and no others")
+    if not count:
+        return rows
+    if rows.end_B.max() >= len(ENDS):
+        raise WireError(f"end {rows.end_B.max()} is none of {', '.join(ENDS)}")
+    if rows.index_B.max() >= BEYOND:
+        raise WireError(f"index {rows.index_B.max()} is not below {BEYOND}")
+    shortest, longest = rows.length_B.min(), rows.length_B.max()
+    if not 1 <= shortest <= longest <= limits.tokens:
+        what = f"completions claim {shortest} to {longest} tokens; each has 1 to {limits.tokens}"
+        raise WireError(what, "too large" if longest > limits.tokens else "malformed")
+    total = int(rows.length_B.sum(dtype=np.uint64))
+    if (size := TOKEN_BYTES * total) > limits.message_bytes:
+        what = f"{total} tokens are {size} bytes unpacked; at most {limits.message_bytes} are taken"
+        raise WireError(what, "too large")
+    both_B = rows.problem_B.astype(np.uint64) << np.uint64(32) | rows.index_B
+    one_of_each, times = np.unique(both_B, return_counts=True)
+    if len(one_of_each) != count:
+        problem, index = divmod(int(one_of_each[times.argmax()]), 1 << 32)
+        raise WireError(f"completion {index} of {rows.problems[problem]!r} comes twice")
+    return rows
+
+
+def _require_provenance(header: Header) -> None:
+    if not NODE_NAME.fullmatch(header.sender):
+        raise WireError(f"sender {header.sender!r} is no node's name: {NODE_NAME.pattern}")
+    for name in ("model", "tokenizer", "task"):
+        if (size := len(getattr(header, name))) != FINGERPRINT_BYTES:
+            raise WireError(f"fingerprint {name} has {size} bytes, expected {FINGERPRINT_BYTES}")
+    temperature, top_p = header.temperature, header.top_p
+    if not (math.isfinite(temperature) and math.isfinite(top_p)):
+        raise WireError(f"temperature {temperature} and top_p {top_p} are not both finite")
+
+
+def _prompts(header: Header, *, at_most: int) -> dict[str, bytes]:
+    try:
+        problems = _decoder(at_most).decode(header.problems)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"problems of {at_most} completions are not readable: {error}") from error
+    count, size = len(problems), PROMPT_DIGEST_BYTES
+    if len(header.digests) != size * count:
+        raise WireError(f"{count} problems have {len(header.digests)} bytes of prompt digests")
+    digests = [header.digests[at * size : (at + 1) * size] for at in range(count)]
+    prompts = dict(zip(problems, digests, strict=True))
+    if len(prompts) != count:
+        raise WireError("a problem is listed twice")
+    return prompts
+
+
+@lru_cache(maxsize=64)
+def _decoder(at_most: int) -> msgspec.msgpack.Decoder[list[str]]:
+    """Return a decoder of lists of texts that checks a list's size before it sets memory aside."""
+    return msgspec.msgpack.Decoder(Annotated[list[_Text], Meta(max_length=at_most)])
+
+
+def _column(numbers: Iterable[int]) -> bytes:
+    return b"".join(split_planes(np.fromiter(numbers, np.uint32), 4))
+
+
+def _numbers(name: str, column: bytes, count: int) -> np.ndarray:
+    if len(column) != 4 * count:
+        raise WireError(f"column {name} has {len(column)} bytes for {count} completions")
+    return merge_planes([column[at * count : (at + 1) * count] for at in range(4)], count)

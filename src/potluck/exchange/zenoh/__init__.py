@@ -1,0 +1,1 @@
+"""The exchange over Zenoh: a session, its threads, and one node's endpoint."""

@@ -1,0 +1,179 @@
+"""The exchange between processes: small announcements are pushed, batches are pulled.
+
+All that waits for the network has a thread of its own (``Endpoint``, ``Fetcher``); the training
+thread waits only in ``collect`` and ``gather``, and there for as long as it says.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+
+import zenoh
+
+from potluck.exchange.base import (
+    ExchangeError,
+    Round,
+    Status,
+    Traffic,
+    Waiting,
+    WireError,
+    assemble_round,
+    silent,
+)
+from potluck.exchange.keys.keys import BATCH, without_signature
+from potluck.exchange.protocol.announcement import offer_of
+from potluck.exchange.protocol.fetch_queue import FetchQueue
+from potluck.exchange.protocol.mailbox import Mailbox
+from potluck.exchange.protocol.outbox import Outbox
+from potluck.exchange.protocol.peers import Peers
+from potluck.exchange.transport import Membership
+from potluck.exchange.wire.codec import decode, encode
+from potluck.exchange.zenoh.endpoint import Endpoint
+from potluck.exchange.zenoh.session import Endpoints, Tls, check_endpoints, open_patiently
+from potluck.types import Completion
+
+__all__ = ["ZenohExchange", "check_endpoints", "open_exchange"]
+
+TELL_S = 0.2
+
+
+@contextmanager
+def open_exchange(own: Membership) -> Iterator["ZenohExchange"]:
+    tls = Tls(own.certificates, own.agreement.node, own.may_connect) if own.certificates else None
+    line = Endpoints(own.listen, own.connect, tls)
+    session = open_patiently(line, run=own.agreement.run, waiting=own.waiting)
+    with closing(session), closing(ZenohExchange(session, own)) as exchange:
+        yield exchange
+
+
+class ZenohExchange:
+    """One node's connection by Zenoh. ``session`` stays open when it is closed."""
+
+    def __init__(self, session: zenoh.Session, own: Membership) -> None:
+        """Join: the others see this node, and what it sent before, from here on."""
+        self._agreement, self._key = own.agreement, own.key
+        self._codec, self._notify = own.codec, own.notify
+        me = own.agreement.node
+        sent, kept_rounds = own.folder / "sent", own.kept_rounds
+        self._outbox = Outbox(sent, own.agreement, own.key, kept_rounds=kept_rounds)
+        peers = Peers(me, own.members, quarantine_s=own.quarantine_s)
+        self._mailbox = Mailbox(
+            peers,
+            FetchQueue(me, peers.has_priority),
+            own.partners,
+            max_staleness=own.max_staleness,
+            kept_rounds=kept_rounds,
+            size_limit_bytes=own.agreement.limits.message_bytes,
+        )
+        for (author, round), signed in own.already_received.items():
+            self._mailbox.fetch_queue.settle(author, offer_of(round, signed), valid=True)
+        self._expects_self = me in own.members
+        self._disk_is_full = False
+        self._endpoint = Endpoint(session, own, self._outbox, self._mailbox)
+        self._changed, self._workers = self._endpoint.changed, self._endpoint.workers
+
+    def send(self, round: int, batch: Sequence[Completion]) -> None:
+        self._workers.check()
+        message = self._agreement.message(round, tuple(batch))
+        signed = self._key.sign(BATCH, encode(message, codec=self._codec))
+        if len(signed) > (limit_bytes := self._agreement.limits.message_bytes):
+            raise ExchangeError(
+                f"{self._agreement.node!r} wrote a batch of {len(signed)} bytes for round {round}, "
+                f"but others take at most {limit_bytes}; lower problems_per_round or max_new_tokens"
+            )
+        try:
+            self._outbox.put(round, signed)
+        except OSError as error:
+            if not self._disk_is_full:
+                self._notify(f"round {round} can be sent but not kept on disk: {error}")
+            self._disk_is_full = True
+        with self._changed:
+            self._mailbox.begin(round, time.monotonic())
+        self._endpoint.announce()
+
+    def collect(self, round: int, *, deadline_s: float, waiting: Waiting = silent) -> Round:
+        end_s = time.monotonic() + deadline_s
+        own, own_signed = self._own(round)
+        with self._changed:
+            self._mailbox.begin(round, time.monotonic())
+        self._wait(lambda: self._mailbox.arrivals(round, time.monotonic()), end_s, waiting)
+        with self._changed:
+            now_s = time.monotonic()
+            missing = self._mailbox.missing(round, now_s)
+            came, peers = self._mailbox.take(round), self._mailbox.peers
+            sent_tokens = sum(len(c.token_T) for c in own or ())
+            sizes = len(own_signed), sent_tokens, self._mailbox.take_received_bytes()
+            traffic = Traffic(*sizes, peers.take_refused(), peers.quarantined(now_s))
+        if own is None and self._expects_self:
+            missing.add(self._agreement.node)
+        batches = [(d.round, d.signed, d.completions) for d in came]
+        if own is not None:
+            batches.insert(0, (round, own_signed, own))
+        return assemble_round(round, batches, missing, traffic)
+
+    def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
+        def arrivals() -> tuple[set[str], set[str]]:
+            members = self._mailbox.peers.members()
+            return members - self._mailbox.absent(), members
+
+        self._wait(arrivals, time.monotonic() + wait_s, waiting)
+        with self._changed:
+            return tuple(sorted(self._mailbox.absent()))
+
+    def peers_round(self) -> int:
+        with self._changed:
+            return self._mailbox.peers.median_round()
+
+    def status(self) -> Status:
+        with self._changed:
+            rounds = self._mailbox.fetch_queue.rounds
+            return Status(self._mailbox.peers.status(rounds, time.monotonic()))
+
+    def close(self) -> None:
+        self._endpoint.close()
+
+    def _own(self, round: int) -> tuple[tuple[Completion, ...] | None, bytes]:
+        """Return this node's batch as others read it, and its bytes; None if they refuse it."""
+        signed = self._outbox.get(round)
+        if signed is None:
+            return None, b""
+        try:
+            message = decode(without_signature(signed), self._agreement.limits)
+            return self._agreement.accept(self._agreement.node, round, message), signed
+        except WireError as error:
+            self._notify(f"the others refuse this node's batch of round {round}: {error}")
+            return None, signed
+
+    def _wait(
+        self, arrivals: Callable[[], tuple[set[str], set[str]]], end_s: float, waiting: Waiting
+    ) -> None:
+        """Block until every awaited peer in ``arrivals`` (here, awaited) is here, or ``end_s``."""
+
+        def is_over() -> bool:
+            here, awaited = arrivals()
+            return here == awaited
+
+        def ask() -> None:
+            with self._changed:
+                here, awaited = arrivals()
+            waiting(len(here), len(awaited))
+
+        while True:
+            self._notify_all()
+            ask()
+            pause_s = min(TELL_S, end_s - time.monotonic())
+            with self._changed:
+                over = self._changed.wait_for(is_over, max(0.0, pause_s))
+            if over or time.monotonic() >= end_s:
+                # Once more: Ctrl-C for all nodes lets the first one leave before another has seen
+                # it, which must not then learn from a round without that one.
+                ask()
+                self._notify_all()
+                return
+
+    def _notify_all(self) -> None:
+        self._workers.check()
+        with self._changed:
+            news = self._mailbox.drain_messages()
+        for text in news:
+            self._notify(text)

@@ -1,0 +1,183 @@
+"""The threads that fetch batches as soon as they are wanted, and validate them."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+
+import zenoh
+
+from potluck.exchange.base import ExchangeError, WireError
+from potluck.exchange.keys.keys import BATCH, verify
+from potluck.exchange.protocol.announcement import digest_of
+from potluck.exchange.protocol.fetch_queue import AT_ONCE, IN_ALL, FetchJob
+from potluck.exchange.protocol.mailbox import Delivery, Mailbox
+from potluck.exchange.transport import Agreement
+from potluck.exchange.wire.codec import decode
+
+IDLE_S = 10.0
+"""Seconds after which a thread with nothing to do ends."""
+ANSWER_S = 5.0
+SLOWEST_BYTES_PER_S = 100_000
+"""Slowest bandwidth that is waited for: a batch has this time on top of ``ANSWER_S``."""
+
+
+class WorkerThreads:
+    """A group of threads that remembers the first failure."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._threads: set[threading.Thread] = set()
+        self._lock = threading.Lock()
+        self._trouble: tuple[str, Exception] | None = None
+
+    def start(self, what: str, work: Callable[[], None]) -> None:
+        """Run ``work`` in a thread; ``check`` raises what it raises."""
+
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:
+                self._trouble = self._trouble or (what, error)
+            finally:
+                with self._lock:
+                    self._threads.discard(threading.current_thread())
+
+        # Daemons: a thread that a dead link holds up must not keep the process from ending.
+        thread = threading.Thread(target=guarded, name=f"{self._node} {what}", daemon=True)
+        with self._lock:
+            self._threads.add(thread)
+            thread.start()
+
+    def check(self) -> None:
+        """Raise ExchangeError if a thread failed: the node would wait for nothing."""
+        if self._trouble is not None:
+            what, error = self._trouble
+            raise ExchangeError(
+                f"{self._node!r} can no longer {what}: {type(error).__name__}: {error}; "
+                f"start it again, it goes on from its checkpoint"
+            ) from error
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until all have ended, or the time is over."""
+        end_s = time.monotonic() + timeout_s
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(max(0.0, end_s - time.monotonic()))
+
+
+class Fetcher:
+    """A pool of threads that empties ``mailbox.fetch_queue`` into ``mailbox``. ``lock`` guards it;
+    ``changed`` is its condition, notified when something came or was refused."""
+
+    def __init__(
+        self,
+        session: zenoh.Session,
+        agreement: Agreement,
+        mailbox: Mailbox,
+        changed: threading.Condition,
+        lock: threading.RLock,
+        workers: WorkerThreads,
+    ) -> None:
+        self._session, self._agreement, self._mailbox = session, agreement, mailbox
+        self._changed, self._work, self._workers = changed, threading.Condition(lock), workers
+        self._threads = self._idle = 0
+        self._closed = False
+        self._cancel = zenoh.CancellationToken()
+
+    def wake(self) -> None:
+        """Start or wake threads for what is to be fetched. The caller holds the lock."""
+        if self._closed:
+            return
+        count = self._mailbox.fetch_queue.ready(time.monotonic())
+        self._work.notify(count)
+        most = min(IN_ALL, AT_ONCE * len(self._mailbox.peers))
+        for _ in range(min(count - self._idle, most - self._threads)):
+            self._threads += 1
+            self._workers.start("fetch batches", self._fetch_all)
+
+    def close(self) -> None:
+        with self._work:
+            self._closed = True
+            self._work.notify_all()
+        self._cancel.cancel()
+
+    def _fetch_all(self) -> None:
+        while (job := self._next()) is not None:
+            if not self._fetch(job):
+                with self._work:
+                    self._mailbox.fetch_queue.again(job, time.monotonic(), jitter=random.random())
+
+    def _next(self) -> FetchJob | None:
+        """Wait for a job; return None if this thread is not needed any more."""
+        with self._work:
+            while not self._closed:
+                now_s = time.monotonic()
+                if (job := self._mailbox.fetch_queue.take(now_s)) is not None:
+                    return job
+                pause_s = self._mailbox.fetch_queue.next_s() - now_s
+                self._idle += 1
+                woken = self._work.wait(min(pause_s, IDLE_S))
+                self._idle -= 1
+                if not woken and pause_s > IDLE_S:
+                    break
+            self._threads -= 1
+            return None
+
+    def _fetch(self, job: FetchJob) -> bool:
+        """Ask for a batch; return whether an answer was what its author announced."""
+        key = f"{self._agreement.run}/q/{job.author}/{job.offer.round}"
+        try:
+            # All that serve the key are asked, and all answers are looked at: a peer that serves
+            # garbage under another's key must not keep that one's batch away.
+            answers = self._session.get(
+                key,
+                target=zenoh.QueryTarget.ALL,
+                consolidation=zenoh.ConsolidationMode.NONE,
+                timeout=ANSWER_S + job.offer.size_bytes / SLOWEST_BYTES_PER_S,
+                cancellation_token=self._cancel,
+            )
+            for answer in answers:
+                if answer.ok is not None and self._read(job, answer.ok.payload):
+                    return True
+        except zenoh.ZError:
+            pass  # Nobody serves it at the moment, or the session is gone, which others notice.
+        return False
+
+    def _read(self, job: FetchJob, payload: zenoh.ZBytes) -> bool:
+        """Validate one answer; return whether it is what its author announced."""
+        author, offer = job.author, job.offer
+        with self._changed:
+            self._mailbox.received_bytes += len(payload)
+            peer = self._mailbox.peers.get(author)
+            public = peer.public if peer else b""
+        try:
+            what = f"its batch of round {offer.round}"
+            if (size := len(payload)) != offer.size_bytes:
+                claimed = f"which was announced with {offer.size_bytes}"
+                raise WireError(f"{size} bytes came for {what}, {claimed}", "forged")
+            signed = payload.to_bytes()
+            if digest_of(signed) != offer.digest:
+                raise WireError(f"what came for {what} is another", "forged")
+            data = verify(BATCH, signed, public)
+        except WireError as error:
+            self._refuse(author, error, fault=False)  # Another node may serve its key.
+            return False
+        try:
+            message = decode(data, self._agreement.limits)
+            completions = self._agreement.accept(author, offer.round, message)
+        except WireError as error:
+            with self._changed:
+                if self._mailbox.fetch_queue.settle(author, offer, valid=False):
+                    self._refuse(author, error, fault=True)
+            return True
+        with self._changed:
+            self._mailbox.deliver(Delivery(author, offer.round, signed, completions), offer)
+            self._changed.notify_all()
+        return True
+
+    def _refuse(self, name: str, error: WireError, *, fault: bool) -> None:
+        with self._changed:
+            self._mailbox.refuse(name, error, time.monotonic(), fault=fault)
+            self._changed.notify_all()

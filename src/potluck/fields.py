@@ -1,0 +1,23 @@
+"""Types that many options share, and the error of an option that is wrong."""
+
+import re
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from potluck.types import PotluckError
+
+Count = Annotated[int, Meta(ge=1)]
+Amount = Annotated[int, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+
+ADDRESS = re.compile(r"(tcp|tls)/(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+"""An address of a swarm: how (TLS or not), host and port. The host of IPv6 is in brackets."""
+
+
+class ConfigError(PotluckError, ValueError):
+    """A configuration that cannot run; the message names the key and the way out."""
+
+
+class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of a recipe: frozen, and without keys that it does not declare."""

@@ -1,0 +1,92 @@
+"""Nodes in this process: all of a recipe, phase by phase, or one that meets the others.
+
+One thread, so the same recipe gives the same numbers, and a debugger can follow it.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+
+from potluck.builder.exchange import open_exchange
+from potluck.builder.folder import require_folder, require_node_folder
+from potluck.config import ConfigError, RunConfig
+from potluck.events import Display, Notice, Silent
+from potluck.exchange import Agreement, Exchange, MemoryHub
+from potluck.launch.rounds import LocalNodes, RunResult, run_nodes
+from potluck.node import NodeProgress
+
+
+def run(
+    config: RunConfig,
+    folder: Path | str,
+    *,
+    resume: bool = False,
+    display: Display | None = None,
+    trust_code: bool = False,
+) -> RunResult:
+    """Train every node of ``config`` together. Raise PotluckError, of a kind in ``types.py``.
+
+    Args:
+        folder: must not exist or be empty, unless ``resume``.
+        resume: goes on from the newest checkpoint that all nodes have. On the same machine, torch
+            and thread count, the whole run then equals an uninterrupted one to the bit.
+        trust_code: whether functions that ``[[reward]]`` names may be imported and run.
+    """
+
+    def meet(
+        agreements: Mapping[str, Agreement], display: Display, progress: NodeProgress
+    ) -> AbstractContextManager[Mapping[str, Exchange]]:
+        hub = MemoryHub(agreements, codec=config.swarm.codec)
+        return nullcontext({name: hub.member(name) for name in agreements})
+
+    folder, display = Path(folder), display or Silent()
+    check_folder = partial(require_folder, folder, config, resume)
+    local = LocalNodes(config, tuple(config.node), check_folder, meet, all_here=True)
+    return run_nodes(local, folder, resume=resume, display=display, trust_code=trust_code)
+
+
+def join(
+    config: RunConfig,
+    name: str,
+    folder: Path | str,
+    *,
+    resume: bool = False,
+    display: Display | None = None,
+    trust_code: bool = False,
+    all_here: bool = False,
+) -> RunResult:
+    """Train the node ``name`` of ``config`` together with nodes in other processes, as ``run``.
+    If it joins late, or was away, it goes on in the round that the others have come to.
+
+    Args:
+        folder: of the run; the node's own part of it, ``folder/name``, must not exist or be
+            empty, unless ``resume``.
+        all_here: whether the models of all nodes are on this machine, so that it can be said
+            before the first round if they do not go together.
+    """
+    if name not in config.node:
+        raise ConfigError(
+            f"the run has no node {name!r}; it has {', '.join(config.node)}. A stranger to the "
+            f"recipe names its own model"
+        )
+    folder, display = Path(folder), display or Silent()
+
+    @contextmanager
+    def meet(
+        agreements: Mapping[str, Agreement], display: Display, progress: NodeProgress
+    ) -> Iterator[Mapping[str, Exchange]]:
+        def say(text: str) -> None:
+            display.show(Notice(text))
+
+        with open_exchange(config, name, agreements[name], folder, say, progress) as exchange:
+            absent = exchange.gather(
+                config.swarm.gather_s, lambda came, all: progress(name, "wait", came, all)
+            )
+            if absent:
+                say(f"{name} begins without {', '.join(absent)}")
+            yield {name: exchange}
+
+    check_folder = partial(require_node_folder, folder, config, name, resume)
+    local = LocalNodes(config, (name,), check_folder, meet, all_here=all_here)
+    return run_nodes(local, folder, resume=resume, display=display, trust_code=trust_code)

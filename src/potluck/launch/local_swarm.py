@@ -1,0 +1,243 @@
+"""A run on this machine with a process for each node.
+
+The nodes meet on loopback as they would on a network, so one can be killed, and brought back,
+without the others stopping. This process trains nothing and imports no torch; it starts them,
+shows how far they are, hands Ctrl-C on, and tells how each of them ended.
+"""
+
+import json
+import os
+import selectors
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from potluck.config import LOCAL_SWARM, RunConfig, as_tree
+from potluck.events import Display, Event, Notice, decode_event
+from potluck.exchange.keys.keys import make_key, roster_text
+from potluck.launch.signals import interrupts
+from potluck.types import RunFolderError
+
+FOR_JOINING = ("listen", "connect", "tls", "roster", "key")
+"""Keys of [swarm] that say how nodes of several machines meet."""
+ONE_EVENT_S = 10.0
+"""Seconds within which equal messages of several nodes are about one event."""
+ROUND_BEGUN = "recipe.json"
+"""File that a node writes when it has looked at everything that can be wrong with a recipe."""
+_JOIN = (sys.executable, "-m", "potluck", "join")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSwarmResult:
+    """End of each node of a run."""
+
+    folder: Path
+    interrupted: bool
+    codes: Mapping[str, int]
+    """Exit code of each; below 0: the signal that ended it."""
+    complaints: Mapping[str, str]
+    """Last words of each that failed."""
+
+
+@dataclass
+class _Child:
+    name: str
+    process: subprocess.Popen[bytes]
+    rest: dict[int, bytes]
+    """Part of a line that is not yet whole, of each open stream."""
+    said: list[str] = field(default_factory=list)
+    """Lines that are no events: those of stderr."""
+    begun: bool = False
+    """True: it has told what it is doing, so all that can be wrong with a recipe was looked at."""
+
+
+def run_local_swarm(
+    config: RunConfig, folder: Path, *, resume: bool, display: Display, trust_code: bool = False
+) -> LocalSwarmResult:
+    """Train every node of ``config`` in a process of its own, until all have ended. Raise
+    RunFolderError if ``folder`` is in the way."""
+    _require_free(folder, resume)
+    if aside := ", ".join(key for key in FOR_JOINING if getattr(config.swarm, key)):
+        why = "for `potluck join`; these nodes meet on loopback, with keys made for them"
+        display.show(Notice(f"[swarm] {aside}: {why}"))
+    try:
+        _prepare(config, folder)
+        with interrupts() as interrupted, ExitStack() as stack:
+            children = []
+            for name in config.node:
+                # A node that never began, as another one could not, begins now.
+                again = ["--resume"] if resume and (folder / name).is_dir() else []
+                trusts = ["--trust-code"] if trust_code else []
+                children.append(_start(stack, config, name, folder, [*again, *trusts]))
+            _watch(children, _Once(display), interrupted, folder)
+            stopped = interrupted()
+    finally:
+        if not (folder / ROUND_BEGUN).exists():
+            shutil.rmtree(folder / LOCAL_SWARM, ignore_errors=True)  # nothing was begun
+            if folder.exists() and not _names_in(folder):
+                folder.rmdir()
+    return LocalSwarmResult(
+        folder,
+        stopped,
+        {child.name: child.process.returncode for child in children},
+        {c.name: c.said[-1] for c in children if c.said and c.process.returncode},
+    )
+
+
+def _require_free(folder: Path, resume: bool) -> None:
+    if resume and not (folder / "recipe.json").is_file():
+        raise RunFolderError(f"{folder} holds no run to resume; leave --resume out to start one")
+    # Leftovers of an aborted start may be overwritten.
+    in_the_way = _names_in(folder) - {LOCAL_SWARM} if folder.is_dir() else folder.exists()
+    if not resume and in_the_way:
+        raise RunFolderError(
+            f"{folder} exists; --resume goes on with that run, --out names another folder"
+        )
+
+
+class _Once:
+    """Display that shows equal messages of several nodes ("'west' left") once."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+        self._shown_s: dict[Notice, float] = {}
+
+    def show(self, event: Event) -> None:
+        if not isinstance(event, Notice):
+            self._display.show(event)
+            return
+        now_s = time.monotonic()
+        self._shown_s = {m: s for m, s in self._shown_s.items() if now_s - s < ONE_EVENT_S}
+        if event not in self._shown_s:
+            self._display.show(event)
+        self._shown_s[event] = now_s
+
+
+def _names_in(folder: Path) -> set[str]:
+    return {each.name for each in folder.iterdir()}
+
+
+def _prepare(config: RunConfig, folder: Path) -> None:
+    """Write down what each node needs to meet the others: see ``builder/exchange.py``."""
+    place = folder / LOCAL_SWARM
+    place.mkdir(parents=True, exist_ok=True)
+    tree = as_tree(config)
+    for key in FOR_JOINING:
+        tree["swarm"].pop(key)
+    (place / "recipe.json").write_text(json.dumps(tree, indent=2) + "\n")
+    addresses = dict(zip(config.node, _free_addresses(len(config.node)), strict=True))
+    (place / "addresses.json").write_text(json.dumps(addresses, indent=2) + "\n")
+    keys = {name: make_key(place / f"{name}.key") for name in config.node}
+    roster = {name: key.public for name, key in keys.items()}
+    (place / "roster.toml").write_text(roster_text(roster))
+
+
+def _free_addresses(count: int) -> list[str]:
+    """Return addresses that differ, as all are held until all are found. Another program may still
+    take one before its node does; that node then says so."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [f"tcp/127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+
+
+def _start(stack: ExitStack, config: RunConfig, name: str, folder: Path, more: list[str]) -> _Child:
+    threads = config.threads or max(1, (os.cpu_count() or 1) // len(config.node))
+    # Threads that spin while they wait would take the cores that other nodes need.
+    quiet = {"GOMP_SPINCOUNT": "0", "OMP_WAIT_POLICY": "passive"}
+    recipe = str(folder / LOCAL_SWARM / "recipe.json")
+    options = ["--as", name, "--out", str(folder), "--all-here", "--display", "lines", *more]
+    process = subprocess.Popen(
+        [*_JOIN, recipe, *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **quiet, "OMP_NUM_THREADS": str(threads)},
+        # Ctrl-C in a terminal reaches this process alone, which hands it on once.
+        process_group=0,
+    )
+    stack.enter_context(process)  # shuts its streams
+    stack.callback(_end, process)
+    assert process.stdout
+    assert process.stderr
+    return _Child(name, process, {process.stdout.fileno(): b"", process.stderr.fileno(): b""})
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+def _watch(
+    children: list[_Child], display: Display, interrupted: Callable[[], bool], folder: Path
+) -> None:
+    """Show what the children say until all have ended."""
+    stopping = False
+    with selectors.DefaultSelector() as selector:
+        for child in children:
+            for fd in child.rest:
+                selector.register(fd, selectors.EVENT_READ, child)
+        while selector.get_map():
+            try:
+                failed = False
+                for key, _ in selector.select(timeout=0.2):
+                    if not _read(key.data, key.fd, display):
+                        selector.unregister(key.fd)
+                        if not key.data.rest:
+                            # A user has to mend something; then no other node need begin.
+                            failed |= bool(key.data.process.wait()) and not key.data.begun
+                            _tell_end(key.data, display, folder)
+                # Once: the second one would be "at once" to a node that is about to save.
+                if (interrupted() or failed) and not stopping:
+                    stopping = True
+                    _signal(children, signal.SIGINT)
+            except KeyboardInterrupt:  # the second Ctrl-C: at once
+                _signal(children, signal.SIGKILL)
+                raise
+    for child in children:
+        child.process.wait()
+
+
+def _read(child: _Child, fd: int, display: Display) -> bool:
+    """Show the lines that are there; return False when there will be no more."""
+    came = os.read(fd, 1 << 16)
+    *lines, child.rest[fd] = (child.rest[fd] + came).split(b"\n")
+    if not came:
+        lines.append(child.rest.pop(fd))
+    for line in (line.decode(errors="replace") for line in lines):
+        if event := decode_event(line):
+            display.show(event)
+            child.begun |= not isinstance(event, Notice)
+        elif line.strip():
+            child.said.append(line)
+            del child.said[:-100]
+    return bool(came)
+
+
+def _tell_end(child: _Child, display: Display, folder: Path) -> None:
+    """Tell how a child ended whose streams are shut; the others go on without it."""
+    code = child.process.wait()
+    if code in (0, 130, -signal.SIGINT) or not child.begun:
+        return
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    said = f": {child.said[-1]}" if child.said and code > 0 else ""
+    display.show(Notice(f"{child.name} {how}{said}"))
+    where = shlex.quote(str(folder))
+    command = f"potluck join {where}/{LOCAL_SWARM}/recipe.json --as {child.name} --out {where}"
+    display.show(Notice(f"the others go on; to bring it back: {command} --resume"))
+
+
+def _signal(children: list[_Child], number: signal.Signals) -> None:
+    for child in children:
+        if child.process.poll() is None:
+            child.process.send_signal(number)

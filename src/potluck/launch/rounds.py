@@ -1,0 +1,275 @@
+"""The rounds of the nodes of one process, from the first look at a recipe to the end."""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+import transformers
+from msgspec.structs import replace
+
+from potluck.builder import checks
+from potluck.builder.exchange import agreements_of
+from potluck.builder.folder import first_round, prepare_resume, require_same_task
+from potluck.builder.nodes import make_learners, make_nodes
+from potluck.builder.task import make_task, notes_on, require_problems
+from potluck.config import RunConfig, as_tree
+from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
+from potluck.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
+from potluck.exchange import Agreement, Exchange
+from potluck.files import write_atomically
+from potluck.launch.signals import interrupts
+from potluck.node import Node, NodeProgress, step_together
+from potluck.node.processes.group import ProcessGroup, Save, Stop, TorchGroup, process_group
+from potluck.node.processes.workers import run_worker
+from potluck.node.storage import checkpoint
+from potluck.node.storage.model_card import card_of
+from potluck.reports import EvaluationReport, as_line
+from potluck.tasks import Split, Task
+from potluck.trackers.base import About
+from potluck.trackers.tracked import Tracked, require_trackers
+from potluck.types import PotluckError
+
+# A run has a display of its own; a bar for each file that is loaded or saved only tears it.
+transformers.logging.disable_progress_bar()
+
+Meet = Callable[
+    [Mapping[str, Agreement], Display, NodeProgress], AbstractContextManager[Mapping[str, Exchange]]
+]
+"""Opens the exchange of each node of this process, waits for the others; closes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Outcome of a run."""
+
+    folder: Path
+    rounds: int
+    """Rounds done, those before a resume included."""
+    interrupted: bool
+    """True: Ctrl-C ended it; a checkpoint stands, and ``resume`` goes on."""
+    accuracy: Mapping[str, float]
+    """Accuracy of each node at the end, on the validation problems; empty if none were asked."""
+
+
+@dataclass(frozen=True)
+class LocalNodes:
+    """Nodes of a run that this process is."""
+
+    config: RunConfig
+    """Recipe of the whole run."""
+    names: tuple[str, ...]
+    check_folder: Callable[[], None]
+    """Raises RunFolderError unless the folder is free, or that of the run that goes on."""
+    meet: Meet
+    all_here: bool
+    """True: the models of all others are on this machine too, so that they can be looked at."""
+
+    @property
+    def mine(self) -> RunConfig:
+        """Recipe, as if there were no other nodes."""
+        return replace(self.config, node={name: self.config.node[name] for name in self.names})
+
+
+def run_nodes(
+    local: LocalNodes, folder: Path, *, resume: bool, display: Display, trust_code: bool
+) -> RunResult:
+    """Train the nodes of this process, which may be one of several that are one node."""
+    if local.config.threads:
+        torch.set_num_threads(local.config.threads)
+    with process_group() as processes:
+        if isinstance(processes, TorchGroup) and processes.rank:
+            return _run_worker(processes, local.mine, folder)
+        try:
+            result = _run_leader(local, processes, folder, resume, display, trust_code)
+        except (PotluckError, OSError) as error:
+            processes.broadcast(Stop(error))
+            raise
+        processes.broadcast(Stop(result))
+        return result
+
+
+def _run_worker(processes: TorchGroup, mine: RunConfig, folder: Path) -> RunResult:
+    """Take part in what the first process of a node does, and end as it does."""
+    with interrupts() as interrupted:
+        outcome = run_worker(
+            processes, lambda first: make_learners(mine, folder, first, processes), interrupted
+        )
+    if isinstance(outcome, RunResult):
+        return outcome
+    assert isinstance(outcome, Exception)
+    raise outcome
+
+
+def _run_leader(
+    local: LocalNodes,
+    processes: ProcessGroup,
+    folder: Path,
+    resume: bool,
+    display: Display,
+    trust_code: bool,
+) -> RunResult:
+    """Look at everything that can be wrong with the recipe, then run its rounds."""
+    config, mine = local.config, local.mine
+    # Nothing is written before everything that can be wrong with a recipe has been looked at.
+    local.check_folder()
+    require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
+    task = make_task(config, trust_code=trust_code)
+    require_problems(config, task)
+    require_same_task(folder, task)
+    notes, seen = notes_on(config, task), config if local.all_here else mine
+    checks.require_partners(seen)
+    checks.require_one_prompt(seen, task)
+    checks.require_servers(mine, longest_prompt=max(checks.require_completion_budget(mine, task)))
+    checks.require_processes(mine, processes)
+    first = first_round(folder, mine) if resume else 0
+    learners = make_learners(mine, folder, first, processes)
+    policies = {name: learner.policy for name, learner in learners.items()}
+    checks.require_one_stop(policies)
+    _write_recipe(folder, config, task)
+    if resume:
+        which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""
+        display.show(Notice(which + prepare_resume(folder, mine, first)))
+    tracked = Tracked(display, config.log.to, _about_nodes(mine, folder, first, resume))
+    with tracked, interrupts() as interrupted:
+        display = Fanout((display, tracked))
+        for note in notes:
+            display.show(Notice(note))
+
+        def progress(node: str, phase: str, done: int, total: int) -> None:
+            display.show(PhaseProgress(node, phase, done, total))
+            # Learning changes the model, so it is not broken off half-way.
+            if phase != "learn" and interrupted():
+                raise _Stopped
+
+        try:
+            with local.meet(agreements_of(config, task, policies), display, progress) as exchanges:
+                nodes = make_nodes(config, folder, task, learners, exchanges, progress, first)
+                return _run_rounds(nodes, config, folder, first, display, progress, interrupted)
+        except _Stopped:  # before the first round
+            return RunResult(folder, first, True, {})
+
+
+def _run_rounds(
+    nodes: list[Node],
+    config: RunConfig,
+    folder: Path,
+    first: int,
+    display: Display,
+    progress: NodeProgress,
+    interrupted: Callable[[], bool],
+) -> RunResult:
+    """Run the rounds from ``first`` to the last one."""
+    done, stopped = first, False
+    seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
+    last: dict[str, SplitAccuracy] = {}
+    try:
+        while (round := nodes[0].next_round(done)) < config.rounds:
+            # Rounds may be skipped, so "every five" is the first one after each fifth.
+            if (every := config.evaluation.every) and round // every > seen // every:
+                _evaluate(nodes, config, round, progress, display, at_end=False)
+                seen = round
+            reports = step_together(nodes, round)
+            for node, report in zip(nodes, reports, strict=True):
+                display.show(RoundDone(node.name, report))
+            done = round + 1
+            if (every := config.checkpoint_every) and done // every > saved // every:
+                _save(nodes, config, done)
+                saved = done
+            if interrupted():
+                raise _Stopped
+        _save(nodes, config, done)  # whatever happens to the evaluation, what was learned stays
+        last = _evaluate(nodes, config, done, progress, display, at_end=True)
+        _write_cards(nodes, config, done)
+    except _Stopped:
+        stopped = True
+    _save(nodes, config, done)
+    accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
+    return RunResult(folder, done, stopped, accuracy)
+
+
+def _evaluate(
+    nodes: list[Node],
+    config: RunConfig,
+    round: int,
+    progress: NodeProgress,
+    display: Display,
+    *,
+    at_end: bool,
+) -> dict[str, SplitAccuracy]:
+    """Measure each node by itself; return its accuracy on the validation problems."""
+    wanted = config.evaluation
+    counts: dict[Split, int] = {
+        "validation": wanted.problems,
+        "out-of-distribution": wanted.out_of_distribution if at_end else 0,
+    }
+    results = {}
+    for node in nodes:
+        engine = evaluation_engine(node.engine, config)
+        moved = partial(progress, node.name, "evaluate")
+        seen, other = (
+            evaluate(node.learner.policy, engine, node.task, split, count=count, progress=moved)
+            for split, count in counts.items()
+        )
+        if seen:
+            results[node.name] = seen
+        if seen or other:
+            report = EvaluationReport(
+                round,
+                validation=seen.accuracy if seen else None,
+                problems=seen.problems if seen else None,
+                out_of_distribution=other.accuracy if other else None,
+                out_of_distribution_problems=other.problems if other else None,
+            )
+            node.record.add("evaluation", [as_line(report)])
+            display.show(Evaluated(node.name, report))
+    return results
+
+
+def _save(nodes: list[Node], config: RunConfig, done: int) -> None:
+    for node in nodes:
+        folder = node.record.folder
+        if done not in checkpoint.rounds_saved(folder):
+            card = card_of(config, node.name, folder, done)
+            # From here to the end of their part the others wait for us: nothing may fail.
+            node.learner.processes.broadcast(Save(node.name))
+            checkpoint.save(folder, done, node.learner.policy, node.learner.optimizer, card=card)
+
+
+def _write_cards(nodes: list[Node], config: RunConfig, done: int) -> None:
+    """Write the cards once more, as now there is a last evaluation to tell of."""
+    for node in nodes:
+        folder = node.record.folder
+        card = card_of(config, node.name, folder, done)
+        write_atomically(checkpoint.checkpoint_folder(folder, done) / "README.md", card.encode())
+
+
+def _about_nodes(config: RunConfig, folder: Path, first: int, resume: bool) -> list[About]:
+    """Return what the trackers of each node are told of it at the beginning."""
+    return [
+        About(
+            project=config.log.project,
+            group=config.log.group or config.name,
+            node=name,
+            folder=folder,
+            first_round=first,
+            resumed=resume,
+            recipe=as_tree(config),
+            wandb_mode=config.log.wandb_mode,
+        )
+        for name in config.node
+    ]
+
+
+def _write_recipe(folder: Path, config: RunConfig, task: Task) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    recipe = json.dumps(as_tree(config), indent=2) + "\n"
+    write_atomically(folder / "recipe.json", recipe.encode())
+    write_atomically(folder / "task.json", (json.dumps({"digest": task.digest}) + "\n").encode())
+
+
+class _Stopped(Exception):
+    """Ctrl-C at a moment when nothing is half done."""

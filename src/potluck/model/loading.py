@@ -1,0 +1,208 @@
+"""Loading a model by its name: shape, tokenizer, stop tokens, weights.
+
+A name is a folder, a Hugging Face id, or ``builtin:NAME``. A folder of an adapter (peft)
+stands for its base model with the adapter merged into it.
+
+``trust_remote_code`` is False wherever it may be given: left out, transformers asks at the
+terminal, and runs the code of a model folder at a "y".
+"""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
+from transformers.utils.peft_utils import find_adapter_config_file
+
+from potluck.types import PotluckError
+
+ADAPTER = "adapter_model.safetensors"
+BUILT_IN = Path(__file__).parent.parent / "models"
+
+
+class ModelError(PotluckError):
+    """A model cannot be loaded, or does not fit this run; the message says which and why."""
+
+
+def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str) -> PreTrainedModel:
+    """Load the weights as ``dtype`` on ``device``, in memory of torch's own; raise ModelError if
+    there is no such model, or it is not one that can write.
+
+    ``attention`` is as transformers names it; "auto" leaves the choice to it.
+    """
+    where = locate(model)
+    if Path(where).is_dir():
+        # An adapter remembers where its base lies, and is read from other folders too.
+        where = str(Path(where).resolve())
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    chosen = {} if attention == "auto" else {"attn_implementation": attention}
+    base = base_of(where)
+    try:
+        made: Any = AutoModelForCausalLM.from_pretrained(
+            base or where, dtype=dtype, output_loading_info=True, trust_remote_code=False, **chosen
+        )
+        network, loaded = made
+        if base:
+            network = _merged(network, where)
+        network.to(device)
+        _realign(network)
+    except Exception as error:  # libraries for six file formats raise what they like
+        raise _cannot_load("model", model, error, base=base) from error
+    if lost := sorted(loaded["missing_keys"]):
+        # They would be random, and nothing would say so.
+        raise ModelError(f"model {model!r} lacks {len(lost)} weights, {lost[0]!r} among them")
+    return network
+
+
+def base_of(where: str) -> str | None:
+    """Return the base model of an adapter's folder or id; None where it is a model itself."""
+    folder = Path(where)
+    if any(folder.glob("*model*.safetensors*")) and not (folder / ADAPTER).exists():
+        return None
+    with suppress(OSError):
+        if found := find_adapter_config_file(where):
+            return str(json.loads(Path(found).read_text())["base_model_name_or_path"])
+    return None
+
+
+def _merged(network: PreTrainedModel, adapter: str) -> PreTrainedModel:
+    # Here and not above: it takes a second to import, and few models are adapters.
+    from peft import PeftModel
+
+    with warnings.catch_warnings():
+        # peft asks a model for something that transformers has given another name.
+        warnings.simplefilter("ignore", FutureWarning)
+        # Layers without an adapter would be the base's, and nothing would say so.
+        warnings.filterwarnings("error", message="Found missing adapter keys")
+        merged = PeftModel.from_pretrained(network, adapter).merge_and_unload(safe_merge=True)
+    merged.requires_grad_(True)  # as any other model, it can be trained on
+    return merged
+
+
+def _realign(network: torch.nn.Module) -> None:
+    """Move every tensor into memory of torch's own.
+
+    A tensor from a file lies at the offset that it had there, where CPU kernels may add up in
+    another order: a run resumed from a checkpoint would differ in the last bit from one that
+    never stopped.
+    """
+    for tensor in (*network.parameters(), *network.buffers()):
+        tensor.data = tensor.data.clone()
+
+
+def locate(model: str) -> str:
+    """Return the folder of ``builtin:NAME`` (ModelError: there is none), or the name as it is."""
+    if not model.startswith("builtin:"):
+        return model
+    name = model.removeprefix("builtin:")
+    built_in = sorted(p.name for p in BUILT_IN.iterdir() if (p / "config.json").exists())
+    if name not in built_in:
+        raise ModelError(f"no built-in model is named {name!r}; there is {', '.join(built_in)}")
+    return str(BUILT_IN / name)
+
+
+def load_config(model: str) -> PreTrainedConfig:
+    """Load the configuration, without the weights; raise ModelError if there is no such model."""
+    where = locate(model)
+    try:
+        return AutoConfig.from_pretrained(base_of(where) or where, trust_remote_code=False)
+    except Exception as error:
+        raise _cannot_load("model", model, error) from error
+
+
+def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
+    """Load the tokenizer as its files say; raise ModelError if there is none, or no such model.
+
+    ``AutoTokenizer`` gives every folder of a Qwen2 *model* a Qwen2 *tokenizer*, with that
+    one's normaliser, rules and an extra token, whatever tokenizer.json holds. A tokenizer
+    that calls itself generic is therefore loaded as a generic one.
+    """
+    where = locate(model)
+    try:
+        named = get_tokenizer_config(where).get("tokenizer_class")
+        generic = named in ("TokenizersBackend", "PreTrainedTokenizerFast")
+        kind = PreTrainedTokenizerFast if generic else AutoTokenizer
+        return kind.from_pretrained(where, trust_remote_code=False)
+    except Exception as error:
+        raise _cannot_load("tokenizer of", model, error) from error
+
+
+def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return a SHA-256 that is equal where two models can read each other's ids.
+
+    It covers the sorted (token, id) pairs, the normaliser, pre-tokeniser and decoder, and the
+    stop token; neither the chat template nor the size of an embedding, which may differ.
+    """
+    vocabulary, stop = sorted(tokenizer.get_vocab().items()), tokenizer.eos_token_id
+    parts: dict[str, Any] = {"vocabulary": vocabulary, "stop": stop}
+    if (backend := getattr(tokenizer, "backend_tokenizer", None)) is not None:
+        whole = json.loads(backend.to_str())
+        parts |= {key: whole[key] for key in ("normalizer", "pre_tokenizer", "decoder")}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def named_stop_ids(tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]) -> set[int]:
+    """Return the ids of the tokens named; raise ModelError if the tokenizer lacks one."""
+    vocabulary = tokenizer.get_vocab()
+    for token in stop:
+        if token not in vocabulary:
+            raise ModelError(f"[sampling] stop names {token!r}, which is no token of the model")
+    return {vocabulary[token] for token in stop}
+
+
+def require_device(device: str, node: str) -> None:
+    """Raise ModelError unless torch knows such a device here."""
+    if device == "auto":
+        return
+    try:
+        torch.empty(1, device=device).item()  # "meta" has a place for it, but no number
+    except (RuntimeError, AssertionError) as error:
+        raise ModelError(
+            f"[node.{node}] device is {device!r}, which this machine does not have "
+            f"({first_line(error)}); 'auto' takes what is there"
+        ) from error
+
+
+def stop_ids(
+    network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]
+) -> frozenset[int]:
+    """Return the ids after which nothing follows: the model's, its tokenizer's, and those named."""
+    found = named_stop_ids(tokenizer, stop)
+    generation = getattr(network, "generation_config", None)
+    for each in (generation, network.config, tokenizer):
+        ids = getattr(each, "eos_token_id", None)
+        found.update([ids] if isinstance(ids, int) else ids or [])
+    if not found:
+        raise ModelError("the model names no end-of-text token; name one in [sampling] stop")
+    return frozenset(found)
+
+
+def _cannot_load(what: str, model: str, error: Exception, *, base: str | None = None) -> ModelError:
+    if base and not Path(base).exists():
+        return ModelError(
+            f"cannot load model {model!r}: it is an adapter, and its base {base!r}, which its "
+            f"adapter_config.json names, is not here ({first_line(error)})"
+        )
+    absent = not model.startswith("builtin:") and not Path(model).exists()
+    why = "no such folder is here; as a Hugging Face id: " if absent else ""
+    return ModelError(f"cannot load {what} {model!r}: {why}{first_line(error)}")
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of the message that has text; the error's type if none has."""
+    return next(filter(str.strip, str(error).splitlines()), type(error).__name__)

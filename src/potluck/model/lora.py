@@ -1,0 +1,111 @@
+"""Low-rank adapters on a network, by peft.
+
+They are put into the network in place, so everything that takes a network takes one with
+adapters; ``save_pretrained`` then writes the adapter alone, as peft reads it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from potluck.model.loading import ModelError, first_line
+
+
+def add_adapter(
+    network: PreTrainedModel,
+    *,
+    rank: int,
+    alpha: float,
+    dropout: float,
+    targets: Sequence[str],
+    seed: int,
+) -> None:
+    """Replace W x by W x + alpha/r * B A dropout(x); A and B are trained, in float32, and W not.
+
+    A is random (by ``seed``; torch's own generator stays as it is), B zero: at first the network's
+    output is what it was. Source: Hu et al. 2021, arXiv:2106.09685.
+
+    Args:
+        rank: r, rows of A.
+        targets: names of layers, as ``q_proj``.
+
+    Raises:
+        ModelError: the network has no layer of such a name, or none that can be adapted.
+    """
+    # Here and not above: it takes a second to import, and most nodes have no use for it.
+    from peft import LoraConfig
+
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]  # it says int, and only divides by it
+        lora_dropout=dropout,
+        target_modules=list(targets),
+        task_type="CAUSAL_LM",
+    )
+    try:
+        device = network.device
+        with torch.random.fork_rng([device.index or 0] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            network.add_adapter(config)
+    except ValueError as error:
+        raise ModelError(
+            f"no adapter fits lora.targets = {list(targets)}: {first_line(error)[:120]}; "
+            f"{_layers(network)}"
+        ) from error
+    _require_all(network, targets)
+    for parameter in trained(network):
+        parameter.data = parameter.data.float()
+    network.eval()  # new layers come in training mode
+
+
+def restore_adapter(network: PreTrainedModel, folder: Path) -> None:
+    """Give the adapter the weights that ``save_pretrained`` wrote to ``folder``; raise ModelError
+    if they are not there, damaged, or another adapter's."""
+    from peft import set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    try:
+        weights = load_file(folder / "adapter_model.safetensors")
+        left: Any = set_peft_model_state_dict(network, weights)
+    except Exception as error:  # safetensors, OS and torch each raise their own
+        raise ModelError(
+            f"cannot load the adapter in {folder}: {str(error).splitlines()[-1]}"
+        ) from error
+    lost = [name for name in left.missing_keys if ".lora_" in name]
+    if odd := [*lost, *left.unexpected_keys]:
+        raise ModelError(f"the adapter in {folder} is not this recipe's: {odd[0]!r} does not fit")
+
+
+def trained(network: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Return the parameters that learning moves."""
+    return [p for p in network.parameters() if p.requires_grad]
+
+
+def _require_all(network: PreTrainedModel, targets: Sequence[str]) -> None:
+    """Refuse what peft lets pass: a name that fits nothing, and a weight that has two uses."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    adapted = {n: m for n, m in network.named_modules() if isinstance(m, BaseTunerLayer)}
+    for target in targets:
+        if not any(name == target or name.endswith(f".{target}") for name in adapted):
+            raise ModelError(f"lora.targets has {target!r}, which is no layer; {_layers(network)}")
+    head, embedding = network.get_output_embeddings(), network.get_input_embeddings()
+    if head.weight is embedding.weight and {head, embedding} & set(adapted.values()):
+        raise ModelError(
+            f"lora.targets = {list(targets)} has the embedding or the head, which in this "
+            f"{type(network).__name__} are one weight: an adapter of one of them could not be "
+            f"merged; leave it out"
+        )
+
+
+def _layers(network: PreTrainedModel) -> str:
+    names = {
+        name.removesuffix(".base_layer").rpartition(".")[2]
+        for name, module in network.named_modules()
+        if isinstance(module, torch.nn.Linear | Conv1D) and ".lora_" not in name
+    }
+    return f"{type(network).__name__} has {', '.join(sorted(names))}"

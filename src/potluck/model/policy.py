@@ -1,0 +1,203 @@
+"""A causal language model with its tokenizer, and the optimizer that trains it."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jinja2 import TemplateError
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from potluck.model.loading import ModelError, load_network, load_tokenizer, stop_ids
+from potluck.model.lora import trained
+from potluck.model.scoring import Scorer
+from potluck.types import Completion, Problem
+
+
+class LanguageModel:
+    """Any ``transformers`` causal LM, restricted to the ids that its tokenizer has.
+
+    An embedding is often padded to a round size. Ids beyond the tokenizer mean nothing and are
+    cut off before the softmax, when writing and when learning.
+    """
+
+    def __init__(
+        self,
+        network: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        stop: Sequence[str] = (),
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """
+        Args:
+            stop: further tokens that end a completion, beside the model's own.
+            dtype: format that ``logp`` computes in. Weights in float32 are rounded to bfloat16 in
+                each forward pass (autocast), so that small steps add up in them.
+        """
+        self.network, self.tokenizer, self.dtype = network.eval(), tokenizer, dtype
+        # Not len(tokenizer): that is a count, and ids may have gaps.
+        highest = max(tokenizer.get_vocab().values())
+        self.vocabulary = min(highest + 1, network.get_output_embeddings().weight.shape[0])
+        self.stop_ids = stop_ids(network, tokenizer, stop)
+        self.scorer = Scorer(network, self.vocabulary)
+        self._prompts = lru_cache(maxsize=1024)(partial(prompt_ids, tokenizer))
+
+    @classmethod
+    def load(
+        cls,
+        model: str,
+        *,
+        device: str = "auto",
+        stop: Sequence[str] = (),
+        dtype: torch.dtype = torch.float32,
+        stored: torch.dtype = torch.float32,
+        attention: str = "auto",
+    ) -> "LanguageModel":
+        """Load a folder, a Hugging Face id, or ``builtin:NAME``.
+
+        Args:
+            dtype: format that ``logp`` computes in.
+            stored: format that the weights are held in. Training needs float32.
+            attention: "auto", "eager", "sdpa" or "flash_attention_2".
+
+        Raises:
+            ModelError: there is no such model, or it is not one that can write.
+        """
+        network = load_network(model, device=device, dtype=stored, attention=attention)
+        return cls(network, load_tokenizer(model), stop=stop, dtype=dtype)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
+    @property
+    def context(self) -> int:
+        """Positions that the model has, in tokens; 0: it does not say."""
+        return getattr(self.network.config, "max_position_embeddings", None) or 0
+
+    def fingerprint(self) -> str:
+        """Return a hash of the model's type and its tensors' shapes, not of its weights."""
+        shapes = {name: list(p.shape) for name, p in self.network.named_parameters()}
+        kind = self.network.config.model_type
+        return hashlib.sha256(json.dumps([kind, shapes]).encode()).hexdigest()
+
+    def prompt(self, problem: Problem) -> np.ndarray:
+        """Return int32 ids of the model's input before it writes; the newest are kept."""
+        return self._prompts(problem)
+
+    def text(self, token_T: np.ndarray) -> str:
+        """Decode the tokens, special ones left out. Ids of a peer may be any."""
+        ids = [int(id) for id in token_T if id < self.vocabulary]
+        return str(
+            self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        )
+
+    def logp(
+        self, prompts: Sequence[np.ndarray], tokens: Sequence[np.ndarray], *, temperature: float
+    ) -> Tensor:
+        """Return logp_MT: ln p of each token of each completion, nats, float32, with gradient.
+
+        Rows are padded at the end, which causal attention never sees, so no attention mask is
+        needed and the pad id means nothing. The head sees only the positions that predict a
+        completion's token, some at a time.
+
+        Args:
+            prompts, tokens: M arrays of ids each, with at least one id.
+            temperature: T, by which logits are divided.
+
+        Returns:
+            [M, longest of ``tokens``], <= 0; 0 on padding, through which no gradient flows.
+        """
+        # The last token of a completion predicts nothing that counts.
+        rows = [
+            torch.from_numpy(np.concatenate([p, t[:-1]])).long()
+            for p, t in zip(prompts, tokens, strict=True)
+        ]
+        token_MS = pad_sequence(rows, batch_first=True).to(self.device)
+        first_M = torch.tensor([len(p) - 1 for p in prompts])
+        length_M = torch.tensor([len(t) for t in tokens])
+        place_S = torch.arange(token_MS.shape[1])
+        predicts_MS = (place_S >= first_M[:, None]) & (place_S < (first_M + length_M)[:, None])
+        wanted_X = torch.from_numpy(np.concatenate(tokens)).long().to(self.device)
+        rounds = self.dtype != torch.float32
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=rounds):
+            logp_X = self.scorer(token_MS, predicts_MS.to(self.device), wanted_X, temperature)
+        mask_MT = torch.arange(int(length_M.max())) < length_M[:, None]
+        logp_MT = torch.zeros(mask_MT.shape, device=self.device)
+        return logp_MT.masked_scatter(mask_MT.to(self.device), logp_X)
+
+    def logp_gap(
+        self, prompts: Sequence[np.ndarray], written: Sequence[Completion], *, temperature: float
+    ) -> float:
+        """Return the mean over all tokens of |ln p now - ln p when written|, nats; inf where a
+        token is none of this model's."""
+        tokens = [c.token_T for c in written]
+        if max(token_T.max() for token_T in tokens) >= self.vocabulary:
+            return float("inf")
+        with torch.no_grad():
+            logp_MT = self.logp(prompts, tokens, temperature=temperature).cpu().numpy()
+        pairs = zip(logp_MT, written, strict=True)
+        return float(
+            np.concatenate([abs(now_T[: len(c.logp_T)] - c.logp_T) for now_T, c in pairs]).mean()
+        )
+
+    def empty_cache(self) -> None:
+        """Give memory that torch keeps for later use back to the GPU, which models may share."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarray:
+    """Return int32 ids of a model's input before it writes.
+
+    With a chat template: a system and a user message; one message where the template knows
+    no system (Gemma). Without a template: the system text, an empty line, and the question,
+    as the tokenizer begins a text.
+    """
+    together = f"{problem.system}\n\n{problem.question}" if problem.system else problem.question
+    if not tokenizer.chat_template:
+        return np.array(tokenizer(together)["input_ids"], np.int32)
+    system = [{"role": "system", "content": problem.system}] if problem.system else []
+    try:
+        ids = _templated(tokenizer, [*system, {"role": "user", "content": problem.question}])
+    except TemplateError:
+        ids = _templated(tokenizer, [{"role": "user", "content": together}])
+    return np.array(ids, np.int32)
+
+
+def _templated(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> Any:
+    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+
+
+def make_optimizer(
+    policy: LanguageModel,
+    name: Literal["adam", "adamw", "adamw-8bit"],
+    learning_rate: float,
+    weight_decay: float,
+) -> torch.optim.Optimizer:
+    """Return Adam or AdamW over the trained parameters, at a constant learning rate (Table 1).
+
+    "adamw-8bit" has moments in blocks of 8-bit numbers, 2 bytes a weight for both instead of 8;
+    parameters of fewer than 4,096 numbers keep theirs in float32. Source: Dettmers et al. 2021,
+    arXiv:2110.02861. Raise ModelError if the library for them is not here.
+    """
+    parameters = trained(policy.network)
+    kind: Any = torch.optim.AdamW
+    if name == "adam":
+        return torch.optim.Adam(parameters, lr=learning_rate)
+    if name == "adamw-8bit":
+        try:
+            kind = import_module("bitsandbytes.optim.adamw").AdamW8bit
+        except ImportError as error:
+            raise ModelError(
+                f"optimizer 'adamw-8bit' needs the library bitsandbytes ({error}); "
+                f"pip install 'potluck[eightbit]', or set optimizer = 'adamw'"
+            ) from error
+    return kind(parameters, lr=learning_rate, weight_decay=weight_decay)

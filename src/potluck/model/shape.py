@@ -1,0 +1,93 @@
+"""Sizes of a model and its parts, without its weights.
+
+The shapes of the models that the paper trains are kept here, so that the cost of a run can
+be told where they cannot be fetched.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen2Config
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Counts of numbers, as a transformer of attention and gated layers has them."""
+
+    parameters: int
+    """Shared ones once."""
+    layers: int
+    hidden: int
+    heads: int
+    attention: int
+    """Numbers of a token's queries: heads x their width."""
+    keys: int
+    """Numbers of a token's keys; as many are its values."""
+    intermediate: int
+    vocabulary: int
+    """Rows of logits, those that the tokenizer does not have included."""
+    tied: bool
+    """The head's weights are the embedding's."""
+    context: int
+    """Longest text that it has positions for, in tokens; 0: it does not say."""
+    linears: tuple[tuple[str, int, int], ...]
+    """(name, inputs, outputs) of every linear layer, under the last part of its name."""
+
+
+PUBLISHED = re.compile(r"Qwen/Qwen2\.5-(?:Coder-)?(0\.5B|1\.5B|3B|7B)(?:-Instruct)?")
+SIZES: dict[str, dict[str, Any]] = {
+    size: {
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": key_heads,
+        "intermediate_size": intermediate,
+        "vocab_size": vocabulary,
+        "tie_word_embeddings": tied,
+        "max_position_embeddings": 32768,
+    }
+    for size, hidden, layers, heads, key_heads, intermediate, vocabulary, tied in (
+        ("0.5B", 896, 24, 14, 2, 4864, 151936, True),
+        ("1.5B", 1536, 28, 12, 2, 8960, 151936, True),
+        ("3B", 2048, 36, 16, 2, 11008, 151936, True),
+        ("7B", 3584, 28, 28, 4, 18944, 152064, False),
+    )
+}
+"""Source: the Qwen2.5 technical report, arXiv:2412.15115, table 1, and the published
+configurations; Qwen2.5-Coder has the same shapes (arXiv:2409.12186)."""
+
+
+def published_shape(model: str) -> Shape | None:
+    """Return the published shape of a Qwen2.5 model of the Hub; None for any other name."""
+    named = PUBLISHED.fullmatch(model)
+    return shape_of(Qwen2Config(**SIZES[named[1]])) if named else None
+
+
+def shape_of(config: PreTrainedConfig) -> Shape:
+    """Return the shape of the network that ``config`` describes, which is built without memory."""
+    with torch.device("meta"):
+        network = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    text = config.get_text_config()
+    head = network.get_output_embeddings().weight
+    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    heads_kept = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    return Shape(
+        parameters=sum(p.numel() for p in network.parameters()),
+        layers=text.num_hidden_layers,
+        hidden=text.hidden_size,
+        heads=text.num_attention_heads,
+        attention=text.num_attention_heads * width,
+        keys=heads_kept * width,
+        # GPT-2 and its like name none where it is the usual one.
+        intermediate=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+        vocabulary=head.shape[0],
+        tied=head is network.get_input_embeddings().weight,
+        context=getattr(text, "max_position_embeddings", None) or 0,
+        linears=tuple(
+            (name.rpartition(".")[2], module.in_features, module.out_features)
+            for name, module in network.named_modules()
+            if isinstance(module, torch.nn.Linear)
+        ),
+    )

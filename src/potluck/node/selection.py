@@ -1,0 +1,128 @@
+"""Selection of the groups that are learned from, and the counts of all that is left out."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from potluck.exchange import Round
+from potluck.schedule import Agenda, within_caps
+from potluck.types import Completion, Row
+
+Read = Callable[[Completion], Row | None]
+"""Reader of a completion with the learner's tokenizer; None: it cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Groups to learn from, and counts of completions; each is in one of the counts at most."""
+
+    groups: tuple[tuple[Row, ...], ...]
+    """Members' in the order of the round's problems, then those of each stranger, then late
+    ones, oldest round first."""
+    unasked: int
+    """Completions that were not asked of their author."""
+    unusable: int
+    """Completions that are not what they say they are."""
+    too_few: int
+    """Completions alone of their problem: nothing to be compared with."""
+    late_used: int
+    """Completions of earlier rounds, learned from in this one."""
+    over_share: int
+    """Completions beyond the strangers' share of a batch."""
+
+
+@dataclass(frozen=True)
+class Selector:
+    """Rules by which one node selects completions."""
+
+    agenda: Agenda
+    me: str
+    max_staleness: int
+    """Rounds for which a group that came late is still learned from."""
+    stranger_share: float
+    """Largest share of a batch that one stranger may fill."""
+    strangers_share: float
+    """Largest share of a batch that all strangers together may fill."""
+
+    def select(self, round: int, arrived: Round, read: Read) -> Selection:
+        """Select what ``round`` is learned from, and count the rest."""
+        asked = self._asked_for(round, arrived.completions)
+        readable = [row for c in asked if (row := read(c))]
+        every = self._groups(round, readable)
+        present = [group for group in every if len(group) > 1]
+        late = [
+            group
+            for then, came in sorted(arrived.late.items())
+            if round - then <= self.max_staleness
+            for group in self._groups(then, filter(None, map(read, self._asked_for(then, came))))
+            if self._is_one_authors_whole(then, group)
+        ]
+        kept = self._within_caps(round, present + late)
+        return Selection(
+            tuple(group for group, keeps in zip(present + late, kept, strict=True) if keeps),
+            unasked=len(arrived.completions) - len(asked),
+            unusable=len(asked) - len(readable),
+            too_few=len(every) - len(present),
+            late_used=sum(
+                len(group) * keeps for group, keeps in zip(late, kept[len(present) :], strict=True)
+            ),
+            over_share=sum(
+                len(group) * (not keeps) for group, keeps in zip(present + late, kept, strict=True)
+            ),
+        )
+
+    def _asked_for(self, round: int, came: Iterable[Completion]) -> list[Completion]:
+        """Return what was asked of its author; a peer cannot give itself a larger share."""
+        came = list(came)
+        shares = self.agenda.shares(round, {c.author for c in came})
+        count = {(share.problem_id, share.node): share.count for share in shares}
+        return [c for c in came if c.index < count.get((c.problem_id, c.author), 0)]
+
+    def _groups(self, round: int, rows: Iterable[Row]) -> list[tuple[Row, ...]]:
+        """Group by problem; a stranger's rows by themselves, so no one else's mean moves."""
+        by_group, authors = defaultdict(list), set()
+        for row in rows:
+            c = row.completion
+            by_group[self._group_of(c.author), c.problem_id].append(row)
+            authors.add(c.author)
+        shares = self.agenda.shares(round, authors)
+        order = dict.fromkeys((self._group_of(s.node), s.problem_id) for s in shares)
+        return [tuple(by_group[key]) for key in order if key in by_group]
+
+    def _group_of(self, author: str) -> str:
+        return "" if author in self.agenda.weights else author
+
+    def _is_one_authors_whole(self, round: int, group: tuple[Row, ...]) -> bool:
+        """Return True if the group is one author's and whole.
+
+        A part that comes late (horizontal plan) has nothing left to be compared with.
+        """
+        author, problem = group[0].completion.author, group[0].completion.problem_id
+        asked = self.agenda.shares(round, {author})
+        return (
+            len(group) == self.agenda.group_size
+            and all(row.completion.author == author for row in group)
+            and any((s.node, s.problem_id, s.count) == (author, problem, len(group)) for s in asked)
+        )
+
+    def _within_caps(self, round: int, groups: list[tuple[Row, ...]]) -> list[bool]:
+        """Return for each group True if it is within the strangers' shares."""
+        strangers = [
+            author
+            if (author := group[0].completion.author) not in {*self.agenda.weights, self.me}
+            else ""
+            for group in groups
+        ]
+        allowed = within_caps(
+            Counter(name for name in strangers if name),
+            known=sum(len(g) for g, name in zip(groups, strangers, strict=True) if not name),
+            group_size=self.agenda.group_size,
+            each=self.stranger_share,
+            together=self.strangers_share,
+            salt=f"{self.agenda.seed}/{round}",
+        )
+        kept, taken = [], Counter[str]()
+        for name in strangers:
+            taken[name] += 1
+            kept.append(not name or taken[name] <= allowed[name])
+        return kept

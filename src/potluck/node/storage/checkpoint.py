@@ -1,0 +1,237 @@
+"""Checkpoints: a Hugging Face folder that holds the optimiser's state as well.
+
+    checkpoints/000010/    model.safetensors, config.json, tokenizer.json, ...: loads with
+                           ``AutoModelForCausalLM.from_pretrained``; of a node with LoRA
+                           adapter_model.safetensors and adapter_config.json, which peft loads
+      optimizer.safetensors    one tensor per parameter and moment
+      README.md                the model card, see model_card.py
+      state.json               {"round": rounds that this policy has learned from, ...}
+
+There is no random state to keep: whatever is random in a round starts from a seed derived
+from (run seed, round, node), so the state of every generator is the round's number.
+
+No pickle, so a checkpoint of a stranger can be looked at. A folder is made beside its place
+and moved there whole. Of several processes the first one writes it, as one alone would have;
+any number of them can go on from it.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
+
+from potluck.files import whole_folder
+from potluck.model import LanguageModel, ModelError
+from potluck.model.sharding import ShardedModel, distribute_like, full_tensor
+from potluck.rollout.vllm.weights import weights_digest
+from potluck.types import RunFolderError
+
+KEPT = 2
+"""Checkpoints that stay, the newest first: one may be the victim of a full disk."""
+
+
+def save(
+    folder: Path,
+    round: int,
+    policy: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    *,
+    card: str,
+) -> Path:
+    """Write checkpoints/<round>, and remove all but the newest KEPT.
+
+    Args:
+        card: its README.md, see ``model_card.py``.
+
+    Raises:
+        RunFolderError: the disk is full, say. Earlier checkpoints stand.
+    """
+    place = checkpoint_folder(folder, round)
+    network, moments = full_state(policy, optimizer)
+    try:
+        with whole_folder(place) as beside:
+            network.save_pretrained(beside)
+            policy.tokenizer.save_pretrained(beside)
+            save_file(moments, beside / "optimizer.safetensors")
+            state = {
+                "round": round,
+                **reproducibility_info(),
+                "base": weights_digest(network, trained=False),
+            }
+            (beside / "state.json").write_text(json.dumps(state) + "\n")
+            # Last, as peft writes a card of its own.
+            (beside / "README.md").write_text(card, encoding="utf-8")
+            shutil.rmtree(place, ignore_errors=True)
+    except (OSError, SafetensorError) as error:
+        raise RunFolderError(
+            f"cannot write checkpoint {place}: {error}; make room and go on with --resume"
+        ) from error
+    for old in rounds_saved(folder)[:-KEPT]:
+        shutil.rmtree(checkpoint_folder(folder, old))
+    return place
+
+
+def full_state(
+    policy: LanguageModel, optimizer: torch.optim.Optimizer, *, keep: bool = True
+) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+    """Return (network, moments) whole, in main memory if they were spread over processes.
+
+    A collective: every process must call it.
+
+    Args:
+        keep: True where this process wants them; else it only gives its part to one that does.
+    """
+    if not isinstance(policy, ShardedModel):
+        return policy.network, _optimizer_state(policy, optimizer)
+    if keep:
+        network = policy.full_network(device=torch.device("cpu"))
+        return network, _optimizer_state(policy, optimizer)
+    policy.empty_cache()
+    for parameter in policy.network.parameters():
+        full_tensor(parameter.detach())
+    return policy.network, _optimizer_state(policy, optimizer, keep=False)
+
+
+def require_same_base(folder: Path, round: int, network: PreTrainedModel) -> None:
+    """Raise RunFolderError unless the frozen weights are those that an adapter was trained on.
+
+    The checkpoint holds the adapter alone; where its base lies, another may lie by now.
+    """
+    place = checkpoint_folder(folder, round)
+    try:
+        was = json.loads((place / "state.json").read_text())["base"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(
+            f"checkpoint {place} is damaged ({error!r}); remove it to go on from an earlier one"
+        ) from error
+    if was != weights_digest(network, trained=False):
+        raise RunFolderError(
+            f"the base model of {place} is not the one that its adapter was trained on; bring that "
+            f"back, or start another run with --out"
+        )
+
+
+def reproducibility_info() -> dict[str, object]:
+    """Return the facts that change the bits of a run if they change."""
+    several = torch.distributed.is_available() and torch.distributed.is_initialized()
+    processes = torch.distributed.get_world_size() if several else 1
+    return {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "processes": processes,
+    }
+
+
+def reproducibility_info_of(folder: Path, round: int) -> dict[str, object]:
+    """Return these facts as a checkpoint has them; empty if its note of them is damaged."""
+    try:
+        state = json.loads((checkpoint_folder(folder, round) / "state.json").read_text())
+        return {key: state[key] for key in reproducibility_info()}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def delete_after(folder: Path, round: int) -> None:
+    """Remove the checkpoints of later rounds."""
+    for later in rounds_saved(folder):
+        if later > round:
+            shutil.rmtree(checkpoint_folder(folder, later))
+
+
+def rounds_saved(folder: Path) -> list[int]:
+    """Return the rounds that have a checkpoint, oldest first."""
+    places = (folder / "checkpoints").glob("[0-9]*/state.json")
+    return sorted(int(p.parent.name) for p in places if p.parent.name.isdigit())
+
+
+def checkpoint_folder(folder: Path, round: int) -> Path:
+    return folder / "checkpoints" / f"{round:06d}"
+
+
+def newest(model: str) -> str:
+    """Return the newest checkpoint of a node's folder; any other model as it is.
+
+    Raises:
+        ModelError: a run, which has several models, or what a run has not got.
+    """
+    folder = Path(model)
+    if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
+        return model
+    for run in (folder, folder.parent):
+        if (run / "recipe.json").is_file() and not (folder / "metrics.jsonl").is_file():
+            nodes = sorted(str(place.parent) for place in run.glob("*/checkpoints"))
+            raise ModelError(
+                f"{model!r} is {'a run, not a model' if run == folder else 'no node of its run'}; "
+                f"name one of its nodes: {', '.join(nodes) or 'none has a checkpoint yet'}"
+            )
+    if folder.parent.name == "checkpoints" and folder.parent.is_dir():
+        there = ", ".join(f"{round:06d}" for round in rounds_saved(folder.parent.parent))
+        raise ModelError(f"there is no checkpoint {model!r}; there is {there or 'none yet'}")
+    node = folder.parent if folder.name == "checkpoints" else folder
+    rounds = rounds_saved(node)
+    if not rounds and ((node / "metrics.jsonl").is_file() or (node / "checkpoints").is_dir()):
+        raise ModelError(f"the node {model!r} has no checkpoint yet")
+    return str(checkpoint_folder(node, rounds[-1])) if rounds else model
+
+
+def restore(
+    folder: Path, round: int, policy: LanguageModel, optimizer: torch.optim.Optimizer
+) -> None:
+    """Give the optimiser the state it had after ``round`` rounds.
+
+    ``policy`` must have been loaded from ``checkpoint_folder(folder, round)``.
+
+    Raises:
+        RunFolderError: a file is missing or damaged.
+    """
+    place = checkpoint_folder(folder, round)
+    try:
+        moments = load_file(place / "optimizer.safetensors")
+    except (OSError, SafetensorError) as error:
+        raise RunFolderError(
+            f"checkpoint {place} is damaged ({error}); remove it to go on from an earlier one"
+        ) from error
+    state: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in moments.items():
+        name, _, moment = key.rpartition("/")
+        state.setdefault(name, {})[moment] = tensor
+    for name, parameter in policy.network.named_parameters():
+        if name in state:
+            # A step count stays where it is kept; moments live beside their parameter.
+            optimizer.state[parameter] = {
+                moment: _moment(moment, tensor, parameter) for moment, tensor in state[name].items()
+            }
+
+
+def _moment(name: str, tensor: Tensor, parameter: Tensor) -> Tensor | int:
+    if name == "step":
+        # torch counts in a tensor of floats, bitsandbytes in an int.
+        return tensor.clone() if tensor.is_floating_point() else int(tensor)
+    # A copy: where a file is mapped to is not where torch would put it.
+    return distribute_like(parameter, tensor)
+
+
+def _optimizer_state(
+    policy: LanguageModel, optimizer: torch.optim.Optimizer, *, keep: bool = True
+) -> dict[str, Tensor]:
+    tensors: dict[str, Any] = {}
+    seen: set[int] = set()
+    for name, parameter in policy.network.named_parameters():
+        for moment, value in optimizer.state.get(parameter, {}).items():
+            tensor = full_tensor(torch.as_tensor(value)).contiguous()
+            if not keep:
+                continue
+            if isinstance(value, DTensor):
+                tensor = tensor.cpu()
+            # A table that all parameters share (bitsandbytes) is stored with each.
+            shared = tensor.data_ptr() in seen
+            tensors[f"{name}/{moment}"] = tensor.clone() if shared else tensor
+            seen.add(tensor.data_ptr())
+    return tensors

@@ -1,0 +1,135 @@
+"""The README.md of a checkpoint: what it is and where it comes from, as the Hub shows it.
+
+``model_card.md.j2`` has the text. Nothing is claimed that the run does not know: no licence, no
+data set that is only a folder here. Of local folders only the last part of the path is told,
+since cards are published.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCard, ModelCardData
+
+from potluck.config import RunConfig
+from potluck.objective.methods import method_of
+from potluck.version import __version__
+
+TEMPLATE = Path(__file__).with_name("model_card.md.j2")
+HUB_ID = re.compile(r"(?!.*(?:--|\.\.))(?:\w[\w.-]*/)?\w(?:[\w.-]{0,94}\w)?", re.ASCII)
+
+
+def card_of(config: RunConfig, node: str, folder: Path, round: int) -> str:
+    """Return ``model_card`` with the numbers that the node's ``folder`` has of the first rounds.
+
+    Args:
+        round: number of rounds that the checkpoint has learned from.
+    """
+    # A line of metrics is of what was learned in its round, one of evaluation of before it.
+    metrics = _last(folder / "metrics.jsonl", before=round)
+    evaluation = _last(folder / "evaluation.jsonl", before=round + 1)
+    return model_card(config, node, round, metrics, evaluation)
+
+
+def model_card(
+    config: RunConfig,
+    node: str,
+    round: int,
+    metrics: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+) -> str:
+    """Return Markdown behind YAML, whatever characters the recipe's strings have.
+
+    Args:
+        round: number of rounds that the checkpoint has learned from.
+        metrics: the last line of metrics.jsonl, empty if there is none.
+        evaluation: the last line of evaluation.jsonl, empty if there is none.
+    """
+    own, objective = config.node[node], config.objective
+    other = (config.out_of_distribution or config.task).__struct_config__.tag
+    on_hub = own.model if _is_on_hub(own.model) else None
+    method = method_of(objective)
+    tags = ["potluck", "grpo", method, "reinforcement-learning"]
+    data = ModelCardData(
+        base_model=on_hub,
+        library_name="peft" if own.lora else "transformers",
+        pipeline_tag="text-generation",
+        datasets=list(_datasets(config)) or None,
+        tags=[*tags, "lora"] if own.lora else tags,
+    )
+    card = ModelCard.from_template(
+        data,
+        str(TEMPLATE),
+        version=__version__,
+        config=config,
+        objective=objective,
+        node=own,
+        own=node,
+        round=round,
+        metrics=metrics,
+        evaluation=evaluation,
+        method=method,
+        task=str(config.task.__struct_config__.tag),
+        base=json.dumps(on_hub or f"folder/of/{_last_part(own.model)}"),
+        weights=sum(n.weight for n in config.node.values() if not n.stranger),
+        measured=(
+            ("validation", "validation", "problems"),
+            (
+                f"out of distribution ({other})",
+                "out_of_distribution",
+                "out_of_distribution_problems",
+            ),
+        ),
+        code=_code,
+        model=_model,
+        last_part=_last_part,
+        g="{:g}".format,
+    )
+    return f"{card}\n"
+
+
+def _datasets(config: RunConfig) -> Iterator[str]:
+    """Yield the data set that was trained on, where it is one of the Hub."""
+    if _is_on_hub(config.task.hub_name):
+        yield config.task.hub_name
+
+
+def _model(model: str) -> str:
+    if _is_on_hub(model) or model.startswith("builtin:"):
+        return _code(model)
+    return f"{_code(_last_part(model))}, a folder where it was trained"
+
+
+def _is_on_hub(name: str) -> bool:
+    """Return True if ``name`` is an id of the Hub, and no folder here."""
+    return bool(HUB_ID.fullmatch(name)) and not Path(name).exists()
+
+
+def _last_part(path: str) -> str:
+    return Path(path).name or "model"
+
+
+def _code(text: str) -> str:
+    """Return a code span that nothing in ``text`` can leave, in a table either.
+
+    >>> _code("Qwen/Qwen2.5-1.5B"), _code("a`b|c\\n# d")
+    ('`Qwen/Qwen2.5-1.5B`', '``a`b\\\\|c # d``')
+    """
+    line = "".join(c if c.isprintable() else " " for c in text).replace("|", "\\|")
+    runs = [len(run) for run in "".join(c if c == "`" else " " for c in line).split()]
+    fence = "`" * (max(runs, default=0) + 1)
+    padding = " " if line.startswith("`") or line.endswith("`") or not line.strip() else ""
+    return f"{fence}{padding}{line}{padding}{fence}"
+
+
+def _last(file: Path, *, before: int) -> dict[str, Any]:
+    """Return the last whole line of an earlier round; empty if there is none."""
+    found: dict[str, Any] = {}
+    if file.exists():
+        for text in file.read_text(encoding="utf-8").splitlines():
+            line = json.loads(text)
+            if line["round"] < before:
+                found = line
+    return found

@@ -1,0 +1,80 @@
+"""A node's folder: for people, for plots, and for going on after a crash.
+
+<run>/<node>/metrics.jsonl        one line a round, see RoundReport
+<run>/<node>/evaluation.jsonl     one line an evaluation
+<run>/<node>/completions.jsonl    what was written, readable
+<run>/<node>/rounds/000012.ptlk   what was learned from, the messages as they came: what
+                                  resume (and replay) reads, see exchange/wire/codec.py
+<run>/<node>/checkpoints/000010/  see checkpoint.py
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from potluck.exchange import Round, WireError, batches_of, decode_round, encode_round
+from potluck.files import write_atomically
+
+
+class Record:
+    """One node's folder. Every line and every file is whole, or is not there."""
+
+    def __init__(self, folder: Path, *, run: str, node: str) -> None:
+        self.folder, self.run, self.node = folder, run, node
+        (folder / "rounds").mkdir(parents=True, exist_ok=True)
+
+    def keep_round(self, round: int, arrived: Round) -> int:
+        """Store the messages that the round is learned from; return the size in bytes."""
+        data = encode_round(round, self.node, arrived)
+        write_atomically(self._round_file(round), data)
+        return len(data)
+
+    def kept_round(self, round: int) -> Round | None:
+        """Return the round as it was kept; None if it is not here, or cannot be read."""
+        try:
+            data = self._round_file(round).read_bytes()
+            return decode_round(data, run=self.run, round=round, node=self.node)
+        except (FileNotFoundError, IsADirectoryError, WireError):
+            return None
+
+    def next_kept(self, round: int) -> int | None:
+        """Return the first kept round from ``round`` on; None if there is none."""
+        names = (path.stem for path in (self.folder / "rounds").glob("[0-9]*.ptlk"))
+        later = sorted(int(name) for name in names if name.isdecimal() and int(name) >= round)
+        return next((at for at in later if self.kept_round(at) is not None), None)
+
+    def batches(self, newest: int) -> dict[tuple[str, int], bytes]:
+        """Return the batches of the last ``newest`` rounds here, by author and round."""
+        files = sorted((self.folder / "rounds").glob("[0-9]*.ptlk"))[-newest:]
+        pages = (self.kept_round(int(file.stem)) for file in files if file.stem.isdecimal())
+        return {key: data for page in pages if page for key, data in batches_of(page).items()}
+
+    def size(self, round: int) -> int:
+        """Return the size of the round's file in bytes."""
+        return self._round_file(round).stat().st_size
+
+    def add(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Add lines to ``name``.jsonl."""
+        lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+        with (self.folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(lines)
+
+    def truncate_from(self, round: int) -> None:
+        """Remove every line of this round and later ones: they will be run again."""
+        for path in self.folder.glob("*.jsonl"):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            lines = text.splitlines(keepends=True)
+            kept = [line for line in lines if _round_of(line) < round]
+            write_atomically(path, "".join(kept).encode())
+
+    def _round_file(self, round: int) -> Path:
+        return self.folder / "rounds" / f"{round:06d}.ptlk"
+
+
+def _round_of(line: str) -> float:
+    """Return the line's round; a line that a crash cut short counts as the future."""
+    try:
+        return float(json.loads(line)["round"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")

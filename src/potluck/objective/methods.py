@@ -1,0 +1,71 @@
+"""The methods a recipe can name, and the options of an objective. Imports no torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from potluck.fields import Count, Options, Positive
+
+Importance = Literal["none", "vanilla", "truncated"]
+"""Keys of ``losses.LOSSES``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A named pair of an importance scheme and the presence of the filter."""
+
+    title: str
+    """Name in tables and pictures."""
+    importance: Importance
+    filter: bool
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The keys of ``[objective]`` that the method's name stands for."""
+        return {"importance": self.importance, "filter": self.filter}
+
+
+METHODS: Mapping[str, Method] = {
+    "nois": Method("NoIS", "none", filter=False),
+    "vis": Method("VIS", "vanilla", filter=False),
+    "tis": Method("TIS", "truncated", filter=False),
+    "f-nois": Method("F-NoIS", "none", filter=True),
+    "f-vis": Method("F-VIS", "vanilla", filter=True),
+    "f-tis": Method("F-TIS", "truncated", filter=True),
+}
+"""The paper's methods by the name that ``[objective] method`` takes."""
+
+
+class ObjectiveConfig(Options, frozen=True, kw_only=True):
+    """The table ``[objective]`` of a recipe."""
+
+    importance: Importance = "truncated"
+    """Importance scheme for tokens that another model wrote: NoIS, VIS or TIS."""
+    filter: bool = True
+    """Switch of the "F-": bad completions that are far off-policy are filtered."""
+    weight_cap: Positive = 2.0
+    """C: no token weighs more than this. Dimensionless; read by ``truncated`` only."""
+    divergence_limit: Positive = 50.0
+    """g: a bad completion at or beyond this is filtered. In the estimator's unit."""
+    divergence_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Estimator of a token's part of D; k1 and k3 in nats, k2 in nats squared."""
+    divergence_reduce: Literal["mean", "sum", "max"] = "mean"
+    """Reduction of a completion's tokens to D."""
+    clip_epsilon: Annotated[float, Meta(ge=0)] = 0.2
+    """epsilon of the PPO clip. Dimensionless."""
+    updates_per_round: Count = 1
+    """Optimiser steps on the completions of one round."""
+    advantage_scale: Literal["std", "none"] = "std"
+    """Unit of an advantage: the group's standard deviation, or the reward's own."""
+
+
+def method_of(objective: ObjectiveConfig) -> str:
+    """Return the name of the method that an objective is.
+
+    >>> method_of(ObjectiveConfig(importance="none"))
+    'f-nois'
+    """
+    chosen = {"importance": objective.importance, "filter": objective.filter}
+    return next(name for name, method in METHODS.items() if method.fields == chosen)

@@ -1,0 +1,270 @@
+"""The memory that nodes need on a device, from the shapes of their models, and GPUs that hold it.
+
+A node holds its *state* all the time and, one after the other, what it needs to *write*, to
+*learn* and to be *evaluated*; between them memory is given back. So its peak is
+
+    state + max(writing, learning, evaluating)
+
+and nodes that share a device need the sum of their peaks; in one process, where they take turns,
+the sum of their states and the largest of their phases. ``docs/memory.md`` derives the formulas
+for a Llama or Qwen, with completions as long as they may be, and holds them against measured
+peaks. Not counted: memory that the allocator cannot use between tensors, and attention without
+a fast kernel (float32 with grouped heads).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from potluck.config import ConfigError, LoraConfig, NodeConfig, RunConfig
+from potluck.model.scoring import logits_at_once
+from potluck.model.shape import Shape
+from potluck.rollout.options import BYTES, Writing
+from potluck.schedule import PLANS
+
+GIB = 2**30
+# fmt: off
+GPUS = {
+    "a10": 22, "a100-40gb": 39, "a100-80gb": 79, "b200": 178, "h100": 79, "h200": 139, "l4": 22,
+    "l40s": 44, "rtx3090": 23, "rtx4090": 23, "rtx5090": 31, "rtxa6000": 47, "t4": 14,
+    "v100-16gb": 15, "v100-32gb": 31,
+}
+# fmt: on
+"""GiB that CUDA reports of each, rounded down: less than the sheet's figure, which counts in
+powers of ten or includes what error correction takes."""
+CUDA_BYTES = GIB * 3 // 4
+"""Bytes of CUDA itself in each process: its kernels and the work space of its libraries."""
+TIGHT = 0.9
+"""Share of a GPU beyond which an estimate is no promise."""
+SAVERS = (
+    "memory is saved by gradient_checkpointing = true, fewer micro_batch_tokens",
+    'or sampling_rows, dtype = "bfloat16", a table lora, a larger GPU: docs/memory.md',
+)
+MOMENTS = {"adam": 8, "adamw": 8, "adamw-8bit": 2}
+"""Bytes of the optimiser's two moments for each trained number."""
+HEAD_COPIES = 3
+"""float32 copies of a chunk's logits at once: themselves, their logarithms, a gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """Lengths of the prompts of a run, in tokens."""
+
+    mean: float
+    longest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory of one node on its device, in bytes."""
+
+    weights: int
+    """Weights as they are held; an adapter's included."""
+    moments: int
+    writing: int
+    evaluating: int
+    learning: int
+
+    @property
+    def state(self) -> int:
+        """Bytes that it holds also while other nodes have their turn."""
+        return self.weights + self.moments
+
+    @property
+    def phase(self) -> int:
+        return max(self.writing, self.evaluating, self.learning)
+
+    @property
+    def peak(self) -> int:
+        return self.state + self.phase
+
+
+def memory_of(
+    config: RunConfig, name: str, shape: Shape, prompts: Prompts, *, gpu: bool = True
+) -> Memory:
+    """Return what node ``name`` needs with a model of ``shape``; more on a GPU, where the
+    optimiser steps all weights at once."""
+    node = config.node[name]
+    trained = adapter_numbers(node.lora, shape) if node.lora else shape.parameters
+    frozen = shape.parameters if node.lora else 0
+    held = BYTES[node.dtype] if node.lora else 4
+    most, wanted = config.sampling.max_total_tokens, config.evaluation
+    longest = min(most, prompts.longest + config.sampling.max_new_tokens)
+    at_end = prompts.longest + wanted.max_new_tokens if wanted.max_new_tokens else longest
+    longest, at_end = (min(tokens, shape.context or tokens) for tokens in (longest, at_end))
+    own = own_completions(config, name)
+    problems = -(-own // config.group_size) if config.plan == "vertical" else own
+    evaluated = max(wanted.problems, wanted.out_of_distribution)
+    return Memory(
+        weights=4 * trained + held * frozen,
+        moments=MOMENTS[node.optimizer] * trained,
+        writing=_writing(node, shape, own, problems, prompts.longest, longest),
+        evaluating=_writing(node, shape, evaluated, evaluated, prompts.longest, at_end),
+        learning=_learning(
+            node,
+            shape,
+            trained=trained,
+            rows=config.problems_per_round * config.group_size,
+            new=config.sampling.max_new_tokens,
+            longest=longest,
+            gpu=gpu,
+        ),
+    )
+
+
+def own_completions(config: RunConfig, name: str) -> int:
+    """Return how many completions a node writes in a round."""
+    weights = {each: node.weight for each, node in config.node.items()}
+    ids = [str(i) for i in range(config.problems_per_round)]
+    shares = PLANS[config.plan](ids, weights, config.group_size)
+    return sum(share.count for share in shares if share.node == name)
+
+
+def adapter_numbers(lora: LoraConfig, shape: Shape) -> int:
+    """Return r x (inputs + outputs), summed over every layer that gets an adapter."""
+    return lora.r * sum(inputs + outputs for inputs, outputs in _adapted(lora, shape))
+
+
+def _adapted(lora: LoraConfig, shape: Shape) -> list[tuple[int, int]]:
+    """Return (inputs, outputs) of each layer that gets an adapter; a target may be a path to it."""
+    names = {target.rpartition(".")[2] for target in lora.targets}
+    return [(inputs, outputs) for layer, inputs, outputs in shape.linears if layer in names]
+
+
+def _writing(
+    node: NodeConfig, shape: Shape, rows: int, problems: int, prompt: int, longest: int
+) -> int:
+    """Return the bytes that the node's engine takes for ``rows`` completions."""
+    if not rows:
+        return 0
+    return node.engine.bytes_needed(
+        Writing(
+            shape=shape,
+            rows=min(rows, node.sampling_rows),
+            problems=min(problems, node.sampling_rows),
+            prompt=prompt,
+            longest=longest,
+            dtype=node.sampling_dtype,
+            held_in=node.dtype if node.lora else "float32",
+            attention=node.attention,
+        )
+    )
+
+
+def _learning(
+    node: NodeConfig, shape: Shape, *, trained: int, rows: int, new: int, longest: int, gpu: bool
+) -> int:
+    """Return the bytes of gradients and of the most that stands beside them at any moment."""
+    each = BYTES[node.dtype]
+    count = min(max(1, node.micro_batch_tokens // longest), rows)
+    tokens, asked = count * longest, count * min(new, longest)
+    kept, passing, weight = _layer(node, shape, longest)
+    # The hidden states between layers are as wide as the weights that they come from.
+    between = (each if node.lora else 4) * shape.hidden * tokens
+    most_logits = logits_at_once("cuda" if gpu else "cpu")
+    chunk = 4 * shape.vocabulary * min(asked, max(1, most_logits // shape.vocabulary))
+    # None of a frozen head. In float32 those of two chunks while they are added up; in bfloat16
+    # half as large, and once more in float32. A tied one waits for the embedding's half.
+    head = 0 if node.lora else 4 * shape.vocabulary * shape.hidden
+    several = asked * shape.vocabulary > most_logits
+    before = (head if each == 4 else head // 2) if several else 0
+    summed = head + (before if each == 4 else head // 2)
+    waiting = head if shape.tied else 0
+    embedding = head + waiting + (waiting if each == 4 else 0)
+    rounded = 2 * trained if each == 2 else 0  # by autocast, kept to the end of the forward pass
+    if node.gradient_checkpointing:
+        layers, layer, held = shape.layers * between, kept * tokens, 0
+    else:
+        layers, layer, held = shape.layers * kept * tokens, 0, rounded
+    forward = layers + rounded + HEAD_COPIES * chunk
+    head_backward = layers + held + max(HEAD_COPIES * chunk + before, 2 * chunk + summed)
+    layer_backward = layers + held + layer + passing * tokens + weight + waiting
+    step = 4 * trained if gpu else 2 * head
+    most = max(forward, head_backward, layer_backward, embedding, step)
+    return 4 * trained + 2 * between + most
+
+
+def _layer(node: NodeConfig, shape: Shape, longest: int) -> tuple[int, int, int]:
+    """Return (bytes a token that a layer keeps for its backward pass, bytes a token while that
+    runs, bytes of its largest weight's gradient on the way)."""
+    each = BYTES[node.dtype]
+    hidden, wide = shape.hidden, shape.intermediate
+    queries, keys = shape.attention, shape.keys
+    kept = each * (2 * queries + 2 * keys) + 4 * shape.heads
+    if node.lora:
+        # Frozen layers need no inputs; the two norms keep theirs in float32.
+        adapted = _adapted(node.lora, shape)
+        inputs = sum(i + node.lora.r for i, _ in adapted) // max(1, shape.layers)
+        kept += 2 * 4 * hidden + each * (3 * wide + inputs)
+    elif each == 2:
+        # Norms keep their input, also scaled, in float32; q, k, v, gate and up a rounded one each.
+        kept += 4 * 4 * hidden + 5 * 2 * hidden + 2 * 4 * wide
+    else:
+        kept += 4 * (6 * hidden + 4 * wide)
+    if node.attention == "eager":
+        # The shares in float32, and rounded, of every head; keys and values spread out.
+        kept += shape.heads * longest * (4 + (2 if each == 2 else 0)) + 2 * each * queries
+    scores = 2 * 4 * shape.heads * longest if node.attention == "eager" else 0
+    passing = max(3 * each * wide, scores)
+    weight = 0 if node.lora else (4 + (2 if each == 2 else 0)) * hidden * wide
+    return kept, passing, weight
+
+
+def gpu_gib(name: str) -> float:
+    """Return the GiB of a GPU by its name or the number itself; raise ConfigError if none is so."""
+    try:
+        gib = GPUS.get(name.lower()) or float(name)
+    except ValueError:
+        gib = 0.0
+    if not 0 < gib < 10_000:
+        known = ", ".join(GPUS)
+        raise ConfigError(f"--gpu is {name!r}; choose one of {known}, or its memory in GiB")
+    return gib
+
+
+def by_device(config: RunConfig, *, gpu: bool) -> dict[str, list[str]]:
+    """Return the names of the nodes on each device, under the name that it really has."""
+    real = {"auto": "cuda:0" if gpu else "cpu", "cuda": "cuda:0"}
+    devices: dict[str, list[str]] = {}
+    for name, node in config.node.items():
+        devices.setdefault(real.get(node.device, node.device), []).append(name)
+    return devices
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLoad:
+    """Nodes that share a device."""
+
+    nodes: Sequence[Memory]
+    apart: bool
+    """True: each node is a process of its own, which does not wait for another one's memory."""
+    overhead_bytes: int = CUDA_BYTES
+    """Bytes of each process, beside its node's."""
+
+    @property
+    def bytes_needed(self) -> int:
+        if self.apart:
+            return sum(node.peak + self.overhead_bytes for node in self.nodes)
+        states = sum(node.state for node in self.nodes)
+        return states + max(node.phase for node in self.nodes) + self.overhead_bytes
+
+    def fits(self, gib: float) -> bool:
+        return self.bytes_needed <= gib * GIB
+
+
+def verdict(load: DeviceLoad, gib: float) -> str:
+    """Say whether the nodes fit, with the figures, and what to do where they do not."""
+    needs = load.bytes_needed / GIB
+    figures = f"{needs:,.0f} of {gib:g} GiB"
+    if needs <= TIGHT * gib:
+        return f"fits: {figures}"
+    if needs <= gib:
+        return f"just fits: {figures}; an estimate, so leave it room"
+    ways = []
+    if len(load.nodes) > 1:
+        turns = replace(load, apart=False)
+        if load.apart and turns.fits(gib):
+            needs = turns.bytes_needed / GIB
+            ways.append(f"would fit ({needs:,.0f} GiB) in turns, with --one-process")
+        if all(replace(load, nodes=[node]).fits(gib) for node in load.nodes):
+            ways.append("would fit with a device for each node")
+    return "\n  ".join([f"does not fit: {figures}", *ways, *SAVERS])

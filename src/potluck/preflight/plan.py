@@ -1,0 +1,202 @@
+"""A run's cost, told before it begins, without weights: ``potluck run --check``."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from msgspec.structs import replace
+from rich.console import Group as Stacked
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from potluck.builder.task import code_of
+from potluck.config import RunConfig, as_tree
+from potluck.objective.methods import method_of
+from potluck.preflight.inspect import Inspection, inspect_recipe
+from potluck.preflight.memory import (
+    CUDA_BYTES,
+    GIB,
+    DeviceLoad,
+    Memory,
+    by_device,
+    gpu_gib,
+    memory_of,
+    own_completions,
+    verdict,
+)
+from potluck.tasks import Split
+from potluck.trackers.tracked import require_trackers
+
+WIRE_BYTES = {"exact": 5.0, "compact": 2.6, "raw": 8.1}
+"""Bytes of a token, at most, as measured: benchmarks/wire.py."""
+SPLITS: tuple[Split, ...] = ("train", "validation", "out-of-distribution")
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens of one node in one round, if every completion were as long as it may be."""
+
+    completions: int
+    """Completions that the node itself writes, of ``written`` tokens."""
+    written: int
+    read: int
+    """Tokens that it learns from: prompts and completions of all nodes."""
+    sent_bytes: int
+    """Bytes of its own completions, to each other node."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostPlan:
+    """Estimated cost of a run, for each node."""
+
+    inspection: Inspection
+    memory: Mapping[str, Memory]
+    tokens: Mapping[str, Tokens]
+    on_gpu: bool
+
+
+def plan_cost(config: RunConfig, *, trust_code: bool = False, gpu: str = "") -> CostPlan:
+    """Estimate what a run costs, without its weights.
+
+    Args:
+        trust_code: whether code that the recipe names is imported; else it is left out.
+        gpu: a GPU, or its GiB, to plan for instead of this machine's devices.
+
+    Raises:
+        PotluckError: what would stop the run, as far as it can be told without weights.
+    """
+    plain = replace(config, reward=()) if code_of(config) and not trust_code else config
+    inspection = inspect_recipe(plain, trust_code=trust_code, here=not gpu)
+    on_gpu = bool(gpu) or torch.cuda.is_available()
+    shapes, prompts = inspection.shapes, inspection.prompts
+    memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.node}
+    tokens = {name: _tokens_of(config, name, inspection) for name in config.node}
+    return CostPlan(inspection, memory, tokens, on_gpu)
+
+
+def _tokens_of(config: RunConfig, name: str, inspection: Inspection) -> Tokens:
+    """Count tokens: a completion has at most what its limit and a mean prompt leave it."""
+    sampling, mean = config.sampling, inspection.prompts.mean
+    context = inspection.shapes[name].context or sampling.max_total_tokens
+    longest = min(sampling.max_new_tokens, min(sampling.max_total_tokens, context) - mean)
+    own, every = own_completions(config, name), config.problems_per_round * config.group_size
+    written = round(own * longest)
+    sent = round(WIRE_BYTES[config.swarm.codec] * written)
+    return Tokens(own, written, round(every * (mean + longest)), sent)
+
+
+def check(
+    config: RunConfig, *, trust_code: bool = False, gpu: str = "", one_process: bool = False
+) -> Stacked:
+    """Return the resolved run and its cost, to be printed.
+
+    Args:
+        trust_code: whether code that the recipe names is imported; else it is only told of.
+        gpu: a GPU, or its GiB: tells whether the nodes fit.
+        one_process: whether the nodes would take turns in one.
+
+    Raises:
+        PotluckError: as ``plan_cost``; or a tracker that is not installed.
+    """
+    gib = gpu_gib(gpu) if gpu else 0.0
+    require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
+    code = [] if trust_code else code_of(config)
+    plan = plan_cost(config, trust_code=trust_code, gpu=gpu)
+    notes = {name: node.engine.note for name, node in config.node.items() if node.engine.note}
+    unseen = [Padding(Text(part), (0, 0, 0, 2)) for part in plan.inspection.unseen]
+    return Stacked(
+        Text(json.dumps(as_tree(config), indent=2)),
+        Text(f"\n{_headline(config)}"),
+        *_data(plan.inspection),
+        *(Text(f"would run {_place_of(name)}; not without --trust-code") for name in code),
+        *(Text(f"{name!r} {note}") for name, note in notes.items()),
+        Text(),
+        _memory_table(plan),
+        Text("peak = state (weights, optimiser) + the largest of the three that follow it"),
+        *_device_lines(config, plan, gib=gib, apart=not one_process),
+        Text(),
+        _token_table(plan),
+        *(Text("\nnot looked at:") for _ in unseen[:1]),
+        *unseen,
+        Text("\nnothing was started"),
+    )
+
+
+def _headline(config: RunConfig) -> str:
+    """Return the run in two lines."""
+    chosen = config.objective
+    limit = f", g = {chosen.divergence_limit:g}" if chosen.filter else ""
+    return (
+        f"{config.name}: {config.rounds} rounds of {config.problems_per_round} problems x "
+        f"{config.group_size} completions, {config.plan}\n"
+        f"{method_of(chosen)}{limit}; {chosen.updates_per_round} update a round; "
+        f"evaluated every {config.evaluation.every or config.rounds} rounds"
+    )
+
+
+def _data(inspection: Inspection) -> list[RenderableType]:
+    if (task := inspection.task) is None:
+        return []
+    counts = ", ".join(f"{split} {len(task.ids(split)):,}" for split in SPLITS)
+    return [
+        Text(f"task: {counts} problems; digest {task.digest[:12]}"),
+        *map(Text, inspection.notes or ["overlap: no question is in two of them"]),
+    ]
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "node" else "right")
+    return table
+
+
+def _memory_table(plan: CostPlan) -> Table:
+    phases = ("state", "writing", "learning", "evaluation", "peak")
+    table = _table("memory in GiB, estimated", "node", "weights", *phases)
+    for name, node in plan.memory.items():
+        parts = (node.state, node.writing, node.learning, node.evaluating, node.peak)
+        many = _many(plan.inspection.shapes[name].parameters)
+        table.add_row(Text(name), many, *(f"{part / GIB:,.2f}" for part in parts))
+    return table
+
+
+def _device_lines(
+    config: RunConfig, plan: CostPlan, *, gib: float, apart: bool
+) -> list[RenderableType]:
+    """Return a line for each device, with what its nodes need together."""
+    lines: list[RenderableType] = []
+    for device, names in by_device(config, gpu=plan.on_gpu).items():
+        memories, overhead = [plan.memory[name] for name in names], CUDA_BYTES * plan.on_gpu
+        load = DeviceLoad(memories, apart, overhead)
+        how = "the peaks added up" if apart else "the states added up, as they take turns"
+        needs = f"{load.bytes_needed / GIB:,.1f} GiB{f', {how}' if len(names) > 1 else ''}"
+        lines.append(Text(f"{device}: {' + '.join(names)}: {verdict(load, gib) if gib else needs}"))
+    return lines
+
+
+def _token_table(plan: CostPlan) -> Table:
+    columns = ("node", "completions", "writes", "learns from", "sends to each")
+    table = _table("tokens of a round, at most", *columns)
+    for name, each in plan.tokens.items():
+        counts = (f"{count:,}" for count in (each.completions, each.written, each.read))
+        sent = f"{each.sent_bytes / 1e6:,.2f} MB" if len(plan.tokens) > 1 else "-"
+        table.add_row(Text(name), *counts, sent)
+    return table
+
+
+def _many(count: int) -> str:
+    return f"{count / 1e9:,.2f}B" if count >= 1e9 else f"{count / 1e6:,.2f}M"
+
+
+def _place_of(function: str) -> str:
+    """Say where the code of a [[reward]] ``function`` is, so that one can go and read it."""
+    place, _, name = function.rpartition(":")
+    file = Path(place).expanduser().absolute()
+    if not place.endswith(".py"):
+        return f"{name} of the module {place}"
+    return f"{name} in {file}" if file.is_file() else f"{name} in {file}, which is not there"

@@ -1,0 +1,162 @@
+"""Measurements of each round: a method's gradient beside that of the model's own completions."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import torch
+from msgspec.structs import replace as changed
+from torch import Tensor
+
+from potluck.config import RunConfig
+from potluck.display.text import mean
+from potluck.evaluation.grade import evaluate, evaluation_engine
+from potluck.files import derived_seed
+from potluck.node import Batch, Gradient, Learner, Node, Scored, UpdateReport, pack
+from potluck.node.metrics import author_reports
+from potluck.objective.methods import METHODS
+from potluck.replay.plan import ReplayRow
+from potluck.reports import AuthorReport
+from potluck.rollout.base import RandomSampler, RolloutRequest
+from potluck.types import Group, Row
+
+Direction = Sequence[Tensor | None]
+"""The tensors of a ``Gradient``, in main memory."""
+NOT_LIVE = {"write": 0.0, "exchange": 0.0}
+"""Seconds that a node has spent when it collects, in a replay."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecordingLearner(Learner):
+    """A learner that keeps the first gradient of each round, and what the round scored."""
+
+    directions: list[Direction] = field(default_factory=list)
+    scored: list[Scored] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, learner: Learner) -> "RecordingLearner":
+        """Return a copy of ``learner`` that shares its model and its optimiser."""
+        return cls(*(getattr(learner, each.name) for each in dataclasses.fields(Learner)))
+
+    def learn(self, batch: Batch, progress: Callable[[int, int], None]) -> UpdateReport:
+        update = super().learn(batch, progress)
+        self.scored[:] = [update.scored]
+        return update
+
+    def step(self, gradient: Gradient) -> None:
+        if not self.directions:
+            self.directions.append(direction_of(gradient))
+        super().step(gradient)
+
+
+def replay_node(
+    node: Node, method: str, rounds: Sequence[int], config: RunConfig
+) -> Iterator[ReplayRow]:
+    """Replay the rounds on a node whose exchange has them; measuring changes nothing in it.
+    Raise NonFiniteError where the method gives a number that is not finite."""
+    every, recording = config.evaluation.every, RecordingLearner.of(node.learner)
+    live = replace(node, learner=recording)
+    for round in rounds:
+        came = node.exchange.collect(round, deadline_s=0).completions
+        shares = node.agenda.shares(round, {c.author for c in came})
+        there = {c.problem_id for c in came}
+        asked = list(dict.fromkeys(s.problem_id for s in shares if s.problem_id in there))
+        groups = [fresh_groups(node, round, asked, take=take) for take in (0, 1) if asked]
+        estimates = [on_policy_gradient(node.learner, each) for each in groups]
+        recording.directions.clear()
+        recording.scored.clear()  # a round in which nothing came is not scored
+        report = live.collect_and_learn(round, NOT_LIVE)
+        everyone = _everyone(recording.scored[0]) if recording.scored else None
+        evaluated = round == rounds[-1] or (every and (round + 1) % every == 0)
+        yield ReplayRow(
+            node=node.name,
+            method=method,
+            round=round,
+            cosine=mean(
+                cosine(mine, estimate) for mine in recording.directions for estimate in estimates
+            ),
+            ceiling=cosine(*estimates) if estimates else None,
+            effective_sample_size=everyone.effective_sample_size if everyone else None,
+            log_ratio_mean=everyone.log_ratio_mean if everyone else None,
+            filtered_share=report.filtered_share,
+            own_reward_mean=mean(r for each in groups for group in each for r in group.rewards),
+            gradient_norm=report.gradient_norm,
+            updates=report.updates,
+            validation=_validation(node, config) if evaluated else None,
+            sources={author: asdict(source) for author, source in report.sources.items()},
+        )
+
+
+def _everyone(scored: Scored) -> AuthorReport:
+    """Report all completions as if they were one author's."""
+    rows = len(scored.batch.completions)
+    # Rewards are left out: their mean stands in the report of the round.
+    return author_reports(scored, [0.0] * rows, authors=["everyone"] * rows)["everyone"]
+
+
+def _validation(node: Node, config: RunConfig) -> float | None:
+    policy, engine = node.learner.policy, evaluation_engine(node.engine, config)
+    count = config.evaluation.problems
+    found = evaluate(policy, engine, node.task, "validation", count=count, progress=lambda *_: None)
+    return found.accuracy if found else None
+
+
+def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: int) -> list[Group]:
+    """Sample a whole group of each problem from the node's model as it is now, and grade it.
+
+    Each ``take`` of a round is drawn by itself. Methods draw alike, so those that have not parted
+    yet are compared with the same estimates.
+    """
+    seed = derived_seed(f"{node.agenda.seed}/{round}/{node.name}/on-policy/{take}")
+    policy, size, sampling = node.learner.policy, node.agenda.group_size, node.sampling
+    generator = torch.Generator(policy.device).manual_seed(seed)
+    sampler = RandomSampler(generator, sampling.temperature, sampling.top_k, sampling.top_p)
+    problems = [node.task.problem(id) for id in problem_ids]
+    requests = [RolloutRequest(problem, size) for problem in problems]
+    written = node.engine.generate(requests, sampler, author=node.name, progress=lambda *_: None)
+    groups = []
+    for problem, at in zip(problems, range(0, len(written), size), strict=True):
+        completions, prompt_P = written[at : at + size], policy.prompt(problem)
+        rows = tuple(Row(c, prompt_P, c.token_T, policy.text(c.token_T)) for c in completions)
+        rewards = node.task.rewards([problem] * size, completions, [row.text for row in rows])
+        groups.append(Group(problem, rows, tuple(rewards)))
+    return groups
+
+
+def on_policy_gradient(learner: Learner, groups: Sequence[Group]) -> Direction | None:
+    """Return the gradient of plain GRPO on the model's own ``groups``: weight 1, no filter.
+
+    Moves neither the weights nor the optimiser's state. None where no completion has an advantage.
+    """
+    plain = changed(learner.objective, **METHODS["nois"].fields)
+    batch = pack(groups, scale=plain.advantage_scale)
+    if not batch.advantage_B.any():
+        return None
+    torch.manual_seed(0)  # dropout, where there is any; a node seeds anew before it learns
+    return direction_of(replace(learner, objective=plain).score_and_gradient(batch)[1])
+
+
+def direction_of(gradient: Gradient) -> Direction:
+    """Copy a gradient to main memory, so that a step does not clip it."""
+    return [None if g is None else g.cpu().clone() for g in gradient.tensors]
+
+
+def cosine(a: Direction | None, b: Direction | None) -> float | None:
+    """Return <a, b> / (|a| |b|), -1..1; None where one of the two is zero, so points nowhere.
+
+    >>> cosine([torch.tensor([3.0]), torch.tensor([4.0])], [torch.tensor([1.0]), None])
+    0.6
+    """
+    if a is None or b is None:
+        return None
+    product = math.sqrt(_dot(a, a) * _dot(b, b))
+    return _dot(a, b) / product if product else None
+
+
+def _dot(a: Direction, b: Direction) -> float:
+    return sum(
+        float(x.double().flatten() @ y.double().flatten())
+        for x, y in zip(a, b, strict=True)
+        if x is not None and y is not None
+    )

@@ -1,0 +1,145 @@
+"""A node replays its recorded rounds, with one method after the other."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+import transformers
+from msgspec.structs import replace
+
+from potluck.builder.folder import require_same_task
+from potluck.builder.nodes import make_learner, make_nodes
+from potluck.builder.task import make_task
+from potluck.config import NodeConfig, RunConfig
+from potluck.exchange import Round, Status, Waiting
+from potluck.exchange.base import silent
+from potluck.node import Learner, Node, Record
+from potluck.objective.methods import METHODS
+from potluck.replay.measure import replay_node
+from potluck.replay.plan import ReplayError, ReplayPlan, ReplayRow
+from potluck.rollout.options import HFOptions
+from potluck.tasks import Task
+from potluck.types import Completion, NonFiniteError
+
+LOOKED_AT = 32
+"""Completions by which a model is recognised."""
+
+# A bar for each model that is loaded would tear the replay's own.
+transformers.logging.disable_progress_bar()
+
+
+class RecordedExchange:
+    """An ``Exchange`` that plays one node's recorded rounds, and records nothing."""
+
+    def __init__(self, run: Path, name: str, node: str, rounds: Sequence[int]) -> None:
+        """Take the ``rounds`` that ``node`` learned from; raise ReplayError if one is missing or
+        damaged. ``name`` is the run's in its messages."""
+        self.run, self.node, self.rounds = run, node, tuple(rounds)
+        kept = run / node / "rounds"
+        if not kept.is_dir():  # Record would make it, and a replay writes nothing into a run
+            raise ReplayError(
+                f"there is no {kept}, but {node!r} learned from rounds; bring it back"
+            )
+        self._record = Record(run / node, run=name, node=node)
+        for at, round in enumerate(self.rounds):
+            if self._record.kept_round(round) is None:
+                place = kept / f"{round:06d}.ptlk"
+                way_out = f"--rounds {at} replays those before it" if at else "bring it back"
+                raise ReplayError(
+                    f"{place} is missing or damaged, but {node!r} learned from it; {way_out}"
+                )
+
+    def send(self, round: int, batch: Sequence[Completion]) -> None:
+        """Drop the batch: what is written now is not in the recording."""
+
+    def collect(self, round: int, *, deadline_s: float, waiting: Waiting = silent) -> Round:
+        kept = self._record.kept_round(round)
+        if kept is None:
+            raise ReplayError(f"round {round} of {self.node!r} in {self.run} went away meanwhile")
+        return kept
+
+    def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
+        return ()
+
+    def peers_round(self) -> int:
+        return 0
+
+    def status(self) -> Status:
+        return Status({})
+
+    def close(self) -> None: ...
+
+    def require_same_model(self, learner: Learner, task: Task, node: NodeConfig) -> None:
+        """Raise ReplayError unless the model is the one that wrote the node's first round.
+
+        A recipe names a place, where another model may lie by now. Where the node wrote nothing
+        in its first round, nothing can be compared.
+        """
+        came = self.collect(first := self.rounds[0], deadline_s=0).completions
+        own = [c for c in came if c.author == self.node][:LOOKED_AT]
+        if not own:
+            return
+        prompts = [learner.policy.prompt(task.problem(c.problem_id)) for c in own]
+        apart = learner.policy.logp_gap(prompts, own, temperature=learner.temperature)
+        allowed = node.engine.log_probability_tolerance(node.sampling_dtype)
+        if not apart <= allowed:
+            raise ReplayError(
+                f"the model of {self.node!r}, {node.model}, is not the one that wrote round "
+                f"{first} of {self.run}: it differs by {apart:.3g} nats a token in the mean, at "
+                f"most {allowed:g} was expected; bring that model back"
+            )
+
+
+def replay(
+    plan: ReplayPlan, *, say: Callable[[str], None], trust_code: bool = False
+) -> Iterator[ReplayRow]:
+    """Yield each row when it is measured: node by node, method by method, round by round.
+
+    A method that breaks down (``NonFiniteError``) ends there; ``say`` tells, and the next begins.
+
+    Raises:
+        NonFiniteError: every method broke down, on every node.
+        ReplayError: a round is missing, or the model is not the run's.
+        PotluckError: a model or a task cannot be loaded, or is another one.
+    """
+    if plan.config.threads:
+        torch.set_num_threads(plan.config.threads)
+    task = make_task(plan.config, trust_code=trust_code)
+    require_same_task(plan.run, task)
+    recordings = [
+        RecordedExchange(plan.run, plan.config.name, name, rounds)
+        for name, rounds in plan.rounds.items()
+    ]
+    for recorded in recordings:  # all before the first one learns, which takes minutes
+        learner = make_learner(plan.config, recorded.node, plan.run / recorded.node, 0)
+        recorded.require_same_model(learner, task, plan.config.node[recorded.node])
+        del learner
+    ended = 0
+    for recorded in recordings:
+        for method in plan.methods:
+            # The node's own records are in the run's folder already, or in the rows.
+            with TemporaryDirectory(prefix="potluck-replay-") as scratch:
+                node = node_of(plan.config, method, recorded, task, Path(scratch))
+                try:
+                    yield from replay_node(node, method, recorded.rounds, plan.config)
+                    ended += 1
+                except NonFiniteError as error:
+                    say(f"{method} broke down: {error}")
+    if not ended:
+        raise NonFiniteError("every method broke down; nothing can be compared")
+
+
+def node_of(
+    config: RunConfig, method: str, recorded: RecordedExchange, task: Task, scratch: Path
+) -> Node:
+    """Make the node as it was before its first round, with this method and recorded rounds.
+
+    The recording has what another engine wrote; here the model writes by itself.
+    """
+    own = {name: replace(node, engine=HFOptions()) for name, node in config.node.items()}
+    objective = replace(config.objective, **METHODS[method].fields)
+    config = replace(config, node=own, objective=objective)
+    name = recorded.node
+    learners, exchanges = {name: make_learner(config, name, scratch / name, 0)}, {name: recorded}
+    return make_nodes(config, scratch, task, learners, exchanges, lambda *_: None, 0)[0]

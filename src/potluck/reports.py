@@ -1,0 +1,144 @@
+"""Reports on rounds and evaluations: the lines of metrics.jsonl and evaluation.jsonl.
+
+Nodes write them; displays, trackers and ``potluck show`` read them. The order of the fields is
+that of the keys in the files. A field that an older run has not written gets its default when it
+is read; None is "not measured".
+
+Shares are 0..1, times seconds, sizes bytes. Every number is one node's own view.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorReport:
+    """One author's completions of one round, as this node saw them.
+
+    The log-ratio is ln pi_start - ln pi_gen of a token, nats: how much likelier it is here
+    than it was to its author. Its exponential is the uncapped importance weight w.
+    """
+
+    completions: int = 0
+    tokens: int = 0
+    """Tokens of all completions, those without an advantage too."""
+    reward_mean: float | None = None
+    with_advantage: int = 0
+    """Completions that differ in reward from their group; the fields below are about these."""
+    rows_trained: int = 0
+    """Completions with an advantage that were neither filtered nor dropped."""
+    log_ratio_mean: float | None = None
+    """Mean over tokens, nats."""
+    log_ratio_max: float | None = None
+    """Largest of any token, nats."""
+    k1: float | None = None
+    """Mean over completions of the mean over tokens of d = -log-ratio, nats."""
+    k3: float | None = None
+    """The same of e^d - d - 1, nats: the default filter looks at this."""
+    capped_share: float | None = None
+    """Share of tokens with w > C, under every method; only TIS caps them."""
+    filtered_share_positive: float | None = None
+    """Share filtered among completions of positive advantage. By construction 0."""
+    filtered_share_negative: float | None = None
+    """Share filtered among completions of negative advantage."""
+    effective_sample_size: float | None = None
+    """(sum w)^2 / (n sum w^2) over its n tokens, 0..1; 1 on-policy."""
+
+
+class Column(NamedTuple):
+    """A statistic in a table: its title, and how ``format`` writes its value."""
+
+    title: str
+    format: str
+    live: bool = False
+    """Shown of the other authors after each round, too."""
+
+
+AUTHOR_COLUMNS: Mapping[str, Column] = {
+    "reward_mean": Column("reward", "z.3f"),
+    "log_ratio_mean": Column("ln ratio", "z.3f", live=True),
+    "k3": Column("k3", "z.3f"),
+    "capped_share": Column("capped", "z.0%"),
+    "filtered_share_negative": Column("filtered", "z.0%"),
+    "effective_sample_size": Column("sample size", "z.2f"),
+}
+"""Fields of AuthorReport that ``potluck show`` and the live display print, in this order."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """Results of one round: a line of metrics.jsonl."""
+
+    round: int
+    reward_mean: float | None = None
+    """Mean over the completions of all nodes that were used; None if there are none."""
+    own_reward_mean: float | None = None
+    """Mean over the completions that this node wrote."""
+    loss: float = 0.0
+    """Loss of the round's last update."""
+    gradient_norm: float = 0.0
+    """L2 norm of the last update's gradient, before clipping."""
+    updates: int = 0
+    """Optimiser steps; 0 where no completion was left to learn from."""
+    completions: int = 0
+    """B: number of completions that the loss is the mean over."""
+    rows_trained: int = 0
+    """Completions with an advantage that were neither filtered nor dropped."""
+    filtered_share: float | None = None
+    """Share of the completions with an advantage that were filtered."""
+    dropped_nonfinite: int = 0
+    """Foreign completions that made a number non-finite."""
+    unasked: int = 0
+    """Completions that were not asked of their author; left out."""
+    unusable: int = 0
+    """Completions with ids that the tokenizer lacks, or longer than allowed; left out."""
+    too_few: int = 0
+    """Completions that came without another one of their problem; left out."""
+    over_share: int = 0
+    """Completions of strangers beyond their part of a batch; left out."""
+    missing: tuple[str, ...] = ()
+    """Nodes from which nothing came in time."""
+    late: int = 0
+    """Completions of earlier rounds that came in this one."""
+    late_used: int = 0
+    """Late completions that were learned from."""
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """Messages that could not be used, by the name they came under."""
+    quarantined: tuple[str, ...] = ()
+    """Nodes whose messages were not read."""
+    sent_bytes: int = 0
+    """Size of this node's batch, everything counted."""
+    sent_bytes_per_token: float | None = None
+    """Bytes sent for each token; None where it generated nothing."""
+    received_bytes: int = 0
+    """Size of all batches that were fetched."""
+    size_bytes: int = 0
+    """Size of the round's file, which holds the messages that were learned from."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Duration of each phase: write, exchange, learn."""
+    sources: Mapping[str, AuthorReport] = field(default_factory=dict)
+    """Reports on the authors, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationReport:
+    """Greedy accuracies of a model: a line of evaluation.jsonl."""
+
+    round: int
+    """Rounds trained before the evaluation."""
+    validation: float | None = None
+    problems: int | None = None
+    """Number of validation problems."""
+    out_of_distribution: float | None = None
+    out_of_distribution_problems: int | None = None
+
+
+def as_line(report: RoundReport | EvaluationReport) -> dict[str, Any]:
+    """Return the report as a line of its file; an evaluation leaves out what was not measured.
+
+    >>> as_line(EvaluationReport(round=5, validation=0.75, problems=200))
+    {'round': 5, 'validation': 0.75, 'problems': 200}
+    """
+    whole = isinstance(report, RoundReport)
+    return {key: value for key, value in asdict(report).items() if whole or value is not None}

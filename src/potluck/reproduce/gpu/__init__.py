@@ -1,1 +1,0 @@
-"""What cells take on GPUs, estimated."""

@@ -1,1 +1,0 @@
-"""Judges results: from curves to intervals, verdicts and costs. Pure functions."""

@@ -1,0 +1,210 @@
+"""The tables [node.NAME.engine]: what an engine tells of itself before torch is loaded."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from potluck.fields import ConfigError, Count, Options, Positive
+
+if TYPE_CHECKING:
+    from potluck.model.policy import LanguageModel
+    from potluck.model.shape import Shape
+    from potluck.rollout.base import Engine
+    from potluck.rollout.vllm.client import Address
+
+BYTES = {"float32": 4, "bfloat16": 2}
+DRAWING = 24
+"""Bytes for each logit of a row that is drawn from: float32 logits, their logarithms and
+shares, and the shares' running sum in float64."""
+TOLERANCE = {"float32": 0.01, "bfloat16": 0.1}
+"""Nats a token. Another machine or the compact codec cost up to 0.001, bfloat16 about 0.003."""
+URL = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Settings that hold for every engine; a node and its run give them."""
+
+    node: str
+    folder: Path
+    """Folder of the run."""
+    max_new_tokens: int
+    max_total_tokens: int
+    dtype: str
+    """Format that the model computes in while it writes, as torch names it."""
+    rows: int
+    """Completions that are written at once, at most."""
+    adapter: bool = False
+    """The node trains an adapter (LoRA)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Size of one writing, to estimate its memory by."""
+
+    shape: "Shape"
+    rows: int
+    """Completions that are written at once."""
+    problems: int
+    """Prompts that are read at once."""
+    prompt: int
+    """Tokens of the longest prompt."""
+    longest: int
+    """Tokens of the longest prompt and completion together."""
+    dtype: str
+    held_in: str
+    """Format of the weights while they are trained."""
+    attention: str
+
+
+class EngineOptions(Options, frozen=True, kw_only=True):
+    """A table [node.NAME.engine]; each engine has a subclass with its name as tag."""
+
+    may_change: ClassVar[bool] = False
+    """A resumed run may have other options: they say where the engine is, say."""
+    several_processes: ClassVar[bool] = False
+    """Several processes that are one node can each write with it."""
+
+    def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
+        """Build the engine that writes with the weights of ``policy``."""
+        raise NotImplementedError
+
+    def bytes_needed(self, writing: Writing) -> int:
+        """Return the bytes that a writing takes on the node's device, beside its state."""
+        raise NotImplementedError
+
+    def log_probability_tolerance(self, dtype: str) -> float:
+        """Return the allowed mean difference of scores from those written in ``dtype``, nats."""
+        raise NotImplementedError
+
+    def require_sense(
+        self, at: str, *, dtype: str, temperature: float, top_k: int, top_p: float
+    ) -> None:
+        """Raise ConfigError where the options contradict those of ``[at]`` or of [sampling]."""
+
+    def require_ready(self, *, adapter: bool, longest: int) -> None:
+        """Raise RolloutError unless the engine can write ``longest`` tokens now."""
+
+    @property
+    def note(self) -> str:
+        """A clause for ``--check`` on what it did not look at; empty: there is nothing."""
+        return ""
+
+
+class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag="hf"):
+    """The node's own model in its own memory; [node.NAME] has sampling_dtype and sampling_rows."""
+
+    several_processes: ClassVar[bool] = True
+
+    def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
+        import torch
+
+        from potluck.rollout.hf import HFEngine
+
+        longest, dtype = settings.max_total_tokens, getattr(torch, settings.dtype)
+        return HFEngine(policy, settings.max_new_tokens, longest, dtype=dtype, rows=settings.rows)
+
+    def bytes_needed(self, writing: Writing) -> int:
+        """Return the larger of reading prompts and drawing the last token, and a copy's bytes.
+
+        Reading keeps the prompts' keys and values, and one layer's activations at a time. Drawing
+        keeps those of whole rows; the layer at work has its own twice, as they grow by one token,
+        and eager attention spreads them out over its heads. The weights are copied where they
+        are not held in the format that writes.
+        """
+        shape, each = writing.shape, BYTES[writing.dtype]
+        copied = shape.parameters if writing.dtype != writing.held_in else 0
+        cache = 2 * shape.keys * each
+        layer = 3 * (shape.intermediate + shape.hidden) * each
+        spread = 2 * (shape.keys + shape.attention * (writing.attention == "eager")) * each
+        reading = writing.problems * writing.prompt * (cache * shape.layers + layer)
+        tokens = writing.rows * writing.longest
+        drawing = tokens * cache * shape.layers
+        drawing += max(tokens * spread, writing.rows * shape.vocabulary * (each + DRAWING))
+        return copied * each + max(reading, drawing)
+
+    def log_probability_tolerance(self, dtype: str) -> float:
+        return TOLERANCE[dtype]
+
+
+class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag="vllm"):
+    """A server that speaks as vLLM does and is sent each round's weights; see docs/vllm.md."""
+
+    url: str
+    """``http://HOST:PORT``."""
+    model: str
+    """Name under which it serves the model; of a LoRA node, one for its adapter."""
+    folder: str = ""
+    """Folder of each round's weights, under the same path there; empty: in the run folder."""
+    sleeps: bool = False
+    """It gives its GPU's memory back while the node learns (--enable-sleep-mode)."""
+    concurrency: Count = 64
+    """Problems that it is asked for at once."""
+    timeout_s: Positive = 600.0
+    """Longest wait for one answer, reloading the weights included. Seconds."""
+    tolerance: Positive = 0.1
+    """Difference between its log-probabilities and the node's own, nats a token in the mean,
+    beyond which the run stops. bfloat16 costs about 0.003."""
+    api_key_variable: str = ""
+    """Environment variable that holds its key; empty: it asks for none."""
+
+    may_change: ClassVar[bool] = True  # a scheduler starts servers on other machines each time
+
+    def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
+        from potluck.rollout.vllm.engine import ServerEngine
+        from potluck.rollout.vllm.weights import WeightSync
+
+        weight_sync = WeightSync(
+            policy,
+            (Path(self.folder) if self.folder else settings.folder) / settings.node / "served",
+            adapter=self.model if settings.adapter else "",
+            sleeps=self.sleeps,
+        )
+        return ServerEngine(
+            policy,
+            self._address(),
+            weight_sync,
+            self.model,
+            max_new_tokens=settings.max_new_tokens,
+            max_total_tokens=settings.max_total_tokens,
+            concurrency=self.concurrency,
+            tolerance=self.tolerance,
+        )
+
+    def bytes_needed(self, writing: Writing) -> int:
+        return 0
+
+    def log_probability_tolerance(self, dtype: str) -> float:
+        return self.tolerance
+
+    def require_sense(
+        self, at: str, *, dtype: str, temperature: float, top_k: int, top_p: float
+    ) -> None:
+        if not URL.fullmatch(self.url):
+            raise ConfigError(f"[{at}.engine] url is {self.url!r}; expected http://HOST:PORT")
+        if dtype != "float32":
+            raise ConfigError(
+                f"[{at}] sampling_dtype is {dtype!r}, but its server writes in a format of its own "
+                f"(vllm serve --dtype); drop one of the two"
+            )
+        if temperature != 1 and (top_k or top_p < 1):
+            raise ConfigError(
+                f"[{at}.engine] 'vllm' can tell log-probabilities at temperature 1, or without "
+                f"top_k and top_p, but [sampling] has temperature {temperature:g}, top_k {top_k} "
+                f"and top_p {top_p:g}; change one of them"
+            )
+
+    def require_ready(self, *, adapter: bool, longest: int) -> None:
+        from potluck.rollout.vllm.engine import require_server
+
+        require_server(self._address(), self.model, adapter=adapter, longest=longest)
+
+    @property
+    def note(self) -> str:
+        return f"writes through {self.url} as {self.model!r}: not asked yet"
+
+    def _address(self) -> "Address":
+        from potluck.rollout.vllm.client import Address
+
+        return Address(self.url, self.timeout_s, self.api_key_variable)

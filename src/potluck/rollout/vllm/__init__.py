@@ -1,0 +1,1 @@
+"""Generation through a vLLM server, or one that answers as it does."""

@@ -1,0 +1,196 @@
+"""Requests to one HTTP server: bounded in time and in bytes, and all broken off at once.
+
+The standard library's client follows no redirect, uses no proxy and pools no connections.
+"""
+
+import json
+import os
+import ssl
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from socket import SHUT_RDWR, socket
+from urllib.parse import SplitResult, urlsplit
+
+from potluck.files import one_line
+from potluck.rollout.base import RolloutError
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+"""Pause before a second attempt; it doubles from one attempt to the next."""
+CONNECT_S = 10.0
+LATER = (429, 502, 503, 504)
+"""Statuses of a server that is busy, starts, or loads: asked again while there is time."""
+TRIES_OF_500 = 3
+"""Attempts after status 500: such an error may pass, but is not worth all of ``timeout_s``."""
+SAID_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server's URL and key, and how long to wait for it."""
+
+    url: str
+    """``http://HOST:PORT``, with or without ``/v1`` at the end."""
+    timeout_s: float = 600.0
+    """Longest wait for one answer, seconds, all attempts together."""
+    api_key_variable: str = ""
+    """Environment variable that holds the key; empty: the server asks for none."""
+
+    def parts(self) -> SplitResult:
+        """Return the parts of the URL; raise RolloutError if no such URL can be asked."""
+        with suppress(ValueError):
+            parts = urlsplit(self.url)
+            if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+                return parts
+        raise RolloutError(f"the server's url is {self.url!r}; expected http://HOST:PORT")
+
+    def key(self) -> str:
+        """Return the key, "" if the server asks for none; raise RolloutError if it is not set."""
+        key = os.environ.get(self.api_key_variable, "").strip()
+        if key or not self.api_key_variable:
+            return key
+        raise RolloutError(
+            f"the key of the server at {self.url} is to be in the environment variable "
+            f"{self.api_key_variable!r}, which is not set; set it, or drop api_key_variable"
+        )
+
+
+class Cancelled(Exception):
+    """The request was broken off on purpose: another one failed, or the run stops."""
+
+
+class Client:
+    """A client of a server, for many threads; leaving its block breaks off all requests."""
+
+    def __init__(self, address: Address) -> None:
+        self.address, self._parts, self._key = address, address.parts(), address.key()
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._sockets: set[socket] = set()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        with self._lock:
+            for open_socket in self._sockets:
+                with suppress(OSError):
+                    open_socket.shutdown(SHUT_RDWR)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        limit_bytes: int = 2**20,
+        fine: Sequence[int] = (200,),
+    ) -> bytes:
+        """Return the body of the answer, whose status is one of ``fine``.
+
+        Args:
+            body: becomes JSON; None: the request has none.
+            limit_bytes: a longer answer is refused before it is read to its end.
+
+        Raises:
+            RolloutError: any other status, no answer in time, or too long a one.
+            Cancelled: the block of this client was left meanwhile.
+        """
+        deadline = time.monotonic() + self.address.timeout_s
+        pause_s, stumbles = FIRST_PAUSE_S, 0
+        while True:
+            try:
+                status, raw = self._once(method, path, body, limit_bytes, deadline)
+            except (OSError, HTTPException) as error:
+                if self._ended.is_set():
+                    raise Cancelled from error
+                if isinstance(error, TimeoutError | ssl.SSLCertVerificationError):
+                    raise self._failed(path, one_line(str(error), SAID_CHARACTERS)) from error
+                trouble = one_line(str(error) or type(error).__name__, SAID_CHARACTERS)
+            else:
+                if status in fine:
+                    return raw
+                said = one_line(raw.decode(errors="replace"), SAID_CHARACTERS)
+                trouble = f"status {status} {said}".strip()
+                stumbles += status == 500
+                if status not in LATER and not (status == 500 and stumbles < TRIES_OF_500):
+                    raise self._failed(path, trouble, status)
+            if time.monotonic() + pause_s > deadline:
+                raise self._failed(path, trouble)
+            if self._ended.wait(pause_s):
+                raise Cancelled
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def refuse(self, found: str, way_out: str) -> RolloutError:
+        """Return the error for an answer that is not what was asked for."""
+        return RolloutError(f"the server at {self.address.url} {found}; {way_out}")
+
+    def _once(
+        self, method: str, path: str, body: object, limit_bytes: int, deadline: float
+    ) -> tuple[int, bytes]:
+        parts = self._parts
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=min(CONNECT_S, _left(deadline)))
+        headers = {"Content-Type": "application/json", "Connection": "close"}
+        headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        used: socket | None = None
+        try:
+            connection.connect()
+            used = connection.sock
+            with self._lock:
+                if self._ended.is_set():
+                    raise Cancelled
+                self._sockets.add(used)
+            used.settimeout(_left(deadline))
+            payload = None if body is None else json.dumps(body).encode()
+            prefix = parts.path.rstrip("/").removesuffix("/v1")
+            connection.request(method, prefix + path, payload, headers)
+            with connection.getresponse() as response:
+                return response.status, self._read(response, used, path, limit_bytes, deadline)
+        finally:
+            with self._lock:
+                if used:
+                    self._sockets.discard(used)
+            connection.close()
+
+    def _read(
+        self, response: HTTPResponse, used: socket, path: str, limit_bytes: int, deadline: float
+    ) -> bytes:
+        # A socket's timeout alone would begin anew with each piece.
+        body = bytearray()
+        while piece := response.read1(2**16):
+            body += piece
+            if len(body) > limit_bytes:
+                raise self.refuse(
+                    f"answered {path} with more than {limit_bytes} bytes",
+                    "nothing that was asked for is as long",
+                )
+            used.settimeout(_left(deadline))
+        if response.length:  # bytes that were announced and never came
+            raise IncompleteRead(bytes(body), response.length)
+        return bytes(body)
+
+    def _failed(self, path: str, trouble: str, status: int = 0) -> RolloutError:
+        way_out = "is it running, and is [node.NAME.engine] url its own?"
+        if 300 <= status < 400:
+            way_out = "redirects are not followed: set url to where it leads"
+        elif status in (401, 403):
+            way_out = "name the variable that holds its key in api_key_variable"
+        elif status in (404, 405) and not path.startswith("/v1/completions"):
+            way_out = "this must be switched on when it is started, see docs/vllm.md"
+        elif status:
+            way_out = "see its log, and docs/vllm.md"
+        elif trouble.startswith("timed out"):
+            trouble = f"no answer within timeout_s = {self.address.timeout_s:g}"
+            way_out = "raise timeout_s if it only is slow"
+        return self.refuse(f"does not do {path} ({trouble})", way_out)
+
+
+def _left(deadline: float) -> float:
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("timed out")
+    return left_s

@@ -1,0 +1,220 @@
+"""Writing through a server outside this process: vLLM, or one that answers as it does.
+
+No log-probability is taken on trust: every answer is bounded and checked field by field, and in
+each writing some of it is scored again with the weights that are trained here. Every engine owes
+
+    log-probability of a token = log_softmax(logits / T), before top-k and top-p
+
+A server gives those before everything (vLLM's ``--logprobs-mode raw_logprobs``: right where
+T = 1) or after everything (``processed_logprobs``: right where nothing is truncated). Where T is
+not 1 and something is truncated, neither are right, and the engine refuses.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import torch
+
+from potluck.files import derived_seed
+from potluck.model.policy import LanguageModel
+from potluck.rollout.base import (
+    GreedySampler,
+    Progress,
+    RandomSampler,
+    RolloutError,
+    RolloutRequest,
+    Sampler,
+    completion_budget,
+)
+from potluck.rollout.vllm.client import Address, Client
+from potluck.rollout.vllm.response import ServerRequest, read_response
+from potluck.rollout.vllm.weights import WeightSync
+from potluck.types import Completion
+
+TICK_S = 0.2
+"""Between two calls of ``progress`` while nothing arrives: how fast Ctrl-C is heard."""
+CHECKED_ROWS, CHECKED_TOKENS = 8, 128
+"""Completions of the first problem, and tokens of each, scored again in each writing."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ServerEngine:
+    """An engine on a copy of a LanguageModel that a server has; see ``WeightSync``."""
+
+    policy: LanguageModel
+    address: Address
+    weight_sync: WeightSync
+    model: str
+    """Name under which the server serves it (or, of a LoRA node, its adapter)."""
+    max_new_tokens: int
+    """Longest completion, its stop token included."""
+    max_total_tokens: int
+    """Longest prompt and completion together; the model's own context, where that is shorter."""
+    concurrency: int
+    """Problems that are asked for at once."""
+    tolerance: float
+    """Nats a token by which its log-probabilities may differ from ours, in the mean of |.|."""
+
+    def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "ServerEngine":
+        return replace(self, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens)
+
+    def generate(
+        self,
+        requests: Sequence[RolloutRequest],
+        sampler: Sampler,
+        *,
+        author: str,
+        progress: Progress,
+    ) -> list[Completion]:
+        if not (server_requests := self._requests(requests, sampler)):
+            return []
+        total = sum(each.count for each in server_requests)
+        answers: list[list[Completion]] = [[] for _ in server_requests]
+
+        def tell() -> None:
+            progress(sum(map(len, answers)), total)
+
+        # The client ends before the pool does: open requests are broken off, not waited for.
+        with ThreadPoolExecutor(self.concurrency) as pool, Client(self.address) as client:
+            renewal = pool.submit(self.weight_sync.push, client)
+            for _ in _as_completed([renewal], tell):
+                version = renewal.result()
+            asked = {
+                pool.submit(self._ask, client, each, version, author): place
+                for place, each in enumerate(server_requests)
+            }
+            for future in _as_completed(asked, tell):
+                answers[asked[future]] = future.result()
+                if asked[future] == 0:
+                    self._require_ours(server_requests[0], answers[0], sampler)
+                tell()
+            self.weight_sync.sleep(client)
+        return [completion for answer in answers for completion in answer]
+
+    def _requests(
+        self, requests: Sequence[RolloutRequest], sampler: Sampler
+    ) -> list[ServerRequest]:
+        sampling, seed = sampling_of(sampler), _seed(sampler)
+        longest = min(self.max_total_tokens, self.policy.context or self.max_total_tokens)
+        server_requests = []
+        for place, request in enumerate(requests):
+            prompt_P = self.policy.prompt(request.problem)
+            room = completion_budget(prompt_P, request.problem, longest)
+            budget = min(room, self.max_new_tokens)
+            body = {
+                "model": self.model,
+                "prompt": prompt_P.tolist(),
+                "n": request.count,
+                "max_tokens": budget,
+                **sampling,
+                # A server adds 0, 1, 2, ... to it for the completions of one request, which must
+                # not overflow 63 bits.
+                "seed": derived_seed(f"{seed}/{place}") >> 1,
+                "stop_token_ids": sorted(self.policy.stop_ids),
+                "include_stop_str_in_output": True,
+                "logprobs": 0,  # the token's own, and no others
+                "return_token_ids": True,
+                "return_tokens_as_token_ids": True,
+            }
+            made = ServerRequest(request.problem, prompt_P, request.count, budget, body)
+            server_requests.append(made)
+        return [each for each in server_requests if each.count]
+
+    def _ask(
+        self, client: Client, server_request: ServerRequest, version: str, author: str
+    ) -> list[Completion]:
+        # The cache of an older version's prompts is never used again.
+        body = server_request.body | {"cache_salt": version}
+        raw = client.ask("POST", "/v1/completions", body, limit_bytes=server_request.limit_bytes)
+        return read_response(raw, server_request, self.policy, client, author)
+
+    def _require_ours(
+        self, server_request: ServerRequest, completions: Sequence[Completion], sampler: Sampler
+    ) -> None:
+        """Raise RolloutError unless our weights find the same tokens as likely."""
+        rows = [
+            replace(c, token_T=c.token_T[:CHECKED_TOKENS], logp_T=c.logp_T[:CHECKED_TOKENS])
+            for c in completions[:CHECKED_ROWS]
+        ]
+        prompts = [server_request.prompt_P] * len(rows)
+        temperature = sampler.temperature if isinstance(sampler, RandomSampler) else 1.0
+        self.policy.network.eval()
+        apart = self.policy.logp_gap(prompts, rows, temperature=temperature)
+        if not apart <= self.tolerance:
+            mode = "raw_logprobs" if temperature == 1 else "processed_logprobs"
+            raise RolloutError(
+                f"the log-probabilities of the server at {self.address.url} differ from this "
+                f"model's by {apart:.3g} nats a token, more than {self.tolerance:g}: it has other "
+                f"weights, or was not started with --logprobs-mode {mode}; see docs/vllm.md"
+            )
+
+
+def require_server(address: Address, model: str, *, adapter: bool, longest: int) -> None:
+    """Raise RolloutError unless a server is there now that serves ``model``, or is yet to get it
+    as an adapter, with ``longest`` tokens of prompt and completion together."""
+    with Client(replace(address, timeout_s=min(address.timeout_s, 5.0))) as client:
+        raw = client.ask("GET", "/v1/models")
+        try:
+            cards = {card["id"]: card for card in msgspec.json.decode(raw)["data"]}
+        except (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, TypeError) as error:
+            raise client.refuse("lists no models", "is its url that of a server?") from error
+        if not adapter and model not in cards:
+            there = ", ".join(map(repr, cards)) or "none"
+            raise client.refuse(
+                f"serves {there}, not {model!r}", "set [node.NAME.engine] model to one of them"
+            )
+        lengths = [card.get("max_model_len") for card in cards.values()]
+        if short := [n for n in lengths if isinstance(n, int) and n < longest]:
+            raise client.refuse(
+                f"has room for {short[0]} tokens, but prompt and completion may have {longest}",
+                "raise its --max-model-len, or lower [sampling] max_total_tokens",
+            )
+
+
+def sampling_of(sampler: Sampler) -> dict[str, float]:
+    """Return ``sampler`` in a server's words, its defaults switched off.
+
+    A server takes missing ones from the model's generation_config.json: for Qwen2.5-Instruct top-k
+    20, top-p 0.8 and a repetition penalty. Raise RolloutError if no server can draw like this and
+    say how likely each token was.
+    """
+    plain = {"min_p": 0.0, "repetition_penalty": 1.0}
+    plain |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
+    match sampler:
+        case GreedySampler():
+            return plain | {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
+        case RandomSampler(temperature=temperature, top_k=top_k, top_p=top_p):
+            if temperature != 1 and (top_k or top_p < 1):
+                raise RolloutError(
+                    f"a server's log-probabilities are right at temperature 1 or without top_k and "
+                    f"top_p, but temperature is {temperature:g}, top_k {top_k} and top_p "
+                    f"{top_p:g}; change one of them"
+                )
+            return plain | {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        case _:
+            raise RolloutError(
+                f"a server cannot draw by {type(sampler).__name__}; it can by RandomSampler and "
+                f"GreedySampler"
+            )
+
+
+def _seed(sampler: Sampler) -> int:
+    """Draw a seed from the generator, so that two writings with one of them differ."""
+    if not isinstance(sampler, RandomSampler):
+        return 0
+    generator = sampler.generator
+    return int(torch.randint(2**62, (), generator=generator, device=generator.device))
+
+
+def _as_completed(
+    futures: Sequence[Future[Any]] | dict[Future[Any], int], tick: Callable[[], None]
+) -> Iterator[Future[Any]]:
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=TICK_S, return_when=FIRST_COMPLETED)
+        if not done:
+            tick()
+        yield from done

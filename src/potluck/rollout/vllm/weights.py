@@ -1,0 +1,113 @@
+"""Weights for a server: a folder of ``save_pretrained``, and requests to reload it.
+
+The requests are vLLM's (docs/vllm.md says which versions have them). The folder has the whole
+model, or only the adapter if a LoRA node trains one.
+"""
+
+import hashlib
+import re
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+
+from potluck.files import whole_folder
+from potluck.model.policy import LanguageModel
+from potluck.rollout.base import RolloutError
+from potluck.rollout.vllm.client import Client
+
+VERSION = re.compile(r"[0-9a-f]{24}(\.part)?")
+"""Names of our folders; others beside them are never touched."""
+SAME_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class WeightSync:
+    """A server's copy of a model that is trained here.
+
+    The server reloads when the weights have changed since it was told last, and whenever it
+    has slept: a sleeping server has thrown its weights away.
+    """
+
+    def __init__(
+        self, policy: LanguageModel, folder: Path, *, adapter: str = "", sleeps: bool = False
+    ) -> None:
+        """
+        Args:
+            folder: of this node alone; the server must find it under the same path.
+            adapter: the name under which the server loads the adapter of a LoRA node; empty:
+                the model has none, and the server replaces the weights that it started with.
+            sleeps: the server frees its GPU between two writings.
+        """
+        self.policy, self.folder = policy, folder.absolute()
+        self.adapter, self.sleeps = adapter, sleeps
+        self._served_version = ""
+
+    def push(self, client: Client) -> str:
+        """Send the server the weights as they are now; return a name of those weights.
+        Raise RolloutError if the disk is full, say, or the server does not reload."""
+        version = weights_digest(self.policy.network, trained=True)
+        if version == self._served_version:
+            return version
+        self._served_version = ""  # until it is known to be there again
+        place = self._written(version)
+        if self.sleeps:
+            # Room for the cache only after the weights are in: loading needs some itself.
+            client.ask("POST", "/wake_up?tags=weights")
+        if self.adapter:
+            # Out and in again, not ``load_inplace``: older servers do not know it.
+            # Before the first round there is none to take out.
+            name = {"lora_name": self.adapter}
+            client.ask("POST", "/v1/unload_lora_adapter", name, fine=(200, 400, 404))
+            client.ask("POST", "/v1/load_lora_adapter", name | {"lora_path": str(place)})
+        else:
+            kwargs = {"weights_path": str(place)}
+            client.ask("POST", "/collective_rpc", {"method": "reload_weights", "kwargs": kwargs})
+        if self.sleeps:
+            client.ask("POST", "/wake_up?tags=kv_cache")
+        if not self.adapter:
+            client.ask("POST", "/reset_prefix_cache")
+        for old in self.folder.iterdir():
+            if old != place and VERSION.fullmatch(old.name):
+                shutil.rmtree(old, ignore_errors=True)
+        self._served_version = version
+        return version
+
+    def sleep(self, client: Client) -> None:
+        """Let the server free its GPU, if it sleeps between writings."""
+        if self.sleeps:
+            self._served_version = ""
+            # Level 1 keeps the base model, which is not sent again, in the CPU's memory.
+            client.ask("POST", f"/sleep?level={1 if self.adapter else 2}")
+
+    def _written(self, version: str) -> Path:
+        """Return a folder with the weights, made beside its place and renamed when whole."""
+        place = self.folder / version
+        if place.exists():
+            return place
+        try:
+            with whole_folder(place) as beside:
+                self.policy.network.save_pretrained(beside)
+                self.policy.tokenizer.save_pretrained(beside)
+        except (OSError, SafetensorError) as error:
+            raise RolloutError(
+                f"cannot write the weights for the server to {place}: {error}; make room, or "
+                f"name another [node.NAME.engine] folder"
+            ) from error
+        return place
+
+
+def weights_digest(network: torch.nn.Module, *, trained: bool) -> str:
+    """Return a name of the trained, or the frozen, weights that changes when any of them does.
+
+    24 hex digits: SHA-256 of each tensor's name and the sum of its bits taken as integers, on
+    the device. (torch's own count of changes misses optimizers with kernels of their own.) Two
+    changes in one tensor could cancel out, by 2^-32 or so.
+    """
+    sums = {
+        name: p.detach().view(SAME_WIDTH[p.element_size()]).sum(dtype=torch.int64)
+        for name, p in network.named_parameters()
+        if p.requires_grad == trained
+    }
+    text = "\n".join(f"{name} {int(total)}" for name, total in sums.items())
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -1,0 +1,216 @@
+"""The schedule of a run: which problems a round has, and which node writes which completions.
+
+Pure functions of what every node already knows, so that the nodes agree without a coordinator.
+Vertical and horizontal collaboration differ in their plan and nowhere else.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import count, islice
+from math import lcm
+from typing import Protocol
+
+ALL_UP_TO = 64
+"""Nodes among which each fetches from every other: 64 batches of 350 KB are 22 MB a round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One order: ``node`` writes ``count`` completions of ``problem_id``."""
+
+    problem_id: str
+    node: str
+    count: int
+
+
+class Plan(Protocol):
+    """(problem ids, weight of each node, group size) -> shares that fill every group exactly."""
+
+    def __call__(
+        self, ids: Sequence[str], weights: Mapping[str, float], group_size: int, *, round: int = 0
+    ) -> list[Share]: ...
+
+
+def vertical(
+    ids: Sequence[str], weights: Mapping[str, float], group_size: int, *, round: int = 0
+) -> list[Share]:
+    """Deal whole groups round: each problem has one author.
+
+    Source: F-TIS, arXiv:2605.22537, section 4 (the paper's default). Unequal weights
+    are ours: a node of weight 2 writes twice the groups of a node of weight 1.
+
+    >>> [s.node for s in vertical(["p", "q", "r"], {"north": 1, "south": 1}, 12)]
+    ['north', 'south', 'north']
+    """
+    turn = _turns(weights, done=round * len(ids))
+    return [Share(problem_id, next(turn), group_size) for problem_id in ids]
+
+
+def horizontal(
+    ids: Sequence[str], weights: Mapping[str, float], group_size: int, *, round: int = 0
+) -> list[Share]:
+    """Deal the completions of every group round: each problem has every node as an author.
+
+    What does not divide evenly evens out over the problems and the rounds.
+
+    >>> [(s.node, s.count) for s in horizontal(["p", "q"], {"north": 1, "south": 1}, 7)]
+    [('north', 4), ('south', 3), ('north', 3), ('south', 4)]
+    """
+    turn = _turns(weights, done=round * len(ids) * group_size)
+    shares = []
+    for problem_id in ids:
+        counts = Counter(islice(turn, group_size))
+        shares += [Share(problem_id, node, counts[node]) for node in weights if counts[node]]
+    return shares
+
+
+PLANS: dict[str, Plan] = {"vertical": vertical, "horizontal": horizontal}
+
+
+@dataclass(frozen=True)
+class Agenda:
+    """Orders of every round. Equal on every node of a run."""
+
+    ids: Sequence[str]
+    """Problems to train on."""
+    weights: Mapping[str, float]
+    """Part that each member writes, relative to the others."""
+    plan: Plan
+    group_size: int
+    problems_per_round: int
+    seed: int
+    stranger_problems: int = 0
+    """Groups that a node which is no member may write; 0: there are no strangers."""
+
+    def members_shares(self, round: int) -> list[Share]:
+        """Return the shares of the problems that all members draw together."""
+        if not self.weights:
+            return []
+        count = self.problems_per_round
+        drawn = problems_of_round(self.ids, seed=self.seed, round=round, count=count)
+        return self.plan(drawn, self.weights, self.group_size, round=round)
+
+    def strangers_shares(self, round: int, name: str) -> list[Share]:
+        """Return whole groups of problems that depend on ``name`` alone, which cannot choose them.
+        The seed is a text that no number is, so these are not the members' problems."""
+        if name in self.weights or not self.stranger_problems:
+            return []
+        count = min(self.stranger_problems, len(self.ids))
+        drawn = problems_of_round(self.ids, seed=f"{self.seed}/{name}", round=round, count=count)
+        return [Share(id, name, self.group_size) for id in drawn]
+
+    def shares_of(self, round: int, name: str) -> list[Share]:
+        """Return the shares of ``name``, a member or a stranger."""
+        members = [s for s in self.members_shares(round) if s.node == name]
+        return members or self.strangers_shares(round, name)
+
+    def shares(self, round: int, authors: Iterable[str]) -> list[Share]:
+        """Return the shares of all members; then, by name, those of strangers among ``authors``."""
+        strangers = sorted(set(authors) - set(self.weights))
+        return self.members_shares(round) + [
+            share for name in strangers for share in self.strangers_shares(round, name)
+        ]
+
+
+def problems_of_round(ids: Sequence[str], *, seed: int | str, round: int, count: int) -> list[str]:
+    """Draw the problems of one round, the same on every node.
+
+    Each pass over the task is a new order: by SHA-256 of (seed, pass, id), which any other
+    implementation can compute. A round that reaches the end of a pass takes the rest from the
+    next one, and nothing twice. Raise ValueError if the task has fewer than ``count`` problems.
+    """
+    if count > len(ids):
+        raise ValueError(f"a round takes {count} problems, but the task has {len(ids)}")
+    whole = tuple(ids)
+    chosen: dict[str, None] = {}
+    first = round * count
+    while len(chosen) < count:
+        lap, at = divmod(first, len(whole))
+        chosen.setdefault(_shuffled(whole, f"{seed}/{lap}")[at])
+        first += 1
+    return list(chosen)
+
+
+def cohort(
+    names: Collection[str], *, members: Collection[str], me: str, run: str, round: int, size: int
+) -> frozenset[str]:
+    """Return the ``names`` that ``me`` fetches from in ``round``: all, or ``size`` of more than 64.
+
+    They are the first by SHA-256 of (run, round, me, name), members before strangers: no node
+    chooses its readers, no crowd of strangers pushes a member out, each member is read by about
+    ``size`` others, and when one goes the others stay. With other names in the next round,
+    knowledge is everywhere after log(n) / log(size) rounds.
+    """
+    others = [name for name in names if name != me]
+    if len(others) < ALL_UP_TO:
+        return frozenset(others)
+
+    by_digest = sorted(others, key=lambda name: _sha256(f"{run}/{round}/{me}/{name}"))
+    return frozenset(sorted(by_digest, key=lambda name: name not in members)[:size])
+
+
+def within_caps(
+    groups: Mapping[str, int],
+    *,
+    known: int,
+    group_size: int,
+    each: float,
+    together: float,
+    salt: str,
+) -> dict[str, int]:
+    """Return how many of its groups each stranger may have in the batch.
+
+        s_i <= each / (1 - each) * K      sum s_i <= together / (1 - together) * K
+
+    with s_i the completions of one and K = ``known`` those of members (and one's own). Then no
+    stranger has more than ``each`` of the batch and all have at most ``together`` of it, whatever
+    others send. Turns go one group at a time, in an order that none of them can choose: by SHA-256
+    of the name and ``salt``, which differs from round to round.
+
+    >>> within_caps({"mia": 9, "tom": 1}, known=90, group_size=10, each=0.25, together=0.3, salt="")
+    {'mia': 2, 'tom': 1}
+    """
+    allowed = dict.fromkeys(groups, 0)
+    most_each = int(each / (1 - each) * known / group_size + 1e-9)
+    left = int(together / (1 - together) * known / group_size + 1e-9)
+    order = sorted(groups, key=lambda name: _sha256(f"{salt}/{name}"))
+    for turn in range(most_each):
+        for name in order:
+            if left and groups[name] > turn:
+                allowed[name] += 1
+                left -= 1
+    return allowed
+
+
+@lru_cache(maxsize=256)
+def _shuffled(ids: tuple[str, ...], salt: str) -> list[str]:
+    return sorted(ids, key=lambda id: _sha256(f"{salt}/{id}"))
+
+
+def _sha256(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _turns(weights: Mapping[str, float], *, done: int) -> Iterator[str]:
+    """Yield the node of each turn from turn ``done`` on: always the one furthest behind its part.
+    After n turns a node of weight w has had about n w / sum(weights), so one of small weight has
+    its turn in some round, if not in every. Ties go by name, not by a recipe's order of nodes."""
+    if not weights or min(weights.values()) <= 0:
+        raise ValueError(f"weights are {dict(weights)}; every node needs one > 0")
+    parts = {
+        name: max(Fraction(weights[name]).limit_denominator(1000), Fraction(1, 1000))
+        for name in sorted(weights)
+    }
+    whole_numbers = lcm(*(part.denominator for part in parts.values()))
+    part = {name: int(share * whole_numbers) for name, share in parts.items()}
+    # After ``whole`` turns each node has had its part exactly, and it begins again.
+    whole, taken = sum(part.values()), Counter[str]()
+    for turn in count():
+        node = max(part, key=lambda name: part[name] * (taken.total() + 1) - taken[name] * whole)
+        taken[node] += 1
+        if turn >= done % whole:
+            yield node

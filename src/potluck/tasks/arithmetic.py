@@ -1,0 +1,195 @@
+"""Arithmetic with the working written out: tasks for models of half a million weights.
+
+    Digits     question   "734+258="
+               solution   "4+8+0=12;3+5+1=9;7+2+0=9#992"      notation "columns"
+                          "480 12*351 9*720 9#992"            notation "terse"
+    Chain      question   "34+7-5+8="
+               solution   "34+7=41;41-5=36;36+8=44#44"        notation "steps"
+                          "+7 41*-5 36*+8 44#44"              notation "terse"
+
+Digits of two numbers are added from the right, each with the carry. A chain is worked off from
+the left: it begins with a number of two digits and goes on with numbers of one, and no running
+total leaves 0 to 99. Its answers are longer, and one slip spoils what follows.
+
+Only the result after the ``#`` is graded, so models that were brought up on different notations
+can work on one task: a difference of expertise.
+"""
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from potluck.tasks.base import Split, TaskError, TaskOptions, binary_rewards, digest_of
+from potluck.types import Completion, Problem
+
+DigitsNotation = Literal["columns", "terse"]
+ChainNotation = Literal["steps", "terse"]
+
+SPLIT_SIZES: dict[Split, int] = {"train": 20_000, "validation": 1_000, "out-of-distribution": 1_000}
+SUM = re.compile(r"([0-9]{1,18})\+([0-9]{1,18})")
+CHAIN = re.compile(r"[1-9][0-9](?:[+-][1-9])+")
+LONGEST_CHAIN = 32
+"""Largest number of numbers in a chain."""
+
+
+class DigitsOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag="digits"):
+    width: Annotated[int, Meta(ge=3, le=8)] = 3
+    """Digits of each number, in training and validation."""
+    other_width: Annotated[int, Meta(ge=2, le=8)] = 4
+    """Digits of each number out of distribution."""
+
+    def make(self) -> "Digits":
+        return Digits(width=self.width, other_width=self.other_width)
+
+
+class ChainOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag="chain"):
+    terms: Annotated[int, Meta(ge=4, le=16)] = 6
+    """Numbers of each chain, in training and validation."""
+    other_terms: Annotated[int, Meta(ge=4, le=16)] = 8
+    """Numbers of each chain out of distribution."""
+
+    def make(self) -> "Chain":
+        return Chain(terms=self.terms, other_terms=self.other_terms)
+
+
+class Arithmetic:
+    """Problems that are drawn at random, all different, the same on every machine."""
+
+    def __init__(
+        self, name: str, draw: Callable[[random.Random, int], str], size: int, other_size: int
+    ) -> None:
+        """Draw the problems of every split, of ``other_size`` out of distribution."""
+
+        def drawn(split: Split, size: int, avoid: Sequence[str] = ()) -> list[str]:
+            generator, taken = random.Random(f"{name}/{size}/{len(avoid)}"), set(avoid)
+            chosen: dict[str, None] = {}
+            while len(chosen) < SPLIT_SIZES[split]:
+                if (id := f"{name}/{draw(generator, size)}") not in taken:
+                    chosen[id] = None
+            return list(chosen)
+
+        # The validation problems are drawn first and the training problems avoid them.
+        held_out = drawn("validation", size)
+        self._ids: dict[Split, list[str]] = {
+            "validation": held_out,
+            "train": drawn("train", size, held_out),
+            "out-of-distribution": drawn("out-of-distribution", other_size),
+        }
+        everything = (self.problem(id) for ids in self._ids.values() for id in ids)
+        result = "sum" if name == "digits" else "result"
+        self.digest = digest_of(f"{name} 1: one '#', then the {result}", everything)
+
+    def ids(self, split: Split) -> Sequence[str]:
+        return self._ids[split]
+
+    def problem(self, id: str) -> Problem:
+        raise NotImplementedError
+
+    def rewards(
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+    ) -> list[float]:
+        correct = [is_right(p, text) for p, text in zip(problems, texts, strict=True)]
+        return binary_rewards(correct, completions)
+
+
+class Digits(Arithmetic):
+    """Sums of two numbers of ``width`` digits; out of distribution: of ``other_width``."""
+
+    def __init__(self, *, width: int = 3, other_width: int = 4) -> None:
+        if width == other_width:
+            raise TaskError(
+                f"digits has width = other_width = {width}; another width is what is out of "
+                f"distribution"
+            )
+        # The validation problems are no problems to train on.
+        _require_problems(width, SPLIT_SIZES["train"], avoid=SPLIT_SIZES["validation"])
+        _require_problems(other_width, SPLIT_SIZES["out-of-distribution"], avoid=0)
+        super().__init__("digits", _draw_sum, width, other_width)
+
+    def problem(self, id: str) -> Problem:
+        numbers = SUM.fullmatch(id.removeprefix("digits/"))
+        if not numbers or not id.startswith("digits/"):
+            raise TaskError(f"{id!r} is no problem of digits; they look like 'digits/734+258'")
+        a, b = numbers.groups()
+        return Problem(id, f"{a}+{b}=", str(int(a) + int(b)))
+
+
+class Chain(Arithmetic):
+    """Chains of ``terms`` numbers; out of distribution: of ``other_terms``."""
+
+    def __init__(self, *, terms: int = 6, other_terms: int = 8) -> None:
+        if terms == other_terms:
+            raise TaskError(
+                f"chain has terms = other_terms = {terms}; another length is what is out of "
+                f"distribution"
+            )
+        super().__init__("chain", draw_chain, terms, other_terms)
+
+    def problem(self, id: str) -> Problem:
+        name, _, chain = id.partition("/")
+        if name != "chain" or len(chain) > 2 * LONGEST_CHAIN or not CHAIN.fullmatch(chain):
+            raise TaskError(f"{id!r} is no problem of chain; they look like 'chain/34+7-5+8'")
+        return Problem(id, f"{chain}=", str(_totals(chain)[-1]))
+
+
+def is_right(problem: Problem, text: str) -> bool:
+    """Return whether one ``#`` stands in ``text`` and the result, and nothing else, follows it."""
+    return text.partition("#")[1:] == ("#", problem.answer)
+
+
+def digits_solution(problem: Problem, notation: DigitsNotation) -> str:
+    """Return what a perfect model writes, the stop token aside."""
+    a, b = problem.question.removesuffix("=").split("+")
+    carry, steps = 0, []
+    for x, y in zip(reversed(a), reversed(b), strict=True):
+        total = int(x) + int(y) + carry
+        columns, terse = f"{x}+{y}+{carry}={total}", f"{x}{y}{carry} {total}"
+        steps.append(columns if notation == "columns" else terse)
+        carry = total // 10
+    return (";" if notation == "columns" else "*").join(steps) + f"#{problem.answer}"
+
+
+def chain_solution(problem: Problem, notation: ChainNotation) -> str:
+    """Return what a perfect model writes, the stop token aside."""
+    chain = problem.question.removesuffix("=")
+    total, steps = int(chain[:2]), []
+    for number, reached in zip(_signed(chain), _totals(chain), strict=True):
+        long, terse = f"{total}{number:+d}={reached}", f"{number:+d} {reached}"
+        steps.append(long if notation == "steps" else terse)
+        total = reached
+    return (";" if notation == "steps" else "*").join(steps) + f"#{problem.answer}"
+
+
+def draw_chain(generator: random.Random, terms: int) -> str:
+    """Return a chain whose running totals stay within 0 to 99."""
+    total = generator.randint(10, 99)
+    chain = str(total)
+    for _ in range(terms - 1):
+        number = generator.choice([n for n in range(-9, 10) if n and 0 <= total + n <= 99])
+        total += number
+        chain += f"{number:+d}"
+    return chain
+
+
+def _draw_sum(generator: random.Random, width: int) -> str:
+    low, high = 10 ** (width - 1), 10**width - 1
+    return f"{generator.randint(low, high)}+{generator.randint(low, high)}"
+
+
+def _require_problems(width: int, count: int, *, avoid: int) -> None:
+    if (possible := (9 * 10 ** (width - 1)) ** 2 - avoid) < count:
+        raise TaskError(f"digits of width {width} have {possible} problems, {count} are needed")
+
+
+def _signed(chain: str) -> list[int]:
+    """Return the numbers after the first, with their signs."""
+    return [int(number) for number in re.findall(r"[+-][1-9]", chain)]
+
+
+def _totals(chain: str) -> list[int]:
+    """Return the running total after each number but the first."""
+    return list(accumulate(_signed(chain), initial=int(chain[:2])))[1:]

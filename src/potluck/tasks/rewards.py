@@ -1,0 +1,319 @@
+"""Functions of a recipe's ``[[reward]]``, in place of a task's rewards, with TRL's signature.
+
+    def correct(prompts, completions, solution, **columns):
+        return [float(s in c) for s, c in zip(solution, completions)]
+
+Called with keywords, each a list with one entry a completion: ``prompts``, ``completions``,
+``completion_ids`` (lists of int), and every column of the problems' rows but NOT_COLUMNS; a task
+that has no rows has the columns ``question`` and ``answer``. It returns one number for each
+completion, or None where it has nothing to say, and may be ``async``. The reward is the sum of
+weight x number. Loading a function runs a stranger's file: callers ask for ``--trust-code`` before.
+
+Source: TRL 1.16, GRPOTrainer; a function that works there works here unchanged but for the
+**deviations**:
+  - an unfinished completion earns at most 0 (``docs/paper-notes.md``, decision 8);
+  - where every function says None a completion earns 0, TRL leaves it out of its group;
+  - there is no ``trainer_state``: what a text earns must not depend on when it is asked,
+    since a resumed run asks again; ``log_extra`` and ``log_metric`` are there and do nothing;
+  - functions without ``**`` get what they name, where TRL raises;
+  - ``async`` functions run one after the other, TRL runs those of one batch together;
+  - a NaN is an error, for TRL it is None.
+"""
+
+import asyncio
+import functools
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import math
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, get_args
+
+from potluck.fields import Options
+from potluck.tasks.base import Split, Task, TaskError, digest_of
+from potluck.types import Completion, Problem
+
+Format = Literal["text", "messages"]
+Columns = Callable[[Problem], Mapping[str, Any]]
+
+NOT_COLUMNS = ("prompt", "completion", "completion_ids")
+"""Columns that TRL does not pass on under these names: they are there in the plural."""
+
+
+class RewardOptions(Options, frozen=True, kw_only=True):
+    """One of the functions that pay, [[reward]] in TOML: without any the task's own grading."""
+
+    function: str
+    """``FILE.py:NAME`` from the current directory, ``MODULE:NAME``, or ``task``: the task's own
+    grading. It is code, so it runs only with --trust-code. See docs/tasks.md."""
+    weight: float = 1.0
+    """Factor of its numbers; a completion earns the sum."""
+    format: Format = "text"
+    """Form of the prompts and completions that it is given: texts, or lists of messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """A function that pays, and its weight."""
+
+    name: str
+    """The recipe's name for it: "rewards.py:correct", "package.module:correct", or "task"."""
+    function: Callable[..., Any] | None
+    """Function that pays; None: the task's own grading."""
+    source: str
+    """SHA-256 of the file that the function came from; not of what that file imports."""
+    weight: float = 1.0
+    format: Format = "text"
+
+    @classmethod
+    def load(cls, name: str, *, weight: float = 1.0, format: Format = "text") -> "Reward":
+        """Import, and so run, the file or module that ``name`` begins with.
+
+        Raise TaskError if it is not there, cannot be imported, or has no such function.
+        """
+        if name == "task":
+            return cls(name, None, "", weight, format)
+        place, _, attribute = name.rpartition(":")
+        module, file = _from_file(name, place) if place.endswith(".py") else _module(name, place)
+        function = getattr(module, attribute, None)
+        if not callable(function):
+            found = "is no function" if hasattr(module, attribute) else "is not there"
+            raise TaskError(f"reward {name!r}: {attribute!r} {found} in {place}")
+        return cls(name, function, _sha256(file), weight, format)
+
+
+class CustomRewards:
+    """Another task's problems, paid by the weighted sum of ``rewards``."""
+
+    def __init__(
+        self, task: Task, rewards: Sequence[Reward], *, columns: Columns | None = None
+    ) -> None:
+        """Raise TaskError where a function asks for a column that there is not."""
+        self._task, self._rewards = task, tuple(rewards)
+        self._columns = columns or (lambda p: {"question": p.question, "answer": p.answer})
+        first = next((id for split in get_args(Split) for id in task.ids(split)), None)
+        if first:
+            given = _given([task.problem(first)], [], [], "text", self._columns)
+            for reward in self._rewards:
+                _require_columns(reward, given)
+        code = [(r.name, r.source, r.weight, r.format) for r in rewards]
+        self.digest = digest_of(f"custom 1: {code}; problems of {task.digest}", ())
+
+    def ids(self, split: Split) -> Sequence[str]:
+        return self._task.ids(split)
+
+    def problem(self, id: str) -> Problem:
+        return self._task.problem(id)
+
+    def rewards(
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+    ) -> list[float]:
+        """Return the sum of weight x number of each; a function is trusted with what it does.
+
+        Raise TaskError if a function raised, or returned anything but one number or None for each.
+        """
+        if not list(zip(problems, completions, texts, strict=True)):
+            return []
+        totals = [0.0] * len(texts)
+        for reward in self._rewards:
+            if reward.function is None:
+                values = self._task.rewards(problems, completions, texts)
+            else:
+                given = _given(problems, completions, texts, reward.format, self._columns)
+                values = _called(reward, reward.function, given, len(texts))
+            totals = [t + reward.weight * value for t, value in zip(totals, values, strict=True)]
+        # At most: where a bad answer costs something, running on must not be the cheaper way.
+        pairs = zip(totals, completions, strict=True)
+        return [total if c.end == "stop" else min(total, 0.0) for total, c in pairs]
+
+
+class HashReward:
+    """Another task's problems, paid by one bit of a hash of the completion's tokens.
+
+    An untrained model never solves a problem, so all its advantages are 0 and nothing is tested.
+    Here about half of any model's completions earn 1.0, the same half on every node, so filters,
+    losses and updates all run. **Deviation** from every other task: unfinished completions are
+    paid as well, because an untrained model rarely stops.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        rules = "hash 1: lowest bit of the first byte of sha256(problem id, tokens as <i4)"
+        self.digest = digest_of(f"{rules}; problems of {task.digest}", ())
+
+    def ids(self, split: Split) -> Sequence[str]:
+        return self._task.ids(split)
+
+    def problem(self, id: str) -> Problem:
+        return self._task.problem(id)
+
+    def rewards(
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+    ) -> list[float]:
+        return [_bit(c) for _, c, _ in zip(problems, completions, texts, strict=True)]
+
+
+def _given(
+    problems: Sequence[Problem],
+    completions: Sequence[Completion],
+    texts: Sequence[str],
+    format: Format,
+    columns: Columns,
+) -> dict[str, Any]:
+    """Return the keywords that TRL passes. A column that a row does not have is None there."""
+    rows = [columns(problem) for problem in problems]
+    names = dict.fromkeys(name for row in rows for name in row if name not in NOT_COLUMNS)
+    as_messages = format == "messages"
+    return {
+        **{name: [row.get(name) for row in rows] for name in names},
+        "prompts": [_messages(p) if as_messages else p.question for p in problems],
+        "completions": [
+            [{"role": "assistant", "content": text}] if as_messages else text for text in texts
+        ],
+        "completion_ids": [completion.token_T.tolist() for completion in completions],
+        "log_extra": lambda name, value: None,
+        "log_metric": lambda name, value: None,
+    }
+
+
+def _messages(problem: Problem) -> list[dict[str, str]]:
+    system = [{"role": "system", "content": problem.system}] if problem.system else []
+    return [*system, {"role": "user", "content": problem.question}]
+
+
+def _called(
+    reward: Reward, function: Callable[..., Any], given: Mapping[str, Any], count: int
+) -> list[float]:
+    """Return a number for each of ``count`` completions, 0 for None; else raise TaskError."""
+    parameters = _parameters_of(function)
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        given = {p.name: given[p.name] for p in parameters if p.name in given}
+    try:
+        returned = function(**given)
+        if inspect.isawaitable(returned):
+            returned = asyncio.run_coroutine_threadsafe(_result(returned), _loop()).result()
+        values = list(returned) if isinstance(returned, Iterable) else None
+    except Exception as error:  # a stranger's code may raise anything
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        raise TaskError(
+            f"reward {reward.name!r} raised {type(error).__name__}: {error} "
+            f"({Path(at.filename).name}, line {at.lineno}); it has to grade any completion"
+        ) from error
+    if values is None or len(values) != count:
+        found = type(returned).__name__ if values is None else f"{len(values)} values"
+        raise TaskError(
+            f"reward {reward.name!r} returned {found} for {count} completions; expected one "
+            f"number or None for each"
+        )
+    return [_number(reward, i, value) for i, value in enumerate(values)]
+
+
+def _number(reward: Reward, i: int, value: Any) -> float:
+    if value is None:
+        return 0.0
+    with suppress(TypeError, ValueError, OverflowError):
+        if not isinstance(value, str | bytes) and math.isfinite(number := float(value)):
+            return number
+    raise TaskError(
+        f"reward {reward.name!r} returned {repr(value)[:60]} for completion {i}; expected a "
+        f"finite number, or None"
+    )
+
+
+async def _result(awaitable: Any) -> Any:
+    return await awaitable
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return the one event loop of this process, in a thread of its own.
+
+    An open client belongs to the loop it was opened in; a notebook is inside a loop already.
+    """
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="rewards", daemon=True).start()
+    return loop
+
+
+def _require_columns(reward: Reward, given: Mapping[str, Any]) -> None:
+    for p in _parameters_of(reward.function) if reward.function else ():
+        needed = p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        if needed and p.name == "trainer_state":
+            raise TaskError(
+                f"reward {reward.name!r} asks for 'trainer_state', which TRL passes and Potluck "
+                f"does not: what a text earns must not depend on when it is asked"
+            )
+        if needed and p.name not in given:
+            there = ", ".join(name[:40] for name in [*given][:20])
+            raise TaskError(
+                f"reward {reward.name!r} asks for {p.name!r}, which the problems do not have; "
+                f"there is {there}"
+            )
+
+
+def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return what ``function`` takes, as far as Python can tell."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # of a function in C: nothing is known, so it gets everything
+        return [inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)]
+
+
+def _from_file(name: str, place: str) -> tuple[ModuleType, Path]:
+    file = Path(place).expanduser()
+    if not file.is_file():
+        raise TaskError(
+            f"reward {name!r}: there is no file {file}; a relative path begins in the current "
+            f"directory, {Path.cwd()}"
+        )
+    # By its content: two functions of one file share a module, a changed file is another one.
+    path = hashlib.sha256(str(file.absolute()).encode()).hexdigest()
+    own_name = f"potluck_reward_{path[:12]}{_sha256(file)[:12]}"
+    if own_name in sys.modules:
+        return sys.modules[own_name], file
+    spec = importlib.util.spec_from_file_location(own_name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[own_name] = module  # before it runs, as an import does: dataclasses look there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[own_name]
+        raise _not_imported(name, error) from error
+    return module, file
+
+
+def _module(name: str, place: str) -> tuple[ModuleType, Path]:
+    try:
+        module = importlib.import_module(place)
+    except Exception as error:
+        raise _not_imported(name, error) from error
+    if not (file := getattr(module, "__file__", None)):
+        raise TaskError(f"reward {name!r}: module {place} has no file; name one that has")
+    return module, Path(file)
+
+
+def _not_imported(name: str, error: Exception) -> TaskError:
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return TaskError(
+        f"reward {name!r} cannot be imported ({reason}); expected a module on Python's path, or "
+        f"a file FILE.py:FUNCTION"
+    )
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _bit(completion: Completion) -> float:
+    tokens = completion.token_T.astype("<i4").tobytes()
+    return float(hashlib.sha256(completion.problem_id.encode() + tokens).digest()[0] & 1)

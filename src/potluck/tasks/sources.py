@@ -1,0 +1,222 @@
+"""Rows of untrusted data, from files of JSON lines or from the Hub.
+
+A file is read line by line with a limit. A line that is not as expected is refused with its
+place; the caller says what was expected and what to do instead.
+"""
+
+import codecs
+import json
+import re
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+from potluck.tasks.base import Split, TaskError
+
+SourceRow = tuple[str, Any]
+"""The place, for an error, and what the JSON there holds: anything at all."""
+
+Parts = Mapping[Split, Iterable[SourceRow]]
+"""Rows of the splits that there are."""
+LONGEST_LINE_BYTES = 65_536
+"""The longest line of the files of GSM8K has 1,744, of MATH-500 5,500."""
+LONGEST_ROW_BYTES = 2**20
+"""Longest line of a user's own file."""
+MOST_ROWS = 1_000_000
+"""Number of rows of one part. All of them are held in memory."""
+
+# Terminal escapes have no place in a question, and lone surrogates no encoding.
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def benchmark_rows(
+    path: str, part: str, *, hub_name: str, subset: str | None, files: str, line: str
+) -> Iterable[SourceRow]:
+    """Return the rows of ``part``.jsonl in the folder ``path``, or of the Hub where it is empty.
+
+    ``files`` and ``line`` say in errors what is expected in the folder and in each line. Raise
+    TaskError where there is no such folder, and where ``json_lines`` and ``hub_rows`` do.
+    """
+    if not path:
+        way_out = f"or download {files} and set task.path to the folder"
+        return hub_rows(hub_name, subset, part, empty="task.path is empty", way_out=way_out)
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise TaskError(
+            f"task.path is {path!r}, but there is no folder {folder.absolute()}; expected one "
+            f"with {files}"
+        )
+    return json_lines(folder / f"{part}.jsonl", file=f"{files} in task.path", line=line)
+
+
+def json_lines(
+    path: Path, *, file: str, line: str, longest_bytes: int = LONGEST_LINE_BYTES
+) -> Iterator[SourceRow]:
+    """Yield every line of JSON with its place; blank lines are skipped.
+
+    The file is closed before the first line is given away, so that none stays open behind an error
+    of the caller's. One more line than MOST_ROWS is read at most. Raise TaskError where there is no
+    such file, it is not UTF-8 or JSON, or a line goes beyond ``longest_bytes``.
+
+    Args:
+        file: what is expected where it cannot be read: ``"test.jsonl in task.path"``.
+        line: what is expected in each line: ``'{"question": ..., "answer": ...}'``.
+    """
+    rows: list[SourceRow] = []
+    try:
+        with path.open("rb") as source:
+            lines = iter(partial(source.readline, longest_bytes + 1), b"")
+            for number, raw in enumerate(lines, start=1):
+                where = f"{path}, line {number}"
+                if len(raw) > longest_bytes:
+                    raise TaskError(
+                        f"{where} has more than {longest_bytes} bytes; expected one problem"
+                    )
+                if raw.strip():
+                    rows.append((where, _decoded(raw, where, line)))
+                if len(rows) > MOST_ROWS:
+                    break
+    except OSError as error:
+        raise TaskError(f"cannot read {path} ({error.strerror}); expected {file}") from error
+    yield from rows
+
+
+KINDS = ("parquet", "json", "csv", "arrow", "text")
+"""Formats of files in a data set of the Hub: data and nothing else."""
+READERS = "datasets.packaged_modules"
+
+
+def hub_rows(
+    name: str, config: str | None, split: str, *, empty: str, way_out: str
+) -> list[SourceRow]:
+    """Return every row of a split of a data set of the Hub, each with its place.
+
+    Nothing that the data set brings along is run: ``trust_remote_code`` is never given, and
+    formats that can hold code (pickles of pandas, tar files of them, a script) are refused. Raise
+    TaskError where the library, the Hub or the data set is not there.
+
+    Args:
+        name, config, split: as the library ``datasets`` has them.
+        empty: why the Hub is asked: ``"task.path is empty"``.
+        way_out: what else can be done: ``"or download ..."``.
+    """
+    try:
+        # Here and not above: an extra, slow to import, and not needed for files.
+        from datasets import load_dataset, load_dataset_builder
+    except ImportError:
+        raise TaskError(
+            f"{empty}, and without the library 'datasets' the Hub cannot be read; "
+            f"pip install 'potluck[data]', {way_out}"
+        ) from None
+    try:
+        reader = type(load_dataset_builder(name, config)).__module__
+        if reader not in (f"{READERS}.{kind}.{kind}" for kind in KINDS):
+            raise TaskError(
+                f"{name} is read by {reader}, which may run what stands in it; expected files of "
+                f"{', '.join(KINDS)}"
+            )
+        rows = list(load_dataset(name, config, split=split))
+    except TaskError:
+        raise
+    except Exception as error:  # what it raises is not documented: httpx, OSError, ValueError ...
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise TaskError(
+            f"cannot load {name} from the Hub ({reason}); try later, {way_out}"
+        ) from error
+    return [(f"{name} {split}, row {i}", row) for i, row in enumerate(rows)]
+
+
+def text_of(row: Any, key: str, where: str) -> str:
+    """Return the text under ``key``; raise TaskError where there is none."""
+    if not isinstance(row, dict) or key not in row:
+        raise TaskError(f"{where} is {reprlib.repr(row)}, without the key {key!r}; expected it")
+    if not isinstance(row[key], str):
+        raise TaskError(f"{where} has {reprlib.repr(row[key])} as {key!r}; expected a text")
+    return str(row[key])
+
+
+def printable_text_of(row: Any, key: str, where: str, *, expected: str) -> str:
+    """Return the text under ``key``; raise TaskError if it is blank or a terminal obeys it."""
+    text = text_of(row, key, where)
+    if not text.strip():
+        raise TaskError(f"{where} has an empty {key!r}; expected {expected}")
+    if odd := UNPRINTABLE.search(text):
+        raise TaskError(
+            f"{where} has {odd[0]!r} at {odd.start()} of its {key!r}; expected printable text"
+        )
+    return text
+
+
+def jsonl_parts(path: str, *, validation: str = "", out_of_distribution: str = "") -> Parts:
+    """Return the rows of up to three files of JSON lines, one object a line.
+
+    Raise TaskError if none is named; and, as they are read, if one is missing, empty or malformed.
+    """
+
+    def rows(key: str, file: str) -> Iterator[SourceRow]:
+        wanted = f"a file with one JSON object a line in task.{key}"
+        line = "an object with a question and an answer"
+        place = Path(file).expanduser()
+        found = json_lines(place, file=wanted, line=line, longest_bytes=LONGEST_ROW_BYTES)
+        return _counted(found, file)
+
+    files: dict[Split, tuple[str, str]] = {
+        "train": ("path", path),
+        "validation": ("validation", validation),
+        "out-of-distribution": ("out_of_distribution", out_of_distribution),
+    }
+    if not any(file for _, file in files.values()):
+        raise TaskError("task.path is empty; expected a file with one JSON object a line")
+    return {split: rows(key, file) for split, (key, file) in files.items() if file}
+
+
+def hub_parts(
+    dataset: str,
+    subset: str = "",
+    *,
+    train: str = "train",
+    validation: str = "",
+    out_of_distribution: str = "",
+) -> Parts:
+    """Return the rows of up to three splits of a data set of the Hub, or of a folder of such files.
+
+    Raise TaskError if none is named, one cannot be loaded, or, as it is read, one is empty.
+    """
+    if not (train or validation or out_of_distribution):
+        raise TaskError("task.train is empty; expected a split of the data set, such as 'train'")
+    empty = f"task.dataset is {dataset!r}"
+    way_out = "or save it as JSON lines and set task.name = 'jsonl'"
+    names = zip(get_args(Split), (train, validation, out_of_distribution), strict=True)
+
+    def rows(name: str) -> Iterator[SourceRow]:
+        found = hub_rows(dataset, subset or None, name, empty=empty, way_out=way_out)
+        return _counted(found, f"{dataset} {name}")
+
+    return {split: rows(name) for split, name in names if name}
+
+
+def _counted(rows: Iterable[SourceRow], source: str) -> Iterator[SourceRow]:
+    """Yield ``rows``; raise TaskError unless they are at least one and at most MOST_ROWS."""
+    count = 0
+    for count, row in enumerate(rows, start=1):
+        if count > MOST_ROWS:
+            raise TaskError(f"{source} has more than {MOST_ROWS} rows; give fewer")
+        yield row
+    if not count:
+        raise TaskError(f"{source} holds no problem; expected one in every row")
+
+
+def _decoded(line: bytes, where: str, expected: str) -> Any:
+    try:
+        text = line.removeprefix(codecs.BOM_UTF8).decode("utf-8")  # Windows writes one
+    except UnicodeDecodeError as error:
+        found = f"byte {line[error.start]:#04x} at {error.start}"
+        raise TaskError(f"{where} has {found}, which is not UTF-8; save it as UTF-8") from None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):  # too long a number; too deep a list
+        raise TaskError(
+            f"{where} is {reprlib.repr(text.strip())}, which is not JSON; expected {expected}"
+        ) from None

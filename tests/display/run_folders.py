@@ -1,0 +1,118 @@
+"""Run folders and summaries for the tests, as small as they can be."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from potluck.reports import RoundReport
+
+HOSTILE = "\x1b[31m[red]boo[/red]\n<script>alert(1)</script>\u202egnorw\u200b\x9b2J&\"'"
+"""ANSI in both spellings, rich markup, HTML, a turned reading order, a zero width."""
+
+STEERS = "\x1b\x9b\u202e\u200b\r\x00"
+"""None of these may reach a screen."""
+
+
+def recipe(*nodes: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": "my-run",
+        "seed": 7,
+        "rounds": 40,
+        "plan": "vertical",
+        "group_size": 12,
+        "problems_per_round": 24,
+        "task": {"name": "digits"},
+        "objective": {"importance": "truncated", "filter": True},
+        "node": {node: {"model": f"builtin:digits-{node}"} for node in nodes},
+        **changes,
+    }
+
+
+def metrics(round: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "round": round,
+        "reward_mean": 0.25,
+        "own_reward_mean": 0.5,
+        "completions": 100,
+        "rows_trained": 60,
+        "updates": 1,
+        "filtered_share": 0.2,
+        "missing": [],
+        "late": 0,
+        "seconds": {"write": 1.25, "learn": 0.5},
+        "sources": {"small": source(), "large": source(log_ratio_mean=-3.5, k3=None)},
+        **changes,
+    }
+
+
+def report(round: int, **changes: Any) -> RoundReport:
+    """Return the same as a noun."""
+    return msgspec.convert(metrics(round, **changes), RoundReport)
+
+
+def source(**changes: Any) -> dict[str, Any]:
+    return {
+        "completions": 50,
+        "reward_mean": 0.375,
+        "log_ratio_mean": -0.125,
+        "k3": 0.75,
+        "capped_share": 0.11,
+        "filtered_share_negative": 0.33,
+        "effective_sample_size": 0.98,
+        **changes,
+    }
+
+
+def written(**changes: Any) -> dict[str, Any]:
+    return {
+        "round": 3,
+        "problem": "digits/1+2",
+        "author": "small",
+        "index": 0,
+        "reward": 1.0,
+        "end": "stop",
+        "text": "3#3",
+        **changes,
+    }
+
+
+def make_run(
+    path: Path,
+    *nodes: str,
+    rounds: Sequence[Mapping[str, Any]] = (),
+    evaluations: Sequence[Mapping[str, Any]] = (),
+    completions: Sequence[Mapping[str, Any]] = (),
+    **changes: Any,
+) -> Path:
+    """A run in which every node tells the same; a file that would be empty is not there."""
+    path.mkdir()
+    (path / "recipe.json").write_text(json.dumps(recipe(*nodes, **changes)))
+    for node in nodes:
+        (path / node).mkdir()
+        for name, lines in (
+            ("metrics.jsonl", rounds),
+            ("evaluation.jsonl", evaluations),
+            ("completions.jsonl", completions),
+        ):
+            if lines:
+                (path / node / name).write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+    return path
+
+
+def summary(**changes: Any) -> dict[str, Any]:
+    return {
+        "nodes": {
+            "columns": {
+                "alone": [0.3, 0.6, 0.8],
+                "nois": [0.3, 0.35, 0.44],
+                "f-tis": [0.3, 0.6, 0.79],
+            },
+            "terse": {"alone": [0.2, 0.5, 0.7], "nois": [0.2, 0.6, 0.75], "f-tis": [0.2, 0.6, 0.7]},
+        },
+        "eval_rounds": [0, 20, 40],
+        "seconds": 123.4,
+        **changes,
+    }

@@ -1,0 +1,184 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from display.run_folders import HOSTILE, STEERS, make_run, metrics, source, written
+from potluck.display.runs import RunReadError
+from potluck.display.show import show
+
+
+def shown(path, *, terminal=False):
+    out = io.StringIO()
+    width = 80
+    show(path, Console(file=out, force_terminal=terminal, width=width, legacy_windows=False))
+    return out.getvalue()
+
+
+def row(text, name):
+    (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+    return line.removeprefix(name).split()
+
+
+def test_one_line_says_what_the_run_is(tmp_path):
+    first = shown(make_run(tmp_path / "run", "small", "large")).splitlines()[0]
+    assert first == (
+        "my-run  digits, F-TIS, vertical plan, 24 problems x 12 answers a round, seed 7"
+    )
+
+
+def test_a_run_of_one_node_is_alone(tmp_path):
+    objective = {"importance": "none", "filter": False}
+    text = shown(make_run(tmp_path / "run", "small", objective=objective))
+    assert "digits, NoIS, one node alone" in text
+
+
+def test_a_run_that_has_not_begun_is_shown_with_dashes(tmp_path):
+    text = shown(make_run(tmp_path / "run", "small", "large"))
+    assert row(text, "rounds done") == ["0", "of", "40", "0", "of", "40"]
+    assert row(text, "own reward") == ["-", "-"]
+    assert row(text, "validation") == ["-", "-"]
+    assert "author" not in text
+
+
+def test_rewards_are_means_of_the_first_and_of_the_last_five_rounds(tmp_path):
+    # First five: 0 + .1 + .2 + .3 + .4 = 1.0, mean .2. Last five of ten: .5 to .9, mean .7.
+    rounds = [metrics(at, own_reward_mean=at / 10) for at in range(10)]
+    text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
+    assert row(text, "own reward") == ["0.200", "→", "0.700"]
+    assert row(text, "rounds done") == ["10", "of", "40"]
+
+
+def test_a_node_that_was_away_has_done_fewer_rounds_and_what_went_wrong_is_added_up(tmp_path):
+    rounds = [
+        metrics(0, sent_bytes_per_token=2.0),
+        metrics(1, missing=["large"], late=12, late_used=8, refused={"large": 2, "mia": 1}),
+        metrics(7, missing=["large", "mia"], late=3, sent_bytes_per_token=3.0),
+    ]
+    text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
+    assert row(text, "rounds done") == ["3", "of", "40"]
+    assert row(text, "rounds without somebody") == ["2"]
+    assert row(text, "late completions") == ["15"]
+    assert row(text, "of them learned from") == ["8"]
+    assert row(text, "messages refused") == ["3"]
+    assert row(text, "bytes sent a token") == ["2.50"]
+
+
+def test_of_a_run_in_which_nothing_went_wrong_nothing_is_said_of_it(tmp_path):
+    text = shown(make_run(tmp_path / "run", "small", rounds=[metrics(0)]))
+    for name in ("without somebody", "late", "learned from", "refused", "bytes sent"):
+        assert name not in text
+
+
+def test_statistics_that_do_not_exist_are_left_out_of_the_means(tmp_path):
+    rounds = [metrics(0, own_reward_mean=None, filtered_share=None), metrics(1)]
+    text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
+    assert row(text, "own reward") == ["0.500", "→", "0.500"]
+    assert row(text, "filtered") == ["20%", "→", "20%"]
+
+
+def test_seconds_and_rows_are_shown_per_round(tmp_path):
+    rounds = [metrics(0), metrics(1, seconds={"write": 1.75, "exchange": 0.02})]
+    text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
+    assert row(text, "write, s a round") == ["1.50"]
+    assert row(text, "exchange, s a round") == ["0.02"]
+    assert row(text, "rows trained") == ["60%", "→", "60%"]
+
+
+def test_evaluations_are_a_curve_with_its_last_value(tmp_path):
+    evaluations = [
+        {"round": 0, "validation": 0.0},
+        {"round": 5, "validation": 0.5},
+        {"round": 10, "validation": 1.0, "out_of_distribution": 0.31},
+    ]
+    text = shown(make_run(tmp_path / "run", "small", evaluations=evaluations))
+    assert row(text, "validation") == ["▁▅█", "1.000"]
+    assert row(text, "out of distribution") == ["0.310"]
+
+
+def test_what_a_node_made_of_an_author_is_the_mean_of_the_last_five_rounds(tmp_path):
+    early = metrics(0, sources={"small": source(reward_mean=9.0)})
+    text = shown(make_run(tmp_path / "run", "small", rounds=[early, *map(metrics, range(1, 6))]))
+    assert row(text, "small  small") == ["0.375", "-0.125", "0.750", "11%", "33%", "0.98"]
+    assert row(text, "small  large") == ["0.375", "-3.500", "-", "11%", "33%", "0.98"]
+
+
+def test_each_author_has_a_right_and_a_wrong_answer_of_the_last_round(tmp_path):
+    completions = [
+        written(round=2, text="old"),
+        written(text="good"),
+        written(index=1, reward=0.0, text="bad"),
+        written(author="large", reward=0.0, text="worse"),
+        written(author="large", index=1, reward=0.0, text="spare"),
+    ]
+    text = shown(make_run(tmp_path / "run", "small", completions=completions))
+    answers = [line.strip() for line in text.split("Answers of the last round")[1].splitlines()]
+    assert [line for line in answers if line] == [
+        "large  wrong  digits/1+2",
+        "worse",
+        "small  right  digits/1+2",
+        "good",
+        "small  wrong  digits/1+2",
+        "bad",
+    ]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_hostile_text_is_shown_as_text_wherever_it_stands(tmp_path, terminal):
+    path = make_run(
+        tmp_path / "run",
+        "small",
+        name=HOSTILE,
+        task={"name": HOSTILE},
+        rounds=[metrics(0, sources={HOSTILE: source()}, seconds={HOSTILE: 1.0})],
+        completions=[written(text=HOSTILE, author=HOSTILE, problem=HOSTILE)],
+    )
+    text = shown(path, terminal=terminal)
+    assert "[red]boo[/red]⏎<script>" in text
+    # Only the console's own colours are left, and those are of one form.
+    steers = STEERS if not terminal else STEERS.replace("\x1b", "")
+    assert not set(steers) & set(text)
+    assert "\x1b[31m[red]" not in text
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"name": "[red]x"},
+        {"task": {"name": "[red]x"}},
+        {"node": {"small": {"model": "[red]x"}}},
+        {"rounds": [metrics(0, sources={"[red]x": source()})]},
+        {"rounds": [metrics(0, seconds={"[red]x": 1.0})]},
+        {"completions": [written(text="[red]x")]},
+        {"completions": [written(problem="[red]x")]},
+        {"completions": [written(author="[red]x")]},
+    ],
+    ids=["name", "task", "model", "author", "phase", "text", "problem", "writer"],
+)
+def test_markup_is_text_in_each_place(tmp_path, place):
+    assert "[red]x" in shown(make_run(tmp_path / "run", "small", **place))
+
+
+def test_without_a_terminal_there_are_neither_colours_nor_lines(tmp_path):
+    path = make_run(tmp_path / "run", "small", "large", rounds=[metrics(0)])
+    assert not set("\x1b─│━┃") & set(shown(path))
+    assert set("\x1b─") <= set(shown(path, terminal=True))
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_no_line_is_wider_than_80_columns_and_no_node_is_lost(tmp_path, terminal, count):
+    nodes = [f"node-with-a-long-name-{at}" for at in range(count)]
+    path = make_run(tmp_path / "run", *nodes, rounds=[metrics(0), metrics(1)])
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=80, color_system=None)
+    show(path, console)
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+    assert out.getvalue().count("of 40") == count
+
+
+def test_a_folder_that_is_no_run_is_an_error_and_prints_nothing(tmp_path):
+    out = io.StringIO()
+    with pytest.raises(RunReadError):
+        show(tmp_path, Console(file=out))
+    assert out.getvalue() == ""

@@ -1,0 +1,251 @@
+"""Estimates by hand, against plain loops and fractions, and by how often they hold the truth."""
+
+import random
+from fractions import Fraction
+from itertools import combinations, product
+from math import inf, sqrt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from potluck.evaluation.intervals import (
+    Interval,
+    difference_interval,
+    mcnemar,
+    mean_interval,
+    pass_at_k,
+    share_interval,
+)
+
+shares = st.lists(st.integers(0, 8).map(lambda eighths: eighths / 8), min_size=1, max_size=60)
+
+
+def bounds(interval, digits=4):
+    return round(interval.low, digits), round(interval.high, digits)
+
+
+# pass@k
+
+
+def test_pass_at_k_is_the_share_of_choices_that_hold_a_right_answer():
+    for samples in range(1, 8):
+        for right in range(samples + 1):
+            answers = [True] * right + [False] * (samples - right)
+            for k in range(1, samples + 1):
+                hits = [any(chosen) for chosen in combinations(answers, k)]
+                assert pass_at_k(right, samples, k) == sum(hits) / len(hits)
+
+
+def test_pass_at_k_is_exact_where_floats_would_cancel_or_overflow():
+    for samples, right, k in [(10_000, 1, 1), (10_000, 3, 5_000), (4_000, 2_000, 900), (200, 1, 2)]:
+        none_right = Fraction(1)
+        for i in range(k):  # one answer after another, without putting back
+            none_right *= Fraction(max(samples - right - i, 0), samples - i)
+        assert pass_at_k(right, samples, k) == float(1 - none_right)
+
+
+def test_pass_at_k_is_unbiased_and_the_rate_of_any_among_k_is_what_it_estimates():
+    # Over every outcome of n = 5 answers that are right with probability 0.3 each.
+    p, samples, k = 0.3, 5, 2
+    mean = sum(
+        pass_at_k(sum(outcome), samples, k) * p ** sum(outcome) * (1 - p) ** (5 - sum(outcome))
+        for outcome in product([0, 1], repeat=samples)
+    )
+    assert mean == pytest.approx(1 - (1 - p) ** k, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "right, samples, k", [(0, 0, 1), (1, 2, 3), (1, 2, 0), (3, 2, 1), (-1, 2, 1)]
+)
+def test_pass_at_k_of_no_such_sample_is_refused(right, samples, k):
+    with pytest.raises(ValueError, match=f"pass@{k} of {right} right among {samples} samples"):
+        pass_at_k(right, samples, k)
+
+
+# One model's shares
+
+
+def test_wilsons_interval_is_the_set_of_truths_whose_normal_test_accepts_the_sample():
+    # Its definition: |p - truth| <= z sqrt(truth (1 - truth) / N), tried on a fine grid.
+    for right, count in [(0, 10), (3, 10), (10, 10), (45, 50), (1, 200)]:
+        p, grid = right / count, [i / 100_000 for i in range(100_001)]
+        accepted = [t for t in grid if abs(p - t) <= 1.959964 * sqrt(t * (1 - t) / count) + 1e-12]
+        interval = share_interval([1.0] * right + [0.0] * (count - right))
+        assert interval.value == p
+        assert interval.low == pytest.approx(min(accepted), abs=2e-5)
+        assert interval.high == pytest.approx(max(accepted), abs=2e-5)
+
+
+def test_wilsons_interval_by_hand():
+    # Newcombe 1998, table I: 81 of 263 gives .2553 to .3662; 0 of 20 gives 0 to .1611.
+    assert bounds(share_interval([1.0] * 81 + [0.0] * 182)) == (0.2553, 0.3662)
+    assert bounds(share_interval([0.0] * 20)) == (0.0, 0.1611)
+
+
+def test_shares_that_vary_less_count_as_more_problems():
+    # Half the variance of p (1 - p): as sure as twice as many right-or-wrong answers.
+    # Shares .5 +- sqrt(1/8): variance 1/8 where right or wrong have 1/4.
+    step = sqrt(1 / 8)
+    less = share_interval([0.5 - step, 0.5 + step] * 20)
+    twice = share_interval([0.0, 1.0] * 40)
+    assert bounds(less, 9) == bounds(twice, 9)
+
+
+@given(shares)
+def test_an_interval_of_shares_holds_their_mean_and_only_shares_and_has_a_width(share_N):
+    interval = share_interval(share_N)
+    assert 0 <= interval.low <= interval.value <= interval.high <= 1
+    assert interval.high - interval.low > 1e-4
+
+
+@given(shares)
+def test_a_share_and_its_complement_have_mirrored_intervals(share_N):
+    interval, mirrored = share_interval(share_N), share_interval([1 - share for share in share_N])
+    assert mirrored.low == pytest.approx(1 - interval.high, abs=1e-12)
+    assert mirrored.high == pytest.approx(1 - interval.low, abs=1e-12)
+
+
+@pytest.mark.parametrize("share_N", [[], [1.5], [0.0, -0.1], [float("nan")]])
+def test_what_is_no_share_is_refused(share_N):
+    with pytest.raises(ValueError, match="expected at least one share"):
+        share_interval(share_N)
+
+
+def test_rewards_on_any_scale_have_the_normal_interval():
+    # Mean 4, s^2 = (9 + 1 + 4 + 0) / 3: 4 +- 1.95996 sqrt(14/3 / 4) = 4 +- 2.1170.
+    interval = mean_interval([1.0, 5.0, 6.0, 4.0])
+    assert interval.value == 4
+    assert bounds(interval) == (1.883, 6.117)
+    with pytest.raises(ValueError, match="at least two rewards"):
+        mean_interval([1.0])
+
+
+# Two models
+
+
+def test_the_paired_interval_of_right_or_wrong_is_bonetts_and_prices():
+    # 16 problems only A solves, 4 only B, of 50: p12 = 17/52, p21 = 5/52,
+    # (12/52) +- 1.95996 sqrt((22/52 - (12/52)^2) / 52) = .2308 +- .1653.
+    interval = difference_interval([1.0] * 16 + [-1.0] * 4 + [0.0] * 30)
+    assert interval.value == 12 / 50
+    assert bounds(interval) == (0.0655, 0.3961)
+    # No disagreement in 30: 0 +- 1.95996 sqrt((2/32) / 32).
+    assert bounds(difference_interval([0.0] * 30)) == (-0.0866, 0.0866)
+
+
+def test_one_problem_tells_no_two_models_apart_but_many_that_agree_do():
+    for count, apart in [(1, False), (3, False), (8, True)]:
+        interval = difference_interval([1.0] * count)
+        assert (interval.low > 0) is apart
+
+
+@given(shares, st.floats(0.01, 100))
+def test_the_paired_interval_has_no_unit_and_no_favourite(share_N, unit):
+    difference_N = [share - 0.5 for share in share_N]
+    if not any(difference_N):
+        return
+    interval = difference_interval(difference_N)
+    scaled = difference_interval([-unit * difference for difference in difference_N])
+    assert scaled.value == pytest.approx(-unit * interval.value)
+    assert scaled.low == pytest.approx(-unit * interval.high)
+    assert scaled.high == pytest.approx(-unit * interval.low)
+    assert interval.low < interval.high
+
+
+def test_pairing_tells_apart_what_two_intervals_side_by_side_do_not():
+    # Two models that differ on 12 problems of 100, always in A's favour.
+    a_N, b_N = [1.0] * 56 + [0.0] * 44, [1.0] * 44 + [0.0] * 56
+    assert share_interval(b_N).high > share_interval(a_N).low
+    assert difference_interval([a - b for a, b in zip(a_N, b_N, strict=True)]).low > 0
+
+
+def test_no_difference_is_refused():
+    with pytest.raises(ValueError, match="at least one difference"):
+        difference_interval([])
+
+
+def test_mcnemar_is_the_share_of_coin_tosses_at_least_as_lopsided():
+    for only_a, only_b in product(range(7), range(7)):
+        count = only_a + only_b
+        tosses = [abs(2 * sum(t) - count) for t in product([0, 1], repeat=count)]
+        rare = sum(lopsided >= abs(only_a - only_b) for lopsided in tosses) / len(tosses)
+        assert mcnemar(only_a, only_b) == rare
+
+
+def test_mcnemar_by_hand_and_for_many_problems():
+    assert mcnemar(0, 0) == 1
+    assert mcnemar(0, 6) == 2 / 64
+    assert mcnemar(500, 500) == 1
+    assert 0 < mcnemar(900, 1_100) < 1e-4
+    with pytest.raises(ValueError, match="counts >= 0"):
+        mcnemar(-1, 2)
+
+
+def test_cutting_an_interval_moves_its_bounds_and_not_its_estimate():
+    assert Interval(0.9, -2, 2).within(-1, 1) == Interval(0.9, -1, 1)
+    assert Interval(0.9, -2, 2).within(-inf, inf) == Interval(0.9, -2, 2)
+
+
+# How often the truth is inside, over many seeded worlds. 95 % is promised; of 1,500 worlds
+# the standard error is .6 %.
+
+WORLDS = 1_500
+
+
+def coverage(truth, interval_of_a_world):
+    generator = random.Random(0)
+    inside = (interval_of_a_world(generator) for _ in range(WORLDS))
+    return sum(i.low <= truth <= i.high for i in inside) / WORLDS
+
+
+@pytest.mark.parametrize("truth", [0.5, 0.9, 0.98])
+def test_wilson_holds_the_truth_as_often_as_it_says(truth):
+    rate = coverage(
+        truth, lambda generator: share_interval([generator.random() < truth for _ in range(60)])
+    )
+    assert 0.93 <= rate <= 0.975
+
+
+def test_the_interval_of_sampled_shares_holds_the_truth_though_samples_of_a_problem_are_alike():
+    # A problem's own rate is uniform on 0..1; 4 samples each. Samples taken for independent
+    # (N = 60 x 4 answers) would hold the truth in some 85 %.
+    def world(generator):
+        return share_interval(
+            [sum(generator.random() < rate for _ in range(4)) / 4 for rate in rates(generator, 60)]
+        )
+
+    def naive(generator):
+        return share_interval(
+            [generator.random() < r for r in rates(generator, 60) for _ in range(4)]
+        )
+
+    def rates(generator, count):
+        return [generator.random() for _ in range(count)]
+
+    assert 0.93 <= coverage(0.5, world) <= 0.97
+    assert coverage(0.5, naive) < 0.88
+
+
+@pytest.mark.parametrize("gain", [0.0, 0.08])
+def test_the_paired_interval_holds_the_true_difference(gain):
+    # The same problem is easy or hard for both, so their answers go together.
+    def right_or_wrong(generator):
+        difference_N = []
+        for _ in range(60):
+            rate = 0.2 + 0.5 * round(generator.random())
+            a, b = generator.random() < rate + gain, generator.random() < rate
+            difference_N.append(float(a) - float(b))
+        return difference_interval(difference_N)
+
+    def sampled(generator):
+        difference_N = []
+        for _ in range(60):
+            rate = 0.9 * generator.random()
+            a = sum(generator.random() < rate + gain for _ in range(4)) / 4
+            b = sum(generator.random() < rate for _ in range(4)) / 4
+            difference_N.append(a - b)
+        return difference_interval(difference_N)
+
+    assert 0.93 <= coverage(gain, right_or_wrong) <= 0.97
+    assert 0.93 <= coverage(gain, sampled) <= 0.97

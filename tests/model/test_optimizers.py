@@ -1,0 +1,89 @@
+"""The optimisers that a recipe may name: what state they keep, and that it comes back."""
+
+import sys
+
+import pytest
+import torch
+
+import tiny
+from potluck.builder.nodes import make_learner
+from potluck.config import from_tree
+from potluck.launch import run
+from potluck.model import ModelError
+from potluck.node.storage import checkpoint
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Wide enough that a weight has the 4,096 numbers from which on moments are 8-bit."""
+    folder = tmp_path_factory.mktemp("models") / "wide"
+    return tiny.save(folder, hidden_size=64, sharpness=5)
+
+
+def recipe(model, optimizer, rounds=4):
+    tree = {
+        "name": "optimizers",
+        "rounds": rounds,
+        "problems_per_round": 4,
+        "group_size": 4,
+        "checkpoint_every": 2,
+        "threads": 1,
+        "task": {"name": "digits", "reward": "hash"},
+        "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
+        "evaluation": {"problems": 0, "out_of_distribution": 0},
+        "node": {"one": {"model": model, "learning_rate": 1e-3, "optimizer": optimizer}},
+    }
+    return from_tree(tree)
+
+
+def weights(folder, round):
+    place = checkpoint.checkpoint_folder(folder / "one", round)
+    return (place / "model.safetensors").read_bytes()
+
+
+def kinds_of_moments(optimizer):
+    states = optimizer.state.values()
+    large = [v for s in states for v in s.values() if torch.is_tensor(v) and v.numel() >= 4096]
+    return {value.dtype for value in large}
+
+
+@pytest.mark.parametrize(
+    "optimizer, kind",
+    [("adam", torch.float32), ("adamw", torch.float32), ("adamw-8bit", torch.uint8)],
+)
+def test_moments_are_of_the_kind_named_and_come_back_from_a_checkpoint(
+    model, tmp_path, optimizer, kind
+):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    run(recipe(model, optimizer), whole)
+    learner = make_learner(recipe(model, optimizer), "one", whole / "one", 4)
+    assert kinds_of_moments(learner.optimizer) == {kind}
+    run(recipe(model, optimizer, rounds=2), parts)
+    run(recipe(model, optimizer), parts, resume=True)
+    assert weights(parts, 4) == weights(whole, 4)
+    assert weights(whole, 4) != weights(whole, 2)
+
+
+def test_eight_bits_step_nearly_as_thirty_two_do(model, tmp_path):
+    moved = {}
+    for optimizer in ("adamw", "adamw-8bit"):
+        learner = make_learner(recipe(model, optimizer), "one", tmp_path, 0)
+        parameters = list(learner.policy.network.parameters())
+        begun = torch.cat([p.detach().flatten() for p in parameters])
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(5):
+            for parameter in parameters:
+                parameter.grad = 0.3 + torch.randn(parameter.shape, generator=generator)
+            learner.optimizer.step()
+        moved[optimizer] = torch.cat([p.detach().flatten() for p in parameters]) - begun
+    exact, rounded = moved.values()
+    assert not torch.equal(exact, rounded)
+    assert (exact - rounded).norm() / exact.norm() < 0.05
+
+
+def test_without_its_library_the_optimiser_is_refused_with_the_way_out(
+    model, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim.adamw", None)
+    with pytest.raises(ModelError, match=r"pip install 'potluck\[eightbit\]', or set optimizer"):
+        make_learner(recipe(model, "adamw-8bit"), "one", tmp_path, 0)

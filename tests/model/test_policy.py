@@ -1,0 +1,242 @@
+"""A language model: loading it, what it reads, and how likely it finds a text."""
+
+import json
+import shutil
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import tiny
+from potluck.model import LanguageModel, ModelError
+from potluck.model.loading import BUILT_IN, fingerprint, load_config, load_tokenizer
+from potluck.model.policy import prompt_ids
+from potluck.types import Problem
+
+PROMPTS = [np.int32([1, 5, 6]), np.int32([1]), np.int32([1, 9, 9, 9, 9])]
+TOKENS = [np.int32([7, 2]), np.int32([4, 5, 6, 2]), np.int32([2])]
+
+
+def test_the_padding_of_a_row_is_zero_and_its_neighbours_do_not_change_it():
+    policy = tiny.policy()
+    together = policy.logp(PROMPTS, TOKENS, temperature=1.0)
+    assert together.shape == (3, 4)
+    for row, prompt, tokens in zip(together, PROMPTS, TOKENS, strict=True):
+        alone = policy.logp([prompt], [tokens], temperature=1.0)[0]
+        torch.testing.assert_close(row[: len(tokens)], alone, rtol=0, atol=2e-5)
+        assert (row[len(tokens) :] == 0).all()
+
+
+def test_the_stop_token_is_scored_like_any_other_even_where_it_is_the_pad_token():
+    policy = tiny.policy()
+    policy.tokenizer.pad_token  # noqa: B018  (masks come from lengths, so it is never asked)
+    written = [np.int32([tiny.PAD, tiny.PAD, tiny.STOP])]
+    logp_MT = policy.logp([PROMPTS[0]], written, temperature=1.0)
+    assert (logp_MT < 0).all()
+
+
+def test_nothing_flows_into_the_model_through_padding():
+    """Adding a longer row to the batch leaves the gradient of a short row as it was."""
+    gradients = []
+    for rows in ([1], [1, 0, 2]):
+        policy = tiny.policy()
+        logp_MT = policy.logp(
+            [PROMPTS[r] for r in rows], [TOKENS[r] for r in rows], temperature=1.0
+        )
+        logp_MT[0].sum().backward()
+        gradients.append(policy.network.model.embed_tokens.weight.grad)
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-5)
+
+
+def test_with_a_chat_template_the_system_text_and_the_question_are_messages():
+    policy = tiny.policy()
+    problem = Problem("p", "1+2=", "3", system="add")
+    plain = policy.tokenizer.decode(policy.prompt(problem))
+    assert "add" in plain
+    assert plain.endswith("1+2=")
+    chatty = deepcopy(policy.tokenizer)
+    chatty.chat_template = (
+        "{% for m in messages %}{{ m.role[0] }}={{ m.content }}#{% endfor %}"
+        "{% if add_generation_prompt %}a={% endif %}"
+    )
+    talk = LanguageModel(policy.network, chatty)
+    ids = talk.prompt(problem)
+    assert ids.dtype == np.int32
+    assert chatty.decode(ids) == "s=add#u=1+2=#a="
+    assert chatty.decode(talk.prompt(Problem("p", "1+2=", "3"))) == "u=1+2=#a="
+
+
+def test_text_leaves_special_tokens_and_meaningless_ids_out():
+    ids = tiny.tokenizer()("abc", add_special_tokens=False)["input_ids"]
+    token_T = np.int32([*ids, tiny.VOCABULARY + 2, 2_000_000_000, tiny.STOP])
+    assert tiny.policy().text(token_T) == "abc"
+
+
+def test_a_saved_folder_loads_as_the_same_model(tmp_path):
+    folder = tiny.save(tmp_path / "model")
+    loaded, made = LanguageModel.load(folder, device="cpu"), tiny.policy()
+    one, two = (m.logp(PROMPTS, TOKENS, temperature=1.0) for m in (loaded, made))
+    assert torch.equal(one, two)
+    assert loaded.stop_ids == {tiny.STOP}
+    assert loaded.vocabulary == tiny.VOCABULARY
+
+
+@pytest.mark.parametrize("name", ["digits-small", "digits-large", "digits-terse"])
+def test_the_built_in_models_load_and_share_a_tokenizer(name):
+    policy = LanguageModel.load(f"builtin:{name}", device="cpu")
+    assert fingerprint(policy.tokenizer) == fingerprint(load_tokenizer("builtin:digits-small"))
+    size = sum(p.numel() for p in policy.network.parameters())
+    assert 400_000 <= size <= 1_500_000
+
+
+def test_the_built_in_models_weigh_six_megabytes_at_most():
+    assert sum(f.stat().st_size for f in BUILT_IN.rglob("*") if f.is_file()) <= 6 * 10**6
+
+
+@pytest.mark.parametrize(
+    "model, complaint",
+    [
+        ("builtin:digit-small", "no built-in model is named 'digit-small'; there is digits-large"),
+        ("./no/such/folder", r"cannot load model './no/such/folder': "),
+    ],
+)
+def test_a_model_that_is_not_there_is_named(model, complaint, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ModelError, match=complaint):
+        LanguageModel.load(model)
+
+
+def test_a_folder_without_weights_is_refused_in_one_line(tmp_path):
+    folder = tmp_path / "model"
+    tiny.save(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelError) as error:
+        LanguageModel.load(str(folder))
+    assert "\n" not in str(error.value)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(ModelError, match="cannot load model"):
+        LanguageModel.load(str(folder))
+
+
+def test_loaded_weights_lie_where_torch_would_put_them(tmp_path):
+    """Not where they lay in the file: kernels sum in another order at another alignment."""
+    policy = LanguageModel.load(tiny.save(tmp_path / "model"), device="cpu")
+    tensors = [*policy.network.parameters(), *policy.network.buffers()]
+    assert {t.data_ptr() % 64 for t in tensors} == {0}
+
+
+def test_a_model_whose_file_lacks_weights_is_refused_and_not_made_up(tmp_path):
+    folder = tiny.save(tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    lost = [name for name in weights if "mlp" in name]
+    save_file(
+        {n: w for n, w in weights.items() if n not in lost},
+        tmp_path / "model" / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    with pytest.raises(ModelError, match=f"lacks {len(lost)} weights, 'model.layers.0.mlp.down_p"):
+        LanguageModel.load(folder)
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("model.safetensors", "!"),
+        ("model.safetensors", ""),
+        ("tokenizer.json", "{}"),
+        ("config.json", '{"model_type": "qwen2", "hidden_size": "wide"}'),
+    ],
+)
+def test_a_damaged_file_of_a_model_is_one_line(tmp_path, name, text):
+    folder = tiny.save(tmp_path / "model")
+    (tmp_path / "model" / name).write_text(text)
+    with pytest.raises(ModelError) as error:
+        LanguageModel.load(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_a_template_that_knows_no_system_gets_one_message():
+    chatty = deepcopy(tiny.tokenizer())
+    chatty.chat_template = (
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "{% for m in messages %}{{ m.content }}#{% endfor %}"
+    )
+    ids = prompt_ids(chatty, Problem("p", "1+2=", "3", system="add"))
+    text = chatty.decode(ids)
+    assert text.startswith("add")
+    assert text.endswith("1+2=#")
+
+
+def test_ids_with_gaps_are_all_of_the_vocabulary():
+    gappy = deepcopy(tiny.tokenizer())
+    made = tiny.policy()
+    count = len(gappy)
+    gappy.get_vocab = lambda: {**tiny.tokenizer().get_vocab(), "far": tiny.VOCABULARY + 3}
+    assert LanguageModel(made.network, gappy).vocabulary == tiny.VOCABULARY + 4 > count
+
+
+def test_a_stop_token_that_the_model_lacks_is_refused():
+    made = tiny.policy()
+    with pytest.raises(ModelError, match=r"stop names '<\|end\|>', which is no token of the model"):
+        LanguageModel(made.network, made.tokenizer, stop=["<|end|>"])
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """The tokenizer of a built-in model, with one thing changed."""
+
+    def change(name, edit):
+        folder = tmp_path / name
+        shutil.copytree(BUILT_IN / "digits-small", folder)
+        edit(folder)
+        return fingerprint(load_tokenizer(str(folder)))
+
+    return change
+
+
+def test_a_fingerprint_tells_what_makes_ids_mean_something_else_and_nothing_more(copied):
+    def swap(folder):
+        path = folder / "tokenizer.json"
+        tree = json.loads(path.read_text())
+        vocabulary = tree["model"]["vocab"]
+        vocabulary["0"], vocabulary["1"] = vocabulary["1"], vocabulary["0"]
+        path.write_text(json.dumps(tree))
+
+    def template(folder):
+        (folder / "chat_template.jinja").write_text("{{ messages }}")
+
+    def normalizer(folder):
+        path = folder / "tokenizer.json"
+        tree = json.loads(path.read_text())
+        tree["normalizer"] = {"type": "Lowercase"}
+        path.write_text(json.dumps(tree))
+
+    plain = copied("plain", lambda folder: None)
+    assert copied("template", template) == plain
+    assert len({plain, copied("swapped", swap), copied("normalizer", normalizer)}) == 3
+
+
+def test_the_code_of_a_model_folder_is_not_run_not_even_at_a_yes(tmp_path, monkeypatch):
+    """transformers asks at the terminal where it is told nothing of trust."""
+    where = tmp_path / "model"
+    where.mkdir()
+    kinds = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
+    (where / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": kinds}))
+    tokenizer = {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", None]}}
+    (where / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    (where / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    for load in (load_config, load_tokenizer, LanguageModel.load):
+        with pytest.raises(ModelError):
+            load(str(where))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_prompt_is_encoded_once_for_all_completions_of_its_problem():
+    policy, problem = tiny.policy(), Problem("p", "1+2=", "3")
+    first = policy.prompt(problem)
+    assert first.tolist() == prompt_ids(policy.tokenizer, problem).tolist()
+    assert policy.prompt(Problem("p", "1+2=", "3")) is first
+    assert policy.prompt(Problem("q", "2+2=", "4")) is not first

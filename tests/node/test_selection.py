@@ -1,0 +1,186 @@
+"""What a round is learned from, out of all that came."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nouns import completion
+from potluck.exchange import Round, canonical_order
+from potluck.node import Selector
+from potluck.schedule import Agenda, horizontal, vertical
+from potluck.types import Row
+
+IDS = [f"p{i}" for i in range(30)]
+G = 4
+
+
+def selector(*, plan=vertical, weights=("north", "south"), **changes):
+    agenda = Agenda(
+        ids=IDS, weights=dict.fromkeys(weights, 1.0), plan=plan, group_size=G,
+        problems_per_round=6, seed=0, stranger_problems=2,
+    )  # fmt: skip
+    fields = {"max_staleness": 1, "stranger_share": 0.5, "strangers_share": 0.5}
+    return Selector(agenda, "north", **{**fields, **changes})
+
+
+def written(one, round, *names):
+    """All that was asked of these."""
+    return canonical_order(
+        completion(author=share.node, problem=share.problem_id, index=index)
+        for name in names
+        for share in one.agenda.shares_of(round, name)
+        for index in range(share.count)
+    )
+
+
+def select(one, round, completions=(), late=None, usable=lambda c: True):
+    """What comes through, as groups of completions; ``usable`` decides what can be read."""
+
+    def read(c):
+        return Row(c, np.zeros(1, np.int32), c.token_T, "") if usable(c) else None
+
+    selection = one.select(round, Round(tuple(completions), late=late or {}), read)
+    return replace(
+        selection, groups=tuple(tuple(r.completion for r in g) for g in selection.groups)
+    )
+
+
+def counts(selection):
+    names = ("unasked", "unusable", "too_few", "late_used", "over_share")
+    return {name: count for name in names if (count := getattr(selection, name))}
+
+
+def test_all_that_was_asked_for_comes_through_in_the_order_of_the_problems():
+    one = selector()
+    selection = select(one, 3, written(one, 3, "south", "north"))
+    drawn = [share.problem_id for share in one.agenda.members_shares(3)]
+    assert [group[0].problem_id for group in selection.groups] == drawn
+    assert [[c.index for c in group] for group in selection.groups] == [[0, 1, 2, 3]] * 6
+    assert counts(selection) == {}
+
+
+def test_horizontally_a_group_has_everybodys_part_by_author_and_index():
+    one = selector(plan=horizontal)
+    (group, *_) = select(one, 0, written(one, 0, "north", "south")).groups
+    assert [(c.author, c.index) for c in group] == [
+        ("north", 0), ("north", 1), ("south", 0), ("south", 1),
+    ]  # fmt: skip
+
+
+def test_who_is_silent_takes_only_its_own_groups_along():
+    one = selector()
+    selection = select(one, 0, written(one, 0, "north"))
+    assert {group[0].author for group in selection.groups} == {"north"}
+    assert len(selection.groups) == 3
+
+
+def test_what_was_asked_of_another_or_of_nobody_is_left_out_and_counted():
+    one = selector()
+    mine = one.agenda.shares_of(0, "north")[0].problem_id
+    stray = [
+        completion(author="south", problem=mine),
+        completion(author="south", problem="p29" if mine != "p29" else "p28", index=77),
+    ]
+    selection = select(one, 0, [*written(one, 0, "north", "south"), *stray])
+    assert counts(selection) == {"unasked": 2}
+    assert all(c not in group for c in stray for group in selection.groups)
+
+
+def test_what_cannot_be_used_is_left_out_and_counted():
+    one = selector()
+    selection = select(one, 0, written(one, 0, "north"), usable=lambda c: c.index != 2)
+    assert counts(selection) == {"unusable": 3}
+    assert [[c.index for c in group] for group in selection.groups] == [[0, 1, 3]] * 3
+
+
+def test_a_completion_without_another_of_its_problem_gives_nothing_and_is_counted():
+    one = selector()
+    selection = select(one, 0, written(one, 0, "north"), usable=lambda c: c.index == 0)
+    assert selection.groups == ()
+    assert counts(selection) == {"too_few": 3, "unusable": 9}
+
+
+def test_a_late_group_is_learned_from_behind_the_others_for_as_long_as_it_is_fresh():
+    one = selector()
+    late = {2: written(one, 2, "south"), 3: written(one, 3, "south")}
+    selection = select(one, 4, written(one, 4, "north"), late)
+    assert counts(selection) == {"late_used": 3 * G}
+    assert [group[0].author for group in selection.groups] == ["north"] * 3 + ["south"] * 3
+    fresh = {share.problem_id for share in one.agenda.shares_of(3, "south")}
+    assert {group[0].problem_id for group in selection.groups[3:]} == fresh
+    assert counts(select(selector(max_staleness=2), 4, (), late)) == {"late_used": 6 * G}
+    assert counts(select(selector(max_staleness=0), 4, (), late)) == {}
+
+
+def test_a_late_group_is_used_whole_or_not_at_all():
+    one = selector()
+    part = written(one, 0, "south")[1:]
+    assert counts(select(one, 1, (), {0: part})) == {"late_used": 2 * G}
+    unusable = select(one, 1, (), {0: written(one, 0, "south")}, usable=lambda c: c.index)
+    assert unusable.groups == ()
+
+
+def test_a_late_part_of_a_horizontal_group_is_never_used():
+    one = selector(plan=horizontal)
+    selection = select(one, 1, written(one, 1, "north"), {0: written(one, 0, "south")})
+    assert selection.late_used == 0
+    assert {c.author for group in selection.groups for c in group} == {"north"}
+
+
+def test_a_whole_group_that_was_not_asked_of_its_author_is_not_used_late_either():
+    one = selector()
+    mine = one.agenda.shares_of(0, "north")[0].problem_id
+    late = [completion(author="south", problem=mine, index=i) for i in range(G)]
+    assert select(one, 1, (), {0: tuple(late)}).groups == ()
+
+
+def test_a_stranger_is_learned_from_behind_the_members_in_groups_of_its_own():
+    one = selector()
+    selection = select(one, 0, written(one, 0, "north", "south", "mia"))
+    assert [group[0].author for group in selection.groups[6:]] == ["mia"] * 2
+    assert counts(selection) == {}
+
+
+def test_a_strangers_completions_of_a_members_problem_stay_apart():
+    one = selector()
+    round = next(
+        r for r in range(99)
+        if {s.problem_id for s in one.agenda.shares_of(r, "mia")}
+        & {s.problem_id for s in one.agenda.members_shares(r)}
+    )  # fmt: skip
+    selection = select(one, round, written(one, round, "north", "south", "mia"))
+    assert len(selection.groups) == 8
+    assert all(len({c.author for c in group}) == 1 for group in selection.groups)
+
+
+@pytest.mark.parametrize(
+    "caps, kept",
+    [
+        ({"stranger_share": 0.5, "strangers_share": 0.5}, 4),
+        ({"stranger_share": 0.15, "strangers_share": 0.5}, 2),  # .15/.85 * 24 / 4 = 1 each
+        ({"stranger_share": 0.5, "strangers_share": 0.15}, 1),
+        ({"stranger_share": 0.0, "strangers_share": 0.5}, 0),
+    ],
+)
+def test_strangers_have_no_more_than_their_part_and_the_rest_is_counted(caps, kept):
+    one = selector(**caps)
+    came = written(one, 0, "north", "south", "mia", "tom")
+    selection = select(one, 0, came)
+    assert len(selection.groups) == 6 + kept
+    assert selection.over_share == (4 - kept) * G
+
+
+def test_late_groups_of_strangers_count_against_their_part_too():
+    one = selector(strangers_share=0.15)
+    late = {0: written(one, 0, "mia")}
+    selection = select(one, 1, written(one, 1, "north", "south", "mia"), late)
+    assert len(selection.groups) == 7
+    assert (selection.over_share, selection.late_used) == (3 * G, 0)
+
+
+def test_a_stranger_does_not_count_itself_among_the_strangers():
+    one = selector(strangers_share=0.0)
+    assert len(select(one, 0, written(one, 0, "north", "south", "mia")).groups) == 6
+    as_mia = Selector(one.agenda, "mia", 1, 0.0, 0.0)
+    assert len(select(as_mia, 0, written(one, 0, "north", "south", "mia")).groups) == 8

@@ -1,0 +1,315 @@
+"""What two processes do together, for ``tests/node/test_processes.py``, which judges it.
+
+``torchrun --nproc-per-node 2 tests/process_group_session.py FOLDER``: each process leaves what it
+found in FOLDER/<rank>.pt. One session for everything, as most of its time is its start.
+"""
+
+import copy
+import faulthandler
+import os
+import signal
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+import tiny
+from displays import Listener
+from nouns import completion, group
+from potluck.launch import run
+from potluck.model import LanguageModel, scoring
+from potluck.model.lora import add_adapter, trained
+from potluck.model.sharding import ShardedModel, full_tensor
+from potluck.node import Learner, pack
+from potluck.node.processes.group import SINGLE_PROCESS, process_group
+from potluck.node.processes.workers import DistributedEngine, generate_together
+from potluck.objective.methods import METHODS, ObjectiveConfig
+from potluck.rollout.base import GreedySampler, RandomSampler, RolloutRequest
+from potluck.rollout.options import EngineSettings, HFOptions
+from potluck.types import NonFiniteError, PotluckError, Problem
+
+HANGS_AFTER_S = int(os.environ.get("HANGS_AFTER_S") or 600)
+POISON = 7
+SETTINGS = EngineSettings(
+    "north", Path(), max_new_tokens=6, max_total_tokens=32, dtype="float32", rows=8
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One batch and how it is learned from."""
+
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    budget: int = 20
+    lr: float = 0.0
+    clip: float = 1e9
+    spread: float = 1.0
+    tied: bool = False
+    lora: bool = False
+    checkpointing: bool = False
+    chunk: bool = False
+    dropout: float = 0.0
+    only_bad: bool = False
+    """Whether nothing is left to be learned, once the filter has looked."""
+    dtype: torch.dtype = torch.float32
+    poison: str = ""
+    """What it spoils: "log-probability" or "gradient"; of a row of ``poisoned_author``."""
+    poisoned_author: str = "south"
+    poisoned_row: tuple[int, int] = (0, 1)
+    """Its group, and its place in it."""
+
+
+LOUD = ObjectiveConfig(filter=False)
+CASES = {
+    **{name: Case(ObjectiveConfig(**METHODS[name].fields)) for name in METHODS},
+    "a row a piece": Case(budget=1),
+    "one process without rows": Case(budget=10_000),
+    "an odd number of pieces": Case(budget=45),
+    "rows silenced in one process and not in the other": Case(
+        ObjectiveConfig(divergence_limit=1e-6), budget=1
+    ),
+    "nothing left": Case(ObjectiveConfig(divergence_limit=1e-9), only_bad=True),
+    "three updates": Case(
+        ObjectiveConfig(updates_per_round=3, divergence_limit=3.0), budget=30, lr=0.05, spread=0.5
+    ),
+    "clipped": Case(budget=1, lr=1.0, clip=0.01),
+    "tied": Case(tied=True),
+    "adapter": Case(lora=True, lr=0.1, objective=ObjectiveConfig(updates_per_round=2)),
+    "checkpointing": Case(checkpointing=True, tied=True),
+    "a chunk at a time": Case(chunk=True, tied=True, checkpointing=True),
+    "bfloat16": Case(dtype=torch.bfloat16),
+    "bfloat16 adapter": Case(dtype=torch.bfloat16, lora=True),
+    "dropout": Case(dropout=0.3, budget=10_000),
+    "bad log-probability": Case(LOUD, poison="log-probability", budget=10),
+    "bad log-probability, no row left": Case(LOUD, poison="log-probability", budget=1),
+    "bad log-probability in the second": Case(
+        LOUD, poison="log-probability", budget=1, poisoned_row=(2, 1)
+    ),
+    "bad gradient": Case(LOUD, poison="gradient", budget=1),
+    "own bad log-probability": Case(LOUD, poison="log-probability", poisoned_author="north"),
+    "own bad gradient": Case(LOUD, poison="gradient", poisoned_author="north"),
+}
+
+
+def groups_of(case, policy):
+    """Groups of unlike lengths, off-policy by ``spread`` nats or so; the second has no spread."""
+    generator = np.random.default_rng(0)
+    made = []
+    for g in range(3):
+        problem, rows = Problem(f"p{g}", "1+2="[: generator.integers(1, 5)], "3"), []
+        for i in range(4):
+            ids = generator.integers(POISON + 1, tiny.VOCABULARY, int(generator.integers(1, 9)))
+            ids[-1] = tiny.STOP
+            logps, author = -case.spread * generator.exponential(2.0, len(ids)), "south"
+            if case.poison and (g, i) == case.poisoned_row:
+                ids, logps = np.array([5, POISON, 6, tiny.STOP]), -np.ones(4)
+                author = case.poisoned_author
+            rows.append(completion(ids, logps, problem=problem.id, author=author, index=i))
+        rewards = [1.0] * 4 if g == 1 else [float(i % 2 == 0) for i in range(4)]
+        made.append(group(problem, rows, rewards, policy))
+    return made
+
+
+class Breaks(torch.nn.Module):
+    """Wraps an embedding: the hidden state after POISON is NaN, or its gradient is infinite."""
+
+    def __init__(self, embedding, what):
+        super().__init__()
+        self.embedding, self.what = embedding, what
+
+    def forward(self, token_MS):
+        hidden_MSD, hit = self.embedding(token_MS), (token_MS == POISON).unsqueeze(2)
+        if self.what == "log-probability":
+            return torch.where(hit, torch.nan, hidden_MSD)
+        if hidden_MSD.requires_grad:
+            hidden_MSD.register_hook(lambda slope: torch.where(hit, torch.inf, slope))
+        return hidden_MSD
+
+
+def language_of(case):
+    policy = tiny.policy(attention_dropout=case.dropout)
+    network = policy.network
+    if case.tied:
+        network.config.tie_word_embeddings = True
+        network.tie_weights()
+        assert network.lm_head.weight is network.model.embed_tokens.weight
+    if case.poison:
+        network.model.embed_tokens = Breaks(network.model.embed_tokens, case.poison)
+    if case.lora:
+        network.to(case.dtype)
+        add_adapter(network, rank=3, alpha=6.0, dropout=0.0, targets=["q_proj", "up_proj"], seed=0)
+        for p in trained(network):  # B is zero at first, and A has no gradient then
+            torch.nn.init.normal_(p, std=0.2, generator=torch.Generator().manual_seed(1))
+    if case.checkpointing:
+        network.activation_checkpointing_enable({"use_reentrant": False})
+    return LanguageModel(network, policy.tokenizer, dtype=case.dtype)
+
+
+class Unled:
+    """Processes that need no lead: commands are only recorded."""
+
+    def __init__(self, processes):
+        self.rank, self.size, self.all_gather, self.heard = (
+            processes.rank,
+            processes.size,
+            processes.all_gather,
+            [],
+        )
+
+    def broadcast(self, command):
+        self.heard.append(command)
+
+
+@dataclass(frozen=True, eq=False)
+class Recording(Learner):
+    """A learner that keeps the gradient of its last step, as it was clipped."""
+
+    seen: list = field(default_factory=list)
+
+    def step(self, gradient):
+        super().step(gradient)
+        self.seen[:] = [full_tensor(g).clone() for g in gradient.tensors]
+
+
+def learn(case, processes=SINGLE_PROCESS):
+    """What a round makes of the case, in one piece; an error as its text."""
+    policy = language_of(case)
+    if processes.size > 1:
+        policy = ShardedModel(policy, torch.device("cpu"))
+    optimizer = torch.optim.SGD(trained(policy.network), lr=case.lr)
+    learner = Recording(
+        name="north",
+        policy=policy,
+        optimizer=optimizer,
+        objective=case.objective,
+        temperature=0.9,
+        gradient_clip_norm=case.clip,
+        micro_batch_tokens=case.budget,
+        processes=processes,
+    )
+    torch.manual_seed(processes.rank)
+    before = scoring.LOGITS_AT_ONCE
+    scoring.LOGITS_AT_ONCE = 150 if case.chunk else before
+    batch = pack(groups_of(case, policy))
+    if case.only_bad:
+        batch = replace(batch, advantage_B=batch.advantage_B.clamp(max=0))
+    steps = []
+    try:
+        report = learner.learn(batch, lambda done, total: steps.append((done, total)))
+    except NonFiniteError as error:
+        return {"error": str(error)}
+    finally:
+        scoring.LOGITS_AT_ONCE = before
+    return {
+        "gradient": learner.seen or None,
+        "weights": [full_tensor(p.detach()).clone() for p in policy.network.parameters()],
+        "steps": steps,
+        "spread": all(isinstance(p, DTensor) for p in policy.network.parameters()),
+        "loss": report.loss,
+        "updates": report.updates,
+        "gradient_norm": report.gradient_norm,
+        "kept_advantage_B": report.scored.kept_advantage_B,
+        "metrics_BK": report.scored.metrics_BK,
+        "dropped": report.scored.dropped,
+    }
+
+
+def write(processes):
+    """A replica is the network it is of; orders come back in order, whoever wrote them."""
+    policy = tiny.policy(sharpness=2.0)
+    plain = copy.deepcopy(policy.network).state_dict()
+    sharded = ShardedModel(policy, torch.device("cpu"))
+    copied = sharded.replica(torch.float32).network.state_dict()
+    engine = DistributedEngine(processes, sharded, HFOptions(), SETTINGS)
+    requests = [RolloutRequest(Problem(f"p{i}", "1+2="[: 1 + i % 3], "3"), i % 3) for i in range(5)]
+
+    def written(sampler, requests=requests):
+        return engine.generate(requests, sampler, author="north", progress=lambda done, total: None)
+
+    generator = torch.Generator().manual_seed(3)
+    twins = [RolloutRequest(Problem(name, "1+2", "3"), 3) for name in "ab"]
+    return {
+        "apart": sum(isinstance(module, FSDPModule) for module in sharded.scorer.modules()),
+        "held": sum(p.to_local().numel() for p in sharded.network.parameters()),
+        "numbers": sum(p.numel() for p in sharded.network.parameters()),
+        "same": all(torch.equal(plain[name], copied[name]) for name in plain),
+        "greedy": written(GreedySampler()),
+        "sampled": written(RandomSampler(generator)),
+        "again": written(RandomSampler(generator)),
+        "twins": written(RandomSampler(generator), requests=twins),
+        "no_more_than_one": written(GreedySampler(), requests=requests[1:2]),
+        "seeds": processes.heard[1].sampler.seeds,
+        "trouble": _trouble(processes, sharded, processes.heard[0]),
+    }
+
+
+def _trouble(processes, sharded, command):
+    """What each process raises if the second one cannot write."""
+
+    def progress(done, total):
+        if processes.rank == 1:
+            raise NonFiniteError("of the second")
+
+    try:
+        generate_together(processes, sharded, command, progress)
+    except PotluckError as error:
+        return str(error)
+    return ""
+
+
+def recipe(models, *overrides):
+    return tiny.recipe(
+        {"full": f"{models}/full", "adapter": f"{models}/adapter"},
+        *("checkpoint_every=1", "evaluation.problems=4", "evaluation.out_of_distribution=3"),
+        *("node.full.device=cpu", "node.adapter.device=cpu"),
+        *("node.adapter.learning_rate=1e-2", "node.adapter.lora={r=2}"),
+        *overrides,
+    )
+
+
+class PressesCtrlC(Listener):
+    """While the second node writes for the second time."""
+
+    seen = 0
+
+    def round_done(self, node, report):
+        self.seen += 1
+
+    def phase(self, node, name, done, total):
+        if self.seen == 2 and (node, name) == ("adapter", "write"):
+            self.seen += 1
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def outcome_of(config, folder, **options):
+    try:
+        result = run(config, folder, **options)
+    except PotluckError as error:
+        return f"{type(error).__name__}: {error}"
+    return result.rounds, result.interrupted, dict(result.accuracy)
+
+
+def main(folder):
+    models, found = folder / "models", {}
+    found["run"] = outcome_of(recipe(models), folder / "two")
+    found["resumed"] = outcome_of(recipe(models), folder / "one", resume=True)
+    found["cut"] = outcome_of(recipe(models), folder / "cut", display=PressesCtrlC())
+    eight_bit = "node.full.optimizer=adamw-8bit"
+    found["refused"] = outcome_of(recipe(models, eight_bit), folder / "refused")
+    # The leader has the model, the other one what is left of it.
+    here = "full" if os.environ["RANK"] == "0" else "broken"
+    broken = recipe(models, f"node.full.model={models}/{here}")
+    found["broken"] = outcome_of(broken, folder / "broken")
+    with process_group() as processes:
+        found["cases"] = {name: learn(case, Unled(processes)) for name, case in CASES.items()}
+        found["write"] = write(Unled(processes))
+    torch.save(found, folder / f"{os.environ['RANK']}.pt")
+
+
+if __name__ == "__main__":
+    faulthandler.dump_traceback_later(HANGS_AFTER_S, exit=True)
+    main(Path(sys.argv[1]))

@@ -1,0 +1,625 @@
+"""Writing through a server: the contract of an engine, and what a server can do wrong."""
+
+import itertools
+import re
+import socket
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import tiny
+from potluck.model import LanguageModel
+from potluck.model.lora import add_adapter
+from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError, RolloutRequest
+from potluck.rollout.hf import HFEngine
+from potluck.rollout.vllm import client as line_module
+from potluck.rollout.vllm import engine as server_module
+from potluck.rollout.vllm.client import Address, Client
+from potluck.rollout.vllm.engine import ServerEngine, require_server
+from potluck.rollout.vllm.weights import WeightSync, weights_digest
+from potluck.types import Problem
+from stand_in_server import stand_in
+
+PROBLEMS = [Problem(f"p{i}", "1+2=3+4=5+6="[: 2 + 3 * i], "?") for i in range(4)]
+"""Prompts of four lengths."""
+
+
+def policy(seed=0, sharpness=5.0):
+    """Without ids beyond the tokenizer's: a server writes them as it writes any other."""
+    network = tiny.policy(seed, sharpness=sharpness).network
+    network.resize_token_embeddings(tiny.VOCABULARY, mean_resizing=False)
+    return LanguageModel(network, tiny.tokenizer())
+
+
+def saved(made, folder):
+    made.network.save_pretrained(folder)
+    made.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return saved(policy(), tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+def server(folder):
+    with stand_in(folder) as server:
+        yield server
+
+
+@pytest.fixture
+def engine_of(server, tmp_path):
+    """An engine of the server, which started with weights that are not the engine's."""
+
+    def make(made=None, *, timeout_s=600.0, key="", adapter="", sleeps=False, **options):
+        made = made or policy(seed=1)
+        weight_sync = WeightSync(made, tmp_path / "served", adapter=adapter, sleeps=sleeps)
+        address = Address(server.url, timeout_s, key)
+        limits = {"max_new_tokens": 12, "max_total_tokens": 60, "concurrency": 64, "tolerance": 0.1}
+        return ServerEngine(made, address, weight_sync, adapter or "tiny", **(limits | options))
+
+    return make
+
+
+def sampled(seed=0, temperature=1.0, top_k=0, top_p=1.0):
+    return RandomSampler(torch.Generator().manual_seed(seed), temperature, top_k, top_p)
+
+
+def write(engine, sampler=None, requests=None, progress=lambda done, total: None):
+    requests = requests or [RolloutRequest(problem, 3) for problem in PROBLEMS]
+    return engine.generate(requests, sampler or sampled(), author="me", progress=progress)
+
+
+def change(made):
+    with torch.no_grad():
+        made.network.lm_head.weight.mul_(-1)
+
+
+def forward(made, completion, temperature=1.0):
+    """logp_T straight from the network's logits."""
+    prompt = made.prompt(next(p for p in PROBLEMS if p.id == completion.problem_id))
+    with torch.no_grad():
+        logits = made.network(input_ids=torch.tensor([[*prompt, *completion.token_T]])).logits[0]
+    every = torch.log_softmax(logits.float() / temperature, dim=1)[len(prompt) - 1 : -1]
+    return every.gather(1, torch.tensor(completion.token_T).long()[:, None])[:, 0].numpy()
+
+
+@pytest.mark.parametrize(
+    "mode, sampler",
+    [
+        ("raw_logprobs", {}),
+        ("raw_logprobs", {"top_k": 3}),
+        ("raw_logprobs", {"top_p": 0.5}),
+        ("processed_logprobs", {}),
+        ("processed_logprobs", {"temperature": 0.7}),
+        ("raw_logprobs", None),
+        ("processed_logprobs", None),
+    ],
+)
+def test_log_probabilities_are_those_of_a_forward_pass_with_the_weights_of_here(
+    server, engine_of, mode, sampler
+):
+    server.mode, engine = mode, engine_of()
+    written = write(engine, GreedySampler() if sampler is None else sampled(**sampler))
+    assert len(written) == 12
+    temperature = (sampler or {}).get("temperature", 1.0)
+    for c in written:
+        np.testing.assert_allclose(c.logp_T, forward(engine.policy, c, temperature), atol=2e-5)
+
+
+def test_both_engines_write_the_same_where_nothing_is_left_to_chance(engine_of):
+    engine = engine_of()
+    here = HFEngine(engine.policy, max_new_tokens=12, max_total_tokens=60)
+    for ours, theirs in zip(
+        write(here, GreedySampler()), write(engine, GreedySampler()), strict=True
+    ):
+        assert ours.token_T.tolist() == theirs.token_T.tolist()
+        assert (ours.problem_id, ours.index, ours.end) == (
+            (theirs.problem_id, theirs.index, theirs.end)
+        )
+        np.testing.assert_allclose(ours.logp_T, theirs.logp_T, atol=1e-4)
+
+
+def test_tokens_come_as_often_as_the_model_says(engine_of):
+    """The first token of 2,000 completions against the softmax, four standard errors."""
+    engine = engine_of(max_new_tokens=1)
+    written = write(
+        engine, requests=[RolloutRequest(PROBLEMS[0], 1000), RolloutRequest(PROBLEMS[0], 1000)]
+    )
+    ids = torch.tensor([engine.policy.prompt(PROBLEMS[0]).tolist()])
+    with torch.no_grad():
+        p_V = torch.softmax(engine.policy.network(input_ids=ids).logits[0, -1], dim=0)
+    counted_V = np.bincount([int(c.token_T[0]) for c in written], minlength=len(p_V)) / 2000
+    bound_V = 4 * (p_V * (1 - p_V) / 2000) ** 0.5 + 1e-9
+    assert (np.abs(counted_V - p_V.numpy()) <= bound_V.numpy()).all()
+
+
+def test_each_order_is_filled_in_its_order_with_indices_from_zero(server, engine_of):
+    requests = [
+        RolloutRequest(PROBLEMS[3], 2),
+        RolloutRequest(PROBLEMS[0], 5),
+        RolloutRequest(PROBLEMS[2], 1),
+    ]
+    for concurrency in (1, 64):
+        written = write(engine_of(concurrency=concurrency), requests=requests)
+        keys = [(c.problem_id, c.index) for c in written]
+        assert keys == [(o.problem.id, i) for o in requests for i in range(o.count)]
+        assert {c.author for c in written} == {"me"}
+    asked = len(server.seen)
+    assert write(engine_of(), requests=[RolloutRequest(PROBLEMS[0], 0)]) == []
+    assert len(server.seen) == asked
+
+
+def test_it_does_not_matter_in_which_order_the_choices_stand(server, engine_of):
+    straight = write(engine_of())
+    server.twist = lambda answer: {"choices": answer["choices"][::-1]}
+    assert write(engine_of()) == straight
+
+
+def test_the_same_seed_writes_the_same_another_does_not_and_no_two_requests_share_one(
+    server, engine_of
+):
+    engine = engine_of(policy(sharpness=1))
+    assert write(engine, sampled(1)) == write(engine, sampled(1)) != write(engine, sampled(2))
+    sampler = sampled(1)
+    assert write(engine, sampler) != write(engine, sampler)
+    # The first two writings and the first of the last two began with one seed.
+    seeds = [body["seed"] for body in server.asked()]
+    assert len(set(seeds)) == len(seeds) - 2 * len(PROBLEMS)
+
+
+def test_a_completion_ends_with_its_stop_token_or_where_its_room_ends(engine_of):
+    engine = engine_of(policy(sharpness=0.1), max_total_tokens=15)
+    ends = set()
+    for c in write(engine, requests=[RolloutRequest(problem, 20) for problem in PROBLEMS]):
+        prompt = engine.policy.prompt(next(p for p in PROBLEMS if p.id == c.problem_id))
+        assert (c.token_T[-1] == tiny.STOP) == (c.end == "stop")
+        assert tiny.STOP not in c.token_T[:-1]
+        assert len(c.token_T) <= min(12, 15 - len(prompt))
+        assert c.end == "stop" or len(c.token_T) == min(12, 15 - len(prompt))
+        ends.add(c.end)
+    assert ends == {"stop", "length"}
+
+
+def test_nothing_is_asked_for_beyond_the_positions_that_the_model_has(server, engine_of):
+    write(engine_of(max_new_tokens=1000, max_total_tokens=1000))
+    assert {len(body["prompt"]) + body["max_tokens"] for body in server.asked()} == {64}
+
+
+def test_what_cannot_be_written_is_refused_before_anything_is_asked(server, engine_of):
+    with pytest.raises(RolloutError, match=r"'p3' has 12 tokens, which leaves no room below"):
+        write(engine_of(max_total_tokens=12))
+    with pytest.raises(RolloutError, match=r"temperature is 0.7, top_k 3 and top_p 1; change"):
+        write(engine_of(), sampled(temperature=0.7, top_k=3))
+    with pytest.raises(
+        RolloutError, match="cannot draw by function; it can by RandomSampler and GreedySampler"
+    ):
+        write(engine_of(), lambda logits: None)
+    assert server.seen == []
+
+
+def test_nothing_is_left_to_the_servers_defaults(server, engine_of):
+    write(engine_of(), sampled(top_k=3, top_p=0.9))
+    for body in server.asked():
+        settings = {"temperature": 1.0, "top_k": 3, "top_p": 0.9, "min_p": 0.0}
+        settings |= {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+        assert settings.items() <= body.items()
+        assert body["stop_token_ids"] == [tiny.STOP]
+        assert body["return_token_ids"]
+
+
+def test_progress_counts_completions_up_to_all_of_them(engine_of):
+    seen = []
+    write(engine_of(), progress=lambda *pair: seen.append(pair))
+    assert seen[-1] == (12, 12)
+    assert seen == sorted(seen)
+
+
+def test_the_server_reloads_when_the_weights_have_changed_and_only_then(
+    server, engine_of, tmp_path
+):
+    engine = engine_of()
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "notes").mkdir()
+    for _ in range(2):
+        first = write(engine)
+    assert server.paths().count("/collective_rpc") == 1
+    change(engine.policy)
+    for _ in range(2):
+        second = write(engine)
+    assert server.paths().count("/collective_rpc") == 2
+    assert server.paths().count("/reset_prefix_cache") == 2
+    assert first != second
+    for c in second:
+        np.testing.assert_allclose(c.logp_T, forward(engine.policy, c), atol=2e-5)
+    # No prompt of the old weights is gone on with, and their files are gone; nobody else's are.
+    assert len({body["cache_salt"] for body in server.asked()}) == 2
+    here = {path.name for path in (tmp_path / "served").iterdir()}
+    assert here == {weights_digest(engine.policy.network, trained=True), "notes"}
+
+
+def digest(made):
+    return weights_digest(made.network, trained=True)
+
+
+def test_every_single_weight_counts_for_whether_they_have_changed():
+    made = policy()
+    before = digest(made)
+    assert digest(policy()) == before != digest(policy(seed=1))
+    for parameter in made.network.parameters():
+        with torch.no_grad():
+            last = parameter.view(-1)[-1]
+            kept = last.clone()
+            last.copy_(torch.nextafter(kept, torch.tensor(torch.inf)))
+            assert digest(made) != before
+            last.copy_(kept)
+    assert digest(made) == before
+
+
+def test_stale_weights_are_noticed(server, engine_of):
+    engine = engine_of(policy())  # those that the server has begun with
+    write(engine)
+    server.stale = True
+    change(engine.policy)
+    with pytest.raises(RolloutError, match=r"differ from this model's by \d.* has other weights"):
+        write(engine)
+
+
+@pytest.mark.parametrize(
+    "mode, sampler, way_out",
+    [
+        ("raw_logprobs", {"temperature": 0.4}, "--logprobs-mode processed_logprobs"),
+        ("processed_logprobs", {"top_k": 2}, "--logprobs-mode raw_logprobs"),
+        ("processed_logprobs", {"top_p": 0.2}, "--logprobs-mode raw_logprobs"),
+    ],
+)
+def test_log_probabilities_of_another_kind_are_noticed(server, engine_of, mode, sampler, way_out):
+    server.mode, engine = mode, engine_of(policy(sharpness=2))
+    with pytest.raises(RolloutError, match=way_out):
+        write(engine, sampled(**sampler))
+
+
+def test_how_far_the_server_may_be_off_is_the_recipes_to_say(server, engine_of):
+    engine, off = engine_of(), 0.05
+
+    def shifted(answer):
+        for choice in answer["choices"]:
+            numbers = choice["logprobs"]["token_logprobs"]
+            choice["logprobs"]["token_logprobs"] = [number - off for number in numbers]
+        return answer
+
+    server.twist = shifted
+    write(engine)
+    with pytest.raises(RolloutError, match=r"by 0\.05 nats a token, more than 0\.04"):
+        write(replace(engine, tolerance=0.04))
+
+
+def first_choice(**changes):
+    def twist(answer):
+        answer["choices"][0] |= changes
+        return answer
+
+    return twist
+
+
+def first_tokens(change_tokens, change_logps=lambda logps: logps):
+    def twist(answer):
+        choice = answer["choices"][0]
+        choice["token_ids"] = change_tokens(choice["token_ids"])
+        told = choice["logprobs"]
+        told["token_logprobs"] = change_logps(told["token_logprobs"])
+        return answer
+
+    return twist
+
+
+def without_stop_tokens(answer):
+    for choice in answer["choices"]:
+        if choice["finish_reason"] == "stop":
+            choice["token_ids"].pop()
+            choice["logprobs"]["token_logprobs"].pop()
+    return answer
+
+
+SAME = list
+FAULTS = {
+    "drops the stop token": (without_stop_tokens, "is no stop token; it must keep the stop token"),
+    "one too few": (lambda a: {"choices": a["choices"][1:]}, "wrote 2 completions of 'p0', not 3"),
+    "one twice": (first_choice(index=1), "each index is to come once"),
+    "a token too few": (first_tokens(lambda t: t[:-1]), r"tokens but \d+ log-probabilities"),
+    "none at all": (first_tokens(lambda t: [], lambda p: []), "with 0 tokens; 1 to 12"),
+    "too many": (first_tokens(lambda t: [5] * 13, lambda p: [-1.0] * 13), "with 13 tokens; 1 to"),
+    "cut for a long reason": (
+        lambda a: first_tokens(lambda t: [5], lambda p: [-1.0])(
+            first_choice(finish_reason="\n" * 9_000)(a)
+        ),
+        "after 1 of 12 tokens",
+    ),
+    "cut short": (
+        lambda a: first_tokens(lambda t: [5], lambda p: [-1.0])(
+            first_choice(finish_reason="length")(a)
+        ),
+        r"ended it \('length'\) after 1 of 12 tokens; raise its --max-model-len",
+    ),
+    "foreign id": (first_tokens(lambda t: [*t[:-1], 4242]), "token id 4242; the tokenizer has ids"),
+    "negative id": (first_tokens(lambda t: [*t[:-1], -1]), "token id -1; the tokenizer has ids be"),
+    "on after the stop": (
+        first_tokens(lambda t: [tiny.STOP, 5], lambda p: [-1.0, -1.0]),
+        "with words after a stop token",
+    ),
+    "giant id": (first_tokens(lambda t: [*t[:-1], 10**300]), "cannot be read .*token_ids"),
+    "id as text": (first_tokens(lambda t: [str(id) for id in t]), "Expected `int`, got `str`"),
+    "no ids": (first_choice(token_ids=None), "cannot be read .* need vLLM 0.10.2 or newer"),
+    "no log-probabilities": (first_choice(logprobs=None), "cannot be read .*logprobs"),
+    "NaN": (first_tokens(SAME, lambda p: [float("nan")] * len(p)), "cannot be read"),
+    "null": (first_tokens(SAME, lambda p: [None] * len(p)), "cannot be read .*token_logprobs"),
+    "ln 0": (first_tokens(SAME, lambda p: [-9999.0] * len(p)), "with log-probability -9999.0"),
+    "more than certain": (first_tokens(SAME, lambda p: [0.1] * len(p)), "with log-probability 0.1"),
+    "another prompt": (first_choice(prompt_token_ids=[1, 2]), "behind another prompt"),
+    "no JSON": (lambda a: b"<html>", "cannot be read"),
+    "no UTF-8": (lambda a: b'{"choices": "\xff"}', "cannot be read"),
+    "a tower": (lambda a: b"[" * 50_000, "cannot be read"),
+    "another thing": (lambda a: {"error": "no"}, "cannot be read .*choices"),
+    "endless": (lambda a: b" " * 2**18, r"with more than \d+ bytes"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_wrong_answer_is_taken(server, engine_of, fault):
+    server.twist, message = FAULTS[fault]
+    # Few stops, as some faults need a completion that goes on, and many where one must be there.
+    engine = engine_of(policy(sharpness=0.05 if "stop" in fault else 5), tolerance=99.0)
+    requests = [RolloutRequest(PROBLEMS[0], 60 if fault == "drops the stop token" else 3)]
+    with pytest.raises(RolloutError, match=message) as caught:
+        write(engine, requests=requests)
+    said = str(caught.value)
+    assert "\n" not in said
+    assert server.url in said
+    assert len(said) < 600
+
+
+def test_a_rounding_above_certainty_is_none(server, engine_of):
+    server.twist = first_tokens(SAME, lambda p: [1e-6] * len(p))
+    assert write(engine_of(tolerance=99.0))[0].logp_T.max() == 0
+
+
+def test_a_stop_token_in_the_last_place_ends_a_completion_whatever_the_server_calls_it(
+    server, engine_of
+):
+    """Older versions of vLLM look at the length first."""
+
+    def twist(answer):
+        choice = answer["choices"][0]
+        choice["token_ids"] = [5] * 11 + [tiny.STOP]
+        choice["logprobs"]["token_logprobs"] = [-1.0] * 12
+        choice["finish_reason"] = "length"
+        return answer
+
+    server.twist = twist
+    assert write(engine_of(tolerance=99.0))[0].end == "stop"
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(line_module, "LONGEST_PAUSE_S", 0.02)
+    monkeypatch.setattr(line_module, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(server_module, "TICK_S", 0.02)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_is_busy_or_stumbles_is_asked_again(server, engine_of):
+    server.statuses = [503, 500, 500, 503, 429]
+    assert len(write(engine_of(), requests=[RolloutRequest(PROBLEMS[0], 2)])) == 2
+    assert server.paths()[:3] == ["/collective_rpc"] * 3
+
+
+@pytest.mark.parametrize(
+    "statuses, message",
+    [
+        ([500] * 9, r"does not do /collective_rpc \(status 500 told to\); see its log"),
+        ([307] * 9, "redirects are not followed: set url to where it leads"),
+        ([404] * 9, "must be switched on when it is started, see docs/vllm.md"),
+        ([401] * 9, "name the variable that holds its key in api_key_variable"),
+    ],
+)
+def test_a_server_that_will_not_is_one_line_at_once(server, engine_of, statuses, message):
+    server.statuses = statuses
+    with pytest.raises(RolloutError, match=message):
+        write(engine_of())
+    assert len(server.seen) == (3 if statuses[0] == 500 else 1)
+
+
+def test_a_server_that_serves_no_such_model_says_so(server, engine_of):
+    with pytest.raises(RolloutError, match=r"status 404 The model `other` does not exist"):
+        write(replace(engine_of(), model="other"))
+
+
+def test_a_server_that_never_answers_costs_no_more_than_the_time_given(server, engine_of):
+    server.stalls, start = threading.Event(), time.monotonic()
+    with pytest.raises(RolloutError, match=r"no answer within timeout_s = 0.3"):
+        write(engine_of(timeout_s=0.3))
+    assert time.monotonic() - start < 60  # for ever, if it waited for the answer
+    server.stalls.set()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_answer_that_breaks_off_is_asked_for_again(server, engine_of):
+    engine = engine_of()
+    write(engine)
+    server.cuts = 2
+    assert len(write(engine, requests=[RolloutRequest(PROBLEMS[0], 2)])) == 2
+    assert len(server.asked()) == len(PROBLEMS) + 3
+
+
+def test_an_answer_that_drips_is_late_too(server, engine_of):
+    patient = engine_of()
+    write(patient)  # on a busy machine that is not a matter of half a second
+    engine, start = (
+        replace(patient, address=replace(patient.address, timeout_s=0.5)),
+        time.monotonic(),
+    )
+    server.drips_s = 0.2
+    with pytest.raises(RolloutError, match=r"no answer within timeout_s = 0.5"):
+        write(engine, requests=[RolloutRequest(PROBLEMS[0], 1)])
+    assert time.monotonic() - start < 60  # minutes, were each byte given half a second
+    server.drips_s = 0
+
+
+def test_nobody_is_there():
+    with socket.socket() as held:  # bound and not listening: whoever comes is refused
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(RolloutError, match=r"\(.*refused\); is it running") as caught:
+            require_server(Address(url, timeout_s=0.2), "tiny", adapter=False, longest=60)
+    assert "\n" not in str(caught.value)
+
+
+class Stop(Exception):
+    pass
+
+
+def test_stopping_in_the_middle_breaks_off_what_is_outstanding(server, engine_of):
+    server.stalls, before, start = threading.Event(), threading.active_count(), time.monotonic()
+
+    def progress(done, total):
+        if "/v1/completions" in server.paths():
+            raise Stop
+
+    with pytest.raises(Stop):
+        write(engine_of(concurrency=2), progress=progress)
+    assert time.monotonic() - start < 60  # ten minutes, if it waited for the answers
+    assert not [t for t in threading.enumerate() if t.name.startswith("ThreadPool")]
+    assert len(server.asked()) <= 3  # those that waited in the queue are never sent
+    server.stalls.set()
+    assert threading.active_count() <= before + 4  # the stand-in's own
+
+
+@pytest.mark.usefixtures("impatient")
+def test_progress_is_told_while_nothing_arrives_so_that_somebody_can_stop_it(server, engine_of):
+    server.stalls, calls = threading.Event(), itertools.count()
+
+    def progress(done, total):
+        if next(calls) == 2:
+            server.stalls.set()
+
+    assert len(write(engine_of(), progress=progress)) == 12
+
+
+def test_the_key_comes_from_the_variable_that_is_named_and_is_in_no_message(
+    server, engine_of, monkeypatch
+):
+    server.key = "sesame-42"
+    monkeypatch.setenv("POTLUCK_TEST_KEY", " sesame-42\n")
+    write(engine_of(key="POTLUCK_TEST_KEY"))
+    monkeypatch.setenv("POTLUCK_TEST_KEY", "sesame-43")
+    with pytest.raises(RolloutError, match="status 401 Unauthorized") as caught:
+        write(engine_of(key="POTLUCK_TEST_KEY"))
+    assert "sesame" not in str(caught.value)
+    monkeypatch.delenv("POTLUCK_TEST_KEY")
+    with pytest.raises(RolloutError, match=r"'POTLUCK_TEST_KEY', which is not set"):
+        write(engine_of(key="POTLUCK_TEST_KEY"))
+
+
+def test_no_proxy_is_asked_and_a_path_before_v1_is_kept(server, engine_of, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    engine = engine_of()
+    write(replace(engine, address=Address(server.url + "/v1")))
+    assert set(server.paths()) == {"/collective_rpc", "/reset_prefix_cache", "/v1/completions"}
+    with Client(Address(server.url + "/deep/v1/")) as line, pytest.raises(RolloutError):
+        line.ask("GET", "/v1/models")
+    assert server.paths()[-1] == "/deep/v1/models"
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://here", "http://", "http://h:x"])
+def test_what_is_no_url_is_refused(url):
+    with pytest.raises(RolloutError, match="expected http://HOST:PORT"):
+        Client(Address(url))
+
+
+def test_a_server_that_sleeps_is_woken_in_two_steps_and_sent_its_weights_each_time(
+    server, engine_of
+):
+    engine = engine_of(sleeps=True)
+    for _ in range(2):
+        for c in write(engine):
+            np.testing.assert_allclose(c.logp_T, forward(engine.policy, c), atol=2e-5)
+    steps = [path for path in server.paths() if path != "/v1/completions"]
+    assert steps == 2 * [
+        "/wake_up?tags=weights",
+        "/collective_rpc",
+        "/wake_up?tags=kv_cache",
+        "/reset_prefix_cache",
+        "/sleep?level=2",
+    ]
+
+
+@pytest.mark.parametrize("sleeps", [False, True])
+def test_of_a_lora_node_the_server_gets_the_adapter_alone(
+    server, engine_of, folder, tmp_path, sleeps
+):
+    made = policy()
+    add_adapter(made.network, rank=2, alpha=64, dropout=0, targets=["q_proj", "v_proj"], seed=0)
+    server.can_reload, engine = sleeps, engine_of(made, adapter="mine", sleeps=sleeps)
+    first = write(engine)
+    with torch.no_grad():
+        for name, parameter in made.network.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(generator=torch.Generator().manual_seed(0))
+    second = write(engine)
+    assert first != second
+    for c in second:
+        np.testing.assert_allclose(c.logp_T, forward(made, c), atol=5e-5)
+    assert server.paths().count("/v1/load_lora_adapter") == 2
+    assert server.paths().count("/v1/unload_lora_adapter") == 2
+    assert server.paths().count("/sleep?level=1") == (2 if sleeps else 0)
+    (place,) = (tmp_path / "served").iterdir()
+    assert not (place / "model.safetensors").exists()
+    assert {body["model"] for body in server.asked()} == {"mine"}
+
+
+def test_a_disk_that_is_full_is_one_line_and_leaves_nothing_half_done(
+    server, engine_of, tmp_path, monkeypatch
+):
+    engine = engine_of()
+
+    def full(*_, **__):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(engine.policy.tokenizer, "save_pretrained", full)
+    with pytest.raises(RolloutError, match=r"cannot write the weights .* No space left .* folder"):
+        write(engine)
+    assert list((tmp_path / "served").iterdir()) == []
+    monkeypatch.undo()
+    assert len(write(engine)) == 12
+
+
+def test_a_server_is_looked_at_before_a_run_begins(server):
+    address = Address(server.url, 5.0)
+    require_server(address, "tiny", adapter=False, longest=64)
+    require_server(address, "not-yet", adapter=True, longest=64)
+    with pytest.raises(RolloutError, match=r"serves 'tiny', not 'other'; set .* model to one"):
+        require_server(address, "other", adapter=False, longest=64)
+    with pytest.raises(RolloutError, match=r"room for 64 tokens, but .* may have 65; raise its"):
+        require_server(address, "tiny", adapter=False, longest=65)
+    server.twist = None
+    with pytest.raises(RolloutError, match="does not do /v1/models"):
+        require_server(Address(server.url + "/nowhere"), "tiny", adapter=False, longest=64)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_at_most_so_many_problems_are_asked_for_at_once(server, engine_of):
+    server.stalls, seen = threading.Event(), []
+
+    def progress(done, total):
+        seen.append(len(server.asked()))
+        if seen.count(2) == 3:
+            server.stalls.set()
+
+    write(engine_of(concurrency=2), progress=progress)
+    assert re.fullmatch(r"(0,)*(1,)*(2,)+.*", "".join(f"{n}," for n in seen))

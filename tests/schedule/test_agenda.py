@@ -1,0 +1,78 @@
+"""Who is asked for what: members by the plan, strangers by their own name."""
+
+import pytest
+
+from potluck.schedule import Agenda, horizontal, problems_of_round, vertical
+
+IDS = [f"p{i}" for i in range(40)]
+
+
+def agenda(**changes):
+    fields = {
+        "ids": IDS,
+        "weights": {"north": 1.0, "south": 1.0},
+        "plan": vertical,
+        "group_size": 4,
+        "problems_per_round": 6,
+        "seed": 3,
+        "stranger_problems": 2,
+    }
+    return Agenda(**{**fields, **changes})
+
+
+def test_members_share_out_the_problems_that_everybody_draws():
+    shares = agenda().members_shares(5)
+    assert [s.problem_id for s in shares] == problems_of_round(IDS, seed=3, round=5, count=6)
+    assert [s.node for s in shares] == ["north", "south"] * 3
+    assert {s.count for s in shares} == {4}
+
+
+def test_who_is_absent_does_not_change_what_the_others_are_asked():
+    assert agenda().shares(5, ["north"]) == agenda().shares(5, ["north", "south"])
+
+
+def test_what_one_node_is_asked_is_its_part_of_what_all_are_asked():
+    for plan in (vertical, horizontal):
+        one = agenda(plan=plan)
+        together = [s for name in ("north", "south") for s in one.shares_of(2, name)]
+        assert sorted(map(repr, together)) == sorted(map(repr, one.members_shares(2)))
+
+
+def test_a_stranger_is_asked_for_whole_groups_of_problems_that_its_name_draws():
+    shares = agenda().shares_of(5, "mia")
+    assert [(s.node, s.count) for s in shares] == [("mia", 4)] * 2
+    assert {s.problem_id for s in shares} <= set(IDS)
+    drawn = {
+        (name, round): tuple(s.problem_id for s in agenda().shares_of(round, name))
+        for name in ("mia", "tom")
+        for round in range(4)
+    }
+    assert len(set(drawn.values())) == 8
+
+
+@pytest.mark.parametrize("plan", [vertical, horizontal])
+def test_a_stranger_takes_nothing_from_the_members_and_stands_behind_them(plan):
+    one = agenda(plan=plan)
+    alone = one.shares(1, ["north", "south"])
+    both = one.shares(1, ["tom", "north", "mia"])
+    assert both[: len(alone)] == alone
+    assert [s.node for s in both[len(alone) :]] == ["mia", "mia", "tom", "tom"]
+
+
+def test_where_there_are_no_strangers_an_unknown_name_is_asked_for_nothing():
+    assert agenda(stranger_problems=0).shares_of(5, "mia") == []
+    assert agenda(stranger_problems=0).shares(5, ["mia"]) == agenda().members_shares(5)
+
+
+def test_a_swarm_of_strangers_only_has_a_round_all_the_same():
+    one = agenda(weights={})
+    assert one.members_shares(0) == []
+    assert [s.node for s in one.shares(0, ["tom", "mia"])] == ["mia", "mia", "tom", "tom"]
+
+
+def test_another_seed_is_another_draw_for_strangers_too():
+    assert agenda(seed=4).shares_of(0, "mia") != agenda().shares_of(0, "mia")
+
+
+def test_a_task_with_fewer_problems_than_a_stranger_may_write_is_written_whole():
+    assert len(agenda(ids=IDS[:6], stranger_problems=9).shares_of(0, "mia")) == 6

@@ -1,0 +1,212 @@
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from potluck.schedule import PLANS, Share, horizontal, problems_of_round, vertical
+
+ids = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=8, unique=True)
+equal = ids.map(lambda names: dict.fromkeys(names, 1.0))
+unequal = st.dictionaries(
+    st.text(min_size=1, max_size=8), st.floats(0.01, 100), min_size=1, max_size=6
+)
+every_plan = pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+
+
+def numbered(count):
+    return [f"p{i}" for i in range(count)]
+
+
+def load_of(shares, weights):
+    load = Counter(dict.fromkeys(weights, 0))
+    for share in shares:
+        load[share.node] += share.count
+    return load
+
+
+# Who writes what.
+
+
+@every_plan
+@given(problems=ids, weights=unequal, group_size=st.integers(1, 20))
+def test_every_plan_fills_every_group_exactly(plan, problems, weights, group_size):
+    written = Counter()
+    for share in plan(problems, weights, group_size):
+        assert share.node in weights
+        assert share.count > 0
+        written[share.problem_id] += share.count
+    assert written == dict.fromkeys(problems, group_size)
+
+
+@every_plan
+@given(problems=ids, weights=unequal, group_size=st.integers(1, 20))
+def test_no_node_has_two_shares_of_one_problem(plan, problems, weights, group_size):
+    requests = Counter((s.problem_id, s.node) for s in plan(problems, weights, group_size))
+    assert set(requests.values()) == {1}
+
+
+@given(problems=ids, weights=unequal, group_size=st.integers(1, 20))
+def test_vertical_gives_each_problem_one_author(problems, weights, group_size):
+    shares = vertical(problems, weights, group_size)
+    assert [s.problem_id for s in shares] == problems
+
+
+@given(weights=equal, group_size=st.integers(1, 20))
+def test_horizontal_loads_no_equal_node_more_than_one_above_another(weights, group_size):
+    load = load_of(horizontal(["p"], weights, group_size), weights)
+    assert max(load.values()) - min(load.values()) <= 1
+
+
+@given(problems=ids, weights=equal, group_size=st.integers(1, 20))
+def test_horizontal_evens_out_over_a_round(problems, weights, group_size):
+    """Not one more for each problem, but one more in the whole round."""
+    load = load_of(horizontal(problems, weights, group_size), weights)
+    assert max(load.values()) - min(load.values()) <= 1
+
+
+@given(weights=unequal, count=st.integers(1, 60))
+def test_a_node_writes_groups_in_proportion_to_its_weight(weights, count):
+    load, whole = load_of(vertical(numbered(count), weights, 1), weights), sum(weights.values())
+    for node, weight in weights.items():
+        assert abs(load[node] - count * weight / whole) < len(weights)
+
+
+@given(weights=unequal, count=st.integers(1, 6), group_size=st.integers(1, 20))
+def test_a_node_writes_completions_in_proportion_to_its_weight(weights, count, group_size):
+    load = load_of(horizontal(numbered(count), weights, group_size), weights)
+    whole = sum(weights.values())
+    for node, weight in weights.items():
+        assert abs(load[node] - count * group_size * weight / whole) < len(weights)
+
+
+@given(st.floats(0.01, 100), st.floats(0.01, 100), st.integers(1, 60))
+def test_of_two_nodes_each_has_its_part_within_one(one, other, count):
+    weights = {"one": one, "other": other}
+    load = load_of(vertical(numbered(count), weights, 1), weights)
+    assert abs(load["one"] - count * one / (one + other)) <= 1 + 1e-9
+
+
+def test_a_node_of_weight_two_writes_twice_as_much_worked_by_hand():
+    shares = vertical(numbered(6), {"north": 2, "south": 1}, 12)
+    assert "".join(s.node[0] for s in shares) == "nsnnsn"
+    shares = horizontal(["p"], {"north": 2, "south": 1}, 12)
+    assert shares == [Share("p", "north", 8), Share("p", "south", 4)]
+
+
+def test_a_group_smaller_than_the_swarm_asks_nobody_for_nothing():
+    shares = horizontal(["p", "q"], {"a": 1, "b": 1, "c": 1}, 2)
+    assert [(s.problem_id, s.node, s.count) for s in shares] == [
+        ("p", "a", 1),
+        ("p", "b", 1),
+        ("q", "a", 1),
+        ("q", "c", 1),
+    ]
+
+
+@every_plan
+@given(problems=ids, weights=unequal, group_size=st.integers(1, 20))
+def test_nothing_else_enters_a_plan(plan, problems, weights, group_size):
+    """Neither an earlier call, nor the unit of the weights, nor what problems are called."""
+    before = plan(problems, weights, group_size)
+    plan(["other"], {"someone": 1.0, **weights}, 3)
+    assert plan(problems, weights, group_size) == before
+    assert plan(problems, {n: 4 * w for n, w in weights.items()}, group_size) == before
+    renamed = plan([f"x{p}" for p in problems], weights, group_size)
+    assert [Share(f"x{s.problem_id}", s.node, s.count) for s in before] == renamed
+
+
+@every_plan
+@pytest.mark.parametrize("weights", [{}, {"a": 0.0}, {"a": 1.0, "b": -1.0}])
+def test_a_node_without_weight_is_refused(plan, weights):
+    with pytest.raises(ValueError, match="every node needs one > 0"):
+        plan(["p"], weights, 2)
+
+
+# Which problems a round has.
+
+
+@given(st.integers(1, 12), st.integers(0, 2**64), st.integers(0, 50), st.data())
+def test_a_round_has_its_problems_once_each_and_the_same_on_every_node(there, seed, round, data):
+    count = data.draw(st.integers(1, there))
+    drawn = problems_of_round(numbered(there), seed=seed, round=round, count=count)
+    assert len(set(drawn)) == len(drawn) == count
+    assert set(drawn) <= set(numbered(there))
+    assert drawn == problems_of_round(numbered(there), seed=seed, round=round, count=count)
+
+
+@given(st.integers(0, 1000))
+def test_every_pass_has_every_problem_once_in_a_new_order(seed):
+    passes = [
+        [
+            id
+            for round in range(4 * lap, 4 * lap + 4)
+            for id in problems_of_round(numbered(12), seed=seed, round=round, count=3)
+        ]
+        for lap in range(3)
+    ]
+    assert [sorted(each) for each in passes] == [sorted(numbered(12))] * 3
+    assert len({tuple(each) for each in passes}) == 3
+
+
+def test_another_seed_is_another_order():
+    requests = {
+        tuple(problems_of_round(numbered(12), seed=seed, round=0, count=12)) for seed in range(50)
+    }
+    assert len(requests) == 50
+
+
+def test_the_order_of_the_task_does_not_enter():
+    forth = problems_of_round(numbered(12), seed=0, round=1, count=5)
+    assert problems_of_round(numbered(12)[::-1], seed=0, round=1, count=5) == forth
+
+
+def test_a_round_across_the_end_of_a_pass_takes_the_rest_from_the_next():
+    ids = numbered(5)
+    first, second = (
+        problems_of_round(ids, seed=0, round=lap, count=5) for lap in range(2)
+    )  # two whole passes
+    across = problems_of_round(ids, seed=0, round=1, count=3)
+    assert across[:2] == first[3:]
+    assert across[2] == next(id for id in second if id not in across[:2])
+
+
+@pytest.mark.parametrize("there, count", [(0, 1), (3, 4)])
+def test_a_task_with_fewer_problems_than_a_round_is_refused(there, count):
+    with pytest.raises(ValueError, match=f"takes {count} problems, but the task has {there}"):
+        problems_of_round(numbered(there), seed=0, round=0, count=count)
+
+
+def test_the_order_of_problems_does_not_change_by_accident():
+    """By SHA-256 of "seed/pass/id". A run that is resumed, or repeated, relies on it."""
+    drawn = [problems_of_round(numbered(7), seed=17, round=r, count=3) for r in range(4)]
+    assert drawn == [
+        ["p3", "p4", "p5"],
+        ["p1", "p6", "p0"],
+        ["p2", "p3", "p6"],  # the second pass begins
+        ["p1", "p0", "p5"],
+    ]
+    names = ["gsm8k/train/0", "ü"]
+    assert problems_of_round(names, seed=-1, round=0, count=2) == ["ü", "gsm8k/train/0"]
+
+
+@pytest.mark.parametrize("plan", [vertical, horizontal])
+def test_what_does_not_divide_evenly_evens_out_over_the_rounds(plan):
+    """Three nodes and four problems; and one node whose part is less than a group a round."""
+    for weights in ({"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 0.02}):
+        written = Counter()
+        for round in range(51):
+            for share in plan(["p", "q", "r", "s"], weights, 6, round=round):
+                written[share.node] += share.count
+        for name, weight in weights.items():
+            part = 51 * 4 * 6 * weight / sum(weights.values())
+            assert abs(written[name] - part) <= 6, (name, written)
+
+
+@pytest.mark.parametrize("plan", [vertical, horizontal])
+def test_the_order_of_the_nodes_in_a_recipe_decides_nothing(plan):
+    forth, back = (
+        plan(["p", "q", "r"], dict(w), 5, round=1)
+        for w in ([("a", 1), ("b", 2)], [("b", 2), ("a", 1)])
+    )
+    assert set(forth) == set(back)

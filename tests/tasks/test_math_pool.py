@@ -1,0 +1,290 @@
+"""The processes that algebra runs in: what becomes of slow, broken and abandoned ones."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import potluck
+from potluck.tasks import TaskError
+from potluck.tasks.math import pool
+from potluck.tasks.math.pool import Ask, Workers, are_right, require_algebra
+
+SOURCE = str(Path(potluck.__file__).parents[1])
+RIGHT = Ask("", r"\sqrt{8}", r"2\sqrt{2}")
+WRONG = Ask("", r"\sqrt{8}", r"3\sqrt{2}")
+SLOW = Ask("", r"(a+b+c+d+x+y)^{20}+\sqrt{a}", r"(a+b+c+y)^{20}+\sqrt{x}")
+"""Minutes of algebra, which reading has no reason to refuse."""
+CODE = "__import__('pathlib').Path('touched').touch()"
+
+
+@pytest.fixture(scope="module")
+def workers():
+    workers = Workers(1, cpu_limit_s=0.5)
+    yield workers
+    workers.close()
+
+
+def pids(workers):
+    return [worker.process.pid for worker in workers.idle]
+
+
+def is_there(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A child of nobody may wait a moment for init to take it.
+    state = Path(f"/proc/{pid}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def gone(pid, within_s):
+    end_s = time.monotonic() + within_s
+    while is_there(pid) and time.monotonic() < end_s:
+        time.sleep(0.01)
+    return not is_there(pid)
+
+
+def test_a_slow_answer_costs_its_limit_and_its_process_and_no_other_answer(workers):
+    workers.judge([RIGHT])
+    (pid,), before = pids(workers), os.times()
+    assert workers.judge([RIGHT, WRONG, SLOW, RIGHT, WRONG]) == [True, False, False, True, False]
+    after = os.times()
+    assert gone(pid, 0)
+    spent_s = after.children_user + after.children_system
+    spent_s -= before.children_user + before.children_system
+    assert 0.5 < spent_s < 4  # starting it is in there, too
+
+
+def test_two_processes_share_the_answers():
+    with_two = Workers(2)
+    try:
+        asks = [RIGHT, WRONG] * 8
+        assert with_two.judge(asks) == [True, False] * 8
+        assert len(set(pids(with_two))) == 2
+    finally:
+        with_two.close()
+
+
+def test_a_process_that_does_not_compute_is_not_waited_for_either(workers, monkeypatch):
+    workers.judge([RIGHT])
+    (pid,) = pids(workers)
+    os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(workers, "_wall_limit_s", 0.3)
+    start_s = time.monotonic()
+    assert workers.judge([RIGHT]) == [False]
+    assert time.monotonic() - start_s > 0.2
+    assert gone(pid, 0)
+
+
+def test_an_idle_process_that_died_costs_no_answer(workers):
+    workers.judge([RIGHT])
+    (pid,) = pids(workers)
+    os.kill(pid, signal.SIGKILL)
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
+    assert workers.judge([RIGHT, WRONG]) == [True, False]
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
+def test_memory_is_limited_and_the_terminal_is_not_shared(workers):
+    workers.judge([RIGHT])
+    (pid,) = pids(workers)
+    limits = Path(f"/proc/{pid}/limits").read_text()
+    assert limits.split("Max address space")[1].split()[0] == str(2 * 2**30)
+    assert os.getsid(pid) == pid != os.getsid(0)
+    # Warm, it is far from the limit, or answers would be wrong for want of memory.
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+    assert pages * os.sysconf("SC_PAGESIZE") < 2**30
+
+
+def test_nothing_is_left_when_closed(workers):
+    workers.judge([RIGHT])
+    (pid,) = pids(workers)
+    workers.close()
+    assert gone(pid, 0)
+    assert pids(workers) == []
+
+
+def test_it_works_from_another_thread_and_from_two_at_once(workers):
+    found = []
+
+    def grade(asks):
+        found.append((asks, workers.judge(asks)))
+
+    threads = [threading.Thread(target=grade, args=([ask] * 5,)) for ask in (RIGHT, WRONG)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == sorted([([RIGHT] * 5, [True] * 5), ([WRONG] * 5, [False] * 5)])
+
+
+def test_after_an_interruption_no_answer_is_taken_for_anothers(workers):
+    workers.judge([RIGHT])
+    interruption = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    interruption.start()
+    before = os.times()
+    with pytest.raises(KeyboardInterrupt):
+        workers.judge([SLOW] * 50)
+    after = os.times()
+    assert after.children_user - before.children_user < 10  # and not of all the fifty
+    interruption.join()
+    assert workers.judge([WRONG, RIGHT]) == [False, True]
+    assert len(pids(workers)) == 1
+
+
+HOST = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from potluck.tasks.math.pool import Ask, are_right, shared_workers
+if __name__ == "__main__":
+    assert are_right([Ask("", r"\\sqrt{8}", r"2\\sqrt{2}")]) == [True]
+    print(*(w.process.pid for w in shared_workers().idle), flush=True)
+    if sys.argv[2] == "stay":
+        sys.stdin.read()
+"""
+
+
+def host(tmp_path, way):
+    file = tmp_path / "host.py"
+    file.write_text(HOST)
+    arguments = [sys.executable, "-X", "dev", "-W", "error", str(file), SOURCE, way]
+    return subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_they_end_quietly_with_the_interpreter(tmp_path):
+    with host(tmp_path, "end") as process:
+        out, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (0, "")
+    assert out.split()
+    assert all(gone(int(pid), 5) for pid in out.split())
+
+
+def test_they_end_by_themselves_when_their_parent_is_killed(tmp_path):
+    with host(tmp_path, "stay") as process:
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+        assert pids
+        assert all(map(is_there, pids))
+        process.kill()
+    assert all(gone(pid, 10) for pid in pids)
+
+
+def test_no_answer_is_run_as_code_not_even_behind_the_filters(tmp_path):
+    """The second way hands the text to math-verify itself, as no answer ever comes to it."""
+    assert are_right([Ask("", "x", CODE), Ask("", "x", f"${CODE}$")]) == [False, False]
+    code = (
+        f"import sys; sys.path.insert(0, {SOURCE!r})\n"
+        f"from potluck.tasks.math.pool import _equality\n"
+        f"equal = _equality()\n"
+        f"assert equal('x ^ {{ 2 }}', 'x x')\n"
+        f"for text in ({CODE!r}, '1+' + {CODE!r}, '1 + 1 = $' + {CODE!r} + '$ 1'):\n"
+        f"    assert not equal('x', text)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60,
+                   capture_output=True)  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+    assert not Path("touched").exists()
+
+
+def test_a_process_that_does_not_start_is_an_error_that_says_so(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(TaskError, match=r"did not start \(exit status 1\); try `python -c"):
+        Workers(1).judge([RIGHT])
+
+
+def test_a_library_that_does_not_work_is_named(monkeypatch, tmp_path):
+    (tmp_path / "math_verify.py").write_text("raise ImportError('no ANTLR\\nat all')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(TaskError, match=r"cannot be used \(ImportError: no ANTLR\)"):
+        Workers(1).judge([RIGHT])
+
+
+@pytest.mark.parametrize("absent", ["math_verify", "antlr4"])
+def test_a_library_that_is_not_there_is_named_with_its_extra(monkeypatch, absent):
+    find = pool.find_spec
+    monkeypatch.setattr(pool, "find_spec", lambda name: None if name == absent else find(name))
+    with pytest.raises(TaskError, match=rf"no module '{absent}'; pip install 'potluck\[math\]'"):
+        require_algebra()
+
+
+class Counting:
+    def __init__(self):
+        self.asked = []
+
+    def judge(self, asks):
+        self.asked += asks
+        return [ask == RIGHT for ask in asks]
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    counting = Counting()
+    monkeypatch.setattr(pool, "shared_workers", lambda: counting)
+    monkeypatch.setattr(pool, "_kept", {})
+    return counting
+
+
+def test_algebra_is_asked_once_for_each_answer_and_never_for_what_reading_decides(counting):
+    plain = [Ask("", "18", "18.0"), Ask("", "18", "19"), Ask("", "x", None)]
+    asks = [RIGHT, *plain, WRONG, RIGHT]
+    for _ in range(2):
+        assert are_right(asks) == [True, True, False, False, False, True]
+    assert counting.asked == [RIGHT, WRONG]
+
+
+def test_no_more_verdicts_are_kept_than_there_is_room_for(counting, monkeypatch):
+    monkeypatch.setattr(pool, "MOST_KEPT", 2)
+    others = [Ask(str(i), *RIGHT[1:]) for i in range(3)]
+    are_right(others)
+    assert list(pool._kept) == others[1:]
+    are_right(others[:1])
+    assert counting.asked == [*others, others[0]]
+
+
+def test_another_question_is_another_answer(counting):
+    """The question decides on units and names, so it belongs to what is remembered."""
+    assert are_right([RIGHT, RIGHT._replace(question="other")]) == [True, False]
+
+
+# (gold, answer, by the rules, by math-verify alone)
+TWO_GRADINGS = [
+    ("18", "18", True, True),
+    ("18", "$18$", True, True),
+    ("18", r"\boxed{18}", True, True),
+    ("18", "17", False, False),
+    (r"\sqrt{8}", r"2\sqrt{2}", True, True),
+    (r"\frac{1}{2}", "1/2", True, True),
+    (r"\text{Evelyn}", "Evelyn", True, True),
+    ("18", "2*9", False, True),
+    ("18", "9+9", False, True),
+    (r"\frac{1}{3}", "0.333333", False, True),
+    ("(a+5)(b+2)", "ab+2a+5b+10", False, True),
+    (r"\$18.90", "18.90", True, True),
+    ("18", CODE, False, False),
+    ("18", "9" * 3000, False, False),
+]
+
+
+def test_math_verify_alone_is_asked_where_the_recipe_says_so():
+    """Finished answers are right by both gradings; unfinished ones by math-verify alone."""
+    by_rules = [Ask("", gold, answer) for gold, answer, _, _ in TWO_GRADINGS]
+    plain = [ask._replace(grading="math-verify") for ask in by_rules]
+    assert are_right(by_rules) == [right for _, _, right, _ in TWO_GRADINGS]
+    assert are_right(plain) == [right for _, _, _, right in TWO_GRADINGS]
+    assert are_right([Ask("", "18", None, "math-verify")]) == [False]
+    assert not Path("touched").exists()
+
+
+@pytest.mark.parametrize("answer", ["9^{9^{9^{9}}}", "((((9!)!)!)!)!", "{" * 1900, "x^{99999999}"])
+def test_math_verify_alone_is_bounded_too(answer):
+    assert are_right([Ask("", "18", answer, "math-verify")]) == [False]
+    assert are_right([Ask("", "18", "18.0", "math-verify")]) == [True]

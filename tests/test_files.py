@@ -1,0 +1,110 @@
+"""The small things that several rooms need, each by itself."""
+
+import os
+import threading
+
+import pytest
+
+from potluck.files import available_cores, derived_seed, one_line, whole_folder, write_atomically
+
+
+def test_a_file_is_written_and_nothing_stays_beside_it(tmp_path):
+    write_atomically(tmp_path / "a.json", b"one")
+    write_atomically(tmp_path / "a.json", b"two")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.json": b"two"}
+
+
+def test_a_reader_never_finds_a_part_of_a_file(tmp_path):
+    path, found, done = tmp_path / "a", set(), threading.Event()
+    write_atomically(path, b"0" * 2**20)
+
+    def read():
+        while not done.is_set():
+            found.add(path.read_bytes())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for digit in (b"1", b"2", b"3"):
+        write_atomically(path, digit * 2**20)
+    done.set()
+    reader.join()
+    assert found <= {digit * 2**20 for digit in (b"0", b"1", b"2", b"3")}
+
+
+def test_a_file_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
+    path = tmp_path / "a"
+    write_atomically(path, b"before")
+
+    def full(descriptor):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space left"):
+        write_atomically(path, b"after")
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"before"]
+
+
+def test_a_folder_is_there_when_it_is_whole(tmp_path):
+    with whole_folder(tmp_path / "model") as beside:
+        beside.mkdir()
+        (beside / "weights").write_text("w")
+        assert not (tmp_path / "model").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (tmp_path / "model" / "weights").read_text() == "w"
+
+
+def test_what_an_earlier_attempt_left_beside_a_folder_does_not_get_into_it(tmp_path):
+    (tmp_path / "model.part").mkdir()
+    (tmp_path / "model.part" / "old").write_text("o")
+    with whole_folder(tmp_path / "model") as beside:
+        beside.mkdir()
+    assert list((tmp_path / "model").iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_folder_that_breaks_off_leaves_nothing(tmp_path, error):
+    with pytest.raises(error), whole_folder(tmp_path / "model") as beside:  # noqa: PT012
+        beside.mkdir()
+        raise error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cores_are_those_that_this_process_may_use(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda who: {2, 5, 7}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert available_cores() == 3
+
+
+def test_a_system_that_limits_no_process_has_all_its_cores(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert available_cores() == 1
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert available_cores() == 64
+
+
+@pytest.mark.parametrize("purpose, byteorder, seed", [
+    # echo -n PURPOSE | sha256sum: its first 8 bytes, without the lowest bit. Runs hang on it.
+    ("0/3/south/write", "little", 0xBFC78D54289CA69C >> 1),
+    ("7/validation", "big", 0x9C9126889D3B0239 >> 1),
+])  # fmt: skip
+def test_seeds_are_those_of_earlier_runs(purpose, byteorder, seed):
+    assert derived_seed(purpose, byteorder=byteorder) == seed
+
+
+def test_a_purpose_has_one_seed_of_63_bits():
+    seeds = {derived_seed(f"0/{at}") for at in range(1000)}
+    assert len(seeds) == 1000
+    assert max(seeds) < 2**63
+    assert max(seeds) >= 2**62
+
+
+@pytest.mark.parametrize("text, limit, line", [
+    ("one\ntwo\r\n\tthree", 80, "one two three"),
+    ("\x1b[31mred\u202e", 80, "[31mred"),
+    ("x" * 9, 9, "x" * 9),
+    ("x" * 10, 9, "xxxxxx..."),
+    ("", 9, ""),
+])  # fmt: skip
+def test_text_becomes_one_line(text, limit, line):
+    assert one_line(text, limit) == line

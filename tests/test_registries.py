@@ -1,0 +1,53 @@
+"""Everything that a recipe chooses by name promises the same, and says it without torch."""
+
+import pytest
+
+from potluck.rollout.engines import ENGINES
+from potluck.rollout.options import EngineOptions, EngineSettings, HFOptions, VllmOptions
+from potluck.tasks import TASKS, TaskOptions
+
+VLLM = VllmOptions(url="http://x", model="x", tolerance=0.5)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("verb", ["build", "bytes_needed", "log_probability_tolerance"])
+def test_every_engine_does_what_an_engine_must(name, verb):
+    assert getattr(ENGINES[name], verb) is not getattr(EngineOptions, verb)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_is_made_by_its_options(name):
+    assert TASKS[name].make is not TaskOptions.make
+
+
+def test_a_tolerance_is_that_of_the_engine():
+    assert VLLM.log_probability_tolerance("float32") == 0.5
+    tolerance = HFOptions().log_probability_tolerance
+    assert tolerance("float32") < tolerance("bfloat16")
+
+
+def test_a_server_takes_no_memory_of_the_nodes_device_and_is_named_as_not_asked():
+    assert VLLM.bytes_needed(None) == 0
+    assert VLLM.note == "writes through http://x as 'x': not asked yet"
+    assert HFOptions().note == ""
+
+
+def test_the_hub_is_named_by_a_task_that_reads_it():
+    options = {
+        "gsm8k": {"path": "here"},
+        "math500": {"path": "here"},
+        "hub": {"dataset": "a/b"},
+        "reasoning-gym": {"dataset": "gcd"},
+    }
+    with_path = {name: TASKS[name](**options.get(name, {})).hub_name for name in TASKS}
+    assert {name for name, hub in with_path.items() if hub} == {"hub"}
+    assert TASKS["gsm8k"]().hub_name == "openai/gsm8k"
+    assert TASKS["math500"]().hub_name == "HuggingFaceH4/MATH-500"
+
+
+def test_the_settings_of_a_node_reach_its_engine(tmp_path):
+    import tiny
+
+    settings = EngineSettings("north", tmp_path, 6, 32, dtype="float32", rows=3)
+    engine = HFOptions().build(tiny.policy(), settings)
+    assert (engine.max_new_tokens, engine.max_total_tokens, engine.rows) == (6, 32, 3)

@@ -1,0 +1,49 @@
+"""The lines of metrics.jsonl and evaluation.jsonl: their keys, and what is read of older ones."""
+
+from dataclasses import fields
+
+import msgspec
+
+from potluck.reports import AUTHOR_COLUMNS, AuthorReport, EvaluationReport, RoundReport, as_line
+
+ROUND_KEYS = """
+    round reward_mean own_reward_mean loss gradient_norm updates completions rows_trained
+    filtered_share dropped_nonfinite unasked unusable too_few over_share missing late late_used
+    refused quarantined sent_bytes sent_bytes_per_token received_bytes size_bytes seconds sources
+"""
+AUTHOR_KEYS = """
+    completions tokens reward_mean with_advantage rows_trained log_ratio_mean log_ratio_max k1 k3
+    capped_share filtered_share_positive filtered_share_negative effective_sample_size
+"""
+
+
+def test_the_keys_of_a_round_are_those_of_earlier_runs_in_their_order():
+    line = as_line(RoundReport(0, sources={"north": AuthorReport()}))
+    assert list(line) == ROUND_KEYS.split()
+    assert list(line["sources"]["north"]) == AUTHOR_KEYS.split()
+
+
+def test_an_evaluation_has_the_keys_of_what_was_measured():
+    assert list(as_line(EvaluationReport(3, 0.5, 200))) == ["round", "validation", "problems"]
+    line = as_line(EvaluationReport(3, out_of_distribution=0.0, out_of_distribution_problems=50))
+    assert line == {"round": 3, "out_of_distribution": 0.0, "out_of_distribution_problems": 50}
+
+
+def test_what_is_written_is_read_as_the_same():
+    report = RoundReport(
+        3, reward_mean=0.5, missing=("north",), refused={"eve": 2}, seconds={"write": 1.5},
+        sources={"south": AuthorReport(completions=4, k3=0.25)},
+    )  # fmt: skip
+    for each in (report, EvaluationReport(3, 0.5, 200)):
+        assert msgspec.json.decode(msgspec.json.encode(as_line(each)), type=type(each)) == each
+
+
+def test_a_line_of_an_older_run_has_defaults_and_one_of_a_newer_run_loses_what_is_unknown():
+    line = b'{"round": 3, "sources": {"south": {"k3": 0.25, "invented": 1}}, "invented": [1]}'
+    read = msgspec.json.decode(line, type=RoundReport)
+    assert read == RoundReport(3, sources={"south": AuthorReport(k3=0.25)})
+    assert (read.reward_mean, read.late, read.missing) == (None, 0, ())
+
+
+def test_every_column_that_is_shown_is_a_statistic_that_is_reported():
+    assert set(AUTHOR_COLUMNS) <= {field.name for field in fields(AuthorReport)}
