@@ -47,7 +47,8 @@ def wait_for_ctrl_c():
 
 
 def pids():
-    return [folder / f"pid-{each}" for each in ("east", "west", "north")]
+    recipe = json.loads((folder / "_swarm" / "recipe.json").read_text())
+    return [folder / f"pid-{each}" for each in recipe["node"]]
 
 
 # What a node may do.

@@ -260,7 +260,8 @@ def test_what_several_nodes_say_of_one_event_is_shown_once(nodes):
 
 def test_a_node_that_cannot_begin_ends_the_others_which_had(nodes):
     """Something is wrong that can be mended at once; nobody waits for a node that will not come."""
-    ended, heard = nodes(east=stand_in_node.stops, west=stand_in_node.has_a_mistake)
+    mistaken = stand_in_node.has_a_mistake_when_all_are_here
+    ended, heard = nodes(east=stand_in_node.stops, west=mistaken)
     assert ended.codes == {"east": 130, "west": 2}
     assert ended.complaints["west"] == "potluck: no such model"
     assert not any("bring it back" in text for text in heard.said)
