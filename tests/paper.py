@@ -76,6 +76,25 @@ def filtered(advantage, kl, *, g):
     return [a if a > 0 or d < g else 0.0 for a, d in zip(advantage, kl, strict=True)]
 
 
+def from_others(advantage, start, own, *, others, c=1):
+    """Ours, not the paper's: what completions of others are worth, by ln p of each of their tokens
+    under the learner (``start``); ``own`` says which are its own."""
+    worth = []
+    for a, logp, mine in zip(advantage, start, own, strict=True):
+        if mine or others == "all":
+            worth.append(a)
+        elif others == "none" or a <= 0:
+            worth.append(0.0)
+        elif others == "successes":
+            worth.append(a)
+        else:
+            product = 1.0
+            for x in logp:
+                product *= e**x
+            worth.append(a * product ** (c / len(logp)))
+    return worth
+
+
 def effective_sample_size(start, gen):
     """(sum w)^2 / (n sum w^2) over all n tokens of some completions; the paper has none."""
     weights = []

@@ -128,12 +128,13 @@ def test_a_run_cannot_be_changed_once_it_is_read(toml):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_method_of_the_paper_names_importance_and_filter(toml, method):
+def test_a_method_names_importance_filter_and_others(toml, method):
     run = load(toml(TWO_NODES), [f"objective.method={method}"])
     assert run.objective == ObjectiveConfig(**METHODS[method].fields)
-    importance = {"nois": "none", "vis": "vanilla", "tis": "truncated"}[method.removeprefix("f-")]
-    assert run.objective.importance == importance
+    weights = {"nois": "none", "vis": "vanilla", "tis": "truncated", "lws": "none"}
+    assert run.objective.importance == weights[method.removeprefix("f-")]
     assert run.objective.filter == method.startswith("f-")
+    assert run.objective.others == ("likely-successes" if method == "lws" else "all")
 
 
 def test_a_method_beside_fields_that_agree_is_no_contradiction(toml):
@@ -341,7 +342,7 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
         ("rounds=0", "rounds is 0: Expected `int` >= 1"),
         ("rounds=true", "rounds is True: Expected `int`, got `bool`"),
         ("seed='1'", "seed is '1': Expected `int`, got `str`"),
-        ("objective=3", "objective is 3; expected a table with importance, filter, weight_cap"),
+        ("objective=3", "objective is 3; expected a table with importance, filter, others"),
         ("node={small={}}", r"\[node.small\] needs 'model', which has no default"),
         ("node=[{model='a'}]", r"expected one table for each name, \[node.NAME\]"),
         ("node={}", r"the run has no node; add a table \[node.NAME\] with a model"),

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+BLOCKING_WEIGHT = 0.2
+"""Weight of a token below which it blocks its completion: what it would teach hardly arrives."""
+
 
 @dataclass(frozen=True, slots=True)
 class AuthorReport:
@@ -44,6 +47,28 @@ class AuthorReport:
     """Share filtered among completions of negative advantage."""
     effective_sample_size: float | None = None
     """(sum w)^2 / (n sum w^2) over its n tokens, 0..1; 1 on-policy."""
+    k1_positive: float | None = None
+    """k1 over completions of positive advantage (successes); three more by estimator and sign."""
+    k1_negative: float | None = None
+    k3_positive: float | None = None
+    k3_negative: float | None = None
+    likelihood_positive: float | None = None
+    """Mean over successes of P, the geometric mean of their tokens' probabilities here; 0..1."""
+    likelihood_negative: float | None = None
+    """The same over completions of negative advantage, where the method reads them."""
+    success_weight: float | None = None
+    """Share of its successes that is taken: the sum of their advantages as they are learned from,
+    over the sum as they came. 1 on-policy; P under LWS with c = 1."""
+    token_weight_min: float | None = None
+    """Smallest w of any token of a success; of an author without log-probabilities, smallest p."""
+    blocked_share: float | None = None
+    """Share of its successes with a token whose w (or p, as above) is below BLOCKING_WEIGHT."""
+    blocked_share_own_wrong: float | None = None
+    """The same, of problems that no completion of this node solved (joint groups only)."""
+    blocked_share_own_mixed: float | None = None
+    """The same, of problems that some of its completions solved."""
+    blocked_share_own_right: float | None = None
+    """The same, of problems that all of its completions solved."""
 
 
 class Column(NamedTuple):
@@ -58,7 +83,8 @@ class Column(NamedTuple):
 AUTHOR_COLUMNS: Mapping[str, Column] = {
     "reward_mean": Column("reward", "z.3f"),
     "log_ratio_mean": Column("ln ratio", "z.3f", live=True),
-    "k3": Column("k3", "z.3f"),
+    "likelihood_positive": Column("likelihood", "z.2f", live=True),
+    "success_weight": Column("taken", "z.0%", live=True),
     "capped_share": Column("capped", "z.0%"),
     "filtered_share_negative": Column("filtered", "z.0%"),
     "effective_sample_size": Column("sample size", "z.2f"),

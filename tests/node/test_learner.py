@@ -42,8 +42,9 @@ class Graded(NamedTuple):
     rewards: tuple
 
 
-def ragged_groups(seed=0, *, author="south", spread=1.0, groups=3, size=4):
-    """Groups of unlike lengths, off-policy by about ``spread`` nats a token; one has no spread."""
+def ragged_groups(seed=0, *, authors=("south",), spread=1.0, groups=3, size=4):
+    """Groups of unlike lengths, off-policy by about ``spread`` nats a token; one has no spread.
+    The authors take turns within a group."""
     generator = np.random.default_rng(seed)
     made = []
     for g in range(groups):
@@ -54,6 +55,7 @@ def ragged_groups(seed=0, *, author="south", spread=1.0, groups=3, size=4):
             ids = generator.integers(3, tiny.VOCABULARY, length)
             ids[-1] = tiny.STOP
             logps = -spread * generator.exponential(2.0, length)
+            author = authors[i // 2 % len(authors)]  # rewards alternate: each has both
             rows.append(completion(ids, logps, problem=problem.id, author=author, index=i))
         rewards = [1.0] * size if g == 1 else [float(i % 2 == 0) for i in range(size)]
         made.append(Graded(problem, tuple(rows), tuple(rewards)))
@@ -116,6 +118,15 @@ def oracle(policy, groups, objective, *, lr=0.0, temperature=1.0):
                     for s, g in zip(start, gen, strict=True)
                 ]
                 advantage = paper.filtered(advantage, apart, g=objective.divergence_limit)
+            own = [c.author == "north" for _, c in rows]
+            emphasis = objective.own_success_weight
+            advantage = [
+                a * emphasis if mine and a > 0 else a
+                for a, mine in zip(advantage, own, strict=True)
+            ]
+            advantage = paper.from_others(
+                advantage, start, own, others=objective.others, c=objective.likelihood_exponent
+            )
         options = {"C": objective.weight_cap} if objective.importance == "truncated" else {}
         total = OBJECTIVE_OF[objective.importance](
             logp, start, gen, advantage, epsilon=objective.clip_epsilon, **options
@@ -152,7 +163,7 @@ def assert_same_gradient(ours, theirs, atol=1e-5):
 @pytest.mark.parametrize("objective", presets)
 @pytest.mark.parametrize("budget", [1, 20, 45, 10_000])
 def test_any_micro_batches_give_the_gradient_of_the_papers_sum_over_the_whole(objective, budget):
-    policy, groups = tiny.policy(), ragged_groups()
+    policy, groups = tiny.policy(), ragged_groups(authors=("south", "north"))
     loss, gradient = oracle(policy, groups, objective)
     report, ours = learn(policy, groups, objective, budget=budget)
     assert_same_gradient(ours, gradient)
@@ -160,11 +171,25 @@ def test_any_micro_batches_give_the_gradient_of_the_papers_sum_over_the_whole(ob
     assert max(float(g.abs().max()) for g in gradient) > 1e-2  # there was something to compare
 
 
+def test_failures_of_others_need_no_pass_and_their_log_probabilities_are_never_read():
+    objective = ObjectiveConfig(**METHODS["lws"].fields)
+    policy, groups = tiny.policy(), ragged_groups(authors=("south", "north"))
+    batch = batch_of(policy, groups)
+    unclaimed = replace(batch, logp_gen_BT=torch.full_like(batch.logp_gen_BT, math.nan))
+    learner = learner_of(policy, objective)
+    scored = learner.score(unclaimed)
+    read_B = scored.metrics_BK[:, 0].isfinite()
+    own_B = batch.by("north")
+    assert read_B.tolist() == ((batch.advantage_B > 0) | own_B & (batch.advantage_B < 0)).tolist()
+    assert not scored.dropped
+    assert_same_gradient(learner.gradient(scored).tensors, oracle(policy, groups, objective)[1])
+
+
 @pytest.mark.parametrize("objective", presets)
 def test_later_updates_keep_the_start_the_weights_and_the_filter_of_the_first(objective):
     """The second gradient: theta has moved by then, so R is no longer 1 and the clip works."""
     objective = msgspec.structs.replace(objective, updates_per_round=3, divergence_limit=3.0)
-    policy, groups = tiny.policy(), ragged_groups(spread=0.5)
+    policy, groups = tiny.policy(), ragged_groups(spread=0.5, authors=("south", "north"))
     _, gradient = oracle(policy, groups, objective, lr=0.05)
     report, ours = learn(policy, groups, objective, lr=0.05, budget=30)
     assert report.updates == 3
@@ -196,6 +221,11 @@ def test_the_temperature_divides_the_learners_logits():
         ("clip_epsilon", 10.0, {"importance": "none", "updates_per_round": 2}),
         ("updates_per_round", 2, {}),
         ("advantage_scale", "none", {}),
+        ("others", "none", {}),
+        ("others", "successes", {}),
+        ("others", "likely-successes", {}),
+        ("likelihood_exponent", 2.5, METHODS["lws"].fields),
+        ("own_success_weight", 2.0, {}),
     ],
 )
 def test_an_option_of_the_objective_changes_the_gradient_as_the_paper_says(option, other, base):
@@ -203,7 +233,8 @@ def test_an_option_of_the_objective_changes_the_gradient_as_the_paper_says(optio
     # k1 or k2 none is and by sum or max all are.
     plain = ObjectiveConfig(**{"divergence_limit": 18.0} | base)
     changed = msgspec.structs.replace(plain, **{option: other})
-    policy, groups = tiny.policy(sharpness=4), ragged_groups(spread=0.7)
+    policy = tiny.policy(sharpness=4)
+    groups = ragged_groups(spread=0.7, authors=("south", "north"))
     two = oracle(policy, groups, changed, lr=0.3)[1]
     one = learn(tiny.policy(sharpness=4), groups, plain, lr=0.3)[1]
     assert any(not torch.allclose(a.double(), b, atol=1e-4) for a, b in zip(one, two, strict=True))
@@ -216,9 +247,9 @@ def test_every_option_of_the_objective_is_tried_above():
 
 
 def on_policy_groups(policy, seed=0):
-    """The same completions, with this model's own log-probabilities."""
+    """Completions of the learner, with this model's own log-probabilities."""
     made = []
-    for problem, completions, rewards in ragged_groups(seed):
+    for problem, completions, rewards in ragged_groups(seed, authors=("north",)):
         rows = []
         for c in completions:
             prompt = policy.prompt(problem)
@@ -237,12 +268,12 @@ def on_policy_groups(policy, seed=0):
     return made
 
 
-def test_on_policy_all_six_presets_have_one_gradient():
+def test_on_policy_all_methods_have_one_gradient():
     groups = on_policy_groups(tiny.policy())
     objectives = [ObjectiveConfig(**method.fields) for method in METHODS.values()]
-    all_six = [learn(tiny.policy(), groups, objective)[1] for objective in objectives]
-    for other in all_six[1:]:
-        for a, b in zip(other, all_six[0], strict=True):
+    of_each = [learn(tiny.policy(), groups, objective)[1] for objective in objectives]
+    for other in of_each[1:]:
+        for a, b in zip(other, of_each[0], strict=True):
             assert_close(a, b, rtol=0, atol=1e-5)
 
 
@@ -482,7 +513,7 @@ def test_the_gradients_of_each_authors_rows_add_up_to_that_of_all():
     """What a weight per author is made of: a loop over authors, and a sum."""
     policy = tiny.policy()
     learner = learner_of(policy, budget=30)
-    north = [g for g in ragged_groups(1, author="north") if g.problem.id == "p0"]
+    north = [g for g in ragged_groups(1, authors=("north",)) if g.problem.id == "p0"]
     south = [g for g in ragged_groups(2) if g.problem.id == "p2"]
     scored = learner.score(batch_of(policy, north + south))
     parts = []

@@ -35,10 +35,13 @@ def reports_of(rows, cap=2.0, dropped=()):
     metrics_BK = row_metrics(start_BT, gen_BT, mask_BT, weight_cap=cap)
     assert metrics_BK.shape == (len(rows), len(METRICS))
     metrics_BK[advantage_B == 0] = math.nan
-    completions = tuple(completion(author=author) for author, *_ in rows)
+    completions = tuple(
+        completion(problem=f"p{i % 3}", author=author, index=i)
+        for i, (author, *_) in enumerate(rows)
+    )
     batch = Batch(completions, (), (), gen_BT, advantage_B, mask_BT)
     scored = Scored(batch, start_BT, kept_B, metrics_BK, dict.fromkeys(dropped, "gradient"))
-    return author_reports(scored, [float(a > 0) for _, a, *_ in rows])
+    return author_reports(scored, [float(a > 0) for _, a, *_ in rows], "north")
 
 
 @given(st.lists(row, min_size=1, max_size=8))
@@ -77,6 +80,63 @@ def test_each_figure_is_what_a_plain_loop_finds(rows):
             of = [r for r in loud if r[1] * sign > 0]
             expected = sum(r[2] for r in of) / len(of) if of else None
             assert share == pytest.approx(expected)
+
+
+def mean_of(values):
+    return pytest.approx(sum(values) / len(values), rel=1e-4, abs=1e-5) if values else None
+
+
+@pytest.mark.parametrize("claims", [True, False])
+@given(st.lists(row, min_size=1, max_size=12))
+def test_successes_and_failures_are_told_apart_and_own_results_too(claims, rows):
+    """Problems are p0, p1, p2 in turn; north is the learner."""
+    if not claims:
+        rows = [(*r[:3], [(start, math.nan) for start, _ in r[3]]) for r in rows]
+    own = {
+        p: [r[1] for i, r in enumerate(rows) if i % 3 == p and r[0] == "north"] for p in range(3)
+    }
+    for author, report in reports_of(rows).items():
+        good = [(i % 3, r) for i, r in enumerate(rows) if r[0] == author and r[1] > 0]
+        bad = [(i % 3, r) for i, r in enumerate(rows) if r[0] == author and r[1] < 0]
+        for of, likelihood, k1, k3 in (
+            (good, report.likelihood_positive, report.k1_positive, report.k3_positive),
+            (bad, report.likelihood_negative, report.k1_negative, report.k3_negative),
+        ):
+            texts = [tokens for _, (*_, tokens) in of]
+            assert likelihood == mean_of(
+                [math.prod(math.exp(start) for start, _ in t) ** (1 / len(t)) for t in texts]
+            )
+            apart = [[gen - start for start, gen in t] for t in texts] if claims else []
+            assert k1 == mean_of([sum(d) / len(d) for d in apart])
+            assert k3 == mean_of([sum(math.exp(x) - x - 1 for x in d) / len(d) for d in apart])
+        taken = sum(r[1] for _, r in good if not r[2])
+        assert report.success_weight == (
+            pytest.approx(taken / sum(r[1] for _, r in good)) if good else None
+        )
+        least = [
+            (p, min(math.exp(start - (gen if claims else 0)) for start, gen in tokens))
+            for p, (*_, tokens) in good
+        ]
+        if any(abs(w - 0.2) < 1e-6 for _, w in least):
+            continue  # float32 may see it on the other side
+        assert report.token_weight_min == (
+            pytest.approx(min(w for _, w in least), rel=1e-4) if least else None
+        )
+        assert report.blocked_share == mean_of([w < 0.2 for _, w in least])
+        for share, holds in (
+            (report.blocked_share_own_wrong, lambda a: any(a) and max(a) < 0),
+            (report.blocked_share_own_right, lambda a: any(a) and min(a) > 0),
+            (report.blocked_share_own_mixed, lambda a: any(a) and min(a) <= 0 <= max(a)),
+        ):
+            assert share == mean_of([w < 0.2 for p, w in least if own[p] and holds(own[p])])
+
+
+def test_without_log_probabilities_of_the_author_nothing_is_made_up():
+    (report,) = reports_of([("south", 1.0, False, [(-0.5, math.nan), (-1.5, math.nan)])]).values()
+    needs = (report.log_ratio_mean, report.log_ratio_max, report.k1, report.k3, report.k3_positive)
+    assert {*needs, report.capped_share, report.effective_sample_size} == {None}
+    assert report.likelihood_positive == pytest.approx(math.exp(-1))
+    assert report.token_weight_min == pytest.approx(math.exp(-1.5))
 
 
 @pytest.mark.parametrize("gen", [-100.0, -350.0, -400.0, -700.0, -1000.0])

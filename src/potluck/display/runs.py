@@ -60,6 +60,7 @@ class TaskRecipe:
 class ObjectiveRecipe:
     importance: str = "?"
     filter: bool = False
+    others: str = "all"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """``potluck show RUN``: the contents of a run folder, on 80 columns."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -19,8 +21,8 @@ NODES_ABREAST = 3
 LEGEND = """\
 ln ratio: nats per token, the node's own policy over the author's
 filtered: of the bad answers; sample size: effective, 1 where all weigh the same"""
-TITLES: Mapping[tuple[str, bool], str] = {
-    (method.importance, method.filter): method.title for method in METHODS.values()
+TITLES: Mapping[tuple[Any, ...], str] = {
+    tuple(method.fields.values()): method.title for method in METHODS.values()
 }
 
 TableRow = tuple[str, Callable[[NodeRun], str]]
@@ -45,7 +47,7 @@ def show(path: Path, console: Console) -> None:
 
 def _headline(run: Run) -> Text:
     recipe, objective = run.recipe, run.recipe.objective
-    method = TITLES.get((objective.importance, objective.filter), objective.importance)
+    method = TITLES.get(astuple(objective), objective.importance)
     how = "one node alone" if len(recipe.node) == 1 else f"{recipe.plan} plan"
     facts = (
         f"{recipe.task.name}, {method}, {how}, {recipe.problems_per_round} problems x "

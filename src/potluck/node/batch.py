@@ -29,6 +29,10 @@ class Batch:
     advantage_B: Tensor
     mask_BT: Tensor
 
+    def by(self, author: str) -> Tensor:
+        """Return own_B: True at the rows that ``author`` wrote."""
+        return torch.tensor([completion.author == author for completion in self.completions])
+
     def rows(self, row_M: Tensor) -> "Batch":
         """Return the micro-batch of these rows, in this order, as wide as its longest."""
         chosen = row_M.tolist()
@@ -50,11 +54,11 @@ class Scored:
 
     batch: Batch
     logp_start_BT: Tensor
-    """ln pi_start, nats; 0 on padding and in rows without an advantage."""
+    """ln pi_start, nats; 0 on padding and in rows that were not read."""
     kept_advantage_B: Tensor
-    """Advantages after the filter; 0 where it, or a fault, took the row out."""
+    """Advantages after the filter and the weights; 0 where they, or a fault, took the row out."""
     metrics_BK: Tensor
-    """Numbers of ``metrics.METRICS``, float64; NaN in rows without an advantage."""
+    """Numbers of ``metrics.METRICS``, float64; NaN in rows that were not read."""
     dropped: Mapping[int, str]
     """Foreign rows that made a number non-finite, and which number."""
 

@@ -26,7 +26,7 @@ from potluck.model.lora import trained
 from potluck.model.sharding import full_tensor
 from potluck.node.batch import Batch, Scored, micro_batches
 from potluck.node.processes.group import SINGLE_PROCESS, Learn, ProcessGroup
-from potluck.node.score import RowScores, merge_scores, score_rows
+from potluck.node.score import RowScores, candidates, merge_scores, score_rows
 from potluck.objective.losses import LOSSES
 from potluck.objective.methods import ObjectiveConfig
 from potluck.rollout.base import Progress
@@ -109,7 +109,7 @@ class Learner:
         return UpdateReport(updates, loss, norm, scored)
 
     def score(self, batch: Batch) -> Scored:
-        """Compute ln pi_start and the filter for every row with an advantage, without dropout.
+        """Compute ln pi_start, filter and weights of every row that may teach, without dropout.
 
         Raises:
             NonFiniteError: a log-probability of an own completion, or a weight, is not finite.
@@ -117,10 +117,10 @@ class Learner:
         scores = []
         self.policy.network.eval()
         with torch.no_grad():
-            for row_M, micro in self._turns(batch, batch.advantage_B, silent):
+            for row_M, micro in self._turns(batch, self._candidates(batch), silent):
                 logp_MT = self._logp(micro)
                 if len(row_M):
-                    scores.append(score_rows(row_M, micro, logp_MT.cpu(), self.objective))
+                    scores.append(self._score_rows(row_M, micro, logp_MT))
         return self._merge_scores(batch, scores)
 
     def gradient(self, scored: Scored, progress: Progress = silent) -> Gradient:
@@ -167,11 +167,11 @@ class Learner:
     def _in_one_pass(self, batch: Batch, progress: Progress) -> tuple[Scored, Gradient]:
         scores, loss = [], 0.0
         self._begin()
-        for row_M, micro in self._turns(batch, batch.advantage_B, progress):
+        for row_M, micro in self._turns(batch, self._candidates(batch), progress):
             logp_MT = self._logp(micro)
             start_MT, kept_M = logp_MT.detach(), micro.advantage_B[:0]
             if len(row_M):
-                scores.append(score_rows(row_M, micro, start_MT.cpu(), self.objective))
+                scores.append(self._score_rows(row_M, micro, start_MT))
                 kept_M = scores[-1].kept_advantage_M
             loss += self._backward(logp_MT, start_MT, kept_M, micro, batch)
             del logp_MT, start_MT  # or the graph of a filtered piece outlives its turn
@@ -204,6 +204,12 @@ class Learner:
             yield row_M, batch.rows(row_M if len(row_M) else turn[0][-1:])
             done += sum(map(len, turn))
             progress(done, len(row_X))
+
+    def _candidates(self, batch: Batch) -> Tensor:
+        return candidates(batch, self.name, self.objective)
+
+    def _score_rows(self, row_M: Tensor, micro: Batch, start_MT: Tensor) -> RowScores:
+        return score_rows(row_M, micro, start_MT.cpu(), self.name, self.objective)
 
     def _logp(self, micro: Batch) -> Tensor:
         return self.policy.logp(micro.prompts, micro.tokens, temperature=self.temperature)

@@ -1,8 +1,8 @@
 """Statistics of each author's completions, as this node sees them.
 
 Everything is measured on log-probabilities that scoring computes anyway, so it covers the
-completions that had an advantage (``with_advantage`` says how many), before the filter. It
-costs next to nothing (``benchmarks/overhead.py``).
+completions that had an advantage (``with_advantage`` says how many) and were read, before the
+filter. It costs next to nothing (``benchmarks/overhead.py``).
 """
 
 import math
@@ -13,10 +13,16 @@ from torch import Tensor
 
 from potluck.node.batch import Scored
 from potluck.objective.filters import divergence_from_author
-from potluck.reports import AuthorReport
+from potluck.objective.others import sequence_likelihood
+from potluck.reports import BLOCKING_WEIGHT, AuthorReport
 
-METRICS = ("tokens", "ratio_sum", "ratio_max", "k1", "k3", "capped", "weight", "weight_square")
+METRICS = (
+    "tokens", "ratio_sum", "ratio_max", "k1", "k3", "capped", "weight", "weight_square",
+    "likelihood", "weight_min",
+)  # fmt: skip
 """Names of the K numbers that are kept of each completion."""
+WRONG, MIXED, RIGHT = 0, 1, 2
+"""Results of the learner's own completions of a problem: none a success, some, all."""
 
 
 def row_metrics(
@@ -25,9 +31,15 @@ def row_metrics(
     """Return [B, K] float64: the numbers of ``METRICS`` for each completion.
 
     The log-ratio is ln pi_start - ln pi_gen of a token, nats: how much likelier it is here
-    than it was to its author. Its exponential is the uncapped importance weight w.
+    than it was to its author. Its exponential is the uncapped importance weight w. Where
+    ``logp_gen_BT`` is NaN, as the author told none, so is all that needs it; only ``weight_min``
+    then takes ln pi_gen for 0.
     """
+    claims_BT = ~logp_gen_BT.isnan()
+    claimed_BT = torch.where(claims_BT, logp_gen_BT, 0.0)
+    least_B = torch.where(mask_BT, logp_start_BT - claimed_BT, math.inf).amin(dim=1)
     ratio_BT = torch.where(mask_BT, logp_start_BT - logp_gen_BT, 0.0)
+    capped_B = ((ratio_BT > math.log(weight_cap)) & mask_BT).sum(dim=1)
     weight_BT = torch.where(mask_BT, ratio_BT.double().exp(), 0.0)
     columns = {
         "tokens": mask_BT.sum(dim=1),
@@ -35,35 +47,41 @@ def row_metrics(
         "ratio_max": torch.where(mask_BT, ratio_BT, -math.inf).amax(dim=1),
         "k1": divergence_from_author(logp_start_BT, logp_gen_BT, mask_BT, estimator="k1"),
         "k3": divergence_from_author(logp_start_BT, logp_gen_BT, mask_BT, estimator="k3"),
-        "capped": ((ratio_BT > math.log(weight_cap)) & mask_BT).sum(dim=1),
+        "capped": torch.where((claims_BT | ~mask_BT).all(dim=1), capped_B.double(), math.nan),
         "weight": weight_BT.sum(dim=1),
         "weight_square": weight_BT.square().sum(dim=1),
+        "likelihood": sequence_likelihood(logp_start_BT, mask_BT),
+        "weight_min": least_B.double().exp(),
     }
     return torch.stack([columns[name].double() for name in METRICS], dim=1)
 
 
 def author_reports(
-    scored: Scored, rewards: Sequence[float], *, authors: Sequence[str] | None = None
+    scored: Scored, rewards: Sequence[float], me: str, *, authors: Sequence[str] | None = None
 ) -> dict[str, AuthorReport]:
     """Sum the metrics up by author, sorted by name.
 
     Args:
         rewards: of all rows of the batch, in its order.
+        me: the learner's name.
         authors: names to group the rows by; None: their authors.
     """
-    batch, kept_B = scored.batch, scored.kept_advantage_B
+    batch, kept_B, advantage_B = scored.batch, scored.kept_advantage_B, scored.batch.advantage_B
     authors = authors or [c.author for c in batch.completions]
     reward_B, length_B = torch.tensor(rewards), batch.mask_BT.sum(dim=1)
     intact_B = torch.ones(len(authors), dtype=torch.bool)
     intact_B[list(scored.dropped)] = False
+    read_B = intact_B & scored.metrics_BK[:, 0].isfinite()
+    columns = dict(zip(METRICS, scored.metrics_BK.unbind(dim=1), strict=True))
+    own_group_B = _own_groups(scored, me)
     reports = {}
     for author in sorted(set(authors)):
         of_B = torch.tensor([name == author for name in authors])
-        with_B = of_B & (batch.advantage_B != 0)
-        measured_MK = scored.metrics_BK[with_B & intact_B & scored.metrics_BK[:, 0].isfinite()]
-        count = len(measured_MK)
-        total = dict(zip(METRICS, measured_MK.sum(dim=0).tolist(), strict=True))
-        ratio_max_M = measured_MK[:, METRICS.index("ratio_max")]
+        with_B = of_B & (advantage_B != 0)
+        measured_B, count = with_B & read_B, int((with_B & read_B).sum())
+        positive_B, negative_B = measured_B & (advantage_B > 0), measured_B & (advantage_B < 0)
+        total = {name: float(column_B[measured_B].sum()) for name, column_B in columns.items()}
+        blocked_B = (columns["weight_min"] < BLOCKING_WEIGHT).double()
         reports[author] = AuthorReport(
             completions=int(of_B.sum()),
             tokens=int(length_B[of_B].sum()),
@@ -71,18 +89,58 @@ def author_reports(
             with_advantage=int(with_B.sum()),
             rows_trained=int((of_B & (kept_B != 0)).sum()),
             log_ratio_mean=_ratio(total["ratio_sum"], total["tokens"]),
-            log_ratio_max=_finite(ratio_max_M.max().item()) if count else None,
+            log_ratio_max=_finite(columns["ratio_max"][measured_B].max().item()) if count else None,
             k1=_ratio(total["k1"], count),
             k3=_ratio(total["k3"], count),
             capped_share=_ratio(total["capped"], total["tokens"]),
-            filtered_share_positive=_filtered(with_B & intact_B & (batch.advantage_B > 0), kept_B),
-            filtered_share_negative=_filtered(with_B & intact_B & (batch.advantage_B < 0), kept_B),
+            filtered_share_positive=_filtered(with_B & intact_B & (advantage_B > 0), kept_B),
+            filtered_share_negative=_filtered(with_B & intact_B & (advantage_B < 0), kept_B),
             # `**` raises where it overflows; `*` gives inf, which _finite knows.
             effective_sample_size=_ratio(
                 total["weight"] * total["weight"], total["tokens"] * total["weight_square"]
             ),
+            k1_positive=_mean(columns["k1"], positive_B),
+            k1_negative=_mean(columns["k1"], negative_B),
+            k3_positive=_mean(columns["k3"], positive_B),
+            k3_negative=_mean(columns["k3"], negative_B),
+            likelihood_positive=_mean(columns["likelihood"], positive_B),
+            likelihood_negative=_mean(columns["likelihood"], negative_B),
+            success_weight=_ratio(
+                float(kept_B[positive_B].sum()), float(advantage_B[positive_B].sum())
+            ),
+            token_weight_min=_finite(columns["weight_min"][positive_B].min().item())
+            if positive_B.any()
+            else None,
+            blocked_share=_mean(blocked_B, positive_B),
+            blocked_share_own_wrong=_mean(blocked_B, positive_B & (own_group_B == WRONG)),
+            blocked_share_own_mixed=_mean(blocked_B, positive_B & (own_group_B == MIXED)),
+            blocked_share_own_right=_mean(blocked_B, positive_B & (own_group_B == RIGHT)),
         )
     return reports
+
+
+def _own_groups(scored: Scored, me: str) -> Tensor:
+    """Return for each row how the learner's own completions of its problem did: a code, or NaN.
+
+    Own advantages of one problem that are all negative are ``WRONG``, all positive ``RIGHT``;
+    NaN where there is none, or all of the group have one reward.
+    """
+    own: dict[str, list[float]] = {}
+    for c, advantage in zip(
+        scored.batch.completions, scored.batch.advantage_B.tolist(), strict=True
+    ):
+        if c.author == me:
+            own.setdefault(c.problem_id, []).append(advantage)
+    codes = {
+        id: WRONG if max(of) < 0 else RIGHT if min(of) > 0 else MIXED
+        for id, of in own.items()
+        if any(of)
+    }
+    return torch.tensor([codes.get(c.problem_id, math.nan) for c in scored.batch.completions])
+
+
+def _mean(column_B: Tensor, of_B: Tensor) -> float | None:
+    return _finite(column_B[of_B].mean().item()) if of_B.any() else None
 
 
 def _filtered(of_B: Tensor, kept_B: Tensor) -> float | None:

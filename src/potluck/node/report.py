@@ -27,7 +27,7 @@ def report_of(
     if update:
         scored = update.scored
         authors = [c.author for c in scored.batch.completions]
-        sources = author_reports(scored, rewards)
+        sources = author_reports(scored, rewards, name)
         trained = int((scored.kept_advantage_B != 0).sum())
         with_advantage = int((scored.batch.advantage_B != 0).sum())
         dropped = len(scored.dropped)

@@ -1,7 +1,8 @@
 """Scoring: the decisions about a batch before the round's first update, kept through all.
 
-    logp_start   ln pi_start, the learner's own reading of every row with an advantage
-    kept         the advantages as the filter leaves them
+    candidates   the advantages of the rows that may teach; the others need no forward pass
+    logp_start   ln pi_start, the learner's own reading of every candidate
+    kept         the advantages as the filter and the weights leave them
     metrics      what the author reports add up
 
 With several processes as one node, each reads rows of its own, and ``merge_scores`` makes one
@@ -18,6 +19,7 @@ from potluck.node.batch import Batch, Scored
 from potluck.node.metrics import METRICS, row_metrics
 from potluck.objective.filters import divergence_from_author, filter_advantages
 from potluck.objective.methods import ObjectiveConfig
+from potluck.objective.others import select_others, sequence_likelihood, weigh_by_likelihood
 
 
 class RowScores(NamedTuple):
@@ -29,20 +31,29 @@ class RowScores(NamedTuple):
     metrics_MK: Tensor
 
 
+def candidates(batch: Batch, me: str, objective: ObjectiveConfig) -> Tensor:
+    """Return the advantages that need a forward pass, 0 for the rows that teach nothing."""
+    own_B, advantage_B = batch.by(me), batch.advantage_B
+    emphasised_B = own_B & (advantage_B > 0)
+    advantage_B = torch.where(emphasised_B, advantage_B * objective.own_success_weight, advantage_B)
+    return select_others(advantage_B, own_B, objective.others)
+
+
 def score_rows(
-    row_M: Tensor, micro: Batch, logp_start_MT: Tensor, objective: ObjectiveConfig
+    row_M: Tensor, micro: Batch, logp_start_MT: Tensor, me: str, objective: ObjectiveConfig
 ) -> RowScores:
-    """Apply the filter to the rows of a micro-batch, and measure them.
+    """Apply the filter and the weights to the rows of a micro-batch, and measure them.
 
     Args:
         row_M: their places in the batch.
         micro: these rows.
         logp_start_MT: ln pi_start, nats, on the CPU and without gradient.
+        me: the learner's name.
     """
     metrics_MK = row_metrics(
         logp_start_MT, micro.logp_gen_BT, micro.mask_BT, weight_cap=objective.weight_cap
     )
-    kept_advantage_M = micro.advantage_B
+    kept_advantage_M = candidates(micro, me, objective)
     if objective.filter:
         divergence_M = divergence_from_author(
             logp_start_MT,
@@ -54,13 +65,18 @@ def score_rows(
         kept_advantage_M = filter_advantages(
             kept_advantage_M, divergence_M, limit=objective.divergence_limit
         )
+    if objective.others == "likely-successes":
+        likelihood_M = sequence_likelihood(logp_start_MT, micro.mask_BT)
+        kept_advantage_M = weigh_by_likelihood(
+            kept_advantage_M, micro.by(me), likelihood_M, exponent=objective.likelihood_exponent
+        )
     return RowScores(row_M, logp_start_MT, kept_advantage_M, metrics_MK)
 
 
 def merge_scores(batch: Batch, scores: Iterable[RowScores]) -> Scored:
-    """Put the scores of all rows together; rows of which there are none have no advantage."""
+    """Put the scores of all rows together; a row without a score teaches nothing."""
     logp_start_BT = torch.zeros_like(batch.logp_gen_BT)
-    kept_advantage_B = batch.advantage_B.clone()
+    kept_advantage_B = torch.zeros_like(batch.advantage_B)
     metrics_BK = torch.full((len(batch.completions), len(METRICS)), torch.nan, dtype=torch.float64)
     for row_M, logp_start_MT, kept_advantage_M, metrics_MK in scores:
         logp_start_BT[row_M, : logp_start_MT.shape[1]] = logp_start_MT

@@ -10,21 +10,24 @@ from potluck.fields import Count, Options, Positive
 
 Importance = Literal["none", "vanilla", "truncated"]
 """Keys of ``losses.LOSSES``."""
+Others = Literal["all", "none", "successes", "likely-successes"]
+"""Completions of other authors that are learned from: see ``others.py``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A named pair of an importance scheme and the presence of the filter."""
+    """A named choice of what is learned from others' completions, and by which weight."""
 
     title: str
     """Name in tables and pictures."""
     importance: Importance
     filter: bool
+    others: Others = "all"
 
     @property
     def fields(self) -> dict[str, Any]:
         """The keys of ``[objective]`` that the method's name stands for."""
-        return {"importance": self.importance, "filter": self.filter}
+        return {"importance": self.importance, "filter": self.filter, "others": self.others}
 
 
 METHODS: Mapping[str, Method] = {
@@ -34,8 +37,10 @@ METHODS: Mapping[str, Method] = {
     "f-nois": Method("F-NoIS", "none", filter=True),
     "f-vis": Method("F-VIS", "vanilla", filter=True),
     "f-tis": Method("F-TIS", "truncated", filter=True),
+    "lws": Method("LWS", "none", filter=False, others="likely-successes"),
 }
-"""The paper's methods by the name that ``[objective] method`` takes."""
+"""Methods by the name that ``[objective] method`` takes: the paper's six, and likelihood-weighted
+successes, our own (docs/method.md)."""
 
 
 class ObjectiveConfig(Options, frozen=True, kw_only=True):
@@ -45,6 +50,14 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     """Importance scheme for tokens that another model wrote: NoIS, VIS or TIS."""
     filter: bool = True
     """Switch of the "F-": bad completions that are far off-policy are filtered."""
+    others: Others = "all"
+    """Others' completions that are learned from; every one counts in its group and in B. "none":
+    a control, in which others serve as a baseline only."""
+    likelihood_exponent: Positive = 1.0
+    """c: a success of another weighs P^c, P its likelihood per token under this model. Larger is
+    safer among strangers. Read by ``likely-successes`` only."""
+    own_success_weight: Positive = 1.0
+    """Factor on one's own completions of positive advantage. A control: 1 is GRPO."""
     weight_cap: Positive = 2.0
     """C: no token weighs more than this. Dimensionless; read by ``truncated`` only."""
     divergence_limit: Positive = 50.0
@@ -62,10 +75,16 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
 
 
 def method_of(objective: ObjectiveConfig) -> str:
-    """Return the name of the method that an objective is.
+    """Return the name of the method that an objective is; one without a name is a sum.
 
     >>> method_of(ObjectiveConfig(importance="none"))
     'f-nois'
+    >>> method_of(ObjectiveConfig(filter=False, others="successes"))
+    'tis+successes'
     """
-    chosen = {"importance": objective.importance, "filter": objective.filter}
-    return next(name for name, method in METHODS.items() if method.fields == chosen)
+    chosen = {key: getattr(objective, key) for key in METHODS["nois"].fields}
+    for sum in ({}, {"others": "all"}):
+        for name, method in METHODS.items():
+            if method.fields == chosen | sum:
+                return f"{name}+{objective.others}" if sum else name
+    raise AssertionError("every pair of an importance scheme and a filter has a name")

@@ -92,7 +92,7 @@ def _everyone(scored: Scored) -> AuthorReport:
     """Report all completions as if they were one author's."""
     rows = len(scored.batch.completions)
     # Rewards are left out: their mean stands in the report of the round.
-    return author_reports(scored, [0.0] * rows, authors=["everyone"] * rows)["everyone"]
+    return author_reports(scored, [0.0] * rows, "", authors=["everyone"] * rows)["everyone"]
 
 
 def _validation(node: Node, config: RunConfig) -> float | None:
@@ -129,7 +129,7 @@ def on_policy_gradient(learner: Learner, groups: Sequence[Group]) -> Direction |
 
     Moves neither the weights nor the optimiser's state. None where no completion has an advantage.
     """
-    plain = changed(learner.objective, **METHODS["nois"].fields)
+    plain = changed(learner.objective, **METHODS["nois"].fields, own_success_weight=1.0)
     batch = pack(groups, scale=plain.advantage_scale)
     if not batch.advantage_B.any():
         return None

@@ -1,0 +1,94 @@
+"""Others' successes, weighed by how likely this model finds them.
+
+Two choices about completions of other authors, both made on advantages, so that they go with any
+loss. ``select_others`` needs no forward pass: what it sets to 0 is not read at all.
+``weigh_by_likelihood`` needs the learner's own log-probabilities, and nothing that an author
+claims. LWS, likelihood-weighted successes, is both with the loss of NoIS:
+
+    A_i <- P_i^c A_i  if A_i > 0, else 0        for completions of others
+    L = - 1/B sum_i 1/|a_i| sum_t  min(R_it A_i, clip(R_it, 1-e, 1+e) A_i)
+
+Why it is so, what it owes to others' work and where it fails: docs/method.md.
+"""
+
+import torch
+from torch import Tensor
+
+from potluck.objective.methods import Others
+from potluck.objective.shapes import require_shapes
+
+
+def select_others(advantage_B: Tensor, own_B: Tensor, others: Others) -> Tensor:
+    """Set the advantage of others' completions that are not learned from to zero.
+
+        A_i if i is one's own, or if
+            others = "all"                              always
+            others = "successes", "likely-successes"    A_i > 0
+            others = "none"                             never
+        else 0
+
+    A failure of another is no lesson: off-policy, E[grad log pi] is not 0, so to push it down
+    also pushes down the part of it that was right. Such a row still counts in its group's mean and
+    standard deviation, and in B.
+
+    Args:
+        advantage_B: from ``group_advantages``, dimensionless.
+        own_B: True where the learner is the author.
+
+    Raises:
+        ValueError: a shape is not the name's.
+
+    >>> advantage_B, own_B = torch.tensor([1.0, -1.0, 1.0, -1.0]), torch.tensor([1, 1, 0, 0])
+    >>> select_others(advantage_B, own_B == 1, "successes")
+    tensor([ 1., -1.,  1.,  0.])
+    """
+    require_shapes(advantage_B=advantage_B, own_B=own_B)
+    if others == "all":
+        return advantage_B
+    kept_B = own_B if others == "none" else own_B | (advantage_B > 0)
+    return torch.where(kept_B, advantage_B, 0.0)
+
+
+def sequence_likelihood(logp_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Return P_i = exp( 1/|a_i| sum_t logp_it ), the geometric mean of a completion's tokens.
+
+    Args:
+        logp_BT: ln p of each token under one model, nats. What it holds where ``mask_BT`` is
+            False reaches nothing.
+
+    Returns:
+        likelihood_B, 0..1: 1 / perplexity. .7 to .95 between small models that write alike, below
+        .001 for a notation that the model does not write.
+
+    >>> sequence_likelihood(torch.log(torch.tensor([[0.9, 0.4]])), torch.tensor([[True, True]]))
+    tensor([0.6000])
+    """
+    require_shapes(logp_BT=logp_BT, mask_BT=mask_BT)
+    sum_B = torch.where(mask_BT, logp_BT, 0.0).sum(dim=1)
+    return (sum_B / mask_BT.sum(dim=1).clamp(min=1)).exp()
+
+
+def weigh_by_likelihood(
+    advantage_B: Tensor, own_B: Tensor, likelihood_B: Tensor, *, exponent: float
+) -> Tensor:
+    """Multiply the advantage of others' completions by the likelihood that they have here.
+
+        P_i^c A_i  if i is another's, else A_i;     c = ``exponent``
+
+    One weight for the whole completion: a weight for each token is near 0 at the very token that
+    would teach something new. It is a constant of the round, decided by pi_start.
+
+    Args:
+        likelihood_B: from ``sequence_likelihood`` of ln pi_start, detached.
+        exponent: > 0. The larger, the less is learned from what this model would not write.
+
+    Raises:
+        ValueError: a shape is not the name's.
+
+    >>> weigh_by_likelihood(
+    ...     torch.ones(2), torch.tensor([True, False]), torch.tensor([0.5, 0.5]), exponent=2
+    ... )
+    tensor([1.0000, 0.2500])
+    """
+    require_shapes(advantage_B=advantage_B, own_B=own_B, likelihood_B=likelihood_B)
+    return torch.where(own_B, advantage_B, advantage_B * likelihood_B**exponent)
