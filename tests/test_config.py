@@ -163,10 +163,10 @@ def test_horizontal_takes_as_many_nodes_as_a_group_has_completions(toml):
         load(toml(third), ["plan=horizontal", "group_size=2"])
 
 
-def test_the_starting_recipe_is_f_tis_on_two_nodes_and_says_it_by_method():
-    assert 'method = "f-tis"' in STARTING_RECIPE.read_text()
+def test_the_starting_recipe_is_lws_on_two_nodes_and_says_it_by_method():
+    assert 'method = "lws"' in STARTING_RECIPE.read_text()
     run = load(STARTING_RECIPE)
-    assert (run.objective.importance, run.objective.filter) == ("truncated", True)
+    assert (run.objective.others, run.plan) == ("likely-successes", "horizontal")
     assert len(run.node) == 2
     assert isinstance(run.task, DigitsOptions)
     assert all(node.model.startswith("builtin:") for node in run.node.values())

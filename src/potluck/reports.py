@@ -83,7 +83,7 @@ class Column(NamedTuple):
 AUTHOR_COLUMNS: Mapping[str, Column] = {
     "reward_mean": Column("reward", "z.3f"),
     "log_ratio_mean": Column("ln ratio", "z.3f", live=True),
-    "likelihood_positive": Column("likelihood", "z.2f", live=True),
+    "likelihood_positive": Column("P", "z.3f"),
     "success_weight": Column("taken", "z.0%", live=True),
     "capped_share": Column("capped", "z.0%"),
     "filtered_share_negative": Column("filtered", "z.0%"),

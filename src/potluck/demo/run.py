@@ -52,7 +52,7 @@ class Cell:
 def cells(*, rounds: int | None, seed: int) -> list[Cell]:
     """Return the runs, longest first, so that the cores are done at about the same time."""
     start = tomllib.loads(STARTING_RECIPE.read_text(encoding="utf-8"))
-    start |= {"seed": seed, "rounds": rounds or start["rounds"], "threads": 1}
+    start |= {"seed": seed, "rounds": rounds or start["rounds"], "threads": 1, "plan": "vertical"}
 
     def cell(name: str, nodes: dict[str, Any], method: str) -> Cell:
         objective = {**start["objective"], "method": method}

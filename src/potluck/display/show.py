@@ -20,7 +20,9 @@ NODES_ABREAST = 3
 """Columns of nodes that fit on 80 characters."""
 LEGEND = """\
 ln ratio: nats per token, the node's own policy over the author's
-filtered: of the bad answers; sample size: effective, 1 where all weigh the same"""
+P: likelihood per token that the node finds in the author's good answers
+taken: weight of its good answers; filtered: of the bad answers
+sample size: effective, 1 where all weigh the same"""
 TITLES: Mapping[tuple[Any, ...], str] = {
     tuple(method.fields.values()): method.title for method in METHODS.values()
 }
