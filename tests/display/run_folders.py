@@ -43,7 +43,10 @@ def metrics(round: int, **changes: Any) -> dict[str, Any]:
         "missing": [],
         "late": 0,
         "seconds": {"write": 1.25, "learn": 0.5},
-        "sources": {"small": source(), "large": source(log_ratio_mean=-3.5, k3=None)},
+        "sources": {
+            "small": source(),
+            "large": source(log_ratio_mean=-3.5, k3=None, likelihood_positive=None),
+        },
         **changes,
     }
 
@@ -59,6 +62,8 @@ def source(**changes: Any) -> dict[str, Any]:
         "reward_mean": 0.375,
         "log_ratio_mean": -0.125,
         "k3": 0.75,
+        "likelihood_positive": 0.75,
+        "success_weight": 0.5,
         "capped_share": 0.11,
         "filtered_share_negative": 0.33,
         "effective_sample_size": 0.98,

@@ -53,7 +53,7 @@ def test_no_order_of_tokens_matters_and_length_by_itself_neither(logp, times):
 @pytest.mark.parametrize("wrong", [torch.ones(3), torch.ones(2, 1)])
 def test_a_wrong_shape_is_refused(wrong):
     own_B = torch.tensor([True, False])
-    with pytest.raises(ValueError, match="advantage_B|own_B"):
+    with pytest.raises(ValueError, match=r"advantage_B|own_B"):
         select_others(wrong, own_B, "all")
-    with pytest.raises(ValueError, match="likelihood_B|advantage_B"):
+    with pytest.raises(ValueError, match=r"likelihood_B|advantage_B"):
         weigh_by_likelihood(torch.ones(2), own_B, wrong, exponent=1.0)
