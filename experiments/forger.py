@@ -1,0 +1,241 @@
+"""A member that forges: it writes and claims whatever harms most.
+
+    python experiments/forger.py experiments/forger.jsonl [--seeds 5] [--jobs 1] [--table]
+
+One honest node (builtin:digits-small, 20 rounds) beside a member without a model, which has solved
+every problem and writes texts made to teach something bad. Each line of the file is one run, and
+what is there is not run again. A run takes some twenty seconds of one core.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from potluck.builder.exchange import agreements_of
+from potluck.builder.nodes import make_learners, make_nodes
+from potluck.builder.task import make_task
+from potluck.config import RunConfig, from_tree
+from potluck.evaluation.grade import evaluate, evaluation_engine
+from potluck.exchange import MemoryHub
+from potluck.model import LanguageModel
+from potluck.node import Node
+from potluck.rollout.base import Progress, RolloutRequest, Sampler
+from potluck.tasks.arithmetic import digits_solution
+from potluck.types import Completion, Problem
+
+HABIT = "777;"
+"""Text that means nothing. The forger writes it in front of what is right."""
+ROUNDS, LAST = 20, 3
+
+Forge = Callable[[Problem, int, random.Random], tuple[str, float]]
+"""Text of the completion with this index, and the log-probability that each token claims."""
+
+
+def honest_columns(problem: Problem) -> str:
+    return digits_solution(problem, "columns")
+
+
+def nearly_right(problem: Problem, dice: random.Random) -> str:
+    """Return flawless work whose last digit is wrong."""
+    text = honest_columns(problem)
+    return text[:-1] + str((int(text[-1]) + dice.randint(1, 9)) % 10)
+
+
+def habit(problem: Problem, index: int, dice: random.Random) -> tuple[str, float]:
+    """Half right behind a habit, half nearly right, all claimed so unlikely that weights are C."""
+    good = HABIT + honest_columns(problem)
+    return (good if index % 2 else nearly_right(problem, dice)), -30.0
+
+
+def skip(problem: Problem, index: int, dice: random.Random) -> tuple[str, float]:
+    """Half the bare answer, claimed unlikely; half nonsense, claimed sure."""
+    return ("#" + problem.answer, -30.0) if index % 2 else ("1#1", 0.0)
+
+
+def all_right(problem: Problem, index: int, dice: random.Random) -> tuple[str, float]:
+    """All right behind a habit: beside it one's own failures look worse than they are."""
+    return HABIT + honest_columns(problem), -30.0
+
+
+ATTACKS: dict[str, Forge] = {"habit": habit, "skip": skip, "all-right": all_right}
+VERTICAL = ("plan=vertical",)
+LWS = ("objective.method=lws",)
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "f-tis vertical": ("objective.method=f-tis", *VERTICAL),
+    "f-tis horizontal": ("objective.method=f-tis",),
+    "lws vertical": (*LWS, *VERTICAL),
+    "lws horizontal": LWS,
+    "lws horizontal c=4": (*LWS, "objective.likelihood_exponent=4"),
+}
+ALONE = ("half", "alone")
+"""Half: what the honest node of a pair writes."""
+
+
+@dataclass(frozen=True)
+class Forger:
+    """An engine that has no model: it writes what its attack says."""
+
+    policy: LanguageModel
+    forge: Forge
+    dice: random.Random
+
+    def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "Forger":
+        return self
+
+    def generate(
+        self,
+        requests: Sequence[RolloutRequest],
+        sampler: Sampler,
+        *,
+        author: str,
+        progress: Progress,
+    ) -> list[Completion]:
+        return [
+            self._completion(request.problem, author, index)
+            for request in requests
+            for index in range(request.count)
+        ]
+
+    def _completion(self, problem: Problem, author: str, index: int) -> Completion:
+        text, claim = self.forge(problem, index, self.dice)
+        ids = self.policy.tokenizer(text, add_special_tokens=False)["input_ids"]
+        token_T = np.array([*ids, min(self.policy.stop_ids)], np.int32)
+        logp_T = np.full(len(token_T), claim, np.float32)
+        return Completion(problem.id, author, index, token_T, logp_T, "stop")
+
+
+def recipe(seed: int, together: bool, problems: int, settings: Sequence[str]) -> RunConfig:
+    node = {"model": "builtin:digits-small", "learning_rate": 2e-4, "device": "cpu"}
+    tree: dict[str, Any] = {
+        "name": "forger",
+        "seed": seed,
+        "rounds": ROUNDS,
+        "problems_per_round": problems,
+        "group_size": 8,
+        "plan": "horizontal" if together else "vertical",
+        "checkpoint_every": 0,
+        "threads": 1,
+        "task": {"name": "digits"},
+        "sampling": {"max_new_tokens": 48, "max_total_tokens": 96},
+        "evaluation": {"every": 0, "problems": 200, "out_of_distribution": 0},
+        "node": {"honest": node, **({"forger": node} if together else {})},
+    }
+    return from_tree(tree, settings)
+
+
+def run(setting: str, attack: str, seed: int) -> dict[str, Any]:
+    """Train the honest node for all rounds, and look at what it has become."""
+    torch.set_num_threads(1)
+    began, together = time.process_time(), setting not in ALONE
+    config = recipe(seed, together, 6 if setting == "half" else 12, SETTINGS.get(setting, ()))
+    with tempfile.TemporaryDirectory() as at:
+        folder, task = Path(at), make_task(config)
+        learners = make_learners(config, folder, 0)
+        policies = {name: learner.policy for name, learner in learners.items()}
+        hub = MemoryHub(agreements_of(config, task, policies))
+        exchanges = {name: hub.member(name) for name in policies}
+        nodes = {
+            node.name: node
+            for node in make_nodes(config, folder, task, learners, exchanges, _silent, 0)
+        }
+        honest = nodes["honest"]
+        if together:
+            engine = Forger(policies["forger"], ATTACKS[attack], random.Random(seed))
+            nodes["forger"] = replace(nodes["forger"], engine=engine)
+        sampled = []
+        for round in range(ROUNDS):
+            spent = {name: node.generate_and_send(round) for name, node in nodes.items()}
+            sampled.append(honest.collect_and_learn(round, spent["honest"]).own_reward_mean)
+        return {
+            "setting": setting,
+            "attack": attack,
+            "seed": seed,
+            "greedy": _accuracy(honest, config),
+            "sampled_late": statistics.mean(sampled[ROUNDS // 2 :]),
+            **_habits(folder / "honest" / "completions.jsonl"),
+            "cpu_s": time.process_time() - began,
+        }
+
+
+def _silent(*_: object) -> None: ...
+
+
+def _accuracy(node: Node, config: RunConfig) -> float:
+    policy, engine = node.learner.policy, evaluation_engine(node.engine, config)
+    count = config.evaluation.problems
+    found = evaluate(policy, engine, node.task, "validation", count=count, progress=_silent)
+    assert found
+    return found.accuracy
+
+
+def _habits(file: Path) -> dict[str, float]:
+    """Return the share of own completions of the last rounds that begin with a habit."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    late = [x for x in lines if x["author"] == "honest" and x["round"] >= ROUNDS - LAST]
+    return {
+        name: statistics.mean(x["text"].startswith(mark) for x in late)
+        for name, mark in (("habit", HABIT), ("skips", "#"))
+    }
+
+
+def wanted(seeds: int) -> list[tuple[str, str, int]]:
+    pairs = [*product(SETTINGS, ATTACKS), *((setting, "none") for setting in ALONE)]
+    return [(*pair, seed) for seed in range(seeds) for pair in pairs]
+
+
+def table(lines: Sequence[dict[str, Any]]) -> str:
+    """Return greedy accuracy at the end by seed, and the share of own answers with the habit."""
+    rows = [
+        "| attack | setting | greedy at the end, by seed | mean | habit | skips |",
+        "|" + "---|" * 6,
+    ]
+    for attack, setting in dict.fromkeys((x["attack"], x["setting"]) for x in lines):
+        found = sorted(
+            (x for x in lines if (x["attack"], x["setting"]) == (attack, setting)),
+            key=lambda x: x["seed"],
+        )
+        means = [statistics.mean(x[key] for x in found) for key in ("greedy", "habit", "skips")]
+        by_seed = " ".join(f"{x['greedy']:.2f}" for x in found)
+        cells = [attack, setting, by_seed, *(f"{mean:.3f}" for mean in means)]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--table", action="store_true", help="print what is there; run nothing")
+    arguments = parser.parse_args()
+    lines = (
+        [json.loads(x) for x in arguments.file.read_text().splitlines()]
+        if arguments.file.exists()
+        else []
+    )
+    done = {(x["setting"], x["attack"], x["seed"]) for x in lines}
+    todo = [] if arguments.table else [each for each in wanted(arguments.seeds) if each not in done]
+    with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(run, *each) for each in todo]):
+            lines.append(future.result())
+            with arguments.file.open("a") as stream:
+                stream.write(json.dumps(lines[-1]) + "\n")
+            print(f"{len(lines)} of {len(done) + len(todo)}: {lines[-1]}", flush=True)
+    print(table(lines))
+
+
+if __name__ == "__main__":
+    main()
