@@ -179,7 +179,7 @@ def _checked(
     if token_X.min() < 0:
         refuse_first(token_X < 0, "token_T", token_X, "an id >= 0")
     with np.errstate(invalid="ignore"):  # a signalling NaN
-        if logp_X is not None and not -np.inf < logp_X.min() <= logp_X.max() <= 0:  # nor a NaN
+        if logp_X is not None and not -np.inf < logp_X.min() <= logp_X.max() <= 0:  # no NaN passes
             possible_X = np.isfinite(logp_X) & (logp_X <= 0)
             refuse_first(~possible_X, "logp_T", logp_X, "a finite number <= 0 (nats)")
     if min(indices) < 0:
