@@ -1,7 +1,8 @@
 """What a batch costs on the line: bytes a token, and how fast it is written and read.
 
 Everything counts: header, frames, and the 68 bytes of the seal. Megabytes are of logical data, 8
-bytes a token. Reading is with every check; "sealed" is with the signature made or looked at.
+bytes a token. Reading is with every check; "sealed" is with the signature made or looked at; "ids
+alone" is the batch without log-probabilities.
 
 Batches that models wrote: one node's share of a round of the starting recipe (24 problems, 12
 completions each) by models that come with Potluck, with two nodes or four, whole groups
@@ -25,6 +26,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import harness
@@ -49,6 +51,8 @@ COMPLETIONS, TOKENS = 144, 300
 TOKEN_BYTES = 8
 TARGET_BYTES = {"exact": 5.0, "compact": 2.6}
 TARGET_MB_S = 200.0
+IDS_ALONE_BYTES = 1.8
+"""Target of "exact" without log-probabilities, which "compact" equals then."""
 SHARES = ((2, "vertical"), (4, "vertical"), (4, "horizontal"))
 VERBS = ("encode", "decode", "encode sealed", "decode sealed")
 
@@ -58,6 +62,7 @@ def measure(quick: bool) -> tuple[list[Row], object]:
     calls, turns = (2, 2) if quick else (20, 15)
     rows, raw = [], {}
     for name, batch in {**written, **synthetic}.items():
+        aimed = name in written or name == "Zipf"
         for codec in CODECS:
             cost = bytes_a_token(batch, codec)
             speeds = {
@@ -65,7 +70,6 @@ def measure(quick: bool) -> tuple[list[Row], object]:
                 for verb, seconds in timed(batch, codec, calls, turns, name).items()
             }
             raw[f"{name}, {codec}"] = {"bytes_a_token": cost, "mb_s": speeds}
-            aimed = name in written or name == "Zipf"
             target = TARGET_BYTES.get(codec) if aimed else None
             rows.append(Row(f"{name}, {codec}", cost, cost, cost, " B/token", at_most=target))
             if name == "Zipf":
@@ -74,6 +78,11 @@ def measure(quick: bool) -> tuple[list[Row], object]:
                         " MB/s", at_least=TARGET_MB_S)
                     for verb, each in speeds.items()
                 ]  # fmt: skip
+        for codec in ("raw", "exact"):
+            cost, title = bytes_a_token(ids_alone(batch), codec), f"{name}, {codec}, ids alone"
+            raw[title] = {"bytes_a_token": cost, "mb_s": {}}
+            target = IDS_ALONE_BYTES if aimed and codec == "exact" else None
+            rows.append(Row(title, cost, cost, cost, " B/token", at_most=target))
     everything(raw)
     return rows, raw
 
@@ -145,6 +154,11 @@ def message(completions: tuple[Completion, ...]) -> Message:
     return Message("digits", 7, completions[0].author, made, prompts, completions)
 
 
+def ids_alone(batch: Message) -> Message:
+    """The batch as it is sent where no method reads log-probabilities."""
+    return replace(batch, completions=tuple(replace(c, logp_T=None) for c in batch.completions))
+
+
 def tokens_of(batch: Message) -> int:
     return sum(len(c.token_T) for c in batch.completions)
 
@@ -179,7 +193,7 @@ def everything(raw: dict[str, dict]) -> None:
     """All batches and codecs: bytes a token, and megabytes a second of each verb."""
     table = Table("batch, codec", "bytes/token", *VERBS, title="MB/s of 8 bytes a token")
     for name, seen in raw.items():
-        speeds = (f"{statistics.median(seen['mb_s'][verb]):.0f}" for verb in VERBS)
+        speeds = (f"{statistics.median(s):.0f}" for s in seen["mb_s"].values())
         table.add_row(name, f"{seen['bytes_a_token']:.2f}", *speeds)
     Console(width=None if sys.stdout.isatty() else 110).print(table)
 

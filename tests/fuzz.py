@@ -6,6 +6,7 @@ it is not the signature nor zstd that refuses it.
 """
 
 import struct
+from dataclasses import replace
 from random import Random
 
 import msgspec
@@ -16,6 +17,8 @@ from nouns import completion, origin, prompt_digest
 from potluck.exchange import Key, Message, encode
 
 CODECS = ("raw", "exact", "compact")
+RAW, COMPACT = (0, 3), 2
+"""Their numbers on the wire; 3 is raw without log-probabilities."""
 START = struct.Struct("<4sBB")
 SIZE = struct.Struct("<I")
 KEY = Key.new()
@@ -43,6 +46,8 @@ def message(generator, *, completions=6, tokens=20, vocabulary=50):
                 end=generator.choice(["stop", "length"]),
             )
         )
+    if generator.random() < 0.3:
+        written = [replace(c, logp_T=None) for c in written]
     prompts = {c.problem_id: prompt_digest(c.problem_id) for c in written}
     return Message("run", generator.randrange(100), "north", origin(), prompts, tuple(written))
 
@@ -50,7 +55,7 @@ def message(generator, *, completions=6, tokens=20, vocabulary=50):
 def blocks_of(data):
     """(start, the blocks behind it, unpacked) of a sound message."""
     start, at, blocks = data[: START.size], START.size, []
-    raw = start[5] == 0
+    raw = start[5] in RAW
     while at < len(data):
         (size,) = SIZE.unpack_from(data, at)
         block = data[at + 4 : at + 4 + size]
@@ -62,7 +67,7 @@ def blocks_of(data):
 
 def assembled(start, blocks, *, pack=zstandard.compress, stored=()):
     """The inverse of ``blocks_of``; ``stored`` are the blocks that are not compressed."""
-    raw = start[5] == 0
+    raw = start[5] in RAW
     packed = [b if raw or at in stored else pack(b) for at, b in enumerate(blocks)]
     return start + b"".join(SIZE.pack(len(b)) + b for b in packed)
 
@@ -77,9 +82,8 @@ def after_signing(generator):
 
 def before_compression(generator):
     """A properly compressed, framed and signed message whose contents are not right."""
-    codec = generator.choice(CODECS)
-    start, blocks = blocks_of(encode(message(generator), codec=codec))
-    stored = {len(blocks) - 1} if codec == "compact" and len(blocks) > 1 else set()
+    start, blocks = blocks_of(encode(message(generator), codec=generator.choice(CODECS)))
+    stored = {len(blocks) - 1} if start[5] == COMPACT and len(blocks) > 1 else set()
     kind = generator.choice(
         ["header", "header", "column", "column", "body", "body", "frame", "blocks"]
     )

@@ -1,5 +1,5 @@
 import math
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -59,8 +59,19 @@ def test_completions_are_equal_when_every_field_is():
         completion(author="south"),
         completion(index=1),
         completion(end="length"),
+        replace(completion(), logp_T=None),
     ]
     assert completion() not in others
+
+
+def test_a_completion_may_tell_no_log_probabilities_and_is_checked_as_ever():
+    silent = replace(completion(), logp_T=None)
+    assert silent == replace(silent) != completion()
+    with pytest.raises(ValueError, match=r"token_T\[1\] = -1; expected an id >= 0"):
+        replace(silent, token_T=np.int32([7, -1]))
+    for lengths, token_X in (((2,), np.int32([1])), ((0,), np.int32([]))):
+        with pytest.raises(ValueError, match=r"1 ids and no log-prob|has no tokens"):
+            Completion.cut(["p"], "north", [0], ["stop"], lengths, token_X, None)
 
 
 def test_a_completion_is_equal_to_nothing_else():

@@ -73,12 +73,13 @@ class Completion:
     """Position among its author's completions for this problem, from 0."""
     token_T: np.ndarray
     """int32 ids, >= 0, at least one; ends in the stop token if ``end`` is "stop"."""
-    logp_T: np.ndarray
-    """float32, ln p(token) under the author's policy when it sampled. Nats, finite, <= 0."""
+    logp_T: np.ndarray | None
+    """float32, ln p(token) under the author's policy when it sampled. Nats, finite, <= 0.
+    None: its author told none."""
     end: End
 
     def __post_init__(self) -> None:
-        if np.size(self.token_T) != np.size(self.logp_T):
+        if self.logp_T is not None and np.size(self.token_T) != np.size(self.logp_T):
             raise ValueError(
                 f"{_name(self.index, self.problem_id, self.author)} has {np.size(self.token_T)} "
                 f"tokens but {np.size(self.logp_T)} log-probabilities; each token needs exactly one"
@@ -99,29 +100,31 @@ class Completion:
         ends: Sequence[End],
         lengths: Sequence[int],
         token_X: np.ndarray,
-        logp_X: np.ndarray,
+        logp_X: np.ndarray | None,
     ) -> "tuple[Completion, ...]":
         """Make many at once, equal to those made one by one, in a few passes over whole arrays.
 
-        ``token_X`` and ``logp_X`` are of all, one completion after the other. The completions are
-        views of one locked copy: each of them keeps the arrays of all in memory.
+        ``token_X`` and ``logp_X`` (None: none has any) are of all, one completion after the other.
+        The completions are views of one locked copy: each keeps the arrays of all in memory.
 
         Raises:
             ValueError: a completion is wrong, the lists differ in length, or the lengths do not
                 add up to those of the arrays.
         """
         counts = {len(problem_ids), len(indices), len(ends), len(lengths)}
-        adds_up = len(token_X) == len(logp_X) == sum(lengths) and min(lengths, default=0) >= 0
+        told = len(token_X if logp_X is None else logp_X)
+        adds_up = len(token_X) == told == sum(lengths) and min(lengths, default=0) >= 0
         if len(counts) > 1 or not adds_up:
             raise ValueError(
                 f"{len(problem_ids)} problems, {len(indices)} indices, {len(ends)} ends and "
                 f"{len(lengths)} lengths of {sum(lengths)} tokens in all do not fit "
-                f"{len(token_X)} ids and {len(logp_X)} log-probabilities"
+                f"{len(token_X)} ids and {'no' if logp_X is None else told} log-probabilities"
             )
         token_X, logp_X = _checked(problem_ids, author, indices, ends, lengths, token_X, logp_X)
         stops = list(accumulate(lengths))
         parts = [slice(stop - length, stop) for stop, length in zip(stops, lengths, strict=True)]
-        token_T, logp_T = map(token_X.__getitem__, parts), map(logp_X.__getitem__, parts)
+        token_T = map(token_X.__getitem__, parts)
+        logp_T = repeat(None) if logp_X is None else map(logp_X.__getitem__, parts)
         columns = (problem_ids, repeat(author), indices, token_T, logp_T, ends)
         completions = tuple(object.__new__(cls) for _ in lengths)
         # Not through __init__, which would check and copy each of them again.
@@ -139,7 +142,7 @@ class Completion:
             (self.problem_id, self.author, self.index, self.end)
             == (other.problem_id, other.author, other.index, other.end)
             and np.array_equal(self.token_T, other.token_T)
-            and np.array_equal(self.logp_T, other.logp_T)
+            and np.array_equal(np.asarray(self.logp_T), np.asarray(other.logp_T))
         )
 
 
@@ -150,8 +153,8 @@ def _checked(
     ends: Sequence[End],
     lengths: Sequence[int],
     token_X: np.ndarray,
-    logp_X: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
+    logp_X: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Return locked copies of the arrays; raise ValueError if a completion is not as ``Completion``
     says, with its name, what it has, and what was expected."""
 
@@ -164,12 +167,11 @@ def _checked(
         row = int(np.searchsorted(np.cumsum(lengths), at, side="right"))
         refuse(row, f"{name}[{at - sum(lengths[:row])}] = {array_X[at]}", f"expected {expected}")
 
-    token_X, logp_X = token_X.copy(), logp_X.copy()
-    token_X.flags.writeable = logp_X.flags.writeable = False
+    token_X, logp_X = _locked(token_X), None if logp_X is None else _locked(logp_X)
     if not lengths:
         return token_X, logp_X
     for name, array_X, dtype in (("token_T", token_X, np.int32), ("logp_T", logp_X, np.float32)):
-        if array_X.dtype != dtype or array_X.ndim != 1:
+        if array_X is not None and (array_X.dtype != dtype or array_X.ndim != 1):
             expected = f"expected {dtype.__name__} of one dimension"
             refuse(0, f"{name} of {array_X.dtype} and shape {array_X.shape}", expected)
     if min(lengths) == 0:
@@ -177,7 +179,7 @@ def _checked(
     if token_X.min() < 0:
         refuse_first(token_X < 0, "token_T", token_X, "an id >= 0")
     with np.errstate(invalid="ignore"):  # a signalling NaN
-        if not -np.inf < logp_X.min() <= logp_X.max() <= 0:  # no NaN passes
+        if logp_X is not None and not -np.inf < logp_X.min() <= logp_X.max() <= 0:  # no NaN passes
             possible_X = np.isfinite(logp_X) & (logp_X <= 0)
             refuse_first(~possible_X, "logp_T", logp_X, "a finite number <= 0 (nats)")
     if min(indices) < 0:
@@ -187,6 +189,12 @@ def _checked(
         row = next(row for row, end in enumerate(ends) if end in unknown)
         refuse(row, f"end {ends[row]!r}", f"expected one of {', '.join(get_args(End))}")
     return token_X, logp_X
+
+
+def _locked(array_X: np.ndarray) -> np.ndarray:
+    array_X = array_X.copy()
+    array_X.flags.writeable = False
+    return array_X
 
 
 def _name(index: int, problem_id: str, author: str) -> str:

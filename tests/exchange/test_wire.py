@@ -69,12 +69,26 @@ THREE = of(
 )
 """Every number in it is a multiple of compact's step, or one of its escapes."""
 
+
+def without_logp(message):
+    return replace(message, completions=tuple(replace(c, logp_T=None) for c in message.completions))
+
+
+NUMBERS = {"raw": 0, "exact": 1, "compact": 2, "raw-ids": 3, "exact-ids": 4}
+"""Of the codecs; with "-ids" a message has no log-probabilities."""
+GOLDENS = {
+    name: encode(without_logp(THREE) if "-ids" in name else THREE, codec=name.removesuffix("-ids"))
+    for name in NUMBERS
+}
+
 FIELDS = Header.__struct_fields__
 ONE = of(completion((5,), (-0.5,)))
 BODY = {
     "raw": (struct.pack("<I", 5), struct.pack("<f", -0.5)),
     "exact": (b"\5", b"\1", b"\0", b"\0", b"\x7e"),
     "compact": (b"\5", b"\0", b"\1", b""),
+    "raw-ids": (struct.pack("<I", 5),),
+    "exact-ids": (b"\5",),
 }
 
 
@@ -83,7 +97,7 @@ def framed(changed=None, body=None, *, codec="raw", version=2, pack=zstandard.co
     header = msgspec.msgpack.decode(blocks_of(encode(ONE))[1][0])
     for name, value in (changed or {}).items():
         header[FIELDS.index(name)] = value
-    start = struct.pack("<4sBB", b"PTLK", version, CODECS.index(codec))
+    start = struct.pack("<4sBB", b"PTLK", version, NUMBERS[codec])
     blocks = [msgspec.msgpack.encode(header), *(BODY[codec] if body is None else body)]
     return assembled(start, blocks, pack=pack, stored={4} if codec == "compact" else set())
 
@@ -111,6 +125,31 @@ def test_round_trip_to_the_bit(codec, sent):
     assert got == sent
     for one, other in zip(got.completions, sent.completions, strict=True):
         assert one.logp_T.tobytes() == other.logp_T.tobytes()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(messages())
+def test_ids_alone_come_back_too(codec, sent):
+    alone = without_logp(sent)
+    assert decode(encode(alone, codec=codec)) == alone
+    assert (alone == sent) == (not sent.completions)
+
+
+def test_without_log_probabilities_compact_is_exact_and_no_byte_is_theirs():
+    alone = without_logp(THREE)
+    assert encode(alone, codec="compact") == encode(alone, codec="exact")
+    for codec in ("raw", "exact"):
+        _, blocks = blocks_of(encode(alone, codec=codec))
+        ids = 1 if codec == "raw" else 3
+        assert blocks == blocks_of(encode(THREE, codec=codec))[1][: 1 + ids]
+
+
+def test_a_message_has_the_log_probabilities_of_all_or_of_none():
+    some = replace(
+        THREE, completions=(*THREE.completions[:2], replace(THREE.completions[2], logp_T=None))
+    )
+    with pytest.raises(ValueError, match="2 of 3 completions have log-probabilities; a message"):
+        encode(some)
 
 
 @given(messages())
@@ -184,30 +223,30 @@ def test_ids_take_the_bytes_that_the_largest_needs():
     assert 95 <= sizes[2] - sizes[1] <= 125
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_bytes_on_the_wire_do_not_change_by_accident(codec):
+@pytest.mark.parametrize("name", NUMBERS)
+def test_bytes_on_the_wire_do_not_change_by_accident(name):
     """A deliberate change: a new VERSION, new names in ``golden/``, and
     ``PYTHONPATH=src:tests python tests/exchange/test_wire.py``, which writes them.
 
     Another release of zstd may pack the same bytes differently, so they are compared unpacked.
     """
-    golden = (GOLDEN / f"v2-{codec}.ptlk").read_bytes()
-    assert decode(golden) == THREE
-    assert blocks_of(encode(THREE, codec=codec)) == blocks_of(golden)
+    golden = (GOLDEN / f"v2-{name}.ptlk").read_bytes()
+    assert decode(golden) == (without_logp(THREE) if "-ids" in name else THREE)
+    assert blocks_of(GOLDENS[name]) == blocks_of(golden)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", NUMBERS)
 def test_a_message_can_be_read_with_the_page_in_hand(codec):
     """docs/wire.md says how; here is a reader that knows nothing else."""
     data = (GOLDEN / f"v2-{codec}.ptlk").read_bytes()
     magic, version, number = struct.unpack_from("<4sBB", data)
-    assert (magic, version, number) == (b"PTLK", 2, ["raw", "exact", "compact"].index(codec))
+    assert (magic, version, number) == (b"PTLK", 2, NUMBERS[codec])
     blocks, at = [], 6
     while at < len(data):
         (size,) = struct.unpack_from("<I", data, at)
         blocks.append(data[at + 4 : at + 4 + size])
         at += 4 + size
-    if codec != "raw":
+    if number not in (0, 3):
         last = [blocks.pop()] if codec == "compact" else []
         blocks = [zstandard.decompress(frame) for frame in blocks] + last
     head = msgspec.msgpack.decode(blocks.pop(0))
@@ -223,13 +262,18 @@ def test_a_message_can_be_read_with_the_page_in_hand(codec):
     assert head[14] == bytes([0, 11, 0] + 9 * [0])
     assert head[15] == bytes([3, 1, 2] + 9 * [0])
     ids, logps = [151644, 10, 151645, 9, 9, 300], [-0.5, -2.25, -0.0078125, 0.0, -200.0, -0.25]
+    if number == 3:
+        assert [struct.pack("<6I", *ids)] == blocks
+        return
     if codec == "raw":
         assert struct.unpack("<6I", blocks[0]) == tuple(ids)
         assert struct.unpack("<6f", blocks[1]) == tuple(logps)
         return
     assert [a + 256 * b + 65536 * c for a, b, c in zip(*blocks[:3], strict=True)] == ids
     rest = blocks[3:]
-    if codec == "exact":
+    if number == 4:
+        assert not rest
+    elif codec == "exact":
         turned = [int.from_bytes(four, "little") for four in zip(*rest, strict=True)]
         bits = [number >> 1 | (number & 1) << 31 for number in turned]
         assert struct.unpack("<6f", struct.pack("<6I", *bits)) == tuple(logps)
@@ -253,7 +297,7 @@ def test_raw_costs_8_bytes_a_token_and_13_a_completion():
 
 @given(st.binary(max_size=200))
 def test_any_bytes_decode_or_raise_wire_error(noise):
-    starts = [b"", b"PTLK", b"PTLK\2\0", b"PTLK\2\1", b"PTLK\2\2"]
+    starts = [b"", b"PTLK", *(b"PTLK\2" + bytes([number]) for number in range(6))]
     for message in (*(start + noise for start in starts), framed(body=[noise])):
         with suppress(WireError):
             decode(message)
@@ -336,7 +380,8 @@ WRONG = [
     (b"PTLK\2", "message ends at byte 5"),
     (b"FTW2" + bytes(6), "starts with b'FTW2', expected b'PTLK'"),
     (framed(version=1), "has version 1, and this Potluck reads version 2; nodes need the same"),
-    (b"PTLK\2\3", "codec 3; there are 0 to 2"),
+    (b"PTLK\2\5", "codec 5; there are 0 to 4"),
+    (b"PTLK\2\3", "message ends before header"),
     (b"PTLK\2\0", "message ends before header"),
     (b"PTLK\2\0\xff\xff\xff\xff", "header: 4294967295 bytes claimed, but 0 are left"),
     (b"PTLK\2\1\0\0\0\0", "header: no zstd frame"),
@@ -391,6 +436,16 @@ WRONG = [
     (framed(body=BODY["exact"][:4], codec="exact"), "message ends before log-probabilities"),
     (framed(body=(*BODY["compact"][:3], b"1234"), codec="compact"), "escapes: 4 bytes where 0"),
     (framed(body=(b"\5", b"\xff", b"\xff", b""), codec="compact"), "escapes: 0 bytes where 4"),
+    (framed(body=BODY["raw"], codec="raw-ids"), "8 bytes follow the end of the message"),
+    (framed(body=BODY["exact"], codec="exact-ids"), "bytes follow the end of the message"),
+    (framed(body=(), codec="raw-ids"), "message ends before ids"),
+    (framed(body=(), codec="exact-ids"), "message ends before ids"),
+    (framed(body=BODY["raw-ids"]), "message ends before log-probabilities"),
+    (framed(body=(b"\5\5",), codec="exact-ids"), "ids: 2 bytes claimed"),
+    (framed(body=(b"",), codec="exact-ids"), "ids: 0 bytes in a plane for 1 tokens"),
+    (framed(body=(b"\5" * 5,), codec="raw-ids"), "ids: 5 bytes where 4 are expected"),
+    (framed(body=(b"\xff",), codec="exact-ids"), "an id is 255; by header and vocabulary, ids are"),
+    (framed(body=(b"\xff" * 4,), codec="raw-ids"), "an id is 4294967295; "),
 ]  # fmt: skip
 
 
@@ -398,7 +453,7 @@ WRONG = [
 def test_what_is_wrong_with_a_message_is_said(message, complaint):
     with pytest.raises(WireError, match=complaint) as caught:
         decode(message)
-    large = "claim 1048577", "are 25165824 bytes"
+    large = "claim 1048577", "are 25165824 bytes", "2 bytes claimed"
     known = dict.fromkeys(large, "too large") | {"has version 1": "other version"}
     found = [reason for words, reason in known.items() if words in str(caught.value)]
     assert caught.value.reason == (found[0] if found else "malformed")
@@ -456,10 +511,11 @@ LONG = of(*(completion([7] * 50, [0] * 50, problem=f"p{i}", index=i) for i in ra
         (Limits(message_bytes=300), "at most 300 are taken|in a window"),
     ],
 )
-def test_a_reader_may_take_less(codec, limits, complaint):
-    message = encode(LONG, codec=codec)
+@pytest.mark.parametrize("long", [LONG, without_logp(LONG)], ids=["all", "ids"])
+def test_a_reader_may_take_less(codec, limits, complaint, long):
+    message = encode(long, codec=codec)
     enough = Limits(message_bytes=max(len(message), 1600), completions=4, tokens=50, vocabulary=8)
-    assert decode(message, enough) == LONG
+    assert decode(message, enough) == long
     with pytest.raises(WireError, match=complaint) as caught:
         decode(message, limits)
     assert caught.value.reason == ("malformed" if limits.vocabulary == 7 else "too large")
@@ -505,8 +561,9 @@ ZEROS = zstandard.compress(bytes(2**21))
         framed(codec="exact", pack=lambda data: claiming(data, 2**30)),
         framed(codec="exact", pack=lambda data: windowed(data, 30)),
         framed(rows([0, 0, 0, 2]), codec="exact", pack=lambda data: zstandard.compress(data)),
+        framed(codec="exact-ids", pack=lambda data: claiming(data, 2**30)),
     ],
-    ids=["array", "text", "problems", "tokens", "frame", "window", "plane"],
+    ids=["array", "text", "problems", "tokens", "frame", "window", "plane", "ids"],
 )
 def test_no_memory_is_set_aside_for_what_is_only_claimed(message):
     assert peak_of(decode, message) < 2**20
@@ -529,8 +586,9 @@ def test_each_completion_takes_a_kilobyte_at_most(problems):
     assert peak_of(decode, message, limits) < most_memory(limits)
 
 
-def test_planes_longer_than_the_tokens_are_not_unpacked():
-    message = framed(codec="exact", body=[b"\5" * 2**22, *BODY["exact"][1:]])
+@pytest.mark.parametrize("codec", ["exact", "exact-ids"])
+def test_planes_longer_than_the_tokens_are_not_unpacked(codec):
+    message = framed(codec=codec, body=[b"\5" * 2**22, *BODY[codec][1:]])
     assert len(message) < 2000
     assert peak_of(decode, message) < 2**20
 
@@ -565,8 +623,10 @@ def cut(*, lengths=(2, 1), tokens=(1, 2, 3), logps=(-0.5, -0.25, -1), indices=(0
     return Completion.cut(problems, "north", indices, ends, lengths, *arrays)
 
 
+@pytest.mark.parametrize("told", [True, False])
 @given(st.lists(completions, max_size=5))
-def test_completions_made_at_once_equal_those_made_one_by_one(written):
+def test_completions_made_at_once_equal_those_made_one_by_one(told, written):
+    written = [c if told else replace(c, logp_T=None) for c in written]
     made = Completion.cut(
         [c.problem_id for c in written],
         "north",
@@ -574,7 +634,7 @@ def test_completions_made_at_once_equal_those_made_one_by_one(written):
         [c.end for c in written],
         [len(c.token_T) for c in written],
         np.concatenate([np.zeros(0, np.int32), *(c.token_T for c in written)]),
-        np.concatenate([np.zeros(0, np.float32), *(c.logp_T for c in written)]),
+        np.concatenate([np.zeros(0, np.float32), *(c.logp_T for c in written)]) if told else None,
     )
     assert made == tuple(written)
 
@@ -709,5 +769,5 @@ def test_a_header_that_is_too_long_is_not_sent():
 
 
 if __name__ == "__main__":
-    for codec in CODECS:
-        (GOLDEN / f"v2-{codec}.ptlk").write_bytes(encode(THREE, codec=codec))
+    for name, data in GOLDENS.items():
+        (GOLDEN / f"v2-{name}.ptlk").write_bytes(data)

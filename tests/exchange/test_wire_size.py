@@ -39,6 +39,13 @@ def test_exact_costs_5_bytes_a_token_and_compact_2_and_a_half(bench, batches, na
         assert bench.bytes_a_token(batches[name], codec) <= most
 
 
+@pytest.mark.parametrize("name", ["Zipf", *SHARES])
+def test_ids_alone_cost_2_bytes_a_token_and_a_third_of_exact(bench, batches, name):
+    cost = bench.bytes_a_token(bench.ids_alone(batches[name]), "exact")
+    assert cost <= bench.IDS_ALONE_BYTES
+    assert cost < 0.36 * bench.bytes_a_token(batches[name], "exact")
+
+
 def test_the_synthetic_batch_is_what_it_says(bench, batches):
     batch = batches["Zipf"]
     token_X = np.concatenate([c.token_T for c in batch.completions])

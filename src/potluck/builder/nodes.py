@@ -149,6 +149,7 @@ def make_nodes(
                 exchange=exchanges[name],
                 record=record,
                 sampling=config.sampling,
+                sends_logp=config.sends_logp,
                 deadline_s=config.deadline_s,
                 progress=progress,
             )

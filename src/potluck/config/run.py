@@ -8,7 +8,7 @@ from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from potluck.fields import Amount, Count, Options, Positive
-from potluck.objective.methods import ObjectiveConfig
+from potluck.objective.methods import ObjectiveConfig, reads_author_logp
 from potluck.rollout.engines import AnyEngine
 from potluck.rollout.options import HFOptions
 from potluck.tasks import AnyTask
@@ -180,3 +180,9 @@ class RunConfig(Options, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         force_setattr(self, "node", MappingProxyType(dict(self.node)))
+
+    @property
+    def sends_logp(self) -> bool:
+        """Whether nodes send log-probabilities with their completions: only if some learner reads
+        them."""
+        return reads_author_logp(self.objective)

@@ -137,16 +137,15 @@ class LanguageModel:
         self, prompts: Sequence[np.ndarray], written: Sequence[Completion], *, temperature: float
     ) -> float:
         """Return the mean over all tokens of |ln p now - ln p when written|, nats; inf where a
-        token is none of this model's."""
+        token is none of this model's. All of ``written`` have log-probabilities."""
         tokens = [c.token_T for c in written]
         if max(token_T.max() for token_T in tokens) >= self.vocabulary:
             return float("inf")
         with torch.no_grad():
             logp_MT = self.logp(prompts, tokens, temperature=temperature).cpu().numpy()
-        pairs = zip(logp_MT, written, strict=True)
-        return float(
-            np.concatenate([abs(now_T[: len(c.logp_T)] - c.logp_T) for now_T, c in pairs]).mean()
-        )
+        pairs = zip(logp_MT, [c.logp_T for c in written if c.logp_T is not None], strict=True)
+        gaps = [abs(now_T[: len(then_T)] - then_T) for now_T, then_T in pairs]
+        return float(np.concatenate(gaps).mean())
 
     def empty_cache(self) -> None:
         """Give memory that torch keeps for later use back to the GPU, which models may share."""

@@ -26,6 +26,7 @@ class Batch:
     tokens: tuple[np.ndarray, ...]
     """[B] int32 ids of the completion in the learner's own vocabulary."""
     logp_gen_BT: Tensor
+    """ln pi_gen, nats; NaN where the author told none."""
     advantage_B: Tensor
     mask_BT: Tensor
 
@@ -100,7 +101,12 @@ def pack(groups: Sequence[Group], *, scale: Literal["std", "none"] = "std") -> B
         prompts=tuple(row.prompt_P for row in rows),
         tokens=tuple(row.token_T for row in rows),
         logp_gen_BT=pad_sequence(
-            [torch.tensor(row.completion.logp_T) for row in rows], batch_first=True
+            [
+                torch.full(row.token_T.shape, torch.nan) if logp_T is None else torch.tensor(logp_T)
+                for row in rows
+                for logp_T in [row.completion.logp_T]
+            ],
+            batch_first=True,
         ),
         advantage_B=torch.cat([group_advantages(reward_G, scale=scale) for reward_G in rewards]),
         mask_BT=torch.arange(int(length_B.max())) < length_B.unsqueeze(1),

@@ -15,7 +15,7 @@ as in the paper (section 2).
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -27,6 +27,7 @@ from potluck.node.learner import Learner
 from potluck.node.report import report_of
 from potluck.node.selection import Selector
 from potluck.node.storage.record import Record
+from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport, as_line
 from potluck.rollout.base import Engine, RandomSampler, RolloutRequest
 from potluck.schedule import Agenda
@@ -51,6 +52,8 @@ class Node:
     exchange: Exchange
     record: Record
     sampling: SamplingConfig
+    sends_logp: bool
+    """False: its completions go without log-probabilities, as no learner of the run reads them."""
     deadline_s: float
     progress: NodeProgress
 
@@ -71,6 +74,8 @@ class Node:
         """Write this node's share and send it; return the seconds of each phase."""
         with _Clock() as generating:
             completions = self._generate(round)
+        if not self.sends_logp:
+            completions = [replace(c, logp_T=None) for c in completions]
         with _Clock() as sending:
             self.exchange.send(round, completions)
         return {"write": generating.seconds, "exchange": sending.seconds}
@@ -134,6 +139,8 @@ class Node:
         return report
 
     def _read(self, completion: Completion) -> Row | None:
+        if completion.logp_T is None and reads_author_logp(self.learner.objective):
+            return None
         problem = self.task.problem(completion.problem_id)
         return read(completion, problem, self.learner.policy, self.sampling)
 

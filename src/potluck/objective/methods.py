@@ -74,6 +74,11 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     """Unit of an advantage: the group's standard deviation, or the reward's own."""
 
 
+def reads_author_logp(objective: ObjectiveConfig | Method) -> bool:
+    """Return True if learning needs the authors' log-probabilities of what they wrote."""
+    return objective.importance != "none" or objective.filter
+
+
 def method_of(objective: ObjectiveConfig) -> str:
     """Return the name of the method that an objective is; one without a name is a sum.
 

@@ -15,7 +15,7 @@ from potluck.config import NodeConfig, RunConfig
 from potluck.exchange import Round, Status, Waiting
 from potluck.exchange.base import silent
 from potluck.node import Learner, Node, Record
-from potluck.objective.methods import METHODS
+from potluck.objective.methods import METHODS, reads_author_logp
 from potluck.replay.measure import replay_node
 from potluck.replay.plan import ReplayError, ReplayPlan, ReplayRow
 from potluck.rollout.options import HFOptions
@@ -42,13 +42,16 @@ class RecordedExchange:
                 f"there is no {kept}, but {node!r} learned from rounds; bring it back"
             )
         self._record = Record(run / node, run=name, node=node)
+        self.has_logp = True
         for at, round in enumerate(self.rounds):
-            if self._record.kept_round(round) is None:
+            came = self._record.kept_round(round)
+            if came is None:
                 place = kept / f"{round:06d}.ptlk"
                 way_out = f"--rounds {at} replays those before it" if at else "bring it back"
                 raise ReplayError(
                     f"{place} is missing or damaged, but {node!r} learned from it; {way_out}"
                 )
+            self.has_logp &= all(c.logp_T is not None for c in came.completions)
 
     def send(self, round: int, batch: Sequence[Completion]) -> None:
         """Drop the batch: what is written now is not in the recording."""
@@ -74,10 +77,10 @@ class RecordedExchange:
         """Raise ReplayError unless the model is the one that wrote the node's first round.
 
         A recipe names a place, where another model may lie by now. Where the node wrote nothing
-        in its first round, nothing can be compared.
+        in its first round, or sent no log-probabilities, nothing can be compared.
         """
         came = self.collect(first := self.rounds[0], deadline_s=0).completions
-        own = [c for c in came if c.author == self.node][:LOOKED_AT]
+        own = [c for c in came if c.author == self.node and c.logp_T is not None][:LOOKED_AT]
         if not own:
             return
         prompts = [learner.policy.prompt(task.problem(c.problem_id)) for c in own]
@@ -100,7 +103,8 @@ def replay(
 
     Raises:
         NonFiniteError: every method broke down, on every node.
-        ReplayError: a round is missing, or the model is not the run's.
+        ReplayError: a round is missing, the model is not the run's, or a method needs
+            log-probabilities that were not sent.
         PotluckError: a model or a task cannot be loaded, or is another one.
     """
     if plan.config.threads:
@@ -111,6 +115,14 @@ def replay(
         RecordedExchange(plan.run, plan.config.name, name, rounds)
         for name, rounds in plan.rounds.items()
     ]
+    needing = [method for method in plan.methods if reads_author_logp(METHODS[method])]
+    # In a run that sent them, one that came without was left out, and is so again.
+    if needing and not (plan.config.sends_logp or all(each.has_logp for each in recordings)):
+        free = ",".join(name for name in METHODS if not reads_author_logp(METHODS[name]))
+        raise ReplayError(
+            f"the completions of {plan.run} came without log-probabilities, as its own method "
+            f"needs none, but {', '.join(needing)} cannot do without; choose --method {free}"
+        )
     for recorded in recordings:  # all before the first one learns, which takes minutes
         learner = make_learner(plan.config, recorded.node, plan.run / recorded.node, 0)
         recorded.require_same_model(learner, task, plan.config.node[recorded.node])

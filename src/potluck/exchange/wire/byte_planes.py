@@ -1,4 +1,4 @@
-"""The body of a message: ids and log-probabilities as blocks of bytes, in three codecs.
+"""The body of a message: ids, and log-probabilities if any, as blocks of bytes, in three codecs.
 
     block     u32 size, then as many bytes
     plane     one byte of every number: the low bytes of all, then the next ones
@@ -100,13 +100,18 @@ def merge_planes(planes: Sequence[Buffer], count: int) -> np.ndarray:
     return byte_X4.view("<u4").reshape(-1).astype(np.uint32, copy=False)
 
 
-def write_body(codec: Codec, id_bits: int, token_X: np.ndarray, logp_X: np.ndarray) -> list[bytes]:
-    """Return the body's blocks: ids (uint32, each below 2^id_bits), then log-probabilities."""
+def write_body(
+    codec: Codec, id_bits: int, token_X: np.ndarray, logp_X: np.ndarray | None
+) -> list[bytes]:
+    """Return the body's blocks: ids (uint32, each below 2^id_bits), then any log-probabilities."""
     if not len(token_X):
         return []
     if codec == "raw":
-        return [block(token_X.astype("<u4").tobytes()), block(logp_X.astype("<f4").tobytes())]
+        ids = block(token_X.astype("<u4").tobytes())
+        return [ids] if logp_X is None else [ids, block(logp_X.astype("<f4").tobytes())]
     packed = split_planes(token_X, _planes_of(id_bits))
+    if logp_X is None:
+        return [block(frame) for frame in squeezed(*packed)]
     if codec == "exact":
         bits_X = logp_X.view(np.uint32)
         # The sign, nearly always that of a number below zero, goes last: then the exponent
@@ -119,29 +124,35 @@ def write_body(codec: Codec, id_bits: int, token_X: np.ndarray, logp_X: np.ndarr
     return [*(block(frame) for frame in squeezed(*packed, *split_planes(step_X, 2))), block(rest)]
 
 
-def read_body(
-    codec: Codec, id_bits: int, blocks: Blocks, count: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return (uint32 ids, float32 log-probabilities) of ``count`` tokens; values are unchecked."""
+def read_ids(codec: Codec, id_bits: int, blocks: Blocks, count: int) -> np.ndarray:
+    """Return uint32 ids of ``count`` tokens; values are unchecked."""
     if not count:
-        return np.zeros(0, np.uint32), np.zeros(0, np.float32)
+        return np.zeros(0, np.uint32)
     if codec == "raw":
         token_X = np.frombuffer(_sized(blocks, "ids", 4 * count), "<u4")
+        return token_X.astype(np.uint32, copy=False)
+    return _read_planes(blocks, "ids", _planes_of(id_bits), count)
+
+
+def read_logp(codec: Codec, blocks: Blocks, count: int) -> np.ndarray:
+    """Return float32 log-probabilities of ``count`` tokens; values are unchecked."""
+    if not count:
+        return np.zeros(0, np.float32)
+    if codec == "raw":
         logp_X = np.frombuffer(_sized(blocks, "log-probabilities", 4 * count), "<f4")
-        return token_X.astype(np.uint32, copy=False), logp_X.astype(np.float32, copy=False)
-    token_X = _read_planes(blocks, "ids", _planes_of(id_bits), count)
+        return logp_X.astype(np.float32, copy=False)
     if codec == "exact":
         turned_X = _read_planes(blocks, "log-probabilities", 4, count)
         bits_X = turned_X >> np.uint32(1)
         turned_X <<= np.uint32(31)
         bits_X |= turned_X
-        return token_X, bits_X.view(np.float32)
+        return bits_X.view(np.float32)
     step_X = _read_planes(blocks, "log-probabilities", 2, count)
     escaped_X = step_X == ESCAPE
     logp_X = 0 - step_X.astype(np.float32) * np.float32(STEP)  # 0 - 0 is 0, and no -0
     rest = _sized(blocks, "escapes", 4 * int(escaped_X.sum()))
     logp_X[escaped_X] = np.frombuffer(rest, "<f4")
-    return token_X, logp_X
+    return logp_X
 
 
 def _planes_of(bits: int) -> int:

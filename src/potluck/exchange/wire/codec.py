@@ -3,7 +3,7 @@
     message = b"PTLK"  u8 version  u8 codec  header block  body blocks
     block   = u32 size, then as many bytes
     header  = sender, round, how it was made, the problems; a row for each completion
-    body    = the ids of all completions one after the other, then their log-probabilities
+    body    = the ids of all completions one after the other, then their log-probabilities, if any
 
 All little-endian. In the codecs "exact" and "compact" a block holds one zstd frame, in "raw"
 nothing is compressed. ``message.py`` and ``byte_planes.py`` have the two parts, ``docs/wire.md``
@@ -28,7 +28,10 @@ from potluck.types import Completion
 MAGIC = b"PTLK"
 VERSION = 2
 CODECS: tuple[Codec, ...] = ("raw", "exact", "compact")
-"""Codecs in the order of their numbers."""
+FORMATS: tuple[tuple[Codec, bool], ...] = (
+    ("raw", True), ("exact", True), ("compact", True), ("raw", False), ("exact", False),
+)  # fmt: skip
+"""Codecs, with log-probabilities or without: their numbers on the wire, from 0."""
 START = struct.Struct("<4sBB")
 MOST = Limits()
 """Limits of ``encode``, so that a reader that sets none can read what it writes."""
@@ -36,13 +39,19 @@ MOST = Limits()
 
 def encode(message: Message, *, codec: Codec = "exact") -> bytes:
     """Return a message as bytes; raise ValueError if a reader with the limits ``MOST`` refuses it.
-    ``decode(encode(m)) == m`` bit for bit; "compact" rounds log-probabilities by <= 2^-10 nats."""
+    ``decode(encode(m)) == m`` bit for bit; "compact" rounds log-probabilities by <= 2^-10 nats.
+    Without log-probabilities it is as "exact"."""
     completions = message.completions
     for c in completions:
         if c.author != message.sender:
             raise ValueError(f"{message.sender!r} sends a completion by {c.author!r}, not its own")
     token_X = np.concatenate([np.zeros(0, np.int32), *(c.token_T for c in completions)])
-    logp_X = np.concatenate([np.zeros(0, np.float32), *(c.logp_T for c in completions)])
+    told = [c.logp_T for c in completions if c.logp_T is not None]
+    has_logp = len(told) == len(completions)
+    if told and not has_logp:
+        what = f"{len(told)} of {len(completions)} completions have log-probabilities"
+        raise ValueError(f"{what}; a message has those of all, or of none")
+    logp_X = np.concatenate([np.zeros(0, np.float32), *told]) if has_logp else None
     id_bits = max(1, int(token_X.max(initial=0)).bit_length())
     header = msgspec.msgpack.encode(Header.of(message, id_bits))
     try:
@@ -51,7 +60,9 @@ def encode(message: Message, *, codec: Codec = "exact") -> bytes:
     except WireError as error:
         raise ValueError(f"no reader takes this: {error}") from error
     (head,) = [header] if codec == "raw" else byte_planes.squeezed(header)
-    start = START.pack(MAGIC, VERSION, CODECS.index(codec))
+    written: Codec = codec if has_logp or codec == "raw" else "exact"
+    number = FORMATS.index((written, has_logp))
+    start = START.pack(MAGIC, VERSION, number)
     body = byte_planes.write_body(codec, id_bits, token_X.view(np.uint32), logp_X)
     data = b"".join((start, byte_planes.block(head), *body))
     if len(header) > HEADER_BYTES or len(data) > MOST.message_bytes:
@@ -65,7 +76,7 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
     """Return the message that ``encode`` wrote. Nothing in ``data`` is taken on trust: raise
     WireError if it is no message, or exceeds ``limits``, and nothing else whatever the bytes are.
     """
-    codec, blocks = _start(data, limits)
+    codec, has_logp, blocks = _start(data, limits)
     at_most = min(HEADER_BYTES, limits.message_bytes)
     head: byte_planes.Buffer = blocks.take("header")
     if len(head) > at_most:
@@ -75,7 +86,8 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
     header = Header.read(head)
     rows = rows_of(header, limits)
     count = int(rows.length_B.sum())
-    token_X, logp_X = byte_planes.read_body(codec, header.id_bits, blocks, count)
+    token_X = byte_planes.read_ids(codec, header.id_bits, blocks, count)
+    logp_X = byte_planes.read_logp(codec, blocks, count) if has_logp else None
     blocks.require_end()
     below = min(1 << header.id_bits, limits.vocabulary)
     if count and (largest := int(token_X.max())) >= below:
@@ -97,7 +109,7 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
     )
 
 
-def _start(data: bytes, limits: Limits) -> tuple[Codec, Blocks]:
+def _start(data: bytes, limits: Limits) -> tuple[Codec, bool, Blocks]:
     if len(data) > limits.message_bytes:
         what = f"message has {len(data)} bytes; at most {limits.message_bytes} are taken"
         raise WireError(what, "too large")
@@ -109,9 +121,9 @@ def _start(data: bytes, limits: Limits) -> tuple[Codec, Blocks]:
     if version != VERSION:
         ours = f"this Potluck reads version {VERSION}; nodes need the same version"
         raise WireError(f"message has version {version}, and {ours}", "other version")
-    if codec >= len(CODECS):
-        raise WireError(f"message has codec {codec}; there are 0 to {len(CODECS) - 1}")
-    return CODECS[codec], Blocks(memoryview(data)[START.size :])
+    if codec >= len(FORMATS):
+        raise WireError(f"message has codec {codec}; there are 0 to {len(FORMATS) - 1}")
+    return *FORMATS[codec], Blocks(memoryview(data)[START.size :])
 
 
 ROUND_FILE_VERSION = 1

@@ -64,7 +64,7 @@ class Message:
     prompts: Mapping[str, bytes]
     """Digests of the prompts' ids (8 bytes), by the ids of the problems that have completions."""
     completions: tuple[Completion, ...]
-    """Completions by ``sender``, and by nobody else."""
+    """Completions by ``sender``, and by nobody else; all have log-probabilities, or none has."""
 
 
 ENDS = get_args(End)

@@ -138,6 +138,7 @@ class ServerEngine:
         rows = [
             replace(c, token_T=c.token_T[:CHECKED_TOKENS], logp_T=c.logp_T[:CHECKED_TOKENS])
             for c in completions[:CHECKED_ROWS]
+            if c.logp_T is not None
         ]
         prompts = [server_request.prompt_P] * len(rows)
         temperature = sampler.temperature if isinstance(sampler, RandomSampler) else 1.0
