@@ -68,8 +68,16 @@ def test_an_adapter_is_pefts():
 def test_the_method_goes_by_its_name(method):
     text = card(f"objective.method={method}")
     assert method in ModelCard(text).data.tags
+    cap = ", C = 2" if method.endswith("-tis") or method == "tis" else ""
     limit = ", g = 50" if method.startswith("f-") else ""
-    assert ["method", f"`{method}`, C = 2{limit}"] in rows(text)
+    exponent = ", c = 1" if method == "lws" else ""
+    assert ["method", f"`{method}`{cap}{limit}{exponent}"] in rows(text)
+    assert ("log-probabilities passed" in text) == (method not in ("nois", "lws"))
+
+
+def test_emphasis_on_its_own_successes_is_told():
+    text = card("objective.method=nois", "objective.own_success_weight=2")
+    assert ["method", "`nois`, own successes x 2"] in rows(text)
 
 
 def test_the_card_tells_whose_rewards_it_learned_from():
