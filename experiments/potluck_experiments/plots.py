@@ -22,7 +22,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from potluck_experiments.results import NodeResult, Results
 from potluck_experiments.statistics import interval_of
 from potluck_experiments.suite import Claim, Experiment
-from potluck_experiments.verdicts import CEILING, FLOOR, ClaimTest, try_claims, verdict_of_claim
+from potluck_experiments.verdicts import CEILING, FLOOR, ClaimTest, try_all, verdict_of_claim
 
 matplotlib.use("agg")
 # Okabe and Ito's palette, which the colour-blind can tell apart; the markers differ as well.
@@ -192,12 +192,7 @@ def _label(
 
 def draw_claims(results: Results) -> Figure:
     """Draw every claim: a bar for each test, and in green where the claim says that it lies."""
-    claims = [
-        (experiment, claim, tests)
-        for experiment in results.suite.experiments
-        for claim, tests in try_claims(experiment, results).items()
-        if tests
-    ]
+    claims = [each for each in try_all(results) if each[2]]
     heights = [max(0.12 * len(tests), 0.5) + 0.15 for _, _, tests in claims]
     *_, inside = tops = list(accumulate(heights, initial=0.0))
     with _style():

@@ -11,6 +11,7 @@ from functools import cache
 from statistics import mean, stdev
 from typing import NamedTuple
 
+import pandas as pd
 from scipy import stats
 
 from potluck_experiments.suite import ExperimentError
@@ -66,9 +67,9 @@ def ratio_of(pairs: Iterable[Sequence[float]]) -> MeanInterval | None:
     return MeanInterval(math.exp(found.mean), math.exp(found.low), math.exp(found.high), found.n)
 
 
-def deviation(values: Iterable[float]) -> float | None:
-    """Return the standard deviation; None for fewer than two values."""
-    each = [float(value) for value in values]
+def deviation(values: pd.Series) -> float | None:
+    """Return the standard deviation of those that are there; None for fewer than two."""
+    each = values.dropna().tolist()
     return stdev(each) if len(each) >= 2 else None
 
 

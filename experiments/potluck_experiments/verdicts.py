@@ -55,6 +55,12 @@ def try_claims(experiment: Experiment, results: Results) -> dict[Claim, list[Cla
     }
 
 
+def try_all(results: Results) -> list[tuple[Experiment, Claim, list[ClaimTest]]]:
+    """Try the claims of every experiment."""
+    tried = [(each, try_claims(each, results)) for each in results.suite.experiments]
+    return [(each, claim, tests) for each, by_claim in tried for claim, tests in by_claim.items()]
+
+
 def _each_model(claim: Claim, pair: str, results: Results) -> list[ClaimTest]:
     about = _models(claim, pair, results)
     if not about:  # cells are missing that would tell which model is meant

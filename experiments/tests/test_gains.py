@@ -17,7 +17,7 @@ FOUR = ("small", "large", "coder", "writer")
 
 def gains(*cells, pair="digits.size"):
     found = gains_of(results(*cells, suite=suite()))
-    return {(g.model, g.than, g.measure, g.when): g for g in found if g.pair == pair}
+    return {(g.model, g.than, g.measure, g.when): g for g in found.values() if g.pair == pair}
 
 
 def price(*cells, pair="digits.size"):
@@ -296,7 +296,7 @@ def test_the_spread_is_that_of_alone_of_half_and_of_the_paired_differences():
     cells += [result("alone", 5, {"small": 0.1})]  # more than was asked for
     first, second = spread_of(results(*cells, suite=suite()))
     # s = sqrt((0 + 4 + 4 + 16 + 16) / 4) / 100 = sqrt(10) / 100
-    assert (first.family, first.model, first.seeds) == ("digits", "small", 5)
+    assert (first.title, first.model, first.seeds) == ("column addition", "small", 5)
     assert first.alone == pytest.approx(math.sqrt(10) / 100)
     assert first.half == pytest.approx(0.1 * math.sqrt(6 / 5 / 4))
     assert first.paired == pytest.approx(2 * math.sqrt(10) / 100)  # twins have far more
