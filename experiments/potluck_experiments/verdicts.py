@@ -65,11 +65,8 @@ def _each_model(claim: Claim, pair: str, results: Results) -> list[ClaimTest]:
     about = _models(claim, pair, results)
     if not about:  # cells are missing that would tell which model is meant
         return [ClaimTest(claim, pair, claim.node, None, "inconclusive", results.too_few(0))]
-    return [
-        _judge(claim, pair, " minus ".join(reversed(models)), *differences)
-        for models in about
-        for differences in [_differences(claim, pair, models, results)]
-    ]
+    found = {" minus ".join(m[::-1]): _differences(claim, pair, m, results) for m in about}
+    return [_judge(claim, pair, name, *differences) for name, differences in found.items()]
 
 
 def _mean_of_pairs(claim: Claim, family: str, results: Results, pairs: Sequence[str]) -> ClaimTest:
@@ -83,8 +80,8 @@ def _mean_of_pairs(claim: Claim, family: str, results: Results, pairs: Sequence[
     why = f"{len(left_out)} of {len(pairs)} pairs left out: {', '.join(sorted(set(left_out)))}"
     if few or not usable:
         return _judge(claim, family, claim.node, (), few or why)
-    rows = pd.concat(usable, axis=1, join="inner").to_numpy().tolist()
-    test = _judge(claim, family, claim.node, [mean(row) for row in rows], "")
+    rows = pd.concat(usable, axis=1, join="inner").to_numpy()
+    test = _judge(claim, family, claim.node, map(mean, rows), "")
     return replace(test, reason=why) if left_out and not test.reason else test
 
 
@@ -105,11 +102,8 @@ def _models(claim: Claim, pair: str, results: Results) -> list[tuple[str, ...]]:
     key, column = (claim.measure, claim.when), claim.than
     each = [results.by_seed(pair, model, *key, [column])[column] for model in models]
     than = pd.concat(each, axis=1, keys=models, join="inner").dropna()
-    if than.empty:
-        return []
-    middle = {model: mean(float(value) for value in than[model]) for model in models}
-    ordered = sorted(models, key=lambda model: middle[model])
-    return [(ordered[0] if claim.node == "weaker" else ordered[-1],)]
+    ordered = sorted(models, key=lambda model: mean(than[model])) if len(than) else []
+    return [(model,) for model in (ordered[:1] if claim.node == "weaker" else ordered[-1:])]
 
 
 def _differences(
@@ -118,21 +112,20 @@ def _differences(
     """Return the differences by seed, for two models those of the second minus the first's; and
     the reason why they allow no verdict, if there is one."""
     sides = claim.measure, claim.when, [claim.setting, claim.than]
-    both = [results.by_seed(pair, model, *sides).dropna() for model in models]
-    seeds = sorted(set.intersection(*(set(rows.index) for rows in both)))
-    both = [rows.loc[seeds] for rows in both]
-    change = [rows[claim.setting] - rows[claim.than] for rows in both]
+    its = {model: results.by_seed(pair, model, *sides) for model in models}
+    both = pd.concat(its, axis=1, join="inner").dropna().sort_index()
+    change = [both[model, claim.setting] - both[model, claim.than] for model in models]
     differences = change[0] if len(change) == 1 else change[1] - change[0]
-    reason = results.too_few(len(seeds))
-    for model, rows in zip(models, both, strict=True):
-        than = rows[claim.than]
+    reason = results.too_few(len(both))
+    for model in models:
+        than = both[model, claim.than]
         reason = reason or out_of_range(claim.measure, than)
         # A full model cannot rise, so that it does not rise refutes nothing. It can fall.
         if (claim.lies, claim.measure) == ("above", "greedy") and not than.empty:
-            reason = reason or ("ceiling" if mean(map(float, than)) > FULL else "")
-        runs = [results.runs[pair, setting] for setting in sides[2] if seeds]
-        bases = {its[seed][model].node.base for its in runs for seed in seeds}
-        reason = reason or ("different base models" if len(bases) > 1 else "")
+            reason = reason or ("ceiling" if mean(than) > FULL else "")
+        runs = [results.runs[pair, setting][seed] for setting in sides[2] for seed in both.index]
+        if len({run[model].node.base for run in runs}) > 1:
+            reason = reason or "different base models"
     return differences, reason
 
 
@@ -151,7 +144,7 @@ def out_of_range(measure: Measure, than: pd.Series) -> str:
     """Return why accuracies out of distribution cannot be compared: floor, ceiling or ""."""
     if measure != "out-of-distribution" or than.empty:
         return ""
-    reached = mean(map(float, than))
+    reached = mean(than)
     return "floor" if reached < FLOOR else "ceiling" if reached > CEILING else ""
 
 
