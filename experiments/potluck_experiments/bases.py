@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT
 
 from potluck_experiments.cells import CellSpec, cells_of
 from potluck_experiments.results import read_result
@@ -42,10 +43,9 @@ def _make(root: Path, script: str, model: str) -> str:
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as beside:
         done = subprocess.run(
-            [sys.executable, script, beside, "--only", place.name],
-            cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0"},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace",
+            [sys.executable, script, beside, "--only", place.name], cwd=root,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0"}, text=True,
+            stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, errors="replace",
         )  # fmt: skip
         made = Path(beside) / place.name
         if done.returncode or not made.is_dir():

@@ -1,8 +1,7 @@
 """Does sharing pay? For each pair the gain of F-TIS, and how sure one can be.
 
-A node of m writes 1/m of the completions and learns from all. So there are two controls: *alone*,
-which writes everything itself, and *the same generation*, alone with 1/m of the problems. An *A/A
-pair* is one model under two names: its gain is chance. For both see templates/words.md.j2.
+There are two controls: *alone*, and *the same generation*, alone with 1/m of the problems, as many
+as a node of m writes. An *A/A pair* is one model under two names. See templates/words.md.j2.
 """
 
 import math
@@ -27,8 +26,7 @@ COMPARED: tuple[tuple[Measure, When], ...] = (
 
 def shared_pairs(results: Results) -> list[str]:
     """Return the pairs that were run together with F-TIS, in the order of the scale."""
-    families = results.suite.scales[results.scale].family.items()
-    pairs = [f"{name}.{pair}" for name, family in families for pair in family.pair]
+    pairs = results.suite.pairs(results.scale)
     return [pair for pair in pairs if (pair, SHARED) in results.runs]
 
 

@@ -1,9 +1,9 @@
 """Which cells are finished, stale or missing, and the time they take. Imports no torch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -30,8 +30,7 @@ SHAPES = {"1.5B": (1_543_714_304, 28), "3B": (3_085_938_688, 36)}
 KEYS, VOCABULARY = 256, 151_936  # of both sizes; keys a token and layer
 
 
-@dataclass(frozen=True, slots=True)
-class CellStates:
+class CellStates(NamedTuple):
     """The state of each cell, by its name."""
 
     state: Mapping[str, CellState]
@@ -40,8 +39,8 @@ class CellStates:
     reuse: Reuse
 
     def is_to_run(self, cell: CellSpec) -> bool:
-        again = {"all": (), "fresh": ("stale",), "none": ("stale", "finished")}[self.reuse]
-        return self.state[cell.name] in ("to run", *again)
+        reused = {"all": ("stale", "finished"), "fresh": ("finished",), "none": ()}[self.reuse]
+        return self.state[cell.name] not in reused
 
 
 def states_of(suite: Suite, cells: Sequence[CellSpec], reuse: Reuse) -> CellStates:
@@ -60,13 +59,12 @@ class Estimates:
         self._settings = suite.settings
         found: dict[object, list[float]] = {}
         for file in sorted((suite.folder / "cells" / scale).glob("*.json")):
-            try:
+            # Reading the result says what is wrong with it.
+            with suppress(OSError, msgspec.MsgspecError, StopIteration):
                 it = msgspec.json.decode(file.read_bytes(), type=CellResult)
                 rounds = self._whole_rounds(it.setting, len(next(iter(it.node.values())).sampled))
-            except (OSError, msgspec.MsgspecError, StopIteration):
-                continue  # reading the result says what is wrong with it
-            found.setdefault((it.family, it.models, it.setting), []).append(it.cpu_s)
-            found.setdefault((it.family, len(it.models)), []).append(it.cpu_s / max(rounds, 1))
+                found.setdefault((it.family, it.models, it.setting), []).append(it.cpu_s)
+                found.setdefault((it.family, len(it.models)), []).append(it.cpu_s / max(rounds, 1))
         self._mean_s = {key: fmean(all_s) for key, all_s in found.items()}
 
     def seconds(self, cell: CellSpec) -> float | None:
@@ -90,10 +88,10 @@ class Estimates:
 
 def longest_first(suite: Suite, cells: Sequence[CellSpec]) -> list[CellSpec]:
     """Order seed by seed, the longest first, so that all cores are done at about the same time."""
-    estimates = {scale: Estimates(suite, scale) for scale in {cell.scale for cell in cells}}
-    known = {cell.name: estimates[cell.scale].seconds(cell) for cell in cells}
+    estimates = Estimates(suite, cells[0].scale)
+    known = {cell.name: estimates.seconds(cell) for cell in cells}
     if None in known.values():  # guesses among measurements order nothing
-        known = {cell.name: float(len(cell.models) * cell.config.rounds) for cell in cells}
+        known = {cell.name: len(cell.models) * cell.config.rounds for cell in cells}
     return sorted(cells, key=lambda cell: (cell.seed, -(known[cell.name] or 0.0)))
 
 

@@ -1,8 +1,5 @@
-"""From seeds to intervals. Everything is paired by seed.
-
-The same seed draws the same problems in both settings, as far as both write as many, so the
-effect of the problems falls out of the difference.
-"""
+"""From seeds to intervals. Everything is paired by seed: as far as both settings write as many, it
+draws the same problems in both, so their effect falls out of the difference."""
 
 import math
 from bisect import bisect_left

@@ -1,8 +1,7 @@
 """From results to verdicts: computed, never typed.
 
-A claim is tried on every model that it is about, of every pair of its experiment: a ClaimTest.
-It says "shown" only if the whole 95 % interval of the paired differences lies where the claim
-wants it, and "refuted" only if the whole interval lies where it does not.
+"Shown" means that the whole 95 % interval of the paired differences lies where the claim wants it,
+"refuted" that the whole interval lies where it does not.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +25,7 @@ FULL = 0.95  # greedy accuracy above which "it rises" cannot be refuted
 
 @dataclass(frozen=True, slots=True)
 class ClaimTest:
-    """One claim, tried on one model of one pair."""
+    """One claim, tried on one model of one pair of its experiment."""
 
     claim: Claim
     pair: str  # FAMILY.PAIR; FAMILY for a mean of pairs
