@@ -145,7 +145,7 @@ def _print_list(
 
 def _print_check(suite: Suite, cells: "Sequence[CellSpec]", reuse: "Reuse") -> None:
     """Print the finished cells, those that would be run, and the time that takes."""
-    from potluck_experiments.bases import missing_bases
+    from potluck_experiments.origin import missing_bases
     from potluck_experiments.progress import GPUS, Estimates, hours_of, states_of
 
     states, scale = states_of(suite, cells, reuse), cells[0].scale

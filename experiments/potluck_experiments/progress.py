@@ -9,8 +9,8 @@ import msgspec
 
 import potluck
 from potluck_experiments.cells import CellSpec
+from potluck_experiments.origin import changed_since
 from potluck_experiments.results import CellResult, read_result
-from potluck_experiments.staleness import changed_since
 from potluck_experiments.suite import ExperimentError, Scale, Suite
 
 CellState = Literal["to run", "stale", "finished"]

@@ -25,10 +25,9 @@ from msgspec.structs import replace
 import potluck
 import potluck.events
 from potluck_experiments import results
-from potluck_experiments.bases import base_digest
 from potluck_experiments.cells import CellSpec
+from potluck_experiments.origin import Code, base_digest
 from potluck_experiments.results import CellResult, NodeResult, write_atomically
-from potluck_experiments.staleness import Code
 from potluck_experiments.suite import ExperimentError
 
 
