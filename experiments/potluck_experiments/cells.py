@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import potluck
 from potluck_experiments.suite import Experiment, ExperimentError, Family, Scale, Suite
 
 Run = tuple[str, tuple[str, ...], str]
 """Family, models and setting."""
+Reuse = Literal["all", "fresh", "none"]
+"""Finished cells that are not run again; fresh ones are not stale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +52,14 @@ class CellSpec:
 
 def runs_of(suite: Suite, experiments: Iterable[Experiment], scale: Scale) -> list[Run]:
     """Return every run that the experiments need, once each."""
-    wanted: dict[Run, None] = {}
+    wanted: list[Run] = []
     for experiment in experiments:
         for pair, setting in product(experiment.pairs.get(scale, ()), experiment.settings):
             family, models = suite.family(scale, pair), suite.models(scale, pair)
-            alone = suite.settings[setting].alone
-            for each in [(family.alone_as(model),) for model in models] if alone else [models]:
-                wanted[pair.partition(".")[0], each, setting] = None
-    return list(wanted)
+            alone = [(family.alone_as(model),) for model in models]
+            each = alone if suite.settings[setting].alone else [models]
+            wanted += [(pair.partition(".")[0], its, setting) for its in each]
+    return list(dict.fromkeys(wanted))
 
 
 def cells_of(

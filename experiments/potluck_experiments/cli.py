@@ -1,23 +1,18 @@
-"""``potluck reproduce``, which ``potluck`` finds by the entry point in pyproject.toml.
-
-``potluck`` imports this with every command, so pandas and the like are imported in functions.
-"""
+"""``potluck reproduce``, an entry point in pyproject.toml. ``potluck`` imports this with every
+command, so pandas and the like are imported in functions."""
 
 import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from potluck_experiments.cells import CellSpec, Reuse, cells_of
 from potluck_experiments.suite import SCALES, Experiment, ExperimentError, Scale, Suite, read_suite
-
-if TYPE_CHECKING:
-    from potluck_experiments.cells import CellSpec
-    from potluck_experiments.progress import Reuse
 
 SHOWN = 8  # changed files that are listed
 RUNS = Path("runs") / "reproduce"
@@ -68,8 +63,6 @@ def reproduce(
     reuse: Reuse = "none" if again else "fresh" if stale else "all"
     if list:
         return _print_list(suite, chosen, of, count, reuse)
-    from potluck_experiments.cells import cells_of
-
     cells = cells_of(suite, chosen, of, count)
     if not cells:
         raise ExperimentError(
@@ -81,9 +74,7 @@ def reproduce(
     _run(suite, cells, jobs or _jobs(of), reuse, keep_runs)
 
 
-def _run(
-    suite: Suite, cells: "Sequence[CellSpec]", jobs: int, reuse: "Reuse", keep_runs: bool
-) -> None:
+def _run(suite: Suite, cells: Sequence[CellSpec], jobs: int, reuse: Reuse, keep_runs: bool) -> None:
     if os.name != "posix":
         raise ExperimentError(
             "running experiments needs Linux or macOS; --list, --check and --render do not"
@@ -118,9 +109,8 @@ def _render(suite: Suite) -> None:
 
 
 def _print_list(
-    suite: Suite, chosen: Sequence[Experiment], scale: Scale, seeds: int, reuse: "Reuse"
+    suite: Suite, chosen: Sequence[Experiment], scale: Scale, seeds: int, reuse: Reuse
 ) -> None:
-    from potluck_experiments.cells import cells_of
     from potluck_experiments.progress import Estimates, states_of
 
     every = cells_of(suite, chosen, scale, seeds)
@@ -143,7 +133,7 @@ def _print_list(
             _say(f"{count} cells are stale; changed since: {', '.join(files[:SHOWN])}{more}")
 
 
-def _print_check(suite: Suite, cells: "Sequence[CellSpec]", reuse: "Reuse") -> None:
+def _print_check(suite: Suite, cells: Sequence[CellSpec], reuse: Reuse) -> None:
     """Print the finished cells, those that would be run, and the time that takes."""
     from potluck_experiments.origin import missing_bases
     from potluck_experiments.progress import GPUS, Estimates, hours_of, states_of

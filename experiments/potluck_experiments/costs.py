@@ -1,7 +1,6 @@
 """The price of sharing: tokens, core time and rounds of F-TIS over those of each model alone.
 
-Over the whole run, and up to the same quality. Ratios are paired by seed; 1 is what the
-models pay when they are trained by themselves, one after the other.
+Ratios are paired by seed; 1 is what models pay that are trained alone, one after the other.
 """
 
 import math
@@ -14,18 +13,9 @@ import numpy as np
 
 from potluck_experiments.gains import SHARED, controls_of, shared_pairs
 from potluck_experiments.results import NodeResult, PairRuns, Results
-from potluck_experiments.statistics import MeanInterval, interval_of, ratio_of
+from potluck_experiments.statistics import MeanInterval, ratio_of
 
 QUALITY = 0.9  # share of alone's final greedy accuracy: the level at which costs are compared
-
-
-class LevelReached(NamedTuple):
-    """Rounds that a model needs to QUALITY times the accuracy that alone ends at; None unless all
-    seeds reach it: the mean of those that do would be of the lucky ones."""
-
-    rounds: MeanInterval | None
-    seeds: int
-    never: int
 
 
 class SameQuality(NamedTuple):
@@ -46,13 +36,14 @@ class SameQuality(NamedTuple):
 
 
 class PairCost(NamedTuple):
-    """The price that one pair pays with F-TIS. Ratio 1: each alone, one after the other."""
+    """The price that one pair pays with F-TIS."""
 
     tokens: Mapping[str, MeanInterval | None]  # Tokens that each model writes in the whole run
     core: MeanInterval | None  # Core seconds of all models in the whole run
     levels: Mapping[str, float]
     """Greedy accuracy to reach, of each model: of the mean over the seeds of alone."""
-    reached: Mapping[tuple[str, str], LevelReached]  # By model and setting
+    reached: Mapping[tuple[str, str], list[float]]
+    """Rounds until then by model and setting, of each seed; infinite if it never gets there."""
     same_quality: list[SameQuality]
 
 
@@ -66,12 +57,15 @@ def cost_of(results: Results, pair: str) -> PairCost:
     models = results.suite.models(results.scale, pair)
     controls = controls_of(results, pair)
     runs = {setting: results.runs.get((pair, setting), {}) for setting in (*controls, SHARED)}
-    nodes = {
-        (model, setting): [its[model].node for its in runs[setting].values() if model in its]
-        for model, setting in product(models, runs)
+    alone = runs["alone"].values()
+    ends = {
+        model: [its[model].node.greedy[-1] for its in alone if model in its] for model in models
     }
-    ends = {model: [node.greedy[-1] for node in nodes[model, "alone"]] for model in models}
     levels = {model: QUALITY * mean(its) for model, its in ends.items() if its}
+    reached = {
+        (m, setting): [rounds_to(its[m].node, levels[m]) for its in seeds.values() if m in its]
+        for m, (setting, seeds) in product(levels, runs.items())
+    }
     # F-TIS and a control, for each seed that all models have in both, and a level to reach.
     both = {
         than: [
@@ -86,15 +80,9 @@ def cost_of(results: Results, pair: str) -> PairCost:
         {m: ratio_of([sum(its[m].node.tokens) for its in two] for two in whole) for m in models},
         ratio_of([sum(sum(run.core_s) for run in its.values()) for its in two] for two in whole),
         levels,
-        {key: _reached(its, levels[key[0]]) for key, its in nodes.items() if key[0] in levels},
+        reached,
         [_same_quality(than, its, levels) for than, its in both.items()],
     )
-
-
-def _reached(nodes: Sequence[NodeResult], level: float) -> LevelReached:
-    needed = [rounds_to(node, level) for node in nodes]
-    never = needed.count(math.inf)
-    return LevelReached(None if never else interval_of(needed), len(needed), never)
 
 
 def _same_quality(

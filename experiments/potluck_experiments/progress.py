@@ -8,15 +8,13 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 import potluck
-from potluck_experiments.cells import CellSpec
+from potluck_experiments.cells import CellSpec, Reuse
 from potluck_experiments.origin import changed_since
 from potluck_experiments.results import CellResult, read_result
 from potluck_experiments.suite import ExperimentError, Scale, Suite
 
 CellState = Literal["to run", "stale", "finished"]
 """State of a cell; a stale one was finished with other code."""
-Reuse = Literal["all", "fresh", "none"]
-"""Finished cells that are not run again; fresh ones are not stale."""
 
 # A GPU's hours are an estimate that no run was held against. What it assumes:
 COMPLETION, PROMPT = 300.0, 160.0  # tokens in the mean
@@ -53,16 +51,18 @@ def states_of(suite: Suite, cells: Sequence[CellSpec], reuse: Reuse) -> CellStat
 
 
 class Estimates:
-    """Core time of cells, from every result that a scale has."""
+    """Core time of cells, from every result that a scale has. A round of half the problems counts
+    as half a round."""
 
     def __init__(self, suite: Suite, scale: Scale) -> None:
-        self._settings = suite.settings
+        self._share = {name: setting.problems for name, setting in suite.settings.items()}
         found: dict[object, list[float]] = {}
         for file in sorted((suite.folder / "cells" / scale).glob("*.json")):
             # Reading the result says what is wrong with it.
             with suppress(OSError, msgspec.MsgspecError, StopIteration):
                 it = msgspec.json.decode(file.read_bytes(), type=CellResult)
-                rounds = self._whole_rounds(it.setting, len(next(iter(it.node.values())).sampled))
+                sampled = next(iter(it.node.values())).sampled
+                rounds = len(sampled) * self._share.get(it.setting, 1.0)
                 found.setdefault((it.family, it.models, it.setting), []).append(it.cpu_s)
                 found.setdefault((it.family, len(it.models)), []).append(it.cpu_s / max(rounds, 1))
         self._mean_s = {key: fmean(all_s) for key, all_s in found.items()}
@@ -73,17 +73,13 @@ class Estimates:
         per_round_s = self._mean_s.get((cell.family, len(cell.models)))
         if same_s is not None or per_round_s is None:
             return same_s
-        return per_round_s * self._whole_rounds(cell.setting, cell.config.rounds)
+        return per_round_s * cell.config.rounds * self._share[cell.setting]
 
     def minutes(self, cells: Sequence[CellSpec]) -> str:
         """Return the sum: "14", ">= 7" where some are unknown, or "?"."""
         known_s = [one_s for one_s in map(self.seconds, cells) if one_s is not None]
         least = ">= " if len(known_s) < len(cells) else ""
         return f"{least}{sum(known_s) / 60:.0f}" if known_s or not cells else "?"
-
-    def _whole_rounds(self, setting: str, rounds: int) -> float:
-        """Convert to rounds of all problems: one of half the problems is half a round."""
-        return rounds * (self._settings[setting].problems if setting in self._settings else 1.0)
 
 
 def longest_first(suite: Suite, cells: Sequence[CellSpec]) -> list[CellSpec]:

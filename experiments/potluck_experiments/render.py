@@ -4,6 +4,7 @@ Pages are docs/results.md and experiments/NAME/RESULTS.md, pictures docs/results
 the same to the last letter on every machine, at any time, whatever the code is meanwhile.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -54,9 +55,9 @@ def pages(suite: Suite, scales: Sequence[Results]) -> dict[Path, str]:
     environment.filters["bold_headings"] = lambda notes: HEADING.sub(r"**\1**", notes)
     environment.tests["same_model"] = lambda pair, r: r.suite.is_same_model(r.scale, pair)
     environment.globals |= {
-        **{"made": MADE, "suite": suite, "scales": scales, "verdicts": VERDICTS},
+        **{"made": MADE, "suite": suite, "scales": scales, "verdicts": VERDICTS, "share": share},
         **{"gains": gains, "statistics": statistics, "costs_of": costs_of, "kinds": plots.KINDS},
-        **{"share": share, "ratio": "{:.2f}".format, "rounds": "{:.1f}".format},
+        **{"infinite": math.inf, "ratio": "{:.2f}".format, "rounds": "{:.1f}".format},
         "tried_at": {results.scale: try_all(results) for results in scales},
     }
     overview, page = map(environment.get_template, ("results.md.j2", "experiment.md.j2"))

@@ -22,9 +22,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from potluck_experiments.cells import CellSpec
+from potluck_experiments.cells import CellSpec, Reuse
 from potluck_experiments.origin import code_now, make_missing_bases, require_same_bases
-from potluck_experiments.progress import Reuse, longest_first, states_of
+from potluck_experiments.progress import longest_first, states_of
 from potluck_experiments.suite import Suite
 
 # Threads that spin while they wait would take the cores that other cells need.

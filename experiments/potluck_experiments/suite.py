@@ -219,9 +219,9 @@ def _require(where: str, kind: str, names: Iterable[str], known: Iterable[str]) 
             raise ExperimentError(f"{where} names the {kind} {name!r}; there are {there}")
 
 
-Kind = TypeVar("Kind")
-TABLES = (Setting, Family, ScaleFile, ExperimentFile, Claim, ExpectedFile)
+TABLES = Setting, Family, ScaleFile, ExperimentFile, Claim, ExpectedFile
 KEYS = sorted({key for table in TABLES for key in table.__struct_fields__})
+Kind = TypeVar("Kind")
 
 
 def _read(path: Path, kind: type[Kind]) -> Kind:

@@ -72,13 +72,12 @@ def _mean_of_pairs(claim: Claim, family: str, results: Results, pairs: Sequence[
     """Average over one family's pairs, seed by seed, without those at the floor or ceiling."""
     about = {pair: _models(claim, pair, results) for pair in pairs}
     found = [_differences(claim, pair, models, results) for pair in pairs for models in about[pair]]
-    fewest = min([len(differences) for differences, _ in found] + [0] * (not all(about.values())))
-    few = results.too_few(fewest)
+    fewest = min(len(differences) for differences, _ in found) if all(about.values()) else 0
     usable = [differences for differences, reason in found if not reason]
     left_out = [reason for _, reason in found if reason]
     why = f"{len(left_out)} of {len(pairs)} pairs left out: {', '.join(sorted(set(left_out)))}"
-    if few or not usable:
-        return _judge(claim, family, claim.node, (), few or why)
+    if not usable or results.too_few(fewest):
+        return _judge(claim, family, claim.node, (), results.too_few(fewest) or why)
     rows = pd.concat(usable, axis=1, join="inner").to_numpy()
     test = _judge(claim, family, claim.node, map(mean, rows), "")
     return replace(test, reason=why) if left_out and not test.reason else test
@@ -88,9 +87,8 @@ def _models(claim: Claim, pair: str, results: Results) -> list[tuple[str, ...]]:
     """Return the models of a pair that a claim is about, each for itself; or two to be compared.
 
     Weaker and stronger by the mean of ``than`` over the seeds that every model has; of equal ones
-    the first is the weaker. ``than`` stands in the difference, too: of two about equally good
-    models the unlucky one is called the weaker, and its difference looks better than it is, by up
-    to .56 standard errors of ``than`` (the mean of the lower of two).
+    the first is the weaker. As ``than`` stands in the difference, too, that of the weaker looks
+    better than it is, by up to .56 standard errors of ``than`` (the mean of the lower of two).
     """
     models = results.suite.models(results.scale, pair)
     if claim.node in ("each", "any"):
@@ -98,9 +96,9 @@ def _models(claim: Claim, pair: str, results: Results) -> list[tuple[str, ...]]:
     first = {"first": models[:1], "second": models[1:2], "second minus first": models[:2]}
     if claim.node in first:
         return [first[claim.node]]
-    key, column = (claim.measure, claim.when), claim.than
-    each = [results.by_seed(pair, model, *key, [column])[column] for model in models]
-    than = pd.concat(each, axis=1, keys=models, join="inner").dropna()
+    key = claim.measure, claim.when, [claim.than]
+    each = {model: results.by_seed(pair, model, *key)[claim.than] for model in models}
+    than = pd.concat(each, axis=1, join="inner").dropna()
     ordered = sorted(models, key=lambda model: mean(than[model])) if len(than) else []
     return [(model,) for model in (ordered[:1] if claim.node == "weaker" else ordered[-1:])]
 

@@ -112,11 +112,10 @@ def _run(work: Work, line: Connection, stop: Event) -> tuple[str, str]:
 def config_of(cell: CellSpec) -> potluck.RunConfig:
     """Return the recipe as it is run here: a tiny cell has one thread of the CPU, as the sum of
     floats depends on where it is taken, and it takes seconds, so it is saved at the end only."""
-    config = cell.config
     if cell.scale != "tiny":
-        return config
-    nodes = {name: replace(node, device="cpu") for name, node in config.node.items()}
-    return replace(config, node=nodes, threads=1, checkpoint_every=0)
+        return cell.config
+    nodes = {name: replace(node, device="cpu") for name, node in cell.config.node.items()}
+    return replace(cell.config, node=nodes, threads=1, checkpoint_every=0)
 
 
 def _resumable(cell: CellSpec, folder: Path, note: Path, fresh: Origin) -> Origin | None:
