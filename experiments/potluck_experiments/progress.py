@@ -1,5 +1,6 @@
 """Which cells are finished, stale or missing, and the time they take. Imports no torch."""
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from statistics import fmean
@@ -101,7 +102,7 @@ def hours_of(config: potluck.RunConfig, gpu: str) -> float:
     every = config.problems_per_round * config.group_size
     most = min(sampling.max_new_tokens, sampling.max_total_tokens - PROMPT)
     asked = evaluation.max_new_tokens or most
-    times = (-(-config.rounds // evaluation.every) if evaluation.every else 0) + 1
+    times = 1 + (math.ceil(config.rounds / evaluation.every) if evaluation.every else 0)
     for node in config.node.values():
         size = node.model.rpartition("-")[2]
         if size not in SHAPES or not node.model.startswith("Qwen/Qwen2.5-"):
@@ -109,8 +110,8 @@ def hours_of(config: potluck.RunConfig, gpu: str) -> float:
         passes = 2 * (1 + node.gradient_checkpointing) + (2 if node.lora else 4)
         operations = passes * SHAPES[size][0] * every * (PROMPT + min(COMPLETION, most))
         learning_s = operations / (LEARNING_SHARE * GPUS[gpu][0])
-        total_s += config.rounds * config.objective.updates_per_round * learning_s
-        total_s += config.rounds * _writing_s(node, gpu, every / len(config.node), most)
+        writing_s = _writing_s(node, gpu, every / len(config.node), most)
+        total_s += config.rounds * (config.objective.updates_per_round * learning_s + writing_s)
         total_s += times * _writing_s(node, gpu, evaluation.problems, asked)
         total_s += _writing_s(node, gpu, evaluation.out_of_distribution, asked)
     return total_s / 3600

@@ -78,11 +78,9 @@ def read_result(folder: Path, cell: CellSpec) -> CellResult | None:
     """Read the cell's result; None if it was not run, or its recipe was another one then."""
     path = result_file(folder, cell)
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
+        if path.stat().st_size > MOST_BYTES:
             raise ValueError(f"it is larger than {MOST_BYTES:,} bytes")
-        found = msgspec.json.decode(data, type=CellResult)
+        found = msgspec.json.decode(path.read_bytes(), type=CellResult)
     except FileNotFoundError:
         return None
     # MsgspecError is a ValueError; RecursionError: brackets, thousands deep.
@@ -205,9 +203,8 @@ def core_seconds(cell: CellResult, model: str) -> tuple[float, ...]:
     Wall seconds also tell what else the machine did, so those of two cells are never compared.
     The shares are right as far as the machine was equally busy while the cell ran.
     """
-    wall_s = sum(sum(node.seconds) for node in cell.node.values())
-    core_of_wall = cell.cpu_s / wall_s if wall_s else 0.0
-    return tuple(core_of_wall * s for s in cell.node[model].seconds)
+    wall_s = sum(sum(node.seconds) for node in cell.node.values()) or math.inf
+    return tuple(cell.cpu_s / wall_s * s for s in cell.node[model].seconds)
 
 
 def values_of(node: NodeResult) -> dict[tuple[Measure, When], float]:

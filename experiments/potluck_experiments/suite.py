@@ -11,10 +11,10 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
 
 from potluck import PotluckError
@@ -105,7 +105,7 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class ExpectedFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """expected.toml."""
 
-    claim: tuple[Claim, ...]
+    claims: tuple[Claim, ...] = field(name="claim")
     changes: tuple[str, ...] = ()  # Changes after the first run: date, change, and reason
 
 
@@ -135,9 +135,9 @@ class Suite:
     def find(self, name: str) -> Experiment:
         """Return the experiment whose name begins with ``name``: fig04 is fig04_size."""
         found = [e for e in self.experiments if e.name.startswith(name)]
-        exact = [e for e in found if name in (e.name, e.short)]
-        if len(exact or found) == 1:
-            return (exact or found)[0]
+        found = [e for e in found if name in (e.name, e.short)] or found
+        if len(found) == 1:
+            return found[0]
         there = ", ".join(e.short for e in self.experiments)
         raise ExperimentError(f"there is no experiment {name!r}; there are {there}")
 
@@ -177,9 +177,9 @@ def read_suite(folder: Path) -> Suite:
 
 def _experiment(file: Path) -> Experiment:
     expected, notes = file.with_name("expected.toml"), file.with_name("notes.md")
-    claims, text = _read(expected, ExpectedFile), _text(notes).strip() if notes.exists() else ""
-    rest: dict[str, Any] = {"claims": claims.claim, "changes": claims.changes, "notes": text}
-    return Experiment(name=file.parent.name, **asdict(_read(file, ExperimentFile)), **rest)
+    text = _text(notes).strip() if notes.exists() else ""
+    said = asdict(_read(file, ExperimentFile)) | asdict(_read(expected, ExpectedFile))
+    return Experiment(name=file.parent.name, notes=text, **said)
 
 
 def _require_names(suite: Suite) -> None:
@@ -220,7 +220,7 @@ def _require(where: str, kind: str, names: Iterable[str], known: Iterable[str]) 
 
 
 TABLES = Setting, Family, ScaleFile, ExperimentFile, Claim, ExpectedFile
-KEYS = sorted({key for table in TABLES for key in table.__struct_fields__})
+KEYS = sorted({key for table in TABLES for key in table.__struct_encode_fields__})
 Kind = TypeVar("Kind")
 
 

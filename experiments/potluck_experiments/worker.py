@@ -84,17 +84,17 @@ def _run(work: Work, line: Connection, stop: Event) -> tuple[str, str]:
     config = config_of(cell)
     bases = {name: base_digest(node.model) for name, node in config.node.items()}
     fresh = Origin(cell.digest, bases, work.code)
-    origin = _resumable(cell, folder, note, fresh)
-    if folder.exists() and not origin:
+    begun = _resumable(cell, folder, note, fresh)
+    if folder.exists() and not begun:
         before = Path(f"{folder}.before")
         shutil.rmtree(before if cell.scale == "paper" else folder, ignore_errors=True)
         if cell.scale == "paper":
             folder.rename(before)
         line.send(("say", f"{cell.name}: half of a run cannot go on, so it is begun anew"))
-    resume, origin = bool(origin), origin or fresh
+    origin = begun or fresh
     write_atomically(note, msgspec.json.encode(origin))
     display = LineDisplay(line, stop, list(config.node)[-1])
-    ended = potluck.run(config, folder, resume=resume, display=display)
+    ended = potluck.run(config, folder, resume=bool(begun), display=display)
     origin = replace(origin, cpu_s=origin.cpu_s + time.process_time())
     write_atomically(note, msgspec.json.encode(origin))
     if ended.interrupted:
@@ -176,13 +176,13 @@ def _node_result(run: Any, node: Any, base: str) -> NodeResult:
             f"round; remove {run.path} to run it again"
         )
     own = [each.sources.get(node.name) for each in rounds]
-    seconds = [sum(each.seconds.get(p) or 0.0 for p in ("write", "learn")) for each in rounds]
+    spent = [(each.seconds.get("write"), each.seconds.get("learn")) for each in rounds]
     # Six decimals: more say nothing, and make the files twice as long.
     return NodeResult(
         eval_rounds=tuple(each.round for each in evaluations),
         **{name: tuple(round(value, 6) for value in values) for name, values in shares.items()},
         out_of_distribution=round(at_end[0], 6),
         tokens=tuple(source.tokens if source else 0 for source in own),
-        seconds=tuple(round(both, 3) for both in seconds),
+        seconds=tuple(round(sum(filter(None, both)), 3) for both in spent),
         base=base,
     )
