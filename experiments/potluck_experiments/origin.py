@@ -142,7 +142,7 @@ def _commits_of_files(root: Path, folder: Path) -> dict[str, str]:
         return {}
     found: dict[str, str] = {}
     words = ("log", "--format=commit %H", "--name-only", "--relative", "--", str(folder.resolve()))
-    for part in "\n".join(_git(root, *words) or ()).split("commit ")[1:]:
+    for part in "\n".join(["", *(_git(root, *words) or ())]).split("\ncommit ")[1:]:
         commit, *files = part.splitlines()
         found = dict.fromkeys(files, commit) | found
     return found

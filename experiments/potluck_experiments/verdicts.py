@@ -169,8 +169,7 @@ def verdict_of_claim(tests: Sequence[ClaimTest]) -> ClaimVerdict:
         verdict, claim = test.verdict, test.claim
         if verdict == "refuted" and test.difference:
             wide = test.difference.widened(len(tests))
-            still = verdict_of(wide, claim.lies, claim.margin) == "refuted"
-            verdict = "refuted" if still else "inconclusive"
+            verdict = verdict_of(wide, claim.lies, claim.margin)
         pairs.setdefault(test.pair, []).append(verdict)
     enough: ClaimVerdict = "shown" if tests and tests[0].claim.node == "any" else "refuted"
     return all_of([all_of(found, enough) for found in pairs.values()])
