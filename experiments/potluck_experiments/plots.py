@@ -10,6 +10,7 @@ import matplotlib
 import pandas as pd
 import seaborn as sns
 from matplotlib import pyplot
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -172,7 +173,7 @@ def _finish(figure: Figure, experiment: Experiment, results: Results, about: str
 
 
 def _label(
-    figure: Figure, title: str, about: str, handles: Sequence[Line2D | Patch], columns: int
+    figure: Figure, title: str, about: str, handles: Sequence[Artist], columns: int
 ) -> Figure:
     height = figure.get_figheight()
     figure.text(0.01, 1 - 0.35 / height, title, size=18, weight="bold", parse_math=False)

@@ -59,8 +59,9 @@ def ratio_of(pairs: Iterable[Sequence[float]]) -> MeanInterval | None:
                 f"cell are positive, remove the cell's file to run it again"
             )
         logs.append(math.log(what / than))
-    found = interval_of(logs)
-    return found and MeanInterval(*map(math.exp, found[:3]), found.n)
+    if (found := interval_of(logs)) is None:
+        return None
+    return MeanInterval(math.exp(found.mean), math.exp(found.low), math.exp(found.high), found.n)
 
 
 def deviation(values: pd.Series) -> float | None:

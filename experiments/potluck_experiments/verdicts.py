@@ -98,8 +98,8 @@ def _models(claim: Claim, pair: str, results: Results) -> list[tuple[str, ...]]:
         return [first[claim.node]]
     key = claim.measure, claim.when, [claim.than]
     each = {model: results.by_seed(pair, model, *key)[claim.than] for model in models}
-    than = pd.concat(each, axis=1, join="inner").dropna()
-    ordered = sorted(models, key=lambda model: mean(than[model])) if len(than) else []
+    seeds = pd.concat(each, axis=1, join="inner").dropna().index
+    ordered = sorted(models, key=lambda model: mean(each[model].loc[seeds])) if len(seeds) else []
     return [(model,) for model in (ordered[:1] if claim.node == "weaker" else ordered[-1:])]
 
 
