@@ -1,5 +1,2 @@
-"""The paper's experiments, run and judged: ``potluck reproduce``.
-
-It uses the public interface of ``potluck`` only (docs/api.md). Torch is imported by the
-processes that run a cell.
-"""
+"""The paper's experiments, run and judged: ``potluck reproduce``, on the public interface of
+``potluck`` (docs/api.md). Torch is imported by the processes that run a cell."""

@@ -1,7 +1,6 @@
 """Cells: the runs that experiments are made of. A run that several need is one cell.
 
-A cell is one family's models, alone or together, in one setting, with one seed:
-``digits.small+large.f-tis.0``. It runs an ordinary recipe.
+A cell is one family's models, alone or together, in one setting, with one seed.
 """
 
 import hashlib
@@ -13,13 +12,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import potluck
 from potluck_experiments.suite import Experiment, ExperimentError, Family, Scale, Suite
 
 Run = tuple[str, tuple[str, ...], str]
 """Family, models and setting."""
+Reuse = Literal["all", "fresh", "none"]
+"""Finished cells that are not run again; fresh ones are not stale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class CellSpec:
 
     @property
     def name(self) -> str:
-        """Name of its files."""
+        """Name of its files: ``digits.small+large.f-tis.0``."""
         return f"{self.family}.{'+'.join(self.models)}.{self.setting}.{self.seed}"
 
     @property
@@ -51,14 +52,14 @@ class CellSpec:
 
 def runs_of(suite: Suite, experiments: Iterable[Experiment], scale: Scale) -> list[Run]:
     """Return every run that the experiments need, once each."""
-    wanted: dict[Run, None] = {}
+    wanted: list[Run] = []
     for experiment in experiments:
         for pair, setting in product(experiment.pairs.get(scale, ()), experiment.settings):
             family, models = suite.family(scale, pair), suite.models(scale, pair)
-            alone = suite.settings[setting].alone
-            for each in [(family.alone_as(model),) for model in models] if alone else [models]:
-                wanted[pair.partition(".")[0], each, setting] = None
-    return list(wanted)
+            alone = [(family.alone_as(model),) for model in models]
+            each = alone if suite.settings[setting].alone else [models]
+            wanted += [(pair.partition(".")[0], its, setting) for its in each]
+    return list(dict.fromkeys(wanted))
 
 
 def cells_of(
@@ -89,35 +90,32 @@ def make_cell(
 
 def _recipe(folder: Path, family: Family, models: tuple[str, ...], name: str) -> dict[str, Any]:
     """Return one file's recipe with the nodes of these models, under their names."""
-    rest: dict[str, Any] | None = None
-    nodes = {}
+    rest: dict[str, Any] = {}
+    nodes: dict[str, Any] = {}
     for model in models:
         file, _, node = family.model[model].partition("#")
-        where, tree = f"[family.{name}] {model}", _toml(folder / file)
+        where, path = f"[family.{name}] {model}", folder / file
+        try:
+            tree = deepcopy(_parsed(path, path.stat().st_mtime_ns))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ExperimentError(f"cannot read the recipe {path}: {error}") from None
         tables = tree.pop("node", None)
         if not isinstance(tables, dict) or node not in tables:
             raise ExperimentError(
-                f"{where} is {family.model[model]!r}, but the nodes [node.NAME] of {folder / file} "
+                f"{where} is {family.model[model]!r}, but the nodes [node.NAME] of {path} "
                 f"are {', '.join(tables) if isinstance(tables, dict) else 'missing'}"
             )
         tree.pop("name", None)
-        if rest is not None and tree != rest:
+        if nodes and tree != rest:
             raise ExperimentError(
-                f"{where} comes from {folder / file}, which differs from the others' recipe in "
+                f"{where} comes from {path}, which differs from the others' recipe in "
                 f"more than its nodes; models that work together share the rest"
             )
         rest, nodes[model] = tree, tables[node]
-    return {**(rest or {}), "node": nodes}
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    """Return a recipe of one's own; it is parsed once, unless it changes."""
-    try:
-        return deepcopy(_parsed(path, path.stat().st_mtime_ns))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ExperimentError(f"cannot read the recipe {path}: {error}") from None
+    return {**rest, "node": nodes}
 
 
 @lru_cache
 def _parsed(path: Path, changed_ns: int) -> dict[str, Any]:
+    """Parse a recipe once, unless it changes."""
     return tomllib.loads(path.read_text(encoding="utf-8"))

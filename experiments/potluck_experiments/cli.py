@@ -1,23 +1,18 @@
-"""``potluck reproduce``, which ``potluck`` finds by the entry point in pyproject.toml.
-
-``potluck`` imports this with every command, so pandas and the like are imported in functions.
-"""
+"""``potluck reproduce``, an entry point in pyproject.toml. ``potluck`` imports this with every
+command, so pandas and the like are imported in functions."""
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from potluck_experiments.cells import CellSpec, Reuse, cells_of
 from potluck_experiments.suite import SCALES, Experiment, ExperimentError, Scale, Suite, read_suite
-
-if TYPE_CHECKING:
-    from potluck_experiments.cells import CellSpec
-    from potluck_experiments.progress import Reuse
 
 SHOWN = 8  # changed files that are listed
 RUNS = Path("runs") / "reproduce"
@@ -46,25 +41,32 @@ def reproduce(
     runs/reproduce while it runs, and leaves experiments/cells/SCALE/NAME.json.
     The results are written into docs/results.md and each RESULTS.md.
     """
-    _require_one({"--list": list, "--check": check, "--render": render})
-    _require_one({"names": bool(names), "--all": all, "--render": render})
+    about = {"names": bool(names), "--all": all, "--render": render}
+    for wanted in ({"--list": list, "--check": check, "--render": render}, about):
+        given = [name for name, is_given in wanted.items() if is_given]
+        if len(given) > 1:
+            raise ExperimentError(f"{' and '.join(given)} do not go together; give one of them")
     of = next((known for known in SCALES if known == scale), None)
     if of is None:
         raise ExperimentError(f"there is no scale {scale!r}; there are {', '.join(SCALES)}")
     suite = read_suite(folder)
     if render:
         return _render(suite)
-    chosen = _chosen(suite, names or [], all=all or (list and not names))
-    count = seeds or suite.scales[of].seeds
+    if not (names or all or list):
+        raise ExperimentError(
+            "name an experiment, as in 'potluck reproduce fig04'; --list shows what there is, "
+            "--all runs every one"
+        )
+    named = map(suite.find, names) if names else suite.experiments
+    found = {experiment.name: experiment for experiment in named}  # once each
+    chosen, count = tuple(found.values()), seeds or suite.scales[of].seeds
     reuse: Reuse = "none" if again else "fresh" if stale else "all"
     if list:
         return _print_list(suite, chosen, of, count, reuse)
-    from potluck_experiments.cells import cells_of
-
     cells = cells_of(suite, chosen, of, count)
     if not cells:
         raise ExperimentError(
-            f"{', '.join(e.name for e in chosen)}: no cells at scale {of}; [pairs] of "
+            f"{', '.join(found)}: no cells at scale {of}; [pairs] of "
             f"experiment.toml says which pairs it has there"
         )
     if check:
@@ -72,25 +74,7 @@ def reproduce(
     _run(suite, cells, jobs or _jobs(of), reuse, keep_runs)
 
 
-def _require_one(wanted: Mapping[str, bool]) -> None:
-    given = [name for name, is_given in wanted.items() if is_given]
-    if len(given) > 1:
-        raise ExperimentError(f"{' and '.join(given)} do not go together; give one of them")
-
-
-def _chosen(suite: Suite, names: Sequence[str], *, all: bool) -> Sequence[Experiment]:
-    if not all and not names:
-        raise ExperimentError(
-            "name an experiment, as in 'potluck reproduce fig04'; --list shows what there is, "
-            "--all runs every one"
-        )
-    chosen = suite.experiments if all else [suite.find(name) for name in names]
-    return tuple({experiment.name: experiment for experiment in chosen}.values())
-
-
-def _run(
-    suite: Suite, cells: "Sequence[CellSpec]", jobs: int, reuse: "Reuse", keep_runs: bool
-) -> None:
+def _run(suite: Suite, cells: Sequence[CellSpec], jobs: int, reuse: Reuse, keep_runs: bool) -> None:
     if os.name != "posix":
         raise ExperimentError(
             "running experiments needs Linux or macOS; --list, --check and --render do not"
@@ -125,27 +109,21 @@ def _render(suite: Suite) -> None:
 
 
 def _print_list(
-    suite: Suite, chosen: Sequence[Experiment], scale: Scale, seeds: int, reuse: "Reuse"
+    suite: Suite, chosen: Sequence[Experiment], scale: Scale, seeds: int, reuse: Reuse
 ) -> None:
-    from potluck_experiments.cells import cells_of
     from potluck_experiments.progress import Estimates, states_of
 
     every = cells_of(suite, chosen, scale, seeds)
     states, estimates = states_of(suite, every, reuse), Estimates(suite, scale)
-
-    def numbers(cells: "Sequence[CellSpec]") -> Sequence[str]:
-        left = [cell for cell in cells if states.is_to_run(cell)]
-        stale = sum(states.state[cell.name] == "stale" for cell in cells)
-        counts = map(str, (len(cells), len(cells) - len(left), stale))
-        return *counts, estimates.minutes(cells), estimates.minutes(left)
-
     table = Table("name", "figure", "title", box=None, pad_edge=False)
     for number in ("cells", "finished", "stale", "core-minutes", "left"):
         table.add_column(number, justify="right")
-    for one in chosen:
-        row = numbers(cells_of(suite, [one], scale, seeds))
-        table.add_row(one.name, one.figure, one.title, *row)
-    table.add_row("together", "", "a shared cell counts once", *numbers(every))
+    rows = [((e.name, e.figure, e.title), cells_of(suite, [e], scale, seeds)) for e in chosen]
+    for words, cells in (*rows, (("together", "", "a shared cell counts once"), every)):
+        left = [cell for cell in cells if states.is_to_run(cell)]
+        stale = sum(states.state[cell.name] == "stale" for cell in cells)
+        counts = map(str, (len(cells), len(cells) - len(left), stale))
+        table.add_row(*words, *counts, estimates.minutes(cells), estimates.minutes(left))
     Console(highlight=False).print(table)
     for files, count in Counter(states.changed.values()).items():
         if files is None:
@@ -155,23 +133,23 @@ def _print_list(
             _say(f"{count} cells are stale; changed since: {', '.join(files[:SHOWN])}{more}")
 
 
-def _print_check(suite: Suite, cells: "Sequence[CellSpec]", reuse: "Reuse") -> None:
+def _print_check(suite: Suite, cells: Sequence[CellSpec], reuse: Reuse) -> None:
     """Print the finished cells, those that would be run, and the time that takes."""
-    from potluck_experiments.bases import missing_bases
+    from potluck_experiments.origin import missing_bases
     from potluck_experiments.progress import GPUS, Estimates, hours_of, states_of
 
-    states, paper = states_of(suite, cells, reuse), cells[0].scale == "paper"
+    states, scale = states_of(suite, cells, reuse), cells[0].scale
     left = [cell for cell in cells if states.is_to_run(cell)]
-    takes = f"{Estimates(suite, cells[0].scale).minutes(left)} core-minutes"
     for cell in cells:
-        hours = [f"{hours_of(cell.config, gpu):.2f} h on {gpu}" for gpu in GPUS if paper]
         state = "to run" if states.is_to_run(cell) else states.state[cell.name]
-        _say(f"{state:8}  {cell.name}{'  ' if hours else ''}{', '.join(hours)}")
+        hours = [f"{hours_of(cell.config, gpu):.2f} h on {gpu}" for gpu in GPUS if scale == "paper"]
+        _say(f"{state:8}  {cell.name}  {', '.join(hours)}".rstrip())
     for model in missing_bases(suite, cells):
         _say(f"to make   {model}")
-    if paper:
+    takes = f"{Estimates(suite, scale).minutes(left)} core-minutes"
+    if scale == "paper":
         sums = {gpu: sum(hours_of(cell.config, gpu) for cell in left) for gpu in GPUS}
-        takes = ", ".join(f"{hours:,.0f} hours on {gpu}" for gpu, hours in sums.items())
+        takes = ", ".join(f"{all_h:,.0f} hours on {gpu}" for gpu, all_h in sums.items())
         takes += " (estimated, and held against no run: within a factor of 2)"
     _say(f"{len(left)} of {len(cells)} cells to run, {takes}")
 

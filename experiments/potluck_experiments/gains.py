@@ -1,18 +1,17 @@
 """Does sharing pay? For each pair the gain of F-TIS, and how sure one can be.
 
-A node of m writes 1/m of the completions and learns from all. So there are two controls: *alone*,
-which writes everything itself, and *the same generation*, alone with 1/m of the problems. An *A/A
-pair* is one model under two names: its gain is chance. For both see templates/words.md.j2.
+There are two controls: *alone*, and *the same generation*, alone with 1/m of the problems, as many
+as a node of m writes. An *A/A pair* is one model under two names. See templates/words.md.j2.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from itertools import product
 from typing import NamedTuple
 
 from potluck_experiments.results import Results
 from potluck_experiments.statistics import MeanInterval, deviation, interval_of, seeds_to_tell
-from potluck_experiments.suite import Measure, Suite, When
+from potluck_experiments.suite import Measure, When
 from potluck_experiments.verdicts import out_of_range
 
 SHARED = "f-tis"
@@ -27,14 +26,14 @@ COMPARED: tuple[tuple[Measure, When], ...] = (
 
 def shared_pairs(results: Results) -> list[str]:
     """Return the pairs that were run together with F-TIS, in the order of the scale."""
-    families = results.suite.scales[results.scale].family
-    pairs = [f"{name}.{pair}" for name, family in families.items() for pair in family.pair]
+    pairs = results.suite.pairs(results.scale)
     return [pair for pair in pairs if (pair, SHARED) in results.runs]
 
 
-def controls_of(suite: Suite, models: Sequence[str]) -> list[str]:
+def controls_of(results: Results, pair: str) -> list[str]:
     """Return alone, and the same generation where settings.toml has it for so many models."""
-    return [s for s in ("alone", SAME_GENERATION.get(len(models))) if s in suite.settings and s]
+    same = SAME_GENERATION.get(len(results.suite.models(results.scale, pair)), "")
+    return [setting for setting in ("alone", same) if setting in results.suite.settings]
 
 
 class PairGain(NamedTuple):
@@ -51,18 +50,29 @@ class PairGain(NamedTuple):
     """"pays", "costs", "no difference" (within SAME), "too wide", "floor", "2 of 5 seeds"."""
 
 
-def gains_of(results: Results) -> list[PairGain]:
-    """Compare F-TIS with every control, by pair, model, measure and when."""
-    gains = []
+def gains_of(results: Results) -> dict[tuple[str, ...], PairGain]:
+    """Compare F-TIS with every control, by pair, model, control, measure and when."""
+    gains: dict[tuple[str, ...], PairGain] = {}
     for pair in shared_pairs(results):
         models = results.suite.models(results.scale, pair)
-        for model, than, key in product(models, controls_of(results.suite, models), COMPARED):
+        for model, than, key in product(models, controls_of(results, pair), COMPARED):
             sides = results.by_seed(pair, model, *key, [SHARED, than]).dropna()
             difference = interval_of(sides[SHARED] - sides[than])
             word = results.too_few(len(sides)) or out_of_range(key[0], sides[than])
             word = word or (word_of(difference) if difference else "")
-            gains.append(PairGain(pair, model, than, *key, difference, word))
+            gains[pair, model, than, *key] = PairGain(pair, model, than, *key, difference, word)
     return gains
+
+
+def chance_of(results: Results, gains: Mapping[tuple[str, ...], PairGain]) -> list[MeanInterval]:
+    """Return what A/A pairs gain over alone, of the first model: they stay equal to the bit."""
+    suite, scale = results.suite, results.scale
+    return [
+        gain.difference
+        for gain in gains.values()
+        if gain.than == "alone" and suite.is_same_model(scale, gain.pair)
+        if gain.difference and gain.model == suite.models(scale, gain.pair)[0]
+    ]
 
 
 def word_of(difference: MeanInterval) -> str:
@@ -77,8 +87,7 @@ def word_of(difference: MeanInterval) -> str:
 class ModelSpread(NamedTuple):
     """How far the seeds of a model lie apart: standard deviations of final greedy accuracy."""
 
-    family: str
-    title: str
+    title: str  # Its family's
     model: str
     seeds: int  # Seeds of alone
     alone: float
@@ -96,19 +105,17 @@ def spread_of(results: Results) -> list[ModelSpread]:
         for model in dict.fromkeys(map(family.alone_as, family.model)):
             pairs = [f"{name}.{pair}" for pair, models in family.pair.items() if model in models]
             columns = ["alone", "half", SHARED]
-            its = {p: results.by_seed(p, model, "greedy", "end", columns) for p in pairs}
+            tables = [results.by_seed(pair, model, "greedy", "end", columns) for pair in pairs]
             paired = [
-                deviation((table[SHARED] - table["alone"]).dropna())
-                for pair, table in its.items()
+                deviation(table[SHARED] - table.alone)
+                for pair, table in zip(pairs, tables, strict=True)
                 if not suite.is_same_model(results.scale, pair)
             ]
             widest = max((spread for spread in paired if spread is not None), default=None)
+            by_pairs = None if widest is None else seeds_to_tell(widest)
             # A model alone is the same cells in each of its pairs.
-            first = its[pairs[0]]["alone"].dropna() if pairs else ()
-            if (alone := deviation(first)) is not None:
-                needed = seeds_to_tell(math.sqrt(2) * alone)
-                by_pairs = None if widest is None else seeds_to_tell(widest)
-                half = deviation(its[pairs[0]]["half"].dropna())
-                row = (len(first), alone, half, widest, needed, by_pairs)
-                found.append(ModelSpread(name, family.title, model, *row))
+            if tables and (alone := deviation(tables[0].alone)) is not None:
+                seeds, half = tables[0].alone.count(), deviation(tables[0].half)
+                row = (seeds, alone, half, widest, seeds_to_tell(math.sqrt(2) * alone), by_pairs)
+                found.append(ModelSpread(family.title, model, *row))
     return found

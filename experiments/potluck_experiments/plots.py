@@ -1,7 +1,4 @@
-"""Pictures of a scale: curves or final accuracies of each experiment, and all claims in one.
-
-Lines are means over the seeds, bands their 95 % t-intervals, one colour and marker a setting.
-"""
+"""Pictures of a scale: curves or final accuracies of each experiment, and all claims in one."""
 
 import io
 import textwrap
@@ -13,6 +10,7 @@ import matplotlib
 import pandas as pd
 import seaborn as sns
 from matplotlib import pyplot
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -22,7 +20,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from potluck_experiments.results import NodeResult, Results
 from potluck_experiments.statistics import interval_of
 from potluck_experiments.suite import Claim, Experiment
-from potluck_experiments.verdicts import CEILING, FLOOR, ClaimTest, try_claims, verdict_of_claim
+from potluck_experiments.verdicts import CEILING, FLOOR, ClaimTest, try_all, verdict_of_claim
 
 matplotlib.use("agg")
 # Okabe and Ito's palette, which the colour-blind can tell apart; the markers differ as well.
@@ -73,8 +71,7 @@ def curves_of(experiment: Experiment, results: Results) -> pd.DataFrame:
         (pair, model, setting, seed, kind, round, value)
         for pair, setting in product(experiment.pairs.get(results.scale, ()), experiment.settings)
         for seed, its in results.runs.get((pair, setting), {}).items()
-        for model, run in its.items()
-        for kind in KINDS
+        for (model, run), kind in product(its.items(), KINDS)
         for round, value in _points(run.node, kind)
     ]
     head = ["pair", "model", "setting", "seed", "kind", "round", "value"]
@@ -98,8 +95,8 @@ def draw_curves(experiment: Experiment, results: Results) -> Figure:
     """Draw a row of panels for each pair: its models by greedy accuracy and by sampled reward."""
     curves, suite, scale = curves_of(experiment, results), results.suite, results.scale
     curves["panel"] = list(zip(curves.pair, curves.model, curves.kind, strict=True))
-    pairs_and_kinds = product(experiment.pairs[scale], KINDS)
-    wanted = [(pair, m, kind) for pair, kind in pairs_and_kinds for m in suite.models(scale, pair)]
+    rows = product(experiment.pairs[scale], KINDS)
+    wanted = [(pair, model, kind) for pair, kind in rows for model in suite.models(scale, pair)]
     panels = [panel for panel in wanted if panel in set(curves.panel)]
     limits = {kind: (its.min(), its.max()) for kind, its in curves.groupby("kind").value}
     with _style():
@@ -154,11 +151,8 @@ def styles_of(settings: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 def _looks(experiment: Experiment) -> dict[str, Any]:
     styles = styles_of(experiment.settings)
-    return {
-        "hue_order": list(styles),
-        "palette": {setting: colour for setting, (colour, _) in styles.items()},
-        "markers": {setting: marker for setting, (_, marker) in styles.items()},
-    }
+    colours, markers = ({name: its[i] for name, its in styles.items()} for i in (0, 1))
+    return {"hue_order": list(styles), "palette": colours, "markers": markers}
 
 
 def _style() -> Any:
@@ -168,18 +162,18 @@ def _style() -> Any:
 
 def _finish(figure: Figure, experiment: Experiment, results: Results, about: str) -> Figure:
     """Add the title and the legend, which says what each setting means."""
-    height, settings = figure.get_figheight(), experiment.settings
-    legend_height = 0.3 + 0.3 * -(-len(settings) // 2)
+    height, settings = figure.get_figheight(), results.suite.settings
+    legend_height = 0.3 + 0.3 * -(-len(experiment.settings) // 2)
     figure.tight_layout(rect=(0, legend_height / height, 1, 1 - 0.9 / height))
     handles = [
-        Line2D([], [], color=colour, marker=marker, label=results.suite.settings[setting].legend)
-        for setting, (colour, marker) in styles_of(settings).items()
+        Line2D([], [], color=colour, marker=marker, label=settings[name].legend)
+        for name, (colour, marker) in styles_of(experiment.settings).items()
     ]
     return _label(figure, textwrap.shorten(experiment.title, 90), about, handles, columns=2)
 
 
 def _label(
-    figure: Figure, title: str, about: str, handles: Sequence[Line2D | Patch], columns: int
+    figure: Figure, title: str, about: str, handles: Sequence[Artist], columns: int
 ) -> Figure:
     height = figure.get_figheight()
     figure.text(0.01, 1 - 0.35 / height, title, size=18, weight="bold", parse_math=False)
@@ -192,12 +186,7 @@ def _label(
 
 def draw_claims(results: Results) -> Figure:
     """Draw every claim: a bar for each test, and in green where the claim says that it lies."""
-    claims = [
-        (experiment, claim, tests)
-        for experiment in results.suite.experiments
-        for claim, tests in try_claims(experiment, results).items()
-        if tests
-    ]
+    claims = [each for each in try_all(results) if each[2]]
     heights = [max(0.12 * len(tests), 0.5) + 0.15 for _, _, tests in claims]
     *_, inside = tops = list(accumulate(heights, initial=0.0))
     with _style():
@@ -211,15 +200,14 @@ def draw_claims(results: Results) -> Figure:
         families = results.suite.scales[results.scale].family
         markers = dict(zip(families, cycle(FAMILY_MARKERS), strict=False))
         for (experiment, claim, tests), at in zip(claims, pairwise(tops), strict=True):
-            name = f"Fig. {experiment.figure}" if experiment.figure.isdecimal() else ""
-            name = name or experiment.figure or experiment.short
+            name = "Fig. " * experiment.figure.isdecimal() + (experiment.figure or experiment.short)
             _draw_claim(axes, name, claim, tests, at, markers)
-        handles: list[Line2D | Patch] = [Patch(color=HOLDS, label="where the claim holds")]
-        handles += [Line2D([], [], color=c, lw=3, label=v) for v, c in VERDICT_COLOURS.items()]
-        handles += [
-            Line2D([], [], color=QUIET, marker=marker, lw=0, label=families[name].title)
-            for name, marker in markers.items()
-        ]
+        handles = [
+            Patch(color=HOLDS, label="where the claim holds"),
+            *(Line2D([], [], color=c, lw=3, label=v) for v, c in VERDICT_COLOURS.items()),
+            *(Line2D([], [], color=QUIET, marker=marker, lw=0, label=families[name].title)
+              for name, marker in markers.items()),
+        ]  # fmt: skip
         title = "Every claim, and what each test of it says"
         about = "A bar: the 95 % interval of a difference. A claim says it lies in the green."
         return _label(figure, title, about, handles, columns=len(handles))
@@ -235,11 +223,10 @@ def _draw_claim(
     axes.fill_betweenx([top + 0.04, bottom - 0.04], low, high, color=HOLDS, lw=0)
     middle, verdict = (top + bottom) / 2, verdict_of_claim(tests)
     for at, test in enumerate(tests):
-        if test.difference:
+        if found := test.difference:
             y, colour = middle + 0.12 * (at - (len(tests) - 1) / 2), VERDICT_COLOURS[test.verdict]
-            axes.plot([test.difference.low, test.difference.high], [y, y], color=colour, lw=2)
-            marker = markers[test.family]
-            axes.plot([test.difference.mean], [y], color=colour, marker=marker, ms=5.5)
+            axes.plot([found.low, found.high], [y, y], color=colour, lw=2)
+            axes.plot([found.mean], [y], color=colour, marker=markers[test.family], ms=5.5)
     words = (-1.0, name, QUIET), (-0.87, textwrap.fill(claim.text, 52), "black")
     for x, text, colour in (*words, (-0.2, verdict, VERDICT_COLOURS[verdict])):
         looks: dict[str, Any] = {"color": colour, "va": "center", "size": 11, "parse_math": False}

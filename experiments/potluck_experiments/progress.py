@@ -1,22 +1,21 @@
 """Which cells are finished, stale or missing, and the time they take. Imports no torch."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 import potluck
-from potluck_experiments.cells import CellSpec
+from potluck_experiments.cells import CellSpec, Reuse
+from potluck_experiments.origin import changed_since
 from potluck_experiments.results import CellResult, read_result
-from potluck_experiments.staleness import changed_since
 from potluck_experiments.suite import ExperimentError, Scale, Suite
 
 CellState = Literal["to run", "stale", "finished"]
 """State of a cell; a stale one was finished with other code."""
-Reuse = Literal["all", "fresh", "none"]
-"""Finished cells that are not run again; fresh ones are not stale."""
 
 # A GPU's hours are an estimate that no run was held against. What it assumes:
 COMPLETION, PROMPT = 300.0, 160.0  # tokens in the mean
@@ -30,8 +29,7 @@ SHAPES = {"1.5B": (1_543_714_304, 28), "3B": (3_085_938_688, 36)}
 KEYS, VOCABULARY = 256, 151_936  # of both sizes; keys a token and layer
 
 
-@dataclass(frozen=True, slots=True)
-class CellStates:
+class CellStates(NamedTuple):
     """The state of each cell, by its name."""
 
     state: Mapping[str, CellState]
@@ -40,8 +38,8 @@ class CellStates:
     reuse: Reuse
 
     def is_to_run(self, cell: CellSpec) -> bool:
-        again = {"all": (), "fresh": ("stale",), "none": ("stale", "finished")}[self.reuse]
-        return self.state[cell.name] in ("to run", *again)
+        reused = {"all": ("stale", "finished"), "fresh": ("finished",), "none": ()}[self.reuse]
+        return self.state[cell.name] not in reused
 
 
 def states_of(suite: Suite, cells: Sequence[CellSpec], reuse: Reuse) -> CellStates:
@@ -54,19 +52,20 @@ def states_of(suite: Suite, cells: Sequence[CellSpec], reuse: Reuse) -> CellStat
 
 
 class Estimates:
-    """Core time of cells, from every result that a scale has."""
+    """Core time of cells, from every result that a scale has. A round of half the problems counts
+    as half a round."""
 
     def __init__(self, suite: Suite, scale: Scale) -> None:
-        self._settings = suite.settings
+        self._share = {name: setting.problems for name, setting in suite.settings.items()}
         found: dict[object, list[float]] = {}
         for file in sorted((suite.folder / "cells" / scale).glob("*.json")):
-            try:
+            # Reading the result says what is wrong with it.
+            with suppress(OSError, msgspec.MsgspecError, StopIteration):
                 it = msgspec.json.decode(file.read_bytes(), type=CellResult)
-                rounds = self._whole_rounds(it.setting, len(next(iter(it.node.values())).sampled))
-            except (OSError, msgspec.MsgspecError, StopIteration):
-                continue  # reading the result says what is wrong with it
-            found.setdefault((it.family, it.models, it.setting), []).append(it.cpu_s)
-            found.setdefault((it.family, len(it.models)), []).append(it.cpu_s / max(rounds, 1))
+                sampled = next(iter(it.node.values())).sampled
+                rounds = len(sampled) * self._share.get(it.setting, 1.0)
+                found.setdefault((it.family, it.models, it.setting), []).append(it.cpu_s)
+                found.setdefault((it.family, len(it.models)), []).append(it.cpu_s / max(rounds, 1))
         self._mean_s = {key: fmean(all_s) for key, all_s in found.items()}
 
     def seconds(self, cell: CellSpec) -> float | None:
@@ -75,7 +74,7 @@ class Estimates:
         per_round_s = self._mean_s.get((cell.family, len(cell.models)))
         if same_s is not None or per_round_s is None:
             return same_s
-        return per_round_s * self._whole_rounds(cell.setting, cell.config.rounds)
+        return per_round_s * cell.config.rounds * self._share[cell.setting]
 
     def minutes(self, cells: Sequence[CellSpec]) -> str:
         """Return the sum: "14", ">= 7" where some are unknown, or "?"."""
@@ -83,17 +82,13 @@ class Estimates:
         least = ">= " if len(known_s) < len(cells) else ""
         return f"{least}{sum(known_s) / 60:.0f}" if known_s or not cells else "?"
 
-    def _whole_rounds(self, setting: str, rounds: int) -> float:
-        """Convert to rounds of all problems: one of half the problems is half a round."""
-        return rounds * (self._settings[setting].problems if setting in self._settings else 1.0)
-
 
 def longest_first(suite: Suite, cells: Sequence[CellSpec]) -> list[CellSpec]:
     """Order seed by seed, the longest first, so that all cores are done at about the same time."""
-    estimates = {scale: Estimates(suite, scale) for scale in {cell.scale for cell in cells}}
-    known = {cell.name: estimates[cell.scale].seconds(cell) for cell in cells}
+    estimates = Estimates(suite, cells[0].scale)
+    known = {cell.name: estimates.seconds(cell) for cell in cells}
     if None in known.values():  # guesses among measurements order nothing
-        known = {cell.name: float(len(cell.models) * cell.config.rounds) for cell in cells}
+        known = {cell.name: len(cell.models) * cell.config.rounds for cell in cells}
     return sorted(cells, key=lambda cell: (cell.seed, -(known[cell.name] or 0.0)))
 
 
@@ -107,7 +102,7 @@ def hours_of(config: potluck.RunConfig, gpu: str) -> float:
     every = config.problems_per_round * config.group_size
     most = min(sampling.max_new_tokens, sampling.max_total_tokens - PROMPT)
     asked = evaluation.max_new_tokens or most
-    times = (-(-config.rounds // evaluation.every) if evaluation.every else 0) + 1
+    times = 1 + (math.ceil(config.rounds / evaluation.every) if evaluation.every else 0)
     for node in config.node.values():
         size = node.model.rpartition("-")[2]
         if size not in SHAPES or not node.model.startswith("Qwen/Qwen2.5-"):
@@ -115,8 +110,8 @@ def hours_of(config: potluck.RunConfig, gpu: str) -> float:
         passes = 2 * (1 + node.gradient_checkpointing) + (2 if node.lora else 4)
         operations = passes * SHAPES[size][0] * every * (PROMPT + min(COMPLETION, most))
         learning_s = operations / (LEARNING_SHARE * GPUS[gpu][0])
-        total_s += config.rounds * config.objective.updates_per_round * learning_s
-        total_s += config.rounds * _writing_s(node, gpu, every / len(config.node), most)
+        writing_s = _writing_s(node, gpu, every / len(config.node), most)
+        total_s += config.rounds * (config.objective.updates_per_round * learning_s + writing_s)
         total_s += times * _writing_s(node, gpu, evaluation.problems, asked)
         total_s += _writing_s(node, gpu, evaluation.out_of_distribution, asked)
     return total_s / 3600

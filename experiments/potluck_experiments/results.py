@@ -1,14 +1,12 @@
-"""Finished cells: ``cells/SCALE/NAME.json``, a few kilobytes each, and what they say as frames.
+"""Finished cells: ``cells/SCALE/NAME.json``, curves and their origin, and what they say as frames.
 
-A file holds the curves and their origin: the recipe's digest, the commit of the code, the base
-models. A cell whose recipe is another one now counts as never run.
+A cell whose recipe is another one now counts as never run.
 """
 
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Annotated, NamedTuple
@@ -23,9 +21,8 @@ from potluck_experiments.suite import Experiment, ExperimentError, Measure, Scal
 MOST_BYTES = 1_000_000  # of a file; with 1,000 rounds and four models it has 150,000
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Quantity = Annotated[float, Meta(ge=0, le=1e12)]  # beyond any run, so that sums stay finite
-IDENTITY = ("scale", "family", "models", "setting", "seed")
-"""Fields of a CellResult that are those of its CellSpec."""
-HEAD = ["scale", "family", "pair", "setting", "model", "seed", "measure", "when", "value"]
+IDENTITY = ("scale", "family", "models", "setting", "seed")  # as the CellSpec has them
+HEAD = ["family", "pair", "setting", "model", "seed", "measure", "when", "value"]
 
 
 class NodeResult(Struct, frozen=True, kw_only=True):
@@ -81,11 +78,9 @@ def read_result(folder: Path, cell: CellSpec) -> CellResult | None:
     """Read the cell's result; None if it was not run, or its recipe was another one then."""
     path = result_file(folder, cell)
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
+        if path.stat().st_size > MOST_BYTES:
             raise ValueError(f"it is larger than {MOST_BYTES:,} bytes")
-        found = msgspec.json.decode(data, type=CellResult)
+        found = msgspec.json.decode(path.read_bytes(), type=CellResult)
     except FileNotFoundError:
         return None
     # MsgspecError is a ValueError; RecursionError: brackets, thousands deep.
@@ -108,13 +103,12 @@ def _problems(found: CellResult, cell: CellSpec) -> Iterator[str]:
     rounds = cell.config.rounds
     for model, node in found.node.items():
         for name in ("sampled", "tokens", "seconds", "filtered_share"):
-            if len(getattr(node, name)) != rounds:
-                yield f"{model}: {name} has {len(getattr(node, name))} rounds, expected {rounds}"
+            if (its := len(getattr(node, name))) != rounds:
+                yield f"{model}: {name} has {its} rounds, expected {rounds}"
         at = node.eval_rounds
         if len(at) != len(node.greedy):
             yield f"{model}: greedy has {len(node.greedy)} values at {len(at)} eval_rounds"
-        rising = all(one < following for one, following in pairwise(at))
-        if not (at and at[0] >= 0 and rising and at[-1] == rounds):
+        if list(at) != sorted({*at}) or not at or at[0] < 0 or at[-1] != rounds:
             yield f"{model}: eval_rounds is {list(at)!r:.80}, expected to rise from 0 to {rounds}"
 
 
@@ -151,13 +145,13 @@ class Results:
         self, pair: str, model: str, measure: Measure, when: When, settings: Sequence[str]
     ) -> pd.DataFrame:
         """Return one measure of one model of a pair: a row a seed, a column a setting."""
-        table = self.tables.get((pair, model, measure, when))
-        if table is None and (pair, model, measure, "end") in self.tables:
+        table = self.tables.get((pair, model, measure, when), pd.DataFrame())
+        if table.empty and (pair, model, measure, "end") in self.tables:
             raise ExperimentError(
                 f"{pair} has no {measure} accuracy {when!r}: it was not evaluated in the first "
                 f"half of its rounds; evaluate it more often"
             )
-        return (pd.DataFrame() if table is None else table).reindex(columns=list(settings))
+        return table.reindex(columns=list(settings))
 
     def too_few(self, seeds: int) -> str:
         """Return "2 of 5 seeds"; empty if there are enough."""
@@ -168,8 +162,8 @@ class Results:
 def read_results(suite: Suite, scale: Scale) -> Results:
     """Read every cell that the experiments need."""
     planned = cells_of(suite, suite.experiments, scale, suite.scales[scale].seeds)
-    found = {cell.name: read_result(suite.folder, cell) for cell in planned}
-    return results_of(suite, scale, {n: cell for n, cell in found.items() if cell}, len(planned))
+    found = {cell.name: it for cell in planned if (it := read_result(suite.folder, cell))}
+    return results_of(suite, scale, found, len(planned))
 
 
 def results_of(
@@ -177,31 +171,30 @@ def results_of(
 ) -> Results:
     """Arrange finished cells, those of the scale's own seeds, as frames."""
     file = suite.scales[scale]
-    by_key = {
-        (cell.family, cell.models, cell.setting, cell.seed): (name, cell)
-        for name, cell in sorted(cells.items())
+    wanted = {
+        name: cell
+        for name, cell in sorted(cells.items(), key=lambda item: (item[1].seed, item[0]))
         if cell.scale == scale and cell.seed < file.seeds and cell.family in file.family
     }
     runs: dict[tuple[str, str], dict[int, PairRuns]] = {}
     rows = []
-    for (family_name, models, setting, seed), (_, cell) in by_key.items():
-        family, alone = file.family[family_name], suite.settings[setting].alone
-        for name, together in family.pair.items():
-            pair = f"{family_name}.{name}"
+    for cell in wanted.values():
+        family, alone = file.family[cell.family], suite.settings[cell.setting].alone
+        for pair, together in family.pair.items():
+            key = f"{cell.family}.{pair}", cell.setting
             for model in together:
                 node = family.alone_as(model) if alone else model
-                if models == ((node,) if alone else together):
+                if cell.models == ((node,) if alone else together):
                     run = ModelRun(cell.node[node], core_seconds(cell, node))
-                    runs.setdefault((pair, setting), {}).setdefault(seed, {})[model] = run
+                    runs.setdefault(key, {}).setdefault(cell.seed, {})[model] = run
                     for what, value in values_of(run.node).items():
-                        rows.append((scale, family_name, pair, setting, model, seed, *what, value))
+                        rows.append((cell.family, *key, model, cell.seed, *what, value))
     values = pd.DataFrame(rows, columns=HEAD)
     tables = {
         tuple(map(str, key)): its.pivot(index="seed", columns="setting", values="value")
         for key, its in values.groupby(["pair", "model", "measure", "when"])
     }
-    ordered = {key: dict(sorted(by_seed.items())) for key, by_seed in runs.items()}
-    return Results(suite, scale, planned, dict(by_key.values()), ordered, values, tables)
+    return Results(suite, scale, planned, wanted, runs, values, tables)
 
 
 def core_seconds(cell: CellResult, model: str) -> tuple[float, ...]:
@@ -210,9 +203,8 @@ def core_seconds(cell: CellResult, model: str) -> tuple[float, ...]:
     Wall seconds also tell what else the machine did, so those of two cells are never compared.
     The shares are right as far as the machine was equally busy while the cell ran.
     """
-    wall_s = sum(sum(node.seconds) for node in cell.node.values())
-    core_of_wall = cell.cpu_s / wall_s if wall_s else 0.0
-    return tuple(core_of_wall * s for s in cell.node[model].seconds)
+    wall_s = sum(sum(node.seconds) for node in cell.node.values()) or math.inf
+    return tuple(cell.cpu_s / wall_s * s for s in cell.node[model].seconds)
 
 
 def values_of(node: NodeResult) -> dict[tuple[Measure, When], float]:

@@ -1,6 +1,5 @@
 """Runs the cells that are not finished, several at a time, each in a process of its own.
 
-The processes are forked from a server that has torch imported already, which takes five seconds.
 Whatever breaks down, finished cells stay, and the same command goes on from there.
 """
 
@@ -23,10 +22,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from potluck_experiments.bases import make_missing_bases, require_same_bases
-from potluck_experiments.cells import CellSpec
-from potluck_experiments.progress import Reuse, longest_first, states_of
-from potluck_experiments.staleness import code_now
+from potluck_experiments.cells import CellSpec, Reuse
+from potluck_experiments.origin import code_now, make_missing_bases, require_same_bases
+from potluck_experiments.progress import longest_first, states_of
 from potluck_experiments.suite import Suite
 
 # Threads that spin while they wait would take the cores that other cells need.
@@ -54,8 +52,8 @@ def run_cells(
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     code, states = code_now(suite.folder.resolve().parent), states_of(suite, cells, reuse)
     waiting = [cell for cell in cells if states.is_to_run(cell)]
-    finished = f", {len(cells) - len(waiting)} of them are finished"
-    say(f"{len(cells)} cells{finished if len(waiting) < len(cells) else ''}")
+    finished = len(cells) - len(waiting)
+    say(f"{len(cells)} cells" + f", {finished} of them are finished" * bool(finished))
     if not waiting:
         return CellsOutcome()
     make_missing_bases(suite, waiting, jobs=jobs, say=say)
@@ -64,8 +62,8 @@ def run_cells(
     stop = context.Event()
     with _interrupts(stop), Progress(console=console, disable=not console.is_terminal) as bar:
         total = bar.add_task("rounds", total=sum(cell.config.rounds for cell in waiting))
+        folders, moved = (suite.folder.resolve(), runs.resolve()), partial(bar.advance, total)
         with ThreadPoolExecutor(jobs) as pool:
-            folders, moved = (suite.folder.resolve(), runs.resolve()), partial(bar.advance, total)
             futures = []
             for cell in longest_first(suite, waiting):
                 work = (cell, *folders, code, states.state[cell.name] != "to run", keep_runs)
@@ -80,10 +78,9 @@ def run_cells(
 
 def _run_one(
     context: ForkServerContext, work: tuple[Any, ...], stop: Event, moved: Any, say: Any
-) -> tuple[str, str, Any]:
+) -> tuple[str, str, str]:
     """Run a cell in a process and return its end. A thread waits for each process."""
-    details: Any = None
-    name, end = work[0].name, ""
+    name, end, details = work[0].name, "", ""
     if stop.is_set():
         return name, end, details
     mine, its = context.Pipe(duplex=False)
@@ -92,24 +89,19 @@ def _run_one(
     its.close()
     with mine, suppress(EOFError, ConnectionResetError):
         while not end:
-            kind, value = mine.recv()
-            if kind == "say":
-                say(value)
-            elif kind == "round":
-                moved(1)
-            else:
-                end, details = kind, value
+            match mine.recv():
+                case "say", text:
+                    say(text)
+                case "round", _:
+                    moved(1)
+                case end, details:
+                    say(f"{name}: {details}")
     process.join()
-    text = details
-    if end == "done":
-        reached = [f"{model} {accuracy:.3f}" for model, accuracy in details.items()]
-        text = ", ".join(reached) or "done"
-    elif not end and not stop.is_set():
+    if not end and not stop.is_set():
         code = process.exitcode or 0
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        end, text, details = "failed", how, how
-    if end:
-        say(f"{name}: {text}")
+        end, details = "failed", how
+        say(f"{name}: {how}")
     return name, end, details
 
 
@@ -139,22 +131,26 @@ def _interrupts(stop: Event) -> Iterator[None]:
             raise KeyboardInterrupt
         stop.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    with _handling(ask, signal.SIGINT, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def _handling(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, its in before.items():
+            signal.signal(number, its)
 
 
 def _start_server() -> ForkServerContext:
-    """Start the process that all cells are forked from: torch, one thread, deaf to Ctrl-C."""
+    """Start the process that all cells are forked from: torch, imported once as it takes five
+    seconds, one thread, deaf to Ctrl-C."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["potluck_experiments.worker"])
     os.environ.update(ENVIRONMENT)
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    with _handling(signal.SIG_IGN, signal.SIGINT):
         forkserver.ensure_running()
-    finally:
-        signal.signal(signal.SIGINT, before)
     return context

@@ -1,8 +1,5 @@
-"""From seeds to intervals. Everything is paired by seed.
-
-The same seed draws the same problems in both settings, as far as both write as many, so the
-effect of the problems falls out of the difference.
-"""
+"""From seeds to intervals. Everything is paired by seed: as far as both settings write as many, it
+draws the same problems in both, so their effect falls out of the difference."""
 
 import math
 from bisect import bisect_left
@@ -11,6 +8,7 @@ from functools import cache
 from statistics import mean, stdev
 from typing import NamedTuple
 
+import pandas as pd
 from scipy import stats
 
 from potluck_experiments.suite import ExperimentError
@@ -66,9 +64,9 @@ def ratio_of(pairs: Iterable[Sequence[float]]) -> MeanInterval | None:
     return MeanInterval(math.exp(found.mean), math.exp(found.low), math.exp(found.high), found.n)
 
 
-def deviation(values: Iterable[float]) -> float | None:
-    """Return the standard deviation; None for fewer than two values."""
-    each = [float(value) for value in values]
+def deviation(values: pd.Series) -> float | None:
+    """Return the standard deviation of those that are there; None for fewer than two."""
+    each = values.dropna().tolist()
     return stdev(each) if len(each) >= 2 else None
 
 

@@ -1,8 +1,7 @@
 """The files that describe the experiments, read and checked.
 
-settings.toml has the ways to run a pair; tiny.toml and paper.toml, each a scale, the families of
-models and their pairs. One folder a figure or table has experiment.toml, its pairs and settings;
-expected.toml, the claims as statements that can fail; notes.md, a person's remarks.
+settings.toml has the ways to run a pair, each scale's file its families of models and their pairs.
+A folder a figure or table has experiment.toml, expected.toml and notes.md, a person's remarks.
 """
 
 import difflib
@@ -12,10 +11,10 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
 
 from potluck import PotluckError
@@ -106,7 +105,7 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class ExpectedFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """expected.toml."""
 
-    claim: tuple[Claim, ...]
+    claims: tuple[Claim, ...] = field(name="claim")
     changes: tuple[str, ...] = ()  # Changes after the first run: date, change, and reason
 
 
@@ -136,11 +135,16 @@ class Suite:
     def find(self, name: str) -> Experiment:
         """Return the experiment whose name begins with ``name``: fig04 is fig04_size."""
         found = [e for e in self.experiments if e.name.startswith(name)]
-        exact = [e for e in found if name in (e.name, e.short)]
-        if len(exact or found) == 1:
-            return (exact or found)[0]
+        found = [e for e in found if name in (e.name, e.short)] or found
+        if len(found) == 1:
+            return found[0]
         there = ", ".join(e.short for e in self.experiments)
         raise ExperimentError(f"there is no experiment {name!r}; there are {there}")
+
+    def pairs(self, scale: Scale) -> list[str]:
+        """Return all ``FAMILY.PAIR`` of a scale, in its order."""
+        families = self.scales[scale].family.items()
+        return [f"{name}.{pair}" for name, family in families for pair in family.pair]
 
     def family(self, scale: Scale, pair: str) -> Family:
         """Return the family of ``FAMILY.PAIR``, or of ``FAMILY``."""
@@ -173,30 +177,28 @@ def read_suite(folder: Path) -> Suite:
 
 def _experiment(file: Path) -> Experiment:
     expected, notes = file.with_name("expected.toml"), file.with_name("notes.md")
-    claims, text = _read(expected, ExpectedFile), _text(notes).strip() if notes.exists() else ""
-    rest: dict[str, Any] = {"claims": claims.claim, "changes": claims.changes, "notes": text}
-    return Experiment(name=file.parent.name, **asdict(_read(file, ExperimentFile)), **rest)
+    text = _text(notes).strip() if notes.exists() else ""
+    said = asdict(_read(file, ExperimentFile)) | asdict(_read(expected, ExpectedFile))
+    return Experiment(name=file.parent.name, notes=text, **said)
 
 
 def _require_names(suite: Suite) -> None:
     """Refuse names that no file defines, and claims that nothing measures."""
-    known: dict[Scale, list[str]] = {scale: [] for scale in suite.scales}
-    for scale, file in suite.scales.items():
-        for name, family in file.family.items():
-            for pair, models in family.pair.items():
-                known[scale].append(f"{name}.{pair}")
-                where = f"{suite.folder / scale}.toml: [family.{name}.pair] {pair}"
-                _require(where, "model", models, family.model)
-                if len(set(models)) < len(models):
-                    raise ExperimentError(
-                        f"{where} names a model twice; give it a second name in "
-                        f"[family.{name}.model], as an A/A pair has"
-                    )
+    for scale in suite.scales:
+        for name, _, pair in (known.partition(".") for known in suite.pairs(scale)):
+            family = suite.family(scale, name)
+            where = f"{suite.folder / scale}.toml: [family.{name}.pair] {pair}"
+            _require(where, "model", family.pair[pair], family.model)
+            if len(set(family.pair[pair])) < len(family.pair[pair]):
+                raise ExperimentError(
+                    f"{where} names a model twice; give it a second name in "
+                    f"[family.{name}.model], as an A/A pair has"
+                )
     for experiment in suite.experiments:
         place = suite.folder / experiment.name
         _require(f"{place}/experiment.toml", "setting", experiment.settings, suite.settings)
         for scale, pairs in experiment.pairs.items():
-            _require(f"{place}/experiment.toml", "pair", pairs, known[scale])
+            _require(f"{place}/experiment.toml", "pair", pairs, suite.pairs(scale))
         ids = [claim.id for claim in experiment.claims]
         if len(set(ids)) < len(ids):
             raise ExperimentError(f"{place}/expected.toml has two claims of one id: {ids}")
@@ -217,21 +219,19 @@ def _require(where: str, kind: str, names: Iterable[str], known: Iterable[str]) 
             raise ExperimentError(f"{where} names the {kind} {name!r}; there are {there}")
 
 
+TABLES = Setting, Family, ScaleFile, ExperimentFile, Claim, ExpectedFile
+KEYS = sorted({key for table in TABLES for key in table.__struct_encode_fields__})
 Kind = TypeVar("Kind")
-TABLES = (Setting, Family, ScaleFile, ExperimentFile, Claim, ExpectedFile)
-KEYS = sorted({key for table in TABLES for key in table.__struct_fields__})
 
 
 def _read(path: Path, kind: type[Kind]) -> Kind:
     try:
         return msgspec.convert(tomllib.loads(_text(path), parse_float=_finite), kind)
-    except msgspec.ValidationError as error:
+    except (ValueError, RecursionError) as error:
         unknown = re.search(r"unknown field `([^`]*)`", str(error))
         near = difflib.get_close_matches(unknown[1], KEYS, 1) if unknown else []
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ExperimentError(f"{path}: {error}{hint}") from None
-    except (ValueError, RecursionError) as error:
-        raise ExperimentError(f"cannot read {path}: {error}") from None
+        raise ExperimentError(f"cannot read {path}: {error}{hint}") from None
 
 
 def _text(path: Path) -> str:
@@ -245,7 +245,6 @@ def _text(path: Path) -> str:
 
 def _finite(text: str) -> float:
     """Refuse NaN, which would pass every bound."""
-    number = float(text)
-    if not math.isfinite(number):
+    if not math.isfinite(float(text)):
         raise ValueError(f"{text} is no finite number")
-    return number
+    return float(text)

@@ -1,8 +1,7 @@
 """From results to verdicts: computed, never typed.
 
-A claim is tried on every model that it is about, of every pair of its experiment: a ClaimTest.
-It says "shown" only if the whole 95 % interval of the paired differences lies where the claim
-wants it, and "refuted" only if the whole interval lies where it does not.
+"Shown" means that the whole 95 % interval of the paired differences lies where the claim wants it,
+"refuted" that the whole interval lies where it does not.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +25,7 @@ FULL = 0.95  # greedy accuracy above which "it rises" cannot be refuted
 
 @dataclass(frozen=True, slots=True)
 class ClaimTest:
-    """One claim, tried on one model of one pair."""
+    """One claim, tried on one model of one pair of its experiment."""
 
     claim: Claim
     pair: str  # FAMILY.PAIR; FAMILY for a mean of pairs
@@ -55,30 +54,32 @@ def try_claims(experiment: Experiment, results: Results) -> dict[Claim, list[Cla
     }
 
 
+def try_all(results: Results) -> list[tuple[Experiment, Claim, list[ClaimTest]]]:
+    """Try the claims of every experiment."""
+    tried = [(each, try_claims(each, results)) for each in results.suite.experiments]
+    return [(each, claim, tests) for each, by_claim in tried for claim, tests in by_claim.items()]
+
+
 def _each_model(claim: Claim, pair: str, results: Results) -> list[ClaimTest]:
     about = _models(claim, pair, results)
     if not about:  # cells are missing that would tell which model is meant
         return [ClaimTest(claim, pair, claim.node, None, "inconclusive", results.too_few(0))]
-    return [
-        _judge(claim, pair, " minus ".join(reversed(models)), *differences)
-        for models in about
-        for differences in [_differences(claim, pair, models, results)]
-    ]
+    found = {" minus ".join(m[::-1]): _differences(claim, pair, m, results) for m in about}
+    return [_judge(claim, pair, name, *differences) for name, differences in found.items()]
 
 
 def _mean_of_pairs(claim: Claim, family: str, results: Results, pairs: Sequence[str]) -> ClaimTest:
     """Average over one family's pairs, seed by seed, without those at the floor or ceiling."""
     about = {pair: _models(claim, pair, results) for pair in pairs}
     found = [_differences(claim, pair, models, results) for pair in pairs for models in about[pair]]
-    fewest = min([len(differences) for differences, _ in found] + [0] * (not all(about.values())))
-    few = results.too_few(fewest)
+    fewest = min(len(differences) for differences, _ in found) if all(about.values()) else 0
     usable = [differences for differences, reason in found if not reason]
     left_out = [reason for _, reason in found if reason]
     why = f"{len(left_out)} of {len(pairs)} pairs left out: {', '.join(sorted(set(left_out)))}"
-    if few or not usable:
-        return _judge(claim, family, claim.node, (), few or why)
-    rows = pd.concat(usable, axis=1, join="inner").to_numpy().tolist()
-    test = _judge(claim, family, claim.node, [mean(row) for row in rows], "")
+    if not usable or results.too_few(fewest):
+        return _judge(claim, family, claim.node, (), results.too_few(fewest) or why)
+    rows = pd.concat(usable, axis=1, join="inner").to_numpy()
+    test = _judge(claim, family, claim.node, map(mean, rows), "")
     return replace(test, reason=why) if left_out and not test.reason else test
 
 
@@ -86,9 +87,8 @@ def _models(claim: Claim, pair: str, results: Results) -> list[tuple[str, ...]]:
     """Return the models of a pair that a claim is about, each for itself; or two to be compared.
 
     Weaker and stronger by the mean of ``than`` over the seeds that every model has; of equal ones
-    the first is the weaker. ``than`` stands in the difference, too: of two about equally good
-    models the unlucky one is called the weaker, and its difference looks better than it is, by up
-    to .56 standard errors of ``than`` (the mean of the lower of two).
+    the first is the weaker. As ``than`` stands in the difference, too, that of the weaker looks
+    better than it is, by up to .56 standard errors of ``than`` (the mean of the lower of two).
     """
     models = results.suite.models(results.scale, pair)
     if claim.node in ("each", "any"):
@@ -96,14 +96,11 @@ def _models(claim: Claim, pair: str, results: Results) -> list[tuple[str, ...]]:
     first = {"first": models[:1], "second": models[1:2], "second minus first": models[:2]}
     if claim.node in first:
         return [first[claim.node]]
-    key, column = (claim.measure, claim.when), claim.than
-    each = [results.by_seed(pair, model, *key, [column])[column] for model in models]
-    than = pd.concat(each, axis=1, keys=models, join="inner").dropna()
-    if than.empty:
-        return []
-    middle = {model: mean(float(value) for value in than[model]) for model in models}
-    ordered = sorted(models, key=lambda model: middle[model])
-    return [(ordered[0] if claim.node == "weaker" else ordered[-1],)]
+    key = claim.measure, claim.when, [claim.than]
+    each = {model: results.by_seed(pair, model, *key)[claim.than] for model in models}
+    seeds = pd.concat(each, axis=1, join="inner").dropna().index
+    ordered = sorted(models, key=lambda model: mean(each[model].loc[seeds])) if len(seeds) else []
+    return [(model,) for model in (ordered[:1] if claim.node == "weaker" else ordered[-1:])]
 
 
 def _differences(
@@ -112,21 +109,20 @@ def _differences(
     """Return the differences by seed, for two models those of the second minus the first's; and
     the reason why they allow no verdict, if there is one."""
     sides = claim.measure, claim.when, [claim.setting, claim.than]
-    both = [results.by_seed(pair, model, *sides).dropna() for model in models]
-    seeds = sorted(set.intersection(*(set(rows.index) for rows in both)))
-    both = [rows.loc[seeds] for rows in both]
-    change = [rows[claim.setting] - rows[claim.than] for rows in both]
+    its = {model: results.by_seed(pair, model, *sides) for model in models}
+    both = pd.concat(its, axis=1, join="inner").dropna().sort_index()
+    change = [both[model, claim.setting] - both[model, claim.than] for model in models]
     differences = change[0] if len(change) == 1 else change[1] - change[0]
-    reason = results.too_few(len(seeds))
-    for model, rows in zip(models, both, strict=True):
-        than = rows[claim.than]
+    reason = results.too_few(len(both))
+    for model in models:
+        than = both[model, claim.than]
         reason = reason or out_of_range(claim.measure, than)
         # A full model cannot rise, so that it does not rise refutes nothing. It can fall.
         if (claim.lies, claim.measure) == ("above", "greedy") and not than.empty:
-            reason = reason or ("ceiling" if mean(map(float, than)) > FULL else "")
-        runs = [results.runs[pair, setting] for setting in sides[2] if seeds]
-        bases = {its[seed][model].node.base for its in runs for seed in seeds}
-        reason = reason or ("different base models" if len(bases) > 1 else "")
+            reason = reason or ("ceiling" if mean(than) > FULL else "")
+        runs = [results.runs[pair, setting][seed] for setting in sides[2] for seed in both.index]
+        if len({run[model].node.base for run in runs}) > 1:
+            reason = reason or "different base models"
     return differences, reason
 
 
@@ -145,7 +141,7 @@ def out_of_range(measure: Measure, than: pd.Series) -> str:
     """Return why accuracies out of distribution cannot be compared: floor, ceiling or ""."""
     if measure != "out-of-distribution" or than.empty:
         return ""
-    reached = mean(map(float, than))
+    reached = mean(than)
     return "floor" if reached < FLOOR else "ceiling" if reached > CEILING else ""
 
 
@@ -173,8 +169,7 @@ def verdict_of_claim(tests: Sequence[ClaimTest]) -> ClaimVerdict:
         verdict, claim = test.verdict, test.claim
         if verdict == "refuted" and test.difference:
             wide = test.difference.widened(len(tests))
-            still = verdict_of(wide, claim.lies, claim.margin) == "refuted"
-            verdict = "refuted" if still else "inconclusive"
+            verdict = verdict_of(wide, claim.lies, claim.margin)
         pairs.setdefault(test.pair, []).append(verdict)
     enough: ClaimVerdict = "shown" if tests and tests[0].claim.node == "any" else "refuted"
     return all_of([all_of(found, enough) for found in pairs.values()])

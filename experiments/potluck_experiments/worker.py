@@ -1,8 +1,7 @@
 """One cell, from its recipe to its result, in a process of its own. It imports torch.
 
-Beside the run's folder, runs/reproduce/SCALE/NAME, stand .json (its origin, and the core time so
-far), .log (the output of the process), .lock (held while a process works on it) and, at paper
-scale, .before (half of a run that could not be resumed). The result replaces folder and log.
+Beside the run's folder, runs/reproduce/SCALE/NAME, stand .json (its origin), .log (the output),
+.lock (held while a process works on it) and .before (half of a run that could not be resumed).
 """
 
 import os
@@ -26,10 +25,9 @@ from msgspec.structs import replace
 import potluck
 import potluck.events
 from potluck_experiments import results
-from potluck_experiments.bases import base_digest
 from potluck_experiments.cells import CellSpec
+from potluck_experiments.origin import Code, base_digest
 from potluck_experiments.results import CellResult, NodeResult, write_atomically
-from potluck_experiments.staleness import Code
 from potluck_experiments.suite import ExperimentError
 
 
@@ -58,14 +56,14 @@ class Work(msgspec.Struct, frozen=True):
 
 
 def run_cell(work: Work, line: Connection, stop: Event) -> None:
-    """Run a cell and send its end: ("done" | "busy" | "stopped" | "failed", details); before that
+    """Run a cell and send its end: ("done" | "busy" | "stopped" | "failed", text); before that
     ("say", text) and ("round", rounds done). ``stop`` asks the run to save itself and end."""
     os.chdir(work.experiments.parent)  # recipes name models from there on
     try:
         work.folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{work.folder}.lock", timeout=0):
             if results.read_result(work.experiments, work.cell) and not work.again:
-                line.send(("done", {}))  # another command was faster
+                line.send(("done", "done"))  # another command was faster
                 return
             with open(f"{work.folder}.log", "ab") as log:  # output of libraries in C, too
                 os.dup2(log.fileno(), 1)
@@ -81,46 +79,43 @@ def run_cell(work: Work, line: Connection, stop: Event) -> None:
         line.send(("failed", f"{type(error).__name__}: {error} (all: {work.folder}.log)"))
 
 
-def _run(work: Work, line: Connection, stop: Event) -> tuple[str, Any]:
+def _run(work: Work, line: Connection, stop: Event) -> tuple[str, str]:
     cell, folder, note = work.cell, work.folder, Path(f"{work.folder}.json")
     config = config_of(cell)
     bases = {name: base_digest(node.model) for name, node in config.node.items()}
     fresh = Origin(cell.digest, bases, work.code)
-    origin = _resumable(cell, folder, note, fresh)
-    if folder.exists() and not origin:
-        before = folder.with_name(f"{folder.name}.before")
-        shutil.rmtree(before, ignore_errors=True)
-        folder.rename(before)
-        if cell.scale == "tiny":
-            shutil.rmtree(before)
+    begun = _resumable(cell, folder, note, fresh)
+    if folder.exists() and not begun:
+        before = Path(f"{folder}.before")
+        shutil.rmtree(before if cell.scale == "paper" else folder, ignore_errors=True)
+        if cell.scale == "paper":
+            folder.rename(before)
         line.send(("say", f"{cell.name}: half of a run cannot go on, so it is begun anew"))
-    resume, origin = bool(origin), origin or fresh
+    origin = begun or fresh
     write_atomically(note, msgspec.json.encode(origin))
     display = LineDisplay(line, stop, list(config.node)[-1])
-    ended = potluck.run(config, folder, resume=resume, display=display)
+    ended = potluck.run(config, folder, resume=bool(begun), display=display)
     origin = replace(origin, cpu_s=origin.cpu_s + time.process_time())
     write_atomically(note, msgspec.json.encode(origin))
     if ended.interrupted:
         return "stopped", "stopped; the same command goes on with it"
     result = collect(cell, folder, origin)
-    write_atomically(
-        results.result_file(work.experiments, cell), msgspec.json.encode(result) + b"\n"
-    )
+    file = results.result_file(work.experiments, cell)
+    write_atomically(file, msgspec.json.encode(result) + b"\n")
     note.unlink()  # a cell that is run again does not go on with this run
     if not work.keep_run:
         shutil.rmtree(folder, ignore_errors=True)
         Path(f"{folder}.log").unlink(missing_ok=True)
-    return "done", {name: node.greedy[-1] for name, node in result.node.items()}
+    return "done", ", ".join(f"{name} {it.greedy[-1]:.3f}" for name, it in result.node.items())
 
 
 def config_of(cell: CellSpec) -> potluck.RunConfig:
     """Return the recipe as it is run here: a tiny cell has one thread of the CPU, as the sum of
     floats depends on where it is taken, and it takes seconds, so it is saved at the end only."""
-    config = cell.config
     if cell.scale != "tiny":
-        return config
-    nodes = {name: replace(node, device="cpu") for name, node in config.node.items()}
-    return replace(config, node=nodes, threads=1, checkpoint_every=0)
+        return cell.config
+    nodes = {name: replace(node, device="cpu") for name, node in cell.config.node.items()}
+    return replace(cell.config, node=nodes, threads=1, checkpoint_every=0)
 
 
 def _resumable(cell: CellSpec, folder: Path, note: Path, fresh: Origin) -> Origin | None:
@@ -136,16 +131,16 @@ class LineDisplay:
     """A display that reports the rounds of the last node, which ends each, and heeds ``stop``."""
 
     def __init__(self, line: Connection, stop: Event, last: str) -> None:
-        self._line, self._stop, self._last, self._asked = line, stop, last, False
+        self.line, self.stop, self.last, self.asked = line, stop, last, False
 
     def show(self, event: potluck.events.Event) -> None:
         match event:
-            case potluck.events.RoundDone(node=self._last, report=report):
-                self._line.send(("round", report.round + 1))
+            case potluck.events.RoundDone(node=self.last):
+                self.line.send(("round", 1))
             case potluck.events.Notice(text=text):
                 print(text, flush=True)  # into the log
-        if self._stop.is_set() and not self._asked:
-            self._asked = True
+        if self.stop.is_set() and not self.asked:
+            self.asked = True
             os.kill(os.getpid(), signal.SIGINT)  # the run saves itself, as at Ctrl-C
 
 
@@ -181,13 +176,13 @@ def _node_result(run: Any, node: Any, base: str) -> NodeResult:
             f"round; remove {run.path} to run it again"
         )
     own = [each.sources.get(node.name) for each in rounds]
-    seconds = [[each.seconds.get(p) or 0.0 for p in ("write", "learn")] for each in rounds]
+    spent = [(each.seconds.get("write"), each.seconds.get("learn")) for each in rounds]
     # Six decimals: more say nothing, and make the files twice as long.
     return NodeResult(
         eval_rounds=tuple(each.round for each in evaluations),
         **{name: tuple(round(value, 6) for value in values) for name, values in shares.items()},
         out_of_distribution=round(at_end[0], 6),
         tokens=tuple(source.tokens if source else 0 for source in own),
-        seconds=tuple(round(sum(both), 3) for both in seconds),
+        seconds=tuple(round(sum(filter(None, both)), 3) for both in spent),
         base=base,
     )

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from potluck_experiments.bases import base_digest
+from potluck_experiments.origin import base_digest
 from potluck_experiments.results import CellResult, NodeResult, result_file
 from potluck_experiments.suite import read_suite
 

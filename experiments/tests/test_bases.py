@@ -2,7 +2,7 @@
 
 import pytest
 
-from potluck_experiments import bases
+from potluck_experiments import origin
 from potluck_experiments.cells import make_cell
 from potluck_experiments.suite import ExperimentError
 from small_suite import RECIPE, SCALE, finish, make_suite
@@ -45,7 +45,7 @@ def test_base_models_that_are_missing_are_made_once(tmp_path):
     (tmp_path / "models" / "two").mkdir(parents=True)
     cells, said = [alone(suite), pair(suite)], []
     for _ in range(2):
-        bases.make_missing_bases(suite, cells, jobs=2, say=said.append)
+        origin.make_missing_bases(suite, cells, jobs=2, say=said.append)
     assert (tmp_path / "made.txt").read_text() == "one\n"
     assert (tmp_path / "models" / "one" / "model.safetensors").read_text() == "one"
     assert sorted(p.name for p in (tmp_path / "models").iterdir()) == ["one", "two"]
@@ -55,13 +55,13 @@ def test_base_models_that_are_missing_are_made_once(tmp_path):
 def test_a_base_model_that_cannot_be_made_is_one_clear_error(tmp_path):
     suite = suite_with_bases(tmp_path, "models/bad", "builtin:digits-terse")
     with pytest.raises(ExperimentError, match=r"cannot make models/bad: make.py .* no room left"):
-        bases.make_missing_bases(suite, [alone(suite)], jobs=1, say=print)
+        origin.make_missing_bases(suite, [alone(suite)], jobs=1, say=print)
     assert list((tmp_path / "models").iterdir()) == []
 
 
 def test_a_base_model_that_another_command_made_meanwhile_is_taken(tmp_path):
     suite = suite_with_bases(tmp_path, "models/raced", "builtin:digits-terse")
-    bases.make_missing_bases(suite, [alone(suite)], jobs=1, say=print)
+    origin.make_missing_bases(suite, [alone(suite)], jobs=1, say=print)
     assert [place.name for place in (tmp_path / "models").iterdir()] == ["raced"]
     weights = tmp_path / "models" / "raced" / "model.safetensors"
     assert weights.read_text() == "another command's"
@@ -72,7 +72,7 @@ def test_cells_that_would_begin_from_other_models_than_finished_ones_are_refused
     finish(suite, alone(suite), base="00000000")
     told = "digits-small .* than the finished cell digits.small.alone.0 began from .00000000"
     with pytest.raises(ExperimentError, match=told):
-        bases.require_same_bases(suite, [pair(suite)])
+        origin.require_same_bases(suite, [pair(suite)])
     large = make_cell(suite, "tiny", "digits", ("large",), "alone", 0)
-    bases.require_same_bases(suite, [large])  # another model
-    bases.require_same_bases(suite, [alone(suite)])  # it is itself replaced
+    origin.require_same_bases(suite, [large])  # another model
+    origin.require_same_bases(suite, [alone(suite)])  # it is itself replaced

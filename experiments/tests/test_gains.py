@@ -17,7 +17,7 @@ FOUR = ("small", "large", "coder", "writer")
 
 def gains(*cells, pair="digits.size"):
     found = gains_of(results(*cells, suite=suite()))
-    return {(g.model, g.than, g.measure, g.when): g for g in found if g.pair == pair}
+    return {(g.model, g.than, g.measure, g.when): g for g in found.values() if g.pair == pair}
 
 
 def price(*cells, pair="digits.size"):
@@ -204,11 +204,9 @@ def test_the_level_is_nine_tenths_of_what_alone_ends_at_in_the_mean():
     small = {setting: r for (model, setting), r in found.reached.items() if model == "small"}
     assert list(small) == ["alone", "half", "f-tis"]
     assert found.levels["small"] == pytest.approx(0.45)
-    # One of two seeds: no interval, and the other one is said.
-    assert (small["alone"].rounds, small["alone"].seeds, small["alone"].never) == (None, 2, 1)
-    assert (small["half"].seeds, small["half"].never) == (2, 1)
-    assert (small["f-tis"].seeds, small["f-tis"].never) == (2, 0)
-    assert small["f-tis"].rounds.mean == pytest.approx((10 + 20) / 2)
+    assert small["alone"] == [math.inf, pytest.approx(20 * 0.45 / 0.6)]
+    assert small["half"] == [pytest.approx(20 * 0.45 / 0.5), math.inf]
+    assert small["f-tis"] == [pytest.approx(10), pytest.approx(20)]
 
 
 def test_up_to_the_same_quality_together_all_go_on_until_the_last_is_there():
@@ -251,8 +249,8 @@ def test_seeds_that_never_reach_the_level_are_counted_and_there_is_no_mean_witho
     assert (against["half"].used, against["half"].seeds) == (2, 5)
     assert {(q.tokens, q.core) for q in against.values()} == {(None, None)}
     small = {setting: r for (model, setting), r in found.reached.items() if model == "small"}
-    assert (small["f-tis"].rounds, small["f-tis"].never) == (None, 2)
-    assert small["alone"].rounds.mean == pytest.approx(18)
+    assert [rounds == math.inf for rounds in small["f-tis"]] == [False, True, False, True, False]
+    assert small["alone"] == pytest.approx([18] * 5)
     # Who starts at the level has no ratio either, but does reach it.
     cells = runs("alone", PAIR, **both([good] * 5))
     cells += runs("f-tis", PAIR, small=[begun] * 2 + [good] * 3, large=[good] * 5)
@@ -296,7 +294,7 @@ def test_the_spread_is_that_of_alone_of_half_and_of_the_paired_differences():
     cells += [result("alone", 5, {"small": 0.1})]  # more than was asked for
     first, second = spread_of(results(*cells, suite=suite()))
     # s = sqrt((0 + 4 + 4 + 16 + 16) / 4) / 100 = sqrt(10) / 100
-    assert (first.family, first.model, first.seeds) == ("digits", "small", 5)
+    assert (first.title, first.model, first.seeds) == ("column addition", "small", 5)
     assert first.alone == pytest.approx(math.sqrt(10) / 100)
     assert first.half == pytest.approx(0.1 * math.sqrt(6 / 5 / 4))
     assert first.paired == pytest.approx(2 * math.sqrt(10) / 100)  # twins have far more

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from potluck_experiments import staleness
+from potluck_experiments import origin
 from potluck_experiments.cells import make_cell
+from potluck_experiments.origin import PATHS, UNKNOWN, Code, changed_since, code_now
 from potluck_experiments.results import read_result
-from potluck_experiments.staleness import PATHS, UNKNOWN, Code, changed_since, code_now
 from small_suite import finish, make_suite
 
 REPOSITORY = Path(__file__).parents[2]
@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).parents[2]
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
     """A repository with a suite, two files of the package, and a finished cell."""
-    monkeypatch.setattr(staleness.potluck, "__file__", str(tmp_path / "src/potluck/__init__.py"))
+    monkeypatch.setattr(origin.potluck, "__file__", str(tmp_path / "src/potluck/__init__.py"))
     suite = make_suite(tmp_path)
     for name in ("types.py", "cli/base.py"):
         (tmp_path / "src/potluck" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def test_where_git_knows_nothing_nothing_is_claimed(clone, tmp_path, monkeypatch
     assert told(suite) is None
     finish(suite, cell_of(suite), commit=UNKNOWN)
     assert told(suite) is None
-    monkeypatch.setattr(staleness.potluck, "__file__", "/elsewhere/potluck/__init__.py")
+    monkeypatch.setattr(origin.potluck, "__file__", "/elsewhere/potluck/__init__.py")
     assert code_now(root) == Code(UNKNOWN)
     monkeypatch.setenv("PATH", "")
     finish(suite, cell_of(suite))
@@ -105,4 +105,4 @@ def test_a_clone_without_its_history_claims_nothing(clone, tmp_path):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_the_parts_that_decide_numbers_are_there(path):
-    assert (REPOSITORY / path).exists(), f"{path} was moved: name its new place in staleness.py"
+    assert (REPOSITORY / path).exists(), f"{path} was moved: name its new place in origin.py"

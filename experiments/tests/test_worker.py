@@ -6,9 +6,8 @@ import json
 import pytest
 
 from potluck import as_tree
-from potluck_experiments.bases import base_digest
 from potluck_experiments.cells import make_cell
-from potluck_experiments.staleness import Code
+from potluck_experiments.origin import Code, base_digest
 from potluck_experiments.suite import ExperimentError
 from potluck_experiments.worker import Origin, collect, config_of
 from small_suite import RECIPE, make_suite
