@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 import potluck
 import potluck.events
+from potluck import run as run_nodes  # here: its two seconds are the server's, not each cell's
 from potluck_experiments import results
 from potluck_experiments.bases import base_digest
 from potluck_experiments.cells import CellSpec
@@ -97,7 +98,7 @@ def _run(work: Work, line: Connection, stop: Event) -> tuple[str, Any]:
     resume, origin = bool(origin), origin or fresh
     write_atomically(note, msgspec.json.encode(origin))
     display = LineDisplay(line, stop, list(config.node)[-1])
-    ended = potluck.run(config, folder, resume=resume, display=display)
+    ended = run_nodes(config, folder, resume=resume, display=display)
     origin = replace(origin, cpu_s=origin.cpu_s + time.process_time())
     write_atomically(note, msgspec.json.encode(origin))
     if ended.interrupted:
