@@ -12,6 +12,8 @@ demo: $(VENV)/ready
 
 # A process for each core; a file stays in one, as its tests share what is costly to make.
 # What ARGS names replaces the whole suite: make test ARGS="-n0 tests/test_cli.py -k help".
+# pytest keeps what it compiles; a machine that forbids it compiles 237 files again in each process.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ARGS)
 

@@ -177,6 +177,11 @@ def test_who_does_not_say_where_the_others_are_is_told_how(recipe, opened, tmp_p
     (tmp_path / LOCAL_SWARM).mkdir(exist_ok=True)
     addresses = {"north": "tcp/127.0.0.1:1", "south": "tcp/127.0.0.1:2"}
     (tmp_path / LOCAL_SWARM / "addresses.json").write_text(json.dumps(addresses))
+    # Of two nodes only the later one calls: those that call each other can lose each other.
+    line = opened(config, tmp_path)["line"]
+    assert (line.listen, line.connect) == (("tcp/127.0.0.1:1",), ())
+    addresses = {"south": "tcp/127.0.0.1:2", "north": "tcp/127.0.0.1:1", "west": "tcp/127.0.0.1:3"}
+    (tmp_path / LOCAL_SWARM / "addresses.json").write_text(json.dumps(addresses))
     line = opened(config, tmp_path)["line"]
     assert (line.listen, line.connect) == (("tcp/127.0.0.1:1",), ("tcp/127.0.0.1:2",))
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from pathlib import Path
 
 import pytest
 import torch
@@ -49,41 +48,26 @@ class Hears(Listener):
         self.said.append(text)
 
 
-def left_by(folder, name):
-    """Numbers, completions and weights, seconds and bytes of the seal aside."""
+def left_by(folder, name, rounds):
+    """Numbers, completions, weights and card, seconds and bytes of the seal aside."""
     lines = [json.loads(t) for t in (folder / name / "metrics.jsonl").read_text().splitlines()]
     aside = ("seconds", "sent_bytes", "sent_bytes_per_token", "received_bytes", "size_bytes")
-    place = checkpoint.checkpoint_folder(folder / name, 3)
+    place = checkpoint.checkpoint_folder(folder / name, rounds)
     return (
         [{key: value for key, value in line.items() if key not in aside} for line in lines],
         (folder / name / "completions.jsonl").read_text(),
         (place / "model.safetensors").read_bytes(),
+        (place / "README.md").read_text(),
     )
 
 
-def test_a_process_for_each_node_gives_the_same_numbers_as_one_for_all(models, tmp_path):
-    """To the last bit: nobody was late, so everybody learned from the same completions."""
-    config, hears = recipe(models, names=NAMES[:2]), Hears()
-    threads = torch.get_num_threads()
-    run(config, tmp_path / "one")
-    torch.set_num_threads(threads)
-    ended = run_local_swarm(config, tmp_path / "each", resume=False, display=hears)
-    assert ended.codes == dict.fromkeys(NAMES[:2], 0)
-    assert not ended.interrupted
-    for name in NAMES[:2]:
-        assert left_by(tmp_path / "each", name) == left_by(tmp_path / "one", name)
-        assert [r for n, r in hears.rounds if n == name] == [0, 1, 2]
-        assert {"write", "learn", "evaluate"} <= {p for n, p in hears.phases if n == name}
-        place = checkpoint.checkpoint_folder(Path(name), 3) / "README.md"
-        assert (tmp_path / "each" / place).read_text() == (tmp_path / "one" / place).read_text()
-    assert sorted(hears.evaluations) == sorted(NAMES[:2])
-
-
-def test_after_ctrl_c_it_goes_on_to_the_same_bits(models, tmp_path):
-    """As if nothing had been, if nobody was missed: each has what it and the others sent."""
+def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(models, tmp_path):
+    """To the last bit: nobody was late, so everybody learned from the same completions, and each
+    goes on with what it and the others had sent."""
+    names, each = NAMES[:2], tmp_path / "each"
 
     def config(rounds):
-        return recipe(models, f"rounds={rounds}", "checkpoint_every=3", names=NAMES[:2])
+        return recipe(models, f"rounds={rounds}", "checkpoint_every=3", names=names)
 
     class Impatient(Hears):
         def round_done(self, node, report):
@@ -91,23 +75,26 @@ def test_after_ctrl_c_it_goes_on_to_the_same_bits(models, tmp_path):
             if (node, report.round) == (NAMES[0], 2):
                 os.kill(os.getpid(), signal.SIGINT)
 
-    folder = tmp_path / "each"
     # Too long to end by itself, however late Ctrl-C comes to the nodes.
-    ended = run_local_swarm(config(10_000), folder, resume=False, display=Impatient())
+    ended = run_local_swarm(config(10_000), each, resume=False, display=(first := Impatient()))
     assert ended.interrupted
     assert set(ended.codes.values()) == {130}
-    done = {name: checkpoint.rounds_saved(folder / name)[-1] for name in NAMES[:2]}
+    done = {name: checkpoint.rounds_saved(each / name)[-1] for name in names}
     assert min(done.values()) > 2
     rounds = max(done.values()) + 4
     threads = torch.get_num_threads()
     run(config(rounds), tmp_path / "one")
     torch.set_num_threads(threads)
-    ended = run_local_swarm(config(rounds), folder, resume=True, display=(hears := Hears()))
-    assert ended.codes == dict.fromkeys(NAMES[:2], 0)
-    for name in NAMES[:2]:
+    ended = run_local_swarm(config(rounds), each, resume=True, display=(hears := Hears()))
+    assert ended.codes == dict.fromkeys(names, 0)
+    assert not ended.interrupted
+    for name in names:
+        assert left_by(each, name, rounds) == left_by(tmp_path / "one", name, rounds)
+        assert [r for n, r in first.rounds if n == name] == list(range(done[name]))
         assert [r for n, r in hears.rounds if n == name] == list(range(done[name], rounds))
-        weights = checkpoint.checkpoint_folder(Path(name), rounds) / "model.safetensors"
-        assert (folder / weights).read_bytes() == (tmp_path / "one" / weights).read_bytes()
+        assert {"write", "learn"} <= {p for n, p in first.phases if n == name}
+        assert "evaluate" in {p for n, p in hears.phases if n == name}
+    assert sorted(hears.evaluations) == sorted(names)
 
 
 SLOW = """

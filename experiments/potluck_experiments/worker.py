@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 import potluck
 import potluck.events
+from potluck import run as run_nodes  # here: its two seconds are the server's, not each cell's
 from potluck_experiments import results
 from potluck_experiments.cells import CellSpec
 from potluck_experiments.origin import Code, base_digest
@@ -94,7 +95,7 @@ def _run(work: Work, line: Connection, stop: Event) -> tuple[str, str]:
     origin = begun or fresh
     write_atomically(note, msgspec.json.encode(origin))
     display = LineDisplay(line, stop, list(config.node)[-1])
-    ended = potluck.run(config, folder, resume=bool(begun), display=display)
+    ended = run_nodes(config, folder, resume=bool(begun), display=display)
     origin = replace(origin, cpu_s=origin.cpu_s + time.process_time())
     write_atomically(note, msgspec.json.encode(origin))
     if ended.interrupted:

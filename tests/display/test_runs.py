@@ -86,6 +86,13 @@ def test_a_round_that_a_resumed_run_tells_anew_replaces_the_first_telling(tmp_pa
     assert [(each.round, each.completions) for each in rounds] == [(0, 100), (1, 2), (2, 100)]
 
 
+def test_an_empty_line_says_nothing(tmp_path):
+    path = make_run(tmp_path / "run", "small", rounds=[metrics(0), metrics(1)])
+    file = path / "small" / "metrics.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\n\n"))
+    assert [each.round for each in read_run(path).nodes[0].rounds] == [0, 1]
+
+
 def test_only_the_completions_of_the_last_round_are_kept(tmp_path):
     lines = [written(round=0, index=5), written(round=1), written(round=1, index=1)]
     (node,) = read_run(make_run(tmp_path / "run", "small", completions=lines)).nodes

@@ -46,14 +46,14 @@ def address(port: int) -> str:
 
 
 def meshed(names: Sequence[str], folder: Path, **changes: Any) -> dict[str, Plan]:
-    """Plans of nodes that all know the addresses of all."""
+    """Plans of nodes of which each calls all before it."""
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     return {
         name: Plan(
             name,
             tuple(names),
             address(ports[name]),
-            tuple(address(ports[other]) for other in names if other != name),
+            tuple(address(ports[other]) for other in names[: names.index(name)]),
             str(folder / name),
             **changes,
         )

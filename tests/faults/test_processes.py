@@ -68,7 +68,7 @@ def test_a_kill_costs_the_others_nothing_and_who_comes_back_is_used_within_two_r
     require_each_once(swarm, "c")
 
 
-def test_who_is_frozen_is_waited_for_no_longer_than_the_lease_and_then_catches_up(swarm, tmp_path):
+def test_a_frozen_node_is_waited_for_until_its_lease_ends_and_then_catches_up(swarm, tmp_path):
     plans = meshed("abc", tmp_path, pause_s=PAUSE_S, deadline_s=DEADLINE_S)
     swarm.start(plans["a"], plans["b"])
     frozen = swarm.start(plans["c"])

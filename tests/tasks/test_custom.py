@@ -367,3 +367,11 @@ def test_problems_and_splits_are_those_of_the_task():
     for split in ("train", "validation", "out-of-distribution"):
         assert paid.ids(split) is task.ids(split)
     assert paid.problem("digits/734+258") == task.problem("digits/734+258")
+
+
+def test_a_function_in_c_of_unknown_parameters_gets_everything():
+    with pytest.raises(ValueError, match="no signature"):
+        inspect.signature(dict)
+    # It has a key for each of the nine that f is given above.
+    with pytest.raises(TaskError, match="returned 9 values for 2 completions"):
+        asked(paid_by(by(dict)), "18", "3")

@@ -288,3 +288,18 @@ def test_math_verify_alone_is_asked_where_the_recipe_says_so():
 def test_math_verify_alone_is_bounded_too(answer):
     assert are_right([Ask("", "18", answer, "math-verify")]) == [False]
     assert are_right([Ask("", "18", "18.0", "math-verify")]) == [True]
+
+
+def test_algebra_compares_decimals_to_their_last_digit():
+    """Here, and not in a process: of itself the library compares to six places."""
+    equal = pool._equality()
+    assert equal(r"\sqrt { 8 }", r"2 \sqrt { 2 }")
+    assert equal("0.5", r"\frac { 1 } { 2 }")
+    assert equal("0.12345671", "0.12345671")
+    assert not equal("0.12345671", "0.12345672")
+
+
+def test_the_librarys_own_verdict_finds_the_box_and_needs_none():
+    assert pool.plain_verdict(r"\frac{1}{2}", r"so it is $\boxed{0.5}$")
+    assert pool.plain_verdict(r"\frac{1}{2}", "0.5")
+    assert not pool.plain_verdict(r"\frac{1}{2}", "0.6")

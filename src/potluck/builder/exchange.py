@@ -194,13 +194,14 @@ def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
 
 
 def _prepared_addresses(file: Path, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return this node's address and the others', where ``potluck run`` has started them."""
+    """Return this node's address, and those of the nodes before it, where ``potluck run`` has
+    started them. Two that called each other could be lost to each other (docs/swarm.md)."""
     try:
         addresses = msgspec.json.decode(file.read_bytes(), type=dict[str, str])
-        own = addresses.pop(name)
+        own, before = addresses[name], list(addresses)[: list(addresses).index(name)]
     except (OSError, msgspec.MsgspecError, KeyError):
         raise ConfigError(
             f"{name!r} does not know where the others are: name them with --connect (or [swarm] "
             f"connect), and where it can be reached with --listen"
         ) from None
-    return (own,), tuple(addresses.values())
+    return (own,), tuple(addresses[each] for each in before)

@@ -121,7 +121,7 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
     """Addresses where others reach this node: ``tcp/0.0.0.0:7447``, ``tls/...``. Empty: none, as
     behind a NAT; then ``connect`` names routers (``potluck relay``)."""
     connect: tuple[str, ...] = ()
-    """Other nodes or routers: ``tcp/HOST:PORT``, or ``tls/...``. A node that listens names all."""
+    """Other nodes or routers: ``tcp/HOST:PORT``, ``tls/...``. Of two nodes one names the other."""
     tls: TlsConfig | None = None
     key: str = ""
     """This node's secret key (``potluck keys``); empty: made in the node's folder at first."""
