@@ -58,7 +58,17 @@ MAY_IMPORT = {
     }
     | FIVE,
     "preflight": {"builder", "config", "fields", "model", "torch", "trackers"} | FIVE,
-    "replay": {"builder", "config", "display", "evaluation", "node", "reports", "torch", "types"}
+    "replay": {
+        "builder",
+        "config",
+        "display",
+        "evaluation",
+        "fields",
+        "node",
+        "reports",
+        "torch",
+        "types",
+    }
     | FIVE,
     "demo": {"STARTING_RECIPE", "config", "display", "events", "types"},
     "cli": {

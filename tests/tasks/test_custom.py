@@ -13,7 +13,7 @@ from nouns import completion
 from potluck.tasks import TaskError
 from potluck.tasks.arithmetic import Digits
 from potluck.tasks.rewards import CustomRewards, Reward
-from potluck.tasks.table import Rules, Table
+from potluck.tasks.table import Table, TableOptions
 
 SAME = """
 def same(completions, answer, **columns):
@@ -46,7 +46,7 @@ def write(desk):
 
 def rows_task(*rows):
     parts = {"train": [(f"row {i}", row) for i, row in enumerate(rows)]}
-    return Table("jsonl", parts, Rules(grading="exact", tags=False), held_out=0)
+    return Table("jsonl", parts, TableOptions(grading="exact", tags=False, held_out=0))
 
 
 def paid_by(*rewards, rows=ROWS):

@@ -8,8 +8,7 @@ from potluck.tasks import TaskError
 from potluck.tasks.arithmetic import Digits
 from potluck.tasks.base import Overlap, normalised, overlaps
 from potluck.tasks.gsm8k import Gsm8k
-from potluck.tasks.sources import jsonl_parts
-from potluck.tasks.table import Rules, Table
+from potluck.tasks.table import JsonlOptions
 from potluck.types import Problem
 
 
@@ -81,10 +80,8 @@ def test_gsm8k_has_no_question_of_test_in_train_and_math500_none_of_either(gsm8k
     for validation in ("train", "test"):
         assert not list(overlaps(Gsm8k(path=gsm8k_path, validation=validation)))
     math500 = f"{gsm8k_path}/../math500/test.jsonl"
-    (other,) = jsonl_parts("", out_of_distribution=math500).values()
-    problems = Table(
-        "jsonl", {"out-of-distribution": other}, Rules(question="problem", grading="exact")
-    )
+    options = JsonlOptions(out_of_distribution=math500, question="problem", grading="exact")
+    problems = options.make()
     known = {
         normalised(task.problem(id).question)
         for task in [Gsm8k(path=gsm8k_path, validation="test")]

@@ -12,22 +12,18 @@ the left: it begins with a number of two digits and goes on with numbers of one,
 total leaves 0 to 99. Its answers are longer, and one slip spoils what follows.
 
 Only the result after the ``#`` is graded, so models that were brought up on different notations
-can work on one task: a difference of expertise.
+(by ``scripts/solutions.py``) can work on one task: a difference of expertise.
 """
 
 import random
 import re
 from collections.abc import Callable, Sequence
-from itertools import accumulate
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
 from potluck.tasks.base import Split, TaskError, TaskOptions, binary_rewards, digest_of
 from potluck.types import Completion, Problem
-
-DigitsNotation = Literal["columns", "terse"]
-ChainNotation = Literal["steps", "terse"]
 
 SPLIT_SIZES: dict[Split, int] = {"train": 20_000, "validation": 1_000, "out-of-distribution": 1_000}
 SUM = re.compile(r"([0-9]{1,18})\+([0-9]{1,18})")
@@ -133,35 +129,13 @@ class Chain(Arithmetic):
         name, _, chain = id.partition("/")
         if name != "chain" or len(chain) > 2 * LONGEST_CHAIN or not CHAIN.fullmatch(chain):
             raise TaskError(f"{id!r} is no problem of chain; they look like 'chain/34+7-5+8'")
-        return Problem(id, f"{chain}=", str(_totals(chain)[-1]))
+        total = int(chain[:2]) + sum(int(number) for number in re.findall("[+-][1-9]", chain))
+        return Problem(id, f"{chain}=", str(total))
 
 
 def is_right(problem: Problem, text: str) -> bool:
     """Return whether one ``#`` stands in ``text`` and the result, and nothing else, follows it."""
     return text.partition("#")[1:] == ("#", problem.answer)
-
-
-def digits_solution(problem: Problem, notation: DigitsNotation) -> str:
-    """Return what a perfect model writes, the stop token aside."""
-    a, b = problem.question.removesuffix("=").split("+")
-    carry, steps = 0, []
-    for x, y in zip(reversed(a), reversed(b), strict=True):
-        total = int(x) + int(y) + carry
-        columns, terse = f"{x}+{y}+{carry}={total}", f"{x}{y}{carry} {total}"
-        steps.append(columns if notation == "columns" else terse)
-        carry = total // 10
-    return (";" if notation == "columns" else "*").join(steps) + f"#{problem.answer}"
-
-
-def chain_solution(problem: Problem, notation: ChainNotation) -> str:
-    """Return what a perfect model writes, the stop token aside."""
-    chain = problem.question.removesuffix("=")
-    total, steps = int(chain[:2]), []
-    for number, reached in zip(_signed(chain), _totals(chain), strict=True):
-        long, terse = f"{total}{number:+d}={reached}", f"{number:+d} {reached}"
-        steps.append(long if notation == "steps" else terse)
-        total = reached
-    return (";" if notation == "steps" else "*").join(steps) + f"#{problem.answer}"
 
 
 def draw_chain(generator: random.Random, terms: int) -> str:
@@ -183,13 +157,3 @@ def _draw_sum(generator: random.Random, width: int) -> str:
 def _require_problems(width: int, count: int, *, avoid: int) -> None:
     if (possible := (9 * 10 ** (width - 1)) ** 2 - avoid) < count:
         raise TaskError(f"digits of width {width} have {possible} problems, {count} are needed")
-
-
-def _signed(chain: str) -> list[int]:
-    """Return the numbers after the first, with their signs."""
-    return [int(number) for number in re.findall(r"[+-][1-9]", chain)]
-
-
-def _totals(chain: str) -> list[int]:
-    """Return the running total after each number but the first."""
-    return list(accumulate(_signed(chain), initial=int(chain[:2])))[1:]

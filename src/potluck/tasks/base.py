@@ -77,14 +77,28 @@ def binary_rewards(correct: Iterable[bool], completions: Sequence[Completion]) -
     return [float(right and c.end == "stop") for right, c in zip(correct, completions, strict=True)]
 
 
-def look_up(problems: Mapping[str, Problem], id: str, *, example: str) -> Problem:
-    """Return the problem of this id; raise TaskError, with an ``example`` of ids, without one."""
-    if id not in problems:
-        raise TaskError(
-            f"{example.partition('/')[0]} has no problem {reprlib.repr(id)}; its {len(problems)} "
-            f"look like {example!r}, counted from 0"
-        )
-    return problems[id]
+class HeldTask:
+    """A task whose problems are all in memory; ids end in a position, from 0."""
+
+    def __init__(
+        self, rules: str, problems: Iterable[Problem], ids: Mapping[Split, Sequence[str]]
+    ) -> None:
+        """Take the problems in the order of the digest; a split without ``ids`` is empty."""
+        self._ids = {split: list(ids.get(split, ())) for split in get_args(Split)}
+        self._problems = {problem.id: problem for problem in problems}
+        self.digest = digest_of(rules, self._problems.values())
+
+    def ids(self, split: Split) -> Sequence[str]:
+        return self._ids[split]
+
+    def problem(self, id: str) -> Problem:
+        if id not in self._problems:
+            example = next(iter(self._problems))
+            raise TaskError(
+                f"{example.partition('/')[0]} has no problem {reprlib.repr(id)}; its "
+                f"{len(self._problems)} look like {example!r}, counted from 0"
+            )
+        return self._problems[id]
 
 
 def digest_of(rules: str, problems: Iterable[Problem]) -> str:

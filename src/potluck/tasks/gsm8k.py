@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from potluck.tasks.base import Split, TaskError, TaskOptions, binary_rewards, digest_of, look_up
+from potluck.tasks.base import HeldTask, TaskError, TaskOptions, binary_rewards
 from potluck.tasks.grading import answer_in, one_number, prompt_for_tags, same_number
 from potluck.tasks.sources import benchmark_rows, printable_text_of, text_of
 from potluck.types import Completion, Problem
@@ -52,7 +52,7 @@ class Gsm8kOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag
         return (f"{note} test",)
 
 
-class Gsm8k:
+class Gsm8k(HeldTask):
     """The problems of GSM8K, answered inside tags; 1.0 for format and number both right.
 
     Validation is held out of ``train.jsonl`` by default, so that choices made by looking at it
@@ -78,23 +78,12 @@ class Gsm8k:
             for part, pairs in parts.items()
             for i, (question, gold) in enumerate(pairs)
         ]
-        self._problems = {problem.id: problem for problem in everything}
         train, test = everything[: len(parts["train"])], everything[len(parts["train"]) :]
         held_out = _held_out(train) if validation == "train" else test[:VALIDATION_SIZE]
         avoid = {problem.id for problem in held_out}
-        self._ids: dict[Split, list[str]] = {
-            "train": [problem.id for problem in train if problem.id not in avoid],
-            "validation": [problem.id for problem in held_out],
-            "out-of-distribution": [],
-        }
+        own = [problem.id for problem in train if problem.id not in avoid]
         rules = f"gsm8k 2: the tags in order, one number, maybe boxed; validation from {validation}"
-        self.digest = digest_of(rules, everything)
-
-    def ids(self, split: Split) -> Sequence[str]:
-        return self._ids[split]
-
-    def problem(self, id: str) -> Problem:
-        return look_up(self._problems, id, example="gsm8k/train/17")
+        super().__init__(rules, everything, {"train": own, "validation": [p.id for p in held_out]})
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]

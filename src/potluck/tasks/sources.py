@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from potluck.tasks.base import Split, TaskError
 
@@ -149,52 +149,22 @@ def printable_text_of(row: Any, key: str, where: str, *, expected: str) -> str:
     return text
 
 
-def jsonl_parts(path: str, *, validation: str = "", out_of_distribution: str = "") -> Parts:
-    """Return the rows of up to three files of JSON lines, one object a line.
-
-    Raise TaskError if none is named; and, as they are read, if one is missing, empty or malformed.
-    """
-
-    def rows(key: str, file: str) -> Iterator[SourceRow]:
-        wanted = f"a file with one JSON object a line in task.{key}"
-        line = "an object with a question and an answer"
-        place = Path(file).expanduser()
-        found = json_lines(place, file=wanted, line=line, longest_bytes=LONGEST_ROW_BYTES)
-        return _counted(found, file)
-
-    files: dict[Split, tuple[str, str]] = {
-        "train": ("path", path),
-        "validation": ("validation", validation),
-        "out-of-distribution": ("out_of_distribution", out_of_distribution),
-    }
-    if not any(file for _, file in files.values()):
-        raise TaskError("task.path is empty; expected a file with one JSON object a line")
-    return {split: rows(key, file) for split, (key, file) in files.items() if file}
+def own_rows(file: str, split: Split) -> Iterator[SourceRow]:
+    """Return the rows of a user's own ``file``, which the recipe names for ``split``."""
+    key = "path" if split == "train" else split.replace("-", "_")
+    wanted = f"a file with one JSON object a line in task.{key}"
+    line = "an object with a question and an answer"
+    place = Path(file).expanduser()
+    found = json_lines(place, file=wanted, line=line, longest_bytes=LONGEST_ROW_BYTES)
+    return _counted(found, file)
 
 
-def hub_parts(
-    dataset: str,
-    subset: str = "",
-    *,
-    train: str = "train",
-    validation: str = "",
-    out_of_distribution: str = "",
-) -> Parts:
-    """Return the rows of up to three splits of a data set of the Hub, or of a folder of such files.
-
-    Raise TaskError if none is named, one cannot be loaded, or, as it is read, one is empty.
-    """
-    if not (train or validation or out_of_distribution):
-        raise TaskError("task.train is empty; expected a split of the data set, such as 'train'")
+def own_hub_rows(dataset: str, subset: str, split: str) -> Iterator[SourceRow]:
+    """Return the rows of a split that the recipe names, of the Hub or of a folder of such files."""
     empty = f"task.dataset is {dataset!r}"
     way_out = "or save it as JSON lines and set task.name = 'jsonl'"
-    names = zip(get_args(Split), (train, validation, out_of_distribution), strict=True)
-
-    def rows(name: str) -> Iterator[SourceRow]:
-        found = hub_rows(dataset, subset or None, name, empty=empty, way_out=way_out)
-        return _counted(found, f"{dataset} {name}")
-
-    return {split: rows(name) for split, name in names if name}
+    found = hub_rows(dataset, subset or None, split, empty=empty, way_out=way_out)
+    return _counted(found, f"{dataset} {split}")
 
 
 def _counted(rows: Iterable[SourceRow], source: str) -> Iterator[SourceRow]:
