@@ -12,7 +12,7 @@ from rich.console import Console
 import potluck
 from potluck.config import ConfigError
 from potluck.model import ModelError
-from potluck.preflight import check, plan_cost
+from potluck.preflight.plan import check, plan_cost
 from potluck.preflight.memory import (
     CUDA_BYTES,
     GIB,

@@ -13,6 +13,7 @@ import torch
 
 import tiny
 from potluck.model import LanguageModel
+from potluck.model.loading import weights_digest
 from potluck.model.lora import add_adapter
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine
@@ -20,7 +21,7 @@ from potluck.rollout.vllm import client as line_module
 from potluck.rollout.vllm import engine as server_module
 from potluck.rollout.vllm.client import Address, Client
 from potluck.rollout.vllm.engine import ServerEngine, require_server
-from potluck.rollout.vllm.weights import WeightSync, weights_digest
+from potluck.rollout.vllm.weights import WeightSync
 from potluck.types import Problem
 from stand_in_server import stand_in
 

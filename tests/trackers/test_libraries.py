@@ -11,7 +11,7 @@ import pytest
 import tiny
 from displays import Listener
 from potluck.config import as_tree, from_tree
-from potluck.launch import run
+from potluck.launch.in_process import run
 from potluck.trackers.base import About, TrackerError, evaluation_values, round_values
 from potluck.trackers.tracked import TRACKERS
 from potluck.trackers.wandb import has_credentials

@@ -32,6 +32,7 @@ from potluck.types import PotluckError
 
 ADAPTER = "adapter_model.safetensors"
 BUILT_IN = Path(__file__).parent.parent / "models"
+SAME_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class ModelError(PotluckError):
@@ -154,6 +155,22 @@ def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
         whole = json.loads(backend.to_str())
         parts |= {key: whole[key] for key in ("normalizer", "pre_tokenizer", "decoder")}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def weights_digest(network: torch.nn.Module, *, trained: bool) -> str:
+    """Return a name of the trained, or the frozen, weights that changes when any of them does.
+
+    24 hex digits: SHA-256 of each tensor's name and the sum of its bits taken as integers, on
+    the device. (torch's own count of changes misses optimizers with kernels of their own.) Two
+    changes in one tensor could cancel out, by 2^-32 or so.
+    """
+    sums = {
+        name: p.detach().view(SAME_WIDTH[p.element_size()]).sum(dtype=torch.int64)
+        for name, p in network.named_parameters()
+        if p.requires_grad == trained
+    }
+    text = "\n".join(f"{name} {int(total)}" for name, total in sums.items())
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def named_stop_ids(tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]) -> set[int]:

@@ -18,7 +18,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from potluck.model.loading import ModelError
 from potluck.model.policy import LanguageModel
-from potluck.rollout.base import Progress, RolloutRequest, Sampler, completion_budget
+from potluck.rollout.base import Progress, Requests, Sampler, completion_budget
 from potluck.types import Completion, End
 
 COMPACT_AT = 0.25
@@ -66,12 +66,7 @@ class HFEngine:
 
     @torch.inference_mode()
     def generate(
-        self,
-        requests: Sequence[RolloutRequest],
-        sampler: Sampler,
-        *,
-        author: str,
-        progress: Progress,
+        self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress
     ) -> list[Completion]:
         network = _rounded(self.policy.network.eval(), self.dtype)
         written: dict[tuple[str, int], Completion] = {}
@@ -87,7 +82,7 @@ class HFEngine:
         self.policy.empty_cache()
         return [written[o.problem.id, index] for o in requests for index in range(o.count)]
 
-    def _batches(self, requests: Sequence[RolloutRequest]) -> Iterator[list[_Task]]:
+    def _batches(self, requests: Requests) -> Iterator[list[_Task]]:
         """Yield batches of at most ``rows`` completions, prompts of like length together."""
         tasks = []
         for request in requests:

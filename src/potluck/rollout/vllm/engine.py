@@ -24,8 +24,8 @@ from potluck.rollout.base import (
     GreedySampler,
     Progress,
     RandomSampler,
+    Requests,
     RolloutError,
-    RolloutRequest,
     Sampler,
     completion_budget,
 )
@@ -62,12 +62,7 @@ class ServerEngine:
         return replace(self, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens)
 
     def generate(
-        self,
-        requests: Sequence[RolloutRequest],
-        sampler: Sampler,
-        *,
-        author: str,
-        progress: Progress,
+        self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress
     ) -> list[Completion]:
         if not (server_requests := self._requests(requests, sampler)):
             return []
@@ -94,9 +89,7 @@ class ServerEngine:
             self.weight_sync.sleep(client)
         return [completion for answer in answers for completion in answer]
 
-    def _requests(
-        self, requests: Sequence[RolloutRequest], sampler: Sampler
-    ) -> list[ServerRequest]:
+    def _requests(self, requests: Requests, sampler: Sampler) -> list[ServerRequest]:
         sampling, seed = sampling_of(sampler), _seed(sampler)
         longest = min(self.max_total_tokens, self.policy.context or self.max_total_tokens)
         server_requests = []

@@ -4,22 +4,20 @@ The requests are vLLM's (docs/vllm.md says which versions have them). The folder
 model, or only the adapter if a LoRA node trains one.
 """
 
-import hashlib
 import re
 import shutil
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 
 from potluck.files import whole_folder
+from potluck.model.loading import weights_digest
 from potluck.model.policy import LanguageModel
 from potluck.rollout.base import RolloutError
 from potluck.rollout.vllm.client import Client
 
 VERSION = re.compile(r"[0-9a-f]{24}(\.part)?")
 """Names of our folders; others beside them are never touched."""
-SAME_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class WeightSync:
@@ -95,19 +93,3 @@ class WeightSync:
                 f"name another [node.NAME.engine] folder"
             ) from error
         return place
-
-
-def weights_digest(network: torch.nn.Module, *, trained: bool) -> str:
-    """Return a name of the trained, or the frozen, weights that changes when any of them does.
-
-    24 hex digits: SHA-256 of each tensor's name and the sum of its bits taken as integers, on
-    the device. (torch's own count of changes misses optimizers with kernels of their own.) Two
-    changes in one tensor could cancel out, by 2^-32 or so.
-    """
-    sums = {
-        name: p.detach().view(SAME_WIDTH[p.element_size()]).sum(dtype=torch.int64)
-        for name, p in network.named_parameters()
-        if p.requires_grad == trained
-    }
-    text = "\n".join(f"{name} {int(total)}" for name, total in sums.items())
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
