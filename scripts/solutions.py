@@ -1,4 +1,10 @@
-"""Solutions of the arithmetic tasks in each notation: what the base models are brought up on."""
+"""Solutions of the arithmetic tasks in each notation: what the base models are brought up on.
+
+734+258=      columns   4+8+0=12;3+5+1=9;7+2+0=9#992
+              terse     480 12*351 9*720 9#992
+34+7-5+8=     steps     34+7=41;41-5=36;36+8=44#44
+              terse     +7 41*-5 36*+8 44#44
+"""
 
 import re
 from typing import Literal

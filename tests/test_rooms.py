@@ -185,14 +185,14 @@ def test_whoever_only_reads_a_recipe_a_message_or_a_run_never_waits_for_torch():
 
 
 def test_the_public_interface_is_what_it_says_and_loads_torch_at_its_first_use():
-    from potluck import display
+    from potluck.display import runs
     from potluck.launch import in_process, rounds
     from potluck.preflight import plan
 
     assert potluck.run is in_process.run
     assert potluck.join is in_process.join
     assert potluck.RunResult is rounds.RunResult
-    assert potluck.read_run is display.read_run
+    assert potluck.read_run is runs.read_run
     assert potluck.plan_cost is plan.plan_cost
     assert set(potluck.__all__) <= set(dir(potluck))
     for name in potluck.__all__:

@@ -17,7 +17,7 @@ from potluck.builder.exchange import agreements_of
 from potluck.builder.nodes import make_learner, make_nodes
 from potluck.builder.task import make_task
 from potluck.config import ConfigError, load
-from potluck.display import read_run
+from potluck.display.runs import read_run
 from potluck.exchange import MemoryHub, decode_round
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel

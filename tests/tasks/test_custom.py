@@ -96,7 +96,7 @@ def test_a_function_gets_what_trl_gives_it():
     assert all(type(id) is int for ids in seen["completion_ids"] for id in ids)
 
 
-def test_messages_are_given_to_who_wants_them():
+def test_messages_are_given_to_functions_that_want_them():
     seen = {}
 
     def f(prompts, completions, **_):

@@ -306,7 +306,7 @@ def test_math_without_its_library_names_the_extra(write, monkeypatch):
     table(write(GOOD), grading="exact")
 
 
-def test_rows_without_answers_load_and_are_graded_by_nobody_here(write):
+def test_rows_without_answers_load_and_are_not_graded_here(write):
     task = table(write({"question": "Write a poem."}), answer="")
     assert task.problem("jsonl/train/0").answer == ""
     with pytest.raises(TaskError, match=r"jsonl has no answers to grade by; give a \[\[reward\]\]"):

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from potluck.display import printable
+from potluck.display.text import printable
 from potluck.types import PotluckError
 from potluck.version import __version__
 
@@ -69,7 +69,7 @@ def prepare_process(threads: int) -> None:
     os.environ.update({key: value for key, value in quiet.items() if key not in os.environ})
     if threads:
         os.environ["OMP_NUM_THREADS"] = str(threads)
-    # It looks for kernels of 4-bit weights, which nobody here has, and says so at every start.
+    # It looks for kernels of 4-bit weights, which no model here has, and says so at every start.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
 

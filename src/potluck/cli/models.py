@@ -11,7 +11,10 @@ import typer
 from potluck.cli.base import app, complain, err, out, prepare_process, say
 from potluck.cli.options import Sets, TrustCode
 from potluck.config import ConfigError
-from potluck.display import LiveDisplay, printable, show, show_evaluation
+from potluck.display.evaluation import show_evaluation
+from potluck.display.live import LiveDisplay
+from potluck.display.show import show
+from potluck.display.text import printable
 from potluck.events import PhaseProgress
 from potluck.replay.plan import LEGEND, ReplayPlan, ReplayRow, make_plan, table
 

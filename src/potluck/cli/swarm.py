@@ -13,7 +13,8 @@ from potluck.cli.base import app, complain, err, out, prepare_process, say
 from potluck.cli.options import Displays, Out, Recipe, Resume, Sets, TrustCode
 from potluck.cli.training import rounds_saved, tell_end
 from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
-from potluck.display import Watched, open_displays, printable
+from potluck.display import Watched, open_displays
+from potluck.display.text import printable
 from potluck.launch.signals import interrupts
 from potluck.types import NODE_NAME
 

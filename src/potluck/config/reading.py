@@ -26,19 +26,13 @@ KEY = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.
 
 def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a run from TOML or a run folder's recipe.json; ``overrides`` are ``"rounds=3"`` etc.
-
-    Raises:
-        ConfigError: no such file, not TOML (or JSON), or a key or value that no run has.
-    """
+    Raise ConfigError for no such file, not TOML (or JSON), or a key or value that no run has."""
     return from_tree(read_tree(path), overrides)
 
 
 def read_tree(path: Path) -> Any:
-    """Read a recipe unchecked; a recipe.json of an older version gets today's keys.
-
-    Raises:
-        ConfigError: no such file, or not TOML (or JSON).
-    """
+    """Read a recipe unchecked; a recipe.json of an older version gets today's keys. Raise
+    ConfigError for no such file, or not TOML (or JSON)."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         return _renewed(json.loads(text)) if Path(path).suffix == ".json" else tomllib.loads(text)

@@ -1,9 +1,4 @@
-"""``potluck demo``: two models that write in different notations, alone and together.
-
-run.py      runs them side by side, and writes what follows
-report.py   the result as a noun, in words, and as one HTML file
-picture.py  its curves as a PNG
-"""
+"""``potluck demo``: two models that write in different notations, alone and together."""
 
 from potluck.demo.run import Cell, DemoError, cells, demo, summarise
 

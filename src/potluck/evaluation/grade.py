@@ -75,8 +75,7 @@ def evaluate(
     """Answer the first ``count`` problems of ``split`` greedily; None if it has none."""
     if not (problems := first_problems(task, split, count)):
         return None
-    greedy = GreedySampler()
-    answers = grade_samples(policy, engine, task, problems, greedy, count=1, progress=progress)
+    answers = grade_samples(policy, engine, task, problems, GreedySampler(), 1, progress)
     return SplitAccuracy(sum(each.rewards[0] for each in answers) / len(answers), len(answers))
 
 
@@ -91,7 +90,6 @@ def grade_samples(
     task: Task,
     problems: Sequence[Problem],
     sampler: Sampler,
-    *,
     count: int,
     progress: Progress,
 ) -> list[ProblemScores]:

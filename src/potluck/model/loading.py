@@ -200,8 +200,7 @@ def stop_ids(
 ) -> frozenset[int]:
     """Return the ids after which nothing follows: the model's, its tokenizer's, and those named."""
     found = named_stop_ids(tokenizer, stop)
-    generation = getattr(network, "generation_config", None)
-    for each in (generation, network.config, tokenizer):
+    for each in (getattr(network, "generation_config", None), network.config, tokenizer):
         ids = getattr(each, "eos_token_id", None)
         found.update([ids] if isinstance(ids, int) else ids or [])
     if not found:

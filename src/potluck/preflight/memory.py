@@ -87,8 +87,9 @@ def memory_of(
     trained = adapter_numbers(node.lora, shape) if node.lora else shape.parameters
     frozen = shape.parameters if node.lora else 0
     held = BYTES[node.dtype] if node.lora else 4
-    most, wanted = config.sampling.max_total_tokens, config.evaluation
-    longest = min(most, prompts.longest + config.sampling.max_new_tokens)
+    rows, new = config.problems_per_round * config.group_size, config.sampling.max_new_tokens
+    wanted = config.evaluation
+    longest = min(config.sampling.max_total_tokens, prompts.longest + new)
     at_end = prompts.longest + wanted.max_new_tokens if wanted.max_new_tokens else longest
     longest, at_end = (min(tokens, shape.context or tokens) for tokens in (longest, at_end))
     own = own_completions(config, name)
@@ -99,15 +100,7 @@ def memory_of(
         moments=MOMENTS[node.optimizer] * trained,
         writing=_writing(node, shape, own, problems, prompts.longest, longest),
         evaluating=_writing(node, shape, evaluated, evaluated, prompts.longest, at_end),
-        learning=_learning(
-            node,
-            shape,
-            trained=trained,
-            rows=config.problems_per_round * config.group_size,
-            new=config.sampling.max_new_tokens,
-            longest=longest,
-            gpu=gpu,
-        ),
+        learning=_learning(node, shape, trained, rows=rows, new=new, longest=longest, gpu=gpu),
     )
 
 
@@ -151,7 +144,7 @@ def _writing(
 
 
 def _learning(
-    node: NodeConfig, shape: Shape, *, trained: int, rows: int, new: int, longest: int, gpu: bool
+    node: NodeConfig, shape: Shape, trained: int, *, rows: int, new: int, longest: int, gpu: bool
 ) -> int:
     """Return the bytes of gradients and of the most that stands beside them at any moment."""
     each = BYTES[node.dtype]
@@ -192,8 +185,7 @@ def _layer(node: NodeConfig, shape: Shape, longest: int) -> tuple[int, int, int]
     kept = each * (2 * queries + 2 * keys) + 4 * shape.heads
     if node.lora:
         # Frozen layers need no inputs; the two norms keep theirs in float32.
-        adapted = _adapted(node.lora, shape)
-        inputs = sum(i + node.lora.r for i, _ in adapted) // max(1, shape.layers)
+        inputs = sum(i + node.lora.r for i, _ in _adapted(node.lora, shape)) // max(1, shape.layers)
         kept += 2 * 4 * hidden + each * (3 * wide + inputs)
     elif each == 2:
         # Norms keep their input, also scaled, in float32; q, k, v, gate and up a rounded one each.

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from potluck.config import RunConfig, load
-from potluck.display import read_run
+from potluck.display.runs import read_run
 from potluck.display.text import decimal, label, mean, new_table, percent
 from potluck.fields import hint
 from potluck.objective.methods import METHODS

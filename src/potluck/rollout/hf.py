@@ -39,17 +39,13 @@ class _Task:
 
 @dataclass(eq=False)
 class HFEngine:
-    """An engine on a LanguageModel that may be trained between two calls."""
+    """An engine on a LanguageModel that may be trained between two calls: see EngineSettings."""
 
     policy: LanguageModel
     max_new_tokens: int
-    """Longest completion, its stop token included."""
     max_total_tokens: int
-    """Longest prompt and completion together; the model's own context, where that is shorter."""
     dtype: torch.dtype = torch.float32
-    """Number format that the model computes in while it writes."""
     rows: int = 512
-    """Completions that are written at once, at most."""
 
     def __post_init__(self) -> None:
         network = self.policy.network

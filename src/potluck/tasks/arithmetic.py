@@ -1,11 +1,7 @@
 """Arithmetic with the working written out: tasks for models of half a million weights.
 
-    Digits     question   "734+258="
-               solution   "4+8+0=12;3+5+1=9;7+2+0=9#992"      notation "columns"
-                          "480 12*351 9*720 9#992"            notation "terse"
-    Chain      question   "34+7-5+8="
-               solution   "34+7=41;41-5=36;36+8=44#44"        notation "steps"
-                          "+7 41*-5 36*+8 44#44"              notation "terse"
+    Digits     question   "734+258="        solution   "4+8+0=12;3+5+1=9;7+2+0=9#992"
+    Chain      question   "34+7-5+8="       solution   "34+7=41;41-5=36;36+8=44#44"
 
 Digits of two numbers are added from the right, each with the carry. A chain is worked off from
 the left: it begins with a number of two digits and goes on with numbers of one, and no running
@@ -96,11 +92,7 @@ class Digits(Arithmetic):
     """Sums of two numbers of ``width`` digits; out of distribution: of ``other_width``."""
 
     def __init__(self, *, width: int = 3, other_width: int = 4) -> None:
-        if width == other_width:
-            raise TaskError(
-                f"digits has width = other_width = {width}; another width is what is out of "
-                f"distribution"
-            )
+        _require_another("digits", "width", width, other_width)
         # The validation problems are no problems to train on.
         _require_problems(width, SPLIT_SIZES["train"], avoid=SPLIT_SIZES["validation"])
         _require_problems(other_width, SPLIT_SIZES["out-of-distribution"], avoid=0)
@@ -118,11 +110,7 @@ class Chain(Arithmetic):
     """Chains of ``terms`` numbers; out of distribution: of ``other_terms``."""
 
     def __init__(self, *, terms: int = 6, other_terms: int = 8) -> None:
-        if terms == other_terms:
-            raise TaskError(
-                f"chain has terms = other_terms = {terms}; another length is what is out of "
-                f"distribution"
-            )
+        _require_another("chain", "terms", terms, other_terms)
         super().__init__("chain", draw_chain, terms, other_terms)
 
     def problem(self, id: str) -> Problem:
@@ -152,6 +140,13 @@ def draw_chain(generator: random.Random, terms: int) -> str:
 def _draw_sum(generator: random.Random, width: int) -> str:
     low, high = 10 ** (width - 1), 10**width - 1
     return f"{generator.randint(low, high)}+{generator.randint(low, high)}"
+
+
+def _require_another(name: str, key: str, size: int, other_size: int) -> None:
+    if size == other_size:
+        raise TaskError(
+            f"{name} has {key} = other_{key} = {size}; another {key} is what is out of distribution"
+        )
 
 
 def _require_problems(width: int, count: int, *, avoid: int) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, Protocol, get_args
 
@@ -111,26 +110,8 @@ def digest_of(rules: str, problems: Iterable[Problem]) -> str:
     return whole.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Overlap:
-    """Problems of one split, ``of`` all that it has, that another split asks too."""
-
-    split: Split
-    of: int
-    other: Split
-    ids: tuple[str, ...]
-    """Ids in ``split``, in its order; at least one."""
-
-    def __str__(self) -> str:
-        be = "is" if len(self.ids) == 1 else "are"
-        return (
-            f"overlap: {len(self.ids)} of {self.of} {self.split} problems {be} also in "
-            f"{self.other}, first {self.ids[0]}"
-        )
-
-
-def overlaps(task: Task) -> Iterator[Overlap]:
-    """Yield each pair of splits that have a question in common, after ``normalised``.
+def overlaps(task: Task) -> Iterator[str]:
+    """Yield a line on each pair of splits that have a question in common, after ``normalised``.
 
     Paraphrases and translations are not found, nor the same sum with other names in it. Raise
     TaskError where one id is in two splits.
@@ -145,8 +126,10 @@ def overlaps(task: Task) -> Iterator[Overlap]:
                 f"{min(twice)!r} is in {earlier} and in {later}; a problem belongs to one split"
             )
         known = set(asked[earlier].values())
-        if same := tuple(id for id, question in asked[later].items() if question in known):
-            yield Overlap(later, len(asked[later]), earlier, same)
+        if same := [id for id, question in asked[later].items() if question in known]:
+            count = f"{len(same)} of {len(asked[later])} {later} problems"
+            be = "is" if len(same) == 1 else "are"
+            yield f"overlap: {count} {be} also in {earlier}, first {same[0]}"
 
 
 def normalised(question: str) -> str:

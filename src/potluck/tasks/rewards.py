@@ -9,15 +9,9 @@ that has no rows has the columns ``question`` and ``answer``. It returns one num
 completion, or None where it has nothing to say, and may be ``async``. The reward is the sum of
 weight x number. Loading a function runs a stranger's file: callers ask for ``--trust-code`` before.
 
-Source: TRL 1.16, GRPOTrainer; a function that works there works here unchanged but for the
-**deviations**:
-  - an unfinished completion earns at most 0 (``docs/paper-notes.md``, decision 8);
-  - where every function says None a completion earns 0, TRL leaves it out of its group;
-  - there is no ``trainer_state``: what a text earns must not depend on when it is asked,
-    since a resumed run asks again; ``log_extra`` and ``log_metric`` are there and do nothing;
-  - functions without ``**`` get what they name, where TRL raises;
-  - ``async`` functions run one after the other, TRL runs those of one batch together;
-  - a NaN is an error, for TRL it is None.
+Source: TRL 1.16, GRPOTrainer; a function that works there works here unchanged. **Deviations**: the
+table at the end of docs/tasks.md. An unfinished completion earns at most 0
+(``docs/paper-notes.md``, decision 8), and what a text earns cannot depend on when it is asked.
 """
 
 import asyncio

@@ -41,14 +41,17 @@ def benchmark_rows(
     """
     if not path:
         way_out = f"or download {files} and set task.path to the folder"
-        return hub_rows(hub_name, subset, part, empty="task.path is empty", way_out=way_out)
+        found = hub_rows(hub_name, subset, part, empty="task.path is empty", way_out=way_out)
+        return _counted(found, f"{hub_name} {part}", expected=files)
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise TaskError(
             f"task.path is {path!r}, but there is no folder {folder.absolute()}; expected one "
             f"with {files}"
         )
-    return json_lines(folder / f"{part}.jsonl", file=f"{files} in task.path", line=line)
+    file = folder / f"{part}.jsonl"
+    found = json_lines(file, file=f"{files} in task.path", line=line)
+    return _counted(found, str(file), expected=files)
 
 
 def json_lines(
@@ -167,7 +170,9 @@ def own_hub_rows(dataset: str, subset: str, split: str) -> Iterator[SourceRow]:
     return _counted(found, f"{dataset} {split}")
 
 
-def _counted(rows: Iterable[SourceRow], source: str) -> Iterator[SourceRow]:
+def _counted(
+    rows: Iterable[SourceRow], source: str, *, expected: str = "one in every row"
+) -> Iterator[SourceRow]:
     """Yield ``rows``; raise TaskError unless they are at least one and at most MOST_ROWS."""
     count = 0
     for count, row in enumerate(rows, start=1):
@@ -175,7 +180,7 @@ def _counted(rows: Iterable[SourceRow], source: str) -> Iterator[SourceRow]:
             raise TaskError(f"{source} has more than {MOST_ROWS} rows; give fewer")
         yield row
     if not count:
-        raise TaskError(f"{source} holds no problem; expected one in every row")
+        raise TaskError(f"{source} holds no problem; expected {expected}")
 
 
 def _decoded(line: bytes, where: str, expected: str) -> Any:

@@ -1,9 +1,5 @@
 """The doctor: everything that would keep this machine from taking part in a swarm.
 
-    machine.py      versions, cores, memory, files, disk, congestion control
-    credentials.py  key, roster, certificates, clock
-    network.py      addresses: whether this node can be reached, and which nodes it reaches
-
 Each check returns a finding about plain values that ``examine`` has read. No torch is imported.
 """
 
