@@ -25,7 +25,7 @@ from potluck.events import Notice, Silent, decode_event
 from potluck.exchange.keys.keys import Key, read_roster
 from potluck.launch.local_swarm import LocalSwarmResult
 from potluck.launch.rounds import RunResult
-from potluck.preflight.doctor import Finding
+from potluck.preflight.doctor.machine import Finding
 from potluck.types import NonFiniteError, PotluckError
 
 
@@ -706,7 +706,7 @@ def examined(monkeypatch):
         patients.append(patient)
         yield from findings
 
-    monkeypatch.setattr("potluck.preflight.doctor.examine", examine)
+    monkeypatch.setattr("potluck.preflight.doctor.examine.examine", examine)
     return patients, findings
 
 

@@ -177,11 +177,13 @@ def loaded_by(*modules):
 
 def test_whoever_only_reads_a_recipe_a_message_or_a_run_never_waits_for_torch():
     rooms = ("config", "exchange", "schedule", "display", "tasks", "trackers", "events", "reports")
-    light = {f"potluck.{room}" for room in (*rooms, "launch.local_swarm", "preflight.doctor")}
+    light = {
+        f"potluck.{room}" for room in (*rooms, "launch.local_swarm", "preflight.doctor.examine")
+    }
     loaded = loaded_by("potluck", "potluck.cli", *light)
     assert light | {"potluck.types"} <= loaded
     assert not {"torch", "transformers", "matplotlib", "potluck.launch.rounds"} & loaded
-    assert "torch" not in loaded_by("potluck.demo")  # each of its runs is another process
+    assert "torch" not in loaded_by("potluck.demo.run")  # each of its runs is another process
 
 
 def test_the_public_interface_is_what_it_says_and_loads_torch_at_its_first_use():

@@ -6,7 +6,7 @@ import pytest
 
 from nouns import completion
 from potluck.config import ConfigError
-from potluck.demo import DemoError
+from potluck.demo.run import DemoError
 from potluck.display.runs import RunReadError
 from potluck.exchange import ExchangeError, WireError
 from potluck.model import ModelError

@@ -22,7 +22,6 @@ err = Console(stderr=True, highlight=False, quiet=MUTE)
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-Words = Annotated[list[str] | None, typer.Argument(hidden=True)]
 ELSEWHERE = {"reproduce": "Run the paper's experiments (of the distribution potluck-experiments)."}
 """Commands of this repository that the package does not have, with their help."""
 
@@ -95,7 +94,7 @@ def add_commands(app: typer.Typer, found: Iterable[EntryPoint] | None = None) ->
 
 
 def _add_refusal(app: typer.Typer, name: str, help: str, message: str) -> None:
-    def refuse(words: Words = None) -> None:
+    def refuse(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
         raise PotluckError(message)
 
     settings = {"ignore_unknown_options": True, "allow_extra_args": True}

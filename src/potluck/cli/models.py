@@ -16,6 +16,7 @@ from potluck.display.live import LiveDisplay
 from potluck.display.show import show
 from potluck.display.text import printable
 from potluck.events import PhaseProgress
+from potluck.files import write_atomically
 from potluck.replay.plan import LEGEND, ReplayPlan, ReplayRow, make_plan, table
 
 RunFolder = Annotated[Path, typer.Argument(help="A run's folder")]
@@ -72,7 +73,7 @@ def evaluate_command(
     }
     chosen = [f"{key}={value}" for key, value in keys.items() if value is not None]
     prepare_process(0)
-    from potluck.evaluation.compare import evaluate_models, require_writable, write_report
+    from potluck.evaluation.compare import evaluate_models, require_writable
     from potluck.evaluation.request import EvaluationRequest
 
     request = EvaluationRequest(
@@ -103,10 +104,11 @@ def evaluate_command(
         complain("stopped; an evaluation begins anew each time")
         raise typer.Exit(130) from None
     show_evaluation(found, shown)
+    text = json.dumps(found, indent=1, allow_nan=False)
     if place:
-        write_report(found, place)
+        write_atomically(place, f"{text}\n".encode())
     elif file:
-        print(json.dumps(found, indent=1, allow_nan=False))
+        print(text)
 
 
 @app.command("show")

@@ -210,7 +210,7 @@ def doctor_command(
     folder: Out = None,
 ) -> None:
     """Check whether this machine can take part, and say what to do if not."""
-    from potluck.preflight.doctor import Target, examine
+    from potluck.preflight.doctor.examine import Target, examine
 
     if recipe is None and (name or set or model):
         raise ConfigError("--as, --set and --model need a recipe: potluck doctor RECIPE --as NAME")

@@ -30,7 +30,7 @@ def demo_command(
     seed: Annotated[int, typer.Option(help="Another seed, other problems and samples")] = 0,
 ) -> None:
     """Train two different models alone and together, and compare."""
-    from potluck.demo import demo
+    from potluck.demo.run import demo
 
     try:
         demo(folder, rounds=rounds, seed=seed, console=out)

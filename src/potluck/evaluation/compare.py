@@ -18,7 +18,7 @@ from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.evaluation import grade
 from potluck.evaluation.grade import ModelScores, ProblemScores
 from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings, as_options
-from potluck.files import derived_seed, write_atomically
+from potluck.files import derived_seed
 from potluck.model import LanguageModel
 from potluck.model.loading import load_config, load_tokenizer
 from potluck.rollout.base import GreedySampler, RandomSampler, Sampler
@@ -73,11 +73,6 @@ def require_writable(file: Path) -> None:
     if file.is_dir() or not file.parent.is_dir():
         what = "is a folder" if file.is_dir() else f"cannot be: there is no folder {file.parent}"
         raise ConfigError(f"--json {file} {what}; name a file in a folder that is there")
-
-
-def write_report(found: dict[str, Any], file: Path) -> None:
-    """Write the whole file, or leave the one that stood there before."""
-    write_atomically(file, (json.dumps(found, indent=1, allow_nan=False) + "\n").encode())
 
 
 def _problems(task: Task, config: RunConfig, wanted: str) -> dict[Split, list[Problem]]:

@@ -22,13 +22,11 @@ from potluck.rollout.options import BYTES, Writing
 from potluck.schedule import PLANS
 
 GIB = 2**30
-# fmt: off
 GPUS = {
     "a10": 22, "a100-40gb": 39, "a100-80gb": 79, "b200": 178, "h100": 79, "h200": 139, "l4": 22,
     "l40s": 44, "rtx3090": 23, "rtx4090": 23, "rtx5090": 31, "rtxa6000": 47, "t4": 14,
     "v100-16gb": 15, "v100-32gb": 31,
-}
-# fmt: on
+}  # fmt: skip
 """GiB that CUDA reports of each, rounded down: less than the sheet's figure, which counts in
 powers of ten or includes what error correction takes."""
 CUDA_BYTES = GIB * 3 // 4
@@ -126,7 +124,6 @@ def _adapted(lora: LoraConfig, shape: Shape) -> list[tuple[int, int]]:
 def _writing(
     node: NodeConfig, shape: Shape, rows: int, problems: int, prompt: int, longest: int
 ) -> int:
-    """Return the bytes that the node's engine takes for ``rows`` completions."""
     if not rows:
         return 0
     return node.engine.bytes_needed(

@@ -119,7 +119,6 @@ def check(
 
 
 def _headline(config: RunConfig) -> str:
-    """Return the run in two lines."""
     chosen = config.objective
     limit = f", g = {chosen.divergence_limit:g}" if chosen.filter else ""
     return (

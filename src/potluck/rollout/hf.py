@@ -34,7 +34,6 @@ class _Task:
     first_index: int
     count: int
     token_budget: int
-    """Most tokens that each may have."""
 
 
 @dataclass(eq=False)

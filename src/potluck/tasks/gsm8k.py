@@ -105,7 +105,6 @@ def _held_out(train: Sequence[Problem]) -> list[Problem]:
 
 
 def _pairs(path: str, part: Part) -> list[tuple[str, str]]:
-    """Return question and gold number of every row."""
     line, words = '{"question": ..., "answer": ...}', "a problem in words"
     rows = benchmark_rows(path, part, hub_name=HUB_NAME, subset="main", files=FILES, line=line)
     return [

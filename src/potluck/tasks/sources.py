@@ -41,8 +41,8 @@ def benchmark_rows(
     """
     if not path:
         way_out = f"or download {files} and set task.path to the folder"
-        found = hub_rows(hub_name, subset, part, empty="task.path is empty", way_out=way_out)
-        return _counted(found, f"{hub_name} {part}", expected=files)
+        rows = hub_rows(hub_name, subset, part, empty="task.path is empty", way_out=way_out)
+        return _counted(rows, f"{hub_name} {part}", expected=files)
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise TaskError(

@@ -109,10 +109,9 @@ class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag=
     """Split to train on; empty: none."""
 
     def parts(self) -> Parts:
-        def rows(name: str, split: Split) -> Iterable[SourceRow]:
-            return own_hub_rows(self.dataset, self.subset, name)
-
-        if not (parts := self._parts(self.train, rows)):
+        dataset, subset = self.dataset, self.subset
+        parts = self._parts(self.train, lambda name, _: own_hub_rows(dataset, subset, name))
+        if not parts:
             wanted = "expected a split of the data set, such as 'train'"
             raise TaskError(f"task.train is empty; {wanted}")
         return parts

@@ -71,8 +71,7 @@ def examine(target: Target) -> Iterator[Finding]:
     yield from _machine(target)
     if target.config and target.name:
         yield from _credentials(target.config, target)
-    changed_s = target.recipe.stat().st_mtime if target.recipe else None
-    changed = datetime.fromtimestamp(changed_s, UTC) if changed_s is not None else None
+    changed = datetime.fromtimestamp(target.recipe.stat().st_mtime, UTC) if target.recipe else None
     yield credentials.clock(datetime.now(UTC), changed)
     if target.listen or target.connect or (target.config and target.name):
         yield from _network(target)

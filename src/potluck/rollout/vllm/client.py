@@ -37,7 +37,6 @@ class Address:
     timeout_s: float = 600.0
     """Longest wait for one answer, seconds, all attempts together."""
     api_key_variable: str = ""
-    """Environment variable that holds the key; empty: the server asks for none."""
 
     def parts(self) -> SplitResult:
         """Return the parts of the URL; raise RolloutError if no such URL can be asked."""

@@ -128,7 +128,6 @@ class Worker:
         return line.decode(errors="replace").strip()
 
     def end(self) -> None:
-        """Kill the process and wait until it is gone."""
         self.process.kill()
         self.process.wait()
         for pipe in filter(None, (self.process.stdin, self.process.stdout)):
