@@ -25,7 +25,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from potluck.tasks.arithmetic import Digits, DigitsNotation, digits_solution
+from potluck.tasks.arithmetic import Digits
+from solutions import DigitsNotation, digits_solution
 
 CHARACTERS = "0123456789+-*=#;() abcdefghijklmnopqrstuvwxyz"
 PAD, BEGIN, END = "<pad>", "<bos>", "<eos>"

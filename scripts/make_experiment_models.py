@@ -16,18 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import make_digits_models as school  # also sets the number of threads, before torch
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
+import make_digits_models as school  # also sets the number of threads, before torch
 from potluck.tasks import Task
-from potluck.tasks.arithmetic import (
-    Chain,
-    Digits,
-    chain_solution,
-    digits_solution,
-    draw_chain,
-)
+from potluck.tasks.arithmetic import Chain, Digits, draw_chain
+from solutions import chain_solution, digits_solution
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 import tiny
 from displays import Listener
 from nouns import completion, group
-from potluck.launch import run
+from potluck.launch.in_process import run
 from potluck.model import LanguageModel, scoring
 from potluck.model.lora import add_adapter, trained
 from potluck.model.sharding import ShardedModel, full_tensor

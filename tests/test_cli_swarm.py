@@ -23,9 +23,9 @@ from potluck.config import as_tree, load
 from potluck.display import DISPLAYS
 from potluck.events import Notice, Silent, decode_event
 from potluck.exchange.keys.keys import Key, read_roster
-from potluck.launch import RunResult
 from potluck.launch.local_swarm import LocalSwarmResult
-from potluck.preflight.doctor import Finding
+from potluck.launch.rounds import RunResult
+from potluck.preflight.doctor.machine import Finding
 from potluck.types import NonFiniteError, PotluckError
 
 
@@ -301,7 +301,7 @@ def joined(monkeypatch):
         calls.append((config, name, folder, options))
         return RunResult(folder, 5, False, {})
 
-    monkeypatch.setattr("potluck.launch.join", join)
+    monkeypatch.setattr("potluck.launch.in_process.join", join)
     return calls
 
 
@@ -352,8 +352,8 @@ def greeted(monkeypatch):
         display.show(Notice("hello"))
         return RunResult(place[-1], 5, False, {})
 
-    monkeypatch.setattr("potluck.launch.join", greet)
-    monkeypatch.setattr("potluck.launch.run", greet)
+    monkeypatch.setattr("potluck.launch.in_process.join", greet)
+    monkeypatch.setattr("potluck.launch.in_process.run", greet)
 
 
 @pytest.mark.parametrize("words", [JOIN, ["run", "first.toml", "--one-process"]])
@@ -445,7 +445,8 @@ def test_a_join_without_a_name_points_to_the_help(potluck_says, joined):
 
 def test_a_join_that_was_stopped_says_how_to_go_on(desk, potluck_says, monkeypatch):
     monkeypatch.setattr(
-        "potluck.launch.join", lambda config, name, folder, **_: RunResult(folder, 5, True, {})
+        "potluck.launch.in_process.join",
+        lambda config, name, folder, **_: RunResult(folder, 5, True, {}),
     )
     code, out, err = potluck_says(*JOIN, "--out", "my run", "--trust-code")
     assert (code, err) == (130, "")
@@ -456,7 +457,8 @@ def test_a_join_that_was_stopped_says_how_to_go_on(desk, potluck_says, monkeypat
     ]
     # What it says is a command that is understood.
     monkeypatch.setattr(
-        "potluck.launch.join", lambda config, name, folder, **_: RunResult(folder, 6, False, {})
+        "potluck.launch.in_process.join",
+        lambda config, name, folder, **_: RunResult(folder, 6, False, {}),
     )
     (desk / "my run").mkdir()
     shutil.copy(desk / "first.toml", desk / "my run/recipe.toml")
@@ -470,7 +472,7 @@ def test_between_processes_there_are_only_events(desk, potluck_says, monkeypatch
         display.show(Notice("hello"))
         return RunResult(folder, 5, True, {})
 
-    monkeypatch.setattr("potluck.launch.join", join)
+    monkeypatch.setattr("potluck.launch.in_process.join", join)
     code, out, err = potluck_says(*JOIN, "--display", "lines")
     assert (code, err) == (130, "")
     assert out == '{"event": "message", "text": "hello"}\n'
@@ -486,7 +488,7 @@ def test_a_join_that_fails_has_the_code_that_a_run_has(
     def join(*_, **__):
         raise error
 
-    monkeypatch.setattr("potluck.launch.join", join)
+    monkeypatch.setattr("potluck.launch.in_process.join", join)
     code, out, err = potluck_says(*JOIN, "--display", "lines")
     assert (code, out, err) == (expected, "", f"potluck: {error}\n")
 
@@ -495,7 +497,7 @@ def test_a_join_that_is_interrupted_twice_is_one_line(potluck_says, monkeypatch)
     def join(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("potluck.launch.join", join)
+    monkeypatch.setattr("potluck.launch.in_process.join", join)
     code, _, err = potluck_says(*JOIN)
     assert code == 130
     assert err == "potluck: stopped at once; --resume goes on from the last checkpoint\n"
@@ -704,7 +706,7 @@ def examined(monkeypatch):
         patients.append(patient)
         yield from findings
 
-    monkeypatch.setattr("potluck.preflight.doctor.examine", examine)
+    monkeypatch.setattr("potluck.preflight.doctor.examine.examine", examine)
     return patients, findings
 
 

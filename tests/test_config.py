@@ -23,8 +23,7 @@ from potluck.config import (
     load,
 )
 from potluck.objective.methods import METHODS, ObjectiveConfig, method_of
-from potluck.rollout.engines import ENGINES
-from potluck.rollout.options import HFOptions, VllmOptions
+from potluck.rollout.options import AnyEngine, HFOptions, VllmOptions
 from potluck.tasks import TASKS
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.gsm8k import Gsm8kOptions
@@ -227,7 +226,7 @@ STRUCTS = {
     "swarm.tls": TlsConfig,
     "node.small": NodeConfig,
     "node.small.lora": LoraConfig,
-    **{f"node.small.engine:{name}": kind for name, kind in ENGINES.items()},
+    **{f"node.small.engine:{kind.__struct_config__.tag}": kind for kind in get_args(AnyEngine)},
     **{f"task:{name}": kind for name, kind in TASKS.items()},
 }
 

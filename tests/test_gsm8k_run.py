@@ -6,7 +6,7 @@ from pathlib import Path
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import potluck
-from potluck.launch import run
+from potluck.launch.in_process import run
 from potluck.node.storage import checkpoint
 
 REPOSITORY = Path(__file__).parents[1]

@@ -21,7 +21,7 @@ from potluck.config import RunConfig, as_tree, from_tree
 from potluck.events import Silent
 from potluck.exchange import Message, Round, decode, decode_round, encode, encode_round
 from potluck.launch import rounds as launch_module
-from potluck.launch import run
+from potluck.launch.in_process import run
 from potluck.model import ModelError
 from potluck.node import RunFolderError
 from potluck.node import loop as loop_module
@@ -600,14 +600,14 @@ def test_every_option_of_a_run_is_tried_in_this_file_or_elsewhere():
 def test_a_failure_of_the_last_evaluation_costs_nothing_that_was_learned(
     recipe, tmp_path, monkeypatch
 ):
-    real = launch_module._evaluate
+    real = launch_module._Rounds.evaluate
 
     def breaks(*args, at_end):
         if at_end:
             raise Crash
         return real(*args, at_end=at_end)
 
-    monkeypatch.setattr(launch_module, "_evaluate", breaks)
+    monkeypatch.setattr(launch_module._Rounds, "evaluate", breaks)
     with pytest.raises(Crash):
         run(recipe("checkpoint_every=0"), tmp_path / "run")
     assert checkpoint.rounds_saved(tmp_path / "run" / "small") == [4]

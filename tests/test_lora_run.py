@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from potluck.builder import nodes
 from potluck.builder.nodes import make_learner
 from potluck.config import from_tree
-from potluck.launch import run
+from potluck.launch.in_process import run
 from potluck.model import LanguageModel, ModelError
 from potluck.node import RunFolderError
 from potluck.node.storage import checkpoint

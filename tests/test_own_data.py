@@ -12,7 +12,8 @@ import stand_in_gym
 from displays import Listener
 from potluck.builder.task import make_task, notes_on
 from potluck.config import ConfigError, from_tree
-from potluck.launch import RunResult, run
+from potluck.launch.in_process import run
+from potluck.launch.rounds import RunResult
 from potluck.tasks import TASKS
 from potluck.tasks.rewards import RewardOptions
 from stand_in_datasets import stand_in

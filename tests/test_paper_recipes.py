@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM
 
 import potluck
 from potluck.config import LoraConfig
-from potluck.launch import run
+from potluck.launch.in_process import run
 from potluck.model.shape import published_shape
 from potluck.node.storage import checkpoint
 from potluck.objective.methods import METHODS, method_of

@@ -1,11 +1,13 @@
 """Everything that a recipe chooses by name promises the same, and says it without torch."""
 
+from typing import get_args
+
 import pytest
 
-from potluck.rollout.engines import ENGINES
-from potluck.rollout.options import EngineOptions, EngineSettings, HFOptions, VllmOptions
+from potluck.rollout.options import AnyEngine, EngineOptions, EngineSettings, HFOptions, VllmOptions
 from potluck.tasks import TASKS, TaskOptions
 
+ENGINES = {str(options.__struct_config__.tag): options for options in get_args(AnyEngine)}
 VLLM = VllmOptions(url="http://x", model="x", tolerance=0.5)
 
 

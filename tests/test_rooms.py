@@ -58,7 +58,17 @@ MAY_IMPORT = {
     }
     | FIVE,
     "preflight": {"builder", "config", "fields", "model", "torch", "trackers"} | FIVE,
-    "replay": {"builder", "config", "display", "evaluation", "node", "reports", "torch", "types"}
+    "replay": {
+        "builder",
+        "config",
+        "display",
+        "evaluation",
+        "fields",
+        "node",
+        "reports",
+        "torch",
+        "types",
+    }
     | FIVE,
     "demo": {"STARTING_RECIPE", "config", "display", "events", "types"},
     "cli": {
@@ -167,21 +177,25 @@ def loaded_by(*modules):
 
 def test_whoever_only_reads_a_recipe_a_message_or_a_run_never_waits_for_torch():
     rooms = ("config", "exchange", "schedule", "display", "tasks", "trackers", "events", "reports")
-    light = {f"potluck.{room}" for room in (*rooms, "launch.local_swarm", "preflight.doctor")}
+    light = {
+        f"potluck.{room}" for room in (*rooms, "launch.local_swarm", "preflight.doctor.examine")
+    }
     loaded = loaded_by("potluck", "potluck.cli", *light)
     assert light | {"potluck.types"} <= loaded
     assert not {"torch", "transformers", "matplotlib", "potluck.launch.rounds"} & loaded
-    assert "torch" not in loaded_by("potluck.demo")  # each of its runs is another process
+    assert "torch" not in loaded_by("potluck.demo.run")  # each of its runs is another process
 
 
 def test_the_public_interface_is_what_it_says_and_loads_torch_at_its_first_use():
-    from potluck import display, launch, preflight
+    from potluck.display import runs
+    from potluck.launch import in_process, rounds
+    from potluck.preflight import plan
 
-    assert potluck.run is launch.run
-    assert potluck.join is launch.join
-    assert potluck.RunResult is launch.RunResult
-    assert potluck.read_run is display.read_run
-    assert potluck.plan_cost is preflight.plan_cost
+    assert potluck.run is in_process.run
+    assert potluck.join is in_process.join
+    assert potluck.RunResult is rounds.RunResult
+    assert potluck.read_run is runs.read_run
+    assert potluck.plan_cost is plan.plan_cost
     assert set(potluck.__all__) <= set(dir(potluck))
     for name in potluck.__all__:
         assert getattr(potluck, name) is not None

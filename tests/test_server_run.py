@@ -17,12 +17,12 @@ from potluck.builder.exchange import agreements_of
 from potluck.builder.nodes import make_learner, make_nodes
 from potluck.builder.task import make_task
 from potluck.config import ConfigError, load
-from potluck.display import read_run
+from potluck.display.runs import read_run
 from potluck.exchange import MemoryHub, decode_round
-from potluck.launch import run
+from potluck.launch.in_process import run
 from potluck.model import LanguageModel
 from potluck.node import RunFolderError
-from potluck.preflight import check
+from potluck.preflight.plan import check
 from potluck.replay.plan import make_plan
 from potluck.replay.run import replay
 from potluck.rollout.base import RolloutError

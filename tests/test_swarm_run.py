@@ -11,7 +11,7 @@ import tiny
 from displays import Listener
 from faults.swarm import Swarm
 from potluck.exchange import batches_of
-from potluck.launch import run
+from potluck.launch.in_process import run
 from potluck.launch.local_swarm import run_local_swarm
 from potluck.node import Record
 from potluck.node.storage import checkpoint

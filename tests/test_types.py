@@ -6,8 +6,8 @@ import pytest
 
 from nouns import completion
 from potluck.config import ConfigError
-from potluck.demo import DemoError
-from potluck.display import RunReadError
+from potluck.demo.run import DemoError
+from potluck.display.runs import RunReadError
 from potluck.exchange import ExchangeError, WireError
 from potluck.model import ModelError
 from potluck.node import RunFolderError

@@ -18,9 +18,10 @@ from potluck.types import Completion, Group, PotluckError, Problem
 from potluck.version import __version__
 
 if TYPE_CHECKING:
-    from potluck.display import read_run
-    from potluck.launch import RunResult, join, run
-    from potluck.preflight import plan_cost
+    from potluck.display.runs import read_run
+    from potluck.launch.in_process import join, run
+    from potluck.launch.rounds import RunResult
+    from potluck.preflight.plan import plan_cost
 
 __all__ = [
     "STARTING_RECIPE",
@@ -45,8 +46,9 @@ STARTING_RECIPE = Path(__file__).parent / "recipe.toml"
 """The recipe that ``potluck new`` writes and the demo runs."""
 
 # Torch and transformers take seconds to import: a process that only reads a recipe is spared.
-LAZY = dict.fromkeys(("RunResult", "join", "run"), "potluck.launch")
-LAZY |= {"plan_cost": "potluck.preflight", "read_run": "potluck.display"}
+LAZY = {"join": "potluck.launch.in_process", "run": "potluck.launch.in_process"}
+LAZY |= {"RunResult": "potluck.launch.rounds", "plan_cost": "potluck.preflight.plan"}
+LAZY |= {"read_run": "potluck.display.runs"}
 """Modules of the names that are imported at their first use."""
 
 

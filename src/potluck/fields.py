@@ -1,6 +1,8 @@
 """Types that many options share, and the error of an option that is wrong."""
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -17,6 +19,12 @@ ADDRESS = re.compile(r"(tcp|tls)/(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5
 
 class ConfigError(PotluckError, ValueError):
     """A configuration that cannot run; the message names the key and the way out."""
+
+
+def hint(key: str, names: Iterable[str]) -> str:
+    """Return the way out of a wrong ``key``: the name that is spelled nearly so, or all names."""
+    near = difflib.get_close_matches(key, names := list(names), n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there is {', '.join(names) or 'none'}"
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from potluck.config import from_tree
-from potluck.demo import DemoError, cells, demo, summarise
 from potluck.demo import run as demo_module
+from potluck.demo.run import DemoError, cells, demo, summarise
 
 
 def console():

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from display.run_folders import HOSTILE, STEERS
-from potluck.display import show_evaluation
+from potluck.display.evaluation import show_evaluation
 
 WIDEST = {"value": -0.1234, "low": -0.9999, "high": 0.9999}
 

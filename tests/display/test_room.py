@@ -25,4 +25,4 @@ def test_the_room_loads_reports_and_events_no_other_room_no_torch_and_no_picture
 
 
 def test_the_demo_draws_without_a_window():
-    assert "matplotlib.pyplot" not in loaded_by("potluck.demo")
+    assert "matplotlib.pyplot" not in loaded_by("potluck.demo.run")

@@ -57,7 +57,7 @@ def test_a_node_that_was_away_has_done_fewer_rounds_and_what_went_wrong_is_added
     ]
     text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
     assert row(text, "rounds done") == ["3", "of", "40"]
-    assert row(text, "rounds without somebody") == ["2"]
+    assert row(text, "rounds without a node") == ["2"]
     assert row(text, "late completions") == ["15"]
     assert row(text, "of them learned from") == ["8"]
     assert row(text, "messages refused") == ["3"]
@@ -66,7 +66,7 @@ def test_a_node_that_was_away_has_done_fewer_rounds_and_what_went_wrong_is_added
 
 def test_of_a_run_in_which_nothing_went_wrong_nothing_is_said_of_it(tmp_path):
     text = shown(make_run(tmp_path / "run", "small", rounds=[metrics(0)]))
-    for name in ("without somebody", "late", "learned from", "refused", "bytes sent"):
+    for name in ("without a node", "late", "learned from", "refused", "bytes sent"):
         assert name not in text
 
 

@@ -35,7 +35,7 @@ def test_a_new_adapter_changes_nothing_yet_and_alone_is_trained():
     assert names == {f"{layer}.{end}" for layer in ("q_proj", "v_proj") for end in ends}
 
 
-def test_dropout_is_off_until_somebody_trains():
+def test_dropout_is_off_until_training_begins():
     network = moved(adapted(dropout=0.5))
     assert torch.equal(logits(network), logits(network))
     network.train()

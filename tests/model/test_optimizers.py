@@ -8,7 +8,7 @@ import torch
 import tiny
 from potluck.builder.nodes import make_learner
 from potluck.config import from_tree
-from potluck.launch import run
+from potluck.launch.in_process import run
 from potluck.model import ModelError
 from potluck.node.storage import checkpoint
 

@@ -121,7 +121,7 @@ def test_the_network_is_left_as_it_was_even_where_its_head_breaks(monkeypatch):
     assert policy.network(torch.tensor([[1, 2]])).logits.shape == (1, 2, SMALL["vocab_size"])
 
 
-def test_a_body_whose_forward_somebody_replaced_keeps_theirs():
+def test_a_body_whose_forward_a_user_replaced_keeps_it():
     policy = made("untied")
     body, calls = policy.network.base_model, []
     theirs = body.forward

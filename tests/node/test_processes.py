@@ -23,7 +23,7 @@ from displays import Listener
 from potluck import node
 from potluck.builder.checks import require_processes
 from potluck.config import ConfigError, from_tree
-from potluck.launch import run
+from potluck.launch.in_process import run
 from potluck.node.processes.group import (
     SINGLE_PROCESS,
     ProcessGroupError,

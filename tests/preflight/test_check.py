@@ -12,7 +12,6 @@ from rich.console import Console
 import potluck
 from potluck.config import ConfigError
 from potluck.model import ModelError
-from potluck.preflight import check, plan_cost
 from potluck.preflight.memory import (
     CUDA_BYTES,
     GIB,
@@ -23,6 +22,7 @@ from potluck.preflight.memory import (
     memory_of,
     verdict,
 )
+from potluck.preflight.plan import check, plan_cost
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "paper"
 PAPER = sorted(path.stem for path in FOLDER.glob("*.toml"))

@@ -10,7 +10,7 @@ from rich.console import Console
 import tiny
 from potluck.cli import main
 from potluck.config import from_tree
-from potluck.launch import run
+from potluck.launch.in_process import run
 from potluck.replay import run as rehearsal
 from potluck.replay.picture import draw
 from potluck.replay.plan import ReplayRow, table

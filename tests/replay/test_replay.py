@@ -14,7 +14,7 @@ import paper
 import tiny
 from potluck.builder.task import make_task
 from potluck.config import from_tree
-from potluck.launch import run
+from potluck.launch.in_process import run
 from potluck.model import ModelError
 from potluck.node import pack
 from potluck.node.storage import checkpoint

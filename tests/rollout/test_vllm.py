@@ -13,6 +13,7 @@ import torch
 
 import tiny
 from potluck.model import LanguageModel
+from potluck.model.loading import weights_digest
 from potluck.model.lora import add_adapter
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine
@@ -20,7 +21,7 @@ from potluck.rollout.vllm import client as line_module
 from potluck.rollout.vllm import engine as server_module
 from potluck.rollout.vllm.client import Address, Client
 from potluck.rollout.vllm.engine import ServerEngine, require_server
-from potluck.rollout.vllm.weights import WeightSync, weights_digest
+from potluck.rollout.vllm.weights import WeightSync
 from potluck.types import Problem
 from stand_in_server import stand_in
 
@@ -470,7 +471,7 @@ def test_an_answer_that_drips_is_late_too(server, engine_of):
     server.drips_s = 0
 
 
-def test_nobody_is_there():
+def test_no_server_is_there():
     with socket.socket() as held:  # bound and not listening: whoever comes is refused
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}"
@@ -500,7 +501,7 @@ def test_stopping_in_the_middle_breaks_off_what_is_outstanding(server, engine_of
 
 
 @pytest.mark.usefixtures("impatient")
-def test_progress_is_told_while_nothing_arrives_so_that_somebody_can_stop_it(server, engine_of):
+def test_progress_is_told_while_nothing_arrives_so_that_a_user_can_stop_it(server, engine_of):
     server.stalls, calls = threading.Event(), itertools.count()
 
     def progress(done, total):

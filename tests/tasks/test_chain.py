@@ -8,14 +8,9 @@ from nouns import completion
 from potluck.builder.task import make_task
 from potluck.config import from_tree
 from potluck.tasks import Split, TaskError
-from potluck.tasks.arithmetic import (
-    LONGEST_CHAIN,
-    SPLIT_SIZES,
-    Chain,
-    ChainNotation,
-    chain_solution,
-)
+from potluck.tasks.arithmetic import LONGEST_CHAIN, SPLIT_SIZES, Chain
 from potluck.tasks.rewards import HashReward
+from solutions import ChainNotation, chain_solution
 
 task = Chain()
 NO_IDS = (

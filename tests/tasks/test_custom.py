@@ -13,7 +13,7 @@ from nouns import completion
 from potluck.tasks import TaskError
 from potluck.tasks.arithmetic import Digits
 from potluck.tasks.rewards import CustomRewards, Reward
-from potluck.tasks.table import Rules, Table
+from potluck.tasks.table import Table, TableOptions
 
 SAME = """
 def same(completions, answer, **columns):
@@ -46,7 +46,7 @@ def write(desk):
 
 def rows_task(*rows):
     parts = {"train": [(f"row {i}", row) for i, row in enumerate(rows)]}
-    return Table("jsonl", parts, Rules(grading="exact", tags=False), held_out=0)
+    return Table("jsonl", parts, TableOptions(grading="exact", tags=False, held_out=0))
 
 
 def paid_by(*rewards, rows=ROWS):
@@ -96,7 +96,7 @@ def test_a_function_gets_what_trl_gives_it():
     assert all(type(id) is int for ids in seen["completion_ids"] for id in ids)
 
 
-def test_messages_are_given_to_who_wants_them():
+def test_messages_are_given_to_functions_that_want_them():
     seen = {}
 
     def f(prompts, completions, **_):

@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 
 from nouns import completion
 from potluck.tasks import TaskError
-from potluck.tasks.arithmetic import SPLIT_SIZES, Digits, digits_solution, is_right
+from potluck.tasks.arithmetic import SPLIT_SIZES, Digits, is_right
+from solutions import digits_solution
 
 task = Digits()
 number = st.integers(100, 999)

@@ -12,7 +12,7 @@ from nouns import completion
 from potluck.tasks import Split, TaskError
 from potluck.tasks import gym as gym_module
 from potluck.tasks.base import overlaps
-from potluck.tasks.gym import LONGEST_ANSWER, ONLY, REFUSED, ReasoningGym
+from potluck.tasks.gym import LONGEST_ANSWER, ONLY, REFUSED, ReasoningGymOptions
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def library(monkeypatch):
 
 
 def task(dataset="powers", **options):
-    return ReasoningGym(dataset, **{"size": 20, "held_out": 5} | options)
+    return ReasoningGymOptions(dataset=dataset, **{"size": 20, "held_out": 5} | options).make()
 
 
 def scored(made, *texts, end="stop", id=None):

@@ -135,7 +135,7 @@ def test_the_digest_changes_with_everything(write):
 
 @pytest.mark.parametrize("id", ["", "math500", "math500/3", "math500/-1", "gsm8k/test/0"])
 def test_an_unknown_id_is_a_task_error_that_shows_how_ids_look(write, id):
-    with pytest.raises(TaskError, match=r"its 3 look like 'math500/17'"):
+    with pytest.raises(TaskError, match=r"its 3 look like 'math500/0'"):
         Math500(path=write(*ROWS)).problem(id)
 
 

@@ -385,5 +385,5 @@ def test_or_parts_a_list_as_and_does():
     assert are_right(asks) == [True, True, False]
 
 
-def test_a_question_of_a_million_signs_stops_nobody():
+def test_a_question_of_a_million_signs_is_graded_all_the_same():
     assert are_right([Ask("数" * 200_000, r"3\sqrt{13}", r"\sqrt{117}")]) == [True]

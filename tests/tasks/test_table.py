@@ -18,8 +18,7 @@ from potluck.tasks import Split, TaskError
 from potluck.tasks import sources as sources_module
 from potluck.tasks import table as table_module
 from potluck.tasks.base import overlaps
-from potluck.tasks.sources import hub_parts, jsonl_parts
-from potluck.tasks.table import ALONE, SYSTEM_PROMPTS, Rules, Table
+from potluck.tasks.table import ALONE, SYSTEM_PROMPTS, HubOptions, JsonlOptions
 
 GOOD = {"question": "What is 9 + 9?", "answer": "18"}
 
@@ -40,8 +39,12 @@ def numbered(count, start=0):
     return [{"question": f"What is {i} + 1?", "answer": i + 1} for i in range(start, start + count)]
 
 
-def table(path, *, held_out=0, **rules):
-    return Table("jsonl", jsonl_parts(path), Rules(**rules), held_out=held_out)
+def table(path, **options):
+    return JsonlOptions(path=path, **({"held_out": 0} | options)).make()
+
+
+def from_hub(dataset="a/b", **options):
+    return HubOptions(dataset=dataset, **({"held_out": 0} | options)).make()
 
 
 def graded(task, *texts, end="stop"):
@@ -153,9 +156,8 @@ def test_a_file_that_is_empty_missing_or_not_named_is_told(write, tmp_path):
         TaskError, match=r"cannot read .*none\.jsonl .*JSON object a line in task.p"
     ):
         table(str(tmp_path / "none.jsonl"))
-    parts = jsonl_parts(write(GOOD), validation=str(tmp_path / "none.jsonl"))
     with pytest.raises(TaskError, match=r"cannot read .*none\.jsonl .* in task\.validation"):
-        Table("jsonl", parts, Rules())
+        table(write(GOOD), validation=str(tmp_path / "none.jsonl"))
     with pytest.raises(TaskError, match=r"task\.path is empty; expected a file"):
         table("")
 
@@ -180,12 +182,12 @@ def test_any_bytes_load_or_are_a_task_error(tmp_path_factory, raw):
 
 
 def test_each_file_is_a_split_and_ids_are_positions(write):
-    parts = jsonl_parts(
+    task = table(
         write(*numbered(3), name="a"),
         validation=write(*numbered(2, 10), name="b"),
         out_of_distribution=write(*numbered(1, 20), name="c"),
+        held_out=512,  # counts only where it is needed
     )
-    task = Table("jsonl", parts, Rules())  # held_out counts only where it is needed
     assert {split: list(task.ids(split)) for split in get_args(Split)} == {
         "train": ["jsonl/train/0", "jsonl/train/1", "jsonl/train/2"],
         "validation": ["jsonl/validation/0", "jsonl/validation/1"],
@@ -223,8 +225,7 @@ def test_too_few_rows_to_hold_any_out_are_told_with_the_way_out(write):
 
 
 def test_without_rows_to_train_on_nothing_is_held_out(write):
-    parts = jsonl_parts("", out_of_distribution=write(*numbered(2)))
-    task = Table("jsonl", parts, Rules())
+    task = table("", out_of_distribution=write(*numbered(2)), held_out=512)
     assert [len(task.ids(split)) for split in get_args(Split)] == [0, 0, 2]
 
 
@@ -305,7 +306,7 @@ def test_math_without_its_library_names_the_extra(write, monkeypatch):
     table(write(GOOD), grading="exact")
 
 
-def test_rows_without_answers_load_and_are_graded_by_nobody_here(write):
+def test_rows_without_answers_load_and_are_not_graded_here(write):
     task = table(write({"question": "Write a poem."}), answer="")
     assert task.problem("jsonl/train/0").answer == ""
     with pytest.raises(TaskError, match=r"jsonl has no answers to grade by; give a \[\[reward\]\]"):
@@ -332,8 +333,7 @@ def hub(monkeypatch):
 
 def test_the_hub_is_asked_for_the_splits_that_are_named_and_trusted_with_nothing(hub):
     hub(numbered(3))
-    parts = hub_parts("a/b", "main", train="train[:9]", out_of_distribution="odd")
-    task = Table("hub", parts, Rules(), held_out=1)
+    task = from_hub(subset="main", train="train[:9]", out_of_distribution="odd", held_out=1)
     assert hub.asked == [
         (("a/b", "main"), {"split": "train[:9]"}),
         (("a/b", "main"), {"split": "odd"}),
@@ -342,26 +342,26 @@ def test_the_hub_is_asked_for_the_splits_that_are_named_and_trusted_with_nothing
     assert set(task.ids("out-of-distribution")) == {
         f"hub/out-of-distribution/{i}" for i in range(3)
     }
-    hub_parts("a/b")
+    from_hub()
     assert hub.asked[-1] == (("a/b", None), {"split": "train"})
 
 
 def test_what_of_a_row_of_the_hub_is_no_json_is_left_out(hub):
     hub([GOOD | {"when": date(2026, 1, 1), "image": object(), "level": [1, {"a": None}]}])
-    task = Table("hub", hub_parts("a/b"), Rules(), held_out=0)
+    task = from_hub()
     assert task.row("hub/train/0") == GOOD | {"level": [1, {"a": None}]}
-    assert len({Table("hub", hub_parts("a/b"), Rules(), held_out=0).digest, task.digest}) == 1
+    assert len({from_hub().digest, task.digest}) == 1
 
 
 def test_a_bad_row_of_the_hub_and_an_empty_split_are_named(hub):
     hub([GOOD, {"text": "9?"}])
     with pytest.raises(TaskError, match=r"a/b train, row 1 has no column 'question'; it has text"):
-        Table("hub", hub_parts("a/b"), Rules())
+        from_hub()
     hub([])
     with pytest.raises(TaskError, match="a/b train holds no problem"):
-        Table("hub", hub_parts("a/b"), Rules())
+        from_hub()
     with pytest.raises(TaskError, match=r"task\.train is empty; expected a split"):
-        hub_parts("a/b", train="")
+        from_hub(train="")
 
 
 def test_a_folder_of_files_is_loaded_by_the_real_library(write, tmp_path, monkeypatch):
@@ -371,8 +371,7 @@ def test_a_folder_of_files_is_loaded_by_the_real_library(write, tmp_path, monkey
     (tmp_path / "set").mkdir()
     write(*numbered(4), name="set/train.jsonl")
     write(*numbered(2, 10), name="set/test.jsonl")
-    parts = hub_parts(str(tmp_path / "set"), validation="test")
-    task = Table("hub", parts, Rules(), held_out=0)
+    task = from_hub(str(tmp_path / "set"), validation="test")
     assert [task.problem(id).answer for id in task.ids("train")] == ["1", "2", "3", "4"]
     assert task.row("hub/validation/1") == {"question": "What is 11 + 1?", "answer": 12}
 
@@ -384,8 +383,8 @@ def test_the_files_of_gsm8k_are_a_table_too(gsm8k_path):
     """The same golds as the task of that name, and what the README says of its overlap."""
     from potluck.tasks.gsm8k import Gsm8k
 
-    parts = jsonl_parts(f"{gsm8k_path}/train.jsonl", validation=f"{gsm8k_path}/test.jsonl")
-    task, known = Table("jsonl", parts, Rules(answer_after="####")), Gsm8k(path=gsm8k_path)
+    train, test = f"{gsm8k_path}/train.jsonl", f"{gsm8k_path}/test.jsonl"
+    task, known = table(train, validation=test, answer_after="####"), Gsm8k(path=gsm8k_path)
     for i in (*range(0, 7473, 500), 7472):
         assert (
             task.problem(f"jsonl/train/{i}").answer.replace(",", "")
@@ -402,11 +401,10 @@ def test_files_that_can_hold_code_are_not_read_however_the_recipe_names_them(kin
     library = stand_in_datasets.stand_in(lambda *_, **__: pytest.fail("read"), kind=kind)
     monkeypatch.setitem(sys.modules, "datasets", library)
     with pytest.raises(TaskError, match=r"which may run what stands in it; expected files of parq"):
-        hub_parts("pandas")
+        from_hub("pandas")
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
     path = tmp_path / "marked.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"question": "1+1?", "answer": "2"}\n')
-    (parts,) = [list(rows) for rows in jsonl_parts(str(path)).values() if rows]
-    assert [row["question"] for _, row in parts] == ["1+1?"]
+    assert table(str(path)).row("jsonl/train/0") == {"question": "1+1?", "answer": "2"}

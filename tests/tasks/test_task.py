@@ -11,14 +11,14 @@ from potluck.tasks.arithmetic import Chain, Digits
 from potluck.tasks.base import WithOutOfDistribution
 from potluck.tasks.gsm8k import Gsm8k
 from potluck.tasks.rewards import CustomRewards, HashReward, Reward
-from potluck.tasks.sources import jsonl_parts
-from potluck.tasks.table import Rules, Table
+from potluck.tasks.table import JsonlOptions, Table
 
 
 def table(path, name="jsonl", **rules):
     """The made-up train.jsonl as rows of one's own."""
-    rules = Rules(answer_after="####", **rules)
-    return Table(name, jsonl_parts(f"{path}/train.jsonl"), rules, held_out=40)
+    chosen = {"path": f"{path}/train.jsonl", "answer_after": "####", "held_out": 40}
+    options = JsonlOptions(**chosen, **rules)
+    return Table(name, options.parts(), options)
 
 
 def half_each(task):

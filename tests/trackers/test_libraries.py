@@ -11,7 +11,7 @@ import pytest
 import tiny
 from displays import Listener
 from potluck.config import as_tree, from_tree
-from potluck.launch import run
+from potluck.launch.in_process import run
 from potluck.trackers.base import About, TrackerError, evaluation_values, round_values
 from potluck.trackers.tracked import TRACKERS
 from potluck.trackers.wandb import has_credentials
@@ -257,7 +257,7 @@ def test_wandb_is_told_the_recipe_the_group_and_how_it_ended(whole, cut, recipe)
             assert axes["*"] == "round"
 
 
-def test_nobodys_screen_or_repository_goes_to_wandb(whole):
+def test_no_screen_and_no_repository_goes_to_wandb(whole):
     records = [record for file in wandb_files(whole, "small") for record in wandb_records(file)]
     kinds = {record.WhichOneof("record_type") for record in records}
     assert not kinds & {"output", "output_raw"}
@@ -289,7 +289,7 @@ def test_a_run_that_is_watched_is_the_same_run(whole, recipe, tmp_path):
     assert not (tmp_path / "run" / "wandb").exists()
 
 
-def test_a_run_of_trackio_that_somebody_has_open_stays_open(home, tmp_path, capsys):
+def test_a_run_of_trackio_that_a_user_has_open_stays_open(home, tmp_path, capsys):
     import trackio
 
     about = About("p", "g", "small", tmp_path, 0, False, {}, "offline")
@@ -308,7 +308,7 @@ def test_the_group_is_the_name_of_the_run_unless_the_recipe_names_another(recipe
     assert set(SQLiteStorage.get_runs("other")) == {"tiny/large", "tiny/small"}
 
 
-def test_wandb_knows_no_account_in_an_empty_home_and_asks_nobody(home, monkeypatch):
+def test_wandb_knows_no_account_in_an_empty_home_and_asks_no_user(home, monkeypatch):
     assert not has_credentials()
     monkeypatch.setenv("WANDB_API_KEY", "0" * 3)
     with pytest.raises(TrackerError, match=r"wandb: .*; call `wandb login --relogin`"):

@@ -11,8 +11,8 @@ import tiny
 from displays import Listener
 from potluck.config import ConfigError, LogConfig, from_tree
 from potluck.events import Evaluated, Notice, RoundDone
-from potluck.launch import run
-from potluck.preflight import check
+from potluck.launch.in_process import run
+from potluck.preflight.plan import check
 from potluck.reports import AuthorReport, EvaluationReport, RoundReport
 from potluck.trackers import tracked
 from potluck.trackers.base import About, TrackerError

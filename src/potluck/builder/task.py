@@ -60,4 +60,4 @@ def _rewards(config: RunConfig, trust_code: bool) -> list[Reward]:
 def notes_on(config: RunConfig, task: Task) -> list[str]:
     """Return what to know of a task's splits before trusting a number, mostly nothing; raise
     TaskError if a problem is in two of them."""
-    return [*map(str, overlaps(task)), *config.task.notes]
+    return [*overlaps(task), *config.task.notes]

@@ -1,10 +1,5 @@
 """The command line.
 
-    training.py     demo | new | run
-    models.py       evaluate | show | export | replay
-    swarm.py        join | keys | certificates | relay | doctor
-    base.py         commands of other distributions: reproduce
-
 Exit codes: 0 done; 1 something broke down (a number that is not finite, a node that was
 killed, a check of the doctor's that failed); 2 something its user can mend, said in one line
 and without a traceback; 130 ended by Ctrl-C.

@@ -1,16 +1,15 @@
-"""The app: where it prints, options that commands share, and commands of other distributions."""
+"""The app: where it prints, and commands of other distributions."""
 
 import logging
 import os
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from potluck.display import printable
+from potluck.display.text import printable
 from potluck.types import PotluckError
 from potluck.version import __version__
 
@@ -23,22 +22,6 @@ err = Console(stderr=True, highlight=False, quiet=MUTE)
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="A key of the recipe: --set node.small.model=some/folder"),
-]
-TrustCode = Annotated[
-    bool,
-    typer.Option("--trust-code", help="Run the reward functions that the recipe names: read them"),
-]
-Recipe = Annotated[Path, typer.Argument(help="A .toml file; `potluck new` writes one")]
-Out = Annotated[Path | None, typer.Option("--out", help="The run's folder (runs/NAME of the run)")]
-Displays = Annotated[
-    list[str] | None,
-    typer.Option("--display", help="How progress is shown: live, lines (of JSON), none; several"),
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint")]
-Words = Annotated[list[str] | None, typer.Argument(hidden=True)]
 ELSEWHERE = {"reproduce": "Run the paper's experiments (of the distribution potluck-experiments)."}
 """Commands of this repository that the package does not have, with their help."""
 
@@ -85,7 +68,7 @@ def prepare_process(threads: int) -> None:
     os.environ.update({key: value for key, value in quiet.items() if key not in os.environ})
     if threads:
         os.environ["OMP_NUM_THREADS"] = str(threads)
-    # It looks for kernels of 4-bit weights, which nobody here has, and says so at every start.
+    # It looks for kernels of 4-bit weights, which no model here has, and says so at every start.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
 
@@ -111,7 +94,7 @@ def add_commands(app: typer.Typer, found: Iterable[EntryPoint] | None = None) ->
 
 
 def _add_refusal(app: typer.Typer, name: str, help: str, message: str) -> None:
-    def refuse(words: Words = None) -> None:
+    def refuse(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
         raise PotluckError(message)
 
     settings = {"ignore_unknown_options": True, "allow_extra_args": True}

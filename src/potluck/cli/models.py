@@ -4,18 +4,20 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from potluck.cli.base import Sets, TrustCode, app, complain, err, out, prepare_process, say
+from potluck.cli.base import app, complain, err, out, prepare_process, say
+from potluck.cli.options import Sets, TrustCode
 from potluck.config import ConfigError
-from potluck.display import LiveDisplay, printable, show, show_evaluation
+from potluck.display.evaluation import show_evaluation
+from potluck.display.live import LiveDisplay
+from potluck.display.show import show
+from potluck.display.text import printable
 from potluck.events import PhaseProgress
+from potluck.files import write_atomically
 from potluck.replay.plan import LEGEND, ReplayPlan, ReplayRow, make_plan, table
-
-if TYPE_CHECKING:
-    from potluck.evaluation.request import EvaluationRequest
 
 RunFolder = Annotated[Path, typer.Argument(help="A run's folder")]
 
@@ -71,6 +73,7 @@ def evaluate_command(
     }
     chosen = [f"{key}={value}" for key, value in keys.items() if value is not None]
     prepare_process(0)
+    from potluck.evaluation.compare import evaluate_models, require_writable
     from potluck.evaluation.request import EvaluationRequest
 
     request = EvaluationRequest(
@@ -88,13 +91,6 @@ def evaluate_command(
         rows=rows,
         trust_code=trust_code,
     )
-    _evaluate(request, file)
-
-
-def _evaluate(request: "EvaluationRequest", file: str) -> None:
-    """Evaluate, show what was found, and write it to ``file``, which may be empty or "-"."""
-    from potluck.evaluation.compare import evaluate_models, require_writable, write_report
-
     place = Path(file) if file not in ("", "-") else None
     if place:
         require_writable(place)
@@ -108,10 +104,11 @@ def _evaluate(request: "EvaluationRequest", file: str) -> None:
         complain("stopped; an evaluation begins anew each time")
         raise typer.Exit(130) from None
     show_evaluation(found, shown)
+    text = json.dumps(found, indent=1, allow_nan=False)
     if place:
-        write_report(found, place)
+        write_atomically(place, f"{text}\n".encode())
     elif file:
-        print(json.dumps(found, indent=1, allow_nan=False))
+        print(text)
 
 
 @app.command("show")

@@ -9,23 +9,12 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from potluck.cli.base import (
-    Displays,
-    Out,
-    Recipe,
-    Resume,
-    Sets,
-    TrustCode,
-    app,
-    complain,
-    err,
-    out,
-    prepare_process,
-    say,
-)
+from potluck.cli.base import app, complain, err, out, prepare_process, say
+from potluck.cli.options import Displays, Out, Recipe, Resume, Sets, TrustCode
 from potluck.cli.training import rounds_saved, tell_end
 from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
-from potluck.display import Watched, open_displays, printable
+from potluck.display import Watched, open_displays
+from potluck.display.text import printable
 from potluck.launch.signals import interrupts
 from potluck.types import NODE_NAME
 
@@ -65,7 +54,7 @@ def join_command(
     loading = out.status("loading torch and transformers ...")
     try:
         with nullcontext() if "lines" in displays else loading:
-            from potluck.launch import join
+            from potluck.launch.in_process import join
         first = rounds_saved(place, config) if resume else 0
         with open_displays(displays, Watched(out, config.rounds, first)) as shown:
             result = join(
@@ -96,11 +85,8 @@ def joining(
     listen: list[str] | None,
     overrides: list[str] | None,
 ) -> RunConfig:
-    """Return the run as the node ``name`` sees it.
-
-    Raises:
-        ConfigError: the recipe cannot run; or ``name`` is in it and brings a model, or neither.
-    """
+    """Return the run as the node ``name`` sees it. Raise ConfigError if the recipe cannot run; or
+    ``name`` is in it and brings a model, or neither."""
     tree = read_tree(recipe)
     nodes, swarm = _table(tree, "node"), _table(tree, "swarm")
     if name in nodes and model:
@@ -168,7 +154,7 @@ def certificates_command(
     places = write_certificates(folder, names, tuple(dict.fromkeys([*LOCAL, *(hosts or [])])), days)
     for name, place in zip(names, places, strict=True):
         say(f"{place}: for {name}; copy it to that machine, there [swarm.tls] folder names it")
-    say(f"{folder / 'ca.key'} signs new nodes: keep it, and give it to nobody")
+    say(f"{folder / 'ca.key'} signs new nodes: keep it, and give it to no other")
 
 
 @app.command("relay")
@@ -194,7 +180,7 @@ def relay_command(
 
     nodes = tuple(each for part in names or [] for each in part.split(",") if each)
     if tls and not nodes:
-        raise ConfigError("with --tls a relay lets in whom it knows: --names north,south,...")
+        raise ConfigError("with --tls a relay lets in the nodes of a list: --names north,south,...")
     if nodes and not tls:
         raise ConfigError("--names is checked by certificates, so it needs --tls FOLDER")
     places = tuple(listen or [f"{'tls' if tls else 'tcp'}/0.0.0.0:7447"])
@@ -224,7 +210,7 @@ def doctor_command(
     folder: Out = None,
 ) -> None:
     """Check whether this machine can take part, and say what to do if not."""
-    from potluck.preflight.doctor import Target, examine
+    from potluck.preflight.doctor.examine import Target, examine
 
     if recipe is None and (name or set or model):
         raise ConfigError("--as, --set and --model need a recipe: potluck doctor RECIPE --as NAME")

@@ -8,26 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from potluck import STARTING_RECIPE
-from potluck.cli.base import (
-    TEAM,
-    Displays,
-    Out,
-    Recipe,
-    Resume,
-    Sets,
-    TrustCode,
-    app,
-    complain,
-    out,
-    prepare_process,
-    say,
-)
+from potluck.cli.base import TEAM, app, complain, out, prepare_process, say
+from potluck.cli.options import Displays, Out, Recipe, Resume, Sets, TrustCode
 from potluck.config import ConfigError, RunConfig, load
 from potluck.display import Watched, open_displays
 from potluck.launch.local_swarm import LocalSwarmResult, run_local_swarm
 
 if TYPE_CHECKING:
-    from potluck.launch import RunResult
+    from potluck.launch.rounds import RunResult
 
 STOPPED = (130, -signal.SIGINT)
 """Exit codes of a node that was asked to stop."""
@@ -42,7 +30,7 @@ def demo_command(
     seed: Annotated[int, typer.Option(help="Another seed, other problems and samples")] = 0,
 ) -> None:
     """Train two different models alone and together, and compare."""
-    from potluck.demo import demo
+    from potluck.demo.run import demo
 
     try:
         demo(folder, rounds=rounds, seed=seed, console=out)
@@ -89,7 +77,7 @@ def run_command(
         raise ConfigError("--gpu only plans, so it needs --check; [node.NAME] device places a run")
     prepare_process(config.threads)
     if check:
-        from potluck.preflight import check as check_run
+        from potluck.preflight.plan import check as check_run
 
         out.print(check_run(config, trust_code=trust_code, gpu=gpu, one_process=one_process))
         return
@@ -99,7 +87,11 @@ def run_command(
             result = _run(config, place, resume, trust_code, display)
             code = tell_end(result, f"run {_recipe_of(place)}", place, trust_code)
         else:
-            ended = _run_processes(config, place, resume, trust_code, display)
+            first = rounds_saved(place, config) if resume else 0
+            with open_displays(display or ["live"], Watched(out, config.rounds, first)) as shown:
+                ended = run_local_swarm(
+                    config, place, resume=resume, display=shown, trust_code=trust_code
+                )
             code = _tell_ends(ended, place, trust_code)
     except KeyboardInterrupt:  # typer would end in silence
         complain("stopped at once; --resume goes on from the last checkpoint")
@@ -113,18 +105,10 @@ def _run(
 ) -> "RunResult":
     with out.status("loading torch and transformers ..."):
         from potluck.builder.folder import first_round
-        from potluck.launch import run
+        from potluck.launch.in_process import run
     first = first_round(place, config) if resume else 0
     with open_displays(displays or ["live"], Watched(out, config.rounds, first)) as display:
         return run(config, place, resume=resume, display=display, trust_code=trust_code)
-
-
-def _run_processes(
-    config: RunConfig, place: Path, resume: bool, trust_code: bool, displays: list[str] | None
-) -> LocalSwarmResult:
-    first = rounds_saved(place, config) if resume else 0
-    with open_displays(displays or ["live"], Watched(out, config.rounds, first)) as display:
-        return run_local_swarm(config, place, resume=resume, display=display, trust_code=trust_code)
 
 
 def rounds_saved(place: Path, config: RunConfig) -> int:

@@ -1,11 +1,10 @@
 """A reader of TOML (or JSON) into one frozen tree; it refuses a wrong key or value with a hint."""
 
-import difflib
 import json
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
@@ -16,7 +15,7 @@ from msgspec.structs import fields
 
 from potluck.config.run import NodeConfig, RunConfig
 from potluck.config.validation import require_valid
-from potluck.fields import ConfigError
+from potluck.fields import ConfigError, hint
 from potluck.objective.methods import METHODS, ObjectiveConfig
 
 COMPLAINT = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>\S*)`)?", re.DOTALL)
@@ -27,19 +26,13 @@ KEY = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.
 
 def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a run from TOML or a run folder's recipe.json; ``overrides`` are ``"rounds=3"`` etc.
-
-    Raises:
-        ConfigError: no such file, not TOML (or JSON), or a key or value that no run has.
-    """
+    Raise ConfigError for no such file, not TOML (or JSON), or a key or value that no run has."""
     return from_tree(read_tree(path), overrides)
 
 
 def read_tree(path: Path) -> Any:
-    """Read a recipe unchecked; a recipe.json of an older version gets today's keys.
-
-    Raises:
-        ConfigError: no such file, or not TOML (or JSON).
-    """
+    """Read a recipe unchecked; a recipe.json of an older version gets today's keys. Raise
+    ConfigError for no such file, or not TOML (or JSON)."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         return _renewed(json.loads(text)) if Path(path).suffix == ".json" else tomllib.loads(text)
@@ -160,7 +153,7 @@ def _about_key(kind: Any, key: str, at: str, *, is_missing: bool) -> str:
     if kind is NodeConfig and key == "server":
         return f"{where} has no key 'server' any more; its table is [{at}.engine], name = 'vllm'"
     also = ["method"] if kind is ObjectiveConfig else []
-    return f"{where} has no key {key!r}; {_hint(key, [f.name for f in fields(kind)] + also)}"
+    return f"{where} has no key {key!r}; {hint(key, [f.name for f in fields(kind)] + also)}"
 
 
 def _about_value(kind: Any, value: Any, at: str) -> str:
@@ -169,7 +162,7 @@ def _about_value(kind: Any, value: Any, at: str) -> str:
     if origin is UnionType:
         names = [part.__struct_config__.tag for part in inner if _is_table(part)]
         if isinstance(value, dict) and isinstance(name := value.get("name"), str):
-            return f"{at}.name is {name!r}; {_hint(name, names)}"
+            return f"{at}.name is {name!r}; {hint(name, names)}"
         return f"[{at}] needs a name; choose one of {', '.join(names)}"
     if origin is Literal:
         return f"{found} choose one of {', '.join(inner)}"
@@ -192,7 +185,7 @@ def _override(tree: dict[str, Any], override: str) -> None:
     for depth, name in enumerate(tables):
         # A table may be new, a node may not: a slip in its name would add a third one.
         if tables[:depth] == ["node"] and name not in tree:
-            raise ConfigError(f"{override!r}: no node is named {name!r}; {_hint(name, tree)}")
+            raise ConfigError(f"{override!r}: no node is named {name!r}; {hint(name, tree)}")
         tree = tree.setdefault(name, {})
         if not isinstance(tree, dict):
             raise ConfigError(f"{override!r}: {name} is {tree!r}, which is no table")
@@ -200,8 +193,3 @@ def _override(tree: dict[str, Any], override: str) -> None:
         tree[last] = tomllib.loads(f"value = {raw}")["value"]
     except (ValueError, RecursionError):
         tree[last] = raw
-
-
-def _hint(key: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(key, names := list(names), n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there is {', '.join(names) or 'none'}"

@@ -9,8 +9,7 @@ from msgspec.structs import force_setattr
 
 from potluck.fields import Amount, Count, Options, Positive
 from potluck.objective.methods import ObjectiveConfig, reads_author_logp
-from potluck.rollout.engines import AnyEngine
-from potluck.rollout.options import HFOptions
+from potluck.rollout.options import AnyEngine, HFOptions
 from potluck.tasks import AnyTask
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.rewards import RewardOptions

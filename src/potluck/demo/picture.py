@@ -109,7 +109,6 @@ def _legend(figure: Figure, comparison: Comparison, y: float) -> None:
 
 
 def _style(comparison: Comparison, method: str) -> tuple[str, str]:
-    """Return the method's colour and marker."""
     spare = [other for other in comparison.methods if other not in STYLES]
     return STYLES.get(method) or SPARE_STYLES[spare.index(method) % len(SPARE_STYLES)]
 

@@ -143,7 +143,6 @@ def write_report(summary: Mapping[str, Any], picture: Path, path: Path) -> None:
 def _rows(
     comparison: Comparison, node: str, summary: Mapping[str, Any], extras: list[str]
 ) -> list[dict[str, Any]]:
-    """Return the node's rows of the table, one for each method."""
     curves = comparison.curves[node]
     return [
         {

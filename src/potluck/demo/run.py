@@ -23,9 +23,9 @@ from potluck import STARTING_RECIPE
 from potluck.config import as_tree, from_tree
 from potluck.demo.picture import draw
 from potluck.demo.report import compare, write_report
-from potluck.display import LiveDisplay, printable, read_run
-from potluck.display.runs import NodeRun
-from potluck.display.text import decimal, label, new_table
+from potluck.display.live import LiveDisplay
+from potluck.display.runs import NodeRun, read_run
+from potluck.display.text import decimal, label, new_table, printable
 from potluck.events import PhaseProgress
 from potluck.files import available_cores
 from potluck.types import PotluckError

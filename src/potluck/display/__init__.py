@@ -1,11 +1,5 @@
 """Output for people: a run while it goes, and a run folder afterwards.
 
-    live.py        the progress of a run, a demo, a replay or an evaluation
-    runs.py        a run folder, read
-    show.py        ``potluck show RUN``
-    evaluation.py  the results of ``potluck evaluate``
-    style.py       the looks of every picture
-
 No torch, no model, no network. Text of a model or a peer passes ``printable`` before it is shown,
 wherever that is.
 """
@@ -17,26 +11,9 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from potluck.display.evaluation import show_evaluation
 from potluck.display.live import LiveDisplay
-from potluck.display.runs import Run, RunReadError, read_run
-from potluck.display.show import show
-from potluck.display.text import printable
 from potluck.events import Display, EventLines, Fanout, Silent
 from potluck.types import PotluckError
-
-__all__ = [
-    "DISPLAYS",
-    "LiveDisplay",
-    "Run",
-    "RunReadError",
-    "Watched",
-    "open_displays",
-    "printable",
-    "read_run",
-    "show",
-    "show_evaluation",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ def _results(run: Run) -> Iterator[TableRow]:
 def _troubles(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
     """Yield rows about a swarm; those in which every node has a 0 are left out."""
     counts: dict[str, Callable[[RoundReport], int]] = {
-        "rounds without somebody": lambda report: bool(report.missing),
+        "rounds without a node": lambda report: bool(report.missing),
         "late completions": lambda report: report.late,
         "of them learned from": lambda report: report.late_used,
         "messages refused": lambda report: sum(report.refused.values()),

@@ -15,16 +15,10 @@ import transformers
 
 from potluck.builder.task import make_task
 from potluck.config import ConfigError, RunConfig, as_tree
-from potluck.evaluation.grade import (
-    ModelScores,
-    ProblemScores,
-    evaluation_engine,
-    first_problems,
-    grade_samples,
-    summary,
-)
+from potluck.evaluation import grade
+from potluck.evaluation.grade import ModelScores, ProblemScores
 from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings, as_options
-from potluck.files import derived_seed, write_atomically
+from potluck.files import derived_seed
 from potluck.model import LanguageModel
 from potluck.model.loading import load_config, load_tokenizer
 from potluck.rollout.base import GreedySampler, RandomSampler, Sampler
@@ -62,13 +56,13 @@ def evaluate_models(request: EvaluationRequest, *, progress: EvaluationProgress)
             gc.collect()  # the model before leaves before the next one comes
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-            whose = f"{letter} " if request.against else ""
-            answered = _answered(model, request, settings, task, problems, progress, whose)
+            label = f"{letter} " if request.against else ""
+            answered = _answered(model, request, settings, task, problems, progress, label)
             scores_by_model[letter] = answered
     return _report_of_settings(request, settings, task) | {
         "splits": [
             {"split": split}
-            | summary({who: each[split] for who, each in scores_by_model.items()}, settings.k)
+            | grade.summary({m: each[split] for m, each in scores_by_model.items()}, settings.k)
             for split in problems
         ]
     }
@@ -81,16 +75,11 @@ def require_writable(file: Path) -> None:
         raise ConfigError(f"--json {file} {what}; name a file in a folder that is there")
 
 
-def write_report(found: dict[str, Any], file: Path) -> None:
-    """Write the whole file, or leave the one that stood there before."""
-    write_atomically(file, (json.dumps(found, indent=1, allow_nan=False) + "\n").encode())
-
-
 def _problems(task: Task, config: RunConfig, wanted: str) -> dict[Split, list[Problem]]:
     """Return the problems of each split that is asked for and has any."""
     counts = (config.evaluation.problems, config.evaluation.out_of_distribution)
     found = {
-        split: first_problems(task, split, count)
+        split: grade.first_problems(task, split, count)
         for split, count in zip(SPLITS, counts, strict=True)
         if wanted in (split, "both")
     }
@@ -111,7 +100,7 @@ def _answered(
     task: Task,
     problems: Mapping[Split, Sequence[Problem]],
     progress: EvaluationProgress,
-    whose: str,
+    label: str,
 ) -> dict[Split, ModelScores]:
     """Load ``model`` and have it answer ``problems``, greedily and, where asked, in samples."""
     how = settings.config.sampling
@@ -124,12 +113,11 @@ def _answered(
         dtype=dtype,
         rows=settings.rows,
     )
-    engine = evaluation_engine(as_trained, settings.config)
+    engine = grade.evaluation_engine(as_trained, settings.config)
 
     def answers(split: Split, sampler: Sampler, count: int, what: str) -> tuple[ProblemScores, ...]:
-        moved, asked = partial(progress, f"{whose}{split}", what), problems[split]
-        scores = grade_samples(policy, engine, task, asked, sampler, count=count, progress=moved)
-        return tuple(scores)
+        moved, asked = partial(progress, f"{label}{split}", what), problems[split]
+        return tuple(grade.grade_samples(policy, engine, task, asked, sampler, count, moved))
 
     def sampled(split: Split) -> tuple[ProblemScores, ...]:
         if not settings.samples:

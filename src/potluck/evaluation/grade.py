@@ -9,13 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from potluck.config import RunConfig
-from potluck.evaluation.intervals import (
-    difference_interval,
-    mcnemar,
-    mean_interval,
-    pass_at_k,
-    share_interval,
-)
+from potluck.evaluation import intervals
 from potluck.model import LanguageModel
 from potluck.rollout.base import Engine, GreedySampler, Progress, RolloutRequest, Sampler
 from potluck.tasks import Split, Task
@@ -59,7 +53,7 @@ class ModelScores:
         values = {"greedy": [answers.rewards[0] for answers in self.greedy]}
         for each in dict.fromkeys((1, k)) if self.sampled else ():
             values[f"pass@{each}"] = [
-                pass_at_k(count_right(answers), len(answers.rewards), each)
+                intervals.pass_at_k(count_right(answers), len(answers.rewards), each)
                 for answers in self.sampled
             ]
         return values
@@ -76,19 +70,12 @@ def evaluation_engine(engine: Engine, config: RunConfig) -> Engine:
 
 
 def evaluate(
-    policy: LanguageModel,
-    engine: Engine,
-    task: Task,
-    split: Split,
-    *,
-    count: int,
-    progress: Progress,
+    policy: LanguageModel, engine: Engine, task: Task, split: Split, count: int, progress: Progress
 ) -> SplitAccuracy | None:
     """Answer the first ``count`` problems of ``split`` greedily; None if it has none."""
     if not (problems := first_problems(task, split, count)):
         return None
-    greedy = GreedySampler()
-    answers = grade_samples(policy, engine, task, problems, greedy, count=1, progress=progress)
+    answers = grade_samples(policy, engine, task, problems, GreedySampler(), 1, progress)
     return SplitAccuracy(sum(each.rewards[0] for each in answers) / len(answers), len(answers))
 
 
@@ -103,7 +90,6 @@ def grade_samples(
     task: Task,
     problems: Sequence[Problem],
     sampler: Sampler,
-    *,
     count: int,
     progress: Progress,
 ) -> list[ProblemScores]:
@@ -158,7 +144,7 @@ def _measure(name: str, value_N: Mapping[str, Sequence[float]]) -> dict[str, Any
     found |= {model: _estimate(each_N, shares) for model, each_N in value_N.items()}
     if "B" in value_N:
         pairs = zip(value_N["A"], value_N["B"], strict=True)
-        between = difference_interval([a - b for a, b in pairs])
+        between = intervals.difference_interval([a - b for a, b in pairs])
         between = between.within(-1, 1) if shares else between
         better = "A" if between.low > 0 else "B" if between.high < 0 else None
         found |= {"difference": asdict(between), "better": better}
@@ -167,10 +153,10 @@ def _measure(name: str, value_N: Mapping[str, Sequence[float]]) -> dict[str, Any
 
 def _estimate(value_N: Sequence[float], shares: bool) -> dict[str, Any]:
     if shares:
-        return asdict(share_interval(value_N))
+        return asdict(intervals.share_interval(value_N))
     if len(value_N) == 1:  # on an unknown scale one number says nothing of the next
         return {"value": value_N[0], "low": None, "high": None}
-    return asdict(mean_interval(value_N))
+    return asdict(intervals.mean_interval(value_N))
 
 
 def _agreement(a: ModelScores, b: ModelScores) -> dict[str, Any]:
@@ -182,7 +168,7 @@ def _agreement(a: ModelScores, b: ModelScores) -> dict[str, Any]:
         "only_a": only_a,
         "only_b": only_b,
         "neither": pairs.count((0, 0)),
-        "mcnemar_p": mcnemar(only_a, only_b),
+        "mcnemar_p": intervals.mcnemar(only_a, only_b),
     }
 
 

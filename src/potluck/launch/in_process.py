@@ -42,8 +42,8 @@ def run(
 
     folder, display = Path(folder), display or Silent()
     check_folder = partial(require_folder, folder, config, resume)
-    local = LocalNodes(config, tuple(config.node), check_folder, meet, all_here=True)
-    return run_nodes(local, folder, resume=resume, display=display, trust_code=trust_code)
+    local = LocalNodes(config, tuple(config.node), check_folder, meet, True, trust_code)
+    return run_nodes(local, folder, resume=resume, display=display)
 
 
 def join(
@@ -88,5 +88,5 @@ def join(
             yield {name: exchange}
 
     check_folder = partial(require_node_folder, folder, config, name, resume)
-    local = LocalNodes(config, (name,), check_folder, meet, all_here=all_here)
-    return run_nodes(local, folder, resume=resume, display=display, trust_code=trust_code)
+    local = LocalNodes(config, (name,), check_folder, meet, all_here, trust_code)
+    return run_nodes(local, folder, resume=resume, display=display)

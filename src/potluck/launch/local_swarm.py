@@ -165,17 +165,11 @@ def _start(stack: ExitStack, config: RunConfig, name: str, folder: Path, more: l
         # Ctrl-C in a terminal reaches this process alone, which hands it on once.
         process_group=0,
     )
-    stack.enter_context(process)  # shuts its streams
-    stack.callback(_end, process)
+    stack.enter_context(process)  # waits for its end, and shuts its streams
+    stack.callback(process.kill)
     assert process.stdout
     assert process.stderr
     return _Child(name, process, {process.stdout.fileno(): b"", process.stderr.fileno(): b""})
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.kill()
-        process.wait()
 
 
 def _watch(
@@ -239,5 +233,4 @@ def _tell_end(child: _Child, display: Display, folder: Path) -> None:
 
 def _signal(children: list[_Child], number: signal.Signals) -> None:
     for child in children:
-        if child.process.poll() is None:
-            child.process.send_signal(number)
+        child.process.send_signal(number)  # nothing to one that has ended

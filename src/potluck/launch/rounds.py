@@ -67,6 +67,8 @@ class LocalNodes:
     meet: Meet
     all_here: bool
     """True: the models of all others are on this machine too, so that they can be looked at."""
+    trust_code: bool
+    """True: functions that ``[[reward]]`` names may be imported and run."""
 
     @property
     def mine(self) -> RunConfig:
@@ -74,9 +76,7 @@ class LocalNodes:
         return replace(self.config, node={name: self.config.node[name] for name in self.names})
 
 
-def run_nodes(
-    local: LocalNodes, folder: Path, *, resume: bool, display: Display, trust_code: bool
-) -> RunResult:
+def run_nodes(local: LocalNodes, folder: Path, *, resume: bool, display: Display) -> RunResult:
     """Train the nodes of this process, which may be one of several that are one node."""
     if local.config.threads:
         torch.set_num_threads(local.config.threads)
@@ -84,7 +84,7 @@ def run_nodes(
         if isinstance(processes, TorchGroup) and processes.rank:
             return _run_worker(processes, local.mine, folder)
         try:
-            result = _run_leader(local, processes, folder, resume, display, trust_code)
+            result = _run_leader(local, processes, folder, resume, display)
         except (PotluckError, OSError) as error:
             processes.broadcast(Stop(error))
             raise
@@ -105,19 +105,14 @@ def _run_worker(processes: TorchGroup, mine: RunConfig, folder: Path) -> RunResu
 
 
 def _run_leader(
-    local: LocalNodes,
-    processes: ProcessGroup,
-    folder: Path,
-    resume: bool,
-    display: Display,
-    trust_code: bool,
+    local: LocalNodes, processes: ProcessGroup, folder: Path, resume: bool, display: Display
 ) -> RunResult:
-    """Look at everything that can be wrong with the recipe, then run its rounds."""
+    """Look at everything that can be wrong with the recipe, before anything is written; then run
+    its rounds."""
     config, mine = local.config, local.mine
-    # Nothing is written before everything that can be wrong with a recipe has been looked at.
     local.check_folder()
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
-    task = make_task(config, trust_code=trust_code)
+    task = make_task(config, trust_code=local.trust_code)
     require_problems(config, task)
     require_same_task(folder, task)
     notes, seen = notes_on(config, task), config if local.all_here else mine
@@ -148,107 +143,99 @@ def _run_leader(
         try:
             with local.meet(agreements_of(config, task, policies), display, progress) as exchanges:
                 nodes = make_nodes(config, folder, task, learners, exchanges, progress, first)
-                return _run_rounds(nodes, config, folder, first, display, progress, interrupted)
+                return _Rounds(nodes, config, display, progress, interrupted).run(folder, first)
         except _Stopped:  # before the first round
             return RunResult(folder, first, True, {})
 
 
-def _run_rounds(
-    nodes: list[Node],
-    config: RunConfig,
-    folder: Path,
-    first: int,
-    display: Display,
-    progress: NodeProgress,
-    interrupted: Callable[[], bool],
-) -> RunResult:
-    """Run the rounds from ``first`` to the last one."""
-    done, stopped = first, False
-    seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
-    last: dict[str, SplitAccuracy] = {}
-    try:
-        while (round := nodes[0].next_round(done)) < config.rounds:
-            # Rounds may be skipped, so "every five" is the first one after each fifth.
-            if (every := config.evaluation.every) and round // every > seen // every:
-                _evaluate(nodes, config, round, progress, display, at_end=False)
-                seen = round
-            reports = step_together(nodes, round)
-            for node, report in zip(nodes, reports, strict=True):
-                display.show(RoundDone(node.name, report))
-            done = round + 1
-            if (every := config.checkpoint_every) and done // every > saved // every:
-                _save(nodes, config, done)
-                saved = done
-            if interrupted():
-                raise _Stopped
-        _save(nodes, config, done)  # whatever happens to the evaluation, what was learned stays
-        last = _evaluate(nodes, config, done, progress, display, at_end=True)
-        _write_cards(nodes, config, done)
-    except _Stopped:
-        stopped = True
-    _save(nodes, config, done)
-    accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
-    return RunResult(folder, done, stopped, accuracy)
+@dataclass(frozen=True)
+class _Rounds:
+    """The nodes of this process, in their rounds."""
 
+    nodes: list[Node]
+    config: RunConfig
+    display: Display
+    progress: NodeProgress
+    interrupted: Callable[[], bool]
 
-def _evaluate(
-    nodes: list[Node],
-    config: RunConfig,
-    round: int,
-    progress: NodeProgress,
-    display: Display,
-    *,
-    at_end: bool,
-) -> dict[str, SplitAccuracy]:
-    """Measure each node by itself; return its accuracy on the validation problems."""
-    wanted = config.evaluation
-    counts: dict[Split, int] = {
-        "validation": wanted.problems,
-        "out-of-distribution": wanted.out_of_distribution if at_end else 0,
-    }
-    results = {}
-    for node in nodes:
-        engine = evaluation_engine(node.engine, config)
-        moved = partial(progress, node.name, "evaluate")
-        seen, other = (
-            evaluate(node.learner.policy, engine, node.task, split, count=count, progress=moved)
-            for split, count in counts.items()
-        )
-        if seen:
-            results[node.name] = seen
-        if seen or other:
-            report = EvaluationReport(
-                round,
-                validation=seen.accuracy if seen else None,
-                problems=seen.problems if seen else None,
-                out_of_distribution=other.accuracy if other else None,
-                out_of_distribution_problems=other.problems if other else None,
+    def run(self, folder: Path, first: int) -> RunResult:
+        """Run the rounds from ``first`` to the last one."""
+        config, done, stopped = self.config, first, False
+        seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
+        last: dict[str, SplitAccuracy] = {}
+        try:
+            while (round := self.nodes[0].next_round(done)) < config.rounds:
+                # Rounds may be skipped, so "every five" is the first one after each fifth.
+                if (every := config.evaluation.every) and round // every > seen // every:
+                    self.evaluate(round, at_end=False)
+                    seen = round
+                reports = step_together(self.nodes, round)
+                for node, report in zip(self.nodes, reports, strict=True):
+                    self.display.show(RoundDone(node.name, report))
+                done = round + 1
+                if (every := config.checkpoint_every) and done // every > saved // every:
+                    self.save(done)
+                    saved = done
+                if self.interrupted():
+                    raise _Stopped
+            self.save(done)  # whatever happens to the evaluation, what was learned stays
+            last = self.evaluate(done, at_end=True)
+            self.write_cards(done)
+        except _Stopped:
+            stopped = True
+        self.save(done)
+        accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
+        return RunResult(folder, done, stopped, accuracy)
+
+    def evaluate(self, round: int, *, at_end: bool) -> dict[str, SplitAccuracy]:
+        """Measure each node by itself; return its accuracy on the validation problems."""
+        wanted = self.config.evaluation
+        counts: dict[Split, int] = {
+            "validation": wanted.problems,
+            "out-of-distribution": wanted.out_of_distribution if at_end else 0,
+        }
+        results = {}
+        for node in self.nodes:
+            engine = evaluation_engine(node.engine, self.config)
+            moved = partial(self.progress, node.name, "evaluate")
+            seen, other = (
+                evaluate(node.learner.policy, engine, node.task, split, count, moved)
+                for split, count in counts.items()
             )
-            node.record.add("evaluation", [as_line(report)])
-            display.show(Evaluated(node.name, report))
-    return results
+            if seen:
+                results[node.name] = seen
+            if seen or other:
+                report = EvaluationReport(
+                    round,
+                    validation=seen.accuracy if seen else None,
+                    problems=seen.problems if seen else None,
+                    out_of_distribution=other.accuracy if other else None,
+                    out_of_distribution_problems=other.problems if other else None,
+                )
+                node.record.add("evaluation", [as_line(report)])
+                self.display.show(Evaluated(node.name, report))
+        return results
 
+    def save(self, done: int) -> None:
+        for node in self.nodes:
+            folder = node.record.folder
+            if done not in checkpoint.rounds_saved(folder):
+                card = card_of(self.config, node.name, folder, done)
+                # From here to the end of their part the others wait for us: nothing may fail.
+                node.learner.processes.broadcast(Save(node.name))
+                checkpoint.save(
+                    folder, done, node.learner.policy, node.learner.optimizer, card=card
+                )
 
-def _save(nodes: list[Node], config: RunConfig, done: int) -> None:
-    for node in nodes:
-        folder = node.record.folder
-        if done not in checkpoint.rounds_saved(folder):
-            card = card_of(config, node.name, folder, done)
-            # From here to the end of their part the others wait for us: nothing may fail.
-            node.learner.processes.broadcast(Save(node.name))
-            checkpoint.save(folder, done, node.learner.policy, node.learner.optimizer, card=card)
-
-
-def _write_cards(nodes: list[Node], config: RunConfig, done: int) -> None:
-    """Write the cards once more, as now there is a last evaluation to tell of."""
-    for node in nodes:
-        folder = node.record.folder
-        card = card_of(config, node.name, folder, done)
-        write_atomically(checkpoint.checkpoint_folder(folder, done) / "README.md", card.encode())
+    def write_cards(self, done: int) -> None:
+        """Write the cards once more, as now there is a last evaluation to tell of."""
+        for node in self.nodes:
+            folder = node.record.folder
+            card = card_of(self.config, node.name, folder, done).encode()
+            write_atomically(checkpoint.checkpoint_folder(folder, done) / "README.md", card)
 
 
 def _about_nodes(config: RunConfig, folder: Path, first: int, resume: bool) -> list[About]:
-    """Return what the trackers of each node are told of it at the beginning."""
     return [
         About(
             project=config.log.project,

@@ -32,6 +32,7 @@ from potluck.types import PotluckError
 
 ADAPTER = "adapter_model.safetensors"
 BUILT_IN = Path(__file__).parent.parent / "models"
+SAME_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class ModelError(PotluckError):
@@ -156,6 +157,22 @@ def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
+def weights_digest(network: torch.nn.Module, *, trained: bool) -> str:
+    """Return a name of the trained, or the frozen, weights that changes when any of them does.
+
+    24 hex digits: SHA-256 of each tensor's name and the sum of its bits taken as integers, on
+    the device. (torch's own count of changes misses optimizers with kernels of their own.) Two
+    changes in one tensor could cancel out, by 2^-32 or so.
+    """
+    sums = {
+        name: p.detach().view(SAME_WIDTH[p.element_size()]).sum(dtype=torch.int64)
+        for name, p in network.named_parameters()
+        if p.requires_grad == trained
+    }
+    text = "\n".join(f"{name} {int(total)}" for name, total in sums.items())
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
 def named_stop_ids(tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]) -> set[int]:
     """Return the ids of the tokens named; raise ModelError if the tokenizer lacks one."""
     vocabulary = tokenizer.get_vocab()
@@ -183,8 +200,7 @@ def stop_ids(
 ) -> frozenset[int]:
     """Return the ids after which nothing follows: the model's, its tokenizer's, and those named."""
     found = named_stop_ids(tokenizer, stop)
-    generation = getattr(network, "generation_config", None)
-    for each in (generation, network.config, tokenizer):
+    for each in (getattr(network, "generation_config", None), network.config, tokenizer):
         ids = getattr(each, "eos_token_id", None)
         found.update([ids] if isinstance(ids, int) else ids or [])
     if not found:

@@ -29,12 +29,8 @@ def add_adapter(
     A is random (by ``seed``; torch's own generator stays as it is), B zero: at first the network's
     output is what it was. Source: Hu et al. 2021, arXiv:2106.09685.
 
-    Args:
-        rank: r, rows of A.
-        targets: names of layers, as ``q_proj``.
-
-    Raises:
-        ModelError: the network has no layer of such a name, or none that can be adapted.
+    ``rank`` is r, rows of A; ``targets`` are names of layers, as ``q_proj``. Raise ModelError if
+    the network has no layer of such a name, or none that can be adapted.
     """
     # Here and not above: it takes a second to import, and most nodes have no use for it.
     from peft import LoraConfig

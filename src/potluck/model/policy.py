@@ -35,11 +35,10 @@ class LanguageModel:
         stop: Sequence[str] = (),
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """
-        Args:
-            stop: further tokens that end a completion, beside the model's own.
-            dtype: format that ``logp`` computes in. Weights in float32 are rounded to bfloat16 in
-                each forward pass (autocast), so that small steps add up in them.
+        """Take further tokens that end a completion as ``stop``, beside the model's own.
+
+        ``logp`` computes in ``dtype``: weights in float32 are rounded to bfloat16 in each forward
+        pass (autocast), so that small steps add up in them.
         """
         self.network, self.tokenizer, self.dtype = network.eval(), tokenizer, dtype
         # Not len(tokenizer): that is a count, and ids may have gaps.
@@ -60,15 +59,10 @@ class LanguageModel:
         stored: torch.dtype = torch.float32,
         attention: str = "auto",
     ) -> "LanguageModel":
-        """Load a folder, a Hugging Face id, or ``builtin:NAME``.
+        """Load a folder, a Hugging Face id, or ``builtin:NAME``; raise as ``load_network`` does.
 
-        Args:
-            dtype: format that ``logp`` computes in.
-            stored: format that the weights are held in. Training needs float32.
-            attention: "auto", "eager", "sdpa" or "flash_attention_2".
-
-        Raises:
-            ModelError: there is no such model, or it is not one that can write.
+        ``dtype`` is the format that ``logp`` computes in, ``stored`` the one that the weights are
+        held in: training needs float32. ``attention`` is as ``load_network`` has it.
         """
         network = load_network(model, device=device, dtype=stored, attention=attention)
         return cls(network, load_tokenizer(model), stop=stop, dtype=dtype)

@@ -13,12 +13,7 @@ from statistics import fmean
 from huggingface_hub import constants, get_session, try_to_load_from_cache
 from msgspec.structs import replace
 
-from potluck.builder.checks import (
-    require_completion_budget,
-    require_devices,
-    require_one_prompt,
-    require_one_tokenizer,
-)
+from potluck.builder import checks
 from potluck.builder.task import make_task, notes_on, require_problems
 from potluck.config import RunConfig
 from potluck.model import ModelError
@@ -48,27 +43,24 @@ class Inspection:
 
 
 def inspect_recipe(config: RunConfig, *, trust_code: bool, here: bool) -> Inspection:
-    """Look at everything that ``config`` names but weights; ``here``: also at the devices.
-
-    Raises:
-        PotluckError: what would stop the run wherever it is.
-    """
+    """Look at everything that ``config`` names but weights; ``here``: also at the devices. Raise
+    PotluckError for what would stop the run wherever it is."""
     unseen: list[str] = []
     shapes = {name: _shape(node.model, unseen) for name, node in config.node.items()}
     if known := not unseen:
-        require_one_tokenizer(config)
+        checks.require_one_tokenizer(config)
     else:
         unseen.append("the tokenizers: whether all nodes have the same one")
     task, whole = _task(config, trust_code, unseen)
     if here:
-        require_devices(config)
+        checks.require_devices(config)
     prompts = TYPICAL_PROMPTS
     if task is None or not known:
         mean, longest = f"{prompts.mean:.0f}", prompts.longest
         unseen.append(f"the prompts: taken to have {mean} tokens, {longest} at most")
     else:
-        require_one_prompt(config, task)
-        lengths = require_completion_budget(config, task)
+        checks.require_one_prompt(config, task)
+        lengths = checks.require_completion_budget(config, task)
         prompts = Prompts(fmean(lengths), max(lengths))
     notes = notes_on(config, task) if task and whole else []
     return Inspection(shapes, prompts, task, notes, list(dict.fromkeys(unseen)))

@@ -22,13 +22,11 @@ from potluck.rollout.options import BYTES, Writing
 from potluck.schedule import PLANS
 
 GIB = 2**30
-# fmt: off
 GPUS = {
     "a10": 22, "a100-40gb": 39, "a100-80gb": 79, "b200": 178, "h100": 79, "h200": 139, "l4": 22,
     "l40s": 44, "rtx3090": 23, "rtx4090": 23, "rtx5090": 31, "rtxa6000": 47, "t4": 14,
     "v100-16gb": 15, "v100-32gb": 31,
-}
-# fmt: on
+}  # fmt: skip
 """GiB that CUDA reports of each, rounded down: less than the sheet's figure, which counts in
 powers of ten or includes what error correction takes."""
 CUDA_BYTES = GIB * 3 // 4
@@ -87,8 +85,9 @@ def memory_of(
     trained = adapter_numbers(node.lora, shape) if node.lora else shape.parameters
     frozen = shape.parameters if node.lora else 0
     held = BYTES[node.dtype] if node.lora else 4
-    most, wanted = config.sampling.max_total_tokens, config.evaluation
-    longest = min(most, prompts.longest + config.sampling.max_new_tokens)
+    rows, new = config.problems_per_round * config.group_size, config.sampling.max_new_tokens
+    wanted = config.evaluation
+    longest = min(config.sampling.max_total_tokens, prompts.longest + new)
     at_end = prompts.longest + wanted.max_new_tokens if wanted.max_new_tokens else longest
     longest, at_end = (min(tokens, shape.context or tokens) for tokens in (longest, at_end))
     own = own_completions(config, name)
@@ -99,15 +98,7 @@ def memory_of(
         moments=MOMENTS[node.optimizer] * trained,
         writing=_writing(node, shape, own, problems, prompts.longest, longest),
         evaluating=_writing(node, shape, evaluated, evaluated, prompts.longest, at_end),
-        learning=_learning(
-            node,
-            shape,
-            trained=trained,
-            rows=config.problems_per_round * config.group_size,
-            new=config.sampling.max_new_tokens,
-            longest=longest,
-            gpu=gpu,
-        ),
+        learning=_learning(node, shape, trained, rows=rows, new=new, longest=longest, gpu=gpu),
     )
 
 
@@ -133,7 +124,6 @@ def _adapted(lora: LoraConfig, shape: Shape) -> list[tuple[int, int]]:
 def _writing(
     node: NodeConfig, shape: Shape, rows: int, problems: int, prompt: int, longest: int
 ) -> int:
-    """Return the bytes that the node's engine takes for ``rows`` completions."""
     if not rows:
         return 0
     return node.engine.bytes_needed(
@@ -151,7 +141,7 @@ def _writing(
 
 
 def _learning(
-    node: NodeConfig, shape: Shape, *, trained: int, rows: int, new: int, longest: int, gpu: bool
+    node: NodeConfig, shape: Shape, trained: int, *, rows: int, new: int, longest: int, gpu: bool
 ) -> int:
     """Return the bytes of gradients and of the most that stands beside them at any moment."""
     each = BYTES[node.dtype]
@@ -192,8 +182,7 @@ def _layer(node: NodeConfig, shape: Shape, longest: int) -> tuple[int, int, int]
     kept = each * (2 * queries + 2 * keys) + 4 * shape.heads
     if node.lora:
         # Frozen layers need no inputs; the two norms keep theirs in float32.
-        adapted = _adapted(node.lora, shape)
-        inputs = sum(i + node.lora.r for i, _ in adapted) // max(1, shape.layers)
+        inputs = sum(i + node.lora.r for i, _ in _adapted(node.lora, shape)) // max(1, shape.layers)
         kept += 2 * 4 * hidden + each * (3 * wide + inputs)
     elif each == 2:
         # Norms keep their input, also scaled, in float32; q, k, v, gate and up a rounded one each.

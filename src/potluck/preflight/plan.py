@@ -60,14 +60,11 @@ class CostPlan:
 
 
 def plan_cost(config: RunConfig, *, trust_code: bool = False, gpu: str = "") -> CostPlan:
-    """Estimate what a run costs, without its weights.
+    """Estimate what a run costs, without its weights. Raise PotluckError for what would stop it.
 
     Args:
         trust_code: whether code that the recipe names is imported; else it is left out.
         gpu: a GPU, or its GiB, to plan for instead of this machine's devices.
-
-    Raises:
-        PotluckError: what would stop the run, as far as it can be told without weights.
     """
     plain = replace(config, reward=()) if code_of(config) and not trust_code else config
     inspection = inspect_recipe(plain, trust_code=trust_code, here=not gpu)
@@ -92,15 +89,10 @@ def _tokens_of(config: RunConfig, name: str, inspection: Inspection) -> Tokens:
 def check(
     config: RunConfig, *, trust_code: bool = False, gpu: str = "", one_process: bool = False
 ) -> Stacked:
-    """Return the resolved run and its cost, to be printed.
+    """Return the resolved run and its cost, to be printed; with a ``gpu``, whether the nodes fit.
 
-    Args:
-        trust_code: whether code that the recipe names is imported; else it is only told of.
-        gpu: a GPU, or its GiB: tells whether the nodes fit.
-        one_process: whether the nodes would take turns in one.
-
-    Raises:
-        PotluckError: as ``plan_cost``; or a tracker that is not installed.
+    ``one_process``: they would take turns in one. Raise PotluckError as ``plan_cost`` does, whose
+    arguments these are; or for a tracker that is not installed.
     """
     gib = gpu_gib(gpu) if gpu else 0.0
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
@@ -127,7 +119,6 @@ def check(
 
 
 def _headline(config: RunConfig) -> str:
-    """Return the run in two lines."""
     chosen = config.objective
     limit = f", g = {chosen.divergence_limit:g}" if chosen.filter else ""
     return (

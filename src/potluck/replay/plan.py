@@ -1,8 +1,7 @@
 """The plan of a replay, its rows, and the table of their means; none of them loads torch."""
 
-import difflib
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from potluck.config import RunConfig, load
-from potluck.display import read_run
+from potluck.display.runs import read_run
 from potluck.display.text import decimal, label, mean, new_table, percent
+from potluck.fields import hint
 from potluck.objective.methods import METHODS
 from potluck.types import PotluckError
 
@@ -87,7 +87,7 @@ def make_plan(
     """
     chosen, recorded, config = _methods(methods), read_run(run), load(run / "recipe.json")
     if node and node not in config.node:
-        raise ReplayError(f"--node is {node!r}, which {run} has not; {_hint(node, config.node)}")
+        raise ReplayError(f"--node is {node!r}, which {run} has not; {hint(node, config.node)}")
     # A crash may leave the file of a round whose line is missing: it was not learned from.
     found = {
         each.name: tuple(line.round for line in each.rounds)[:rounds]
@@ -124,13 +124,8 @@ def _methods(text: str) -> tuple[str, ...]:
     if not names:
         raise ReplayError(f"--method is {text!r}; choose some of {','.join(METHODS)}")
     if unknown := [name for name in names if name not in METHODS]:
-        raise ReplayError(f"--method has {unknown[0]!r}; {_hint(unknown[0], METHODS)}")
+        raise ReplayError(f"--method has {unknown[0]!r}; {hint(unknown[0], METHODS)}")
     return tuple(names)
-
-
-def _hint(name: str, names: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there is {', '.join(names)}"
 
 
 def by_curve(rows: Iterable[ReplayRow]) -> dict[tuple[str, str], list[ReplayRow]]:

@@ -28,31 +28,25 @@ class RolloutRequest:
     count: int
 
 
+Requests = Sequence[RolloutRequest]
+
+
 class Engine(Protocol):
     """A model that writes."""
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "Engine":
         """Return the same model with other limits: an evaluation may ask for longer answers."""
-        ...
 
     def generate(
-        self,
-        requests: Sequence[RolloutRequest],
-        sampler: Sampler,
-        *,
-        author: str,
-        progress: Progress,
+        self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress
     ) -> list[Completion]:
         """Return all completions, in the order of ``requests``, then by index.
 
         Each keeps its stop token, and with every token the log-probability that ``sampler`` gave
-        it: at the sampling temperature, over the tokenizer's ids, before top-k and top-p.
-
-        Raises:
-            RolloutError: a prompt leaves no room to write in, or a server does not write.
-            NonFiniteError: the model gave a logit that is not finite.
+        it: at the sampling temperature, over the tokenizer's ids, before top-k and top-p. Raise
+        RolloutError if a prompt leaves no room to write in, or a server does not write;
+        NonFiniteError if the model gave a logit that is not finite.
         """
-        ...
 
 
 def completion_budget(prompt_P: np.ndarray, problem: Problem, max_total_tokens: int) -> int:

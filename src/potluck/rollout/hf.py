@@ -18,7 +18,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from potluck.model.loading import ModelError
 from potluck.model.policy import LanguageModel
-from potluck.rollout.base import Progress, RolloutRequest, Sampler, completion_budget
+from potluck.rollout.base import Progress, Requests, Sampler, completion_budget
 from potluck.types import Completion, End
 
 COMPACT_AT = 0.25
@@ -34,22 +34,17 @@ class _Task:
     first_index: int
     count: int
     token_budget: int
-    """Most tokens that each may have."""
 
 
 @dataclass(eq=False)
 class HFEngine:
-    """An engine on a LanguageModel that may be trained between two calls."""
+    """An engine on a LanguageModel that may be trained between two calls: see EngineSettings."""
 
     policy: LanguageModel
     max_new_tokens: int
-    """Longest completion, its stop token included."""
     max_total_tokens: int
-    """Longest prompt and completion together; the model's own context, where that is shorter."""
     dtype: torch.dtype = torch.float32
-    """Number format that the model computes in while it writes."""
     rows: int = 512
-    """Completions that are written at once, at most."""
 
     def __post_init__(self) -> None:
         network = self.policy.network
@@ -66,12 +61,7 @@ class HFEngine:
 
     @torch.inference_mode()
     def generate(
-        self,
-        requests: Sequence[RolloutRequest],
-        sampler: Sampler,
-        *,
-        author: str,
-        progress: Progress,
+        self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress
     ) -> list[Completion]:
         network = _rounded(self.policy.network.eval(), self.dtype)
         written: dict[tuple[str, int], Completion] = {}
@@ -87,7 +77,7 @@ class HFEngine:
         self.policy.empty_cache()
         return [written[o.problem.id, index] for o in requests for index in range(o.count)]
 
-    def _batches(self, requests: Sequence[RolloutRequest]) -> Iterator[list[_Task]]:
+    def _batches(self, requests: Requests) -> Iterator[list[_Task]]:
         """Yield batches of at most ``rows`` completions, prompts of like length together."""
         tasks = []
         for request in requests:

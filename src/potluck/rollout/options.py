@@ -30,7 +30,9 @@ class EngineSettings:
     folder: Path
     """Folder of the run."""
     max_new_tokens: int
+    """Longest completion, its stop token included."""
     max_total_tokens: int
+    """Longest prompt and completion together; the model's own context, where that is shorter."""
     dtype: str
     """Format that the model computes in while it writes, as torch names it."""
     rows: int
@@ -144,8 +146,8 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
     timeout_s: Positive = 600.0
     """Longest wait for one answer, reloading the weights included. Seconds."""
     tolerance: Positive = 0.1
-    """Difference between its log-probabilities and the node's own, nats a token in the mean,
-    beyond which the run stops. bfloat16 costs about 0.003."""
+    """Difference between its log-probabilities and the node's own, nats a token in the mean
+    of |.|, beyond which the run stops. bfloat16 costs about 0.003."""
     api_key_variable: str = ""
     """Environment variable that holds its key; empty: it asks for none."""
 
@@ -208,3 +210,7 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
         from potluck.rollout.vllm.client import Address
 
         return Address(self.url, self.timeout_s, self.api_key_variable)
+
+
+AnyEngine = HFOptions | VllmOptions
+"""The engines that a recipe can name: a new one is a file with its options, and a member here."""

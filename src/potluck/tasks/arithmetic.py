@@ -1,33 +1,25 @@
 """Arithmetic with the working written out: tasks for models of half a million weights.
 
-    Digits     question   "734+258="
-               solution   "4+8+0=12;3+5+1=9;7+2+0=9#992"      notation "columns"
-                          "480 12*351 9*720 9#992"            notation "terse"
-    Chain      question   "34+7-5+8="
-               solution   "34+7=41;41-5=36;36+8=44#44"        notation "steps"
-                          "+7 41*-5 36*+8 44#44"              notation "terse"
+    Digits     question   "734+258="        solution   "4+8+0=12;3+5+1=9;7+2+0=9#992"
+    Chain      question   "34+7-5+8="       solution   "34+7=41;41-5=36;36+8=44#44"
 
 Digits of two numbers are added from the right, each with the carry. A chain is worked off from
 the left: it begins with a number of two digits and goes on with numbers of one, and no running
 total leaves 0 to 99. Its answers are longer, and one slip spoils what follows.
 
 Only the result after the ``#`` is graded, so models that were brought up on different notations
-can work on one task: a difference of expertise.
+(by ``scripts/solutions.py``) can work on one task: a difference of expertise.
 """
 
 import random
 import re
 from collections.abc import Callable, Sequence
-from itertools import accumulate
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
 from potluck.tasks.base import Split, TaskError, TaskOptions, binary_rewards, digest_of
 from potluck.types import Completion, Problem
-
-DigitsNotation = Literal["columns", "terse"]
-ChainNotation = Literal["steps", "terse"]
 
 SPLIT_SIZES: dict[Split, int] = {"train": 20_000, "validation": 1_000, "out-of-distribution": 1_000}
 SUM = re.compile(r"([0-9]{1,18})\+([0-9]{1,18})")
@@ -100,11 +92,7 @@ class Digits(Arithmetic):
     """Sums of two numbers of ``width`` digits; out of distribution: of ``other_width``."""
 
     def __init__(self, *, width: int = 3, other_width: int = 4) -> None:
-        if width == other_width:
-            raise TaskError(
-                f"digits has width = other_width = {width}; another width is what is out of "
-                f"distribution"
-            )
+        _require_another("digits", "width", width, other_width)
         # The validation problems are no problems to train on.
         _require_problems(width, SPLIT_SIZES["train"], avoid=SPLIT_SIZES["validation"])
         _require_problems(other_width, SPLIT_SIZES["out-of-distribution"], avoid=0)
@@ -122,46 +110,20 @@ class Chain(Arithmetic):
     """Chains of ``terms`` numbers; out of distribution: of ``other_terms``."""
 
     def __init__(self, *, terms: int = 6, other_terms: int = 8) -> None:
-        if terms == other_terms:
-            raise TaskError(
-                f"chain has terms = other_terms = {terms}; another length is what is out of "
-                f"distribution"
-            )
+        _require_another("chain", "terms", terms, other_terms)
         super().__init__("chain", draw_chain, terms, other_terms)
 
     def problem(self, id: str) -> Problem:
         name, _, chain = id.partition("/")
         if name != "chain" or len(chain) > 2 * LONGEST_CHAIN or not CHAIN.fullmatch(chain):
             raise TaskError(f"{id!r} is no problem of chain; they look like 'chain/34+7-5+8'")
-        return Problem(id, f"{chain}=", str(_totals(chain)[-1]))
+        total = int(chain[:2]) + sum(int(number) for number in re.findall("[+-][1-9]", chain))
+        return Problem(id, f"{chain}=", str(total))
 
 
 def is_right(problem: Problem, text: str) -> bool:
     """Return whether one ``#`` stands in ``text`` and the result, and nothing else, follows it."""
     return text.partition("#")[1:] == ("#", problem.answer)
-
-
-def digits_solution(problem: Problem, notation: DigitsNotation) -> str:
-    """Return what a perfect model writes, the stop token aside."""
-    a, b = problem.question.removesuffix("=").split("+")
-    carry, steps = 0, []
-    for x, y in zip(reversed(a), reversed(b), strict=True):
-        total = int(x) + int(y) + carry
-        columns, terse = f"{x}+{y}+{carry}={total}", f"{x}{y}{carry} {total}"
-        steps.append(columns if notation == "columns" else terse)
-        carry = total // 10
-    return (";" if notation == "columns" else "*").join(steps) + f"#{problem.answer}"
-
-
-def chain_solution(problem: Problem, notation: ChainNotation) -> str:
-    """Return what a perfect model writes, the stop token aside."""
-    chain = problem.question.removesuffix("=")
-    total, steps = int(chain[:2]), []
-    for number, reached in zip(_signed(chain), _totals(chain), strict=True):
-        long, terse = f"{total}{number:+d}={reached}", f"{number:+d} {reached}"
-        steps.append(long if notation == "steps" else terse)
-        total = reached
-    return (";" if notation == "steps" else "*").join(steps) + f"#{problem.answer}"
 
 
 def draw_chain(generator: random.Random, terms: int) -> str:
@@ -180,16 +142,13 @@ def _draw_sum(generator: random.Random, width: int) -> str:
     return f"{generator.randint(low, high)}+{generator.randint(low, high)}"
 
 
+def _require_another(name: str, key: str, size: int, other_size: int) -> None:
+    if size == other_size:
+        raise TaskError(
+            f"{name} has {key} = other_{key} = {size}; another {key} is what is out of distribution"
+        )
+
+
 def _require_problems(width: int, count: int, *, avoid: int) -> None:
     if (possible := (9 * 10 ** (width - 1)) ** 2 - avoid) < count:
         raise TaskError(f"digits of width {width} have {possible} problems, {count} are needed")
-
-
-def _signed(chain: str) -> list[int]:
-    """Return the numbers after the first, with their signs."""
-    return [int(number) for number in re.findall(r"[+-][1-9]", chain)]
-
-
-def _totals(chain: str) -> list[int]:
-    """Return the running total after each number but the first."""
-    return list(accumulate(_signed(chain), initial=int(chain[:2])))[1:]

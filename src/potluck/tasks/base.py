@@ -3,7 +3,6 @@
 import hashlib
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, Protocol, get_args
 
@@ -77,14 +76,28 @@ def binary_rewards(correct: Iterable[bool], completions: Sequence[Completion]) -
     return [float(right and c.end == "stop") for right, c in zip(correct, completions, strict=True)]
 
 
-def look_up(problems: Mapping[str, Problem], id: str, *, example: str) -> Problem:
-    """Return the problem of this id; raise TaskError, with an ``example`` of ids, without one."""
-    if id not in problems:
-        raise TaskError(
-            f"{example.partition('/')[0]} has no problem {reprlib.repr(id)}; its {len(problems)} "
-            f"look like {example!r}, counted from 0"
-        )
-    return problems[id]
+class HeldTask:
+    """A task whose problems are all in memory; ids end in a position, from 0."""
+
+    def __init__(
+        self, rules: str, problems: Iterable[Problem], ids: Mapping[Split, Sequence[str]]
+    ) -> None:
+        """Take the problems in the order of the digest; a split without ``ids`` is empty."""
+        self._ids = {split: list(ids.get(split, ())) for split in get_args(Split)}
+        self._problems = {problem.id: problem for problem in problems}
+        self.digest = digest_of(rules, self._problems.values())
+
+    def ids(self, split: Split) -> Sequence[str]:
+        return self._ids[split]
+
+    def problem(self, id: str) -> Problem:
+        if id not in self._problems:
+            example = next(iter(self._problems))
+            raise TaskError(
+                f"{example.partition('/')[0]} has no problem {reprlib.repr(id)}; its "
+                f"{len(self._problems)} look like {example!r}, counted from 0"
+            )
+        return self._problems[id]
 
 
 def digest_of(rules: str, problems: Iterable[Problem]) -> str:
@@ -97,26 +110,8 @@ def digest_of(rules: str, problems: Iterable[Problem]) -> str:
     return whole.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Overlap:
-    """Problems of one split, ``of`` all that it has, that another split asks too."""
-
-    split: Split
-    of: int
-    other: Split
-    ids: tuple[str, ...]
-    """Ids in ``split``, in its order; at least one."""
-
-    def __str__(self) -> str:
-        be = "is" if len(self.ids) == 1 else "are"
-        return (
-            f"overlap: {len(self.ids)} of {self.of} {self.split} problems {be} also in "
-            f"{self.other}, first {self.ids[0]}"
-        )
-
-
-def overlaps(task: Task) -> Iterator[Overlap]:
-    """Yield each pair of splits that have a question in common, after ``normalised``.
+def overlaps(task: Task) -> Iterator[str]:
+    """Yield a line on each pair of splits that have a question in common, after ``normalised``.
 
     Paraphrases and translations are not found, nor the same sum with other names in it. Raise
     TaskError where one id is in two splits.
@@ -131,8 +126,10 @@ def overlaps(task: Task) -> Iterator[Overlap]:
                 f"{min(twice)!r} is in {earlier} and in {later}; a problem belongs to one split"
             )
         known = set(asked[earlier].values())
-        if same := tuple(id for id, question in asked[later].items() if question in known):
-            yield Overlap(later, len(asked[later]), earlier, same)
+        if same := [id for id, question in asked[later].items() if question in known]:
+            count = f"{len(same)} of {len(asked[later])} {later} problems"
+            be = "is" if len(same) == 1 else "are"
+            yield f"overlap: {count} {be} also in {earlier}, first {same[0]}"
 
 
 def normalised(question: str) -> str:

@@ -13,10 +13,9 @@ Source: Cobbe et al. 2021, arXiv:2110.14168; 7,473 problems to train, 1,319 to t
 import hashlib
 import reprlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal, get_args
 
-from potluck.tasks.base import Split, TaskError, TaskOptions, binary_rewards, digest_of, look_up
+from potluck.tasks.base import HeldTask, TaskError, TaskOptions, binary_rewards
 from potluck.tasks.grading import answer_in, one_number, prompt_for_tags, same_number
 from potluck.tasks.sources import benchmark_rows, printable_text_of, text_of
 from potluck.types import Completion, Problem
@@ -52,7 +51,7 @@ class Gsm8kOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag
         return (f"{note} test",)
 
 
-class Gsm8k:
+class Gsm8k(HeldTask):
     """The problems of GSM8K, answered inside tags; 1.0 for format and number both right.
 
     Validation is held out of ``train.jsonl`` by default, so that choices made by looking at it
@@ -68,33 +67,18 @@ class Gsm8k:
         if validation not in get_args(Part):
             raise TaskError(f"task.validation is {validation!r}; choose one of train, test")
         parts = {part: _pairs(path, part) for part in get_args(Part)}
-        for part, pairs in parts.items():
-            if not pairs:
-                source = Path(path, f"{part}.jsonl") if path else f"{HUB_NAME} {part}"
-                raise TaskError(f"{source} holds no problem; expected one in every line")
         system = system_prompt or SYSTEM_PROMPT
         everything = [
             Problem(f"gsm8k/{part}/{i}", question, gold, system)
             for part, pairs in parts.items()
             for i, (question, gold) in enumerate(pairs)
         ]
-        self._problems = {problem.id: problem for problem in everything}
         train, test = everything[: len(parts["train"])], everything[len(parts["train"]) :]
         held_out = _held_out(train) if validation == "train" else test[:VALIDATION_SIZE]
         avoid = {problem.id for problem in held_out}
-        self._ids: dict[Split, list[str]] = {
-            "train": [problem.id for problem in train if problem.id not in avoid],
-            "validation": [problem.id for problem in held_out],
-            "out-of-distribution": [],
-        }
+        own = [problem.id for problem in train if problem.id not in avoid]
         rules = f"gsm8k 2: the tags in order, one number, maybe boxed; validation from {validation}"
-        self.digest = digest_of(rules, everything)
-
-    def ids(self, split: Split) -> Sequence[str]:
-        return self._ids[split]
-
-    def problem(self, id: str) -> Problem:
-        return look_up(self._problems, id, example="gsm8k/train/17")
+        super().__init__(rules, everything, {"train": own, "validation": [p.id for p in held_out]})
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
@@ -121,7 +105,6 @@ def _held_out(train: Sequence[Problem]) -> list[Problem]:
 
 
 def _pairs(path: str, part: Part) -> list[tuple[str, str]]:
-    """Return question and gold number of every row."""
     line, words = '{"question": ..., "answer": ...}', "a problem in words"
     rows = benchmark_rows(path, part, hub_name=HUB_NAME, subset="main", files=FILES, line=line)
     return [

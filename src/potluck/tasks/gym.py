@@ -12,7 +12,6 @@ Source: https://github.com/open-thought/reasoning-gym, version 0.1.25 (extra ``g
 """
 
 import dataclasses
-import difflib
 import importlib.metadata
 import math
 import re
@@ -21,10 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from msgspec.structs import asdict
-
-from potluck.fields import Count
-from potluck.tasks.base import Split, TaskError, TaskOptions, digest_of, look_up, normalised
+from potluck.fields import Count, hint
+from potluck.tasks.base import HeldTask, Split, TaskError, TaskOptions, normalised
 from potluck.tasks.grading import answer_in
 from potluck.tasks.table import SYSTEM_PROMPTS
 from potluck.types import Completion, Problem
@@ -76,11 +73,10 @@ class ReasoningGymOptions(
     """Replacement of the built-in one that asks for the tags."""
 
     def make(self) -> "ReasoningGym":
-        own = {key: value for key, value in asdict(self).items() if key != "reward"}
-        return ReasoningGym(**own)
+        return ReasoningGym(self)
 
 
-class ReasoningGym:
+class ReasoningGym(HeldTask):
     """Problems of one kind; a completion earns what the kind's verifier gives it, 0 to 1.
 
     The first ``held_out`` problems validate, the rest train; with ``other_parameters``
@@ -90,33 +86,24 @@ class ReasoningGym:
     LONGEST_ANSWER gets 0 unseen, a score outside of 0 to 1 is moved to the nearer end.
     """
 
-    def __init__(
-        self,
-        dataset: str,
-        *,
-        size: int = 10_000,
-        held_out: int = 512,
-        seed: int = 0,
-        parameters: Mapping[str, Any] | None = None,
-        other_parameters: Mapping[str, Any] | None = None,
-        tags: bool = True,
-        system_prompt: str = "",
-    ) -> None:
-        """Make up ``size`` problems to train on, and those that are held out.
+    def __init__(self, options: ReasoningGymOptions) -> None:
+        """Make up the problems to train on, and those that are held out.
 
         Raise TaskError without the library, for a kind it has not or in REFUSED, or odd parameters.
         """
+        dataset, size, held_out = options.dataset, options.size, options.held_out
         if size + held_out > MOST_PROBLEMS:
             raise TaskError(f"{size + held_out} problems are too many; at most {MOST_PROBLEMS}")
-        if other_parameters is not None and dict(other_parameters) == dict(parameters or {}):
+        others = options.other_parameters
+        if others is not None and dict(others) == dict(options.parameters):
             raise TaskError(
                 f"{dataset} has other_parameters equal to its parameters; others are what is out "
                 f"of distribution"
             )
-        system = system_prompt or (SYSTEM_PROMPTS["exact"] if tags else "")
-        self._dataset, self._tags = dataset, tags
+        system = options.system_prompt or (SYSTEM_PROMPTS["exact"] if options.tags else "")
+        self._options = options
         self._entries: dict[str, tuple[Any, Mapping[str, Any]]] = {}
-        self._problems: dict[str, Problem] = {}
+        problems: list[Problem] = []
         asked: set[str] = set()
 
         def drawn(made: Any, first: int, end: int, under: str) -> Iterator[str]:
@@ -126,28 +113,22 @@ class ReasoningGym:
                 if (key := normalised(question)) not in asked:
                     asked.add(key)
                     self._entries[id] = made, entry
-                    self._problems[id] = Problem(id, question, answer, system)
+                    problems.append(Problem(id, question, answer, system))
                     yield id
 
-        made = _made(dataset, seed, size + held_out, parameters or {})
-        self._ids: dict[Split, list[str]] = {
+        made = _made(dataset, options.seed, size + held_out, options.parameters)
+        ids: dict[Split, list[str]] = {
             "validation": list(drawn(made, 0, held_out, "")),
             "out-of-distribution": [],
         }
-        if other_parameters is not None:
-            other = _made(dataset, seed, held_out, other_parameters)
-            self._ids["out-of-distribution"] = list(drawn(other, 0, held_out, "other/"))
-        self._ids["train"] = list(drawn(made, held_out, held_out + size, ""))
-        sizes = {split: len(ids) for split, ids in self._ids.items()}
+        if others is not None:
+            other = _made(dataset, options.seed, held_out, others)
+            ids["out-of-distribution"] = list(drawn(other, 0, held_out, "other/"))
+        ids["train"] = list(drawn(made, held_out, held_out + size, ""))
+        sizes = {split: len(found) for split, found in ids.items()}
         version = importlib.metadata.version("reasoning-gym")
-        rules = f"reasoning-gym 1: library {version}, {dataset}, tags {tags}, {sizes}"
-        self.digest = digest_of(rules, self._problems.values())
-
-    def ids(self, split: Split) -> Sequence[str]:
-        return self._ids[split]
-
-    def problem(self, id: str) -> Problem:
-        return look_up(self._problems, id, example=f"reasoning-gym/{self._dataset}/17")
+        rules = f"reasoning-gym 1: library {version}, {dataset}, tags {options.tags}, {sizes}"
+        super().__init__(rules, problems, ids)
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
@@ -158,7 +139,8 @@ class ReasoningGym:
         ]
 
     def _score(self, problem: Problem, text: str) -> float:
-        answer, only = answer_in(text) if self._tags else text, ONLY.get(self._dataset)
+        answer = answer_in(text) if self._options.tags else text
+        only = ONLY.get(self._options.dataset)
         if answer is None or len(answer) > LONGEST_ANSWER:
             return 0.0
         if only and not only.fullmatch(answer.strip()):
@@ -187,9 +169,8 @@ def _made(dataset: str, seed: int, size: int, parameters: Mapping[str, Any]) -> 
     if dataset in REFUSED:
         raise TaskError(f"task.dataset is {dataset!r}, but {REFUSED[dataset]}; choose another")
     if dataset not in DATASETS:
-        near = difflib.get_close_matches(dataset, DATASETS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(sorted(DATASETS))}"
-        raise TaskError(f"task.dataset is {dataset!r}, which reasoning-gym has not; {hint}")
+        there = hint(dataset, sorted(DATASETS))
+        raise TaskError(f"task.dataset is {dataset!r}, which reasoning-gym has not; {there}")
     (_, settings) = DATASETS[dataset]
     known = [f.name for f in dataclasses.fields(settings) if f.name not in ("seed", "size")]
     if odd := next((key for key in parameters if key not in known), None):

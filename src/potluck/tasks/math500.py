@@ -12,7 +12,7 @@ Source: Hendrycks et al. 2021, arXiv:2103.03874; the 500 of Lightman et al. 2023
 
 from collections.abc import Sequence
 
-from potluck.tasks.base import Split, TaskError, TaskOptions, binary_rewards, digest_of, look_up
+from potluck.tasks.base import HeldTask, TaskOptions, binary_rewards
 from potluck.tasks.grading import answer_in, prompt_for_tags
 from potluck.tasks.math.pool import Ask, MathGrading, are_right, require_algebra
 from potluck.tasks.sources import benchmark_rows, printable_text_of
@@ -44,7 +44,7 @@ class Math500Options(TaskOptions, frozen=True, kw_only=True, tag_field="name", t
         return "" if self.path else HUB_NAME
 
 
-class Math500:
+class Math500(HeldTask):
     """The problems of MATH-500, answered inside tags; 1.0 for format and answer both right."""
 
     def __init__(
@@ -55,23 +55,21 @@ class Math500:
         Raise TaskError where math-verify or the data is missing, unreadable, or without a problem.
         """
         require_algebra()
-        if not (pairs := _pairs(path)):
-            raise TaskError(f"{path or HUB_NAME} holds no problem; expected {FILE}")
         self._grading = grading
-        system = system_prompt or SYSTEM_PROMPT
-        self._problems = {
-            f"math500/{i}": Problem(f"math500/{i}", question, gold, system)
-            for i, (question, gold) in enumerate(pairs)
-        }
+        line = '{"problem": ..., "answer": ...}'
+        rows = benchmark_rows(path, "test", hub_name=HUB_NAME, subset=None, files=FILE, line=line)
+        problems = [
+            Problem(
+                f"math500/{i}",
+                printable_text_of(row, "problem", where, expected="a problem"),
+                printable_text_of(row, "answer", where, expected="the right answer").strip(),
+                system_prompt or SYSTEM_PROMPT,
+            )
+            for i, (where, row) in enumerate(rows)
+        ]
         finished = "one finished answer, " if grading == "math" else ""
         rules = f"math500 1: the tags in order, {finished}math-verify 0.9"
-        self.digest = digest_of(rules, self._problems.values())
-
-    def ids(self, split: Split) -> Sequence[str]:
-        return list(self._problems) if split == "out-of-distribution" else []
-
-    def problem(self, id: str) -> Problem:
-        return look_up(self._problems, id, example="math500/17")
+        super().__init__(rules, problems, {"out-of-distribution": [p.id for p in problems]})
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
@@ -82,16 +80,3 @@ class Math500:
             for p, c, t in zip(problems, completions, texts, strict=True)
         ]
         return binary_rewards(are_right(asks), completions)
-
-
-def _pairs(path: str) -> list[tuple[str, str]]:
-    """Return question and gold of every row."""
-    line = '{"problem": ..., "answer": ...}'
-    rows = benchmark_rows(path, "test", hub_name=HUB_NAME, subset=None, files=FILE, line=line)
-    return [
-        (
-            printable_text_of(row, "problem", where, expected="a problem"),
-            printable_text_of(row, "answer", where, expected="the right answer").strip(),
-        )
-        for where, row in rows
-    ]

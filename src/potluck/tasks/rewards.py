@@ -9,15 +9,9 @@ that has no rows has the columns ``question`` and ``answer``. It returns one num
 completion, or None where it has nothing to say, and may be ``async``. The reward is the sum of
 weight x number. Loading a function runs a stranger's file: callers ask for ``--trust-code`` before.
 
-Source: TRL 1.16, GRPOTrainer; a function that works there works here unchanged but for the
-**deviations**:
-  - an unfinished completion earns at most 0 (``docs/paper-notes.md``, decision 8);
-  - where every function says None a completion earns 0, TRL leaves it out of its group;
-  - there is no ``trainer_state``: what a text earns must not depend on when it is asked,
-    since a resumed run asks again; ``log_extra`` and ``log_metric`` are there and do nothing;
-  - functions without ``**`` get what they name, where TRL raises;
-  - ``async`` functions run one after the other, TRL runs those of one batch together;
-  - a NaN is an error, for TRL it is None.
+Source: TRL 1.16, GRPOTrainer; a function that works there works here unchanged. **Deviations**: the
+table at the end of docs/tasks.md. An unfinished completion earns at most 0
+(``docs/paper-notes.md``, decision 8), and what a text earns cannot depend on when it is asked.
 """
 
 import asyncio
@@ -90,28 +84,36 @@ class Reward:
         return cls(name, function, _sha256(file), weight, format)
 
 
-class CustomRewards:
-    """Another task's problems, paid by the weighted sum of ``rewards``."""
+class RepaidTask:
+    """Another task's problems, paid in another way."""
 
-    def __init__(
-        self, task: Task, rewards: Sequence[Reward], *, columns: Columns | None = None
-    ) -> None:
-        """Raise TaskError where a function asks for a column that there is not."""
-        self._task, self._rewards = task, tuple(rewards)
-        self._columns = columns or (lambda p: {"question": p.question, "answer": p.answer})
-        first = next((id for split in get_args(Split) for id in task.ids(split)), None)
-        if first:
-            given = _given([task.problem(first)], [], [], "text", self._columns)
-            for reward in self._rewards:
-                _require_columns(reward, given)
-        code = [(r.name, r.source, r.weight, r.format) for r in rewards]
-        self.digest = digest_of(f"custom 1: {code}; problems of {task.digest}", ())
+    def __init__(self, task: Task, rules: str) -> None:
+        self._task = task
+        self.digest = digest_of(f"{rules}; problems of {task.digest}", ())
 
     def ids(self, split: Split) -> Sequence[str]:
         return self._task.ids(split)
 
     def problem(self, id: str) -> Problem:
         return self._task.problem(id)
+
+
+class CustomRewards(RepaidTask):
+    """Another task's problems, paid by the weighted sum of ``rewards``."""
+
+    def __init__(
+        self, task: Task, rewards: Sequence[Reward], *, columns: Columns | None = None
+    ) -> None:
+        """Raise TaskError where a function asks for a column that there is not."""
+        code = [(r.name, r.source, r.weight, r.format) for r in rewards]
+        super().__init__(task, f"custom 1: {code}")
+        self._rewards = tuple(rewards)
+        self._columns = columns or (lambda p: {"question": p.question, "answer": p.answer})
+        first = next((id for split in get_args(Split) for id in task.ids(split)), None)
+        if first:
+            given = _given([task.problem(first)], [], [], "text", self._columns)
+            for reward in self._rewards:
+                _require_columns(reward, given)
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
@@ -135,7 +137,7 @@ class CustomRewards:
         return [total if c.end == "stop" else min(total, 0.0) for total, c in pairs]
 
 
-class HashReward:
+class HashReward(RepaidTask):
     """Another task's problems, paid by one bit of a hash of the completion's tokens.
 
     An untrained model never solves a problem, so all its advantages are 0 and nothing is tested.
@@ -145,15 +147,8 @@ class HashReward:
     """
 
     def __init__(self, task: Task) -> None:
-        self._task = task
         rules = "hash 1: lowest bit of the first byte of sha256(problem id, tokens as <i4)"
-        self.digest = digest_of(f"{rules}; problems of {task.digest}", ())
-
-    def ids(self, split: Split) -> Sequence[str]:
-        return self._task.ids(split)
-
-    def problem(self, id: str) -> Problem:
-        return self._task.problem(id)
+        super().__init__(task, rules)
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]

@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from potluck.tasks.base import Split, TaskError
 
@@ -41,14 +41,17 @@ def benchmark_rows(
     """
     if not path:
         way_out = f"or download {files} and set task.path to the folder"
-        return hub_rows(hub_name, subset, part, empty="task.path is empty", way_out=way_out)
+        rows = hub_rows(hub_name, subset, part, empty="task.path is empty", way_out=way_out)
+        return _counted(rows, f"{hub_name} {part}", expected=files)
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise TaskError(
             f"task.path is {path!r}, but there is no folder {folder.absolute()}; expected one "
             f"with {files}"
         )
-    return json_lines(folder / f"{part}.jsonl", file=f"{files} in task.path", line=line)
+    file = folder / f"{part}.jsonl"
+    found = json_lines(file, file=f"{files} in task.path", line=line)
+    return _counted(found, str(file), expected=files)
 
 
 def json_lines(
@@ -149,55 +152,27 @@ def printable_text_of(row: Any, key: str, where: str, *, expected: str) -> str:
     return text
 
 
-def jsonl_parts(path: str, *, validation: str = "", out_of_distribution: str = "") -> Parts:
-    """Return the rows of up to three files of JSON lines, one object a line.
-
-    Raise TaskError if none is named; and, as they are read, if one is missing, empty or malformed.
-    """
-
-    def rows(key: str, file: str) -> Iterator[SourceRow]:
-        wanted = f"a file with one JSON object a line in task.{key}"
-        line = "an object with a question and an answer"
-        place = Path(file).expanduser()
-        found = json_lines(place, file=wanted, line=line, longest_bytes=LONGEST_ROW_BYTES)
-        return _counted(found, file)
-
-    files: dict[Split, tuple[str, str]] = {
-        "train": ("path", path),
-        "validation": ("validation", validation),
-        "out-of-distribution": ("out_of_distribution", out_of_distribution),
-    }
-    if not any(file for _, file in files.values()):
-        raise TaskError("task.path is empty; expected a file with one JSON object a line")
-    return {split: rows(key, file) for split, (key, file) in files.items() if file}
+def own_rows(file: str, split: Split) -> Iterator[SourceRow]:
+    """Return the rows of a user's own ``file``, which the recipe names for ``split``."""
+    key = "path" if split == "train" else split.replace("-", "_")
+    wanted = f"a file with one JSON object a line in task.{key}"
+    line = "an object with a question and an answer"
+    place = Path(file).expanduser()
+    found = json_lines(place, file=wanted, line=line, longest_bytes=LONGEST_ROW_BYTES)
+    return _counted(found, file)
 
 
-def hub_parts(
-    dataset: str,
-    subset: str = "",
-    *,
-    train: str = "train",
-    validation: str = "",
-    out_of_distribution: str = "",
-) -> Parts:
-    """Return the rows of up to three splits of a data set of the Hub, or of a folder of such files.
-
-    Raise TaskError if none is named, one cannot be loaded, or, as it is read, one is empty.
-    """
-    if not (train or validation or out_of_distribution):
-        raise TaskError("task.train is empty; expected a split of the data set, such as 'train'")
+def own_hub_rows(dataset: str, subset: str, split: str) -> Iterator[SourceRow]:
+    """Return the rows of a split that the recipe names, of the Hub or of a folder of such files."""
     empty = f"task.dataset is {dataset!r}"
     way_out = "or save it as JSON lines and set task.name = 'jsonl'"
-    names = zip(get_args(Split), (train, validation, out_of_distribution), strict=True)
-
-    def rows(name: str) -> Iterator[SourceRow]:
-        found = hub_rows(dataset, subset or None, name, empty=empty, way_out=way_out)
-        return _counted(found, f"{dataset} {name}")
-
-    return {split: rows(name) for split, name in names if name}
+    found = hub_rows(dataset, subset or None, split, empty=empty, way_out=way_out)
+    return _counted(found, f"{dataset} {split}")
 
 
-def _counted(rows: Iterable[SourceRow], source: str) -> Iterator[SourceRow]:
+def _counted(
+    rows: Iterable[SourceRow], source: str, *, expected: str = "one in every row"
+) -> Iterator[SourceRow]:
     """Yield ``rows``; raise TaskError unless they are at least one and at most MOST_ROWS."""
     count = 0
     for count, row in enumerate(rows, start=1):
@@ -205,7 +180,7 @@ def _counted(rows: Iterable[SourceRow], source: str) -> Iterator[SourceRow]:
             raise TaskError(f"{source} has more than {MOST_ROWS} rows; give fewer")
         yield row
     if not count:
-        raise TaskError(f"{source} holds no problem; expected one in every row")
+        raise TaskError(f"{source} holds no problem; expected {expected}")
 
 
 def _decoded(line: bytes, where: str, expected: str) -> Any:

@@ -10,25 +10,23 @@ function of ``rewards.py``. An id is the part and the position in it, from 0: ``
 import hashlib
 import json
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from itertools import islice
-from typing import Any, Literal, get_args
+from itertools import chain, islice
+from typing import Any, Literal
 
 from potluck.fields import Amount
 from potluck.tasks.base import (
+    HeldTask,
     Split,
     TaskError,
     TaskOptions,
     binary_rewards,
-    digest_of,
-    look_up,
     normalised,
 )
 from potluck.tasks.grading import answer_in, one_number, prompt_for_tags, same_number
 from potluck.tasks.math.pool import Ask, are_right, require_algebra
-from potluck.tasks.sources import Parts, hub_parts, jsonl_parts, printable_text_of
+from potluck.tasks.sources import Parts, SourceRow, own_hub_rows, own_rows, printable_text_of
 from potluck.types import Completion, Problem
 
 Grading = Literal["number", "exact", "math", "math-verify"]
@@ -43,16 +41,8 @@ SYSTEM_PROMPTS = {grading: prompt_for_tags(alone) for grading, alone in ALONE.it
 """Default system prompt where ``tags`` are asked for and neither recipe nor row gives one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """The columns of question and answer, and when a completion is right: see TableOptions."""
-
-    question: str = "question"
-    answer: str = "answer"
-    answer_after: str = ""
-    grading: Grading = "number"
-    tags: bool = True
-    system_prompt: str = ""
+RULES = ("question", "answer", "answer_after", "grading", "tags", "system_prompt")
+"""Options that decide what the problems are and when one is solved: the digest has them."""
 
 
 class TableOptions(TaskOptions, frozen=True, kw_only=True):
@@ -74,29 +64,40 @@ class TableOptions(TaskOptions, frozen=True, kw_only=True):
     """Replacement of a row's own, and of the built-in one that asks for the tags."""
     held_out: Amount = 512
     """Problems of the training part that validate instead, if no validation part is named."""
+    validation: str = ""
+    """File, or split of the data set, of problems to validate on."""
+    out_of_distribution: str = ""
+    """File, or split, of problems of another kind, for the end of the run."""
 
     @property
     def has_answers(self) -> bool:
         return bool(self.answer)
 
-    def _table(self, name: str, parts: Parts) -> "Table":
-        rules = Rules(**{field.name: getattr(self, field.name) for field in fields(Rules)})
-        return Table(name, parts, rules, held_out=self.held_out)
+    def parts(self) -> Parts:
+        """Return the rows of each part that is named. Raise TaskError if none is; and, as they are
+        read, if one is missing, empty or malformed."""
+        raise NotImplementedError
+
+    def _parts(self, train: str, rows: Callable[[str, Split], Iterable[SourceRow]]) -> Parts:
+        places: dict[Split, str] = {
+            "train": train,
+            "validation": self.validation,
+            "out-of-distribution": self.out_of_distribution,
+        }
+        return {split: rows(place, split) for split, place in places.items() if place}
+
+    def make(self) -> "Table":
+        return Table(str(self.__struct_config__.tag), self.parts(), self)
 
 
 class JsonlOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag="jsonl"):
     path: str = ""
     """File to train on, one JSON object a line."""
-    validation: str = ""
-    """File of problems to validate on."""
-    out_of_distribution: str = ""
-    """File of problems of another kind, for the end of the run."""
 
-    def make(self) -> "Table":
-        parts = jsonl_parts(
-            self.path, validation=self.validation, out_of_distribution=self.out_of_distribution
-        )
-        return self._table("jsonl", parts)
+    def parts(self) -> Parts:
+        if not (parts := self._parts(self.path, own_rows)):
+            raise TaskError("task.path is empty; expected a file with one JSON object a line")
+        return parts
 
 
 class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag="hub"):
@@ -106,27 +107,21 @@ class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag=
     """Configuration, as the library ``datasets`` calls it; empty: the only one."""
     train: str = "train"
     """Split to train on; empty: none."""
-    validation: str = ""
-    """Split to validate on."""
-    out_of_distribution: str = ""
-    """Split of problems of another kind, for the end of the run."""
 
-    def make(self) -> "Table":
-        parts = hub_parts(
-            self.dataset,
-            self.subset,
-            train=self.train,
-            validation=self.validation,
-            out_of_distribution=self.out_of_distribution,
-        )
-        return self._table("hub", parts)
+    def parts(self) -> Parts:
+        dataset, subset = self.dataset, self.subset
+        parts = self._parts(self.train, lambda name, _: own_hub_rows(dataset, subset, name))
+        if not parts:
+            wanted = "expected a split of the data set, such as 'train'"
+            raise TaskError(f"task.train is empty; {wanted}")
+        return parts
 
     @property
     def hub_name(self) -> str:
         return self.dataset
 
 
-class Table:
+class Table(HeldTask):
     """Rows as problems; 1.0 for a right answer in the right form, else 0.0.
 
     Without a validation part, ``held_out`` problems of train validate instead of training: those
@@ -134,7 +129,7 @@ class Table:
     out together, so there may be a few more.
     """
 
-    def __init__(self, name: str, parts: Parts, rules: Rules, *, held_out: int = 512) -> None:
+    def __init__(self, name: str, parts: Parts, rules: TableOptions) -> None:
         """Read every row of ``parts``; a part that is not there is an empty split.
 
         Raise TaskError for a row without its columns, for too few rows to hold some out, and where
@@ -144,48 +139,24 @@ class Table:
             require_algebra()
         self._name, self._rules = name, rules
         self._rows: dict[str, Mapping[str, Any]] = {}
-        self._problems: dict[str, Problem] = {}
-        self._ids: dict[Split, list[str]] = {split: [] for split in get_args(Split)}
+        found: dict[Split, list[Problem]] = {"train": [], "validation": []}
+        found["out-of-distribution"] = []
         columns = hashlib.sha256()
         for split, rows in parts.items():
             for i, (where, row) in enumerate(rows):
                 id = f"{name}/{split}/{i}"
-                self._problems[id] = problem_of(id, row, where, rules)
+                found[split].append(problem_of(id, row, where, rules))
                 self._rows[id], plain = plain_columns(row)
                 columns.update(plain.encode() + b"\n")
-                self._ids[split].append(id)
-        if "train" in parts and "validation" not in parts and held_out:
-            self._hold_out(held_out)
-        everything = [self._problems[id] for split in self._ids for id in self._ids[split]]
-        sizes = {split: len(ids) for split, ids in self._ids.items()}
-        content = f"{rules}, {sizes}, columns {columns.hexdigest()}"
-        self.digest = digest_of(f"table 1: {name}, {content}", everything)
-
-    def _hold_out(self, count: int) -> None:
-        train = self._ids["train"]
-        if len(train) <= count:
-            raise TaskError(
-                f"{self._name} has {len(train)} problems to train on, of which held_out = {count} "
-                f"would be held out for validation; give more, lower task.held_out, or name "
-                f"a validation part"
-            )
-        # By the question alone: the row's place or a shuffle does not matter.
-        luck = {
-            id: hashlib.sha256(normalised(self._problems[id].question).encode()).digest()
-            for id in train
-        }
-        last = sorted(luck.values())[count - 1]
-        held_out = [id for id in train if luck[id] <= last]
-        self._ids["validation"] = sorted(held_out, key=luck.__getitem__)
-        self._ids["train"] = [id for id in train if luck[id] > last]
-        if not self._ids["train"]:
-            raise TaskError(f"{self._name} asks one question too often to hold problems out of it")
-
-    def ids(self, split: Split) -> Sequence[str]:
-        return self._ids[split]
-
-    def problem(self, id: str) -> Problem:
-        return look_up(self._problems, id, example=next(iter(self._problems)))
+        if "train" in parts and "validation" not in parts and rules.held_out:
+            found |= _held_out(name, found["train"], rules.held_out)
+        sizes = {split: len(problems) for split, problems in found.items()}
+        chosen = ", ".join(f"{key}={getattr(rules, key)!r}" for key in RULES)
+        super().__init__(
+            f"table 1: {name}, Rules({chosen}), {sizes}, columns {columns.hexdigest()}",
+            chain.from_iterable(found.values()),
+            {split: [problem.id for problem in problems] for split, problems in found.items()},
+        )
 
     def row(self, id: str) -> Mapping[str, Any]:
         """Return the columns of the problem's row that JSON can hold."""
@@ -199,6 +170,23 @@ class Table:
             raise TaskError(f"{self._name} has no answers to grade by; give a [[reward]]")
         answers = [answer_in(text) if self._rules.tags else text for text in texts]
         return binary_rewards(_right(problems, answers, self._rules.grading), completions)
+
+
+def _held_out(name: str, train: Sequence[Problem], count: int) -> dict[Split, list[Problem]]:
+    """Return the problems that are left to train on, and those that validate."""
+    if len(train) <= count:
+        raise TaskError(
+            f"{name} has {len(train)} problems to train on, of which held_out = {count} would be "
+            f"held out for validation; give more, lower task.held_out, or name a validation part"
+        )
+    # By the question alone: the row's place or a shuffle does not matter.
+    luck = {p.id: hashlib.sha256(normalised(p.question).encode()).digest() for p in train}
+    last = sorted(luck.values())[count - 1]
+    left = [p for p in train if luck[p.id] > last]
+    if not left:
+        raise TaskError(f"{name} asks one question too often to hold problems out of it")
+    held_out = [p for p in train if luck[p.id] <= last]
+    return {"train": left, "validation": sorted(held_out, key=lambda p: luck[p.id])}
 
 
 def _right(
@@ -215,7 +203,7 @@ def _right(
             return are_right([Ask(p.question, p.answer, a, grading) for p, a in pairs])
 
 
-def problem_of(id: str, row: Any, where: str, rules: Rules) -> Problem:
+def problem_of(id: str, row: Any, where: str, rules: TableOptions) -> Problem:
     """Return the problem in ``row`` at ``where``; raise TaskError if ``rules`` need more of it."""
     if not isinstance(row, dict):
         raise TaskError(
@@ -256,7 +244,7 @@ def _printable(text: str, key: str, where: str) -> str:
     return printable_text_of({key: text}, key, where, expected="a problem")
 
 
-def _answer(row: Mapping[str, Any], where: str, rules: Rules) -> str:
+def _answer(row: Mapping[str, Any], where: str, rules: TableOptions) -> str:
     value = _column(row, rules.answer, where)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         found = reprlib.repr(value)

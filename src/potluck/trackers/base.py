@@ -43,11 +43,9 @@ class Tracker(Protocol):
 
     def log(self, round: int, values: Mapping[str, float]) -> None:
         """Add a point at ``round`` to each curve; may be called several times for one round."""
-        ...
 
     def close(self, *, failed: bool) -> None:
         """End the curves: called once, however the run ended."""
-        ...
 
 
 def round_values(metrics: Mapping[str, Any]) -> dict[str, float]:

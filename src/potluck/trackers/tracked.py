@@ -22,11 +22,8 @@ TRACKERS: Mapping[str, Callable[[About], Tracker]] = {
 
 
 def require_trackers(names: Sequence[str], *, wandb_mode: str) -> None:
-    """Look for what would keep a tracker from starting, before anything is written.
-
-    Raises:
-        TrackerError: a library is not here, or W&B knows no account.
-    """
+    """Raise TrackerError, before anything is written, if a library is not here, or W&B knows no
+    account."""
     for name in names:
         if find_spec(name) is None:
             raise TrackerError(
@@ -87,10 +84,9 @@ class Tracked:
             # Three libraries, their network and their disk: they raise what they like.
             except Exception as error:
                 self._open.remove(entry)
-                self._say(
-                    f"{name} failed for node {node!r} ({_said(error)}); the run goes on "
-                    f"without it, and its numbers are in {node}/metrics.jsonl"
-                )
+                why = f"{name} failed for node {node!r} ({_said(error)})"
+                ahead = f"the run goes on without it, and its numbers are in {node}/metrics.jsonl"
+                self._display.show(Notice(f"{why}; {ahead}"))
                 with suppress(Exception):  # it is given up, its last words included
                     tracker.close(failed=True)
 
@@ -100,10 +96,8 @@ class Tracked:
             try:
                 tracker.close(failed=failed)
             except Exception as error:
-                self._say(f"{name} of node {node!r} did not close ({_said(error)})")
-
-    def _say(self, text: str) -> None:
-        self._display.show(Notice(text))
+                why = f"{name} of node {node!r} did not close ({_said(error)})"
+                self._display.show(Notice(why))
 
 
 def _said(error: Exception) -> str:

@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
 
 def has_credentials() -> bool:
-    """Return whether W&B knows an account, without asking the user or the network.
-
-    Raises:
-        TrackerError: it knows one by something that is no key.
-    """
+    """Return whether W&B knows an account, without asking the user or the network; raise
+    TrackerError if it knows one by something that is no key."""
     import wandb
 
     try:
@@ -46,7 +43,7 @@ def open_wandb(about: About) -> Tracker:
         dir=about.folder,
         config=dict(about.recipe),
         reinit="create_new",  # beside the other nodes' runs, which stay open
-        # Numbers and the recipe, and nobody's screen, source code or repository.
+        # Numbers and the recipe, and no screen, source code or repository.
         settings=wandb.Settings(console="off", silent=True, save_code=False, disable_git=True),
     )
     run.define_metric("round", hidden=True)

@@ -29,8 +29,8 @@ from transformers import PreTrainedModel
 
 from potluck.files import whole_folder
 from potluck.model import LanguageModel, ModelError
+from potluck.model.loading import weights_digest
 from potluck.model.sharding import ShardedModel, distribute_like, full_tensor
-from potluck.rollout.vllm.weights import weights_digest
 from potluck.types import RunFolderError
 
 KEPT = 2

@@ -19,8 +19,7 @@ MADE = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 def key(path: Path, name: str, roster: Path | None) -> Finding:
     """Check that the secret is there, the owner's alone, and the one that the roster knows."""
-    verdict, text = _key(path, name, roster)
-    return Finding("key", verdict, text)
+    return Finding("key", *_key(path, name, roster))
 
 
 def _key(path: Path, name: str, roster: Path | None) -> tuple[Verdict, str]:
@@ -74,7 +73,7 @@ def peer_key(name: str, public: bytes, known: bytes) -> Finding | None:
 def certificates(folder: Path | None, name: str, now: datetime.datetime) -> Finding:
     """Check that the certificate is this node's, holds, and does not end soon."""
     if folder is None:
-        text = "no [swarm.tls]: anybody may connect; fine in a network of yours"
+        text = "no [swarm.tls]: any node may connect; fine in a network of yours"
         return Finding("certificates", "warn", text)
     files = certificate_files(folder, name)
     try:

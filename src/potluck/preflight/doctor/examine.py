@@ -1,8 +1,8 @@
 """The checks in their order, and the places where they look."""
 
 import os
+import platform
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -71,8 +71,7 @@ def examine(target: Target) -> Iterator[Finding]:
     yield from _machine(target)
     if target.config and target.name:
         yield from _credentials(target.config, target)
-    changed_s = target.recipe.stat().st_mtime if target.recipe else None
-    changed = datetime.fromtimestamp(changed_s, UTC) if changed_s is not None else None
+    changed = datetime.fromtimestamp(target.recipe.stat().st_mtime, UTC) if target.recipe else None
     yield credentials.clock(datetime.now(UTC), changed)
     if target.listen or target.connect or (target.config and target.name):
         yield from _network(target)
@@ -80,9 +79,9 @@ def examine(target: Target) -> Iterator[Finding]:
 
 def _machine(target: Target) -> Iterator[Finding]:
     here = 1 if target.name else target.nodes
-    yield machine.python(sys.version_info[:3])
     spoken = {"messages": VERSION, "announcements": ANNOUNCEMENT_VERSION}
-    yield machine.versions({name: _version(name) for name in LIBRARIES}, spoken)
+    found = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
+    yield machine.versions(found, spoken)
     yield machine.cores(available_cores(), here, target.config.threads if target.config else 0)
     yield machine.memory(machine.available_memory(_read("/proc/meminfo") or ""), here)
     yield machine.open_files(_open_files(), target.nodes)
@@ -124,8 +123,8 @@ def _network(target: Target) -> Iterator[Finding]:
         yield network.listening(address, network.try_listen(address))
     answers = [network.reaching(each, network.try_connect(each)) for each in target.connect]
     yield from answers
-    if nobody := network.reachable(answers):
-        yield nobody
+    if alone := network.reachable(answers):
+        yield alone
     elif answers and config and (target.tls or not with_tls):
         # As a client, whatever it will be: a look needs no address of its own.
         well = zip(target.connect, answers, strict=True)

@@ -7,7 +7,6 @@ from typing import Literal
 Verdict = Literal["ok", "warn", "FAIL"]
 """``warn``: it works, but could work better, or could not be looked at."""
 
-PYTHON = (3, 11)
 GIB = 1 << 30
 FILES_A_NODE = 16
 """Open files that a connection to another node may take."""
@@ -22,22 +21,9 @@ class Finding:
     """Result of one check."""
 
     name: str
-    """Name of the check, short."""
     verdict: Verdict
     text: str
     """State of the thing; unless it is well, also the way out."""
-
-
-def python(version: tuple[int, ...]) -> Finding:
-    """Check the version of Python.
-
-    >>> python((3, 10, 2)).verdict
-    'FAIL'
-    """
-    shown, wanted = ".".join(map(str, version)), ".".join(map(str, PYTHON))
-    if version < PYTHON:
-        return Finding("python", "FAIL", f"{shown}; potluck needs {wanted} or newer")
-    return Finding("python", "ok", shown)
 
 
 def versions(found: Mapping[str, str | None], protocol: Mapping[str, int]) -> Finding:

@@ -88,8 +88,7 @@ def reaching(address: str, complaint: OSError | None) -> Finding:
         case socket.gaierror():
             out = "no such host; look for a slip in its name"
         case ConnectionRefusedError():
-            here = "the machine is there, and nobody listens"
-            out = f"{here}; start the node or relay, check the port"
+            out = "the machine is there, nothing listens; start the node or relay, check the port"
         case TimeoutError():
             out = f"no answer in {TIMEOUT_S:g} s; a firewall, or the machine is off"
         case _:
@@ -141,11 +140,8 @@ class Seen:
 
 
 def look(endpoints: Endpoints, run: str, *, listen_s: float = LISTEN_S) -> Seen:
-    """Listen at endpoints that answer TCP for ``listen_s`` once connected, which may take as long.
-
-    Raises:
-        ExchangeError: no node or relay answers there, or the line cannot be opened.
-    """
+    """Listen at endpoints that answer TCP for ``listen_s`` once connected, which may take as long;
+    raise ExchangeError if no node or relay answers there, or the line cannot be opened."""
     live: set[str] = set()
     seen = Seen(frozenset(), {}, {}, {})
 
@@ -203,7 +199,7 @@ def peers(
         found.append(Finding("peers", "FAIL", text))
     absent = ", ".join(node for node in members if node not in {name, *seen.live, *heard})
     if not found:
-        text = f"nobody of run {run!r} is there yet{f' (not there: {absent})' if absent else ''}"
+        text = f"no node of run {run!r} is there yet{f' (not there: {absent})' if absent else ''}"
         if endpoints.tls:  # A node that is not listed gets a connection, and hears nothing.
             text += f", or the relay does not list {name!r} (--names)"
         found.append(Finding("peers", "warn", text))

@@ -37,7 +37,6 @@ class Address:
     timeout_s: float = 600.0
     """Longest wait for one answer, seconds, all attempts together."""
     api_key_variable: str = ""
-    """Environment variable that holds the key; empty: the server asks for none."""
 
     def parts(self) -> SplitResult:
         """Return the parts of the URL; raise RolloutError if no such URL can be asked."""
@@ -91,13 +90,9 @@ class Client:
     ) -> bytes:
         """Return the body of the answer, whose status is one of ``fine``.
 
-        Args:
-            body: becomes JSON; None: the request has none.
-            limit_bytes: a longer answer is refused before it is read to its end.
-
-        Raises:
-            RolloutError: any other status, no answer in time, or too long a one.
-            Cancelled: the block of this client was left meanwhile.
+        ``body`` becomes JSON (None: the request has none). Raise RolloutError for any other status,
+        no answer in time, or one beyond ``limit_bytes``, which is not read to its end; Cancelled
+        if the block of this client was left meanwhile.
         """
         deadline = time.monotonic() + self.address.timeout_s
         pause_s, stumbles = FIRST_PAUSE_S, 0

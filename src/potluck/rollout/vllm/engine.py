@@ -24,8 +24,8 @@ from potluck.rollout.base import (
     GreedySampler,
     Progress,
     RandomSampler,
+    Requests,
     RolloutError,
-    RolloutRequest,
     Sampler,
     completion_budget,
 )
@@ -42,32 +42,23 @@ CHECKED_ROWS, CHECKED_TOKENS = 8, 128
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ServerEngine:
-    """An engine on a copy of a LanguageModel that a server has; see ``WeightSync``."""
+    """An engine on a copy of a LanguageModel that a server has: see ``WeightSync``, for the limits
+    EngineSettings, for the rest VllmOptions."""
 
     policy: LanguageModel
     address: Address
     weight_sync: WeightSync
     model: str
-    """Name under which the server serves it (or, of a LoRA node, its adapter)."""
     max_new_tokens: int
-    """Longest completion, its stop token included."""
     max_total_tokens: int
-    """Longest prompt and completion together; the model's own context, where that is shorter."""
     concurrency: int
-    """Problems that are asked for at once."""
     tolerance: float
-    """Nats a token by which its log-probabilities may differ from ours, in the mean of |.|."""
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "ServerEngine":
         return replace(self, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens)
 
     def generate(
-        self,
-        requests: Sequence[RolloutRequest],
-        sampler: Sampler,
-        *,
-        author: str,
-        progress: Progress,
+        self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress
     ) -> list[Completion]:
         if not (server_requests := self._requests(requests, sampler)):
             return []
@@ -94,9 +85,7 @@ class ServerEngine:
             self.weight_sync.sleep(client)
         return [completion for answer in answers for completion in answer]
 
-    def _requests(
-        self, requests: Sequence[RolloutRequest], sampler: Sampler
-    ) -> list[ServerRequest]:
+    def _requests(self, requests: Requests, sampler: Sampler) -> list[ServerRequest]:
         sampling, seed = sampling_of(sampler), _seed(sampler)
         longest = min(self.max_total_tokens, self.policy.context or self.max_total_tokens)
         server_requests = []

@@ -26,7 +26,6 @@ class ServerRequest:
     prompt_P: np.ndarray
     count: int
     token_budget: int
-    """Most tokens that each completion may have."""
     body: dict[str, Any]
 
     @property

@@ -4,40 +4,36 @@ The requests are vLLM's (docs/vllm.md says which versions have them). The folder
 model, or only the adapter if a LoRA node trains one.
 """
 
-import hashlib
 import re
 import shutil
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 
 from potluck.files import whole_folder
+from potluck.model.loading import weights_digest
 from potluck.model.policy import LanguageModel
 from potluck.rollout.base import RolloutError
 from potluck.rollout.vllm.client import Client
 
 VERSION = re.compile(r"[0-9a-f]{24}(\.part)?")
 """Names of our folders; others beside them are never touched."""
-SAME_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class WeightSync:
     """A server's copy of a model that is trained here.
 
-    The server reloads when the weights have changed since it was told last, and whenever it
-    has slept: a sleeping server has thrown its weights away.
+    The server reloads when the weights have changed since it was told last, and whenever it has
+    slept between two writings, to free its GPU: it has thrown its weights away.
     """
 
     def __init__(
         self, policy: LanguageModel, folder: Path, *, adapter: str = "", sleeps: bool = False
     ) -> None:
-        """
-        Args:
-            folder: of this node alone; the server must find it under the same path.
-            adapter: the name under which the server loads the adapter of a LoRA node; empty:
-                the model has none, and the server replaces the weights that it started with.
-            sleeps: the server frees its GPU between two writings.
+        """Take the ``folder`` of this node alone, which the server must find under the same path.
+
+        ``adapter`` is the name under which the server loads the adapter of a LoRA node; empty: the
+        model has none, and the server replaces the weights that it started with.
         """
         self.policy, self.folder = policy, folder.absolute()
         self.adapter, self.sleeps = adapter, sleeps
@@ -95,19 +91,3 @@ class WeightSync:
                 f"name another [node.NAME.engine] folder"
             ) from error
         return place
-
-
-def weights_digest(network: torch.nn.Module, *, trained: bool) -> str:
-    """Return a name of the trained, or the frozen, weights that changes when any of them does.
-
-    24 hex digits: SHA-256 of each tensor's name and the sum of its bits taken as integers, on
-    the device. (torch's own count of changes misses optimizers with kernels of their own.) Two
-    changes in one tensor could cancel out, by 2^-32 or so.
-    """
-    sums = {
-        name: p.detach().view(SAME_WIDTH[p.element_size()]).sum(dtype=torch.int64)
-        for name, p in network.named_parameters()
-        if p.requires_grad == trained
-    }
-    text = "\n".join(f"{name} {int(total)}" for name, total in sums.items())
-    return hashlib.sha256(text.encode()).hexdigest()[:24]

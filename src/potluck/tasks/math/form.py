@@ -22,11 +22,11 @@ MOST_TOKENS = 150
 DEEPEST = 6
 """Brackets in brackets."""
 
-SIGNS = {
+SIGNS = str.maketrans({
     "\u2212": "-", "\u00b0": r"^\circ ", "\u03c0": r"\pi ", "\u221e": r"\infty ",
     "\u222a": r"\cup ", "\u00b1": r"\pm ", "\u00d7": r"\times ", "\u00b7": r"\cdot ",
     "\u22c5": r"\cdot ", "\u2208": r"\in ", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
-}  # fmt: skip
+})  # fmt: skip
 BLANK = re.compile(
     r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|quad|qquad)(?![A-Za-z])|(?<!\\)\\[,!;: ]|~"
 )
@@ -101,9 +101,7 @@ def strip_markup(text: str) -> str:
     if len(text) > LONGEST_ANSWER:
         raise Unreadable
     text = re.sub("\u221a([0-9]+|[a-z])", r"\\sqrt{\1}", text)
-    for sign, latex in SIGNS.items():
-        text = text.replace(sign, latex)
-    text = " ".join(text.split())
+    text = " ".join(text.translate(SIGNS).split())
     if not (text.isascii() and text.isprintable()):
         raise Unreadable
     money = len(re.findall(r"(?<!\\)\$", text)) % 2  # in pairs they are math delimiters

@@ -1,23 +1,9 @@
 r"""Grading of an answer in mathematics against the gold one, as a careful person would do it.
 
-One answer is expected, finished, in the form that the gold has. The rules, strictest first:
-
-- **Words** are compared as words: ``\text{(C)}`` is ``C``.
-- **Numbers** (decimals, fractions, mixed, in scientific notation) are compared exactly:
-  2/4 is 1/2, 0.333333 is not 1/3. Where the gold is a number the answer must be one:
-  ``2*9``, ``9+9``, ``3^2 \cdot 2`` and ``\sqrt{324}`` are no 18.
-- **Form** counts: (1,2), [1,2], {1,2} and 1,2 are four things, a point is no vector, an
-  inequality no interval. The order counts in a point, not in a list or a union.
-- **Finished**: no more additions than the gold has (so what was to be factored is
-  factored), no product or power of plain numbers, no function that the gold has not.
-- **Letters** are the gold's, in its case.
-- **An equation** has the gold's two sides, either way around. ``x = 5`` is 5, and 5 is
-  ``x = 5``, if x is what the gold, or else the question, calls it.
-- **Units** may be left out and must not be others: degrees, dollars and percent where the
-  gold has them or the question asks for them, other units where the gold has them.
-- **A base** may be left out, as the question gave it, and must not be another.
-
-What is left, two leaves that are no numbers, is for computer algebra: ``equal`` is asked.
+One answer is expected, finished, in the form that the gold has. docs/grading.md has the rules, each
+with what is right and wrong by it; here they stand strictest first: words, numbers, form, finished,
+letters, equations, units, bases. What is left, two leaves that are no numbers, is for computer
+algebra: ``equal`` is asked.
 
 **Deviation** from math-verify alone, which takes ``0.333333`` for 1/3, ``2x+1 = 7`` for 7,
 (1,2) for {1,2}, ``R`` for ``r``, 5 cm for 5 cents: reinforcement learning finds every leniency.

@@ -128,7 +128,6 @@ class Worker:
         return line.decode(errors="replace").strip()
 
     def end(self) -> None:
-        """Kill the process and wait until it is gone."""
         self.process.kill()
         self.process.wait()
         for pipe in filter(None, (self.process.stdin, self.process.stdout)):
@@ -140,11 +139,7 @@ class Workers:
     """Processes that judge; safe to call from any thread."""
 
     def __init__(
-        self,
-        count: int = 0,
-        *,
-        cpu_limit_s: float = CPU_LIMIT_S,
-        wall_limit_s: float = WALL_LIMIT_S,
+        self, count: int = 0, cpu_limit_s: float = CPU_LIMIT_S, wall_limit_s: float = WALL_LIMIT_S
     ) -> None:
         """Start nothing yet. ``count``: processes; 0: one for each core, at most four."""
         self._count = count or min(available_cores(), MOST_PROCESSES)
