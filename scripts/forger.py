@@ -1,6 +1,6 @@
 """A member that forges: it writes and claims whatever harms most.
 
-    python experiments/forger.py experiments/forger.jsonl [--seeds 5] [--jobs 1] [--table]
+    python scripts/forger.py experiments/forger.jsonl [--seeds 5] [--jobs 1] [--table]
 
 One honest node (builtin:digits-small, 20 rounds) beside a member without a model, which has solved
 every problem and writes texts made to teach something bad. Each line of the file is one run, and
@@ -33,8 +33,8 @@ from potluck.exchange import MemoryHub
 from potluck.model import LanguageModel
 from potluck.node import Node
 from potluck.rollout.base import Progress, RolloutRequest, Sampler
-from potluck.tasks.arithmetic import digits_solution
 from potluck.types import Completion, Problem
+from solutions import digits_solution
 
 HABIT = "777;"
 """Text that means nothing. The forger writes it in front of what is right."""
@@ -79,6 +79,11 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "lws vertical": (*LWS, *VERTICAL),
     "lws horizontal": LWS,
     "lws horizontal c=4": (*LWS, "objective.likelihood_exponent=4"),
+    "own part, horizontal": (
+        "objective.importance=none",
+        "objective.filter=false",
+        "objective.others=none",
+    ),
 }
 ALONE = ("half", "alone")
 """Half: what the honest node of a pair writes."""
