@@ -44,6 +44,11 @@ class AuthorReport:
     """Share filtered among completions of negative advantage."""
     effective_sample_size: float | None = None
     """(sum w)^2 / (n sum w^2) over its n tokens, 0..1; 1 on-policy."""
+    worth: float | None = None
+    """Length that one problem's worth of the completions moves this node along its own gradient;
+    that of its own completions is 1. In every ``alignment_every``-th round, of other authors."""
+    worth_noise: float | None = None
+    """Standard error of it."""
 
 
 class Column(NamedTuple):
@@ -62,6 +67,7 @@ AUTHOR_COLUMNS: Mapping[str, Column] = {
     "capped_share": Column("capped", "z.0%"),
     "filtered_share_negative": Column("filtered", "z.0%"),
     "effective_sample_size": Column("sample size", "z.2f"),
+    "worth": Column("worth", "z.2f", live=True),
 }
 """Fields of AuthorReport that ``potluck show`` and the live display print, in this order."""
 

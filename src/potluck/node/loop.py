@@ -22,6 +22,7 @@ import torch
 from potluck.config import SamplingConfig
 from potluck.exchange import Exchange, Round
 from potluck.files import derived_seed
+from potluck.node.alignment import Worth, authors_worth
 from potluck.node.batch import pack, read
 from potluck.node.learner import Learner
 from potluck.node.report import report_of
@@ -110,12 +111,15 @@ class Node:
     def _learn(
         self, round: int, arrived: Round, spent: Mapping[str, float], size_bytes: int
     ) -> RoundReport:
-        update = None
+        update, every = None, self.learner.objective.alignment_every
+        worth: dict[str, Worth] = {}
         with _Clock() as learning, _error_context(round, self.name):
             selection = self.selector.select(round, arrived, self._read)
             groups = self._grade(round, selection.groups)
             if groups:
                 batch = pack(groups, scale=self.learner.objective.advantage_scale)
+                if every and (round + 1) % every == 0:
+                    worth = authors_worth(self.learner, batch, self._seed(round, "alignment"))
                 torch.manual_seed(self._seed(round, "learn"))  # dropout, where there is any
                 update = self.learner.learn(
                     batch, lambda done, total: self.progress(self.name, "learn", done, total)
@@ -125,6 +129,7 @@ class Node:
             self.name,
             [reward for group in groups for reward in group.rewards],
             update,
+            worth=worth,
             selection=selection,
             arrived=arrived,
             size_bytes=size_bytes,

@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from potluck.model.sharding import ShardedModel
+from potluck.node.alignment import authors_worth
 from potluck.node.learner import Learner
 from potluck.node.processes.group import (
+    Align,
     Begin,
     Generate,
     Learn,
@@ -127,6 +129,8 @@ def run_worker(
                 case Learn(node=node, batch=batch, seed=seed):
                     torch.manual_seed(seed + processes.rank)
                     learners[node].learn(batch, lambda done, total: None)
+                case Align(node=node, batch=batch, seed=seed):
+                    authors_worth(learners[node], batch, seed)
                 case Save(node=node):
                     learner = learners[node]
                     checkpoint.full_state(learner.policy, learner.optimizer, keep=False)
