@@ -45,10 +45,9 @@ class AuthorReport:
     effective_sample_size: float | None = None
     """(sum w)^2 / (n sum w^2) over its n tokens, 0..1; 1 on-policy."""
     worth: float | None = None
-    """Length that one problem's worth of the completions moves this node along its own gradient;
-    that of its own completions is 1. In every ``alignment_every``-th round, of other authors."""
+    """Gain to this node's own gradient, in units of own completions (``node/alignment.py``)."""
     worth_noise: float | None = None
-    """Standard error of it."""
+    """Its standard error."""
 
 
 class Column(NamedTuple):
@@ -68,6 +67,7 @@ AUTHOR_COLUMNS: Mapping[str, Column] = {
     "filtered_share_negative": Column("filtered", "z.0%"),
     "effective_sample_size": Column("sample size", "z.2f"),
     "worth": Column("worth", "z.2f", live=True),
+    "worth_noise": Column("worth ±", "z.2f", live=True),
 }
 """Fields of AuthorReport that ``potluck show`` and the live display print, in this order."""
 

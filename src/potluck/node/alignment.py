@@ -2,19 +2,15 @@
 
     g_j     part of the gradient of the loss that comes from own completions of problem j
     a_j     part that comes from the author's completions of problem j
-    S       mean of <g_i, g_j> over all i != j: squared length of the gradient they estimate
-    C       mean of <g_i, a_j> over all i != j
-    worth   C / S
+    worth   C / S,  S = mean of <g_i, g_j>,  C = mean of <g_i, a_j>,  both over all i != j
 
-The method's own weights and filter are in both. At 1, one problem's worth of the author's
+The method's own weights and filter are in all of it. At 1, one problem's worth of the author's
 completions moves this learner along its own gradient as far as one problem of its own does;
 at 0 not at all; below 0 it moves it back.
 
 Two gradients of one problem are never multiplied: <g_j, g_j> is mostly the noise of a few
-completions, beside which no other author seems worth anything.
-
-It is reported and decides nothing. After FLTrust (arXiv:2012.13995), which compares the updates
-of others with one's own, from clean data.
+completions, beside which no other author seems worth anything. It is reported and decides
+nothing. After FLTrust (arXiv:2012.13995), which compares others' updates with one's own.
 """
 
 from collections import defaultdict
@@ -36,17 +32,14 @@ from potluck.node.processes.group import Align
 BUCKETS = 65_521
 """K, length of a sketch: 256 KB for each author of each problem. Prime, so that the columns of a
 weight matrix spread over all buckets."""
-ELEMENTS_AT_ONCE = 64 * BUCKETS
-"""Bounds the memory of making a sketch."""
+ELEMENTS_AT_ONCE = 64 * BUCKETS  # bounds memory
 FEWEST_PROBLEMS = 4
-"""Problems of this learner and of the author, below which the noise itself is unknown."""
 
 
 class Worth(NamedTuple):
-    """Worth of an author's completions to a learner."""
+    """Worth of an author's completions to a learner: C / S, dimensionless."""
 
     value: float
-    """C / S; dimensionless."""
     noise: float
     """Its jackknife standard error over problems."""
 
@@ -54,9 +47,8 @@ class Worth(NamedTuple):
 def authors_worth(learner: Learner, batch: Batch, seed: int) -> dict[str, Worth]:
     """Estimate the worth of each other author; leave out those of whom ``worth_of`` knows none.
 
-    Costs a forward pass of the batch, and another with a backward pass: a third more than an
-    update, in micro-batches that hold one author and one problem. Neither weights nor moments
-    move, nor torch's global generators: dropout is on, as in an update, and drawn from ``seed``.
+    Takes as long as 1.6 updates: it asks for the gradient of each author and problem alone.
+    Neither weights nor moments move, nor torch's global generators: dropout is on, from ``seed``.
     """
     learner.processes.broadcast(Align(learner.name, batch, seed))
     seed = derived_seed(f"{seed}/{learner.processes.rank}")
@@ -85,14 +77,10 @@ def authors_worth(learner: Learner, batch: Batch, seed: int) -> dict[str, Worth]
 def worth_of(
     products_XX: Tensor, parts: Sequence[tuple[str, str]], name: str, author: str
 ) -> Worth | None:
-    """Return C / S of the learner ``name``; None where it would be noise over noise.
+    """Return C / S of learner ``name`` from the products of (author, problem) ``parts``.
 
-    That is where it or the author has fewer than FEWEST_PROBLEMS problems, or fewer of its own
-    gave it a gradient, or S is not above its own jackknife standard error.
-
-    Args:
-        products_XX: inner products of the parts of the gradient, float64.
-        parts: author and problem of each.
+    None where it would be noise over noise: the author has fewer than FEWEST_PROBLEMS problems,
+    fewer of the learner's gave it a gradient, or S is not above its own standard error.
     """
     places = {problem: place for place, (_, problem) in enumerate(parts)}
     problem_X = torch.tensor([places[problem] for _, problem in parts])
@@ -100,36 +88,28 @@ def worth_of(
     moving_X = own_X & (products_XX.diagonal() > 0)
     if min(int(moving_X.sum()), int(theirs_X.sum())) < FEWEST_PROBLEMS:
         return None
+    apart_XX = (problem_X.unsqueeze(1) != problem_X) & own_X.unsqueeze(1)
 
-    def mean(row_X: Tensor, column_X: Tensor, without: int = -1) -> Tensor:
-        there_X = problem_X != without
-        apart_XX = problem_X.unsqueeze(1) != problem_X
-        return products_XX[apart_XX & (row_X & there_X).unsqueeze(1) & column_X & there_X].mean()
+    def mean(column_X: Tensor, without: int = -1) -> Tensor:
+        kept_X = problem_X != without
+        return products_XX[apart_XX & kept_X.unsqueeze(1) & kept_X & column_X].mean()
 
-    own = mean(own_X, own_X)
-    if not own > _jackknife([mean(own_X, own_X, p) for p in problem_X[own_X].tolist()]):
+    if not mean(own_X) > _jackknife([mean(own_X, p) for p in problem_X[own_X].tolist()]):
         return None
-    less = set(problem_X[own_X | theirs_X].tolist())
-    worths = [mean(own_X, theirs_X, p) / mean(own_X, own_X, p) for p in sorted(less)]
-    return Worth(float(mean(own_X, theirs_X) / own), float(_jackknife(worths)))
+    problems = sorted(set(problem_X[own_X | theirs_X].tolist()))
+    noise = _jackknife([mean(theirs_X, p) / mean(own_X, p) for p in problems])
+    return Worth(float(mean(theirs_X) / mean(own_X)), float(noise))
 
 
 def sketch(tensors: Sequence[Tensor | None], learner: Learner, seed: int) -> Tensor:
-    """Shorten a gradient to a vector [K], such that inner products are about kept.
+    """Fold a gradient, its numbers under random signs, to a length K that keeps inner products.
 
-        <x, y> = sum x y / (sqrt(v) + eps)    with Adam; sum x y before its first step, and without
+        <x, y> = sum x y / (sqrt(v) + eps)    with Adam; sum x y before its first step, and in 8 bits
 
-    The numbers of all tensors, one after the other, get random signs and are folded to the length
-    K = BUCKETS. The estimate is unbiased; its standard deviation is up to sqrt(2 / K) |x| |y| =
-    .006 |x| |y| where no few numbers outweigh the rest. Up to K numbers nothing is lost.
-
-    v is Adam's unbiased second moment, and 1 - beta2 times its mean over the tensor: Adam adds the
-    square of the gradient at hand, for which that stands. Else a token that this learner never met
-    would outweigh all others. A tensor that Adam has not moved yet is left out. The moments of
-    "adamw-8bit" are not read: the product is plain there.
-
-    Args:
-        tensors: as in a ``Gradient`` of the learner; of sharded ones this process's part is read.
+    Unbiased; the standard deviation is up to sqrt(2 / K) |x| |y| = .006 |x| |y| where no few numbers
+    outweigh the rest, and 0 up to K numbers. v is Adam's unbiased second moment, and 1 - beta2
+    times its mean over the tensor, for the square of the gradient at hand that Adam adds: else a
+    token that was never met would outweigh all others. What Adam has not moved is left out.
     """
     device, length = learner.policy.device, 0
     sketch_K, generator = torch.zeros(BUCKETS, device=device), torch.Generator(device)
@@ -151,18 +131,16 @@ def _scaled(
     """Yield the gradient over the root of Adam's denominator, flat, a piece at a time."""
     if tensor is None:
         return
-    x_D, state = local_part(tensor).flatten(), optimizer.state.get(parameter, {})
-    if not any("exp_avg_sq" in each for each in optimizer.state.values()):
-        yield from x_D.float().split(ELEMENTS_AT_ONCE)
-    elif "exp_avg_sq" in state and (v_D := local_part(state["exp_avg_sq"]).flatten()).any():
+    pieces, state = local_part(tensor).flatten().split(ELEMENTS_AT_ONCE), optimizer.state
+    if not any("exp_avg_sq" in each for each in state.values()):
+        yield from (x_N.float() for x_N in pieces)
+    elif parameter in state and (v_D := local_part(state[parameter]["exp_avg_sq"]).flatten()).any():
         beta2, eps = optimizer.defaults["betas"][1], optimizer.defaults["eps"]
-        ordinary, unbiased = (1 - beta2) * v_D.mean(), 1 - beta2 ** float(state["step"])
-        pieces = zip(x_D.split(ELEMENTS_AT_ONCE), v_D.split(ELEMENTS_AT_ONCE), strict=True)
-        for x_N, v_N in pieces:
+        ordinary, unbiased = (1 - beta2) * v_D.mean(), 1 - beta2 ** float(state[parameter]["step"])
+        for x_N, v_N in zip(pieces, v_D.split(ELEMENTS_AT_ONCE), strict=True):
             yield x_N.float() / (((v_N + ordinary) / unbiased).sqrt() + eps).sqrt()
 
 
 def _jackknife(without_each: Sequence[Tensor]) -> Tensor:
-    """Return the standard error of a statistic from its values without each of the samples."""
     values, count = torch.stack(list(without_each)), len(without_each)
     return ((count - 1) / count * (values - values.mean()).square().sum()).sqrt()
