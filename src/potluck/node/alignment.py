@@ -4,13 +4,11 @@
     a_j     part that comes from the author's completions of problem j
     worth   C / S,  S = mean of <g_i, g_j>,  C = mean of <g_i, a_j>,  both over all i != j
 
-The method's own weights and filter are in all of it. At 1, one problem's worth of the author's
-completions moves this learner along its own gradient as far as one problem of its own does;
-at 0 not at all; below 0 it moves it back.
+The method's own weights and filter are in it. At 1, a problem of the author's moves this learner
+along its own gradient as far as one of its own does; at 0 not at all; below 0 it moves it back.
 
-Two gradients of one problem are never multiplied: <g_j, g_j> is mostly the noise of a few
-completions, beside which no other author seems worth anything. It is reported and decides
-nothing. After FLTrust (arXiv:2012.13995), which compares others' updates with one's own.
+Gradients of one problem are never multiplied: <g_j, g_j> is mostly noise, beside which no author
+seems worth anything. After FLTrust (arXiv:2012.13995). It is reported and decides nothing.
 """
 
 from collections import defaultdict
@@ -21,17 +19,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.optim import Optimizer
 
 from potluck.files import derived_seed
 from potluck.model.lora import trained
-from potluck.model.sharding import local_part
+from potluck.model.sharding import full_tensor, local_part
 from potluck.node.batch import Batch
 from potluck.node.learner import Learner
 from potluck.node.processes.group import Align
 
 BUCKETS = 65_521
-"""K, length of a sketch: 256 KB for each author of each problem. Prime, so that the columns of a
-weight matrix spread over all buckets."""
+"""K, length of a sketch: 256 KB. Prime, so that a matrix's columns spread over all of it."""
 ELEMENTS_AT_ONCE = 64 * BUCKETS  # bounds memory
 FEWEST_PROBLEMS = 4
 
@@ -40,8 +38,7 @@ class Worth(NamedTuple):
     """Worth of an author's completions to a learner: C / S, dimensionless."""
 
     value: float
-    noise: float
-    """Its jackknife standard error over problems."""
+    noise: float  # jackknife standard error over problems
 
 
 def authors_worth(learner: Learner, batch: Batch, seed: int) -> dict[str, Worth]:
@@ -66,12 +63,11 @@ def authors_worth(learner: Learner, batch: Batch, seed: int) -> dict[str, Worth]
                 tensors = learner.gradient(replace(scored, kept_advantage_B=kept_B)).tensors
                 sketch_K.copy_(sketch(tensors, learner, seed))
                 del tensors  # the next ones need their memory
-    # A process has parts of the weights; the sketch of the whole is the sum of theirs.
+    # The sum over the processes, each of which has parts of the weights.
     sketches_XK = torch.stack(learner.processes.all_gather(sketches_XK)).sum(dim=0).double()
-    products_XX, parts = sketches_XK @ sketches_XK.T, list(rows)
-    others = sorted({author for author, _ in parts} - {learner.name})
-    found = {author: worth_of(products_XX, parts, learner.name, author) for author in others}
-    return {author: worth for author, worth in found.items() if worth}
+    given = sketches_XK @ sketches_XK.T, list(rows), learner.name
+    others = sorted({author for author, _ in rows} - {learner.name})
+    return {author: worth for author in others if (worth := worth_of(*given, author))}
 
 
 def worth_of(
@@ -82,11 +78,11 @@ def worth_of(
     None where it would be noise over noise: the author has fewer than FEWEST_PROBLEMS problems,
     fewer of the learner's gave it a gradient, or S is not above its own standard error.
     """
-    places = {problem: place for place, (_, problem) in enumerate(parts)}
-    problem_X = torch.tensor([places[problem] for _, problem in parts])
+    problems = [problem for _, problem in parts]
+    problem_X = torch.tensor([problems.index(problem) for problem in problems])
     own_X, theirs_X = (torch.tensor([who == each for who, _ in parts]) for each in (name, author))
     moving_X = own_X & (products_XX.diagonal() > 0)
-    if min(int(moving_X.sum()), int(theirs_X.sum())) < FEWEST_PROBLEMS:
+    if min(moving_X.sum(), theirs_X.sum()) < FEWEST_PROBLEMS:
         return None
     apart_XX = (problem_X.unsqueeze(1) != problem_X) & own_X.unsqueeze(1)
 
@@ -96,49 +92,49 @@ def worth_of(
 
     if not mean(own_X) > _jackknife([mean(own_X, p) for p in problem_X[own_X].tolist()]):
         return None
-    problems = sorted(set(problem_X[own_X | theirs_X].tolist()))
-    noise = _jackknife([mean(theirs_X, p) / mean(own_X, p) for p in problems])
+    involved = problem_X[own_X | theirs_X].unique().tolist()
+    noise = _jackknife([mean(theirs_X, p) / mean(own_X, p) for p in involved])
     return Worth(float(mean(theirs_X) / mean(own_X)), float(noise))
 
 
 def sketch(tensors: Sequence[Tensor | None], learner: Learner, seed: int) -> Tensor:
     """Fold a gradient, its numbers under random signs, to a length K that keeps inner products.
 
-        <x, y> = sum x y / (sqrt(v) + eps)    with Adam; sum x y before its first step, and in 8 bits
+        <x, y> = sum x y / (sqrt(v) + eps)    with Adam; sum x y before its first step and in 8 bits
 
-    Unbiased; the standard deviation is up to sqrt(2 / K) |x| |y| = .006 |x| |y| where no few numbers
-    outweigh the rest, and 0 up to K numbers. v is Adam's unbiased second moment, and 1 - beta2
-    times its mean over the tensor, for the square of the gradient at hand that Adam adds: else a
-    token that was never met would outweigh all others. What Adam has not moved is left out.
+    Unbiased; the standard deviation is up to sqrt(2 / K) |x| |y| = .006 |x| |y| where no few
+    numbers outweigh the rest, and 0 up to K numbers. v is Adam's unbiased second moment, and 1 -
+    beta2 times its mean over the tensor, for the square of the gradient at hand that Adam adds:
+    else a token that was never met would outweigh all others. What Adam has not moved is left out.
     """
-    device, length = learner.policy.device, 0
+    device, place = learner.policy.device, seed % BUCKETS  # processes begin at different places
     sketch_K, generator = torch.zeros(BUCKETS, device=device), torch.Generator(device)
     parameters = trained(learner.policy.network)
-    for place, (parameter, tensor) in enumerate(zip(parameters, tensors, strict=True)):
+    for parameter, tensor in zip(parameters, tensors, strict=True):
         generator.manual_seed(derived_seed(f"{seed}/{place}"))  # the same signs each time
-        for x_N in _scaled(parameter, tensor, learner.optimizer):
+        for x_N in () if tensor is None else _scaled(tensor, parameter, learner.optimizer):
             random_N = torch.empty(-(-len(x_N) // 8), dtype=torch.int64, device=device)
             bit_N = random_N.random_(generator=generator).view(torch.int8)[: len(x_N)] & 1
             folded_K = pad(x_N * (1 - 2 * bit_N), (0, -len(x_N) % BUCKETS)).view(-1, BUCKETS).sum(0)
-            sketch_K += folded_K.roll(length)
-        length += parameter.numel()
+            sketch_K += folded_K.roll(place)
+        place += parameter.numel()
     return sketch_K.cpu()
 
 
-def _scaled(
-    parameter: Tensor, tensor: Tensor | None, optimizer: torch.optim.Optimizer
-) -> Iterator[Tensor]:
+def _scaled(tensor: Tensor, parameter: Tensor, optimizer: Optimizer) -> Iterator[Tensor]:
     """Yield the gradient over the root of Adam's denominator, flat, a piece at a time."""
-    if tensor is None:
-        return
     pieces, state = local_part(tensor).flatten().split(ELEMENTS_AT_ONCE), optimizer.state
     if not any("exp_avg_sq" in each for each in state.values()):
         yield from (x_N.float() for x_N in pieces)
-    elif parameter in state and (v_D := local_part(state[parameter]["exp_avg_sq"]).flatten()).any():
-        beta2, eps = optimizer.defaults["betas"][1], optimizer.defaults["eps"]
-        ordinary, unbiased = (1 - beta2) * v_D.mean(), 1 - beta2 ** float(state[parameter]["step"])
-        for x_N, v_N in zip(pieces, v_D.split(ELEMENTS_AT_ONCE), strict=True):
-            yield x_N.float() / (((v_N + ordinary) / unbiased).sqrt() + eps).sqrt()
+    elif parameter in state:
+        v, beta2 = state[parameter]["exp_avg_sq"], optimizer.defaults["betas"][1]
+        mean = full_tensor(v.sum()) / v.numel()
+        unbiased = 1 - beta2 ** float(state[parameter]["step"])
+        for x_N, v_N in zip(pieces, local_part(v).flatten().split(ELEMENTS_AT_ONCE), strict=True):
+            denominator_N = ((v_N + (1 - beta2) * mean) / unbiased).sqrt() + optimizer.defaults[
+                "eps"
+            ]
+            yield x_N.float() / denominator_N.sqrt() * (mean > 0)
 
 
 def _jackknife(without_each: Sequence[Tensor]) -> Tensor:

@@ -14,7 +14,8 @@ as in the paper (section 2).
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -111,8 +112,7 @@ class Node:
     def _learn(
         self, round: int, arrived: Round, spent: Mapping[str, float], size_bytes: int
     ) -> RoundReport:
-        update, every = None, self.learner.objective.alignment_every
-        worth: dict[str, Worth] = {}
+        update, worth, every = None, dict[str, Worth](), self.learner.objective.alignment_every
         with _Clock() as learning, _error_context(round, self.name):
             selection = self.selector.select(round, arrived, self._read)
             groups = self._grade(round, selection.groups)
@@ -196,14 +196,10 @@ class _Clock:
         self.seconds = time.perf_counter() - self._start
 
 
-class _error_context:
-    """Context that adds the round and the node to a NonFiniteError."""
-
-    def __init__(self, round: int, node: str) -> None:
-        self.where = f"round {round}, node {node!r}"
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, NonFiniteError):
-            raise NonFiniteError(f"{self.where}: {error}") from error
+@contextmanager
+def _error_context(round: int, node: str) -> Iterator[None]:
+    """Add the round and the node to a NonFiniteError."""
+    try:
+        yield
+    except NonFiniteError as error:
+        raise NonFiniteError(f"round {round}, node {node!r}: {error}") from error

@@ -123,13 +123,8 @@ class Learn:
     """Seed of dropout; each process adds its rank."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Align:
-    """Command to estimate what each author's completions are worth."""
-
-    node: str
-    batch: Batch
-    seed: int
+class Align(Learn):
+    """Command to estimate the worth of the batch's authors instead."""
 
 
 @dataclass(frozen=True, slots=True)

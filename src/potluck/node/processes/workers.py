@@ -126,11 +126,11 @@ def run_worker(
                     policy = learners[command.settings.node].policy
                     assert isinstance(policy, ShardedModel)
                     generate_together(processes, policy, command, progress)
+                case Align(node=node, batch=batch, seed=seed):
+                    authors_worth(learners[node], batch, seed)
                 case Learn(node=node, batch=batch, seed=seed):
                     torch.manual_seed(seed + processes.rank)
                     learners[node].learn(batch, lambda done, total: None)
-                case Align(node=node, batch=batch, seed=seed):
-                    authors_worth(learners[node], batch, seed)
                 case Save(node=node):
                     learner = learners[node]
                     checkpoint.full_state(learner.policy, learner.optimizer, keep=False)
