@@ -278,6 +278,7 @@ def _trouble(processes, sharded, command):
 def recipe(models, *overrides):
     return tiny.recipe(
         {"full": f"{models}/full", "adapter": f"{models}/adapter"},
+        "objective.alignment_every=1",
         *("checkpoint_every=1", "evaluation.problems=4", "evaluation.out_of_distribution=3"),
         *("node.full.device=cpu", "node.adapter.device=cpu"),
         *("node.adapter.learning_rate=1e-2", "node.adapter.lora={r=2}"),

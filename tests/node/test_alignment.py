@@ -119,6 +119,14 @@ def test_own_noise_is_no_gradient():
     assert worth_of(alike_XD @ alike_XD.T, parts, "north", "copy") == pytest.approx((1, 0))
 
 
+@pytest.mark.parametrize("writers", [[("north",)], [("north", "south")]])
+def test_no_pass_is_made_where_no_worth_can_come_of_it(writers, monkeypatch):
+    learner = learner_of(tiny.policy(sharpness=2.0))
+    batch = pack(groups_by(learner.policy, *writers, problems=4 if len(writers[0]) == 1 else 3))
+    monkeypatch.setattr(Learner, "gradient", None)
+    assert authors_worth(learner, batch, seed=1) == {}
+
+
 @pytest.mark.parametrize("left_out", ["own", "theirs", "moving"])
 def test_too_few_problems_have_no_worth(left_out):
     parts = [("north", f"p{i}") for i in range(4)] + [("south", f"q{i}") for i in range(4)]

@@ -53,6 +53,10 @@ def authors_worth(learner: Learner, batch: Batch, seed: int) -> dict[str, Worth]
     rows: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for row, completion in enumerate(batch.completions):
         rows[completion.author, completion.problem_id].append(row)
+    others = sorted({author for author, _ in rows} - {learner.name})
+    own = [scored.kept_advantage_B[part] for (who, _), part in rows.items() if who == learner.name]
+    if not others or sum(bool(kept_M.any()) for kept_M in own) < FEWEST_PROBLEMS:
+        return {}  # spares the passes
     sketches_XK = torch.zeros(len(rows), BUCKETS)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -66,7 +70,6 @@ def authors_worth(learner: Learner, batch: Batch, seed: int) -> dict[str, Worth]
     # The sum over the processes, each of which has parts of the weights.
     sketches_XK = torch.stack(learner.processes.all_gather(sketches_XK)).sum(dim=0).double()
     given = sketches_XK @ sketches_XK.T, list(rows), learner.name
-    others = sorted({author for author, _ in rows} - {learner.name})
     return {author: worth for author in others if (worth := worth_of(*given, author))}
 
 
