@@ -19,12 +19,13 @@ from torch.distributed.tensor import DTensor
 
 import tiny
 from displays import Listener
-from nouns import completion, group
+from nouns import completion, group, groups_by
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel, scoring
 from potluck.model.lora import add_adapter, trained
 from potluck.model.sharding import ShardedModel, full_tensor
 from potluck.node import Learner, pack
+from potluck.node.alignment import authors_worth
 from potluck.node.processes.group import SINGLE_PROCESS, process_group
 from potluck.node.processes.workers import DistributedEngine, generate_together
 from potluck.objective.methods import METHODS, ObjectiveConfig
@@ -218,6 +219,19 @@ def learn(case, processes=SINGLE_PROCESS):
     }
 
 
+def worth(processes=SINGLE_PROCESS):
+    """What the completions of another author are worth; Adam has moments by then."""
+    policy = tiny.policy(sharpness=2.0)
+    if processes.size > 1:
+        policy = ShardedModel(policy, torch.device("cpu"))
+    optimizer = torch.optim.Adam(trained(policy.network), lr=1e-4)
+    options = (ObjectiveConfig(), 1.0, 1.0, 100)
+    learner = Learner("north", policy, optimizer, *options, processes)
+    batch = pack(groups_by(policy, ("north",), ("south",)))
+    learner.learn(batch, lambda done, total: None)
+    return authors_worth(learner, batch, seed=1)
+
+
 def write(processes):
     """A replica is the network it is of; orders come back in order, whoever wrote them."""
     policy = tiny.policy(sharpness=2.0)
@@ -264,6 +278,7 @@ def _trouble(processes, sharded, command):
 def recipe(models, *overrides):
     return tiny.recipe(
         {"full": f"{models}/full", "adapter": f"{models}/adapter"},
+        "objective.alignment_every=1",
         *("checkpoint_every=1", "evaluation.problems=4", "evaluation.out_of_distribution=3"),
         *("node.full.device=cpu", "node.adapter.device=cpu"),
         *("node.adapter.learning_rate=1e-2", "node.adapter.lora={r=2}"),
@@ -306,6 +321,7 @@ def main(folder):
     found["broken"] = outcome_of(broken, folder / "broken")
     with process_group() as processes:
         found["cases"] = {name: learn(case, Unled(processes)) for name, case in CASES.items()}
+        found["worth"] = worth(Unled(processes))
         found["write"] = write(Unled(processes))
     torch.save(found, folder / f"{os.environ['RANK']}.pt")
 

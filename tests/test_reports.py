@@ -14,6 +14,7 @@ ROUND_KEYS = """
 AUTHOR_KEYS = """
     completions tokens reward_mean with_advantage rows_trained log_ratio_mean log_ratio_max k1 k3
     capped_share filtered_share_positive filtered_share_negative effective_sample_size
+    worth worth_noise
 """
 
 

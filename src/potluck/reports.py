@@ -69,6 +69,10 @@ class AuthorReport:
     """The same, of problems that some of its completions solved."""
     blocked_share_own_right: float | None = None
     """The same, of problems that all of its completions solved."""
+    worth: float | None = None
+    """Gain to this node's own gradient, in units of own completions (``node/alignment.py``)."""
+    worth_noise: float | None = None
+    """Its standard error."""
 
 
 class Column(NamedTuple):
@@ -85,9 +89,10 @@ AUTHOR_COLUMNS: Mapping[str, Column] = {
     "log_ratio_mean": Column("ln ratio", "z.3f", live=True),
     "likelihood_positive": Column("P", "z.3f"),
     "success_weight": Column("taken", "z.0%", live=True),
-    "capped_share": Column("capped", "z.0%"),
     "filtered_share_negative": Column("filtered", "z.0%"),
-    "effective_sample_size": Column("sample size", "z.2f"),
+    "effective_sample_size": Column("ESS", "z.2f"),
+    "worth": Column("worth", "z.2f", live=True),
+    "worth_noise": Column("±", "z.2f", live=True),
 }
 """Fields of AuthorReport that ``potluck show`` and the live display print, in this order."""
 

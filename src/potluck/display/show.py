@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ NODES_ABREAST = 3
 LEGEND = """\
 ln ratio: nats per token, the node's own policy over the author's
 P: likelihood per token that the node finds in the author's good answers
-taken: weight of its good answers; filtered: of the bad answers
-sample size: effective, 1 where all weigh the same"""
+taken: weight of its good answers; filtered: share of the bad ones left out
+ESS: effective sample size, 1 where all weigh the same
+worth: pull along the node's own gradient, +- noise; 1: as much as own answers"""
 TITLES: Mapping[tuple[Any, ...], str] = {
     tuple(method.fields.values()): method.title for method in METHODS.values()
 }
@@ -39,7 +41,7 @@ def show(path: Path, console: Console) -> None:
         console.print()
         console.print(_nodes(run, run.nodes[start : start + NODES_ABREAST], console))
     if any(node.rounds for node in run.nodes):
-        title = f"Each node's view of each author's answers (mean of the last {WINDOW} rounds)"
+        title = f"Each node's view of each author's answers (mean of its last {WINDOW} values)"
         console.print(Text(f"\n{title}", style="bold"))
         console.print(_authors(run, console))
         console.print(Text(LEGEND, style="dim"))
@@ -130,17 +132,25 @@ def _out_of_distribution(node: NodeRun) -> str:
 
 
 def _authors(run: Run, console: Console) -> Table:
-    titles = [column.title for column in AUTHOR_COLUMNS.values()]
-    made = new_table(console, ["node", "author"], titles)
+    """Return a row for each node and author of the last rounds, without columns of no value."""
+    rows: dict[tuple[str, str], list[float | None]] = {}
     for node in run.nodes:
         last = [report.sources for report in node.rounds[-WINDOW:]]
         for author in dict.fromkeys(author for sources in last for author in sources):
-            reports = [sources[author] for sources in last if author in sources]
-            cells = (
-                formatted(mean(getattr(each, field) for each in reports), column.format)
-                for field, column in AUTHOR_COLUMNS.items()
+            its = [each.sources[author] for each in node.rounds if author in each.sources]
+            known = (
+                [v for each in its if (v := getattr(each, f)) is not None] for f in AUTHOR_COLUMNS
             )
-            made.add_row(Text(node.name), Text(printable(author, 32)), *cells)
+            rows[node.name, author] = [mean(values[-WINDOW:]) for values in known]
+    shown = [
+        any(cells[at] is not None for cells in rows.values()) for at in range(len(AUTHOR_COLUMNS))
+    ]
+    columns = list(compress(AUTHOR_COLUMNS.values(), shown))
+    made = new_table(console, ["node", "author"], [column.title for column in columns])
+    for (name, author), cells in rows.items():
+        pairs = zip(compress(cells, shown), columns, strict=True)
+        texts = [formatted(value, column.format) for value, column in pairs]
+        made.add_row(Text(name), Text(printable(author, 32)), *texts)
     return made
 
 

@@ -14,7 +14,8 @@ as in the paper (section 2).
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,6 +23,7 @@ import torch
 from potluck.config import SamplingConfig
 from potluck.exchange import Exchange, Round
 from potluck.files import derived_seed
+from potluck.node.alignment import Worth, authors_worth
 from potluck.node.batch import pack, read
 from potluck.node.learner import Learner
 from potluck.node.report import report_of
@@ -115,12 +117,14 @@ class Node:
     def _learn(
         self, round: int, arrived: Round, spent: Mapping[str, float], size_bytes: int
     ) -> RoundReport:
-        update = None
+        update, worth, every = None, dict[str, Worth](), self.learner.objective.alignment_every
         with _Clock() as learning, _error_context(round, self.name):
             selection = self.selector.select(round, arrived, self._read)
             groups = self._grade(round, selection.groups)
             if groups:
                 batch = pack(groups, scale=self.learner.objective.advantage_scale)
+                if every and (round + 1) % every == 0:
+                    worth = authors_worth(self.learner, batch, self._seed(round, "alignment"))
                 torch.manual_seed(self._seed(round, "learn"))  # dropout, where there is any
                 update = self.learner.learn(
                     batch, lambda done, total: self.progress(self.name, "learn", done, total)
@@ -130,6 +134,7 @@ class Node:
             self.name,
             [reward for group in groups for reward in group.rewards],
             update,
+            worth=worth,
             selection=selection,
             arrived=arrived,
             size_bytes=size_bytes,
@@ -198,14 +203,10 @@ class _Clock:
         self.seconds = time.perf_counter() - self._start
 
 
-class _error_context:
-    """Context that adds the round and the node to a NonFiniteError."""
-
-    def __init__(self, round: int, node: str) -> None:
-        self.where = f"round {round}, node {node!r}"
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, NonFiniteError):
-            raise NonFiniteError(f"{self.where}: {error}") from error
+@contextmanager
+def _error_context(round: int, node: str) -> Iterator[None]:
+    """Add the round and the node to a NonFiniteError."""
+    try:
+        yield
+    except NonFiniteError as error:
+        raise NonFiniteError(f"round {round}, node {node!r}: {error}") from error

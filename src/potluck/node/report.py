@@ -1,8 +1,10 @@
 """The report of a round, from its batch and its update."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from potluck.exchange import Round
+from potluck.node.alignment import Worth
 from potluck.node.learner import UpdateReport
 from potluck.node.metrics import author_reports
 from potluck.node.selection import Selection
@@ -15,6 +17,7 @@ def report_of(
     rewards: Sequence[float],
     update: UpdateReport | None,
     *,
+    worth: Mapping[str, Worth],
     selection: Selection,
     arrived: Round,
     size_bytes: int,
@@ -28,6 +31,8 @@ def report_of(
         scored = update.scored
         authors = [c.author for c in scored.batch.completions]
         sources = author_reports(scored, rewards, name)
+        for author, (value, noise) in worth.items():
+            sources[author] = replace(sources[author], worth=value, worth_noise=noise)
         trained = int((scored.kept_advantage_B != 0).sum())
         with_advantage = int((scored.batch.advantage_B != 0).sum())
         dropped = len(scored.dropped)

@@ -2,7 +2,7 @@
 
 Started by ``torchrun`` or ``accelerate launch``, each with a GPU of its own. The first one
 leads: it alone talks to other nodes, grades, keeps records and shows how far it is. The others
-follow: they wait for a ``Generate``, ``Learn`` or ``Save`` and take part in it, until ``Stop``.
+follow: they wait for a command (``Generate`` to ``Save``) and take part in it, until ``Stop``.
 
 A model is spread over all of them (``model/sharding.py``), so each of its passes is made by
 all or by none: what decides whether one is made must be the same everywhere, which ``all_gather``
@@ -121,6 +121,10 @@ class Learn:
     batch: Batch
     seed: int
     """Seed of dropout; each process adds its rank."""
+
+
+class Align(Learn):
+    """Command to estimate the worth of the batch's authors instead."""
 
 
 @dataclass(frozen=True, slots=True)
