@@ -11,7 +11,7 @@ from torch.testing import assert_close
 import paper
 import tiny
 from nouns import groups_by
-from potluck.launch import run
+from potluck.launch.in_process import run
 from potluck.node import Learner, alignment, loop, pack
 from potluck.node.alignment import Worth, authors_worth, sketch, worth_of
 from potluck.node.learner import silent

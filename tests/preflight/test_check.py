@@ -128,6 +128,18 @@ def made_up_gsm8k(tmp_path):
     return tmp_path
 
 
+LWS = ["objective={method='lws', likelihood_exponent=2}"]
+
+
+def test_the_method_is_told_and_what_it_gives_up_with_groups_of_one_author():
+    assert "lws, c = 2; 1 update" in (out := printed(paper("size", *LWS)))
+    advice = 'plan = "horizontal" compares the completions of all'
+    assert advice in out
+    assert advice not in printed(paper("size", *LWS, "plan=horizontal"))
+    assert advice not in printed(paper("size"))
+    assert advice not in printed(paper("alone", *LWS))
+
+
 def test_the_tokens_of_a_round_are_counted_by_hand():
     config = paper("size", "node.large.weight=3")
     plan = plan_cost(config)
@@ -137,6 +149,8 @@ def test_the_tokens_of_a_round_are_counted_by_hand():
     assert (tokens.completions, tokens.written) == (6 * 12, 6 * 12 * 600)
     assert tokens.sent_bytes == 6 * 12 * 600 * 5
     assert tokens.read == 24 * 12 * 760
+    ids_only = plan_cost(paper("size", "node.large.weight=3", *LWS)).tokens["small"]
+    assert ids_only.sent_bytes == round(6 * 12 * 600 * 2.3)
     short = paper("size", "sampling.max_new_tokens=100")
     assert plan_cost(short).tokens["small"].written == 12 * 12 * 100
 

@@ -33,6 +33,11 @@ from potluck.trackers.tracked import require_trackers
 
 WIRE_BYTES = {"exact": 5.0, "compact": 2.6, "raw": 8.1}
 """Bytes of a token, at most, as measured: benchmarks/wire.py."""
+IDS_ONLY_BYTES = {"exact": 2.3, "compact": 2.3, "raw": 5.2}
+"""The same without log-probabilities."""
+VERTICAL_ADVICE = """\
+plan = "vertical": a model learns nothing from a group that another one has solved throughout, also
+where it fails itself; plan = "horizontal" compares the completions of all"""
 SPLITS: tuple[Split, ...] = ("train", "validation", "out-of-distribution")
 
 
@@ -82,7 +87,8 @@ def _tokens_of(config: RunConfig, name: str, inspection: Inspection) -> Tokens:
     longest = min(sampling.max_new_tokens, min(sampling.max_total_tokens, context) - mean)
     own, every = own_completions(config, name), config.problems_per_round * config.group_size
     written = round(own * longest)
-    sent = round(WIRE_BYTES[config.swarm.codec] * written)
+    bytes_each = (WIRE_BYTES if config.sends_logp else IDS_ONLY_BYTES)[config.swarm.codec]
+    sent = round(bytes_each * written)
     return Tokens(own, written, round(every * (mean + longest)), sent)
 
 
@@ -121,11 +127,15 @@ def check(
 def _headline(config: RunConfig) -> str:
     chosen = config.objective
     limit = f", g = {chosen.divergence_limit:g}" if chosen.filter else ""
+    if chosen.others == "likely-successes":
+        limit += f", c = {chosen.likelihood_exponent:g}"
+    joint = config.plan == "horizontal" or len(config.node) == 1 or chosen.others == "all"
+    advice = "" if joint else f"\n{VERTICAL_ADVICE}"
     return (
         f"{config.name}: {config.rounds} rounds of {config.problems_per_round} problems x "
         f"{config.group_size} completions, {config.plan}\n"
         f"{method_of(chosen)}{limit}; {chosen.updates_per_round} update a round; "
-        f"evaluated every {config.evaluation.every or config.rounds} rounds"
+        f"evaluated every {config.evaluation.every or config.rounds} rounds{advice}"
     )
 
 
