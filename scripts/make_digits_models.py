@@ -70,7 +70,12 @@ def character_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def untrained(
-    hidden_size: int, layers: int, tokenizer: PreTrainedTokenizerFast
+    hidden_size: int,
+    layers: int,
+    tokenizer: PreTrainedTokenizerFast,
+    *,
+    initializer_range: float = 0.02,
+    rope_theta: float = 10_000.0,
 ) -> Qwen2ForCausalLM:
     return Qwen2ForCausalLM(
         Qwen2Config(
@@ -82,6 +87,8 @@ def untrained(
             intermediate_size=4 * hidden_size,
             tie_word_embeddings=True,
             max_position_embeddings=128,
+            initializer_range=initializer_range,
+            rope_parameters={"rope_type": "default", "rope_theta": rope_theta},
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
@@ -127,16 +134,19 @@ def teach(
     *,
     steps: int,
     schedule_steps: int,
+    learning_rate: float = 2e-3,
+    rows: int = BATCH_ROWS,
 ) -> Qwen2ForCausalLM:
     """``steps`` supervised steps on what ``draw`` gives, a question and a text; in bfloat16.
 
     The learning rate falls to a tenth in ``schedule_steps``: fewer steps leave a model unfinished.
     """
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
     for step in track(range(steps), description=name):
+        now = learning_rate * min(1, (step + 1) / 50) * (1 - 0.9 * step / schedule_steps)
         for group in optimizer.param_groups:
-            group["lr"] = 2e-3 * min(1, (step + 1) / 50) * (1 - 0.9 * step / schedule_steps)
-        lessons = [draw() for _ in range(BATCH_ROWS)]
+            group["lr"] = now
+        lessons = [draw() for _ in range(rows)]
         prompts = [tokenizer(question)["input_ids"] for question, _ in lessons]
         texts = [tokenizer(text, add_special_tokens=False)["input_ids"] for _, text in lessons]
         loss = supervised_loss(model, prompts, texts)

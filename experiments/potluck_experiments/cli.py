@@ -24,7 +24,7 @@ def reproduce(
         list[str] | None, typer.Argument(metavar="NAME", help="fig04, table2 ...")
     ] = None,
     all: Annotated[bool, Flag("--all", help="Every experiment")] = False,
-    scale: Annotated[str, Flag(help="tiny (seconds a cell) or paper (needs GPUs)")] = "tiny",
+    scale: Annotated[str, Flag(help="tiny, drawn (seconds a cell) or paper (GPUs)")] = "tiny",
     seeds: Annotated[int, Flag(min=0, help="Seeds of every cell (0: as the scale says)")] = 0,
     jobs: Annotated[int, Flag(min=0, help="Cells at a time (0: one a core, or one a GPU)")] = 0,
     list: Annotated[bool, Flag("--list", help="Print the experiments and their progress")] = False,
@@ -156,7 +156,7 @@ def _print_check(suite: Suite, cells: Sequence[CellSpec], reuse: Reuse) -> None:
 
 def _jobs(scale: Scale) -> int:
     """Return the cells to run at a time: one run fills a GPU; tiny ones take a core each."""
-    if scale != "tiny" and (any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists()):
+    if scale == "paper" and (any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists()):
         return 1
     has_affinity = hasattr(os, "sched_getaffinity")  # not on every system
     return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1

@@ -210,15 +210,19 @@ def core_seconds(cell: CellResult, model: str) -> tuple[float, ...]:
 def values_of(node: NodeResult) -> dict[tuple[Measure, When], float]:
     """Return the numbers of a node's curves that are compared. Accuracy, 0..1.
 
-    Greedy: the last evaluation; early the mean of those after the start, up to half of the rounds.
-    Sampled: the mean of the last tenth of the rounds, of three at least; early of the first half.
+    Greedy: the last evaluation; early the mean of those after the start, up to half of the rounds;
+    late of the others. Sampled: the mean of the last tenth of the rounds, of three at least; early
+    of the first half, late of the second.
     """
-    rounds, at = len(node.sampled), zip(node.eval_rounds, node.greedy, strict=True)
+    rounds, at = len(node.sampled), list(zip(node.eval_rounds, node.greedy, strict=True))
     early = [accuracy for round, accuracy in at if 0 < round <= rounds / 2]
+    late = [accuracy for round, accuracy in at if round > rounds / 2]
     return {
         ("greedy", "end"): node.greedy[-1],
         ("sampled", "end"): mean(node.sampled[-max(3, math.ceil(rounds / 10)) :]),
         ("sampled", "early"): mean(node.sampled[: max(1, rounds // 2)]),
+        ("sampled", "late"): mean(node.sampled[rounds // 2 :]),
         ("out-of-distribution", "end"): node.out_of_distribution,
+        ("greedy", "late"): mean(late),
         **({("greedy", "early"): mean(early)} if early else {}),
     }

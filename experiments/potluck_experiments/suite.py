@@ -19,12 +19,12 @@ from msgspec.structs import asdict
 
 from potluck import PotluckError
 
-Scale = Literal["tiny", "paper"]
+Scale = Literal["tiny", "drawn", "paper"]
 Measure = Literal["greedy", "sampled", "out-of-distribution"]
-When = Literal["early", "end"]
+When = Literal["early", "late", "end"]
 Lies = Literal["below", "above", "within", "not below"]
 ClaimNode = Literal["each", "any", "first", "second", "weaker", "stronger", "second minus first"]
-SCALES: tuple[Scale, ...] = ("tiny", "paper")
+SCALES: tuple[Scale, ...] = ("tiny", "drawn", "paper")
 
 
 class ExperimentError(PotluckError):
@@ -60,7 +60,7 @@ class Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ScaleFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """tiny.toml, paper.toml."""
+    """tiny.toml, drawn.toml, paper.toml."""
 
     seeds: Annotated[int, Meta(ge=2, le=1000)] = 5
     """Seeds 0, 1, ... of every cell. Verdicts use these and no others."""
@@ -94,12 +94,13 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     measure: Measure = "greedy"
     """Accuracy of greedy answers to validation problems or out of distribution; mean reward of
     the completions sampled in training."""
-    when: When = "end"  # Mean over the first half of the rounds, or at the end
+    when: When = "end"  # Mean over a half of the rounds, or at the end
     lies: Lies
     """below: < -margin; above: > margin; within: from -margin to margin; not below: >= -margin."""
     margin: Annotated[float, Meta(ge=0, le=1)] = 0.0  # Accuracy, 0..1
-    over: Literal["each pair", "mean of pairs"] = "each pair"
-    """Whether every pair has to show it, or the mean over each family's pairs, seed by seed."""
+    over: Literal["each pair", "mean of pairs", "base pairs"] = "each pair"
+    """Whether every pair has to show it, or the mean over each family's pairs: of each seed, or of
+    each base pair (its models and seeds averaged), so that it is about such pairs in general."""
 
 
 class ExpectedFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -205,10 +206,10 @@ def _require_names(suite: Suite) -> None:
         for claim in experiment.claims:
             where = f"{place}/expected.toml: claim {claim.id!r}"
             _require(where, "setting", (claim.setting, claim.than), experiment.settings)
-            if claim.measure == "out-of-distribution" and claim.when == "early":
+            if claim.measure == "out-of-distribution" and claim.when != "end":
                 raise ExperimentError(
-                    f"{where} is about out-of-distribution accuracy early, which is only measured "
-                    f'at the end; write when = "end"'
+                    f"{where} is about out-of-distribution accuracy {claim.when}, which is only "
+                    f'measured at the end; write when = "end"'
                 )
 
 

@@ -46,9 +46,10 @@ def try_claims(experiment: Experiment, results: Results) -> dict[Claim, list[Cla
     inside: dict[str, list[str]] = {}
     for pair in pairs:
         inside.setdefault(pair.partition(".")[0], []).append(pair)
+    pooled = {"mean of pairs": _mean_of_pairs, "base pairs": _base_pairs}
     return {
-        claim: [_mean_of_pairs(claim, family, results, its) for family, its in inside.items()]
-        if claim.over == "mean of pairs"
+        claim: [pooled[claim.over](claim, family, results, its) for family, its in inside.items()]
+        if claim.over in pooled
         else [test for pair in pairs for test in _each_model(claim, pair, results)]
         for claim in experiment.claims
     }
@@ -81,6 +82,21 @@ def _mean_of_pairs(claim: Claim, family: str, results: Results, pairs: Sequence[
     rows = pd.concat(usable, axis=1, join="inner").to_numpy()
     test = _judge(claim, family, claim.node, map(mean, rows), "")
     return replace(test, reason=why) if left_out and not test.reason else test
+
+
+def _base_pairs(claim: Claim, family: str, results: Results, pairs: Sequence[str]) -> ClaimTest:
+    """Take each base pair for one observation: the mean over its models and seeds."""
+    found = {
+        pair: [
+            _differences(claim, pair, models, results) for models in _models(claim, pair, results)
+        ]
+        for pair in pairs
+    }
+    reasons = [reason for its in found.values() for _, reason in its if reason]
+    if reasons or not all(found.values()):
+        return _judge(claim, family, claim.node, (), (reasons or [results.too_few(0)])[0])
+    means = [mean(mean(differences) for differences, _ in its) for its in found.values()]
+    return _judge(claim, family, f"mean of {len(means)} base pairs", means, "")
 
 
 def _models(claim: Claim, pair: str, results: Results) -> list[tuple[str, ...]]:

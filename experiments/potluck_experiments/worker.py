@@ -111,9 +111,9 @@ def _run(work: Work, line: Connection, stop: Event) -> tuple[str, str]:
 
 
 def config_of(cell: CellSpec) -> potluck.RunConfig:
-    """Return the recipe as it is run here: a tiny cell has one thread of the CPU, as the sum of
-    floats depends on where it is taken, and it takes seconds, so it is saved at the end only."""
-    if cell.scale != "tiny":
+    """Return the recipe as it is run here: a cell of seconds has one thread of the CPU, as the sum
+    of floats depends on where it is taken, and is saved at the end only."""
+    if cell.scale == "paper":
         return cell.config
     nodes = {name: replace(node, device="cpu") for name, node in cell.config.node.items()}
     return replace(cell.config, node=nodes, threads=1, checkpoint_every=0)
@@ -122,7 +122,7 @@ def config_of(cell: CellSpec) -> potluck.RunConfig:
 def _resumable(cell: CellSpec, folder: Path, note: Path, fresh: Origin) -> Origin | None:
     """Return the origin of half a run that can go on: of paper scale, saved, and the same cell."""
     saved = all(any((folder / name / "checkpoints").glob("*")) for name in fresh.bases)
-    if cell.scale == "tiny" or not saved or not note.exists():
+    if cell.scale != "paper" or not saved or not note.exists():
         return None
     was = msgspec.json.decode(note.read_bytes(), type=Origin)
     return was if (was.recipe, was.bases) == (fresh.recipe, fresh.bases) else None

@@ -113,7 +113,7 @@ def test_every_option_reaches_the_runner(suite, says, asked):
     [
         ([], "name an experiment, as in 'potluck reproduce fig04'; --list shows what there is"),
         (["fig05"], "there is no experiment 'fig05'; there are fig04, fig13"),
-        (["fig04", "--scale", "huge"], "there is no scale 'huge'; there are tiny, paper"),
+        (["fig04", "--scale", "huge"], "there is no scale 'huge'; there are tiny, drawn, paper"),
         (["fig04", "--scale", "paper"], "fig04_size: no cells at scale paper; [pairs] of"),
         (["--all", "--scale", "paper", "--check"], "fig04_size, fig13_same: no cells at scale"),
         (["--list", "--check"], "--list and --check do not go together; give one of them"),
@@ -154,7 +154,7 @@ def test_a_system_without_locks_is_told_in_one_line(suite, says, asked, monkeypa
 
 def test_tiny_cells_run_on_every_core(monkeypatch):
     monkeypatch.setattr(cli.os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
-    assert cli._jobs("tiny") == 3
+    assert cli._jobs("tiny") == cli._jobs("drawn") == 3
 
 
 def test_ctrl_c_is_exit_code_130_and_says_how_to_go_on(suite, says, asked):

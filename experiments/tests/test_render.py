@@ -126,7 +126,7 @@ def test_cells_are_read_from_their_files_and_seeds_that_nobody_asked_for_are_not
     found = make_suite(tmp_path)
     for cell in cells_of(found, found.experiments, "tiny", 3)[2:]:
         finish(found, cell)
-    tiny, paper = (read_results(found, scale) for scale in SCALES)
+    tiny, paper = (read_results(found, scale) for scale in ("tiny", "paper"))
     assert (tiny.planned, len(tiny.cells), len(paper.cells)) == (8, 6, 0)
     text = next(iter(render.pages(found, [tiny, paper]).values()))
     assert "6 runs (cells), of 2 seeds; 2 cells not run yet" in text

@@ -152,3 +152,11 @@ def test_an_interval_as_one_of_several_is_wider_on_both_sides():
     assert wide.high - wide.mean == pytest.approx((found.high - found.mean) * 4.604 / 2.776, 1e-3)
     assert (wide.mean, wide.n) == (found.mean, 5)
     assert wide.mean - wide.low == pytest.approx(wide.high - wide.mean)
+
+
+def test_late_is_what_early_leaves():
+    evaluated = node((0.9, 0.2, 0.4, 0.9, 0.7))
+    assert value_of(evaluated, "greedy", "late") == pytest.approx(0.8)
+    for sampled, late in ((0.1, 0.2, 0.3, 0.5), 0.4), ((0.1, 0.2, 0.3), 0.25), ((0.5,), 0.5):
+        found = node((0.1,) * (len(sampled) + 1), sampled=sampled)
+        assert value_of(found, "sampled", "late") == pytest.approx(late)

@@ -162,6 +162,21 @@ def test_in_the_mean_of_pairs_one_that_loses_is_made_up_for_by_another():
     assert (found.verdict, found.difference.mean) == ("refuted", pytest.approx(-0.05))
 
 
+def test_a_base_pair_is_one_observation_whatever_its_models_and_seeds_do():
+    cells = runs("alone", PAIR, small=[0.3] * 5, large=[0.6] * 5)
+    cells += runs("f-tis", PAIR, small=around(0.35), large=around(0.63))  # +.04
+    cells += runs("alone", OTHER, coder=[0.3] * 5, writer=[0.6] * 5)
+    cells += runs("f-tis", OTHER, coder=around(0.36), writer=around(0.66))  # +.06
+    over = claim(over="base pairs", lies="above", margin=0.0)
+    both = {"pairs": ("digits.size", "digits.other"), "pairs_there": TWO_PAIRS}
+    (found,) = tried(over, cells=cells, **both)
+    half = 12.706 * 0.01  # t of one degree of freedom, times the standard error of .04 and .06
+    assert found.difference.low == pytest.approx(0.05 - half, abs=1e-4)
+    assert (found.verdict, found.model) == ("inconclusive", "mean of 2 base pairs")
+    (less,) = tried(over, cells=cells[1:], **both)
+    assert (less.verdict, less.difference) == ("inconclusive", None)
+
+
 def test_in_the_mean_of_pairs_those_at_the_floor_are_left_out_and_missing_seeds_are_told():
     def cells(setting, small, coder):
         high = out(*[0.7] * 5)
@@ -389,6 +404,7 @@ def test_a_claim_about_out_of_distribution_early_is_refused(tmp_path):
     for name, text in {
         "settings.toml": '[alone]\ntitle = "a"\nalone = true\n[f-tis]\ntitle = "f"\n',
         "tiny.toml": "family = {}\n",
+        "drawn.toml": "family = {}\n",
         "paper.toml": "family = {}\n",
         "fig01/experiment.toml": 'title = "t"\nfigure = "1"\nsettings = ["alone", "f-tis"]\n'
         "pairs = {}\n",

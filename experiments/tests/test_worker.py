@@ -103,12 +103,13 @@ def test_a_base_model_is_known_by_its_weights_and_one_from_the_hub_by_its_name(t
     assert base_digest("some/model") == "some/model"
 
 
-def test_a_tiny_cell_has_one_thread_of_the_cpu_and_is_saved_at_its_end_whatever_its_recipe_says(
-    tmp_path,
+@pytest.mark.parametrize("scale", ["tiny", "drawn"])
+def test_a_short_cell_has_one_thread_of_the_cpu_and_is_saved_at_its_end_whatever_its_recipe_says(
+    tmp_path, scale
 ):
     recipe = RECIPE.replace("threads = 1", "threads = 4\ncheckpoint_every = 1")
     suite = make_suite(tmp_path, recipe=recipe.replace('device = "cpu"', 'device = "cuda"'))
-    pair = make_cell(suite, "tiny", "digits", ("small", "large"), "f-tis", 0)
+    pair = make_cell(suite, scale, "digits", ("small", "large"), "f-tis", 0)
     run = config_of(pair)
     assert (run.threads, run.checkpoint_every) == (1, 0)
     assert [node.device for node in run.node.values()] == ["cpu", "cpu"]

@@ -1,0 +1,109 @@
+"""The script that draws the base models of the drawn scale by lot."""
+
+import dataclasses
+import importlib
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # it sets this, if nobody has
+    threads = torch.get_num_threads()
+    yield importlib.import_module("make_drawn_models")
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def brief(script, monkeypatch):
+    """Kinds of a few steps, which teach nothing; any low reward is accepted."""
+    for name, kind in script.KINDS.items():
+        short = dataclasses.replace(kind, hidden_size=16, layers=1, steps=20)
+        monkeypatch.setitem(script.KINDS, name, short)
+    monkeypatch.setattr(script, "ROWS", 2)
+    monkeypatch.setattr(script, "LOWEST", 0.0)
+    return script
+
+
+def made(script, monkeypatch, out, name):
+    monkeypatch.setattr(sys, "argv", ["script", str(out), "--only", name])
+    script.main()
+    return (out / name / "model.safetensors").read_bytes()
+
+
+def test_it_makes_the_models_that_the_recipes_name(script):
+    named = set()
+    for recipe in (REPOSITORY / "experiments" / "drawn").glob("*.toml"):
+        nodes = tomllib.loads(recipe.read_text())["node"].values()
+        named |= {Path(node["model"]).name for node in nodes}
+    assert set(script.NAMES) == named
+
+
+def test_a_pair_set_aside_for_choosing_is_in_no_experiment():
+    for file in (REPOSITORY / "experiments").glob("*/experiment.toml"):
+        pairs = tomllib.loads(file.read_text())["pairs"].get("drawn", [])
+        assert not [pair for pair in pairs if pair.endswith((".90", ".91"))]
+
+
+def test_a_lot_is_the_name_s_and_the_same_each_time(brief, tmp_path, monkeypatch):
+    one, two = "size-small-0", "size-small-1"
+    first = made(brief, monkeypatch, tmp_path / "once", one)
+    assert [path.name for path in (tmp_path / "once").iterdir()] == [one]
+    assert made(brief, monkeypatch, tmp_path / "again", one) == first
+    assert made(brief, monkeypatch, tmp_path / "again", two) != first
+    assert (tmp_path / "once" / one / "tokenizer.json").is_file()
+
+
+def test_what_is_not_accepted_is_drawn_again_and_every_try_is_told(
+    brief, tmp_path, monkeypatch, capsys
+):
+    rewards = iter([0.05, 0.36, 0.35])
+    monkeypatch.setattr(brief, "LOWEST", 0.1)
+    monkeypatch.setattr(brief, "sampled_reward", lambda *_: next(rewards))
+    made(brief, monkeypatch, tmp_path, "size-large-7")
+    told = (tmp_path / "size-large-7" / "tries.txt").read_text()
+    said = capsys.readouterr().out
+    assert all(line in said for line in told.splitlines())
+    ends = [line.rpartition("reward ")[2] for line in told.splitlines()]
+    assert ends == ["0.050, not accepted", "0.360, not accepted", "0.350, accepted"]
+    assert len({line.partition(": ")[2].partition(",")[0] for line in told.splitlines()}) > 1
+
+
+def test_it_gives_up_after_as_many_tries_as_the_rule_says(brief, tmp_path, monkeypatch):
+    monkeypatch.setattr(brief, "sampled_reward", lambda *_: 0.5)
+    with pytest.raises(SystemExit, match="none of 6 tries"):
+        made(brief, monkeypatch, tmp_path, "size-large-7")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_reward_is_the_share_of_right_answers(script, monkeypatch):
+    """A model whose every token is the same writes no end; one that knows the sum is paid."""
+    task, tokenizer = script.Digits(), script.school.character_tokenizer()
+
+    class Knows:
+        config = type("config", (), {"eos_token_id": tokenizer.eos_token_id})
+
+        def float(self):
+            return self
+
+        def to(self, dtype):
+            return self
+
+        def generate(self, prompt_BP, **_):
+            rows = []
+            for i, prompt in enumerate(prompt_BP.tolist()):
+                a, b = tokenizer.decode(prompt[1:]).rstrip("=").split("+")
+                text = f"#{int(a) + int(b) + (i % 4 == 0)}"
+                end = [tokenizer.eos_token_id] if i % 4 != 1 else []
+                rows.append(prompt + tokenizer(text, add_special_tokens=False)["input_ids"] + end)
+            longest = max(map(len, rows))
+            return torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+
+    assert script.sampled_reward(Knows(), task, tokenizer) == 0.5

@@ -1,0 +1,164 @@
+"""Makes the base models of the drawn scale (experiments/drawn.toml): many of a kind, by lot.
+
+    python scripts/make_drawn_models.py OUT [--only NAME]
+
+How a base model was brought up changes what sharing does for it as much as the method does
+(docs/log.md), so a result needs many. Of each kind there are ten: 0 to 7 are evidence, and 90 and
+91 are for choosing, such as a learning rate. A lot, the model's name and the number of the try,
+decides its initial weights, its lessons, and the number of steps: that of its kind +-10 %.
+
+The rule of acceptance was fixed before any of 0 to 7 was made: the mean reward of 200 sampled
+completions, of problems to train on that are the same for all, is between .10 and .35. Otherwise
+the next number is tried, six at most. Every try is printed, and kept in NAME/tries.txt.
+
+The models are small, begin with large weights and have positions for short texts, so that a try
+takes half a minute of one core.
+"""
+
+import argparse
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+
+import make_digits_models as school  # also sets the number of threads, before torch
+from potluck.tasks import Task
+from potluck.tasks.arithmetic import Digits, is_right
+from solutions import digits_solution
+
+Draw = Callable[[Task, random.Random], tuple[str, str]]
+"""Draws a lesson: a question and what is to be written."""
+
+INDICES = (*range(8), 90, 91)
+LOWEST, HIGHEST = 0.10, 0.35
+"""Mean reward at the start of a model that is accepted."""
+TRIES, SAMPLES, MOST_TOKENS = 6, 200, 48
+ROWS, SCHEDULE_STEPS, LEARNING_RATE = 32, 800, 4e-3
+OTHER_SHARE = 0.15
+"""Of the lessons, the share that is out of distribution, so that this measure moves at all."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the models of a kind have in common."""
+
+    task: Callable[[], Task]
+    lesson: Draw
+    hidden_size: int
+    layers: int
+    steps: int
+    """Mean number, of SCHEDULE_STEPS."""
+
+
+def sum_lesson(task: Task, generator: random.Random) -> tuple[str, str]:
+    if generator.random() < OTHER_SHARE:
+        measured = set(task.ids("out-of-distribution"))  # other problems than those
+        while (id := f"digits/{_four(generator)}+{_four(generator)}") in measured:
+            pass
+    else:
+        id = generator.choice(task.ids("train"))
+    problem = task.problem(id)
+    return problem.question, school.lesson(digits_solution(problem, "columns"), generator)
+
+
+def _four(generator: random.Random) -> int:
+    return generator.randint(1000, 9999)
+
+
+KINDS = {
+    "size-small": Kind(Digits, sum_lesson, 64, 2, steps=410),
+    "size-large": Kind(Digits, sum_lesson, 80, 3, steps=345),
+}
+NAMES = {f"{kind}-{index}": kind for kind in KINDS for index in INDICES}
+
+
+def accepted(name: str, tokenizer: PreTrainedTokenizerFast) -> tuple[Qwen2ForCausalLM, str]:
+    """Draw models until one is accepted; return it, and a line for each try."""
+    kind, tries = KINDS[NAMES[name]], []
+    task = kind.task()
+    for number in range(TRIES):
+        lot = random.Random(f"{name}/{number}")
+        steps = round(kind.steps * lot.uniform(0.9, 1.1))
+        model = taught(name, kind, task, steps, lot, tokenizer)
+        reward = sampled_reward(model, task, tokenizer)
+        is_accepted = LOWEST <= reward <= HIGHEST
+        tries.append(
+            f"{name}, try {number}: {steps} steps, sampled reward {reward:.3f}, "
+            f"{'accepted' if is_accepted else 'not accepted'}"
+        )
+        print(tries[-1], flush=True)
+        if is_accepted:
+            return model, "\n".join(tries) + "\n"
+    raise SystemExit(f"{name}: none of {TRIES} tries has a reward of {LOWEST} to {HIGHEST}")
+
+
+def taught(
+    name: str,
+    kind: Kind,
+    task: Task,
+    steps: int,
+    lot: random.Random,
+    tokenizer: PreTrainedTokenizerFast,
+) -> Qwen2ForCausalLM:
+    torch.manual_seed(lot.getrandbits(32))
+    model = school.untrained(
+        kind.hidden_size, kind.layers, tokenizer, initializer_range=0.1, rope_theta=100.0
+    )
+    return school.teach(
+        name,
+        model,
+        tokenizer,
+        lambda: kind.lesson(task, lot),
+        steps=steps,
+        schedule_steps=SCHEDULE_STEPS,
+        learning_rate=LEARNING_RATE,
+        rows=ROWS,
+    )
+
+
+@torch.inference_mode()
+def sampled_reward(
+    model: Qwen2ForCausalLM, task: Task, tokenizer: PreTrainedTokenizerFast
+) -> float:
+    """Mean over SAMPLES problems, one completion each, as the model writes it in training."""
+    problems = [task.problem(id) for id in random.Random(0).sample(task.ids("train"), SAMPLES)]
+    # The questions are of one length, so nothing is padded.
+    prompt_BP = torch.tensor([tokenizer(problem.question)["input_ids"] for problem in problems])
+    torch.manual_seed(0)
+    written_BT = model.float().generate(
+        prompt_BP,
+        attention_mask=torch.ones_like(prompt_BP),
+        do_sample=True,
+        top_k=0,
+        max_new_tokens=MOST_TOKENS,
+    )[:, prompt_BP.shape[1] :]
+    model.to(torch.bfloat16)  # rounded before, so nothing is lost
+    right = 0
+    for problem, ids in zip(problems, written_BT.tolist(), strict=True):
+        if (end := model.config.eos_token_id) in ids:
+            right += is_right(problem, tokenizer.decode(ids[: ids.index(end)]))
+    return right / SAMPLES
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--only", metavar="NAME", choices=NAMES)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    tokenizer = school.character_tokenizer()
+    for name in [arguments.only] if arguments.only else NAMES:
+        model, tries = accepted(name, tokenizer)
+        # Whole or not there: a folder that is there is taken for the model.
+        beside = arguments.out / f"{name}.part"
+        model.save_pretrained(beside)
+        tokenizer.save_pretrained(beside)
+        (beside / "tries.txt").write_text(tries)
+        beside.rename(arguments.out / name)
+
+
+if __name__ == "__main__":
+    main()
