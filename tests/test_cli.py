@@ -281,7 +281,7 @@ def test_a_run_a_look_at_it_and_no_other_recipe_on_top(desk, recipe, potluck_say
     assert "1 of 1" in out
     assert "columns" in out
     assert "terse" in out
-    assert "F-TIS" in out
+    assert "LWS" in out
 
     other = [*ONE_ROUND, "objective.weight_cap=3"]
     code, out, err = potluck_says(*RUN, "--resume", *sets(other))

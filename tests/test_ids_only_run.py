@@ -13,7 +13,7 @@ from displays import Listener
 from nouns import completion
 from potluck.config import RunConfig
 from potluck.exchange import Round, decode, decode_round, encode, encode_round
-from potluck.launch import run
+from potluck.launch.in_process import run
 from potluck.node import pack
 from potluck.node.storage import checkpoint
 from potluck.objective.methods import METHODS, ObjectiveConfig, reads_author_logp

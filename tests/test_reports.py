@@ -14,7 +14,9 @@ ROUND_KEYS = """
 AUTHOR_KEYS = """
     completions tokens reward_mean with_advantage rows_trained log_ratio_mean log_ratio_max k1 k3
     capped_share filtered_share_positive filtered_share_negative effective_sample_size
-    worth worth_noise
+    k1_positive k1_negative k3_positive k3_negative likelihood_positive likelihood_negative
+    success_weight token_weight_min blocked_share blocked_share_own_wrong blocked_share_own_mixed
+    blocked_share_own_right worth worth_noise
 """
 
 

@@ -243,7 +243,9 @@ def test_an_option_of_the_objective_changes_the_gradient_as_the_paper_says(optio
 
 def test_every_option_of_the_objective_is_tried_above():
     (mark,) = test_an_option_of_the_objective_changes_the_gradient_as_the_paper_says.pytestmark
-    assert {option for option, _, _ in mark.args[1]} == set(ObjectiveConfig.__struct_fields__)
+    # What only reports is tried in test_alignment.py.
+    options = {*ObjectiveConfig.__struct_fields__} - {"alignment_every"}
+    assert {option for option, _, _ in mark.args[1]} == options
 
 
 def on_policy_groups(policy, seed=0):

@@ -18,7 +18,7 @@ import asyncio
 import functools
 import hashlib
 import importlib
-import importlib.util
+import importlib
 import inspect
 import math
 import sys
@@ -274,13 +274,12 @@ def _from_file(name: str, place: str) -> tuple[ModuleType, Path]:
     own_name = f"potluck_reward_{path[:12]}{_sha256(file)[:12]}"
     if own_name in sys.modules:
         return sys.modules[own_name], file
-    spec = importlib.util.spec_from_file_location(own_name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(own_name)
+    module.__file__ = str(file)
     sys.modules[own_name] = module  # before it runs, as an import does: dataclasses look there
     try:
-        spec.loader.exec_module(module)
+        # Not by an import: a file that changes within a second, at one size, has a stale cache.
+        exec(compile(file.read_bytes(), file, "exec"), module.__dict__)
     except Exception as error:
         del sys.modules[own_name]
         raise _not_imported(name, error) from error
