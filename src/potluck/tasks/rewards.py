@@ -18,7 +18,6 @@ import asyncio
 import functools
 import hashlib
 import importlib
-import importlib
 import inspect
 import math
 import sys
