@@ -78,6 +78,18 @@ def curves_of(experiment: Experiment, results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=head)
 
 
+def mean_of_seeds(curves: pd.DataFrame) -> pd.DataFrame:
+    """Pool base pairs by family and by role, the model's name without its number: what stood for
+    a seed is now a base pair, the mean over its seeds."""
+    pooled = curves.assign(
+        pair=curves.pair.str.partition(".")[0],
+        model=curves.model.str.rpartition("-")[0],
+        seed=curves.pair,
+    )
+    keys = ["pair", "model", "setting", "seed", "kind", "round"]
+    return pooled.groupby(keys, sort=False).value.mean().reset_index()
+
+
 def _points(node: NodeResult, kind: str) -> list[tuple[int, float]]:
     if kind == "greedy":
         return list(zip(node.eval_rounds, node.greedy, strict=True))
@@ -94,9 +106,13 @@ def bounds(values: Sequence[float]) -> tuple[float, float]:
 def draw_curves(experiment: Experiment, results: Results) -> Figure:
     """Draw a row of panels for each pair: its models by greedy accuracy and by sampled reward."""
     curves, suite, scale = curves_of(experiment, results), results.suite, results.scale
+    of_pairs = any(claim.over == "base pairs" for claim in experiment.claims)
+    if of_pairs:
+        curves = mean_of_seeds(curves)
     curves["panel"] = list(zip(curves.pair, curves.model, curves.kind, strict=True))
-    rows = product(experiment.pairs[scale], KINDS)
-    wanted = [(pair, model, kind) for pair, kind in rows for model in suite.models(scale, pair)]
+    models = curves.groupby("pair", sort=False).model.unique()
+    order = models if of_pairs else {p: suite.models(scale, p) for p in experiment.pairs[scale]}
+    wanted = [(pair, m, kind) for pair, kind in product(order.keys(), KINDS) for m in order[pair]]
     panels = [panel for panel in wanted if panel in set(curves.panel)]
     limits = {kind: (its.min(), its.max()) for kind, its in curves.groupby("kind").value}
     with _style():
@@ -113,7 +129,8 @@ def draw_curves(experiment: Experiment, results: Results) -> Figure:
             axes.set_title(title, loc="left", parse_math=False)
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-        about = f"Mean and 95 % interval of {curves.seed.nunique()} seeds. Sampled reward: over "
+        count = f"{curves.seed.nunique()} {'base pairs' if of_pairs else 'seeds'}"
+        about = f"Mean and 95 % interval of {count}. Sampled reward: over "
         return _finish(grid.figure, experiment, results, f"{about}{SMOOTHED} rounds each.")
 
 

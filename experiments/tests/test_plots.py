@@ -1,13 +1,21 @@
 """The pictures are drawn from the frames."""
 
 import matplotlib
+import pandas as pd
 import pytest
 from matplotlib import pyplot
 
 import oracle
 from made_up import claim, experiment, node, results, runs, suite
 from potluck_experiments import plots
-from potluck_experiments.plots import HOLDS, VERDICT_COLOURS, bounds, curves_of, styles_of
+from potluck_experiments.plots import (
+    HOLDS,
+    VERDICT_COLOURS,
+    bounds,
+    curves_of,
+    mean_of_seeds,
+    styles_of,
+)
 
 PAIR = ("small", "large")
 ENDS = [0.5, 0.52, 0.48, 0.51, 0.49]
@@ -51,6 +59,20 @@ def test_every_model_has_a_panel_by_greedy_and_one_by_sampled_with_means_of_the_
         assert len(drawn) == 2
         for line, setting in zip(drawn, ("f-tis", "alone"), strict=True):
             assert list(line.get_ydata()) == pytest.approx(list(means[setting]))
+
+
+def test_base_pairs_are_drawn_as_one_by_role_a_mean_of_its_seeds_each():
+    head = ["pair", "model", "setting", "seed", "kind", "round", "value"]
+    rows = [
+        (f"size.{pair}", f"small-{pair}", "lws", seed, "greedy", 5, 0.1 * pair + 0.02 * seed)
+        for pair in (0, 1)
+        for seed in (0, 1)
+    ]
+    pooled = mean_of_seeds(pd.DataFrame(rows, columns=head))
+    assert [tuple(row) for row in pooled[head].to_numpy()] == [
+        ("size", "small", "lws", "size.0", "greedy", 5, pytest.approx(0.01)),
+        ("size", "small", "lws", "size.1", "greedy", 5, pytest.approx(0.11)),
+    ]
 
 
 def test_a_band_is_the_interval_over_the_seeds():
