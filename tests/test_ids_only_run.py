@@ -178,12 +178,23 @@ def test_a_row_without_them_has_nan_up_to_its_length():
 
 def test_a_replay_by_its_own_method_ends_with_the_runs_weights(silent, tmp_path):
     plan = make_plan(silent, methods="nois", out=tmp_path / "out")
-    rows = list(replay(plan, say=pytest.fail))
+    said = []
+    rows = list(replay(plan, say=said.append))
+    assert [text.partition(":")[0] for text in said] == [*NAMES]
     was = [line["gradient_norm"] for node in NAMES for line in metrics_of(silent, node)]
     assert [row.gradient_norm for row in rows] == was
     assert {row.effective_sample_size for row in rows} == {row.log_ratio_mean for row in rows}
     assert {row.log_ratio_mean for row in rows} == {None}
     assert all(row.cosine is not None for row in rows)
+
+
+def test_by_default_a_replay_takes_the_methods_that_the_run_allows(silent, tmp_path):
+    assert make_plan(silent, out=tmp_path / "out").methods == ("nois", "lws")
+    recipe = silent / "recipe.json"
+    recipe.write_text(recipe.read_text().replace('"importance": "none"', '"importance": "vanilla"'))
+    with_all = make_plan(silent, out=tmp_path / "all").methods
+    recipe.write_text(recipe.read_text().replace('"vanilla"', '"none"'))
+    assert with_all == ("nois", "tis", "f-tis", "lws")
 
 
 def test_a_replay_by_a_method_that_needs_them_is_refused_at_once(silent, tmp_path):

@@ -42,9 +42,9 @@ class AuthorReport:
     capped_share: float | None = None
     """Share of tokens with w > C, under every method; only TIS caps them."""
     filtered_share_positive: float | None = None
-    """Share filtered among completions of positive advantage. By construction 0."""
+    """Share not learned from among completions of positive advantage; 0 in the paper's methods."""
     filtered_share_negative: float | None = None
-    """Share filtered among completions of negative advantage."""
+    """Share not learned from, filtered or not read, among those of negative advantage."""
     effective_sample_size: float | None = None
     """(sum w)^2 / (n sum w^2) over its n tokens, 0..1; 1 on-policy."""
     k1_positive: float | None = None
@@ -58,7 +58,7 @@ class AuthorReport:
     """The same over completions of negative advantage, where the method reads them."""
     success_weight: float | None = None
     """Share of its successes that is taken: the sum of their advantages as they are learned from,
-    over the sum as they came. 1 on-policy; P under LWS with c = 1."""
+    over the sum as they came. P under LWS with c = 1; weights of single tokens are not in it."""
     token_weight_min: float | None = None
     """Smallest w of any token of a success; of an author without log-probabilities, smallest p."""
     blocked_share: float | None = None
@@ -88,11 +88,11 @@ AUTHOR_COLUMNS: Mapping[str, Column] = {
     "reward_mean": Column("reward", "z.3f"),
     "log_ratio_mean": Column("ln ratio", "z.3f", live=True),
     "likelihood_positive": Column("P", "z.3f"),
-    "success_weight": Column("taken", "z.0%", live=True),
+    "success_weight": Column("taken", "z.0%"),
     "filtered_share_negative": Column("filtered", "z.0%"),
     "effective_sample_size": Column("ESS", "z.2f"),
     "worth": Column("worth", "z.2f", live=True),
-    "worth_noise": Column("±", "z.2f", live=True),
+    "worth_noise": Column("worth ±", "z.2f", live=True),
 }
 """Fields of AuthorReport that ``potluck show`` and the live display print, in this order."""
 
@@ -117,13 +117,14 @@ class RoundReport:
     rows_trained: int = 0
     """Completions with an advantage that were neither filtered nor dropped."""
     filtered_share: float | None = None
-    """Share of the completions with an advantage that were filtered."""
+    """Share of the completions with an advantage that were filtered, or not read."""
     dropped_nonfinite: int = 0
     """Foreign completions that made a number non-finite."""
     unasked: int = 0
     """Completions that were not asked of their author; left out."""
     unusable: int = 0
-    """Completions with ids that the tokenizer lacks, or longer than allowed; left out."""
+    """Completions with ids that the tokenizer lacks, longer than allowed, or without the
+    log-probabilities that the method reads; left out."""
     too_few: int = 0
     """Completions that came without another one of their problem; left out."""
     over_share: int = 0

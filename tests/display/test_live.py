@@ -35,7 +35,7 @@ def test_without_a_terminal_a_round_is_one_plain_line():
         live.show(RoundDone("small", report(4)))
     assert out.getvalue() == (
         "round  5/40  small     reward 0.250  own 0.500  filtered  20%  "
-        "ln ratio: large -3.500  taken: large 50%  1.8 s\n"
+        "ln ratio: large -3.500  1.8 s\n"
     )
 
 

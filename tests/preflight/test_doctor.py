@@ -100,12 +100,13 @@ def test_addresses_that_are_none_are_named():
 
 
 def test_a_node_that_names_no_other_is_reached_by_none():
-    assert is_(network.meeting([], [], 3), "FAIL", "--connect", "--listen")
-    assert is_(network.meeting(["a"], ["b"], 3), "ok", "names 1 of 2 others", "the rest must")
-    assert is_(network.meeting(["a"], ["b", "c"], 3), "ok", "names 2 others")
-    assert is_(network.meeting([], ["b"], 3), "ok", "1 address", "a second one")
-    assert network.meeting([], ["b", "c"], 3).text == "through 2 addresses"
-    assert "relay" not in network.meeting([], ["b"], 3).text  # it may be a node
+    assert is_(network.meeting([], [], 3, 0), "FAIL", "--connect", "--listen")
+    assert is_(network.meeting(["a"], ["b"], 3, 1), "ok", "names 1 of 2 others", "the rest must")
+    assert is_(network.meeting(["a"], ["b"], 3, 2), "warn", "names 1 of 2 others")
+    assert is_(network.meeting(["a"], ["b", "c"], 3, 2), "ok", "names 2 others")
+    assert is_(network.meeting([], ["b"], 3, 1), "ok", "1 address", "a second one")
+    assert network.meeting([], ["b", "c"], 3, 2).text == "through 2 addresses"
+    assert "relay" not in network.meeting([], ["b"], 3, 1).text  # it may be a node
 
 
 @pytest.mark.parametrize(

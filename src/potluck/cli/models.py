@@ -138,8 +138,13 @@ def export_command(
 def replay_command(
     run: RunFolder,
     method: Annotated[
-        str, typer.Option("--method", help="nois, vis, tis, f-nois, f-vis, f-tis; with commas")
-    ] = "nois,tis,f-tis",
+        str | None,
+        typer.Option(
+            "--method",
+            help="lws, nois, vis, tis, f-nois, f-vis, f-tis; with commas "
+            "(nois,lws and, of a run that sent log-probabilities, tis,f-tis)",
+        ),
+    ] = None,
     node: Annotated[str, typer.Option(help="One node of the run (all that are here)")] = "",
     rounds: Annotated[int | None, typer.Option(min=1, help="The first ones only")] = None,
     folder: Annotated[

@@ -182,6 +182,5 @@ class RunConfig(Options, frozen=True, kw_only=True):
 
     @property
     def sends_logp(self) -> bool:
-        """Whether nodes send log-probabilities with their completions: only if some learner reads
-        them."""
+        """True: completions go with log-probabilities, as this recipe's method reads others'."""
         return reads_author_logp(self.objective)

@@ -24,7 +24,8 @@ ln ratio: nats per token, the node's own policy over the author's
 P: likelihood per token that the node finds in the author's good answers
 taken: weight of its good answers; filtered: share of the bad ones left out
 ESS: effective sample size, 1 where all weigh the same
-worth: pull along the node's own gradient, +- noise; 1: as much as own answers"""
+worth: pull along the node's own gradient, 1: as much as own answers; its noise is
+that of one estimate"""
 TITLES: Mapping[tuple[Any, ...], str] = {
     tuple(method.fields.values()): method.title for method in METHODS.values()
 }
@@ -51,7 +52,10 @@ def show(path: Path, console: Console) -> None:
 
 def _headline(run: Run) -> Text:
     recipe, objective = run.recipe, run.recipe.objective
-    method = TITLES.get(astuple(objective), objective.importance)
+    method = TITLES.get(astuple(objective))
+    if not method:  # a control: a method's weights, and a choice of others
+        method = TITLES.get((*astuple(objective)[:2], "all"), objective.importance)
+        method += f" + {objective.others}"
     how = "one node alone" if len(recipe.node) == 1 else f"{recipe.plan} plan"
     facts = (
         f"{recipe.task.name}, {method}, {how}, {recipe.problems_per_round} problems x "

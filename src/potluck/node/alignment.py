@@ -42,20 +42,22 @@ class Worth(NamedTuple):
 
 
 def authors_worth(learner: Learner, batch: Batch, seed: int) -> dict[str, Worth]:
-    """Estimate the worth of each other author; leave out those of whom ``worth_of`` knows none.
+    """Estimate the worth of each other author; leave out authors for which ``worth_of`` is None.
 
-    Takes as long as 1.6 updates: it asks for the gradient of each author and problem alone.
+    Asks for the gradient of each author and problem alone; in the demo as long as 1.6 updates.
     Neither weights nor moments move, nor torch's global generators: dropout is on, from ``seed``.
     """
+    others = sorted({completion.author for completion in batch.completions} - {learner.name})
+    if not others:
+        return {}
     learner.processes.broadcast(Align(learner.name, batch, seed))
     seed = derived_seed(f"{seed}/{learner.processes.rank}")
     scored, device = learner.score(batch), learner.policy.device
     rows: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for row, completion in enumerate(batch.completions):
         rows[completion.author, completion.problem_id].append(row)
-    others = sorted({author for author, _ in rows} - {learner.name})
-    own = [scored.kept_advantage_B[part] for (who, _), part in rows.items() if who == learner.name]
-    if not others or sum(bool(kept_M.any()) for kept_M in own) < FEWEST_PROBLEMS:
+    own = [scored.kept_advantage_B[part] for (by, _), part in rows.items() if by == learner.name]
+    if sum(bool(kept_M.any()) for kept_M in own) < FEWEST_PROBLEMS:
         return {}  # spares the passes
     sketches_XK = torch.zeros(len(rows), BUCKETS)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -67,9 +69,10 @@ def authors_worth(learner: Learner, batch: Batch, seed: int) -> dict[str, Worth]
                 tensors = learner.gradient(replace(scored, kept_advantage_B=kept_B)).tensors
                 sketch_K.copy_(sketch(tensors, learner, seed))
                 del tensors  # the next ones need their memory
-    # The sum over the processes, each of which has parts of the weights.
-    sketches_XK = torch.stack(learner.processes.all_gather(sketches_XK)).sum(dim=0).double()
-    given = sketches_XK @ sketches_XK.T, list(rows), learner.name
+    # Each process has other parts of the weights, so that its products add to the others'.
+    products_XX = sketches_XK.double() @ sketches_XK.double().T
+    products_XX = torch.stack(learner.processes.all_gather(products_XX)).sum(dim=0)
+    given = products_XX, list(rows), learner.name
     return {author: worth for author in others if (worth := worth_of(*given, author))}
 
 
@@ -83,7 +86,7 @@ def worth_of(
     """
     problems = [problem for _, problem in parts]
     problem_X = torch.tensor([problems.index(problem) for problem in problems])
-    own_X, theirs_X = (torch.tensor([who == each for who, _ in parts]) for each in (name, author))
+    own_X, theirs_X = (torch.tensor([by == each for by, _ in parts]) for each in (name, author))
     moving_X = own_X & (products_XX.diagonal() > 0)
     if min(moving_X.sum(), theirs_X.sum()) < FEWEST_PROBLEMS:
         return None

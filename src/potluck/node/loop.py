@@ -7,9 +7,9 @@
     grade      every completion, its own included         (tasks)
     learn      from all of them                           (objective)
 
-How this departs from GRPO: a group may be another model's, which the importance weight and
-the filter make up for (F-TIS, arXiv:2605.22537); there is no KL term to a reference model,
-as in the paper (section 2).
+How this departs from GRPO: a group may be another model's, which the method's weights make up
+for (F-TIS, arXiv:2605.22537; LWS, docs/method.md); there is no KL term to a reference model, as
+in the paper (section 2).
 """
 
 import math

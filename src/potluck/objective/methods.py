@@ -82,7 +82,7 @@ def reads_author_logp(objective: ObjectiveConfig | Method) -> bool:
 
 
 def method_of(objective: ObjectiveConfig) -> str:
-    """Return the name of the method that an objective is; one without a name is a sum.
+    """Return the name of an objective's method; NAME+OTHERS where no method has its ``others``.
 
     >>> method_of(ObjectiveConfig(importance="none"))
     'f-nois'
@@ -90,8 +90,8 @@ def method_of(objective: ObjectiveConfig) -> str:
     'tis+successes'
     """
     chosen = {key: getattr(objective, key) for key in METHODS["nois"].fields}
-    for sum in ({}, {"others": "all"}):
+    for asked in (chosen, chosen | {"others": "all"}):
         for name, method in METHODS.items():
-            if method.fields == chosen | sum:
-                return f"{name}+{objective.others}" if sum else name
+            if method.fields == asked:
+                return name if asked == chosen else f"{name}+{objective.others}"
     raise AssertionError("every pair of an importance scheme and a filter has a name")

@@ -8,7 +8,7 @@ claims. LWS, likelihood-weighted successes, is both with the loss of NoIS:
     A_i <- P_i^c A_i  if A_i > 0, else 0        for completions of others
     L = - 1/B sum_i 1/|a_i| sum_t  min(R_it A_i, clip(R_it, 1-e, 1+e) A_i)
 
-Why it is so, what it owes to others' work and where it fails: docs/method.md.
+docs/method.md has the reasons, prior work and the limits.
 """
 
 import torch
@@ -27,9 +27,9 @@ def select_others(advantage_B: Tensor, own_B: Tensor, others: Others) -> Tensor:
             others = "none"                             never
         else 0
 
-    A failure of another is no lesson: off-policy, E[grad log pi] is not 0, so to push it down
-    also pushes down the part of it that was right. Such a row still counts in its group's mean and
-    standard deviation, and in B.
+    Nothing is learned from a failure of another: off-policy, E[grad log pi] is not 0, so pushing it
+    down also pushes down the part of it that was right. Such a row still counts in its group's
+    mean and standard deviation, and in B.
 
     Args:
         advantage_B: from ``group_advantages``, dimensionless.

@@ -14,9 +14,10 @@ from potluck.config import RunConfig, load
 from potluck.display.runs import read_run
 from potluck.display.text import decimal, label, mean, new_table, percent
 from potluck.fields import hint
-from potluck.objective.methods import METHODS
+from potluck.objective.methods import METHODS, reads_author_logp
 from potluck.types import PotluckError
 
+DEFAULT_METHODS = ("nois", "tis", "f-tis", "lws")
 LEGEND = """\
 the mean over all rounds, and the last one
 cosine: of the method's gradient with that of the model's own fresh completions
@@ -71,12 +72,18 @@ class ReplayRow:
 
 
 def make_plan(
-    run: Path, *, methods: str, node: str = "", rounds: int | None = None, out: Path | None = None
+    run: Path,
+    *,
+    methods: str | None = None,
+    node: str = "",
+    rounds: int | None = None,
+    out: Path | None = None,
 ) -> ReplayPlan:
     """Check a replay and make ``out``, so that it does not fail at its first row, after minutes.
 
     Args:
-        methods: names, with commas between them.
+        methods: names, with commas between them; None: those of ``DEFAULT_METHODS`` that need no
+            log-probabilities, or all of them if the run's nodes sent some.
         node: one of the run's; empty: all that have done a round here.
         rounds: the first so many; None: all.
         out: the folder to write; None: ``run``/replay.
@@ -85,7 +92,12 @@ def make_plan(
         RunReadError: ``run`` is no run.
         ReplayError: there is no such method, node or round, or ``out`` cannot be written.
     """
-    chosen, recorded, config = _methods(methods), read_run(run), load(run / "recipe.json")
+    if methods is not None:
+        chosen = _methods(methods)
+    recorded, config = read_run(run), load(run / "recipe.json")
+    if methods is None:
+        fit = (m for m in DEFAULT_METHODS if config.sends_logp or not reads_author_logp(METHODS[m]))
+        chosen = tuple(fit)
     if node and node not in config.node:
         raise ReplayError(f"--node is {node!r}, which {run} has not; {hint(node, config.node)}")
     # A crash may leave the file of a round whose line is missing: it was not learned from.

@@ -122,7 +122,8 @@ def _start(data: bytes, limits: Limits) -> tuple[Codec, bool, Blocks]:
         ours = f"this Potluck reads version {VERSION}; nodes need the same version"
         raise WireError(f"message has version {version}, and {ours}", "other version")
     if codec >= len(FORMATS):
-        raise WireError(f"message has codec {codec}; there are 0 to {len(FORMATS) - 1}")
+        what = f"message has codec {codec}; this Potluck reads 0 to {len(FORMATS) - 1}"
+        raise WireError(what, "other version")
     return *FORMATS[codec], Blocks(memoryview(data)[START.size :])
 
 

@@ -118,7 +118,9 @@ def _network(target: Target) -> Iterator[Finding]:
         yield from filter(None, misspelt)
         return
     if config:
-        yield network.meeting(target.listen, target.connect, target.nodes)
+        names = list(config.node)
+        before = names.index(target.name) if target.name in names else 0
+        yield network.meeting(target.listen, target.connect, target.nodes, before)
     for address in target.listen:
         yield network.listening(address, network.try_listen(address))
     answers = [network.reaching(each, network.try_connect(each)) for each in target.connect]

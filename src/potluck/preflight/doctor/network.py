@@ -42,8 +42,12 @@ def spelling(where: str, addresses: Sequence[str], *, tls: bool, listen: bool) -
     return None
 
 
-def meeting(listen: Sequence[str], connect: Sequence[str], nodes: int) -> Finding:
-    """Check by the addresses alone whether any node can be met."""
+def meeting(listen: Sequence[str], connect: Sequence[str], nodes: int, before: int) -> Finding:
+    """Check by the addresses alone whether any node can be met.
+
+    Args:
+        before: nodes that stand before this one in the recipe: it is the one to name them.
+    """
     if not listen and not connect:
         text = (
             "neither listen nor connect; --connect tcp/HOST:PORT names a relay, or --listen "
@@ -55,7 +59,7 @@ def meeting(listen: Sequence[str], connect: Sequence[str], nodes: int) -> Findin
             f"listens and names {len(connect)} of {nodes - 1} others; the rest must name it: two "
             f"that learn of each other only by hearsay do not find back after a loss"
         )
-        return Finding("meeting", "ok", text)
+        return Finding("meeting", "warn" if len(connect) < before else "ok", text)
     if listen:
         return Finding("meeting", "ok", f"is reached, and names {len(connect)} others")
     if len(connect) == 1:  # a relay, or a node that passes on what others say: not known here
