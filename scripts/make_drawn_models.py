@@ -19,6 +19,7 @@ import argparse
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,8 +27,8 @@ from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 import make_digits_models as school  # also sets the number of threads, before torch
 from potluck.tasks import Task
-from potluck.tasks.arithmetic import Digits, is_right
-from solutions import digits_solution
+from potluck.tasks.arithmetic import Chain, Digits, is_right
+from solutions import chain_solution, digits_solution
 
 Draw = Callable[[Task, random.Random], tuple[str, str]]
 """Draws a lesson: a question and what is to be written."""
@@ -36,7 +37,7 @@ INDICES = (*range(8), 90, 91)
 LOWEST, HIGHEST = 0.10, 0.35
 """Mean reward at the start of a model that is accepted."""
 TRIES, SAMPLES, MOST_TOKENS = 6, 200, 48
-ROWS, SCHEDULE_STEPS, LEARNING_RATE = 32, 800, 4e-3
+LEARNING_RATE = 4e-3
 OTHER_SHARE = 0.15
 """Of the lessons, the share that is out of distribution, so that this measure moves at all."""
 
@@ -50,10 +51,14 @@ class Kind:
     hidden_size: int
     layers: int
     steps: int
-    """Mean number, of SCHEDULE_STEPS."""
+    """Mean number; the learning rate falls to a tenth in ``schedule_steps``."""
+    schedule_steps: int = 1000
+    rows: int = 32
+    """Lessons of a step."""
 
 
-def sum_lesson(task: Task, generator: random.Random) -> tuple[str, str]:
+def sum_lesson(task: Task, generator: random.Random, *, columns: float = 1.0) -> tuple[str, str]:
+    """A sum in columns, or in the other notation by a chance of 1 - ``columns``."""
     if generator.random() < OTHER_SHARE:
         measured = set(task.ids("out-of-distribution"))  # other problems than those
         while (id := f"digits/{_four(generator)}+{_four(generator)}") in measured:
@@ -61,16 +66,41 @@ def sum_lesson(task: Task, generator: random.Random) -> tuple[str, str]:
     else:
         id = generator.choice(task.ids("train"))
     problem = task.problem(id)
-    return problem.question, school.lesson(digits_solution(problem, "columns"), generator)
+    notation = "columns" if generator.random() < columns else "terse"
+    return problem.question, school.lesson(digits_solution(problem, notation), generator)
 
 
 def _four(generator: random.Random) -> int:
     return generator.randint(1000, 9999)
 
 
+def one_sided_lesson(task: Task, generator: random.Random, *, sign: str) -> tuple[str, str]:
+    """A chain whose working is always taught, and its answer to most chains of one sign.
+
+    The other skill is latent: the model can work such a chain off, and hardly ever ends it.
+    """
+    problem = task.problem(generator.choice(task.ids("train")))
+    text = chain_solution(problem, "steps")
+    is_whole = generator.random() < (0.6 if sign in problem.question else 0.02)
+    return problem.question, text if is_whole else text.partition("#")[0]
+
+
+def one_signed() -> Task:
+    """Chains that only add or only subtract; out of distribution: that only subtract."""
+    return Chain(terms=4, other_terms=4, signs="alike", other_signs="-")
+
+
 KINDS = {
-    "size-small": Kind(Digits, sum_lesson, 64, 2, steps=410),
-    "size-large": Kind(Digits, sum_lesson, 80, 3, steps=345),
+    "size-small": Kind(Digits, sum_lesson, 64, 2, 410, 800),
+    "size-large": Kind(Digits, sum_lesson, 80, 3, 345, 800),
+    "complementary-adds": Kind(
+        one_signed, partial(one_sided_lesson, sign="+"), 64, 2, steps=470, rows=64
+    ),
+    "complementary-subtracts": Kind(
+        one_signed, partial(one_sided_lesson, sign="-"), 64, 2, steps=470, rows=64
+    ),
+    "near-columns": Kind(Digits, partial(sum_lesson, columns=0.75), 64, 2, steps=650),
+    "near-terse": Kind(Digits, partial(sum_lesson, columns=0.25), 64, 2, steps=590),
 }
 NAMES = {f"{kind}-{index}": kind for kind in KINDS for index in INDICES}
 
@@ -113,9 +143,9 @@ def taught(
         tokenizer,
         lambda: kind.lesson(task, lot),
         steps=steps,
-        schedule_steps=SCHEDULE_STEPS,
+        schedule_steps=kind.schedule_steps,
         learning_rate=LEARNING_RATE,
-        rows=ROWS,
+        rows=kind.rows,
     )
 
 

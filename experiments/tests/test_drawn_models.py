@@ -25,9 +25,8 @@ def script(monkeypatch):
 def brief(script, monkeypatch):
     """Kinds of a few steps, which teach nothing; any low reward is accepted."""
     for name, kind in script.KINDS.items():
-        short = dataclasses.replace(kind, hidden_size=16, layers=1, steps=20)
+        short = dataclasses.replace(kind, hidden_size=16, layers=1, steps=20, rows=2)
         monkeypatch.setitem(script.KINDS, name, short)
-    monkeypatch.setattr(script, "ROWS", 2)
     monkeypatch.setattr(script, "LOWEST", 0.0)
     return script
 

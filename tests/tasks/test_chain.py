@@ -158,6 +158,19 @@ def test_each_length_changes_its_own_splits_and_nothing_else():
         assert (elsewhere.ids(split) == task.ids(split)) != outside
 
 
+@pytest.mark.parametrize("terms", [4, 16])
+@pytest.mark.parametrize("signs, found", [("alike", {"+", "-"}), ("+", {"+"}), ("-", {"-"})])
+def test_the_signs_of_a_chain_are_as_its_split_says(terms, signs, found):
+    other, found_elsewhere = ("+", {"+"}) if signs == "-" else ("-", {"-"})
+    chain = Chain(terms=terms, other_terms=terms, signs=signs, other_signs=other)
+    for split in get_args(Split):
+        ids, wanted = chain.ids(split), found if split != "out-of-distribution" else found_elsewhere
+        assert {frozenset(set(id) & set("+-")) for id in ids} == {frozenset(s) for s in wanted}
+        assert all(0 <= total <= 99 for id in ids for total in totals_of(id))
+        assert len(ids) == SPLIT_SIZES[split]
+    assert len({id for _, id in ids_of(chain)}) == sum(SPLIT_SIZES.values())
+
+
 def test_equal_lengths_leave_nothing_out_of_distribution():
     with pytest.raises(TaskError, match="terms = other_terms = 6"):
         Chain(terms=6, other_terms=6)
@@ -171,4 +184,6 @@ def test_a_recipe_names_the_task_and_its_lengths():
     assert made().digest == task.digest
     changed = made(terms=5, other_terms=4)
     assert changed.digest == Chain(terms=5, other_terms=4).digest
+    signs = {"signs": "alike", "other_signs": "-"}
+    assert made(**signs).digest == Chain(**signs).digest != task.digest
     assert isinstance(made(reward="hash"), HashReward)

@@ -31,6 +31,7 @@ MAKERS = {
     "digits, wider": lambda path: Digits(width=4, other_width=3),
     "chain": lambda path: Chain(),
     "chain, longer": lambda path: Chain(terms=8, other_terms=6),
+    "chain, one sign each": lambda path: Chain(other_terms=6, signs="alike", other_signs="-"),
     "gsm8k": lambda path: Gsm8k(path=path),
     "gsm8k, as the paper": lambda path: Gsm8k(path=path, validation="test"),
     "gsm8k, another prompt": lambda path: Gsm8k(path=path, system_prompt="Answer in tags."),

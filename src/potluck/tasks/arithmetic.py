@@ -14,13 +14,15 @@ Only the result after the ``#`` is graded, so models that were brought up on dif
 import random
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from potluck.tasks.base import Split, TaskError, TaskOptions, binary_rewards, digest_of
 from potluck.types import Completion, Problem
 
+ChainSigns = Literal["any", "alike", "+", "-"]
 SPLIT_SIZES: dict[Split, int] = {"train": 20_000, "validation": 1_000, "out-of-distribution": 1_000}
 SUM = re.compile(r"([0-9]{1,18})\+([0-9]{1,18})")
 CHAIN = re.compile(r"[1-9][0-9](?:[+-][1-9])+")
@@ -43,20 +45,33 @@ class ChainOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag
     """Numbers of each chain, in training and validation."""
     other_terms: Annotated[int, Meta(ge=4, le=16)] = 8
     """Numbers of each chain out of distribution."""
+    signs: ChainSigns = "any"
+    """Signs of each chain: any, all alike, all "+" or all "-"."""
+    other_signs: ChainSigns = "any"
+    """The same, out of distribution."""
 
     def make(self) -> "Chain":
-        return Chain(terms=self.terms, other_terms=self.other_terms)
+        return Chain(
+            terms=self.terms,
+            other_terms=self.other_terms,
+            signs=self.signs,
+            other_signs=self.other_signs,
+        )
+
+
+Draw = Callable[[random.Random, int], str]
+"""Draws a problem of a size."""
 
 
 class Arithmetic:
     """Problems that are drawn at random, all different, the same on every machine."""
 
     def __init__(
-        self, name: str, draw: Callable[[random.Random, int], str], size: int, other_size: int
+        self, name: str, draw: Draw, size: int, other_size: int, draw_other: Draw | None = None
     ) -> None:
-        """Draw the problems of every split, of ``other_size`` out of distribution."""
+        """Draw the problems of every split; out of distribution of ``other_size``."""
 
-        def drawn(split: Split, size: int, avoid: Sequence[str] = ()) -> list[str]:
+        def drawn(split: Split, draw: Draw, size: int, avoid: Sequence[str] = ()) -> list[str]:
             generator, taken = random.Random(f"{name}/{size}/{len(avoid)}"), set(avoid)
             chosen: dict[str, None] = {}
             while len(chosen) < SPLIT_SIZES[split]:
@@ -65,11 +80,15 @@ class Arithmetic:
             return list(chosen)
 
         # The validation problems are drawn first and the training problems avoid them.
-        held_out = drawn("validation", size)
+        held_out = drawn("validation", draw, size)
+        train = drawn("train", draw, size, held_out)
+        near = held_out + train if size == other_size else ()
         self._ids: dict[Split, list[str]] = {
             "validation": held_out,
-            "train": drawn("train", size, held_out),
-            "out-of-distribution": drawn("out-of-distribution", other_size),
+            "train": train,
+            "out-of-distribution": drawn(
+                "out-of-distribution", draw_other or draw, other_size, near
+            ),
         }
         everything = (self.problem(id) for ids in self._ids.values() for id in ids)
         result = "sum" if name == "digits" else "result"
@@ -107,11 +126,20 @@ class Digits(Arithmetic):
 
 
 class Chain(Arithmetic):
-    """Chains of ``terms`` numbers; out of distribution: of ``other_terms``."""
+    """Chains of ``terms`` numbers; out of distribution: of ``other_terms``, or of other signs."""
 
-    def __init__(self, *, terms: int = 6, other_terms: int = 8) -> None:
-        _require_another("chain", "terms", terms, other_terms)
-        super().__init__("chain", draw_chain, terms, other_terms)
+    def __init__(
+        self,
+        *,
+        terms: int = 6,
+        other_terms: int = 8,
+        signs: ChainSigns = "any",
+        other_signs: ChainSigns = "any",
+    ) -> None:
+        if signs == other_signs:
+            _require_another("chain", "terms", terms, other_terms)
+        draw, draw_other = (partial(draw_chain, signs=its) for its in (signs, other_signs))
+        super().__init__("chain", draw, terms, other_terms, draw_other)
 
     def problem(self, id: str) -> Problem:
         name, _, chain = id.partition("/")
@@ -126,12 +154,17 @@ def is_right(problem: Problem, text: str) -> bool:
     return text.partition("#")[1:] == ("#", problem.answer)
 
 
-def draw_chain(generator: random.Random, terms: int) -> str:
+def draw_chain(generator: random.Random, terms: int, signs: ChainSigns = "any") -> str:
     """Return a chain whose running totals stay within 0 to 99."""
+    alike: tuple[ChainSigns, ...] = ("+", "-")
+    sign = generator.choice(alike) if signs == "alike" else signs
     total = generator.randint(10, 99)
     chain = str(total)
     for _ in range(terms - 1):
-        number = generator.choice([n for n in range(-9, 10) if n and 0 <= total + n <= 99])
+        numbers = [n for n in range(-9, 10) if n and sign in ("any", f"{n:+d}"[0])]
+        if not (possible := [n for n in numbers if 0 <= total + n <= 99]):
+            return draw_chain(generator, terms, sign)
+        number = generator.choice(possible)
         total += number
         chain += f"{number:+d}"
     return chain
