@@ -181,6 +181,9 @@ def _finish(figure: Figure, experiment: Experiment, results: Results, about: str
     """Add the title and the legend, which says what each setting means."""
     height, settings = figure.get_figheight(), results.suite.settings
     legend_height = 0.3 + 0.3 * -(-len(experiment.settings) // 2)
+    if height < legend_height + 4:  # a single row of panels needs room of its own
+        height += legend_height + 0.9
+        figure.set_figheight(height)
     figure.tight_layout(rect=(0, legend_height / height, 1, 1 - 0.9 / height))
     handles = [
         Line2D([], [], color=colour, marker=marker, label=settings[name].legend)
