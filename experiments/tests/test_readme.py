@@ -1,0 +1,100 @@
+"""The numbers of README.md and docs/method.md, from the committed cells, in plain loops."""
+
+import json
+import re
+from pathlib import Path
+from statistics import mean, stdev
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+T_OF_7 = 2.3646  # 95 %, eight base pairs
+SETTINGS = {
+    "LWS": "lws",
+    "F-TIS": "f-tis",
+    "alone with *half* the generation (what each writes with LWS)": "half",
+    "alone with *all* of it": "alone",
+    "alone with all of it": "alone",
+    "alone with all of it and its own right answers counted twice": "alone-emphasised",
+    "half": "half",
+    "half, its own right answers counted twice": "half-emphasised",
+    "own part only": "own-part",
+    "without P": "successes",
+    "claims": "claims",
+    "c = 2": "lws-steep",
+}
+
+
+def cells(family):
+    files = sorted((ROOT / "experiments" / "cells" / "drawn").glob(f"{family}.*.json"))
+    return [json.loads(file.read_text()) for file in files]
+
+
+def interval(family, setting, than, measure):
+    """Mean over base pairs of the mean over their models and seeds, and its 95 % interval."""
+    values = {}
+    for cell in cells(family):
+        for model, node in cell["node"].items():
+            half = len(node["sampled"]) // 2
+            late = sum(node["sampled"][half:]) / (len(node["sampled"]) - half)
+            value = late if measure == "late" else node["greedy"][-1]
+            values[cell["setting"], model, cell["seed"]] = value
+    pairs = {}
+    for (its, model, seed), value in values.items():
+        if its == setting:
+            pairs.setdefault(model.split("-")[1], []).append(value - values[than, model, seed])
+    means = [mean(differences) for differences in pairs.values()]
+    assert len(means) == 8
+    half = T_OF_7 * stdev(means) / 8**0.5
+    return mean(means), mean(means) - half, mean(means) + half
+
+
+def numbers(text):
+    return [float(number) for number in re.findall(r"[+-]?\.\d{3}", text)]
+
+
+ROWS = [
+    (page, *(cell.strip() for cell in line.strip("|").split("|")))
+    for page in ("README.md", "docs/method.md")
+    for line in (ROOT / page).read_text().splitlines()
+    if re.match(r"\|[^|]+ - [^|]+\| [+-]?\.\d{3} \[", line)
+]
+
+
+def test_there_are_numbers_to_look_at():
+    assert len(ROWS) >= 10
+
+
+@pytest.mark.parametrize("page, what, late, greedy", ROWS, ids=lambda text: text[:40])
+def test_a_difference_is_that_of_the_cells(page, what, late, greedy):
+    setting, than = (SETTINGS[name] for name in what.split(" - "))
+    for text, measure in ((late, "late"), (greedy, "greedy")):
+        expected = interval("size", setting, than, measure)
+        assert numbers(text) == pytest.approx(expected, abs=0.00051)
+
+
+def test_the_core_time_of_a_pair_is_that_of_the_cells():
+    spent = {"lws": 0.0, "alone": 0.0, "f-tis": 0.0}
+    for cell in cells("size"):
+        if cell["setting"] in spent:
+            spent[cell["setting"]] += cell["cpu_s"]
+    text = (ROOT / "README.md").read_text()
+    (told,) = re.findall(r"the pair took (\.\d\d) of\s+the core time", text)
+    assert float(told) == pytest.approx(spent["lws"] / spent["alone"], abs=0.0051)
+
+
+def test_the_forgers_table_is_that_of_its_runs():
+    """scripts/forger.py prints it; here it is put together once more."""
+    lines = (ROOT / "experiments" / "forger.jsonl").read_text().splitlines()
+    runs = {}
+    for line in map(json.loads, lines):
+        runs.setdefault((line["attack"], line["setting"]), []).append(line["greedy"])
+    told = {}
+    for line in (ROOT / "docs" / "method.md").read_text().splitlines():
+        row = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(row) == 5 and row[0] in {setting for _, setting in runs}:
+            for attack, cell in zip(("habit", "skip", "all-right", "none"), row[1:], strict=True):
+                if cell != "-":
+                    told[attack, row[0]] = float(cell)
+    assert told == pytest.approx({key: mean(its) for key, its in runs.items()}, abs=0.0051)
+    assert all(len(its) == 5 for its in runs.values())
