@@ -129,7 +129,8 @@ def draw_curves(experiment: Experiment, results: Results) -> Figure:
             axes.set_title(title, loc="left", parse_math=False)
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-        count = f"{curves.seed.nunique()} {'base pairs' if of_pairs else 'seeds'}"
+        most = curves.groupby("pair").seed.nunique().max() if of_pairs else curves.seed.nunique()
+        count = f"{most} {'base pairs' if of_pairs else 'seeds'}"
         about = f"Mean and 95 % interval of {count}. Sampled reward: over "
         return _finish(grid.figure, experiment, results, f"{about}{SMOOTHED} rounds each.")
 
