@@ -182,3 +182,11 @@ def test_a_folder_that_is_no_run_is_an_error_and_prints_nothing(tmp_path):
     with pytest.raises(RunReadError):
         show(tmp_path, Console(file=out))
     assert out.getvalue() == ""
+
+
+def test_a_control_is_called_by_its_weights_and_its_choice_of_others(tmp_path):
+    objective = {"importance": "truncated", "filter": False, "others": "successes"}
+    text = shown(make_run(tmp_path / "run", "small", objective=objective))
+    assert "TIS + successes" in text
+    lws = {"importance": "none", "filter": False, "others": "likely-successes"}
+    assert "LWS" in shown(make_run(tmp_path / "lws", "small", objective=lws))
