@@ -38,6 +38,11 @@ class NodeResult(Struct, frozen=True, kw_only=True):
     filtered_share: tuple[Fraction, ...]
     """Share of the completions with an advantage that the filter silenced."""
     base: str  # Digest of the model's weights at the start; for a model of the Hub its name
+    pass_at_8: Fraction | None = None
+    """At the end, 8 samples of each validation problem. None: the cell is older than this."""
+    others_k1: float | None = None
+    """k1 of the others' successes here, nats a token; None: they came without log-probabilities."""
+    others_likelihood: float | None = None  # Mean P of the others' successes here, 0..1
 
 
 class CellResult(Struct, frozen=True, kw_only=True):
@@ -224,5 +229,6 @@ def values_of(node: NodeResult) -> dict[tuple[Measure, When], float]:
         ("sampled", "late"): mean(node.sampled[rounds // 2 :]),
         ("out-of-distribution", "end"): node.out_of_distribution,
         ("greedy", "late"): mean(late),
+        **({} if node.pass_at_8 is None else {("pass@8", "end"): node.pass_at_8}),
         **({("greedy", "early"): mean(early)} if early else {}),
     }

@@ -20,7 +20,7 @@ from msgspec.structs import asdict
 from potluck import PotluckError
 
 Scale = Literal["tiny", "drawn", "paper"]
-Measure = Literal["greedy", "sampled", "out-of-distribution"]
+Measure = Literal["greedy", "sampled", "pass@8", "out-of-distribution"]
 When = Literal["early", "late", "end"]
 Lies = Literal["below", "above", "within", "not below"]
 ClaimNode = Literal["each", "any", "first", "second", "weaker", "stronger", "second minus first"]
@@ -93,7 +93,7 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     the mean of ``than`` in this measure; "second minus first" compares the two differences."""
     measure: Measure = "greedy"
     """Accuracy of greedy answers to validation problems or out of distribution; mean reward of
-    the completions sampled in training."""
+    the completions sampled in training; pass@8 of 8 samples of each validation problem."""
     when: When = "end"  # Mean over a half of the rounds, or at the end
     lies: Lies
     """below: < -margin; above: > margin; within: from -margin to margin; not below: >= -margin."""
@@ -206,9 +206,9 @@ def _require_names(suite: Suite) -> None:
         for claim in experiment.claims:
             where = f"{place}/expected.toml: claim {claim.id!r}"
             _require(where, "setting", (claim.setting, claim.than), experiment.settings)
-            if claim.measure == "out-of-distribution" and claim.when != "end":
+            if claim.measure in ("pass@8", "out-of-distribution") and claim.when != "end":
                 raise ExperimentError(
-                    f"{where} is about out-of-distribution accuracy {claim.when}, which is only "
+                    f"{where} is about {claim.measure} accuracy {claim.when}, which is only "
                     f'measured at the end; write when = "end"'
                 )
 

@@ -11,10 +11,12 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -25,11 +27,16 @@ from msgspec.structs import replace
 import potluck
 import potluck.events
 from potluck import run as run_nodes  # here: its two seconds are the server's, not each cell's
+from potluck.evaluation.compare import evaluate_models
+from potluck.evaluation.request import EvaluationRequest
 from potluck_experiments import results
 from potluck_experiments.cells import CellSpec
 from potluck_experiments.origin import Code, base_digest
 from potluck_experiments.results import CellResult, NodeResult, write_atomically
 from potluck_experiments.suite import ExperimentError
+
+MOST_SAMPLED = 100
+"""Validation problems, the first ones, that 8 answers are sampled to."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -100,7 +107,7 @@ def _run(work: Work, line: Connection, stop: Event) -> tuple[str, str]:
     write_atomically(note, msgspec.json.encode(origin))
     if ended.interrupted:
         return "stopped", "stopped; the same command goes on with it"
-    result = collect(cell, folder, origin)
+    result = collect(cell, folder, origin, pass_at_8(config, folder))
     file = results.result_file(work.experiments, cell)
     write_atomically(file, msgspec.json.encode(result) + b"\n")
     note.unlink()  # a cell that is run again does not go on with this run
@@ -145,7 +152,23 @@ class LineDisplay:
             os.kill(os.getpid(), signal.SIGINT)  # the run saves itself, as at Ctrl-C
 
 
-def collect(cell: CellSpec, folder: Path, origin: Origin) -> CellResult:
+def pass_at_8(config: potluck.RunConfig, folder: Path) -> dict[str, float]:
+    """Return the chance that one of 8 sampled answers to a validation problem is right, by node."""
+    found, problems = {}, min(MOST_SAMPLED, config.evaluation.problems)
+    for name in config.node:
+        asked = EvaluationRequest(
+            str(folder / name), recipe=folder, overrides=[f"evaluation.problems={problems}"],
+            split="validation", k=8,
+        )  # fmt: skip
+        report = evaluate_models(asked, progress=lambda *_: None)
+        (measure,) = (m for m in report["splits"][0]["measures"] if m["measure"] == "pass@8")
+        found[name] = round(measure["A"]["value"], 6)
+    return found
+
+
+def collect(
+    cell: CellSpec, folder: Path, origin: Origin, pass_at_8: Mapping[str, float]
+) -> CellResult:
     """Read a finished run folder into the cell's result."""
     run = potluck.read_run(folder)
     return CellResult(
@@ -156,11 +179,14 @@ def collect(cell: CellSpec, folder: Path, origin: Origin) -> CellResult:
         machine=f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         torch=str(torch.__version__),
         cpu_s=round(origin.cpu_s, 1),
-        node={n.name: _node_result(run, n, origin.bases[n.name]) for n in run.nodes},
+        node={
+            n.name: _node_result(run, n, origin.bases[n.name], pass_at_8.get(n.name))
+            for n in run.nodes
+        },
     )
 
 
-def _node_result(run: Any, node: Any, base: str) -> NodeResult:
+def _node_result(run: Any, node: Any, base: str, pass_at_8: float | None) -> NodeResult:
     rounds, evaluations = node.rounds, node.evaluations
     shares = {
         "sampled": [each.own_reward_mean for each in rounds],
@@ -177,6 +203,7 @@ def _node_result(run: Any, node: Any, base: str) -> NodeResult:
             f"round; remove {run.path} to run it again"
         )
     own = [each.sources.get(node.name) for each in rounds]
+    others = [its for each in rounds for who, its in each.sources.items() if who != node.name]
     spent = [(each.seconds.get("write"), each.seconds.get("learn")) for each in rounds]
     # Six decimals: more say nothing, and make the files twice as long.
     return NodeResult(
@@ -186,4 +213,13 @@ def _node_result(run: Any, node: Any, base: str) -> NodeResult:
         tokens=tuple(source.tokens if source else 0 for source in own),
         seconds=tuple(round(sum(filter(None, both)), 3) for both in spent),
         base=base,
+        pass_at_8=pass_at_8,
+        others_k1=_mean(its.k1_positive for its in others),
+        others_likelihood=_mean(its.likelihood_positive for its in others),
     )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of what was measured."""
+    found = [value for value in values if value is not None]
+    return round(fmean(found), 6) if found else None

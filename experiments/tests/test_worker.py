@@ -35,8 +35,8 @@ def written(folder, cell, *, rounds=2, last=None):
                 "filtered_share": round / 7,
                 "seconds": {"write": 1.0 + n, "exchange": 50.0, "learn": 0.25},
                 "sources": {
-                    name: {"completions": 2, "tokens": 10 * round + n, "with_advantage": 0},
-                    other: {"completions": 2, "tokens": 777},
+                    name: {"tokens": 10 * round + n, "k1_positive": 9.0},
+                    other: {"tokens": 777, "k1_positive": -0.5 * round if n else None},
                 },
             }
             for round in range(rounds)
@@ -55,7 +55,7 @@ def written(folder, cell, *, rounds=2, last=None):
 
 def collected(cell, folder):
     origin = Origin(cell.digest, {"small": "s", "large": "l"}, CODE, cpu_s=12.34)
-    return collect(cell, folder, origin)
+    return collect(cell, folder, origin, {"small": 0.25, "large": 0.75})
 
 
 def test_it_holds_each_models_own_curves_and_what_they_were_made_of(tmp_path, cell):
@@ -72,6 +72,9 @@ def test_it_holds_each_models_own_curves_and_what_they_were_made_of(tmp_path, ce
     assert large.seconds == (2.25, 2.25)  # without waiting
     assert large.filtered_share == (0.0, 0.142857)
     assert (large.base, result.node["small"].base) == ("l", "s")
+    assert (large.pass_at_8, result.node["small"].pass_at_8) == (0.75, 0.25)
+    # Of others alone, over the rounds that have it.
+    assert (large.others_k1, result.node["small"].others_k1) == (-0.25, None)
 
 
 def test_a_run_that_is_not_finished_is_no_result(tmp_path, cell):
