@@ -1,130 +1,104 @@
-"""The price of sharing: tokens, core time and rounds of F-TIS over those of each model alone.
+"""The price of sharing: tokens and core time of a pair, over those of its models one by one.
 
-Ratios are paired by seed; 1 is what models pay that are trained alone, one after the other.
+Ratios are of a pair: 1 is what its models pay that are trained alone, one after the other. A
+model's curve is its sampled reward, the mean over the seeds and over SMOOTHED rounds: greedy
+accuracy is measured too seldom to tell when a level is reached.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise, product
 from statistics import mean
 from typing import NamedTuple
 
-import numpy as np
-
-from potluck_experiments.gains import SHARED, controls_of, shared_pairs
-from potluck_experiments.results import NodeResult, PairRuns, Results
+from potluck_experiments.results import PairRuns, Results
 from potluck_experiments.statistics import MeanInterval, ratio_of
 
-QUALITY = 0.9  # share of alone's final greedy accuracy: the level at which costs are compared
+QUALITY = 0.9  # Share of alone's sampled reward at the end: the level at which costs are compared
+SMOOTHED = 5  # Rounds that a point of a curve is the mean of, those before it and its own
 
 
-class SameQuality(NamedTuple):
-    """F-TIS until all models have reached their level, over each by itself until it has.
+Spans = tuple[tuple[float, float], tuple[float, float]]
+"""Tokens and core seconds of a pair together, and of its models alone."""
 
-    A seed has a ratio if all get there, both ways, and none starts there. Unless every seed has
-    one there is no mean: it would leave out the seeds that tell the most.
-    """
 
-    than: str
-    tokens: MeanInterval | None
+class Course(NamedTuple):
+    """One model in one setting, by round: means over the seeds."""
+
+    reward: tuple[float, ...]  # Smoothed
+    tokens: tuple[float, ...]
+    core_s: tuple[float, ...]
+
+
+class Cost(NamedTuple):
+    """The price that pairs pay in one setting: geometric means over the pairs."""
+
+    pairs: int
+    tokens: MeanInterval | None  # Over the whole run
     core: MeanInterval | None
-    seeds: int
-    used: int
-    """Seeds that have a ratio; then those in which a model never has its level, both ways."""
+    tokens_to_level: MeanInterval | None
+    """Together, all go on until the last model has its level; alone each stops at its own. A model
+    that never has it counts as if it had it at the end, so that its cost is a lower bound."""
+    core_to_level: MeanInterval | None
     never: int
-    control_never: int
+    """Models that never have their level together; then those that never have it alone again."""
+    never_alone: int
 
 
-class PairCost(NamedTuple):
-    """The price that one pair pays with F-TIS."""
-
-    tokens: Mapping[str, MeanInterval | None]  # Tokens that each model writes in the whole run
-    core: MeanInterval | None  # Core seconds of all models in the whole run
-    levels: Mapping[str, float]
-    """Greedy accuracy to reach, of each model: of the mean over the seeds of alone."""
-    reached: Mapping[tuple[str, str], list[float]]
-    """Rounds until then by model and setting, of each seed; infinite if it never gets there."""
-    same_quality: list[SameQuality]
-
-
-def costs_of(results: Results) -> dict[str, PairCost]:
-    """Compare every pair that was run together."""
-    return {pair: cost_of(results, pair) for pair in shared_pairs(results)}
-
-
-def cost_of(results: Results, pair: str) -> PairCost:
-    """Compare tokens, core time and rounds of one pair."""
-    models = results.suite.models(results.scale, pair)
-    controls = controls_of(results, pair)
-    runs = {setting: results.runs.get((pair, setting), {}) for setting in (*controls, SHARED)}
-    alone = runs["alone"].values()
-    ends = {
-        model: [its[model].node.greedy[-1] for its in alone if model in its] for model in models
-    }
-    levels = {model: QUALITY * mean(its) for model, its in ends.items() if its}
-    reached = {
-        (m, setting): [rounds_to(its[m].node, levels[m]) for its in seeds.values() if m in its]
-        for m, (setting, seeds) in product(levels, runs.items())
-    }
-    # F-TIS and a control, for each seed that all models have in both, and a level to reach.
-    both = {
-        than: [
-            (shared, runs[than][seed])
-            for seed, shared in runs[SHARED].items()
-            if len(shared) == len(runs[than].get(seed, ())) == len(levels) == len(models)
-        ]
-        for than in controls
-    }
-    whole = both["alone"]
-    return PairCost(
-        {m: ratio_of([sum(its[m].node.tokens) for its in two] for two in whole) for m in models},
-        ratio_of([sum(sum(run.core_s) for run in its.values()) for its in two] for two in whole),
-        levels,
-        reached,
-        [_same_quality(than, its, levels) for than, its in both.items()],
-    )
+def cost_of(results: Results, pairs: Sequence[str], setting: str) -> Cost | None:
+    """Compare the pairs that ran in the setting with alone; None where there are none."""
+    whole: list[Spans] = []
+    to_level: list[Spans] = []
+    never = [0, 0]
+    for pair in pairs:
+        both = [courses_of(results.runs.get((pair, its), {})) for its in (setting, "alone")]
+        shared, alone = both
+        if not shared or shared.keys() != alone.keys():
+            continue
+        rounds = len(next(iter(alone.values())).reward)
+        levels = {model: QUALITY * course.reward[-1] for model, course in alone.items()}
+        reached = [{m: rounds_to(levels[m], its[m].reward) for m in its} for its in both]
+        never = [never[i] + list(reached[i].values()).count(None) for i in (0, 1)]
+        together, apart = ({m: stop or rounds for m, stop in its.items()} for its in reached)
+        last = dict.fromkeys(shared, max(together.values()))
+        every = dict.fromkeys(shared, rounds)
+        whole.append((spent(shared, every), spent(alone, every)))
+        to_level.append((spent(shared, last), spent(alone, apart)))
+    if not whole:
+        return None
+    ratios = [ratio_of((a[i], b[i]) for a, b in its) for its in (whole, to_level) for i in (0, 1)]
+    return Cost(len(whole), ratios[0], ratios[1], ratios[2], ratios[3], *never)
 
 
-def _same_quality(
-    than: str, both: Sequence[tuple[PairRuns, PairRuns]], levels: Mapping[str, float]
-) -> SameQuality:
-    """Together, all go on until the last has its level; each by itself stops at its own."""
-    tokens, core, never, control_never = [], [], 0, 0
-    for shared, control in both:
-        together, apart = (
-            {model: rounds_to(runs[model].node, level) for model, level in levels.items()}
-            for runs in (shared, control)
+def courses_of(seeds: Mapping[int, PairRuns]) -> dict[str, Course]:
+    """Average each model over the seeds; those that lack one are left out."""
+    every = list(seeds.values())
+    return {
+        model: Course(
+            smoothed(_mean([its[model].node.sampled for its in every])),
+            _mean([its[model].node.tokens for its in every]),
+            _mean([its[model].core_s for its in every]),
         )
-        first, last = min(*together.values(), *apart.values()), max(together.values())
-        never += last == math.inf
-        control_never += math.inf in apart.values()
-        if first > 0 and math.inf not in (last, *apart.values()):
-            now, then = _spent(shared, dict.fromkeys(together, last)), _spent(control, apart)
-            tokens.append((now[0], then[0]))
-            core.append((now[1], then[1]))
-    ratios = (ratio_of(tokens), ratio_of(core)) if len(core) == len(both) else (None, None)
-    return SameQuality(than, *ratios, len(both), len(core), never, control_never)
+        for model in (every[0] if every else ())
+        if all(model in its for its in every)
+    }
 
 
-def _spent(runs: PairRuns, rounds: Mapping[str, float]) -> tuple[float, float]:
-    """Return tokens and core seconds of all models, each over its first ``rounds``."""
-    tokens = sum(up_to(stop, runs[model].node.tokens) for model, stop in rounds.items())
-    return tokens, sum(up_to(stop, runs[model].core_s) for model, stop in rounds.items())
+def _mean(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    return tuple(map(mean, zip(*curves, strict=True)))
 
 
-def rounds_to(node: NodeResult, level: float) -> float:
-    """Return the round at which greedy accuracy first reaches ``level``, on the straight line
-    between two evaluations; infinite if it never does."""
-    curve = list(zip(node.eval_rounds, node.greedy, strict=True))
-    if curve[0][1] >= level:
-        return curve[0][0]
-    for (before, lower), (after, upper) in pairwise(curve):
-        if upper >= level:
-            return before + (after - before) * (level - lower) / (upper - lower)
-    return math.inf
+def smoothed(values: Sequence[float]) -> tuple[float, ...]:
+    """Return the mean of each value and of those before it, SMOOTHED together."""
+    return tuple(mean(values[max(0, end - SMOOTHED) : end]) for end in range(1, len(values) + 1))
 
 
-def up_to(rounds: float, amounts: Sequence[float]) -> float:
-    """Return the sum over the first ``rounds``, with its part of a begun one."""
-    sums = list(accumulate(amounts, initial=0.0))
-    return float(np.interp(rounds, range(len(sums)), sums))
+def rounds_to(level: float, reward: Sequence[float]) -> int | None:
+    """Return the number of rounds after which a curve first has the level."""
+    return next((at for at, value in enumerate(reward, 1) if value >= level), None)
+
+
+def spent(courses: Mapping[str, Course], stops: Mapping[str, int]) -> tuple[float, float]:
+    """Return tokens and core seconds of all models, each over its first rounds."""
+    return (
+        sum(sum(courses[model].tokens[:stop]) for model, stop in stops.items()),
+        sum(sum(courses[model].core_s[:stop]) for model, stop in stops.items()),
+    )

@@ -2,8 +2,8 @@
 
 import io
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, cycle, pairwise, product
+from collections.abc import Iterator, Sequence
+from itertools import cycle, product
 from typing import Any, Final
 
 import matplotlib
@@ -19,31 +19,25 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from potluck_experiments.results import NodeResult, Results
 from potluck_experiments.statistics import interval_of
-from potluck_experiments.suite import Claim, Experiment
-from potluck_experiments.verdicts import CEILING, FLOOR, ClaimTest, try_all, verdict_of_claim
+from potluck_experiments.suite import Experiment
+from potluck_experiments.verdicts import CEILING, FLOOR, ClaimTest, try_all
 
 matplotlib.use("agg")
 # Okabe and Ito's palette, which the colour-blind can tell apart; the markers differ as well.
 QUIET, HOLDS, NO_ROOM = "#5b6570", "#e4f2e7", "#f3f0ec"
-GREY, VERMILION, BLUE, GREEN = "#4d4d4d", "#D55E00", "#0072B2", "#009E73"
-PINK, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
-STYLES: Final[Mapping[str, tuple[str, str]]] = {
-    "alone": (GREY, "o"), "half": (ORANGE, "p"), "quarter": (ORANGE, "p"),
-    "nois": (VERMILION, "s"), "vis": (ORANGE, "P"), "tis": (GREEN, "^"),
-    "f-nois": (PINK, "v"), "f-vis": (SKY, "X"), "f-tis": (BLUE, "D"),
-    "g5": (ORANGE, "<"), "g10": (GREEN, "^"), "g100": (PINK, ">"),
-    "horizontal": (VERMILION, "h"), "alone-long": (GREY, "o"), "f-tis-long": (BLUE, "D"),
-}  # fmt: skip
+GREY, VERMILION, BLUE = "#4d4d4d", "#D55E00", "#0072B2"
+PALETTE = (VERMILION, "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "black")
+MARKERS = "sp^vPXhD<>"
+FIXED: Final = {"alone": (GREY, "o"), "f-tis": (BLUE, "D"), "lws": ("#009E73", "*")}
 VERDICT_COLOURS: Final = {"shown": BLUE, "refuted": VERMILION, "inconclusive": "#8a8a8a"}
-FAMILY_MARKERS = ("o", "s", "^", "v")
 SMOOTHED = 3  # rounds over which sampled reward is averaged: each with its neighbours
 KINDS = {"greedy": "greedy accuracy", "sampled": "sampled reward"}
 
 
 def draw_all(results: Results) -> Iterator[tuple[str, Figure]]:
     """Draw the pictures of a scale, one after the other, with their file names."""
-    if results.cells:
-        yield f"claims-{results.scale}.png", draw_claims(results)
+    if tests := [test for test in try_all(results) if test.claim.primary]:
+        yield f"claims-{results.scale}.png", draw_claims(results, tests)
     for experiment in results.suite.experiments:
         if results.of(experiment):
             about = {claim.measure for claim in experiment.claims}
@@ -106,7 +100,7 @@ def bounds(values: Sequence[float]) -> tuple[float, float]:
 def draw_curves(experiment: Experiment, results: Results) -> Figure:
     """Draw a row of panels for each pair: its models by greedy accuracy and by sampled reward."""
     curves, suite, scale = curves_of(experiment, results), results.suite, results.scale
-    of_pairs = any(claim.over == "base pairs" for claim in experiment.claims)
+    of_pairs = results.of_base_pairs
     if of_pairs:
         curves = mean_of_seeds(curves)
     curves["panel"] = list(zip(curves.pair, curves.model, curves.kind, strict=True))
@@ -161,10 +155,11 @@ def draw_final(experiment: Experiment, results: Results) -> Figure:
 
 
 def styles_of(settings: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Return colour and marker of each; one that has none of its own gets an unused one."""
-    taken = {STYLES[setting][0] for setting in settings if setting in STYLES}
-    free = cycle([*sorted({s for s in STYLES.values() if s[0] not in taken}), ("black", "*")])
-    return {setting: STYLES.get(setting) or next(free) for setting in settings}
+    """Return colour and marker of each: some look the same in every picture."""
+    taken = {FIXED[name][0] for name in settings if name in FIXED}
+    colours = cycle(colour for colour in PALETTE if colour not in taken)
+    free = zip(colours, cycle(MARKERS), strict=False)
+    return {name: FIXED.get(name) or next(free) for name in settings}
 
 
 def _looks(experiment: Experiment) -> dict[str, Any]:
@@ -205,50 +200,40 @@ def _label(
     return figure
 
 
-def draw_claims(results: Results) -> Figure:
-    """Draw every claim: a bar for each test, and in green where the claim says that it lies."""
-    claims = [each for each in try_all(results) if each[2]]
-    heights = [max(0.12 * len(tests), 0.5) + 0.15 for _, _, tests in claims]
-    *_, inside = tops = list(accumulate(heights, initial=0.0))
+def draw_claims(results: Results, tests: Sequence[ClaimTest]) -> Figure:
+    """Draw a bar for each test, and in green where its claim says that it lies."""
+    row = 0.62
+    inside = row * len(tests)
     with _style():
-        figure = Figure(figsize=(16, inside + 2))
-        axes = figure.add_axes((0.5, 1 / (inside + 2), 0.47, inside / (inside + 2)))
-        means = [t.difference.mean for _, _, tests in claims for t in tests if t.difference]
-        reach = [*means, *(side for _, c, _ in claims for side in (-c.margin, c.margin))]
-        limits = min(-0.12, min(reach) - 0.06), max(0.12, max(reach) + 0.06)
+        figure = Figure(figsize=(14, inside + 2))
+        axes = figure.add_axes((0.6, 1 / (inside + 2), 0.38, inside / (inside + 2)))
+        ends = [end for t in tests if t.difference for end in t.difference[:3]]
+        limits = min([-0.06, *ends]) - 0.02, max([0.06, *ends]) + 0.02
         axes.set(xlim=limits, ylim=(inside, 0), yticks=[])
         axes.axvline(0, color=QUIET, linewidth=1)
-        families = results.suite.scales[results.scale].family
-        markers = dict(zip(families, cycle(FAMILY_MARKERS), strict=False))
-        for (experiment, claim, tests), at in zip(claims, pairwise(tops), strict=True):
-            name = "Fig. " * experiment.figure.isdecimal() + (experiment.figure or experiment.short)
-            _draw_claim(axes, name, claim, tests, at, markers)
+        for at, test in enumerate(tests):
+            _draw_claim(axes, results, test, row * at, row * (at + 1))
         handles = [
             Patch(color=HOLDS, label="where the claim holds"),
             *(Line2D([], [], color=c, lw=3, label=v) for v, c in VERDICT_COLOURS.items()),
-            *(Line2D([], [], color=QUIET, marker=marker, lw=0, label=families[name].title)
-              for name, marker in markers.items()),
-        ]  # fmt: skip
-        title = "Every claim, and what each test of it says"
-        about = "A bar: the 95 % interval of a difference. A claim says it lies in the green."
-        return _label(figure, title, about, handles, columns=len(handles))
+        ]
+        about = "A bar: a mean difference and its 95 % interval. A claim says it lies in the green."
+        return _label(figure, "The claims put first", about, handles, columns=len(handles))
 
 
-def _draw_claim(
-    axes: Axes, name: str, claim: Claim, tests: Sequence[ClaimTest], place: tuple[float, float],
-    markers: Mapping[str, str],
-) -> None:  # fmt: skip
-    (top, bottom), (left, right) = place, axes.get_xlim()
+def _draw_claim(axes: Axes, results: Results, test: ClaimTest, top: float, bottom: float) -> None:
+    claim, (left, right) = test.claim, axes.get_xlim()
     low = {"below": left, "above": claim.margin}.get(claim.lies, -claim.margin)
     high = {"below": -claim.margin, "within": claim.margin}.get(claim.lies, right)
     axes.fill_betweenx([top + 0.04, bottom - 0.04], low, high, color=HOLDS, lw=0)
-    middle, verdict = (top + bottom) / 2, verdict_of_claim(tests)
-    for at, test in enumerate(tests):
-        if found := test.difference:
-            y, colour = middle + 0.12 * (at - (len(tests) - 1) / 2), VERDICT_COLOURS[test.verdict]
-            axes.plot([found.low, found.high], [y, y], color=colour, lw=2)
-            axes.plot([found.mean], [y], color=colour, marker=markers[test.family], ms=5.5)
-    words = (-1.0, name, QUIET), (-0.87, textwrap.fill(claim.text, 52), "black")
-    for x, text, colour in (*words, (-0.2, verdict, VERDICT_COLOURS[verdict])):
-        looks: dict[str, Any] = {"color": colour, "va": "center", "size": 11, "parse_math": False}
+    middle, colour = (top + bottom) / 2, VERDICT_COLOURS[test.verdict]
+    if found := test.difference:
+        axes.plot([found.low, found.high], [middle, middle], color=colour, lw=2)
+        axes.plot([found.mean], [middle], color=colour, marker="o", ms=5.5)
+    figure = test.experiment.figure
+    name = "Fig. " * figure.isdecimal() + (figure or test.experiment.short)
+    kind = f"{results.suite.family(results.scale, test.kind).title}: " if test.kind else ""
+    words = (-1.56, name, QUIET), (-1.4, textwrap.fill(kind + claim.text, 70), "black")
+    for x, text, shade in (*words, (-0.24, test.verdict, colour)):
+        looks: dict[str, Any] = {"color": shade, "va": "center", "size": 11, "parse_math": False}
         axes.text(x, middle, text, transform=axes.get_yaxis_transform(), **looks)

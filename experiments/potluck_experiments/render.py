@@ -4,23 +4,23 @@ Pages are docs/results.md and experiments/NAME/RESULTS.md, pictures docs/results
 the same to the last letter on every machine, at any time, whatever the code is meanwhile.
 """
 
-import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from statistics import mean
 
 import jinja2
 
-from potluck_experiments import gains, plots, statistics
-from potluck_experiments.costs import costs_of
+from potluck_experiments import plots
+from potluck_experiments.costs import cost_of
 from potluck_experiments.results import Results, read_results, write_atomically
 from potluck_experiments.statistics import MeanInterval, interval_of
 from potluck_experiments.suite import SCALES, ExperimentError, Suite
-from potluck_experiments.verdicts import VERDICTS, all_of, try_all, verdict_of_claim
+from potluck_experiments.verdicts import VERDICTS, holm, pooled, try_all
 
 MADE = "<!-- Written by `potluck reproduce --render` from the finished cells. Do not edit. -->"
-PHRASES = {"pays": "pays for {}", "no difference": "makes no difference for {}",
-           "costs": "costs {}", "too wide": "cannot be told for {}"}  # fmt: skip
+SAME_GENERATION = {2: "half", 4: "quarter"}
+"""Setting in which one model alone writes as much as one of so many nodes."""
 HEADING = re.compile(r"^#+[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 
@@ -50,20 +50,38 @@ def pages(suite: Suite, scales: Sequence[Results]) -> dict[Path, str]:
         loader=jinja2.PackageLoader("potluck_experiments"), undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    filters = accuracy, all_of, cell, effects, interval_of, listed, signed, verdict_of_claim, within
+    filters = accuracy, cell, holm, interval_of, listed, signed, within
     environment.filters |= {each.__name__: each for each in filters}
     environment.filters["bold_headings"] = lambda notes: HEADING.sub(r"**\1**", notes)
-    environment.tests["same_model"] = lambda pair, r: r.suite.is_same_model(r.scale, pair)
     environment.globals |= {
-        **{"made": MADE, "suite": suite, "scales": scales, "verdicts": VERDICTS, "share": share},
-        **{"gains": gains, "statistics": statistics, "costs_of": costs_of, "kinds": plots.KINDS},
-        **{"infinite": math.inf, "ratio": "{:.2f}".format, "rounds": "{:.1f}".format},
+        **{"made": MADE, "suite": suite, "scales": scales, "verdicts": VERDICTS},
+        **{"cost_of": cost_of, "pooled": pooled, "nearness": nearness, "ratio": "{:.2f}".format},
+        **{"same_generation": SAME_GENERATION, "kinds_of": kinds_of},
         "tried_at": {results.scale: try_all(results) for results in scales},
     }
     overview, page = map(environment.get_template, ("results.md.j2", "experiment.md.j2"))
     texts = {suite.folder.parent / "docs" / "results.md": overview.render()}
     texts |= {suite.folder / e.name / "RESULTS.md": page.render(e=e) for e in suite.experiments}
     return {path: text.rstrip("\n") + "\n" for path, text in texts.items()}
+
+
+def kinds_of(results: Results, setting: str) -> dict[str, list[str]]:
+    """Return the pairs of each family that ran in this setting."""
+    pairs = [p for p in results.suite.pairs(results.scale) if (p, setting) in results.runs]
+    names = dict.fromkeys(pair.partition(".")[0] for pair in pairs)
+    return {name: [p for p in pairs if p.startswith(f"{name}.")] for name in names}
+
+
+def nearness(results: Results, pairs: Sequence[str], setting: str, field: str) -> float | None:
+    """Return the mean of a field of NodeResult over the runs of these pairs that have it."""
+    found = [
+        value
+        for pair in pairs
+        for models in results.runs.get((pair, setting), {}).values()
+        for run in models.values()
+        if (value := getattr(run.node, field)) is not None
+    ]
+    return mean(found) if found else None
 
 
 def cell(text: str) -> str:
@@ -82,11 +100,6 @@ def accuracy(value: float | None) -> str:
     ('.913', '1.000', '.000', '-')
     """
     return "-" if value is None else f"{value:z.3f}".replace("0.", ".", 1)
-
-
-def share(value: float) -> str:
-    """Show an end of an accuracy's interval, which may lie outside of 0..1."""
-    return accuracy(min(1.0, max(0.0, value)))
 
 
 def signed(value: float) -> str:
@@ -113,17 +126,3 @@ def listed(words: Iterable[str]) -> str:
     """
     *others, last = words
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def effects(found: Iterable[gains.PairGain], by_name: bool) -> str:
-    """Return "pays for `small` and is open (floor) for `large`", or how many they are."""
-    models: dict[str, list[str]] = {}
-    for gain in found:
-        models.setdefault(gain.word, []).append(f"`{gain.model}`")
-    others = sorted(models.keys() - PHRASES.keys())
-    phrases = PHRASES | {word: f"is open ({cell(word)}) for {{}}" for word in others}
-    return listed(
-        phrase.format(listed(models[word]) if by_name else len(models[word]))
-        for word, phrase in phrases.items()
-        if word in models
-    )

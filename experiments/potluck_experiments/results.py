@@ -141,6 +141,10 @@ class Results:
     tables: Mapping[tuple[str, ...], pd.DataFrame]
     """The same by pair, model, measure and when: a row a seed, a column a setting."""
 
+    @property
+    def of_base_pairs(self) -> bool:
+        return self.suite.scales[self.scale].unit == "base pair"
+
     def of(self, experiment: Experiment) -> dict[str, CellResult]:
         """Return the finished cells that one experiment needs."""
         wanted = set(runs_of(self.suite, [experiment], self.scale))

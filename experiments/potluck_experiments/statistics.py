@@ -2,19 +2,16 @@
 draws the same problems in both, so their effect falls out of the difference."""
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import cache
 from statistics import mean, stdev
 from typing import NamedTuple
 
-import pandas as pd
 from scipy import stats
 
 from potluck_experiments.suite import ExperimentError
 
-TO_TELL, POWER = 0.05, 0.8
-"""The seeds should be able to tell a true difference of this accuracy, with this probability."""
+POWER = 0.8
 
 
 class MeanInterval(NamedTuple):
@@ -25,20 +22,28 @@ class MeanInterval(NamedTuple):
     high: float
     n: int
 
-    @property
-    def holds_zero(self) -> bool:
-        return self.low <= 0 <= self.high
-
-    def widened(self, tests: int) -> "MeanInterval":
-        """Return the interval at the level 1 - .05 / tests, as one of so many (Bonferroni)."""
-        more = t_quantile(1 - 0.05 / tests / 2, self.n - 1) / t_quantile(0.975, self.n - 1)
+    def at(self, level: float) -> "MeanInterval":
+        """Return the interval at another level than .95."""
+        more = t_quantile((1 + level) / 2, self.n - 1) / t_quantile(0.975, self.n - 1)
         low, high = (self.mean + more * (end - self.mean) for end in (self.low, self.high))
         return MeanInterval(self.mean, low, high, self.n)
 
+    @property
+    def to_tell(self) -> float:
+        """Return the true difference whose interval leaves out 0 with a probability of POWER.
+
+            (t(.975, n - 1) + t(POWER, n - 1)) s / sqrt(n)
+
+        Source: Cochran and Cox, Experimental Designs, number of replications: two quantiles of the
+        central t approximate it.
+        """
+        ratio = t_quantile(POWER, self.n - 1) / t_quantile(0.975, self.n - 1)
+        return (1 + ratio) * (self.high - self.low) / 2
+
 
 def interval_of(values: Iterable[float]) -> MeanInterval | None:
-    """Return the mean of paired differences, one a seed, with its 95 % t-interval; None for fewer
-    than two, as one seed tells nothing of its spread."""
+    """Return the mean of differences, one a seed or a base pair, with its 95 % t-interval; None for
+    fewer than two, as one tells nothing of their spread."""
     each = [float(value) for value in values]
     if len(each) < 2:
         return None
@@ -64,29 +69,12 @@ def ratio_of(pairs: Iterable[Sequence[float]]) -> MeanInterval | None:
     return MeanInterval(math.exp(found.mean), math.exp(found.low), math.exp(found.high), found.n)
 
 
-def deviation(values: pd.Series) -> float | None:
-    """Return the standard deviation of those that are there; None for fewer than two."""
-    each = values.dropna().tolist()
-    return stdev(each) if len(each) >= 2 else None
-
-
-def seeds_to_tell(deviation: float) -> int:
-    """Return the fewest seeds, two at least, that tell a true difference of TO_TELL.
-
-        (t(.975, n - 1) + t(POWER, n - 1)) s / sqrt(n) <= TO_TELL
-
-    Told: the 95 % interval leaves out 0, with a probability of POWER. ``deviation`` is the s of the
-    differences; for two independent runs sqrt(2) times that of either. Source: Cochran and Cox,
-    Experimental Designs, number of replications: two quantiles of the central t approximate it.
-    """
-    tried = range(2, 10_000)
-    return tried[bisect_left(tried, True, key=lambda n: detectable(deviation, n) <= TO_TELL)]
-
-
-def detectable(deviation: float, seeds: int) -> float:
-    """Return the true difference that so many seeds tell with a probability of POWER."""
-    quantiles = t_quantile(0.975, seeds - 1) + t_quantile(POWER, seeds - 1)
-    return quantiles * deviation / math.sqrt(seeds)
+def p_above(difference: MeanInterval, at: float) -> float:
+    """Return the p-value of "the true mean is above ``at``": Student's one-sided test."""
+    error = (difference.high - difference.low) / 2 / t_quantile(0.975, difference.n - 1)
+    if error == 0:
+        return float(difference.mean <= at)
+    return float(stats.t.sf((difference.mean - at) / error, difference.n - 1))
 
 
 @cache

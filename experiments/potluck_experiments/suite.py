@@ -23,7 +23,7 @@ Scale = Literal["tiny", "drawn", "paper"]
 Measure = Literal["greedy", "sampled", "pass@8", "out-of-distribution"]
 When = Literal["early", "late", "end"]
 Lies = Literal["below", "above", "within", "not below"]
-ClaimNode = Literal["each", "any", "first", "second", "weaker", "stronger", "second minus first"]
+ClaimNode = Literal["each", "first", "second", "weaker", "stronger", "second minus first"]
 SCALES: tuple[Scale, ...] = ("tiny", "drawn", "paper")
 
 
@@ -64,6 +64,8 @@ class ScaleFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     seeds: Annotated[int, Meta(ge=2, le=1000)] = 5
     """Seeds 0, 1, ... of every cell. Verdicts use these and no others."""
+    unit: Literal["seed", "base pair"] = "seed"
+    """Independent observation of a claim. Base pair: pairs are drawn, many of a family."""
     bases: str = ""
     """Script that makes the base models: ``SCRIPT FOLDER --only NAME``. Empty: the Hub has them."""
     family: Mapping[str, Family]
@@ -79,9 +81,10 @@ class ExperimentFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One statement of expected.toml: an interval of paired differences, and where it has to lie.
+    """One statement of expected.toml: the interval of a mean difference, and where it has to lie.
 
-    The difference is ``setting`` minus ``than``, of one model of a pair, seed by seed.
+    The difference is ``setting`` minus ``than``, averaged over the models that it is about, of all
+    pairs of the experiment.
     """
 
     id: str
@@ -98,9 +101,8 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lies: Lies
     """below: < -margin; above: > margin; within: from -margin to margin; not below: >= -margin."""
     margin: Annotated[float, Meta(ge=0, le=1)] = 0.0  # Accuracy, 0..1
-    over: Literal["each pair", "mean of pairs", "base pairs"] = "each pair"
-    """Whether every pair has to show it, or the mean over each family's pairs: of each seed, or of
-    each base pair (its models and seeds averaged), so that it is about such pairs in general."""
+    primary: bool = False
+    """Whether it is among the few that results.md puts first, and corrects for their number."""
 
 
 class ExpectedFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

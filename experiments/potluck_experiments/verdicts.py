@@ -1,102 +1,125 @@
 """From results to verdicts: computed, never typed.
 
-"Shown" means that the whole 95 % interval of the paired differences lies where the claim wants it,
-"refuted" that the whole interval lies where it does not.
+A claim is about a mean: over the models that it names, of all pairs of its experiment. It is tried
+once, with one number for each unit. At the scale drawn the unit is the base pair, the mean over its
+models and seeds, and each kind of pair has a test of its own, which speaks of such pairs in
+general. Elsewhere the unit is the seed, and the test speaks of these base models alone.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from statistics import mean
 from typing import Literal
 
 import pandas as pd
 
 from potluck_experiments.results import Results
-from potluck_experiments.statistics import MeanInterval, interval_of
-from potluck_experiments.suite import Claim, Experiment, Lies, Measure
+from potluck_experiments.statistics import MeanInterval, interval_of, p_above
+from potluck_experiments.suite import Claim, Experiment, Lies, Measure, When
 
 ClaimVerdict = Literal["shown", "refuted", "inconclusive"]
 VERDICTS: tuple[ClaimVerdict, ...] = ("shown", "refuted", "inconclusive")
 
 FLOOR, CEILING = 0.1, 0.8
-"""Out of distribution, an accuracy outside of these has no room to move: no verdict."""
+"""Out of distribution, an accuracy outside of these has no room to move: it is left out."""
 FULL = 0.95  # greedy accuracy above which "it rises" cannot be refuted
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimTest:
-    """One claim, tried on one model of one pair of its experiment."""
+class ClaimPart:
+    """The differences of one model of one pair, or of two models, seed by seed."""
 
-    claim: Claim
-    pair: str  # FAMILY.PAIR; FAMILY for a mean of pairs
+    pair: str  # FAMILY.PAIR
     model: str
     """Its name; "large minus small"; "weaker" where cells that would tell which are missing."""
-    difference: MeanInterval | None  # None for fewer than two seeds
+    by_seed: pd.Series
+    than: float  # Mean of what is subtracted
+    missing: str  # Why the claim cannot be tried: "2 of 5 seeds", "different base models"
+    no_room: str  # Why this model is left out: "floor", "ceiling"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimTest:
+    """One claim, tried on the pairs of its experiment, or on those of one kind."""
+
+    experiment: Experiment
+    claim: Claim
+    kind: str  # Family of the pairs; empty: all of them
+    parts: tuple[ClaimPart, ...]
+    difference: MeanInterval | None  # None for fewer than two units
     verdict: ClaimVerdict
-    reason: str  # Why it is inconclusive; for a mean of pairs also which were left out
+    reason: str  # Why it is inconclusive; else what was left out
+    p: float = 1.0
+    """Probability of a difference so far on the claim's side, or further, were the claim just
+    untrue; at most .05 where it is shown."""
 
-    @property
-    def family(self) -> str:
-        return self.pair.partition(".")[0]
+
+def try_all(results: Results) -> list[ClaimTest]:
+    """Try the claims of every experiment that has pairs at this scale."""
+    return [test for each in results.suite.experiments for test in try_claims(each, results)]
 
 
-def try_claims(experiment: Experiment, results: Results) -> dict[Claim, list[ClaimTest]]:
-    """Try every claim on every pair and model that it is about."""
+def try_claims(experiment: Experiment, results: Results) -> Iterator[ClaimTest]:
+    """Try each claim; at the scale drawn once for each kind of pair."""
     pairs = experiment.pairs.get(results.scale, ())
-    inside: dict[str, list[str]] = {}
-    for pair in pairs:
-        inside.setdefault(pair.partition(".")[0], []).append(pair)
-    pooled = {"mean of pairs": _mean_of_pairs, "base pairs": _base_pairs}
-    return {
-        claim: [pooled[claim.over](claim, family, results, its) for family, its in inside.items()]
-        if claim.over in pooled
-        else [test for pair in pairs for test in _each_model(claim, pair, results)]
-        for claim in experiment.claims
-    }
+    kinds = dict.fromkeys(p.partition(".")[0] if results.of_base_pairs else "" for p in pairs)
+    for claim in experiment.claims:
+        for kind in kinds:
+            inside = [pair for pair in pairs if not kind or pair.startswith(f"{kind}.")]
+            parts = tuple(part for pair in inside for part in _parts(claim, pair, results))
+            yield _judge(experiment, claim, kind, parts, results.of_base_pairs)
 
 
-def try_all(results: Results) -> list[tuple[Experiment, Claim, list[ClaimTest]]]:
-    """Try the claims of every experiment."""
-    tried = [(each, try_claims(each, results)) for each in results.suite.experiments]
-    return [(each, claim, tests) for each, by_claim in tried for claim, tests in by_claim.items()]
+def _judge(
+    experiment: Experiment, claim: Claim, kind: str, parts: tuple[ClaimPart, ...], by_pair: bool
+) -> ClaimTest:
+    usable = [part for part in parts if not part.no_room]
+    left_out = sorted({part.no_room for part in parts if part.no_room})
+    reason = f"{len(parts) - len(usable)} of {len(parts)} models left out: {', '.join(left_out)}"
+    missing = min((part.missing for part in parts if part.missing), default="")
+    found = interval_of([] if missing else units_of(usable, by_pair))
+    told = experiment, claim, kind, parts, found
+    if found is None:
+        return ClaimTest(*told, "inconclusive", missing or reason)
+    verdict = verdict_of(found, claim.lies, claim.margin)
+    reason = reason if left_out else ""
+    # Models that are full cannot rise, so that they do not rise refutes nothing. They can fall.
+    full = claim.measure == "greedy" and mean(part.than for part in usable) > FULL
+    if (verdict, claim.lies, full) == ("refuted", "above", True):
+        verdict, reason = "inconclusive", "ceiling"
+    elif verdict == "inconclusive":
+        reason = "interval too wide"
+    return ClaimTest(*told, verdict, reason, p_of(found, claim.lies, claim.margin))
 
 
-def _each_model(claim: Claim, pair: str, results: Results) -> list[ClaimTest]:
+def pooled(
+    results: Results, pairs: Sequence[str], setting: str, than: str, measure: Measure, when: When
+) -> MeanInterval | None:
+    """Return the mean difference of two settings over these pairs, which no claim is about."""
+    of = Claim(
+        id="", text="", setting=setting, than=than, measure=measure, when=when, lies="above"
+    )  # fmt: skip
+    parts = [part for pair in pairs for part in _parts(of, pair, results)]
+    is_whole = not any(part.missing for part in parts)
+    return interval_of(units_of(parts, results.of_base_pairs)) if is_whole else None
+
+
+def units_of(parts: Sequence[ClaimPart], by_pair: bool) -> list[float]:
+    """Return one number for each base pair, or for each seed: the mean over the models."""
+    if not by_pair:
+        every = [part.by_seed for part in parts]
+        return pd.concat(every, axis=1, join="inner").mean(axis=1).tolist() if every else []
+    pairs = dict.fromkeys(part.pair for part in parts)
+    return [mean(mean(p.by_seed) for p in parts if p.pair == pair) for pair in pairs]
+
+
+def _parts(claim: Claim, pair: str, results: Results) -> list[ClaimPart]:
+    """Return the differences of the models of a pair that a claim is about."""
     about = _models(claim, pair, results)
     if not about:  # cells are missing that would tell which model is meant
-        return [ClaimTest(claim, pair, claim.node, None, "inconclusive", results.too_few(0))]
-    found = {" minus ".join(m[::-1]): _differences(claim, pair, m, results) for m in about}
-    return [_judge(claim, pair, name, *differences) for name, differences in found.items()]
-
-
-def _mean_of_pairs(claim: Claim, family: str, results: Results, pairs: Sequence[str]) -> ClaimTest:
-    """Average over one family's pairs, seed by seed, without those at the floor or ceiling."""
-    about = {pair: _models(claim, pair, results) for pair in pairs}
-    found = [_differences(claim, pair, models, results) for pair in pairs for models in about[pair]]
-    fewest = min(len(differences) for differences, _ in found) if all(about.values()) else 0
-    usable = [differences for differences, reason in found if not reason]
-    left_out = [reason for _, reason in found if reason]
-    why = f"{len(left_out)} of {len(pairs)} pairs left out: {', '.join(sorted(set(left_out)))}"
-    if not usable or results.too_few(fewest):
-        return _judge(claim, family, claim.node, (), results.too_few(fewest) or why)
-    rows = pd.concat(usable, axis=1, join="inner").to_numpy()
-    test = _judge(claim, family, claim.node, map(mean, rows), "")
-    return replace(test, reason=why) if left_out and not test.reason else test
-
-
-def _base_pairs(claim: Claim, family: str, results: Results, pairs: Sequence[str]) -> ClaimTest:
-    """Take each base pair for one observation: the mean over its models and seeds."""
-    found = {
-        pair: [
-            _differences(claim, pair, models, results) for models in _models(claim, pair, results)
-        ]
-        for pair in pairs
-    }
-    reasons = [reason for its in found.values() for _, reason in its if reason]
-    if reasons or not all(found.values()):
-        return _judge(claim, family, claim.node, (), (reasons or [results.too_few(0)])[0])
-    means = [mean(mean(differences) for differences, _ in its) for its in found.values()]
-    return _judge(claim, family, f"mean of {len(means)} base pairs", means, "")
+        nothing = pd.Series(dtype=float)
+        return [ClaimPart(pair, claim.node, nothing, 0.0, results.too_few(0), "")]
+    return [_part(claim, pair, models, results) for models in about]
 
 
 def _models(claim: Claim, pair: str, results: Results) -> list[tuple[str, ...]]:
@@ -107,7 +130,7 @@ def _models(claim: Claim, pair: str, results: Results) -> list[tuple[str, ...]]:
     better than it is, by up to .56 standard errors of ``than`` (the mean of the lower of two).
     """
     models = results.suite.models(results.scale, pair)
-    if claim.node in ("each", "any"):
+    if claim.node == "each":
         return [(model,) for model in models]
     first = {"first": models[:1], "second": models[1:2], "second minus first": models[:2]}
     if claim.node in first:
@@ -119,38 +142,21 @@ def _models(claim: Claim, pair: str, results: Results) -> list[tuple[str, ...]]:
     return [(model,) for model in (ordered[:1] if claim.node == "weaker" else ordered[-1:])]
 
 
-def _differences(
-    claim: Claim, pair: str, models: tuple[str, ...], results: Results
-) -> tuple[pd.Series, str]:
-    """Return the differences by seed, for two models those of the second minus the first's; and
-    the reason why they allow no verdict, if there is one."""
+def _part(claim: Claim, pair: str, models: tuple[str, ...], results: Results) -> ClaimPart:
+    """Take the difference of one model, or that of the second minus that of the first."""
     sides = claim.measure, claim.when, [claim.setting, claim.than]
     its = {model: results.by_seed(pair, model, *sides) for model in models}
     both = pd.concat(its, axis=1, join="inner").dropna().sort_index()
     change = [both[model, claim.setting] - both[model, claim.than] for model in models]
-    differences = change[0] if len(change) == 1 else change[1] - change[0]
-    reason = results.too_few(len(both))
+    missing, no_room = results.too_few(len(both)), ""
     for model in models:
-        than = both[model, claim.than]
-        reason = reason or out_of_range(claim.measure, than)
-        # A full model cannot rise, so that it does not rise refutes nothing. It can fall.
-        if (claim.lies, claim.measure) == ("above", "greedy") and not than.empty:
-            reason = reason or ("ceiling" if mean(than) > FULL else "")
+        no_room = no_room or out_of_range(claim.measure, both[model, claim.than])
         runs = [results.runs[pair, setting][seed] for setting in sides[2] for seed in both.index]
         if len({run[model].node.base for run in runs}) > 1:
-            reason = reason or "different base models"
-    return differences, reason
-
-
-def _judge(
-    claim: Claim, pair: str, model: str, differences: Iterable[float], reason: str
-) -> ClaimTest:
-    difference = interval_of(differences)
-    verdict: ClaimVerdict = "inconclusive"
-    if not reason and difference is not None:
-        verdict = verdict_of(difference, claim.lies, claim.margin)
-        reason = "interval too wide" if verdict == "inconclusive" else ""
-    return ClaimTest(claim, pair, model, difference, verdict, reason)
+            missing = missing or "different base models"
+    than = mean(both[models[0], claim.than]) if len(both) else 0.0
+    by_seed = change[0] if len(change) == 1 else change[1] - change[0]
+    return ClaimPart(pair, " minus ".join(models[::-1]), by_seed, than, missing, no_room)
 
 
 def out_of_range(measure: Measure, than: pd.Series) -> str:
@@ -162,37 +168,39 @@ def out_of_range(measure: Measure, than: pd.Series) -> str:
 
 
 def verdict_of(difference: MeanInterval, lies: Lies, margin: float) -> ClaimVerdict:
-    """Tell whether an interval lies where it has to, or elsewhere. ``margin`` in its unit."""
-    low, high = difference.low, difference.high
+    """Tell whether an interval lies where it has to, or elsewhere. ``margin`` in its unit.
+
+    The interval is that at 95 %. That something is no different, or no worse, is shown by the
+    interval at 90 %, which is two one-sided tests at 5 % (TOST; Schuirmann 1987).
+    """
+    (_, low, high, _), same = difference, difference.at(0.9)
     shown, refuted = {
         "below": (high < -margin, low >= -margin),
         "above": (low > margin, high <= margin),
-        "within": (low >= -margin and high <= margin, low > margin or high < -margin),
-        "not below": (low >= -margin, high < -margin),
+        "within": (same.low >= -margin and same.high <= margin, low > margin or high < -margin),
+        "not below": (same.low >= -margin, high < -margin),
     }[lies]
     return "shown" if shown else "refuted" if refuted else "inconclusive"
 
 
-def verdict_of_claim(tests: Sequence[ClaimTest]) -> ClaimVerdict:
-    """Judge one claim over all its tests: it is about every pair, and in each about every model
-    that it names, so one that refutes it is enough; with node "any" one that shows it.
-
-    Of m tests one refutes by chance the sooner the larger m is: so a claim is "refuted" only if
-    one test refutes it at the level 1 - .05 / m (Bonferroni).
-    """
-    pairs: dict[str, list[ClaimVerdict]] = {}
-    for test in tests:
-        verdict, claim = test.verdict, test.claim
-        if verdict == "refuted" and test.difference:
-            wide = test.difference.widened(len(tests))
-            verdict = verdict_of(wide, claim.lies, claim.margin)
-        pairs.setdefault(test.pair, []).append(verdict)
-    enough: ClaimVerdict = "shown" if tests and tests[0].claim.node == "any" else "refuted"
-    return all_of([all_of(found, enough) for found in pairs.values()])
+def p_of(difference: MeanInterval, lies: Lies, margin: float) -> float:
+    """Return the p-value that is at most .05 where ``verdict_of`` says shown."""
+    is_more, is_less = p_above(difference, -margin), 1 - p_above(difference, margin)
+    p = {
+        "above": 2 * p_above(difference, margin),
+        "below": 2 * (1 - p_above(difference, -margin)),
+        "within": max(is_more, is_less),
+        "not below": is_more,
+    }[lies]
+    return min(1.0, p)
 
 
-def all_of(verdicts: Sequence[ClaimVerdict], enough: ClaimVerdict = "refuted") -> ClaimVerdict:
-    """Judge several together, such as an experiment's claims: one ``enough`` decides."""
-    if enough in verdicts:
-        return enough
-    return verdicts[0] if verdicts and "inconclusive" not in verdicts else "inconclusive"
+def holm(tests: Sequence[ClaimTest]) -> list[float]:
+    """Return the p-values of several tests as of one family, by Holm's rule (1979): the smallest
+    of n times n, the next times n - 1, and so on, none smaller than the one before."""
+    order = sorted(range(len(tests)), key=lambda i: tests[i].p)
+    adjusted, largest = [0.0] * len(tests), 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(tests) - rank) * tests[i].p))
+        adjusted[i] = largest
+    return adjusted
