@@ -36,7 +36,8 @@ KINDS = {"greedy": "greedy accuracy", "sampled": "sampled reward"}
 
 def draw_all(results: Results) -> Iterator[tuple[str, Figure]]:
     """Draw the pictures of a scale, one after the other, with their file names."""
-    if tests := [test for test in try_all(results) if test.claim.primary]:
+    tests = [test for test in try_all(results) if test.claim.primary]
+    if tests and results.cells:
         yield f"claims-{results.scale}.png", draw_claims(results, tests)
     for experiment in results.suite.experiments:
         if results.of(experiment):

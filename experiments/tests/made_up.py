@@ -10,6 +10,7 @@ SETTINGS = {
     "half": Setting(title="alone, half the problems", alone=True, problems=0.5),
     "quarter": Setting(title="alone, a quarter of the problems", alone=True, problems=0.25),
     "f-tis": Setting(title="F-TIS", set=("objective.method=f-tis",)),
+    "lws": Setting(title="LWS", set=("objective.method=lws",)),
     "nois": Setting(title="NoIS", set=("objective.method=nois",)),
 }
 MODELS = ("small", "large", "twin", "coder", "writer")
@@ -101,11 +102,11 @@ def experiment(*claims, name="fig04_size", pairs=("digits.size",), notes="", cha
     )
 
 
-def suite(*experiments, folder=Path("experiments"), seeds=5, pairs=PAIRS):
+def suite(*experiments, folder=Path("experiments"), seeds=5, pairs=PAIRS, unit="seed"):
     model = {name: f"digits.toml#{name}" for name in MODELS} | {"twin": "digits.toml#small"}
     families = {"digits": Family(title="column addition", model=model, pair=pairs)}
     scales = {
-        "tiny": ScaleFile(seeds=seeds, family=families),
+        "tiny": ScaleFile(seeds=seeds, unit=unit, family=families),
         "paper": ScaleFile(seeds=seeds, family={}),
     }
     return Suite(folder, SETTINGS, scales, experiments)

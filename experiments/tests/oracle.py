@@ -1,11 +1,11 @@
 """The statistics as plain loops. Shares no code with ``potluck_experiments``."""
 
 import math
-import random
 
 T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 10: 2.228, 19: 2.093,
          29: 2.045, 30: 2.042, 60: 2.000, 120: 1.980}  # fmt: skip
 """As the tables in the back of a textbook print it."""
+T_95 = {4: 2.132}
 
 
 def share_within(t, degrees, steps=2_000):
@@ -48,17 +48,6 @@ def early_greedy(node):
     return total / count
 
 
-def first_rounds_at(node, level, step=0.001):
-    """Walks along the curve in small steps until it is high enough."""
-    for i in range(1, len(node.greedy)):
-        apart = node.eval_rounds[i] - node.eval_rounds[i - 1]
-        for j in range(round(apart / step) + 1):
-            part = j * step / apart
-            if (1 - part) * node.greedy[i - 1] + part * node.greedy[i] >= level:
-                return node.eval_rounds[i - 1] + j * step
-    return None
-
-
 def verdict(low, high, lies, margin):
     """Of whole numbers: looks at every half between low and high."""
     belongs = {
@@ -71,22 +60,3 @@ def verdict(low, high, lies, margin):
     if all(points):
         return "shown"
     return "inconclusive" if any(points) else "refuted"
-
-
-def share_told(difference, deviation, seeds, tries=4_000):
-    """How often the interval of so many differences leaves out 0, by trying it with dice."""
-    generator, told = random.Random(seeds), 0
-    for _ in range(tries):
-        low, high = interval([generator.gauss(difference, deviation) for _ in range(seeds)])[1:]
-        told += low > 0 or high < 0
-    return told / tries
-
-
-def bill(nodes, stops):
-    """(tokens, seconds) of all nodes, each up to its stop, in thousandths of a round."""
-    tokens = seconds = 0.0
-    for node, stop in zip(nodes, stops, strict=True):
-        for i in range(round(1_000 * stop)):
-            tokens += node.tokens[i // 1_000] / 1_000
-            seconds += node.seconds[i // 1_000] / 1_000
-    return tokens, seconds

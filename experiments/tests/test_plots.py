@@ -16,6 +16,7 @@ from potluck_experiments.plots import (
     mean_of_seeds,
     styles_of,
 )
+from potluck_experiments.verdicts import try_all
 
 PAIR = ("small", "large")
 ENDS = [0.5, 0.52, 0.48, 0.51, 0.49]
@@ -114,10 +115,11 @@ def test_the_legend_says_what_each_setting_means_and_a_new_one_is_drawn():
 def test_every_test_is_a_bar_in_its_verdicts_colour_over_where_its_claim_holds(
     lies, verdict, low, high
 ):
-    (axes,) = plots.draw_claims(there(claim(lies=lies, margin=0.05))).axes
+    of = there(claim(lies=lies, margin=0.05))
+    (axes,) = plots.draw_claims(of, try_all(of)).axes
     bars = [line for line in axes.lines if line.get_linewidth() == 2]
-    assert [bar.get_color() for bar in bars] == [VERDICT_COLOURS[verdict]] * 2
-    assert [tuple(bar.get_xdata()) for bar in bars] == [pytest.approx((0.1, 0.1))] * 2
+    assert [bar.get_color() for bar in bars] == [VERDICT_COLOURS[verdict]]
+    assert [tuple(bar.get_xdata()) for bar in bars] == [pytest.approx((0.1, 0.1))]
     (band,) = [c for c in axes.collections if c.get_facecolor().size]
     xs = band.get_paths()[0].vertices[:, 0]
     left, right = axes.get_xlim()
@@ -139,5 +141,16 @@ def test_out_of_distribution_every_setting_is_a_point_for_each_model():
 
 
 def test_a_picture_is_a_png_and_without_cells_there_is_none():
-    assert plots.png(plots.draw_claims(there())).startswith(b"\x89PNG")
+    of = there()
+    assert plots.png(plots.draw_claims(of, try_all(of))).startswith(b"\x89PNG")
     assert list(plots.draw_all(results(suite=suite(experiment(claim()))))) == []
+
+
+def test_only_claims_that_are_put_first_are_in_the_picture_of_claims():
+    both = claim(text="first", primary=True), claim(id="b", text="not first")
+    names = dict(plots.draw_all(there(*both)))
+    (axes,) = names["claims-tiny.png"].axes
+    texts = [text.get_text() for text in axes.texts]
+    assert "first" in texts
+    assert "not first" not in texts
+    assert "claims-tiny.png" not in dict(plots.draw_all(there(claim())))

@@ -1,10 +1,11 @@
 import math
+import random
+from statistics import stdev
 
 import pytest
 
 import oracle
-from made_up import curve, node, results, runs, suite
-from potluck_experiments.costs import rounds_to
+from made_up import node, results, runs, suite
 from potluck_experiments.results import values_of
 from potluck_experiments.statistics import interval_of, ratio_of, t_quantile
 from potluck_experiments.suite import ExperimentError
@@ -118,24 +119,6 @@ def test_out_of_distribution_is_only_measured_at_the_end():
     assert ("out-of-distribution", "early") not in values_of(node())
 
 
-def test_rounds_to_a_level_lie_on_the_line_between_two_evaluations():
-    found = node((0.1, 0.3, 0.2, 0.6, 0.5), rounds=20)
-    assert rounds_to(found, 0.2) == pytest.approx(2.5)
-    assert rounds_to(found, 0.3) == pytest.approx(5)
-    assert rounds_to(found, 0.5) == pytest.approx(10 + 5 * 0.75)
-    assert rounds_to(found, 0.6) == pytest.approx(15)
-    assert rounds_to(found, 0.61) == math.inf
-    assert rounds_to(found, 0.1) == rounds_to(found, 0.05) == 0
-    assert rounds_to(node((0.3, 0.2, 0.4)), 0.3) == 0
-
-
-@pytest.mark.parametrize("level", [0.15, 0.29, 0.31, 0.5, 0.55, 0.8])
-def test_rounds_to_a_level_are_those_of_a_walk_along_the_curve(level):
-    for greedy in ((0.1, 0.3, 0.2, 0.6, 0.5), curve(0.1, 0.7, 11)):
-        found, walked = rounds_to(node(greedy), level), oracle.first_rounds_at(node(greedy), level)
-        assert found == (math.inf if walked is None else pytest.approx(walked, abs=0.002))
-
-
 @pytest.mark.parametrize(
     "within, degrees, printed",
     [(0.9, 10, 1.812), (0.99, 4, 4.604), (0.999, 4, 8.610), (0.5, 1, 1.0), (0.98, 7, 2.998)],
@@ -144,14 +127,28 @@ def test_other_quantiles_are_those_of_printed_tables(within, degrees, printed):
     assert t_quantile((1 + within) / 2, degrees) == pytest.approx(printed, abs=5e-4)
 
 
-def test_an_interval_as_one_of_several_is_wider_on_both_sides():
+def test_an_interval_at_another_level_is_wider_or_narrower_on_both_sides():
     found = interval_of([0.1, 0.2, 0.3, 0.4, 0.5])
-    assert found.widened(1).high == pytest.approx(found.high)
-    # Of five tests each is at 99 %: 4.604 instead of 2.776.
-    wide = found.widened(5)
-    assert wide.high - wide.mean == pytest.approx((found.high - found.mean) * 4.604 / 2.776, 1e-3)
-    assert (wide.mean, wide.n) == (found.mean, 5)
-    assert wide.mean - wide.low == pytest.approx(wide.high - wide.mean)
+    assert found.at(0.95).high == pytest.approx(found.high)
+    wide, narrow = found.at(0.99), found.at(0.9)  # 4.604 and 2.132 instead of 2.776
+    for other, t in ((wide, 4.604), (narrow, 2.132)):
+        assert other.high - 0.3 == pytest.approx((found.high - 0.3) * t / 2.776, 1e-3)
+        assert 0.3 - other.low == pytest.approx(other.high - 0.3)
+        assert (other.mean, other.n) == (found.mean, 5)
+
+
+def test_what_can_be_told_is_told_eight_times_in_ten():
+    """By dice: a true difference of ``to_tell``, its interval leaves out 0."""
+    generator, told, tries = random.Random(0), 0, 3000
+    deviation = 0.05
+    # The interval of five values whose standard deviation is the true one.
+    spread = [deviation * x for x in (-1.2649111, -0.6324555, 0.0, 0.6324555, 1.2649111)]
+    assert stdev(spread) == pytest.approx(deviation)
+    true = interval_of(spread).to_tell
+    for _ in range(tries):
+        _, low, high = oracle.interval([generator.gauss(true, deviation) for _ in range(5)])
+        told += low > 0 or high < 0
+    assert told / tries == pytest.approx(0.8, abs=0.04)
 
 
 def test_late_is_what_early_leaves():

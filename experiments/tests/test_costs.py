@@ -1,0 +1,87 @@
+"""The price of a pair, against a bill that is added up by hand."""
+
+import msgspec
+import pytest
+
+import oracle
+from made_up import experiment, node, results, runs, suite
+from potluck_experiments.costs import cost_of, rounds_to, smoothed
+
+PAIR = ("small", "large")
+
+
+def rising(by, rounds=20, tokens=100):
+    """Sampled reward rises by so much a round, up to .8."""
+    reward = [min(0.8, by * round) for round in range(1, rounds + 1)]
+    return node((0.1, 0.5), rounds=rounds, sampled=reward, tokens=tokens)
+
+
+def cells(small, large, *, shared=60.0, tokens=100):
+    """Alone both rise by .08 a round; together by as much as is said, with other tokens and core
+    seconds (a model alone takes 60)."""
+    seeds = range(2)
+    found = runs("alone", PAIR, **{m: [rising(0.08) for _ in seeds] for m in PAIR})
+    both = {
+        "small": [rising(small, tokens=tokens) for _ in seeds],
+        "large": [rising(large, tokens=tokens) for _ in seeds],
+    }
+    together = runs("f-tis", PAIR, **both)
+    return found + [msgspec.structs.replace(cell, cpu_s=shared) for cell in together]
+
+
+def cost(found, pairs=("digits.size",)):
+    return cost_of(results(*found, suite=suite(experiment(), seeds=2)), pairs, "f-tis")
+
+
+def test_a_curve_is_the_mean_of_five_rounds_and_a_level_is_reached_at_the_first():
+    assert smoothed([0, 1, 2, 3, 4, 5, 6]) == (0, 0.5, 1, 1.5, 2, 3, 4)
+    assert rounds_to(2, (0, 3, 1, 2)) == 2
+    assert rounds_to(0, (0, 3)) == 1
+    assert rounds_to(4, (0, 3, 1, 2)) is None
+
+
+def first_at(node, level):
+    """The same in a plain loop."""
+    for round in range(1, len(node.sampled) + 1):
+        last = node.sampled[max(0, round - 5) : round]
+        if sum(last) / len(last) >= level - 1e-12:
+            return round
+    return None
+
+
+def two(pairs):
+    """Geometric mean of ratios that are equal in two pairs."""
+    return oracle.geometric([pairs, pairs])[0]
+
+
+def test_over_the_whole_run_a_pair_is_held_against_its_models_one_by_one():
+    # One pair has no interval; so the pair stands under two names.
+    found = cost(cells(0.08, 0.08, shared=90.0, tokens=50), ["digits.size"] * 2)
+    assert found.pairs == 2
+    assert found.tokens.mean == pytest.approx(0.5)
+    assert found.core.mean == pytest.approx(90 / 120)
+    assert (found.never, found.never_alone) == (0, 0)
+
+
+def test_to_the_level_the_last_model_counts_together_and_each_for_itself_alone():
+    found = cost(cells(0.16, 0.04, shared=90.0, tokens=50), ["digits.size"] * 2)
+    level = 0.9 * 0.8
+    alone, last = first_at(rising(0.08), level), first_at(rising(0.04), level)
+    assert last > alone
+    assert found.tokens_to_level.mean == pytest.approx(two((2 * last * 50, 2 * alone * 100)))
+    # A round of a model alone takes 60 / 20 core seconds; of the pair together 90 / 20.
+    assert found.core_to_level.mean == pytest.approx(two((last * 4.5, 2 * alone * 3)))
+
+
+def test_a_model_that_never_gets_there_is_counted_and_costs_the_whole_run():
+    found = cost(cells(0.16, 0.01), ["digits.size"] * 2)
+    alone = first_at(rising(0.08), 0.72)
+    assert (found.never, found.never_alone) == (2, 0)
+    assert found.tokens_to_level.mean == pytest.approx(two((2 * 20 * 100, 2 * alone * 100)))
+
+
+def test_a_pair_without_one_of_the_settings_is_left_out():
+    found = cells(0.08, 0.08)
+    assert cost([cell for cell in found if cell.setting == "alone"]) is None
+    assert cost([cell for cell in found if "large" not in cell.node or len(cell.node) == 2]) is None
+    assert cost(found).tokens is None  # one pair tells nothing of the spread
