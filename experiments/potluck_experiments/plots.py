@@ -218,7 +218,7 @@ def draw_claims(results: Results, tests: Sequence[ClaimTest]) -> Figure:
             Patch(color=HOLDS, label="where the claim holds"),
             *(Line2D([], [], color=c, lw=3, label=v) for v, c in VERDICT_COLOURS.items()),
         ]
-        about = "A bar: a mean difference and its 95 % interval. A claim says it lies in the green."
+        about = "Bars: 95 % intervals of mean differences; thick: at 90 %, for claims of equality."
         return _label(figure, "The claims put first", about, handles, columns=len(handles))
 
 
@@ -230,7 +230,9 @@ def _draw_claim(axes: Axes, results: Results, test: ClaimTest, top: float, botto
     middle, colour = (top + bottom) / 2, VERDICT_COLOURS[test.verdict]
     if found := test.difference:
         axes.plot([found.low, found.high], [middle, middle], color=colour, lw=2)
-        axes.plot([found.mean], [middle], color=colour, marker="o", ms=5.5)
+        if claim.lies in ("within", "not below"):  # decided by the interval at 90 %
+            axes.plot(found.at(0.9)[1:3], [middle, middle], color=colour, lw=5)
+        axes.plot([found.mean], [middle], color=colour, marker="o", ms=8)
     figure = test.experiment.figure
     name = "Fig. " * figure.isdecimal() + (figure or test.experiment.short)
     kind = f"{results.suite.family(results.scale, test.kind).title}: " if test.kind else ""

@@ -157,11 +157,6 @@ class Suite:
         """Return the models of ``FAMILY.PAIR``."""
         return self.family(scale, pair).pair[pair.partition(".")[2]]
 
-    def is_same_model(self, scale: Scale, pair: str) -> bool:
-        """Tell whether FAMILY.PAIR is an A/A pair, one model under several names."""
-        family = self.family(scale, pair)
-        return len({family.alone_as(model) for model in self.models(scale, pair)}) == 1
-
 
 def read_suite(folder: Path) -> Suite:
     """Read and check all files of the folder."""
