@@ -29,6 +29,7 @@ def fork_context(*preloaded):
     paths = [str(Path(potluck.__file__).parents[1]), str(Path(__file__).parent)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))  # where the server is to find them
+        patch.setenv("HF_HUB_OFFLINE", "1")
         forkserver.ensure_running()
     return context
 
