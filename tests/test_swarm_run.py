@@ -13,6 +13,7 @@ import tiny
 from displays import Listener
 from faults.swarm import Swarm
 from forked import Forked
+from potluck import STARTING_RECIPE
 from potluck.exchange import batches_of
 from potluck.launch import local_swarm
 from potluck.launch.in_process import run
@@ -65,6 +66,11 @@ def left_by(folder, name, rounds):
     )
 
 
+def start_with(monkeypatch, popen):
+    names = {"PIPE": subprocess.PIPE, "DEVNULL": subprocess.DEVNULL}
+    monkeypatch.setattr(local_swarm, "subprocess", SimpleNamespace(Popen=popen, **names))
+
+
 @pytest.fixture
 def one_as_for_a_user(monkeypatch):
     """The first node is once started as a user starts it, all others are forked."""
@@ -73,8 +79,7 @@ def one_as_for_a_user(monkeypatch):
         as_for_a_user = NAMES[0] in words and "--resume" not in words
         return (subprocess.Popen if as_for_a_user else Forked)(words, **options)
 
-    names = {"PIPE": subprocess.PIPE, "DEVNULL": subprocess.DEVNULL}
-    monkeypatch.setattr(local_swarm, "subprocess", SimpleNamespace(Popen=popen, **names))
+    start_with(monkeypatch, popen)
 
 
 def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(
@@ -113,6 +118,20 @@ def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(
         assert {"write", "learn"} <= {p for n, p in first.phases if n == name}
         assert "evaluate" in {p for n, p in hears.phases if n == name}
     assert sorted(hears.evaluations) == sorted(names)
+
+
+def test_a_real_mistake_in_both_processes_is_one_line_and_leaves_no_folder(
+    desk, potluck_says, monkeypatch
+):
+    start_with(monkeypatch, Forked)
+    mistake = ("--set", "node.terse.model=none-here")
+    code, out, err = potluck_says("run", str(STARTING_RECIPE), *mistake)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert err.startswith("potluck: ")
+    assert "'none-here'" in err
+    assert out == ""
+    assert not (desk / "runs/digits").exists()
 
 
 SLOW = """
