@@ -10,7 +10,7 @@ from pathlib import Path
 
 from potluck.launch import local_swarm
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 """Reached only where something is broken: machines are slow, and torch takes seconds to load."""
 
 
