@@ -10,7 +10,8 @@ export OMP_WAIT_POLICY := passive
 demo: $(VENV)/ready
 	$(BIN)/potluck demo $(ARGS)
 
-# A process for each core; a file stays in one, as its tests share what is costly to make.
+# A process for each core and one more (tests/conftest.py says why); a file stays in one, as its
+# tests share what is costly to make.
 # What ARGS names replaces the whole suite: make test ARGS="-n0 tests/test_cli.py -k help".
 # pytest keeps what it compiles; a machine that forbids it compiles 237 files again in each process.
 test: export PYTHONDONTWRITEBYTECODE :=

@@ -1,20 +1,24 @@
 """What two processes do together, for ``tests/node/test_processes.py``, which judges it.
 
-``torchrun --nproc-per-node 2 tests/process_group_session.py FOLDER``: each process leaves what it
+``launch`` is torchrun without its imports, three times five seconds; as a user starts it:
+``torchrun --nproc-per-node 2 tests/process_group_session.py FOLDER``. Each process leaves what it
 found in FOLDER/<rank>.pt. One session for everything, as most of its time is its start.
 """
 
+import atexit
 import copy
 import faulthandler
 import os
 import signal
 import sys
+import uuid
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.distributed.tensor import DTensor
 
 import tiny
@@ -308,7 +312,32 @@ def outcome_of(config, folder, **options):
     return result.rounds, result.interrupted, dict(result.accuracy)
 
 
+def launch(folder):
+    """Do what ``torchrun --standalone --nproc-per-node 2`` does, with processes that are forked;
+    what they say is in FOLDER/said."""
+    with (folder / "said").open("w") as said:
+        for number in (1, 2):
+            os.dup2(said.fileno(), number)
+    config = LaunchConfig(
+        *(1, 1, 2),
+        run_id=str(uuid.uuid4()),
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        start_method="forkserver",
+        shutdown_timeout=5,
+    )
+    elastic_launch(config, main)(folder)
+
+
 def main(folder):
+    faulthandler.dump_traceback_later(HANGS_AFTER_S, exit=True)
+    _session(folder)
+    faulthandler.cancel_dump_traceback_later()
+    atexit._run_exitfuncs()  # a forked process leaves them out, and a group ends there
+
+
+def _session(folder):
     models, found = folder / "models", {}
     found["run"] = outcome_of(recipe(models), folder / "two")
     found["resumed"] = outcome_of(recipe(models), folder / "one", resume=True)
@@ -327,5 +356,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    faulthandler.dump_traceback_later(HANGS_AFTER_S, exit=True)
     main(Path(sys.argv[1]))

@@ -275,20 +275,6 @@ def test_a_resumed_run_of_processes_shows_the_rounds_that_are_done(desk, potluck
     assert shown == [(25, 7), (25, 0)]
 
 
-def test_a_real_mistake_in_both_processes_is_one_line_and_leaves_no_folder(
-    desk, potluck_says, monkeypatch
-):
-    monkeypatch.setenv("PYTHONPATH", str(Path(potluck.__file__).parents[1]))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    code, out, err = potluck_says("run", "first.toml", "--set", "node.terse.model=none-here")
-    assert code == 2
-    assert err.count("\n") == 1
-    assert err.startswith("potluck: ")
-    assert "'none-here'" in err
-    assert out == ""
-    assert not (desk / "runs/digits").exists()
-
-
 # Join.
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -115,6 +114,8 @@ def test_frozen_weights_stay_as_they_are_to_the_bit_and_have_no_optimiser_state(
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft asks
 def test_a_checkpoint_of_an_adapter_is_one_for_peft_and_transformers_too(done):
+    from peft import PeftModel  # here, as it takes over a second of every process that collects
+
     place = checkpoint_of(done, "adapter", 3)
     ours = logits(LanguageModel.load(str(place), device="cpu").network)
     assert not (place / "model.safetensors").exists()

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +12,10 @@ import torch
 import tiny
 from displays import Listener
 from faults.swarm import Swarm
+from forked import Forked
+from potluck import STARTING_RECIPE
 from potluck.exchange import batches_of
+from potluck.launch import local_swarm
 from potluck.launch.in_process import run
 from potluck.launch.local_swarm import run_local_swarm
 from potluck.node import Record
@@ -61,7 +66,25 @@ def left_by(folder, name, rounds):
     )
 
 
-def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(models, tmp_path):
+def start_with(monkeypatch, popen):
+    names = {"PIPE": subprocess.PIPE, "DEVNULL": subprocess.DEVNULL}
+    monkeypatch.setattr(local_swarm, "subprocess", SimpleNamespace(Popen=popen, **names))
+
+
+@pytest.fixture
+def one_as_for_a_user(monkeypatch):
+    """The first node is once started as a user starts it, all others are forked."""
+
+    def popen(words, **options):
+        as_for_a_user = NAMES[0] in words and "--resume" not in words
+        return (subprocess.Popen if as_for_a_user else Forked)(words, **options)
+
+    start_with(monkeypatch, popen)
+
+
+def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(
+    models, one_as_for_a_user, tmp_path
+):
     """To the last bit: nobody was late, so everybody learned from the same completions, and each
     goes on with what it and the others had sent."""
     names, each = NAMES[:2], tmp_path / "each"
@@ -76,7 +99,7 @@ def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(
                 os.kill(os.getpid(), signal.SIGINT)
 
     # Too long to end by itself, however late Ctrl-C comes to the nodes.
-    ended = run_local_swarm(config(10_000), each, resume=False, display=(first := Impatient()))
+    ended = run_local_swarm(config(1_000), each, resume=False, display=(first := Impatient()))
     assert ended.interrupted
     assert set(ended.codes.values()) == {130}
     done = {name: checkpoint.rounds_saved(each / name)[-1] for name in names}
@@ -97,15 +120,29 @@ def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(
     assert sorted(hears.evaluations) == sorted(names)
 
 
+def test_a_real_mistake_in_both_processes_is_one_line_and_leaves_no_folder(
+    desk, potluck_says, monkeypatch
+):
+    start_with(monkeypatch, Forked)
+    mistake = ("--set", "node.terse.model=none-here")
+    code, out, err = potluck_says("run", str(STARTING_RECIPE), *mistake)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert err.startswith("potluck: ")
+    assert "'none-here'" in err
+    assert out == ""
+    assert not (desk / "runs/digits").exists()
+
+
 SLOW = """
 import time
 
 
 def reward(completions, **columns):
-    time.sleep(0.1)
+    time.sleep(0.05)
     return [float(len(text) % 3) for text in completions]
 """
-"""Called for each of 6 groups: a round takes half a second, so that one can come back in it."""
+"""Called for each of 6 groups: a third of a second for a round, so that one can come back in it."""
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +152,7 @@ def killed(models, tmp_path_factory):
     (folder / "slow.py").write_text(SLOW)
     reward = [{"function": f"{folder / 'slow.py'}:reward"}]
     config = recipe(models, "rounds=200", "checkpoint_every=3", reward=reward)
-    with Swarm(config, folder / "run", more=["--trust-code"]) as swarm:
+    with Swarm(config, folder / "run", more=["--trust-code"], popen=Forked) as swarm:
         swarm.start()
         swarm.wait_until(lambda: swarm.round("west") >= 3, "four rounds")
         swarm.signal("west", signal.SIGKILL)

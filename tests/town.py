@@ -12,7 +12,7 @@ from potluck.exchange.protocol.announcement import encode_announcement, offer_of
 from potluck.exchange.zenoh.exchange import ZenohExchange
 from potluck.exchange.zenoh.session import Endpoints, open_session
 
-LONG_S = 40.0
+LONG_S = 180.0
 """Reached only where something is broken."""
 RUNS = itertools.count()
 

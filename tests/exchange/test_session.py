@@ -26,7 +26,7 @@ from potluck.exchange.zenoh.session import (
     open_session,
 )
 
-LONG_S = 40
+LONG_S = 180
 """Reached on failure only."""
 ACCEPTING = """
 import sys

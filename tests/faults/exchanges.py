@@ -17,7 +17,7 @@ from typing import Any
 
 from faults.peer import Plan
 
-ENOUGH_S = 90.0
+ENOUGH_S = 240.0
 """Reached only where something hangs."""
 DEADLINE_S = 60.0
 """Of a round. Who is known to be gone is not waited for, so hardly any round takes it."""

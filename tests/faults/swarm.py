@@ -10,15 +10,16 @@ from pathlib import Path
 
 from potluck.launch import local_swarm
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 """Reached only where something is broken: machines are slow, and torch takes seconds to load."""
 
 
 class Swarm:
-    """Started as ``potluck run`` starts its nodes; ended by ``with``."""
+    """Started as ``potluck run`` starts its nodes; ended by ``with``. ``popen`` starts them."""
 
-    def __init__(self, config, folder, *, more=()):
+    def __init__(self, config, folder, *, more=(), popen=subprocess.Popen):
         self.config, self.folder, self.more = config, Path(folder), tuple(more)
+        self.popen = popen
         local_swarm._prepare(config, self.folder)
         self.running = {}
         self._every = []
@@ -39,7 +40,7 @@ class Swarm:
     def _start(self, name, more):
         recipe = self.folder / local_swarm.LOCAL_SWARM / "recipe.json"
         with (self.folder / f"{name}.log").open("a") as log:
-            process = subprocess.Popen(
+            process = self.popen(
                 [
                     *(sys.executable, "-m", "potluck", "join", str(recipe), "--as", name),
                     *("--out", str(self.folder), *self.more, *more),

@@ -9,7 +9,7 @@ import pytest
 
 from faults.relay import CALM, Network, Weather
 
-ENOUGH_S, SHORT_S = 20, 0.1
+ENOUGH_S, SHORT_S = 120, 0.1
 
 
 @pytest.fixture

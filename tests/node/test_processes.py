@@ -1,6 +1,6 @@
 """Two processes are one: what they learn, write and save is what a single one would.
 
-All that they do is in ``tests/process_group_session.py``, which torchrun starts once for this file.
+All that they do is in ``tests/process_group_session.py``, which is started once for this file.
 """
 
 import json
@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM
 import process_group_session
 import tiny
 from displays import Listener
+from forked import fork_context
 from potluck import node
 from potluck.builder.checks import require_processes
 from potluck.config import ConfigError, from_tree
@@ -63,22 +64,17 @@ def environment():
 @pytest.fixture(scope="module")
 def both(folder):
     """What the first and the second process found."""
-    torchrun = [*(sys.executable, "-m", "torch.distributed.run", "--standalone")]
-    torchrun += ["--monitor-interval", "0.1", "--shutdown-timeout", "5", "--nproc-per-node", "2"]
-    started = subprocess.Popen(
-        [*torchrun, str(TESTS / "process_group_session.py"), str(folder)],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+    launcher = fork_context("torch.distributed.launcher.api", "process_group_session").Process(
+        target=process_group_session.launch, args=(folder,)
     )
+    launcher.start()
     try:
         # They end by themselves before that, and say where they were.
-        said, _ = started.communicate(timeout=process_group_session.HANGS_AFTER_S + 30)
+        launcher.join(process_group_session.HANGS_AFTER_S + 30)
     finally:
-        started.terminate()
-        started.wait(15)
-    assert not started.returncode, said
+        launcher.terminate()
+        launcher.join(15)
+    assert launcher.exitcode == 0, (folder / "said").read_text()
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in (0, 1)]
 
 

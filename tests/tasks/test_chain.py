@@ -1,3 +1,6 @@
+import random
+from functools import cache
+from itertools import accumulate
 from typing import get_args
 
 import pytest
@@ -8,11 +11,11 @@ from nouns import completion
 from potluck.builder.task import make_task
 from potluck.config import from_tree
 from potluck.tasks import Split, TaskError
-from potluck.tasks.arithmetic import LONGEST_CHAIN, SPLIT_SIZES, Chain
+from potluck.tasks.arithmetic import LONGEST_CHAIN, SPLIT_SIZES, Chain, draw_chain
 from potluck.tasks.rewards import HashReward
 from solutions import ChainNotation, chain_solution
 
-task = Chain()
+the_chain = cache(Chain)  # 11,000 problems are drawn: not when tests are collected
 NO_IDS = (
     "", "chain", "chain/", "chain/34", "chain/34+", "chain/+7", "chain/4+7", "chain/034+7",
     "chain/04+7", "chain/34+0", "chain/34+17", "chain/34*7", "chain/34+-7", "chain/34++7",
@@ -42,8 +45,7 @@ def numbers_of(id):
 
 def totals_of(id):
     """The sums of the first two numbers, the first three, and so on."""
-    numbers = numbers_of(id)
-    return [sum(numbers[:count]) for count in range(2, len(numbers) + 1)]
+    return [*accumulate(numbers_of(id))][1:]
 
 
 def ids_of(chain):
@@ -51,13 +53,13 @@ def ids_of(chain):
 
 
 def is_right(problem, text):
-    (reward,) = task.rewards([problem], [completion(problem=problem.id)], [text])
+    (reward,) = the_chain().rewards([problem], [completion(problem=problem.id)], [text])
     return reward == 1
 
 
 @pytest.fixture
 def problem():
-    return task.problem("chain/34+7-5+8")
+    return the_chain().problem("chain/34+7-5+8")
 
 
 def test_a_problem_asks_for_the_last_total_of_its_id(problem):
@@ -72,23 +74,23 @@ def test_the_solutions_worked_by_hand(problem):
 
 def test_the_problems_are_those_that_models_were_brought_up_on():
     """Golden: with another draw, answer or rule of grading it is another task."""
-    assert task.digest == "f2dd866248912113d8e8a732d3e57ce38b04b1ff7483af23a4e5ee9f7e7cd22f"
-    assert {split: task.ids(split)[0] for split in get_args(Split)} == GOLDEN
+    assert the_chain().digest == "f2dd866248912113d8e8a732d3e57ce38b04b1ff7483af23a4e5ee9f7e7cd22f"
+    assert {split: the_chain().ids(split)[0] for split in get_args(Split)} == GOLDEN
 
 
 def test_every_answer_is_the_sum_and_every_solution_in_either_notation_is_right():
-    ids = [id for _, id in ids_of(task)][::7]
-    problems = [task.problem(id) for id in ids]
+    ids = [id for _, id in ids_of(the_chain())][::7]
+    problems = [the_chain().problem(id) for id in ids]
     assert [problem.answer for problem in problems] == [str(totals_of(id)[-1]) for id in ids]
     for notation in get_args(ChainNotation):
         texts = [chain_solution(problem, notation) for problem in problems]
         completions = [completion(problem=id) for id in ids]
-        assert task.rewards(problems, completions, texts) == [1.0] * len(ids)
+        assert the_chain().rewards(problems, completions, texts) == [1.0] * len(ids)
 
 
 def test_every_step_of_a_solution_is_true_and_begins_where_the_one_before_ended():
-    for id in task.ids("out-of-distribution")[:100]:
-        numbers, totals, problem = numbers_of(id), totals_of(id), task.problem(id)
+    for id in the_chain().ids("out-of-distribution")[:100]:
+        numbers, totals, problem = numbers_of(id), totals_of(id), the_chain().problem(id)
         with_sign = [f"{'-' if number < 0 else '+'}{abs(number)}" for number in numbers[1:]]
         before = [numbers[0], *totals[:-1]]
         steps = zip(before, with_sign, totals, strict=True)
@@ -114,25 +116,25 @@ def test_only_the_result_after_the_one_mark_is_right(problem):
 
 @given(st.text() | st.text("#4 5\u0664"))
 def test_no_text_raises_nor_earns_by_chance(text):
-    assert is_right(task.problem("chain/34+7-5+8"), text) == (
+    assert is_right(the_chain().problem("chain/34+7-5+8"), text) == (
         text.endswith("#44") and text.count("#") == 1
     )
 
 
 def test_an_unfinished_completion_earns_nothing(problem):
     completions = [completion(end="stop"), completion(end="length"), completion(end="stop")]
-    assert task.rewards([problem] * 3, completions, ["#44", "#44", "#4"]) == [1.0, 0.0, 0.0]
+    assert the_chain().rewards([problem] * 3, completions, ["#44", "#44", "#4"]) == [1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("id", NO_IDS, ids=lambda id: ascii(id[:20]))
 def test_an_id_of_another_form_is_no_problem(id):
     with pytest.raises(TaskError, match=r"they look like 'chain/34\+7-5\+8'"):
-        task.problem(id)
+        the_chain().problem(id)
 
 
 def test_the_longest_chain_is_a_problem():
     longest = "chain/34" + "+1" * (LONGEST_CHAIN - 1)
-    assert task.problem(longest).answer == str(34 + LONGEST_CHAIN - 1)
+    assert the_chain().problem(longest).answer == str(34 + LONGEST_CHAIN - 1)
 
 
 @pytest.mark.parametrize("terms, other_terms", [(6, 8), (4, 5), (5, 16)])
@@ -151,24 +153,37 @@ def test_the_splits_have_their_sizes_and_lengths_and_no_total_leaves_two_digits(
 
 def test_each_length_changes_its_own_splits_and_nothing_else():
     longer, elsewhere = Chain(terms=7), Chain(other_terms=9)
-    assert len({task.digest, longer.digest, elsewhere.digest}) == 3
+    assert len({the_chain().digest, longer.digest, elsewhere.digest}) == 3
     for split in get_args(Split):
         outside = split == "out-of-distribution"
-        assert (longer.ids(split) == task.ids(split)) == outside
-        assert (elsewhere.ids(split) == task.ids(split)) != outside
+        assert (longer.ids(split) == the_chain().ids(split)) == outside
+        assert (elsewhere.ids(split) == the_chain().ids(split)) != outside
 
 
-@pytest.mark.parametrize("terms", [4, 16])
-@pytest.mark.parametrize("signs, found", [("alike", {"+", "-"}), ("+", {"+"}), ("-", {"-"})])
-def test_the_signs_of_a_chain_are_as_its_split_says(terms, signs, found):
+signs_and_those_found = pytest.mark.parametrize(
+    "signs, found", [("alike", {"+", "-"}), ("+", {"+"}), ("-", {"-"})]
+)
+
+
+@signs_and_those_found
+def test_the_signs_of_a_chain_are_as_its_split_says(signs, found):
     other, found_elsewhere = ("+", {"+"}) if signs == "-" else ("-", {"-"})
-    chain = Chain(terms=terms, other_terms=terms, signs=signs, other_signs=other)
+    chain = Chain(terms=4, other_terms=4, signs=signs, other_signs=other)
     for split in get_args(Split):
         ids, wanted = chain.ids(split), found if split != "out-of-distribution" else found_elsewhere
         assert {frozenset(set(id) & set("+-")) for id in ids} == {frozenset(s) for s in wanted}
         assert all(0 <= total <= 99 for id in ids for total in totals_of(id))
         assert len(ids) == SPLIT_SIZES[split]
     assert len({id for _, id in ids_of(chain)}) == sum(SPLIT_SIZES.values())
+
+
+@signs_and_those_found
+def test_where_signs_leave_no_number_a_long_chain_is_begun_anew(signs, found):
+    generator = random.Random(0)
+    drawn = [draw_chain(generator, 16, signs) for _ in range(300)]
+    assert {frozenset(set(chain) & set("+-")) for chain in drawn} == {frozenset(s) for s in found}
+    assert {len(numbers_of(chain)) for chain in drawn} == {16}
+    assert all(0 <= total <= 99 for chain in drawn for total in totals_of(chain))
 
 
 def test_equal_lengths_leave_nothing_out_of_distribution():
@@ -181,9 +196,7 @@ def test_a_recipe_names_the_task_and_its_lengths():
         node = {"node": {"small": {"model": "builtin:digits-small"}}}
         return make_task(from_tree({"name": "x", "task": {"name": "chain", **table}} | node))
 
-    assert made().digest == task.digest
-    changed = made(terms=5, other_terms=4)
-    assert changed.digest == Chain(terms=5, other_terms=4).digest
-    signs = {"signs": "alike", "other_signs": "-"}
-    assert made(**signs).digest == Chain(**signs).digest != task.digest
+    assert made().digest == the_chain().digest
+    changed = {"terms": 5, "other_terms": 4, "signs": "alike", "other_signs": "-"}
+    assert made(**changed).digest == Chain(**changed).digest != the_chain().digest
     assert isinstance(made(reward="hash"), HashReward)

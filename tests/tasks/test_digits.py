@@ -1,3 +1,5 @@
+from functools import cache
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from potluck.tasks import TaskError
 from potluck.tasks.arithmetic import SPLIT_SIZES, Digits, is_right
 from solutions import digits_solution
 
-task = Digits()
+the_digits = cache(Digits)  # 11,000 problems are drawn: not when tests are collected
 number = st.integers(100, 999)
 NO_IDS = (
     "", "digits", "digits/", "digits/12", "digits/1+", "digits/+1", "digits/1+2+3", "digits/a+b",
@@ -18,7 +20,7 @@ NO_IDS = (
 
 @pytest.fixture
 def problem():
-    return task.problem("digits/734+258")
+    return the_digits().problem("digits/734+258")
 
 
 def test_a_problem_asks_for_the_sum_of_its_id(problem):
@@ -33,7 +35,7 @@ def test_the_solutions_worked_by_hand(problem):
 
 @given(number, number, st.sampled_from(["columns", "terse"]))
 def test_every_solution_is_right(a, b, notation):
-    problem = task.problem(f"digits/{a}+{b}")
+    problem = the_digits().problem(f"digits/{a}+{b}")
     assert is_right(problem, digits_solution(problem, notation))
 
 
@@ -46,27 +48,27 @@ def test_only_the_sum_after_the_one_mark_is_right(problem):
 
 @given(st.text())
 def test_no_text_raises(text):
-    problem = task.problem("digits/734+258")
+    problem = the_digits().problem("digits/734+258")
     assert is_right(problem, text) in (True, False)
 
 
 def test_an_unfinished_completion_earns_nothing(problem):
     completions = [completion(end="stop"), completion(end="length"), completion(end="stop")]
     texts = ["#992", "#992", "#99"]
-    assert task.rewards([problem] * 3, completions, texts) == [1.0, 0.0, 0.0]
+    assert the_digits().rewards([problem] * 3, completions, texts) == [1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("id", NO_IDS, ids=lambda id: ascii(id[:20]))
 def test_an_id_of_another_form_is_no_problem(id):
     with pytest.raises(TaskError, match="they look like 'digits/734\\+258'"):
-        task.problem(id)
+        the_digits().problem(id)
 
 
 def test_the_splits_have_their_sizes_and_widths():
     for split, size in SPLIT_SIZES.items():
         width = 4 if split == "out-of-distribution" else 3
-        assert len(task.ids(split)) == size
-        for id in task.ids(split):
+        assert len(the_digits().ids(split)) == size
+        for id in the_digits().ids(split):
             assert [len(n) for n in id.removeprefix("digits/").split("+")] == [width, width]
 
 

@@ -196,10 +196,10 @@ def test_whatever_of_the_real_library_runs_text_is_known_here(real):
 
 @pytest.mark.parametrize("dataset", ["countdown", "coin_flip", "chain_sum", "sudoku", "jugs"])
 def test_hostile_answers_to_the_real_library_earn_nothing_and_no_time(real, dataset, capfd):
-    made, began = task(dataset, tags=False, size=3), time.monotonic()
+    made, began = task(dataset, tags=False, size=3), time.process_time()
     hostile = ["__import__('os').system('echo run')", "9**9**9", "1e999999999", "(" * 140,
                "9" * 150, "[" * 9_000, "1/0", "nan", "-" * 150, "\ud800", "((((9" * 30]  # fmt: skip
     for text in hostile:
         assert scored(made, text)[0] < 0.1, text
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
     assert "run" not in capfd.readouterr().out
