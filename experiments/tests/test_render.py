@@ -196,7 +196,8 @@ def test_the_papers_claims_have_a_row_each_with_difference_power_and_verdict():
     ]
     text = section(shown(*claims, found=cells(0.01))[0], "The paper's claims, scale tiny")
     found = rows(text)[2:]
-    assert {row[0] for row in found} == {"[Figure 4](../experiments/fig04_size/RESULTS.md)"}
+    # The link stands once for each experiment.
+    assert [row[0] for row in found] == ["[Figure 4](../experiments/fig04_size/RESULTS.md)", ""]
     assert [row[1:] for row in found] == [
         ["ends where alone ends", "+.010 [+.010, +.010]", ".000", "**shown**"],
         ["far above", "+.010 [+.010, +.010]", ".000", "refuted"],
@@ -219,7 +220,7 @@ def test_a_question_of_our_own_stands_by_itself():
     overview, _ = texts(suite(ours), cells())
     assert "Of 0 claims" in overview
     said = section(overview, "Our own questions")
-    assert "[Size](../experiments/ours1_size/RESULTS.md) (tiny): 1 shown, 0 refuted" in said
+    assert "[Size](../experiments/ours1_size/RESULTS.md) (tiny): 1 / 0 / 0\n" in said
 
 
 def test_a_page_of_an_experiment_has_every_test_and_each_model_beside_it():
@@ -261,9 +262,9 @@ def test_a_scale_of_base_pairs_begins_with_findings_by_kind():
     assert "column addition +.040 [-.087, +.167]." in findings
     (first, other) = tables(section(overview, "Kinds of pair"))
     assert first[2][0] == "column addition"
-    assert first[2][3] == "+.140 [+.013, +.267]"
-    assert first[2][5] == "+.040 [-.087, +.167]"
-    assert first[2][-1] == "+.090 [-.037, +.217]"
+    assert "column addition +.140 [+.013, +.267]" in findings
+    assert "column addition +.090 [-.037, +.217]" in findings
+    assert first[2][1:] == ["-", "-", "-", "-", "-"]
     assert [row[1] for row in other[2:]] == ["greedy", "pass@8", "out-of-distribution"]
     (cost,) = tables(section(overview, "What it costs"))
     assert cost[2][:2] == ["column addition", "LWS"]
