@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import msgspec
 from scipy.stats import t
@@ -18,10 +19,10 @@ from scipy.stats import t
 from potluck.demo.report import Outcome, Result
 from potluck.display.text import label
 
-MEASURES: dict[str, Callable[[Outcome], float]] = {
+MEASURES: dict[str, Callable[[Outcome], Any]] = {
     "sampled reward": lambda outcome: outcome.late,
-    "greedy": lambda outcome: outcome.greedy[-1],
-    "four digits": lambda outcome: outcome.out_of_distribution or 0.0,
+    "greedy": lambda outcome: outcome.greedy,
+    "four digits": lambda outcome: outcome.out_of_distribution,
 }
 SETTINGS = ("alone", "half", "lws")
 GAPS = (("lws", "half"), ("lws", "alone"), ("alone", "half"))

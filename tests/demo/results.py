@@ -12,7 +12,7 @@ def outcome(late: float, **changes: Any) -> Outcome:
     content: dict[str, Any] = {
         "written": 48,
         "sampled": (0.25, 0.25, late, late),
-        "greedy": (0.125, 0.5, 1.0),
+        "greedy": 1.0,
         "out_of_distribution": 0.75,
         **changes,
     }
@@ -22,7 +22,7 @@ def outcome(late: float, **changes: Any) -> Outcome:
 def outcomes(alone: float = 0.8, half: float = 0.7, lws: float = 0.81) -> dict[str, Outcome]:
     return {
         "alone": outcome(alone, written=96),
-        "half": outcome(half, greedy=(0.125, 0.25, 0.5)),
+        "half": outcome(half, greedy=0.5),
         "lws": outcome(lws, out_of_distribution=None),
     }
 

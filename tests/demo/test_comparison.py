@@ -43,13 +43,13 @@ def test_there_is_a_sentence_for_each_node():
 
 def test_the_table_has_a_row_for_each_node_under_each_setting():
     assert table(result()) == [
-        "node setting written sampled reward greedy start greedy end 4 digits",
-        "large alone 96 0.80 0.12 1.00 0.75",
-        "large half 48 0.70 0.12 0.50 0.75",
-        "large LWS 48 0.81 0.12 1.00 -",
-        "small alone 96 0.50 0.12 1.00 0.75",
-        "small half 48 0.50 0.12 0.50 0.75",
-        "small LWS 48 0.25 0.12 1.00 -",
+        "node setting written sampled reward greedy four digits",
+        "large alone 96 0.80 1.00 0.75",
+        "large half 48 0.70 0.50 0.75",
+        "large LWS 48 0.81 1.00 -",
+        "small alone 96 0.50 1.00 0.75",
+        "small half 48 0.50 0.50 0.75",
+        "small LWS 48 0.25 1.00 -",
     ]
 
 

@@ -54,11 +54,13 @@ def test_together_a_model_writes_what_it_writes_with_half_of_the_problems():
         assert own_completions(plan[f"alone-{node}"], node) == 2 * half
 
 
-def test_all_but_the_pair_is_the_starting_recipe_evaluated_at_the_start_and_at_the_end():
+def test_all_but_the_pair_and_what_only_measures_is_the_starting_recipe():
     start, together = potluck.load(potluck.STARTING_RECIPE), plan_of(rounds=None, seed=0)["lws"]
-    evaluation = replace(start.evaluation, every=start.rounds)
     same = replace(together, name=start.name, node=start.node)
-    assert same == replace(start, evaluation=evaluation)
+    assert replace(same, evaluation=start.evaluation, objective=start.objective) == start
+    assert replace(together.evaluation, every=start.evaluation.every) == start.evaluation
+    every = start.objective.alignment_every
+    assert replace(together.objective, alignment_every=every) == start.objective
     for node, was in zip(together.node.values(), start.node.values(), strict=True):
         assert replace(node, model=was.model) == was
 
@@ -119,7 +121,7 @@ def test_the_summary_has_every_curve_and_what_explains_it(tmp_path):
     for node in ("large", "small"):
         for setting in ("alone", "half", "lws"):
             i = at["lws" if setting == "lws" else f"{setting}-{node}"]
-            expected = Outcome(2 * (10 * i + 1), (i / 10, (i + 1) / 10), (0.0, i / 10), 0.25)
+            expected = Outcome(2 * (10 * i + 1), (i / 10, (i + 1) / 10), i / 10, 0.25)
             assert result.nodes[node][setting] == expected
     assert list(result.nodes) == ["large", "small"]
     assert (result.rounds, result.seconds, result.seed) == (2, 12.3, 0)

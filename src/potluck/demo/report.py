@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from potluck.display.text import decimal, label, printable
 
-COLUMNS = ("written", "sampled reward", "greedy start", "greedy end", "4 digits")
+COLUMNS = ("written", "sampled reward", "greedy", "four digits")
 """Titles of ``Outcome.cells``."""
 
 
@@ -27,10 +27,10 @@ class Outcome:
     """Completions that it wrote itself, in all rounds."""
     sampled: tuple[float, ...]
     """Mean reward of these completions, for each round; the first is the base model's. 0..1."""
-    greedy: tuple[float, ...]
-    """Greedy accuracy on problems that no model trains on, at the start and at the end. 0..1."""
+    greedy: float | None
+    """Greedy accuracy at the end, on problems that no model trains on. 0..1."""
     out_of_distribution: float | None
-    """The same on a kind of problem that training does not have, at the end."""
+    """The same on a kind of problem that training does not have."""
 
     @property
     def late(self) -> float:
@@ -41,7 +41,7 @@ class Outcome:
     @property
     def cells(self) -> list[str]:
         """The numbers as tables show them, in the order of COLUMNS."""
-        shares = (self.late, self.greedy[0], self.greedy[-1], self.out_of_distribution)
+        shares = (self.late, self.greedy, self.out_of_distribution)
         return [f"{self.written:,}", *(decimal(share, 2) for share in shares)]
 
 

@@ -54,10 +54,10 @@ class Cell:
 def cells(*, rounds: int | None, seed: int) -> list[Cell]:
     """Return the runs, longest first, so that the cores are done at about the same time."""
     start = tomllib.loads(STARTING_RECIPE.read_text(encoding="utf-8"))
-    rounds = rounds or start["rounds"]
-    # Evaluated at the start and at the end: in between it would be a tenth of the time.
-    evaluation = {**start["evaluation"], "every": rounds}
-    start |= {"seed": seed, "rounds": rounds, "threads": 1, "evaluation": evaluation}
+    # To evaluate between the rounds, and to estimate authors' worth, would be a tenth of the time.
+    start["evaluation"] |= {"every": 0}
+    start["objective"] |= {"alignment_every": 0}
+    start |= {"seed": seed, "rounds": rounds or start["rounds"], "threads": 1}
     options, problems = next(iter(start["node"].values())), start["problems_per_round"]
 
     def cell(name: str, nodes: tuple[str, ...], problems: int) -> Cell:
@@ -92,7 +92,9 @@ def demo(folder: Path, *, rounds: int | None, seed: int, console: Console) -> Re
     console.print(
         "\nsampled reward: right answers among those that a model samples, second half of"
     )
-    console.print("the rounds; greedy: accuracy on problems not trained on, and on longer ones")
+    console.print(
+        "the rounds; greedy: accuracy at the end on problems not trained on, and on longer ones"
+    )
     console.print(demo_table(result, console))
     for name in ("report.html", "accuracy.png", "summary.json"):
         console.print(f"  {folder / name}", markup=False, highlight=False)
@@ -127,11 +129,12 @@ def summarise(plan: list[Cell], folder: Path, *, seconds: float) -> Result:
 
 
 def _outcome(node: NodeRun) -> Outcome:
+    end = node.evaluations[-1]
     return Outcome(
         written=sum(each.sources[node.name].completions for each in node.rounds),
         sampled=tuple(r for each in node.rounds if (r := each.own_reward_mean) is not None),
-        greedy=tuple(a for each in node.evaluations if (a := each.validation) is not None),
-        out_of_distribution=node.evaluations[-1].out_of_distribution,
+        greedy=end.validation,
+        out_of_distribution=end.out_of_distribution,
     )
 
 
