@@ -1,9 +1,11 @@
 """The paper's settings: Table 1, typed here from the paper (arXiv:2605.22537), and a run of one."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from transformers import AutoModelForCausalLM
 
 import potluck
@@ -12,6 +14,7 @@ from potluck.launch.in_process import run
 from potluck.model.shape import published_shape
 from potluck.node.storage import checkpoint
 from potluck.objective.methods import METHODS, method_of
+from potluck.preflight.memory import own_completions
 
 FOLDER = Path(__file__).parents[1] / "recipes" / "paper"
 BASE, CODER = "Qwen/Qwen2.5-", "Qwen/Qwen2.5-Coder-"
@@ -89,19 +92,40 @@ def test_every_method_limit_and_plan_of_the_paper_is_a_set_away(method):
     assert (config.objective.divergence_limit, config.plan) == (5, "horizontal")
 
 
+@pytest.mark.parametrize("name", [name for name in NODES if name != "alone"])
+def test_a_pair_learns_by_our_method_with_the_sets_that_its_recipe_names(name):
+    ours, theirs = load(name, *sets_named_in(name)), load(name)
+    assert (method_of(ours.objective), ours.plan) == ("lws", "horizontal")
+    assert replace(ours, objective=theirs.objective, plan=theirs.plan) == theirs
+
+
+def sets_named_in(name):
+    lines = (FOLDER / f"{name}.toml").read_text().splitlines()
+    comments = [line for line in lines if line.startswith("#")]
+    return re.findall(r"--set ([\w.]+=[^\s,;]*\w)", " ".join(comments))
+
+
 def test_a_model_with_adapters_is_alone_by_the_sets_that_the_recipe_names():
-    text = (FOLDER / "alone.toml").read_text()
-    named = [word for line in text.splitlines() if line.startswith("#") for word in line.split()]
-    sets = [word for word in named if word.startswith("node.alone.") and "model" not in word]
+    sets = [word for word in sets_named_in("alone") if word.startswith("node.alone.l")]
     node = load("alone", *sets).node["alone"]
     assert (node.lora, node.learning_rate) == (LORA, 1e-4)
 
 
+def test_the_controls_of_our_method_are_the_sets_that_the_recipe_of_one_model_names():
+    half, twice = (word for word in sets_named_in("alone") if not word.startswith("node."))
+    own = own_completions(load("size", *sets_named_in("size")), "small")
+    assert own_completions(load("alone", half), "alone") == own
+    assert own_completions(load("alone"), "alone") == 2 * own
+    assert load("alone", twice).objective.own_success_weight == 2
+
+
+@pytest.mark.parametrize("method", ["f-tis", "lws"])
 def test_the_size_recipe_runs_with_small_models_of_the_same_architecture(
-    gsm8k_path, math500_path, gsm8k_models, tmp_path
+    method, gsm8k_path, math500_path, gsm8k_models, tmp_path
 ):
     config = load(
         "size",
+        *(sets_named_in("size") if method == "lws" else []),
         *("rounds=2", "threads=1", "problems_per_round=4", "group_size=4"),
         *(f"task.path={gsm8k_path}", f"out_of_distribution.path={math500_path}"),
         "task.reward=hash",

@@ -1,10 +1,9 @@
 import base64
 from html.parser import HTMLParser
 
-import pytest
-
-from display.run_folders import HOSTILE, STEERS, summary
-from potluck.demo.report import write_report
+from demo.results import outcome, outcomes, result
+from display.run_folders import HOSTILE, STEERS
+from potluck.demo.report import Sample, write_report
 
 PICTURE = b"\x89PNG not really"
 EMPTY = {"meta", "img", "br", "link", "hr"}
@@ -36,27 +35,18 @@ class Page(HTMLParser):
             self.cells[-1] += data
 
 
-def report(tmp_path, of_summary):
+def report(tmp_path, of_result):
     picture, path = tmp_path / "picture.png", tmp_path / "report.html"
     picture.write_bytes(PICTURE)
-    write_report(of_summary, picture, path)
+    write_report(of_result, picture, path)
     source = path.read_text(encoding="utf-8")
     page = Page(source)
     assert page.open == []
     return source, page
 
 
-def full(**changes):
-    return summary(
-        out_of_distribution={"columns": {"alone": 0.125, "nois": None}},
-        filtered_share={"columns": {"f-tis": 0.31}},
-        samples={"columns": [{"question": "1+2=", "text": "3#3", "reward": 1.0}]},
-        **changes,
-    )
-
-
 def test_the_report_needs_nothing_but_itself(tmp_path):
-    source, page = report(tmp_path, full())
+    source, page = report(tmp_path, result())
     assert "http://" not in source
     assert "https://" not in source
     assert "url(" not in source
@@ -69,66 +59,48 @@ def test_the_report_needs_nothing_but_itself(tmp_path):
 
 
 def test_the_picture_is_embedded_and_told_in_words(tmp_path):
-    _, page = report(tmp_path, full())
+    _, page = report(tmp_path, result())
     image = {name: value for tag, name, value in page.attributes if tag == "img"}
     assert base64.b64decode(image["src"].removeprefix("data:image/png;base64,")) == PICTURE
-    assert "Naive sharing (NoIS) cost `columns` 0.36 of accuracy" in image["alt"]
+    assert "`large` with LWS: 0.01 above alone, 0.11 above half" in image["alt"]
 
 
-def test_the_verdict_and_the_time_are_those_of_the_summary(tmp_path):
-    _, page = report(tmp_path, full())
-    assert "Naive sharing (NoIS) cost columns 0.36 of accuracy; F-TIS ended 0.01" in page.text
-    assert "Naive sharing (NoIS) gained terse 0.05 of accuracy; F-TIS ended level" in page.text
-    assert "40 rounds of training under each method; all of it took 123 seconds" in page.text
+def test_the_verdict_and_the_time_are_those_of_the_result(tmp_path):
+    _, page = report(tmp_path, result())
+    assert "large with LWS: 0.01 above alone, 0.11 above half; it wrote 48" in page.text
+    assert "small with LWS: 0.25 below alone, 0.25 below half; it wrote 48" in page.text
+    told = " ".join(page.text.split())
+    assert "4 rounds of training in each setting; all of it took 123 seconds" in told
 
 
-def test_the_table_has_a_row_per_node_and_method(tmp_path):
-    _, page = report(tmp_path, full())
-    head = ["model", "method", "start", "end", "other problems, end", "answers filtered"]
+def test_the_table_has_a_row_per_node_and_setting(tmp_path):
+    _, page = report(tmp_path, result())
+    head = ["model", "setting", "written", "sampled reward", "greedy"]
     cells = (
-        "columns alone 0.30 0.80 0.12 - NoIS 0.30 0.44 - - F-TIS 0.30 0.79 - 31% "
-        "terse alone 0.20 0.70 - - NoIS 0.20 0.75 - - F-TIS 0.20 0.70 - -"
+        "large alone 96 0.80 1.00 0.75 half 48 0.70 0.50 0.75 LWS 48 0.81 1.00 - "
+        "small alone 96 0.50 1.00 0.75 half 48 0.50 0.50 0.75 LWS 48 0.25 1.00 -"
     )
-    assert page.cells == [*head, *cells.split()]
-
-
-@pytest.mark.parametrize(
-    ("key", "title"),
-    [("out_of_distribution", "other problems, end"), ("filtered_share", "answers filtered")],
-)
-def test_a_column_is_there_only_where_the_summary_has_it(tmp_path, key, title):
-    _, page = report(tmp_path, summary(**{key: {"terse": {"alone": 0.5}}}))
-    assert page.cells[:5] == ["model", "method", "start", "end", title]
-    assert len(page.cells) == 5 + 2 + 3 * 2 * 4
-    _, page = report(tmp_path, summary())
-    assert len(page.cells) == 4 + 2 + 3 * 2 * 3
+    assert page.cells == [*head, "four digits", *cells.split()]
 
 
 def test_samples_are_marked_right_and_wrong(tmp_path):
-    samples = [
-        {"question": "1+2=", "text": "3#3", "reward": 1.0},
-        {"question": "2+2=", "text": "5#5", "reward": 0.0},
-    ]
-    _, page = report(tmp_path, summary(samples={"columns": samples}))
+    samples = [Sample("1+2=", "3#3", 1.0), Sample("2+2=", "5#5", 0.0)]
+    _, page = report(tmp_path, result(samples={"large": samples, "small": []}))
     assert "1+2= right3#3" in page.text.replace("\n", "")
     assert "2+2= wrong5#5" in page.text.replace("\n", "")
-    _, page = report(tmp_path, summary())
-    assert "What the models wrote" not in page.text
 
 
-def test_hostile_text_is_text_wherever_it_stands(tmp_path):
-    quote = HOSTILE + "\" onload='x' `<b>`"
-    sample = {"question": quote, "text": quote, "reward": 0.0}
-    nodes = {quote: {"alone": [0, 0, 0], "nois": [0, 0, 0], "<b>": [0, 0, 0]}}
-    source, page = report(tmp_path, summary(nodes=nodes, samples={quote: [sample]}))
+def test_hostile_text_is_text(tmp_path):
+    sample = Sample(HOSTILE, HOSTILE + "\" onload='x' `<b>`", 0.0)
+    source, page = report(tmp_path, result(samples={"large": [sample]}))
     assert not {"script", "b"} & set(page.tags)
     assert not any(name.startswith("on") for _, name, _ in page.attributes)
-    assert "[red]boo[/red]⏎<script>alert(1)</script>" in page.text
+    assert page.text.count("[red]boo[/red]⏎<script>alert(1)</script>") == 2
     assert not set(STEERS) & set(source)
 
 
 def test_how_to_go_on_is_told(tmp_path):
-    _, page = report(tmp_path, full())
+    _, page = report(tmp_path, result())
     for command in (
         "potluck new my-run.toml",
         "potluck run my-run.toml",
@@ -137,15 +109,13 @@ def test_how_to_go_on_is_told(tmp_path):
         assert command in page.text
 
 
-@pytest.mark.parametrize("rounds", [[0], [0, 1]])
-def test_a_short_demo_has_a_report(tmp_path, rounds):
-    nodes = {"columns": {"alone": [0.5] * len(rounds), "nois": [0.5] * len(rounds)}}
-    _, page = report(tmp_path, {"nodes": nodes, "eval_rounds": rounds})
-    assert ("No round was trained" in page.text) == (rounds == [0])
-    assert "Potluck's demo with one model" in page.text
+def test_a_short_demo_has_a_report(tmp_path):
+    nodes = {"n": dict.fromkeys(outcomes(), outcome(0, sampled=(0.5,)))}
+    _, page = report(tmp_path, result(nodes=nodes, rounds=1, seconds=0.0))
+    assert "1 round of training in each setting." in " ".join(page.text.split())
 
 
 def test_the_page_answers_to_dark_screens_and_to_phones(tmp_path):
-    source, _ = report(tmp_path, full())
+    source, _ = report(tmp_path, result())
     assert "prefers-color-scheme: dark" in source
     assert 'name="viewport" content="width=device-width' in source

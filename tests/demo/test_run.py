@@ -6,36 +6,63 @@ import subprocess
 import sys
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
+import potluck
 from potluck.config import from_tree
 from potluck.demo import run as demo_module
+from potluck.demo.report import Outcome
 from potluck.demo.run import DemoError, cells, demo, summarise
+from potluck.objective.methods import method_of
+from potluck.preflight.memory import own_completions
 
 
 def console():
     return Console(file=io.StringIO(), width=100)
 
 
-def test_it_compares_each_model_alone_with_both_together_by_either_method():
-    plan = {cell.name: from_tree(cell.recipe) for cell in cells(rounds=None, seed=3)}
-    assert set(plan) == {"alone-columns", "alone-terse", "together-nois", "together-f-tis"}
-    assert list(plan["alone-terse"].node) == ["terse"]
-    naive, fair = plan["together-nois"].objective, plan["together-f-tis"].objective
-    assert (naive.importance, naive.filter) == ("none", False)
-    assert (fair.importance, fair.filter) == ("truncated", True)
-    for run in plan.values():
-        # Whatever else differs would be compared as well.
-        assert (run.seed, run.threads, run.rounds) == (3, 1, plan["together-nois"].rounds)
-        assert run.sampling == naive_run(plan).sampling
-        assert run.task == naive_run(plan).task
-        assert run.evaluation == naive_run(plan).evaluation
-        for name, node in run.node.items():
-            assert node == naive_run(plan).node[name]
+def plan_of(**options):
+    return {cell.name: from_tree(cell.recipe) for cell in cells(**options)}
 
 
-def naive_run(plan):
-    return plan["together-nois"]
+def test_it_compares_each_model_alone_and_with_half_with_both_together_by_our_method():
+    plan = plan_of(rounds=None, seed=3)
+    together = plan["lws"]
+    assert set(plan) == {"lws", "alone-large", "alone-small", "half-large", "half-small"}
+    assert {name: node.model for name, node in together.node.items()} == {
+        "large": "builtin:digits-large",
+        "small": "builtin:digits-small",
+    }
+    assert (method_of(together.objective), together.plan) == ("lws", "horizontal")
+    assert (together.seed, together.threads) == (3, 1)
+    for name, run in plan.items():
+        if run is not together:
+            setting, _, node = name.partition("-")
+            half = together.problems_per_round // 2
+            problems = {"alone": together.problems_per_round, "half": half}[setting]
+            # Whatever else differed would be compared as well.
+            nodes = {node: together.node[node]}
+            assert run == replace(together, name=name, node=nodes, problems_per_round=problems)
+
+
+def test_together_a_model_writes_what_it_writes_with_half_of_the_problems():
+    plan = plan_of(rounds=None, seed=0)
+    for node in plan["lws"].node:
+        half = own_completions(plan[f"half-{node}"], node)
+        assert own_completions(plan["lws"], node) == half
+        assert own_completions(plan[f"alone-{node}"], node) == 2 * half
+
+
+def test_all_but_the_pair_and_what_only_measures_is_the_starting_recipe():
+    start, together = potluck.load(potluck.STARTING_RECIPE), plan_of(rounds=None, seed=0)["lws"]
+    same = replace(together, name=start.name, node=start.node)
+    assert replace(same, evaluation=start.evaluation, objective=start.objective) == start
+    assert replace(together.evaluation, every=start.evaluation.every) == start.evaluation
+    every = start.objective.alignment_every
+    assert replace(together.objective, alignment_every=every) == start.objective
+    for node, was in zip(together.node.values(), start.node.values(), strict=True):
+        assert replace(node, model=was.model) == was
 
 
 def test_rounds_can_be_fewer():
@@ -74,10 +101,13 @@ def test_the_summary_has_every_curve_and_what_explains_it(tmp_path):
                 {"round": 0, "validation": 0.0, "problems": 200},
                 {"round": 2, "validation": i / 10, "problems": 200, "out_of_distribution": 0.25},
             ]
-            metrics = [{"round": r, "filtered_share": r / 2} for r in range(2)]
+            sources = {other: {"completions": 10 * i + (other == node)} for other in cell.nodes}
+            metrics = [
+                {"round": r, "own_reward_mean": (i + r) / 10, "sources": sources} for r in range(2)
+            ]
             written = [
                 {"round": 1, "problem": "digits/1+2", "author": node, "index": n, "reward": reward,
-                 "end": "stop", "text": f"#{n}"}
+                 "text": f"#{n}"}
                 for n, reward in enumerate((0.0, 1.0, 1.0))
             ]  # fmt: skip
             for name, rows in (
@@ -86,20 +116,16 @@ def test_the_summary_has_every_curve_and_what_explains_it(tmp_path):
                 text = "".join(json.dumps(row) + "\n" for row in rows)
                 (folder / node / f"{name}.jsonl").write_text(text)
         (folder / "recipe.json").write_text(json.dumps(cell.recipe))
-    summary = summarise(plan, tmp_path, seconds=12.34)
-    at = {cell.name: i / 10 for i, cell in enumerate(plan)}
-    assert summary["nodes"] == {
-        node: {
-            "alone": [0.0, at[f"alone-{node}"]],
-            "nois": [0.0, at["together-nois"]],
-            "f-tis": [0.0, at["together-f-tis"]],
-        }
-        for node in ("columns", "terse")
-    }
-    assert (summary["eval_rounds"], summary["seconds"], summary["seed"]) == ([0, 2], 12.3, 0)
-    assert summary["filtered_share"]["columns"]["nois"] == 0.25
-    assert summary["out_of_distribution"]["terse"]["alone"] == 0.25
-    assert [s["reward"] for s in summary["samples"]["columns"]] == [1.0, 0.0]
+    result = summarise(plan, tmp_path, seconds=12.3)
+    at = {cell.name: i for i, cell in enumerate(plan)}
+    for node in ("large", "small"):
+        for setting in ("alone", "half", "lws"):
+            i = at["lws" if setting == "lws" else f"{setting}-{node}"]
+            expected = Outcome(2 * (10 * i + 1), (i / 10, (i + 1) / 10), i / 10, 0.25)
+            assert result.nodes[node][setting] == expected
+    assert list(result.nodes) == ["large", "small"]
+    assert (result.rounds, result.seconds, result.seed) == (2, 12.3, 0)
+    assert [(s.question, s.text) for s in result.samples["large"]] == [("1+2", "#1"), ("1+2", "#0")]
 
 
 def test_each_run_of_the_demo_is_one_process_so_its_numbers_are_the_same(tmp_path, monkeypatch):

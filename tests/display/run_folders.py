@@ -105,19 +105,3 @@ def make_run(
             if lines:
                 (path / node / name).write_text("".join(f"{json.dumps(each)}\n" for each in lines))
     return path
-
-
-def summary(**changes: Any) -> dict[str, Any]:
-    return {
-        "nodes": {
-            "columns": {
-                "alone": [0.3, 0.6, 0.8],
-                "nois": [0.3, 0.35, 0.44],
-                "f-tis": [0.3, 0.6, 0.79],
-            },
-            "terse": {"alone": [0.2, 0.5, 0.7], "nois": [0.2, 0.6, 0.75], "f-tis": [0.2, 0.6, 0.7]},
-        },
-        "eval_rounds": [0, 20, 40],
-        "seconds": 123.4,
-        **changes,
-    }

@@ -63,12 +63,26 @@ def test_a_paper_recipe_is_planned_without_hub_models_or_data(name):
     assert max(map(len, out.splitlines())) <= 80
 
 
+PAGE = (FOLDER.parent / "README.md").read_text()
+OURS = re.findall(
+    r"--set (\S+)", PAGE.partition("](../docs/method.md)")[2].partition("| recipe")[0]
+)
+"""What the page tells to set on a recipe of the paper, to learn by our method."""
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["f-tis", "lws"])
 @pytest.mark.parametrize("name", PAPER)
-def test_the_page_of_the_recipes_says_what_the_check_says(name):
-    (needs,) = re.findall(r": fits: (\d+) of", printed(paper(name), gpu="h200"))
-    page = (FOLDER.parent / "README.md").read_text()
-    (row,) = [line for line in page.splitlines() if f"](paper/{name}.toml)" in line]
+def test_the_page_of_the_recipes_says_what_the_check_says_of_either_method(name, ours):
+    out = printed(paper(name, *(OURS if ours else [])), gpu="h200")
+    assert ("lws, c = 1" in out, "horizontal\n" in out) == (ours, ours)
+    (needs,) = re.findall(r": fits: (\d+) of", out)
+    (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| [{name}](paper/")]
     assert row.endswith(f"| {needs} GiB |")
+    lws, f_tis = re.findall(
+        r"[\d.]+ MB", " ".join(PAGE.partition("A node of a pair sends")[2].split())
+    )
+    sent = re.findall(r"[\d.]+ MB", out)
+    assert sent == ([] if name == "alone" else [lws if ours else f_tis] * 2)
 
 
 def test_the_table_holds_what_was_estimated():

@@ -1,1 +1,1 @@
-"""``potluck demo``: two models that write in different notations, alone and together."""
+"""``potluck demo``: a small and a large model, alone and together."""

@@ -1,116 +1,102 @@
-"""The demo's curves as a PNG: one panel per node, one curve per method."""
+"""The demo's curves as a PNG: one panel per node, one curve per setting."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from potluck.demo.report import Comparison, compare
+from potluck.demo.report import Outcome, Result
 from potluck.display import style
 from potluck.display.style import INK, QUIET, RULE, only_below, save
-from potluck.display.text import label, printable
+from potluck.display.text import label
 
 MEANINGS: Final = {
-    "alone": "alone: learns from its own answers only",
-    "nois": "NoIS: takes everyone's answers as its own",
-    "f-tis": "F-TIS: reweights and filters the others' answers",
+    "alone": "alone: writes every answer itself",
+    "half": "half: alone, with half of the problems",
+    "lws": "LWS: writes half, learns also from the other's right answers",
 }
 STYLES: Final = {
     "alone": (style.GREY, "o"),
-    "nois": (style.VERMILION, "s"),
-    "f-tis": (style.BLUE, "D"),
+    "half": (style.ORANGE, "s"),
+    "lws": (style.BLUE, "D"),
 }
-SPARE_STYLES: Final = ((style.GREEN, "^"), (style.PINK, "v"), (style.ORANGE, "P"), (style.SKY, "X"))
+BAND: Final = "#f3f5f7"
 LABEL_GAP = 0.06
 """Least distance of two labels at the ends of curves, as a share of the axis."""
 
 
-def draw(summary: Mapping[str, Any], path: Path) -> None:
-    """Draw the demo's result, about 1600 x 700 pixels; raise ValueError as ``compare`` does."""
-    comparison = compare(summary)
-    save(lambda: _figure(comparison), path)
+def draw(result: Result, path: Path) -> None:
+    """Draw the demo's result, about 1600 x 700 pixels."""
+    save(lambda: _figure(result), path)
 
 
-def _figure(comparison: Comparison) -> Figure:
-    nodes = list(comparison.curves)
-    across = min(len(nodes), 3)
-    down = math.ceil(len(nodes) / across)
-    height = 3.3 + 3.7 * down
-    figure = Figure(figsize=(16, height), dpi=100, facecolor="white")
-    top, bottom = 1 - 1.85 / height, 1.5 / height
-    figure.subplots_adjust(0.052, bottom, 0.905, top, 0.28 if across < 3 else 0.4, 0.45)
-    for at, node in enumerate(nodes):
-        axes = figure.add_subplot(down, across, at + 1)
-        _panel(axes, comparison, node)
-        if at % across:
+def _figure(result: Result) -> Figure:
+    figure = Figure(figsize=(16, 7), dpi=100, facecolor="white")
+    figure.subplots_adjust(0.052, 0.214, 0.905, 0.736, 0.28)
+    for at, (node, outcomes) in enumerate(result.nodes.items()):
+        axes = figure.add_subplot(1, len(result.nodes), at + 1)
+        _panel(axes, node, outcomes)
+        if at:
             axes.tick_params(labelleft=False)
-    rounds = comparison.eval_rounds[-1]
-    title = f"{comparison.models.capitalize()}, alone and together"
-    subtitle = (
-        "How many problems each model gets right on a test that it never trains on, "
-        f"over {rounds} {'round' if rounds == 1 else 'rounds'} of training"
+    title, subtitle = (
+        "Two models, alone and together",
+        "How many of the answers that a model samples are right, over the rounds of training; "
+        "at the right, the mean of the second half",
     )
-    figure.text(0.052, 1 - 0.55 / height, title, size=25, weight="bold", color=INK, va="center")
-    figure.text(0.052, 1 - 1.0 / height, subtitle, size=15.5, color=QUIET, va="center")
-    _legend(figure, comparison, 0.4 / height)
+    figure.text(0.052, 0.921, title, size=25, weight="bold", color=INK, va="center")
+    figure.text(0.052, 0.857, subtitle, size=15.5, color=QUIET, va="center")
+    figure.legend(
+        figure.axes[0].get_lines(), list(MEANINGS.values()),
+        loc="center left", bbox_to_anchor=(0.042, 0.057), ncols=3, frameon=False, fontsize=13.5,
+        labelcolor=INK, handlelength=1.9, columnspacing=1.7, handletextpad=0.6,
+    )  # fmt: skip
     return figure
 
 
-def _panel(axes: Axes, comparison: Comparison, node: str) -> None:
-    curves, rounds = comparison.curves[node], comparison.eval_rounds
-    # A single evaluation still needs an axis that has a length.
-    last = max(rounds[-1], 1)
-    axes.set(xlim=(-0.02 * last, last * 1.02), ylim=(-0.02, 1.02))
-    axes.set_title(
-        printable(node, 32), loc="left", size=17, weight="bold", color=INK, pad=12, parse_math=False
-    )
-    axes.set_xlabel("rounds of training", size=13.5, color=QUIET, labelpad=6)
+def _panel(axes: Axes, node: str, outcomes: Mapping[str, Outcome]) -> None:
+    last = len(outcomes["alone"].sampled)
+    middle = last // 2 + 0.5
+    axes.set(xlim=(0.5, last + 0.5), ylim=(-0.02, 1.02))
+    axes.set_title(node, loc="left", size=17, weight="bold", color=INK, pad=12)
+    axes.set_xlabel("round", size=13.5, color=QUIET, labelpad=6)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.tick_params(length=0, labelsize=13, labelcolor=QUIET, pad=7)
     axes.grid(axis="y", color=RULE, linewidth=1)
     only_below(axes)
-    shown = [method for method in comparison.methods if method in curves]
-    for method in shown:
-        colour, marker = _style(comparison, method)
-        # Alone is what the others are measured by: drawn first, thinner and dashed.
-        reference = method == "alone"
+    axes.axvspan(middle, last + 0.5, color=BAND, zorder=0)
+    for setting, outcome in outcomes.items():
+        colour, marker = STYLES[setting]
+        # Alone is what the others are measured by: thinner and dashed.
+        reference = setting == "alone"
         axes.plot(
-            rounds, curves[method], label=method, color=colour, marker=marker, clip_on=False,
+            range(1, last + 1), _smooth(outcome.sampled), color=colour, marker=marker,
+            markevery=(0, 4), markersize=7.5, markeredgecolor="white", markeredgewidth=1.2,
             linewidth=2.4 if reference else 3, linestyle=(0, (4, 2)) if reference else "solid",
-            markersize=7.5, markeredgecolor="white", markeredgewidth=1.2,
-            zorder=3 if reference else 4,
+            clip_on=False, zorder=3 if reference else 4,
         )  # fmt: skip
-    heights = _spread([curves[method][-1] for method in shown])
-    for method, height in zip(shown, heights, strict=True):
-        end = round(curves[method][-1], 2)  # Rounded as in the tables, halves too.
+    heights = _spread([outcome.late for outcome in outcomes.values()])
+    for (setting, outcome), height in zip(outcomes.items(), heights, strict=True):
+        colour, late = STYLES[setting][0], round(outcome.late, 2)  # Rounded as in the tables.
+        axes.hlines(outcome.late, middle, last + 0.5, color=colour, linewidth=1, zorder=2)
         axes.annotate(
-            printable(f"{label(method)}  {end:.0%}", 24), (rounds[-1], height), (13, 0),
-            textcoords="offset points", va="center", size=14, weight="bold",
-            color=_style(comparison, method)[0], annotation_clip=False, parse_math=False,
+            f"{label(setting)}  {late:.0%}", (last + 0.5, height), (9, 0), va="center", size=14,
+            textcoords="offset points", weight="bold", color=colour, annotation_clip=False,
         )  # fmt: skip
 
 
-def _legend(figure: Figure, comparison: Comparison, y: float) -> None:
-    lines = {str(line.get_label()): line for axes in figure.axes for line in axes.get_lines()}
-    legend = figure.legend(
-        [lines[method] for method in comparison.methods],
-        [MEANINGS.get(method, printable(label(method), 24)) for method in comparison.methods],
-        loc="center left", bbox_to_anchor=(0.042, y), ncols=3, frameon=False, fontsize=13.5,
-        labelcolor=INK, handlelength=1.9, columnspacing=1.7, handletextpad=0.6,
-    )  # fmt: skip
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+def _smooth(shares: Sequence[float]) -> list[float]:
+    """Average each round with its neighbours.
 
-
-def _style(comparison: Comparison, method: str) -> tuple[str, str]:
-    spare = [other for other in comparison.methods if other not in STYLES]
-    return STYLES.get(method) or SPARE_STYLES[spare.index(method) % len(SPARE_STYLES)]
+    >>> _smooth([0.0, 0.75, 0.75])
+    [0.375, 0.5, 0.75]
+    """
+    windows = (shares[max(0, at - 1) : at + 2] for at in range(len(shares)))
+    return [sum(window) / len(window) for window in windows]
 
 
 def _spread(heights: list[float]) -> list[float]:

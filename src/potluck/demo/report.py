@@ -1,121 +1,94 @@
-"""The demo's result: as a noun, in words, and as one HTML file that needs nothing else.
+"""The demo's result: as nouns, in words, and as one HTML file that needs nothing else.
 
-    summary (a dict, as the demo saves it) --compare--> Comparison --> picture, table, report
+    run folders --summarise--> Result --> summary.json, picture, table, report
 
-The page has no script and needs no network. Its template escapes what a model wrote and what a
-summary holds; the page's own policy forbids scripts and outside addresses as well, should an
-escape be forgotten.
+The page has no script and needs no network. Its template escapes what a model wrote; the page's
+own policy forbids scripts and outside addresses as well, should an escape be forgotten.
 """
 
 import base64
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from potluck.display.text import METHOD_LABELS, decimal, label, percent, printable
+from potluck.display.text import decimal, label, printable
 
-COUNTS = {1: "one model", 2: "two different models", 3: "three different models"}
-EXTRAS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {
-    "out_of_distribution": ("other problems, end", lambda share: decimal(share, 2)),
-    "filtered_share": ("answers filtered", percent),
-}
-"""Columns that are there where the summary has them: their titles and formats, by its keys."""
+COLUMNS = ("written", "sampled reward", "greedy", "four digits")
+"""Titles of ``Outcome.cells``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """Greedy accuracy of each node under each method, over the rounds."""
+class Outcome:
+    """Results of one model under one setting."""
 
-    eval_rounds: tuple[int, ...]
-    """Rounds that had been trained at each evaluation; the first is 0."""
-    curves: Mapping[str, Mapping[str, tuple[float, ...]]]
-    """node -> method -> accuracy at each of ``eval_rounds``. Shares from 0 to 1."""
+    written: int
+    """Completions that it wrote itself, in all rounds."""
+    sampled: tuple[float, ...]
+    """Mean reward of these completions, for each round; the first is the base model's. 0..1."""
+    greedy: float | None
+    """Greedy accuracy at the end, on problems that no model trains on. 0..1."""
+    out_of_distribution: float | None
+    """The same on a kind of problem that training does not have."""
 
     @property
-    def models(self) -> str:
-        """Number of models, in words."""
-        return COUNTS.get(len(self.curves), f"{len(self.curves)} different models")
+    def late(self) -> float:
+        """Mean of ``sampled`` over the second half of the rounds."""
+        half = self.sampled[len(self.sampled) // 2 :]
+        return sum(half) / len(half)
 
     @property
-    def methods(self) -> tuple[str, ...]:
-        """Methods that any node has, the known ones first."""
-        present = dict.fromkeys(method for curves in self.curves.values() for method in curves)
-        known = [method for method in METHOD_LABELS if method in present]
-        return tuple(dict.fromkeys([*known, *present]))
-
-    def start(self, node: str) -> float | None:
-        """Return the accuracy before the first round, the same under every method."""
-        return next((curve[0] for curve in self.curves[node].values()), None)
-
-    def end(self, node: str, method: str) -> float | None:
-        curve = self.curves[node].get(method)
-        return curve[-1] if curve else None
+    def cells(self) -> list[str]:
+        """The numbers as tables show them, in the order of COLUMNS."""
+        shares = (self.late, self.greedy, self.out_of_distribution)
+        return [f"{self.written:,}", *(decimal(share, 2) for share in shares)]
 
 
-def compare(summary: Mapping[str, Any]) -> Comparison:
-    """Check the summary; raise ValueError if a curve does not fit its rounds or is no accuracy."""
-    eval_rounds = tuple(int(round) for round in summary["eval_rounds"])
-    curves: dict[str, dict[str, tuple[float, ...]]] = {node: {} for node in summary["nodes"]}
-    for node, by_method in summary["nodes"].items():
-        for method, values in by_method.items():
-            curve = curves[node][method] = tuple(float(value) for value in values)
-            name = f"the curve of {node!r} under {method!r}"
-            if len(curve) != len(eval_rounds) or not curve:
-                raise ValueError(
-                    f"{name} has {len(curve)} values for {len(eval_rounds)} evaluations; "
-                    f"each needs exactly one, and there is at least one"
-                )
-            if not all(math.isfinite(value) and 0 <= value <= 1 for value in curve):
-                raise ValueError(f"{name} holds {curve}; expected shares from 0 to 1")
-    if not curves:
-        raise ValueError("the summary has no nodes; expected at least one")
-    return Comparison(eval_rounds, curves)
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A completion that the report shows. Its texts are not safe to show as they are."""
+
+    question: str
+    text: str
+    reward: float
 
 
-def verdict(summary: Mapping[str, Any]) -> list[str]:
-    """Say what the numbers show, a sentence for each node; computed, so it is always true.
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Everything that the demo has measured: the content of summary.json."""
 
-    >>> curves = {"alone": [0.3, 0.8], "nois": [0.3, 0.44], "f-tis": [0.3, 0.79]}
-    >>> verdict({"eval_rounds": [0, 40], "nodes": {"columns": curves}})
-    ['Naive sharing (NoIS) cost `columns` 0.36 of accuracy; F-TIS ended 0.01 below alone.']
-    """
-    comparison = compare(summary)
-    if comparison.eval_rounds[-1] == 0:
-        return ["No round was trained, so there is nothing to compare yet."]
-    return [_verdict_on(comparison, node) for node in comparison.curves]
-
-
-def _verdict_on(comparison: Comparison, node: str) -> str:
-    alone = comparison.end(node, "alone")
-    naive, corrected = comparison.end(node, "nois"), comparison.end(node, "f-tis")
-    if alone is None or (naive is None and corrected is None):
-        return f"`{node}` was not trained both alone and with others: nothing to compare."
-    parts = []
-    if naive is not None:
-        gap = _difference(naive, alone)
-        moved = f"{'cost' if gap < 0 else 'gained'} `{node}` {decimal(abs(gap), 2)} of accuracy"
-        level = f"left `{node}` level with learning alone"
-        parts.append(f"Naive sharing (NoIS) {moved if gap else level}")
-    if corrected is not None:
-        gap = _difference(corrected, alone)
-        subject = "F-TIS" if parts else f"`{node}` with F-TIS"
-        moved = f"{decimal(abs(gap), 2)} {'above' if gap > 0 else 'below'} alone"
-        parts.append(f"{subject} ended {moved if gap else 'level with alone'}")
-    return "; ".join(parts) + "."
+    seed: int
+    rounds: int
+    seconds: float
+    """Duration of the whole demo."""
+    nodes: Mapping[str, Mapping[str, Outcome]]
+    """node -> setting -> outcome; the settings are "alone", "half" and "lws"."""
+    samples: Mapping[str, Sequence[Sample]]
+    """Completions of the last round together, by their author."""
 
 
-def _difference(value: float, reference: float) -> float:
-    """Subtract the numbers as the table shows them, so that a reader can check the sentence."""
-    return round(round(value, 2) - round(reference, 2), 2)
+def verdict(result: Result) -> list[str]:
+    """Say what the numbers show, a sentence for each node; computed, so it is always true."""
+    return [_verdict_on(node, outcomes) for node, outcomes in result.nodes.items()]
 
 
-def write_report(summary: Mapping[str, Any], picture: Path, path: Path) -> None:
-    """Write the HTML report beside a drawn picture; raise ValueError as ``compare`` does."""
-    comparison, extras = compare(summary), [key for key in EXTRAS if summary.get(key)]
+def _verdict_on(node: str, outcomes: Mapping[str, Outcome]) -> str:
+    lws, alone, half = (outcomes[setting] for setting in ("lws", "alone", "half"))
+    return (
+        f"`{node}` with LWS: {_gap(lws, alone)} alone, {_gap(lws, half)} half; "
+        f"it wrote {lws.written:,} completions, alone {alone.written:,}."
+    )
+
+
+def _gap(one: Outcome, other: Outcome) -> str:
+    """Compare the numbers as the tables show them, so that a reader can check the sentence."""
+    gap = round(round(one.late, 2) - round(other.late, 2), 2)
+    return f"{decimal(abs(gap), 2)} {'above' if gap > 0 else 'below'}" if gap else "level with"
+
+
+def write_report(result: Result, picture: Path, path: Path) -> None:
+    """Write the HTML report beside a drawn picture."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -123,34 +96,11 @@ def write_report(summary: Mapping[str, Any], picture: Path, path: Path) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["printable"] = printable
+    environment.filters |= {"printable": printable, "label": label}
     page = environment.get_template("report.html.j2").render(
-        count=comparison.models,
-        rounds=comparison.eval_rounds[-1],
-        seconds=summary.get("seconds"),
-        verdict=verdict(summary),
+        result=result,
+        verdict=verdict(result),
+        columns=COLUMNS,
         picture=base64.b64encode(picture.read_bytes()).decode("ascii"),
-        extras=[EXTRAS[key][0] for key in extras],
-        nodes=[
-            {"name": printable(node, 400), "rows": _rows(comparison, node, summary, extras)}
-            for node in comparison.curves
-        ],
-        samples=summary.get("samples"),
     )
     path.write_text(page, encoding="utf-8")
-
-
-def _rows(
-    comparison: Comparison, node: str, summary: Mapping[str, Any], extras: list[str]
-) -> list[dict[str, Any]]:
-    curves = comparison.curves[node]
-    return [
-        {
-            "method": printable(label(method), 400),
-            "start": decimal(curves[method][0], 2),
-            "end": decimal(curves[method][-1], 2),
-            "extras": [EXTRAS[key][1](summary[key].get(node, {}).get(method)) for key in extras],
-        }
-        for method in comparison.methods
-        if method in curves
-    ]

@@ -1,8 +1,9 @@
-"""The demo: two models that write in different notations, alone and together.
+"""The demo: two sizes of model that learn from each other's right answers, and each by itself.
 
-Four runs with the same seed and problems: each model alone (it writes every completion itself),
-both together with naive sharing (NoIS), and both together with F-TIS. They run side by side, each
-in a process with one thread, so that the numbers do not depend on the machine's load.
+Five runs with the same seed: both together with LWS, where each writes half of the completions;
+each alone; and each alone with half of the problems, which is what it writes together. They run
+side by side, each in a process with one thread, so that the numbers do not depend on the machine's
+load.
 """
 
 import json
@@ -10,8 +11,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,17 @@ from rich.text import Text
 from potluck import STARTING_RECIPE
 from potluck.config import as_tree, from_tree
 from potluck.demo.picture import draw
-from potluck.demo.report import compare, write_report
+from potluck.demo.report import COLUMNS, Outcome, Result, Sample, write_report
 from potluck.display.live import LiveDisplay
 from potluck.display.runs import NodeRun, read_run
-from potluck.display.text import decimal, label, new_table, printable
+from potluck.display.text import label, new_table, printable
 from potluck.events import PhaseProgress
 from potluck.files import available_cores
 from potluck.types import PotluckError
 
-METHODS = ("alone", "nois", "f-tis")
+NODES = ("large", "small")
+"""Nodes of the demo and, behind ``builtin:digits-``, their models."""
+SETTINGS = ("alone", "half", "lws")
 
 
 class DemoError(PotluckError):
@@ -52,85 +54,96 @@ class Cell:
 def cells(*, rounds: int | None, seed: int) -> list[Cell]:
     """Return the runs, longest first, so that the cores are done at about the same time."""
     start = tomllib.loads(STARTING_RECIPE.read_text(encoding="utf-8"))
-    start |= {"seed": seed, "rounds": rounds or start["rounds"], "threads": 1, "plan": "vertical"}
+    # To evaluate between the rounds, and to estimate authors' worth, would be a tenth of the time.
+    start["evaluation"] |= {"every": 0}
+    start["objective"] |= {"alignment_every": 0}
+    start |= {"seed": seed, "rounds": rounds or start["rounds"], "threads": 1}
+    options, problems = next(iter(start["node"].values())), start["problems_per_round"]
 
-    def cell(name: str, nodes: dict[str, Any], method: str) -> Cell:
-        objective = {**start["objective"], "method": method}
-        tree = {**start, "name": name, "node": nodes, "objective": objective}
+    def cell(name: str, nodes: tuple[str, ...], problems: int) -> Cell:
+        node = {name: {**options, "model": f"builtin:digits-{name}"} for name in nodes}
+        tree = {**start, "name": name, "node": node, "problems_per_round": problems}
         return Cell(name, as_tree(from_tree(tree)))
 
-    together = [cell(f"together-{method}", start["node"], method) for method in METHODS[1:]]
-    # Alone, every completion is one's own: the method makes no difference to speak of.
-    alone = [cell(f"alone-{name}", {name: node}, "f-tis") for name, node in start["node"].items()]
-    return together + alone
+    # With one author LWS is GRPO, and so is every other method.
+    alone = [cell(f"alone-{name}", (name,), problems) for name in NODES]
+    half = [cell(f"half-{name}", (name,), problems // len(NODES)) for name in NODES]
+    return [cell("lws", NODES, problems), *alone, *half]
 
 
-def demo(folder: Path, *, rounds: int | None, seed: int, console: Console) -> dict[str, Any]:
-    """Run the four cells and write summary.json, accuracy.png and report.html; raise DemoError if
-    a run breaks down, or the folder is in use."""
+def demo(folder: Path, *, rounds: int | None, seed: int, console: Console) -> Result:
+    """Run the cells and write summary.json, accuracy.png and report.html; raise DemoError if a run
+    breaks down, or the folder is in use."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DemoError(f"{folder} exists; name another folder with --out, or remove it")
     began, plan = time.monotonic(), cells(rounds=rounds, seed=seed)
     total = plan[0].recipe["rounds"]
     console.print(
-        "Two models that add numbers in different notations,",
+        "Two sizes of model that add numbers,",
         f"{total} rounds each: {', '.join(cell.name for cell in plan)}",
         markup=False,
     )
     _run_side_by_side(plan, folder / "cells", total, console)
-    summary = summarise(plan, folder / "cells", seconds=time.monotonic() - began)
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    draw(summary, folder / "accuracy.png")
-    write_report(summary, folder / "accuracy.png", folder / "report.html")
-    console.print("\naccuracy (greedy, problems not trained on)", style="italic")
-    console.print(demo_table(summary, console))
+    seconds = round(time.monotonic() - began, 1)
+    result = summarise(plan, folder / "cells", seconds=seconds)
+    (folder / "summary.json").write_text(json.dumps(asdict(result), indent=1) + "\n", "utf-8")
+    draw(result, folder / "accuracy.png")
+    write_report(result, folder / "accuracy.png", folder / "report.html")
+    console.print(
+        "\nsampled reward: right answers among those that a model samples, second half of"
+    )
+    console.print(
+        "the rounds; greedy: accuracy at the end on problems not trained on, and on longer ones"
+    )
+    console.print(demo_table(result, console))
     for name in ("report.html", "accuracy.png", "summary.json"):
         console.print(f"  {folder / name}", markup=False, highlight=False)
-    return summary
+    return result
 
 
-def demo_table(summary: Mapping[str, Any], console: Console) -> Table:
-    """Return a row for each node: accuracy at the start, and at the end under each method."""
-    comparison = compare(summary)
-    labels = [printable(label(method), 12) for method in comparison.methods]
-    made = new_table(console, ["node"], ["start", *labels])
-    for node in comparison.curves:
-        shares = [comparison.start(node), *(comparison.end(node, m) for m in comparison.methods)]
-        made.add_row(Text(printable(node, 32), style="bold"), *(decimal(s, 2) for s in shares))
+def demo_table(result: Result, console: Console) -> Table:
+    """Return a row for each node under each setting."""
+    made = new_table(console, ["node", "setting"], COLUMNS)
+    for node, outcomes in result.nodes.items():
+        for setting, outcome in outcomes.items():
+            made.add_row(Text(node, style="bold"), label(setting), *outcome.cells)
     return made
 
 
-def summarise(plan: list[Cell], folder: Path, *, seconds: float) -> dict[str, Any]:
-    """Return the contents of summary.json: every curve, and what explains it."""
-    runs = {cell.name: read_run(folder / cell.name) for cell in plan}
-    nodes = [name for cell in plan if cell.name.startswith("alone-") for name in cell.nodes]
-
-    def node_of(node: str, method: str) -> NodeRun:
-        run = runs[f"alone-{node}" if method == "alone" else f"together-{method}"]
-        return next(there for there in run.nodes if there.name == node)
-
-    def by_node(value: Callable[[NodeRun], Any]) -> dict[str, dict[str, Any]]:
-        return {n: {m: value(node_of(n, m)) for m in METHODS} for n in nodes}
-
-    return {
-        "nodes": by_node(lambda node: [e.validation for e in node.evaluations]),
-        "eval_rounds": [e.round for e in node_of(nodes[0], "alone").evaluations],
-        "out_of_distribution": by_node(lambda node: node.evaluations[-1].out_of_distribution),
-        "filtered_share": by_node(
-            lambda node: sum(m.filtered_share or 0.0 for m in node.rounds) / len(node.rounds)
-        ),
-        "samples": {n: _samples(node_of(n, "f-tis")) for n in nodes},
-        "seed": plan[0].recipe["seed"],
-        "seconds": round(seconds, 1),
+def summarise(plan: list[Cell], folder: Path, *, seconds: float) -> Result:
+    """Read from the run folders what the demo tells."""
+    runs = {
+        (cell.name, node.name): node for cell in plan for node in read_run(folder / cell.name).nodes
     }
 
+    def outcome(name: str, setting: str) -> Outcome:
+        return _outcome(runs["lws" if setting == "lws" else f"{setting}-{name}", name])
 
-def _samples(node: NodeRun) -> list[dict[str, Any]]:
+    return Result(
+        seed=plan[0].recipe["seed"],
+        rounds=plan[0].recipe["rounds"],
+        seconds=seconds,
+        nodes={name: {each: outcome(name, each) for each in SETTINGS} for name in NODES},
+        samples={name: _samples(runs["lws", name]) for name in NODES},
+    )
+
+
+def _outcome(node: NodeRun) -> Outcome:
+    end = node.evaluations[-1]
+    return Outcome(
+        written=sum(each.sources[node.name].completions for each in node.rounds),
+        sampled=tuple(r for each in node.rounds if (r := each.own_reward_mean) is not None),
+        greedy=end.validation,
+        out_of_distribution=end.out_of_distribution,
+    )
+
+
+def _samples(node: NodeRun) -> list[Sample]:
     """Pick the first right and the first wrong completion of the last round."""
     own = [w for w in node.last_written if w.author == node.name]
     first = {bool(w.reward): w for w in reversed(own)}
     return [
-        {"question": w.problem.removeprefix("digits/"), "text": w.text, "reward": w.reward}
+        Sample(w.problem.removeprefix("digits/"), w.text, w.reward)
         for right in (True, False)
         if (w := first.get(right))
     ]

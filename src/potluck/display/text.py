@@ -15,8 +15,10 @@ INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that steer a display instead of showing on it (or show nothing)."""
 DRAWN = {"\n": "⏎", "\r": "⏎", "\r\n": "⏎", "\t": " "}
 SPARKS = "▁▂▃▄▅▆▇█"
-METHOD_LABELS = {"alone": "alone", **{name: method.title for name, method in METHODS.items()}}
-"""Titles of the methods by name, in the order in which they are shown."""
+METHOD_LABELS = {name: name for name in ("alone", "half")} | {
+    name: method.title for name, method in METHODS.items()
+}
+"""Titles of the methods, and of two settings without others, by name."""
 
 
 def printable(text: str, limit: int = 200) -> str:
