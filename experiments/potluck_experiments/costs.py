@@ -31,23 +31,19 @@ class Course(NamedTuple):
 class Cost(NamedTuple):
     """The price that pairs pay in one setting: geometric means over the pairs."""
 
-    pairs: int
-    tokens: MeanInterval | None  # Over the whole run
-    core: MeanInterval | None
+    core: MeanInterval | None  # Core time of the whole run
     tokens_to_level: MeanInterval | None
     """Together, all go on until the last model has its level; alone each stops at its own. A model
     that never has it counts as if it had it at the end, so that its cost is a lower bound."""
     core_to_level: MeanInterval | None
-    never: int
-    """Models that never have their level together; then those that never have it alone again."""
-    never_alone: int
+    never: int  # Models that never have their level together
 
 
 def cost_of(results: Results, pairs: Sequence[str], setting: str) -> Cost | None:
     """Compare the pairs that ran in the setting with alone; None where there are none."""
     whole: list[Spans] = []
     to_level: list[Spans] = []
-    never = [0, 0]
+    never = 0
     for pair in pairs:
         both = [courses_of(results.runs.get((pair, its), {})) for its in (setting, "alone")]
         shared, alone = both
@@ -56,7 +52,7 @@ def cost_of(results: Results, pairs: Sequence[str], setting: str) -> Cost | None
         rounds = len(next(iter(alone.values())).reward)
         levels = {model: QUALITY * course.reward[-1] for model, course in alone.items()}
         reached = [{m: rounds_to(levels[m], its[m].reward) for m in its} for its in both]
-        never = [never[i] + list(reached[i].values()).count(None) for i in (0, 1)]
+        never += list(reached[0].values()).count(None)
         together, apart = ({m: stop or rounds for m, stop in its.items()} for its in reached)
         last = dict.fromkeys(shared, max(together.values()))
         every = dict.fromkeys(shared, rounds)
@@ -64,8 +60,8 @@ def cost_of(results: Results, pairs: Sequence[str], setting: str) -> Cost | None
         to_level.append((spent(shared, last), spent(alone, apart)))
     if not whole:
         return None
-    ratios = [ratio_of((a[i], b[i]) for a, b in its) for its in (whole, to_level) for i in (0, 1)]
-    return Cost(len(whole), ratios[0], ratios[1], ratios[2], ratios[3], *never)
+    tokens, core = (ratio_of((a[i], b[i]) for a, b in to_level) for i in (0, 1))
+    return Cost(ratio_of((a[1], b[1]) for a, b in whole), tokens, core, never)
 
 
 def courses_of(seeds: Mapping[int, PairRuns]) -> dict[str, Course]:

@@ -5,7 +5,7 @@ the same to the last letter on every machine, at any time, whatever the code is 
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 
@@ -50,7 +50,7 @@ def pages(suite: Suite, scales: Sequence[Results]) -> dict[Path, str]:
         loader=jinja2.PackageLoader("potluck_experiments"), undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    filters = accuracy, cell, holm, interval_of, listed, signed, within
+    filters = accuracy, cell, holm, interval_of, signed, within
     environment.filters |= {each.__name__: each for each in filters}
     environment.filters["bold_headings"] = lambda notes: HEADING.sub(r"**\1**", notes)
     environment.globals |= {
@@ -117,12 +117,3 @@ def within(interval: MeanInterval | None, shown: Callable[[float], str] = signed
     ('+.010 [-.020, +.040]', '-')
     """
     return "{} [{}, {}]".format(*map(shown, interval[:3])) if interval else "-"
-
-
-def listed(words: Iterable[str]) -> str:
-    """
-    >>> listed(["a"]), listed(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    *others, last = words
-    return f"{', '.join(others)} and {last}" if others else last
