@@ -2,8 +2,7 @@
 
 Ratios are of a pair: 1 is what its models pay that are trained alone, one after the other. A
 model's curve is its sampled reward, the mean over the seeds and over SMOOTHED rounds: greedy
-accuracy is measured too seldom to tell when a level is reached.
-"""
+accuracy is measured too seldom to tell when a level is reached."""
 
 from collections.abc import Mapping, Sequence
 from statistics import mean
@@ -83,7 +82,6 @@ def _mean(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def smoothed(values: Sequence[float]) -> tuple[float, ...]:
-    """Return the mean of each value and of those before it, SMOOTHED together."""
     return tuple(mean(values[max(0, end - SMOOTHED) : end]) for end in range(1, len(values) + 1))
 
 

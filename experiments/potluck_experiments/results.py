@@ -39,7 +39,7 @@ class NodeResult(Struct, frozen=True, kw_only=True):
     """Share of the completions with an advantage that the filter silenced."""
     base: str  # Digest of the model's weights at the start; for a model of the Hub its name
     pass_at_8: Fraction | None = None
-    """At the end, 8 samples of each validation problem. None: the cell is older than this."""
+    """At the end, the first 100 validation problems. None: the cell is older than this."""
     others_k1: float | None = None
     """k1 of the others' successes here, nats a token; None: they came without log-probabilities."""
     others_likelihood: float | None = None  # Mean P of the others' successes here, 0..1

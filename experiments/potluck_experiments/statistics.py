@@ -29,6 +29,10 @@ class MeanInterval(NamedTuple):
         return MeanInterval(self.mean, low, high, self.n)
 
     @property
+    def mirrored(self) -> "MeanInterval":
+        return MeanInterval(-self.mean, -self.high, -self.low, self.n)
+
+    @property
     def to_tell(self) -> float:
         """Return the true difference whose interval leaves out 0 with a probability of POWER.
 
@@ -72,8 +76,6 @@ def ratio_of(pairs: Iterable[Sequence[float]]) -> MeanInterval | None:
 def p_above(difference: MeanInterval, at: float) -> float:
     """Return the p-value of "the true mean is above ``at``": Student's one-sided test."""
     error = (difference.high - difference.low) / 2 / t_quantile(0.975, difference.n - 1)
-    if error == 0:
-        return float(difference.mean <= at)
     return float(stats.t.sf((difference.mean - at) / error, difference.n - 1))
 
 

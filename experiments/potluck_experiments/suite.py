@@ -96,7 +96,7 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     the mean of ``than`` in this measure; "second minus first" compares the two differences."""
     measure: Measure = "greedy"
     """Accuracy of greedy answers to validation problems or out of distribution; mean reward of
-    the completions sampled in training; pass@8 of 8 samples of each validation problem."""
+    the completions sampled in training; pass@8 of the first 100 validation problems."""
     when: When = "end"  # Mean over a half of the rounds, or at the end
     lies: Lies
     """below: < -margin; above: > margin; within: from -margin to margin; not below: >= -margin."""

@@ -50,8 +50,8 @@ class ClaimTest:
     verdict: ClaimVerdict
     reason: str  # Why it is inconclusive; else what was left out
     p: float = 1.0
-    """Probability of a difference so far on the claim's side, or further, were the claim just
-    untrue; at most .05 where it is shown."""
+    """p-value of the claim, at most .05 where it is shown: two-sided of "above" and "below",
+    one-sided of "not below", and the larger of two one-sided ones of "within"."""
 
 
 def try_all(results: Results) -> list[ClaimTest]:
@@ -101,7 +101,8 @@ def pooled(
     )  # fmt: skip
     parts = [part for pair in pairs for part in _parts(of, pair, results)]
     is_whole = not any(part.missing for part in parts)
-    return interval_of(units_of(parts, results.of_base_pairs)) if is_whole else None
+    usable = [part for part in parts if not part.no_room]
+    return interval_of(units_of(usable, results.of_base_pairs)) if is_whole else None
 
 
 def units_of(parts: Sequence[ClaimPart], by_pair: bool) -> list[float]:
@@ -185,14 +186,12 @@ def verdict_of(difference: MeanInterval, lies: Lies, margin: float) -> ClaimVerd
 
 def p_of(difference: MeanInterval, lies: Lies, margin: float) -> float:
     """Return the p-value that is at most .05 where ``verdict_of`` says shown."""
-    is_more, is_less = p_above(difference, -margin), 1 - p_above(difference, margin)
-    p = {
-        "above": 2 * p_above(difference, margin),
-        "below": 2 * (1 - p_above(difference, -margin)),
-        "within": max(is_more, is_less),
-        "not below": is_more,
-    }[lies]
-    return min(1.0, p)
+    if difference.low == difference.high:  # no spread: shown or not, and nothing between
+        return float(verdict_of(difference, lies, margin) != "shown")
+    sides = (difference,) if lies in ("above", "not below") else (difference.mirrored,)
+    if lies in ("above", "below"):
+        return min(1.0, 2 * p_above(sides[0], margin))
+    return max(p_above(side, -margin) for side in {difference, *sides})
 
 
 def holm(tests: Sequence[ClaimTest]) -> list[float]:

@@ -68,6 +68,11 @@ def test_the_p_value_is_small_just_where_the_interval_shows_it(lies):
         if found.low < found.high:
             is_shown = verdict_of(found, lies, 3) == "shown"
             assert (p_of(found, lies, 3) <= 0.05) == is_shown, (low, high)
+    for value in range(-6, 7):
+        for margin in (0, 3):
+            found = MeanInterval(value, value, value, 5)
+            is_shown = verdict_of(found, lies, margin) == "shown"
+            assert (p_of(found, lies, margin) <= 0.05) == is_shown, (value, margin)
 
 
 def test_a_p_value_by_hand():
