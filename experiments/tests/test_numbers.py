@@ -11,7 +11,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
-T_975 = {2: 12.7062, 3: 4.3027, 4: 3.1824, 5: 2.7764, 8: 2.3646}  # by the number of values
+T_975 = {
+    2: 12.7062,
+    3: 4.3027,
+    4: 3.1824,
+    5: 2.7764,
+    6: 2.5706,
+    7: 2.4469,
+    8: 2.3646,
+}  # by the number of values
 SCALES = {name: tomllib.loads((EXPERIMENTS / f"{name}.toml").read_text()) for name in
           ("tiny", "drawn", "paper")}  # fmt: skip
 FILES = {path: json.loads(path.read_text()) for path in EXPERIMENTS.glob("cells/*/*.json")}
@@ -109,7 +117,7 @@ def claims():
                     )
 
 
-@pytest.mark.parametrize("folder, claim, scale, pairs", claims())
+@pytest.mark.parametrize("folder, claim, scale, pairs", list(claims()))
 def test_a_page_of_an_experiment_tells_each_claims_interval_and_verdict(
     folder, claim, scale, pairs
 ):
@@ -204,13 +212,13 @@ def test_the_tables_of_kinds_are_those_of_the_cells():
 def test_the_table_of_other_measures_is_that_of_the_cells():
     name, seen = "", 0
     for row in tables()["Kinds of pair"]:
-        if len(row) != 5 or row[1] not in ("greedy", "pass@8", "out-of-distribution"):
+        if len(row) != 5 or row[1] not in ("greedy", "pass@8", "out of distribution"):
             continue
         name = KINDS.get(row[0], name)
         for told, than in zip(row[2:], (SAME.get(name, "half"), "alone", "f-tis"), strict=True):
             if told != "-":
                 pairs = pairs_of(name)
-                expected = over_units("drawn", pairs, "lws", than, row[1], "end")
+                expected = over_units("drawn", pairs, "lws", than, row[1].replace(" ", "-"), "end")
                 assert numbers(told) == pytest.approx(expected, abs=0.00051), (row, than)
                 seen += 1
             else:  # nothing was run alone in the family of four
@@ -236,7 +244,7 @@ def test_the_papers_table_has_the_numbers_of_the_experiments_pages():
 def test_what_it_costs_is_added_up_again():
     name, seen = "", []
     for row in tables()["What it costs"]:
-        if len(row) != 6 or row[1] not in ("LWS", "F-TIS"):
+        if len(row) != 5 or row[1] not in ("LWS", "F-TIS"):
             continue
         name = KINDS.get(row[0], name)
         setting = {"LWS": "lws", "F-TIS": "f-tis"}[row[1]]
@@ -256,7 +264,6 @@ def test_what_it_costs_is_added_up_again():
             assert [float(x) for x in re.findall(r"\d\.\d\d", told)] == pytest.approx(
                 ends, abs=0.0051
             )
-        assert row[5].startswith(f"{never} of ")
         seen.append((name, setting))
     whole = ("size", "complementary", "near", "lora", "far")
     assert seen == [(name, setting) for name in whole for setting in ("lws", "f-tis")]

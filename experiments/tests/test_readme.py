@@ -85,7 +85,7 @@ def rows_of(page):
 
 
 ROWS = list(rows_of("docs/method.md"))
-MINUS = re.compile(r"^\| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| (.*?) \| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$", re.MULTILINE)
 
 
 def test_there_are_numbers_to_look_at():
@@ -93,20 +93,32 @@ def test_there_are_numbers_to_look_at():
     assert counts == {"size": 10, "complementary": 10, "lora": 4, "far": 3, "four": 4, "near": 6}
 
 
+def test_what_a_steeper_weight_gives_is_that_of_the_cells():
+    page = (ROOT / "docs" / "method.md").read_text()
+    table = page.split("| c = 8 | sampled reward, second half |")[1].split("\n\n")[0]
+    found = re.findall(r"^\| (.*?): c = 8 - (.*?) \| (.*?) \|$", table, re.MULTILINE)
+    assert {family_of(kind) for kind, _, _ in found} == set(FAMILIES.values())
+    for kind, than, told in found:
+        expected = interval(family_of(kind), "lws-8", SETTINGS[than], "late")
+        assert numbers(told) == pytest.approx(expected, abs=0.00051)
+
+
 def test_the_readmes_table_is_that_of_the_cells():
     page = (ROOT / "README.md").read_text()
-    head = "| the models are | LWS - half | LWS - alone | LWS - F-TIS |"
+    head = "| the models are | LWS - half | LWS - alone | LWS - F-TIS | LWS, c = 8 - half |"
     seen = set()
-    for kind, *told in MINUS.findall(page[page.index(head) + len(head) :])[:7]:
+    for kind, *told in ROW.findall(page[page.index(head) + len(head) :])[:7]:
         if not (family := family_of(kind)):
             continue
         seen.add(family)
         same = "quarter" if family == "four" else "half"
-        for text, than in zip(told, (same, "alone", "f-tis"), strict=True):
-            if text:
-                assert numbers(text) == pytest.approx(
-                    interval(family, "lws", than, "late"), abs=0.00051
-                )
+        sides = ("lws", same), ("lws", "alone"), ("lws", "f-tis"), ("lws-8", same)
+        for text, (setting, than) in zip(told, sides, strict=True):
+            if (family, than) == ("four", "alone"):
+                assert not text  # not run
+            else:
+                expected = interval(family, setting, than, "late")
+                assert numbers(text) == pytest.approx(expected, abs=0.00051)
     assert seen == set(FAMILIES.values())
 
 
