@@ -188,10 +188,11 @@ def p_of(difference: MeanInterval, lies: Lies, margin: float) -> float:
     """Return the p-value that is at most .05 where ``verdict_of`` says shown."""
     if difference.low == difference.high:  # no spread: shown or not, and nothing between
         return float(verdict_of(difference, lies, margin) != "shown")
-    sides = (difference,) if lies in ("above", "not below") else (difference.mirrored,)
-    if lies in ("above", "below"):
-        return min(1.0, 2 * p_above(sides[0], margin))
-    return max(p_above(side, -margin) for side in {difference, *sides})
+    up, down = difference, difference.mirrored
+    p = {"above": 2 * p_above(up, margin), "below": 2 * p_above(down, margin)}
+    p["not below"] = p_above(up, -margin)
+    p["within"] = max(p["not below"], p_above(down, -margin))
+    return min(1.0, p[lies])
 
 
 def holm(tests: Sequence[ClaimTest]) -> list[float]:

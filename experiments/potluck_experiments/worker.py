@@ -203,7 +203,7 @@ def _node_result(run: Any, node: Any, base: str, pass_at_8: float | None) -> Nod
             f"round; remove {run.path} to run it again"
         )
     own = [each.sources.get(node.name) for each in rounds]
-    others = [its for each in rounds for who, its in each.sources.items() if who != node.name]
+    others = [its for each in rounds for author, its in each.sources.items() if author != node.name]
     spent = [(each.seconds.get("write"), each.seconds.get("learn")) for each in rounds]
     # Six decimals: more say nothing, and make the files twice as long.
     return NodeResult(

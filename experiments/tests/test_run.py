@@ -127,6 +127,7 @@ def test_a_cell_gives_the_same_numbers_twice_and_when_it_was_stopped_half_way(tm
     for node in numbers(first, cell)["node"].values():  # else they might be equal by chance
         assert len(set(node["tokens"])) > 1
         assert len(set(node["sampled"])) > 1
+        assert node["pass_at_8"] is not None  # it is measured in a real run
 
 
 def test_ctrl_c_ends_what_runs_and_begins_nothing_new_and_a_tiny_cell_is_run_again(tmp_path):

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from potluck import as_tree
+from potluck import as_tree, from_tree
 from potluck_experiments.cells import make_cell
 from potluck_experiments.origin import Code, base_digest
 from potluck_experiments.suite import ExperimentError
-from potluck_experiments.worker import Origin, collect, config_of
+from potluck_experiments.worker import Origin, collect, config_of, pass_at_8
 from small_suite import RECIPE, make_suite
 
 CODE = Code("0123abcd", ("src/potluck/types.py",))
@@ -75,6 +75,27 @@ def test_it_holds_each_models_own_curves_and_what_they_were_made_of(tmp_path, ce
     assert (large.pass_at_8, result.node["small"].pass_at_8) == (0.75, 0.25)
     # Of others alone, over the rounds that have it.
     assert (large.others_k1, result.node["small"].others_k1) == (-0.25, None)
+
+
+@pytest.mark.parametrize("problems, asked", [(300, 100), (40, 40)])
+def test_pass_at_8_asks_each_node_for_8_answers_to_the_first_problems(
+    tmp_path, cell, monkeypatch, problems, asked
+):
+    requests = []
+
+    def evaluate(request, *, progress):
+        requests.append(request)
+        measures = [{"measure": name, "A": {"value": value}} for name, value in
+                    (("greedy", 0.1), ("pass@1", 0.2), ("pass@8", len(requests) / 3))]  # fmt: skip
+        return {"splits": [{"measures": measures}]}
+
+    monkeypatch.setattr("potluck_experiments.worker.evaluate_models", evaluate)
+    config = from_tree(as_tree(cell.config), [f"evaluation.problems={problems}"])
+    assert pass_at_8(config, tmp_path) == {"small": 0.333333, "large": 0.666667}
+    assert [request.model for request in requests] == [str(tmp_path / n) for n in cell.models]
+    assert {(r.k, r.split, r.recipe, *r.overrides) for r in requests} == {
+        (8, "validation", tmp_path, f"evaluation.problems={asked}")
+    }
 
 
 def test_a_run_that_is_not_finished_is_no_result(tmp_path, cell):
