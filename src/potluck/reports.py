@@ -69,6 +69,9 @@ class AuthorReport:
     """The same, of problems that some of its completions solved."""
     blocked_share_own_right: float | None = None
     """The same, of problems that all of its completions solved."""
+    gradient_share: float | None = None
+    """Share of an author that is not trusted in the sum of the norms of what moves this model;
+    None of one that is. It is at most its share of the completions (``objective/trust.py``)."""
     worth: float | None = None
     """Gain to this node's own gradient, in units of own completions (``node/alignment.py``)."""
     worth_noise: float | None = None

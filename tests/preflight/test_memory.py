@@ -92,6 +92,7 @@ def learning(policy, run):
         completions, (np.ones(PROMPT, np.int32),) * ROWS, (tokens,) * ROWS,
         torch.full((ROWS, NEW), -1.0),
         torch.tensor([1.0, -1.0] * (ROWS // 2)), torch.ones(ROWS, NEW, dtype=torch.bool),
+        torch.ones(ROWS, dtype=torch.bool),
     )  # fmt: skip
     learner.learn(batch, lambda done, total: None)  # from now on the optimiser has its moments
     return asked_of_torch(lambda: learner.learn(batch, lambda done, total: None))

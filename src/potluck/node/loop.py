@@ -56,6 +56,8 @@ class Node:
     sampling: SamplingConfig
     sends_logp: bool
     """False: its completions go without log-probabilities, as no learner of the run reads them."""
+    trusts: Callable[[str], bool]
+    """Function that tells of an author if it is trusted: see ``objective/trust.py``."""
     deadline_s: float
     progress: NodeProgress
 
@@ -122,7 +124,8 @@ class Node:
             selection = self.selector.select(round, arrived, self._read)
             groups = self._grade(round, selection.groups)
             if groups:
-                batch = pack(groups, scale=self.learner.objective.advantage_scale)
+                scale = self.learner.objective.advantage_scale
+                batch = pack(groups, scale=scale, trusts=self.trusts)
                 if every and (round + 1) % every == 0:
                     worth = authors_worth(self.learner, batch, self._seed(round, "alignment"))
                 torch.manual_seed(self._seed(round, "learn"))  # dropout, where there is any
@@ -144,7 +147,8 @@ class Node:
         return report
 
     def _read(self, completion: Completion) -> Row | None:
-        if completion.logp_T is None and reads_author_logp(self.learner.objective):
+        needs_logp = reads_author_logp(self.learner.objective) and self.trusts(completion.author)
+        if needs_logp and completion.logp_T is None:
             return None
         problem = self.task.problem(completion.problem_id)
         return read(completion, problem, self.learner.policy, self.sampling)

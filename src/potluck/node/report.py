@@ -33,6 +33,8 @@ def report_of(
         sources = author_reports(scored, rewards, name)
         for author, (value, noise) in worth.items():
             sources[author] = replace(sources[author], worth=value, worth_noise=noise)
+        for author, share in update.shares.items():
+            sources[author] = replace(sources[author], gradient_share=share)
         trained = int((scored.kept_advantage_B != 0).sum())
         with_advantage = int((scored.batch.advantage_B != 0).sum())
         dropped = len(scored.dropped)
