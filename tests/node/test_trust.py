@@ -164,7 +164,7 @@ def test_nothing_that_it_claims_is_read_and_it_need_claim_nothing(objective, cla
 
 
 def test_those_that_are_trusted_are_learned_from_by_the_method():
-    """Two others: one is trusted and the other, of which nothing succeeds, might as well be away."""
+    """Two others: one is trusted, and the other, which never succeeds, might as well be away."""
     objective = ObjectiveConfig(**METHODS["f-tis"].fields)
     trusts = {OWN, OTHER}.__contains__
     three = groups_of(tiny.policy(), authors=(OWN, OTHER, THIRD), failing=(THIRD,))

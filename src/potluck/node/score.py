@@ -18,7 +18,7 @@ from torch import Tensor
 from potluck.node.batch import Batch, Scored
 from potluck.node.metrics import METRICS, row_metrics
 from potluck.objective.filters import divergence_from_author, filter_advantages
-from potluck.objective.methods import ObjectiveConfig
+from potluck.objective.methods import ObjectiveConfig, Others
 from potluck.objective.others import select_others, sequence_likelihood, weigh_by_likelihood
 
 
@@ -37,7 +37,7 @@ def candidates(batch: Batch, me: str, objective: ObjectiveConfig) -> Tensor:
     own_B, advantage_B = batch.by(me), batch.advantage_B
     emphasised_B = own_B & (advantage_B > 0)
     advantage_B = torch.where(emphasised_B, advantage_B * objective.own_success_weight, advantage_B)
-    untrusted = "none" if objective.others == "none" else "successes"
+    untrusted: Others = "none" if objective.others == "none" else "successes"
     advantage_B = select_others(advantage_B, batch.trusted_B, untrusted)
     return select_others(advantage_B, own_B | ~batch.trusted_B, objective.others)
 
