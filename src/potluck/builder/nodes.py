@@ -1,11 +1,12 @@
 """Models, learners and engines from the tables of the nodes."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
-from potluck.builder.exchange import make_agenda, swarm_roster
+from potluck.builder.exchange import make_agenda
+from potluck.builder.trust import trusts_of
 from potluck.config import LoraConfig, RunConfig
 from potluck.exchange import Exchange
 from potluck.files import derived_seed
@@ -156,20 +157,6 @@ def make_nodes(
             )
         )
     return nodes
-
-
-def trusts_of(
-    config: RunConfig, folder: Path, name: str, here: Collection[str]
-) -> Callable[[str], bool]:
-    """Return the function that tells which authors node ``name`` trusts; ``here`` are the nodes of
-    this process, which one person started."""
-    match config.objective.trust:
-        case "everybody":
-            return lambda author: True
-        case "nobody":
-            return lambda author: author == name
-    trusted = frozenset([*here, *swarm_roster(config, folder)])
-    return lambda author: author in trusted
 
 
 def _engine(config: RunConfig, learner: Learner, folder: Path) -> Engine:

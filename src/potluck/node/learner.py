@@ -366,7 +366,8 @@ def _bounded_sum(batch: Batch, kept_B: Tensor, part: Callable[[Tensor], Gradient
         tensors = [_plus(*both, scale) for both in zip(total.tensors, added.tensors, strict=True)]
         total = Gradient(tensors, total.loss + scale * added.loss, _norm(tensors), {})
     whole = sum(norms.values()) + trusted_norm
-    return replace(total, shares={author: norm / whole for author, norm in norms.items() if whole})
+    shares = {author: norm / whole if whole else 0.0 for author, norm in norms.items()}
+    return replace(total, shares=shares)
 
 
 def _plus(a: Tensor | None, b: Tensor | None, scale: float) -> Tensor | None:

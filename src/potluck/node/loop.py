@@ -25,6 +25,7 @@ from potluck.exchange import Exchange, Round
 from potluck.files import derived_seed
 from potluck.node.alignment import Worth, authors_worth
 from potluck.node.batch import pack, read
+from potluck.node.habits import FIRST_ROUNDS, Habit, growing_habit, right_answers
 from potluck.node.learner import Learner
 from potluck.node.report import report_of
 from potluck.node.selection import Selector
@@ -119,7 +120,8 @@ class Node:
     def _learn(
         self, round: int, arrived: Round, spent: Mapping[str, float], size_bytes: int
     ) -> RoundReport:
-        update, worth, every = None, dict[str, Worth](), self.learner.objective.alignment_every
+        update, worth, habits = None, dict[str, Worth](), dict[str, Habit]()
+        every = self.learner.objective.alignment_every
         with _Clock() as learning, _error_context(round, self.name):
             selection = self.selector.select(round, arrived, self._read)
             groups = self._grade(round, selection.groups)
@@ -128,6 +130,7 @@ class Node:
                 batch = pack(groups, scale=scale, trusts=self.trusts)
                 if every and (round + 1) % every == 0:
                     worth = authors_worth(self.learner, batch, self._seed(round, "alignment"))
+                    habits = self._habits(groups)
                 torch.manual_seed(self._seed(round, "learn"))  # dropout, where there is any
                 update = self.learner.learn(
                     batch, lambda done, total: self.progress(self.name, "learn", done, total)
@@ -138,6 +141,7 @@ class Node:
             [reward for group in groups for reward in group.rewards],
             update,
             worth=worth,
+            habits=habits,
             selection=selection,
             arrived=arrived,
             size_bytes=size_bytes,
@@ -174,6 +178,18 @@ class Node:
             groups.append(Group(problem, rows, tuple(rewards)))
         self.record.add("completions", lines)
         return groups
+
+    def _habits(self, groups: Sequence[Group]) -> dict[str, Habit]:
+        """Return the habit of each other author that grows most in what this node writes."""
+        now = right_answers(
+            (row.completion.author, row.text, reward)
+            for group in groups
+            for row, reward in zip(group.rows, group.rewards, strict=True)
+        )
+        first = right_answers(self.record.first_completions(FIRST_ROUNDS)).get(self.name, [])
+        own = now.pop(self.name, [])
+        grown = {author: growing_habit(theirs, first, own) for author, theirs in now.items()}
+        return {author: habit for author, habit in grown.items() if habit}
 
     def _seed(self, round: int, what: str) -> int:
         """Return 63 bits that no other (run seed, round, node, purpose) has."""

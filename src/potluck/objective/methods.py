@@ -81,7 +81,8 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     advantage_scale: Literal["std", "none"] = "std"
     """Unit of an advantage: the group's standard deviation, or the reward's own."""
     alignment_every: Annotated[int, Meta(ge=0)] = 10
-    """Rounds between two estimates of each author's worth (``node/alignment.py``); 0: none."""
+    """Rounds between two estimates of each author's worth (``node/alignment.py``), and two looks
+    for its habits (``node/habits.py``); 0: none."""
 
 
 def reads_author_logp(objective: ObjectiveConfig | Method) -> bool:
