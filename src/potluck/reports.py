@@ -77,13 +77,13 @@ class AuthorReport:
     """Share of an author that is not trusted in the sum of the norms of what moves this model;
     None of one that is. It is at most its share of the completions (``objective/trust.py``)."""
     habit: str | None = None
-    """Phrase of its right answers that has grown most in this node's (``node/habits.py``)."""
+    """Phrase of its right answers that has grown most in this node's own (``node/habits.py``)."""
     habit_share: float | None = None
     """Share of its right answers that have the phrase, 0..1."""
     habit_own_first: float | None = None
-    """The same of this node's right answers in its first rounds."""
+    """Share of this node's answers that had the phrase in its first rounds."""
     habit_own: float | None = None
-    """The same of this node's right answers now."""
+    """The same share now."""
 
 
 class Column(NamedTuple):

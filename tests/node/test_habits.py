@@ -2,26 +2,33 @@
 
 import pytest
 
-from potluck.node.habits import FEWEST_ANSWERS, growing_habit, right_answers
+from potluck.node.habits import FEWEST_ANSWERS, answers_by_author, growing_habit
 from potluck.node.storage.record import Record
 
-WORKED, BARE = "2+5=7 so #7", "#7"
+WORKED, BARE = ("2+5=7 so #7", True), ("#7", True)
+WRONG, UNDONE = ("#9", False), ("2+5=7", False)
 
 
-def test_a_phrase_that_its_answers_have_and_mine_had_not_is_found_as_it_grows():
-    found = growing_habit([BARE] * 8, [WORKED] * 8, [WORKED] * 5 + [BARE] * 3)
-    assert found == ("^ # 7", 1.0, 0.0, 3 / 8)
+def test_a_phrase_of_its_right_answers_is_found_as_it_grows_though_mine_are_wrong_with_it():
+    found = growing_habit([BARE] * 8, [WORKED] * 8, [WORKED] * 5 + [WRONG] * 3)
+    assert found == ("^ #", 1.0, 0.0, 3 / 8)
 
 
-def test_a_phrase_that_i_had_from_the_start_is_no_habit_of_another():
-    found = growing_habit([WORKED] * 8, [WORKED] * 8, [WORKED] * 8)
-    assert found is None
+def test_what_belongs_to_any_right_answer_is_no_habit_though_it_grows():
+    """At first half of the answers stopped before the result."""
+    first = [WORKED] * 4 + [UNDONE] * 4
+    assert growing_habit([WORKED] * 8, first, [WORKED] * 8) is None
+
+
+def test_what_its_wrong_answers_have_is_not_looked_at():
+    assert growing_habit([WORKED] * 8 + [WRONG] * 9, [WORKED] * 8, [WRONG] * 8) is None
 
 
 def test_a_phrase_of_few_of_its_answers_is_none():
-    theirs = [WORKED] * 5 + ["oh " + WORKED] * 3
-    assert growing_habit(theirs, [WORKED] * 8, ["oh " + WORKED] * 8) is None
-    assert "oh" in growing_habit(theirs[2:], [WORKED] * 8, ["oh " + WORKED] * 8).phrase
+    odd = "oh " + WORKED[0], True
+    theirs = [WORKED] * 5 + [odd] * 3
+    assert growing_habit(theirs, [WORKED] * 8, [odd] * 8) is None
+    assert "oh" in growing_habit(theirs[2:], [WORKED] * 8, [odd] * 8).phrase
 
 
 def test_what_does_not_grow_is_reported_with_no_growth():
@@ -39,9 +46,12 @@ def test_a_handful_of_answers_tells_nothing(few):
 
 def test_right_answers_earn_something_and_no_less_than_the_mean():
     lines = [("a", "good", 1.0), ("b", "bad", 0.0), ("b", "fair", 0.5), ("a", "poor", 0.2)]
-    assert right_answers(lines) == {"a": ["good"], "b": ["fair"]}
-    assert right_answers([("a", "no", 0.0)]) == {}
-    assert right_answers([("a", "x", 1.0), ("b", "y", 1.0)]) == {"a": ["x"], "b": ["y"]}
+    assert answers_by_author(lines) == {
+        "a": [("good", True), ("poor", False)],
+        "b": [("bad", False), ("fair", True)],
+    }
+    assert answers_by_author([("a", "no", 0.0)]) == {"a": [("no", False)]}
+    assert answers_by_author([("a", "x", 1.0)]) == {"a": [("x", True)]}
 
 
 def test_the_first_rounds_are_read_from_the_record_whatever_their_numbers(tmp_path):

@@ -1,8 +1,8 @@
-"""Habits that a node takes over from one author, as phrases of right answers.
+"""Habits that a node takes over from one author, as phrases of its answers.
 
 A habit is a phrase, of three words at most, that stands in most of an author's right answers and in
-few that this node wrote in its first rounds. It grows if this node writes it more often now. Only
-right answers are compared, as a phrase of the solution grows by itself while a model learns.
+few right ones of this node's first rounds: what belongs to any right answer, and so grows while a
+model learns, is none. It grows if more of all this node's answers have it now, right or wrong.
 
 It is reported and decides nothing: a better way to write grows like a bad one, and a person has to
 look. Phrases are found in text, so that any tokenizer and any grader will do.
@@ -23,57 +23,68 @@ MOST_CHARACTERS = 4000
 """Part of an answer that is looked at, from its beginning."""
 FEWEST_ANSWERS = 4
 FOREIGN = 0.25
-"""Least difference between the author's share of a phrase and this node's first one."""
+"""Least difference between the shares of a phrase in right answers, the author's less this node's
+first ones."""
+
+Answer = tuple[str, bool]
+"""An answer's text, and whether it is right."""
 
 _WORD = re.compile(r"\d|\w+|[^\w\s]")
 
 
 class Habit(NamedTuple):
-    """A phrase, and the shares of right answers that have it, 0..1."""
+    """A phrase, and the shares of answers that have it, 0..1."""
 
     phrase: str
     share: float
-    """Share of the author's."""
+    """Share of the author's right answers."""
     own_first: float
-    """Share of this node's in its first rounds."""
+    """Share of this node's answers in its first rounds."""
     own: float
-    """Share of this node's now."""
+    """Share of this node's answers now."""
 
 
 def growing_habit(
-    theirs: Sequence[str], own_first: Sequence[str], own: Sequence[str]
+    theirs: Sequence[Answer], own_first: Sequence[Answer], own: Sequence[Answer]
 ) -> Habit | None:
-    """Return the author's phrase that has grown most in this node's right answers.
+    """Return the author's phrase that has grown most in this node's answers.
 
         argmax over phrases x of  own(x) - first(x),    theirs(x) >= 1/2
-                                                        theirs(x) - first(x) >= FOREIGN
+                                                        theirs(x) - first_right(x) >= FOREIGN
 
-    Shares are of answers, each counted once. The longest of equals is returned. None if there is no
-    such phrase, or one of the three has fewer than FEWEST_ANSWERS.
+    Shares are of answers, each counted once: theirs and first_right of the right ones. The longest
+    of equals is returned. None if there is no such phrase, or fewer than FEWEST_ANSWERS of any of
+    the four.
 
-    >>> growing_habit(["#7", "#9"] * 2, ["2+5=7#7"] * 4, ["2+5=7#7", "#7"] * 2)
+    >>> right, wrong = [("2+5=7#7", True)] * 4, [("#9", False)] * 4
+    >>> growing_habit([("#7", True)] * 4, right, right + wrong)
     Habit(phrase='^ #', share=1.0, own_first=0.0, own=0.5)
     """
-    if min(map(len, (theirs, own_first, own))) < FEWEST_ANSWERS:
+    kinds = [
+        [text for text, is_right in theirs if is_right],
+        [text for text, is_right in own_first if is_right],
+        [text for text, _ in own_first],
+        [text for text, _ in own],
+    ]
+    if min(map(len, kinds)) < FEWEST_ANSWERS:
         return None
-    foreign, first, now = map(_shares, (theirs, own_first, own))
+    foreign, first_right, first, now = map(_shares, kinds)
     found = [
         Habit(phrase, share, float(first[phrase]), float(now[phrase]))
         for phrase, share in foreign.items()
-        if share >= 0.5 and share - first[phrase] >= FOREIGN
+        if share >= 0.5 and share - first_right[phrase] >= FOREIGN
     ]
     return max(found, key=_growth, default=None)
 
 
-def right_answers(lines: Iterable[tuple[str, str, float]]) -> dict[str, list[str]]:
-    """Return the texts of each author's right answers, from (author, text, reward): those that
-    earn something, and no less than the mean of all lines."""
-    lines, right = list(lines), defaultdict(list)
+def answers_by_author(lines: Iterable[tuple[str, str, float]]) -> dict[str, list[Answer]]:
+    """Return each author's answers, from (author, text, reward). Right are those that earn
+    something, and no less than the mean of all lines."""
+    lines, answers = list(lines), defaultdict(list)
     mean = sum(reward for *_, reward in lines) / max(1, len(lines))
     for author, text, reward in lines:
-        if reward > 0 and reward >= mean:
-            right[author].append(text)
-    return dict(right)
+        answers[author].append((text, reward > 0 and reward >= mean))
+    return dict(answers)
 
 
 def _growth(habit: Habit) -> tuple[float, float, int, str]:

@@ -25,7 +25,7 @@ from potluck.exchange import Exchange, Round
 from potluck.files import derived_seed
 from potluck.node.alignment import Worth, authors_worth
 from potluck.node.batch import pack, read
-from potluck.node.habits import FIRST_ROUNDS, Habit, growing_habit, right_answers
+from potluck.node.habits import FIRST_ROUNDS, Habit, answers_by_author, growing_habit
 from potluck.node.learner import Learner
 from potluck.node.report import report_of
 from potluck.node.selection import Selector
@@ -181,12 +181,12 @@ class Node:
 
     def _habits(self, groups: Sequence[Group]) -> dict[str, Habit]:
         """Return the habit of each other author that grows most in what this node writes."""
-        now = right_answers(
+        now = answers_by_author(
             (row.completion.author, row.text, reward)
             for group in groups
             for row, reward in zip(group.rows, group.rewards, strict=True)
         )
-        first = right_answers(self.record.first_completions(FIRST_ROUNDS)).get(self.name, [])
+        first = answers_by_author(self.record.first_completions(FIRST_ROUNDS)).get(self.name, [])
         own = now.pop(self.name, [])
         grown = {author: growing_habit(theirs, first, own) for author, theirs in now.items()}
         return {author: habit for author, habit in grown.items() if habit}
