@@ -167,7 +167,7 @@ def read_suite(folder: Path) -> Suite:
         )
     settings = _read(folder / "settings.toml", dict[str, Setting])
     scales: dict[Scale, ScaleFile] = {s: _read(folder / f"{s}.toml", ScaleFile) for s in SCALES}
-    files = sorted(folder.glob("*/experiment.toml"))
+    files = sorted(folder.glob("*/experiment.toml"), key=lambda f: (f.parent.name.find("_"), f))
     suite = Suite(folder, settings, scales, tuple(_experiment(file) for file in files))
     _require_names(suite)
     return suite
