@@ -140,18 +140,89 @@ def test_the_core_time_of_a_pair_is_that_of_the_cells():
     assert float(told) == pytest.approx(spent["lws"] / spent["alone"], abs=0.0051)
 
 
-def test_the_forgers_table_is_that_of_its_runs():
-    """scripts/forger.py prints it; here it is put together once more."""
-    lines = (ROOT / "experiments" / "forger.jsonl").read_text().splitlines()
-    runs = {}
+PLANTED = {
+    "habit": "habit",
+    "skip": "skips",
+    "all-right": "habit",
+    "bare": "skips",
+    "half-worked": "one_step",
+    "shortcut": "shortcuts",
+}
+
+
+def forged():
+    """The lines of scripts/forger.py by (setting, attack), each of five seeds."""
+    lines, runs = (ROOT / "experiments" / "forger.jsonl").read_text().splitlines(), {}
     for line in map(json.loads, lines):
-        runs.setdefault((line["attack"], line["setting"]), []).append(line["greedy"])
-    told = {}
-    for line in (ROOT / "docs" / "method.md").read_text().splitlines():
-        row = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(row) == 5 and row[0] in {setting for _, setting in runs}:
-            for attack, cell in zip(("habit", "skip", "all-right", "none"), row[1:], strict=True):
-                if cell != "-":
-                    told[attack, row[0]] = float(cell)
-    assert told == pytest.approx({key: mean(its) for key, its in runs.items()}, abs=0.0051)
-    assert all(len(its) == 5 for its in runs.values())
+        runs.setdefault((line["setting"], line["attack"]), []).append(line)
+    assert all(sorted(line["seed"] for line in its) == [*range(5)] for its in runs.values())
+    return runs
+
+
+def tables_of_trust():
+    """The tables of docs/trust.md by their first head: {(row, column): cell}."""
+    tables, head = {}, None
+    for line in (ROOT / "docs" / "trust.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            head = None
+        elif head is None:
+            head = cells
+        elif not set(line) <= set("|-"):
+            rows = tables.setdefault(head[0], {})
+            rows.update({(cells[0], name): x for name, x in zip(head[1:], cells[1:], strict=True)})
+    return tables
+
+
+@pytest.mark.parametrize("table, key", [("greedy", "greedy"), ("sampled", "sampled_late")])
+def test_the_forgers_tables_are_those_of_its_runs(table, key):
+    """scripts/forger.py prints them by seed; here their means are put together once more."""
+    runs, told = forged(), tables_of_trust()[table]
+    names = {"none": "no forger"}
+    expected = {(s, names.get(a, a)): mean(x[key] for x in its) for (s, a), its in runs.items()}
+    assert {k: float(v) for k, v in told.items() if v != "-"} == pytest.approx(expected, abs=0.0051)
+
+
+def test_what_is_planted_is_that_of_the_runs_and_little_where_nobody_is_trusted():
+    runs, told = forged(), tables_of_trust()["planted"]
+    for (setting, attack), cell in told.items():
+        its = runs.get((setting, "none" if setting.startswith("absent") else attack))
+        if cell == "-":
+            assert its is None
+            continue
+        share = mean(line[PLANTED[attack]] for line in its)
+        assert float(cell) == pytest.approx(share, abs=0.0051)
+        if setting in ("untrusted vertical", "untrusted horizontal"):
+            natural = runs[setting.replace("untrusted", "absent"), "none"]
+            assert share <= mean(line[PLANTED[attack]] for line in natural) + 0.02
+
+
+@pytest.mark.parametrize("attack", PLANTED)
+@pytest.mark.parametrize("plan", ["vertical", "horizontal"])
+def test_a_forger_that_is_not_trusted_costs_no_more_than_one_that_is_away(plan, attack):
+    runs = forged()
+    for key in ("greedy", "sampled_late"):
+        beside = mean(line[key] for line in runs[f"untrusted {plan}", attack])
+        assert beside >= mean(line[key] for line in runs[f"absent {plan}", "none"]) - 0.005
+
+
+PRICE = {
+    "F-TIS, nobody trusted": "f-tis-untrusted",
+    "LWS, nobody trusted": "lws-untrusted",
+    "F-TIS": "f-tis",
+    "LWS": "lws",
+    "half": "half",
+}
+
+
+def test_the_price_of_trusting_nobody_is_that_of_the_cells():
+    rows = [row for row in tables_of_trust()[""] if row[0].partition(":")[0] in FAMILIES]
+    assert len(rows) == 2 * 9
+    for row, column in rows:
+        title, _, what = row.partition(": ")
+        setting, than = (PRICE[name] for name in what.split(" - "))
+        measure = "late" if column.startswith("sampled") else "greedy"
+        cell = tables_of_trust()[""][row, column]
+        assert numbers(cell) == pytest.approx(
+            interval(FAMILIES[title], setting, than, measure), abs=0.00051
+        )
