@@ -3,6 +3,7 @@
 <run>/<node>/metrics.jsonl        one line a round, see RoundReport
 <run>/<node>/evaluation.jsonl     one line an evaluation
 <run>/<node>/completions.jsonl    what was written, readable
+<run>/<node>/in_step.jsonl        one line a round that it began in step with others: the time
 <run>/<node>/rounds/000012.ptlk   what was learned from, the messages as they came: what
                                   resume (and replay) reads, see exchange/wire/codec.py
 <run>/<node>/checkpoints/000010/  see checkpoint.py
@@ -59,6 +60,14 @@ class Record:
         lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
         with (self.folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
             file.write(lines)
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Return the lines of ``name``.jsonl; none if there is no such file."""
+        try:
+            text = (self.folder / f"{name}.jsonl").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text.splitlines()]
 
     def truncate_from(self, round: int) -> None:
         """Remove every line of this round and later ones: they will be run again."""
