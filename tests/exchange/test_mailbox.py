@@ -292,6 +292,21 @@ def test_of_rounds_far_ahead_only_the_newest_is_fetched_and_kept(box):
     assert fetch(box) == [("south", 5), ("south", 90)]
 
 
+@pytest.mark.parametrize("name", ["south", "mallory"])
+def test_far_claims_without_end_leave_one_batch_and_no_mark(box, name):
+    come(box, name)
+    box.begin(0, 0.0)
+    for round in range(1000, 1100):
+        hear(box, name, 0, round)
+        fetch(box)
+    assert sorted(box._here) == [(0, name), (1099, name)]
+    assert box.peers.get(name).newest == 1099
+    hear(box, name, 0, 1)
+    fetch(box)
+    assert box.peers.get(name).newest == 1
+    assert box.peers.get(name).came == {0, 1}
+
+
 def test_before_the_first_round_what_is_held_of_an_author_does_not_grow(box):
     for round in range(20):
         hear(box, "south", round)

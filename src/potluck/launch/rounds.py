@@ -247,7 +247,8 @@ class _Course:
     """Choice of a node's rounds; tells when it skips some, and when it believes no others."""
 
     def __init__(self, node: Node, rounds: int, display: Display) -> None:
-        self._node, self._display, self._is_told = node, display, False
+        self._node, self._is_told = node, False
+        self._say = lambda text: display.show(Notice(text))
         self._own_s: list[float] = []
         for line in node.record.rows("metrics"):
             self.add_round(line.get("seconds", {}))
@@ -280,9 +281,6 @@ class _Course:
             self._pace = Pace(pace.last, round, now_s)
             node.record.add("in_step", [{"round": round, "time_s": now_s}])
         return round
-
-    def _say(self, text: str) -> None:
-        self._display.show(Notice(text))
 
 
 def _about_nodes(config: RunConfig, folder: Path, first: int, resume: bool) -> list[About]:

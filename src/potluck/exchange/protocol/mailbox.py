@@ -174,8 +174,8 @@ class Mailbox:
         here, awaited = self.arrivals(round, now_s)
         for name in sorted(awaited - here):
             self.peers.stalled(name, round)
-            what = f"was not in time in round {round}: it is not waited for until it is"
-            self._news.append(f"{name!r} {what}")
+            what = "it is not waited for until it is"
+            self._news.append(f"{name!r} was not in time in round {round}: {what}")
 
     def take(self, round: int) -> list[Delivery]:
         """Return what came of ``round`` and of rounds before, by round and author; each once."""

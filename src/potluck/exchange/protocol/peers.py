@@ -109,11 +109,10 @@ class Peers:
 
     def was_in_time(self, name: str) -> None:
         """Note a batch that was here when its round was closed."""
-        if (peer := self._peers.get(name)) is None:
-            return
-        peer.in_time += 1
-        if peer.stalls and peer.in_time >= FORGIVEN_AFTER:
-            peer.stalls, peer.in_time = peer.stalls - 1, 0
+        if peer := self._peers.get(name):
+            peer.in_time += 1
+            if peer.stalls and peer.in_time >= FORGIVEN_AFTER:
+                peer.stalls, peer.in_time = peer.stalls - 1, 0
 
     def back_in_time(self, round: int, oldest: int) -> list[str]:
         """Return the stalled peers that are awaited again from ``round`` on: those of which a batch
