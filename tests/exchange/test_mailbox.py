@@ -304,7 +304,7 @@ def test_far_claims_without_end_leave_one_batch_and_no_mark(box, name):
     hear(box, name, 0, 1)
     fetch(box)
     assert box.peers.get(name).newest == 1
-    assert box.peers.get(name).came == {0, 1}
+    assert box.peers.get(name).came == {1}
 
 
 def test_before_the_first_round_what_is_held_of_an_author_does_not_grow(box):

@@ -247,8 +247,7 @@ class _Course:
     """Choice of a node's rounds; tells when it skips some, and when it believes no others."""
 
     def __init__(self, node: Node, rounds: int, display: Display) -> None:
-        self._node, self._is_told = node, False
-        self._say = lambda text: display.show(Notice(text))
+        self._node, self._display, self._is_told = node, display, False
         self._own_s: list[float] = []
         for line in node.record.rows("metrics"):
             self.add_round(line.get("seconds", {}))
@@ -267,15 +266,15 @@ class _Course:
         round, others = node.next_round(done, furthest)
         if round > done:
             what = f"the others are at {others}, so {round - done} rounds are skipped"
-            self._say(f"{node.name}, round {done}: {what}")
-        is_refused = round == done and others - done > node.selector.max_staleness
-        is_refused &= others > furthest
+            self._display.show(Notice(f"{node.name}, round {done}: {what}"))
+        is_refused = round == done and others > max(furthest, done + node.selector.max_staleness)
         if is_refused and not self._is_told:
             why = f"the run ends with round {pace.last}"
             if pace.in_step_s is not None and furthest < pace.last:
                 since = f"in the {now_s - pace.in_step_s:.0f} s since round {pace.round}"
                 why = f"{since} at most {furthest - pace.round} rounds can have passed"
-            self._say(f"{node.name}: the others claim round {others}; {why}: going on with {done}")
+            what = f"the others claim round {others}; {why}: going on with {done}"
+            self._display.show(Notice(f"{node.name}: {what}"))
         self._is_told = is_refused
         if node.is_in_step(round, others):
             self._pace = Pace(pace.last, round, now_s)

@@ -11,8 +11,7 @@ from potluck.exchange.protocol.announcement import MAX_OFFERS
 MOST_FAULTS = 3
 LONGEST_QUARANTINE_S = 3600.0
 FORGIVEN_AFTER = 50
-"""Rounds in time that make up for one stall. With less, a member could cause one every few rounds
-for ever."""
+"""Rounds in time that make up for one stall; with few, one could cause a stall every few rounds."""
 STRANGERS = 64
 """Strangers that are kept in mind, and names of others under which refusals are counted."""
 HEARD_S = 15.0
