@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+import tiny
 from displays import Listener
 from potluck.exchange import PeerStatus, Status
+from potluck.launch.in_process import run
 from potluck.launch.rounds import _Course
 from potluck.node import Node, Record
 
@@ -166,6 +168,24 @@ def test_waiting_does_not_make_the_others_slower(tmp_path):
         life.step(done, seconds=60.0)
     life.others.newest["south"] = 40
     assert life.step(5, seconds=60.0) == 41
+
+
+def test_two_halves_of_a_swarm_meet_again_though_one_is_not_believed_at_first(tmp_path):
+    """One other is in step, two are 33 rounds ahead, and all are as fast as each other."""
+    life, done = in_step(tmp_path, 2, south=0, west=0, east=0), 2
+    while done < 40:
+        life.others.newest = {"south": done - 1, "west": done + 33, "east": done + 33}
+        done = life.step(done)
+    assert life.lived[:12] == list(range(12))
+    assert max(life.lived) > 40
+    assert ["claim" in text for text in life.said[:2]] == [True, False]
+
+
+def test_each_round_of_a_run_is_timed(tmp_path, monkeypatch):
+    timed = []
+    monkeypatch.setattr(_Course, "add_round", lambda self, seconds: timed.append(set(seconds)))
+    run(tiny.recipe({"north": tiny.save(tmp_path / "model")}), tmp_path / "run")
+    assert timed == [{"write", "exchange", "learn"}] * 2
 
 
 def test_a_resumed_node_knows_since_when_it_was_away(tmp_path):

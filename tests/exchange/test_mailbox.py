@@ -7,7 +7,7 @@ from potluck.exchange import WireError
 from potluck.exchange.protocol.announcement import Announcement, Offer
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.mailbox import AT_THE_DOOR, MOST_NEWS, Delivery, Mailbox
-from potluck.exchange.protocol.peers import HEARD_S, Peers
+from potluck.exchange.protocol.peers import FORGIVEN_AFTER, HEARD_S, Peers
 
 KEPT_ROUNDS, MAX_STALENESS = 4, 1
 
@@ -175,6 +175,17 @@ def test_who_was_held_up_once_is_waited_for_again_though_its_batches_are_a_littl
     assert waited == [2, 3, 4, 5]
     again = "'south' is waited for again"
     assert box.drain_messages() == ["'south' joined", NOT_IN_TIME.format(0), again]
+
+
+def test_batches_that_are_here_when_their_round_is_closed_make_up_for_a_stall(box):
+    come(box, "south")
+    assert miss(box, 0) == [0]
+    assert box.peers.get("south").stalls == 1
+    for round in range(1, 1 + FORGIVEN_AFTER):
+        hear(box, "south", round)
+        fetch(box)
+        assert miss(box, round) == []
+    assert box.peers.get("south").stalls == 0
 
 
 def test_who_leaves_or_leaves_the_round_out_has_let_nobody_wait_in_vain(box):
