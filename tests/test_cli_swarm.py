@@ -464,6 +464,24 @@ def test_between_processes_there_are_only_events(desk, potluck_says, monkeypatch
     assert out == '{"event": "message", "text": "hello"}\n'
 
 
+SKIPPED = "3 rounds were done, 5 skipped: the others were ahead"
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+@pytest.mark.parametrize(("skipped", "lines"), [(5, 1), (0, 0)])
+def test_rounds_that_were_skipped_are_counted_at_the_end(
+    desk, potluck_says, monkeypatch, interrupted, skipped, lines
+):
+    def join(config, name, folder, **_):
+        return RunResult(folder, 8, interrupted, {}, skipped)
+
+    monkeypatch.setattr("potluck.launch.in_process.join", join)
+    assert potluck_says(*JOIN)[1].splitlines().count(SKIPPED) == lines
+    _, out, _ = potluck_says(*JOIN, "--display", "lines")
+    notice = {"event": "message", "text": f"terse: {SKIPPED}"}
+    assert [json.loads(line) for line in out.splitlines()] == [notice] * lines
+
+
 @pytest.mark.parametrize(
     "error, expected",
     [(NonFiniteError("nan"), 1), (PotluckError("wrong"), 2), (OSError(28, "full"), 2)],

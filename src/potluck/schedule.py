@@ -1,4 +1,5 @@
-"""The schedule of a run: which problems a round has, and which node writes which completions.
+"""The schedule of a run: which problems a round has, which node writes which completions, and how
+far ahead of a node the others can be.
 
 Pure functions of what every node already knows, so that the nodes agree without a coordinator.
 Vertical and horizontal collaboration differ in their plan and nowhere else.
@@ -12,10 +13,17 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import count, islice
 from math import lcm
+from statistics import median
 from typing import Protocol
 
 ALL_UP_TO = 64
 """Nodes among which each fetches from every other: 64 batches of 350 KB are 22 MB a round."""
+
+FASTER = 4
+"""Times as fast as this node that others are believed to be. To still faster ones a jump would not
+bring it: all that it writes is too stale for them when it is ready."""
+SHORTEST_ROUND_S = 0.02
+"""Shortest duration of a round that is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,36 @@ class Agenda:
         return self.members_shares(round) + [
             share for name in strangers for share in self.strangers_shares(round, name)
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Bound on the round that others can have reached: anybody can sign a batch of any round."""
+
+    last: int
+    """Last round of the run."""
+    round: int = 0
+    """Round that this node was about to do when it was last in step with others."""
+    in_step_s: float | None = None
+    """Time of that, in seconds since 1970, as a machine may sleep or restart meanwhile. None: it
+    never was, so it does not know how old the run is and believes any round of it."""
+
+    def furthest(self, now_s: float, own_s: Sequence[float]) -> int:
+        """Return the furthest round in which others can be.
+
+            min(last, round + 1 + (now - in step) / shortest),  shortest = median(own) / 4
+
+        ``own_s`` are seconds of work of this node's rounds, waiting aside. A healthy majority
+        that is not believed will be: each round here adds four to the bound, and one to theirs.
+
+        >>> Pace(last=99, round=1, in_step_s=100.0).furthest(106.0, [2.0, 3.0, 2.0])
+        14
+        """
+        if self.in_step_s is None:
+            return self.last
+        shortest_s = max(median(own_s) / FASTER if own_s else 0.0, SHORTEST_ROUND_S)
+        passed = int(max(0.0, now_s - self.in_step_s) / shortest_s)
+        return min(self.last, self.round + 1 + passed)
 
 
 def problems_of_round(ids: Sequence[str], *, seed: int | str, round: int, count: int) -> list[str]:

@@ -7,7 +7,7 @@ from potluck.exchange import WireError
 from potluck.exchange.protocol.announcement import Announcement, Offer
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.mailbox import AT_THE_DOOR, MOST_NEWS, Delivery, Mailbox
-from potluck.exchange.protocol.peers import HEARD_S, Peers
+from potluck.exchange.protocol.peers import FORGIVEN_AFTER, HEARD_S, Peers
 
 KEPT_ROUNDS, MAX_STALENESS = 4, 1
 
@@ -132,6 +132,88 @@ def test_a_stranger_that_was_in_time_long_ago_is_not_waited_for():
     assert box.arrivals(2, 0.0)[1] == set()
 
 
+def miss(box, *rounds):
+    """Rounds that end at their deadline; returns those that waited for somebody."""
+    waited = []
+    for round in rounds:
+        box.begin(round, 0.0)
+        here, awaited = box.arrivals(round, 0.0)
+        waited += [round] * (here != awaited)
+        box.miss_deadline(round, 0.0)
+        box.take(round)
+    return waited
+
+
+NOT_IN_TIME = "'south' was not in time in round {}: it is not waited for until it is"
+
+
+@pytest.mark.parametrize("offers", [True, False])
+def test_a_member_that_sends_nothing_costs_one_deadline_and_stays_missing(box, offers):
+    come(box, "south")
+    assert miss(box, 0) == [0]
+    for round in range(1, 50):
+        hear(box, "south", *[round] * offers, now_s=round / 100)
+        assert miss(box, round) == []
+        assert box.missing(round, 0.0) == {"east", "south"}
+    assert box.drain_messages() == ["'south' joined", NOT_IN_TIME.format(0)]
+
+
+def test_who_was_held_up_once_is_waited_for_again_though_its_batches_are_a_little_late(box):
+    """Two nodes as fast as each other: the one that went on is always a little ahead."""
+    come(box, "south")
+    assert miss(box, 0) == [0]
+    waited = []
+    for round in range(1, 6):
+        hear(box, "south", round - 1)
+        fetch(box)
+        box.begin(round, 0.0)
+        if box.arrivals(round, 0.0)[1]:  # So it is not late any more.
+            waited.append(round)
+            hear(box, "south", round)
+            fetch(box)
+        assert miss(box, round) == []
+    assert waited == [2, 3, 4, 5]
+    again = "'south' is waited for again"
+    assert box.drain_messages() == ["'south' joined", NOT_IN_TIME.format(0), again]
+
+
+def test_batches_that_are_here_when_their_round_is_closed_make_up_for_a_stall(box):
+    come(box, "south")
+    assert miss(box, 0) == [0]
+    assert box.peers.get("south").stalls == 1
+    for round in range(1, 1 + FORGIVEN_AFTER):
+        hear(box, "south", round)
+        fetch(box)
+        assert miss(box, round) == []
+    assert box.peers.get("south").stalls == 0
+
+
+def test_who_leaves_or_leaves_the_round_out_has_let_nobody_wait_in_vain(box):
+    come(box, "south", "east")
+    box.begin(0, 0.0)
+    box.on_leave("south")
+    hear(box, "east", 1)
+    assert miss(box, 0) == []
+    come(box, "south", "east")
+    box.begin(1, 0.0)
+    assert box.arrivals(1, 0.0)[1] == {"east", "south"}
+
+
+def test_a_stranger_that_let_a_round_wait_in_vain_is_waited_for_by_the_same_rule():
+    box = make(members=())
+    come(box, "mallory")
+    costs = []
+    for round in range(60):
+        box.begin(round, 0.0)
+        if box.arrivals(round, 0.0)[1]:
+            costs += miss(box, round)
+        else:
+            hear(box, "mallory", round)
+            fetch(box)
+            box.take(round)
+    assert costs == [1, 3, 7, 15, 31]
+
+
 def test_presence_that_anybody_can_declare_makes_no_round_last(box):
     box.on_join("south")
     box.begin(0, 0.0)
@@ -219,6 +301,21 @@ def test_of_rounds_far_ahead_only_the_newest_is_fetched_and_kept(box):
     box.begin(90, 0.0)
     hear(box, "south", 5, 90, 91, now_s=2.0)
     assert fetch(box) == [("south", 5), ("south", 90)]
+
+
+@pytest.mark.parametrize("name", ["south", "mallory"])
+def test_far_claims_without_end_leave_one_batch_and_no_mark(box, name):
+    come(box, name)
+    box.begin(0, 0.0)
+    for round in range(1000, 1100):
+        hear(box, name, 0, round)
+        fetch(box)
+    assert sorted(box._here) == [(0, name), (1099, name)]
+    assert box.peers.get(name).newest == 1099
+    hear(box, name, 0, 1)
+    fetch(box)
+    assert box.peers.get(name).newest == 1
+    assert box.peers.get(name).came == {1}
 
 
 def test_before_the_first_round_what_is_held_of_an_author_does_not_grow(box):

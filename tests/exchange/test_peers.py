@@ -3,7 +3,7 @@
 import pytest
 
 from potluck.exchange import PeerStatus
-from potluck.exchange.protocol.peers import HEARD_S, NOBODY, STRANGERS, Peers
+from potluck.exchange.protocol.peers import FORGIVEN_AFTER, HEARD_S, NOBODY, STRANGERS, Peers
 
 
 @pytest.fixture
@@ -23,6 +23,13 @@ def come(peers, *names):
 def hear(peers, *names, now_s=0.0):
     for name in names:
         peers.get(name).public, peers.get(name).heard_s = b"k" * 32, now_s
+
+
+def deliver(peers, name, *rounds):
+    """They are offered, beside what was, and come."""
+    peers.get(name).offered |= {*rounds}
+    for round in rounds:
+        peers.delivered(name, round)
 
 
 def test_a_node_is_no_peer_of_its_own(peers):
@@ -64,7 +71,7 @@ def test_what_somebody_may_have_forged_is_counted_and_silences_nobody(peers):
 def test_a_status_counts_refusals_by_reason_and_from_the_start(peers):
     hear(peers, "south", now_s=5.0)
     peers.welcome("south").live = True
-    peers.delivered("south", 7)
+    deliver(peers, "south", 7)
     fail(peers, "south", 3, now_s=6.0)
     peers.refused("south", "forged", fault=False, now_s=6.0)
     peers.refused("eve", "unknown sender", fault=False, now_s=6.0)
@@ -105,18 +112,18 @@ def test_names_without_end_are_counted_under_one(peers):
 def test_the_median_of_two_is_the_lower_and_who_has_sent_nothing_counts_as_0(peers):
     assert peers.median_round() == 0
     come(peers, "south", "east")
-    peers.delivered("east", 7)
+    deliver(peers, "east", 7)
     assert peers.median_round() == 0
-    peers.delivered("south", 4)
+    deliver(peers, "south", 4)
     assert peers.median_round() == 4
-    peers.delivered("south", 2)  # An old one that came late.
+    deliver(peers, "south", 2)  # An old one that came late.
     assert peers.median_round() == 4
 
 
 def test_who_is_not_there_does_not_hold_the_median_back(peers):
     come(peers, "east")
-    peers.delivered("south", 4)
-    peers.delivered("east", 7)
+    deliver(peers, "south", 4)
+    deliver(peers, "east", 7)
     assert peers.median_round() == 7
 
 
@@ -126,22 +133,22 @@ def test_one_who_is_far_ahead_does_not_pull_the_median_along(rounds, median):
     peers = Peers("north", [*honest, "liar", "silent"][: max(3, len(rounds) + 1)], quarantine_s=1.0)
     come(peers, *peers.members())
     for name, round in {**honest, "liar": 2**31 - 1}.items():
-        peers.delivered(name, round)
+        deliver(peers, name, round)
     assert peers.median_round() == median
 
 
 def test_strangers_say_where_the_others_are_only_where_there_are_no_members(peers):
     come(peers, "mallory")
-    peers.delivered("mallory", 99)
+    deliver(peers, "mallory", 99)
     assert peers.median_round() == 0
     come(peers, "south")
-    peers.delivered("south", 3)
+    deliver(peers, "south", 3)
     assert peers.median_round() == 3
     alone = Peers("north", ["north"], quarantine_s=1.0)
     come(alone, "mallory")
     assert alone.has_priority("mallory")
     assert not peers.has_priority("mallory")
-    alone.delivered("mallory", 99)
+    deliver(alone, "mallory", 99)
     assert alone.median_round() == 99
 
 
@@ -174,3 +181,94 @@ def test_strangers_are_64_and_one_that_is_gone_makes_room_but_not_one_that_faile
     assert peers.welcome("two-more") is None
     peers.delivered(names[6], 3)  # Its batch was under way.
     assert names[6] not in peers.names()
+
+
+def test_a_round_that_a_peer_claims_no_more_is_not_its_newest(peers):
+    come(peers, "south")
+    deliver(peers, "south", 4, 2**31 - 1)
+    assert peers.get("south").newest == peers.median_round() == 2**31 - 1
+    peers.get("south").offered = frozenset({4, 5})
+    assert peers.get("south").newest == peers.median_round() == 4
+    deliver(peers, "south", 5)
+    assert peers.get("south").came == {4, 5}
+    assert peers.status(lambda name: frozenset(), 0.0)["south"].newest_round == 5
+
+
+def test_the_newest_round_of_a_peer_counts_though_it_offers_only_a_newer_one_by_now(peers):
+    come(peers, "south")
+    deliver(peers, "south", 4)
+    peers.get("south").offered = frozenset({5})
+    assert peers.get("south").newest == 4
+
+
+def test_rounds_that_came_are_not_kept_without_end(peers):
+    come(peers, "south")
+    deliver(peers, "south", *range(200))
+    assert peers.get("south").came == set(range(136, 200))
+
+
+@pytest.fixture
+def stalled(peers):
+    """``south`` let round 7 wait in vain, for the first time."""
+    come(peers, "south")
+    hear(peers, "south")
+    deliver(peers, "south", 5, 6)
+    assert peers.awaited(set(), 0.0) == {"south"}
+    peers.stalled("south", 7)
+    return peers
+
+
+def test_who_let_a_round_wait_in_vain_is_waited_for_again_when_a_batch_of_it_came(stalled):
+    assert stalled.awaited({"south"}, 0.0) == set()
+    assert stalled.back_in_time(9, 5) == []  # It was in time with 5 and 6 before.
+    deliver(stalled, "south", 7)
+    assert stalled.back_in_time(8, 6) == []  # 2 rounds later at the earliest.
+    assert stalled.back_in_time(9, 7) == ["south"]
+    assert stalled.back_in_time(9, 7) == []
+    assert stalled.awaited(set(), 0.0) == {"south"}
+
+
+@pytest.mark.parametrize("round", [2, 2**31 - 1])
+def test_no_old_batch_and_none_far_ahead_brings_a_peer_back(stalled, round):
+    deliver(stalled, "south", round)
+    assert stalled.back_in_time(30, 2) == []
+    deliver(stalled, "south", 28)
+    assert stalled.back_in_time(30, 29) == []
+    assert stalled.back_in_time(30, 28) == ["south"]
+
+
+def test_who_is_never_in_time_costs_ever_fewer_deadlines(peers):
+    """It comes back each time as early as it may."""
+    come(peers, "south")
+    hear(peers, "south")
+    costs = []
+    for round in range(1000):
+        peers.back_in_time(round, round - 2)
+        if peers.awaited(set(), 0.0):
+            costs.append(round)
+            peers.stalled("south", round)
+        deliver(peers, "south", round)
+    assert costs == [0, 2, 6, 14, 30, 62, 126, 254, 510]
+
+
+def test_rounds_in_time_make_up_for_a_stall(stalled):
+    stalled.stalled("south", 9)
+    assert stalled.get("south").stalls == 2
+    for _ in range(FORGIVEN_AFTER - 1):
+        stalled.was_in_time("south")
+    assert stalled.get("south").stalls == 2
+    stalled.was_in_time("south")
+    assert stalled.get("south").stalls == 1
+    for _ in range(2 * FORGIVEN_AFTER):
+        stalled.was_in_time("south")
+    assert stalled.get("south").stalls == 0
+    stalled.was_in_time("nobody")
+    stalled.stalled("nobody", 9)
+
+
+def test_a_stall_ends_a_row_of_rounds_in_time(stalled):
+    for _ in range(FORGIVEN_AFTER - 1):
+        stalled.was_in_time("south")
+    stalled.stalled("south", 99)
+    stalled.was_in_time("south")
+    assert stalled.get("south").stalls == 2

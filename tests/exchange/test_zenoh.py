@@ -89,6 +89,15 @@ def test_who_comes_in_the_middle_of_a_round_is_waited_for_from_the_next(place):
     assert north.collect(1, deadline_s=LONG_S).missing == ("east",)
 
 
+def test_only_a_deadline_that_was_waited_for_is_missed(place):
+    north, _ = place.nodes("north", "south")
+    for round, deadline_s in enumerate((0, 0.05, 0.05)):
+        north.send(round, batch("north"))
+        assert north.collect(round, deadline_s=deadline_s).missing == ("east", "south")
+    told = [text for text in place.said["north"] if "not in time" in text]
+    assert told == ["'south' was not in time in round 1: it is not waited for until it is"]
+
+
 @pytest.mark.parametrize("remembers", [True, False])
 def test_who_is_started_again_has_what_it_learned_from_late_only_if_it_forgot(place, remembers):
     session = place.sessions.pop()

@@ -62,6 +62,9 @@ class Plan:
     max_staleness: int = 1
     kept_rounds: int = 32
     cohort: int = 32
+    hangs_at: int = EVER
+    """Before it sends this round it does nothing for ``hang_s``, but announces what it has."""
+    hang_s: float = 0.0
     full_disk_at: int = EVER
     """From this round on nothing can be written: as on a full disk, each write is an OSError."""
 
@@ -92,7 +95,10 @@ def open_session(plan: Plan) -> zenoh.Session:
 
 
 def open_exchange(
-    plan: Plan, session: zenoh.Session, own: Agreement | None = None
+    plan: Plan,
+    session: zenoh.Session,
+    own: Agreement | None = None,
+    notify: Callable[[str], None] = lambda text: None,
 ) -> ZenohExchange:
     own = own or terms(plan.name)
     members = frozenset(plan.members)
@@ -117,15 +123,16 @@ def open_exchange(
         max_staleness=plan.max_staleness,
         kept_rounds=plan.kept_rounds,
         quarantine_s=60.0,
+        notify=notify,
     )
     return ZenohExchange(session, membership)
 
 
 def live(plan: Plan, say: Say, stopping: Callable[[], bool]) -> None:
-    """A node's life: round by round as ``Node.next_round`` and ``Node.step`` have it."""
+    """A node's life: round by round as ``Node`` has it, but that it believes others' rounds."""
     say = partial(say, plan.name)
     with open_session(plan) as session:
-        exchange = open_exchange(plan, session)
+        exchange = open_exchange(plan, session, notify=lambda text: say("told", text=text))
         say("open")
         done = _done(plan)
         try:
@@ -151,7 +158,7 @@ def step(plan: Plan, exchange: ZenohExchange, round: int, say: Say) -> None:
     peers = exchange.status().peers
     sees = [name for name, peer in peers.items() if peer.live and peer.heard_s is not None]
     say("begin", round=round, sees=sees)
-    time.sleep(plan.pause_s)
+    time.sleep(plan.pause_s + plan.hang_s * (round == plan.hangs_at))
     start = time.monotonic()
     exchange.send(round, batch_of(plan.name, round, plan.completions, plan.tokens))
     say("sent", round=round, seconds=time.monotonic() - start)

@@ -1,12 +1,14 @@
-"""Somebody on the network who is no member: repeats, answers for others, reads and never ends.
+"""Somebody on the network who is no member: repeats, answers for others, reads and never ends. And
+a member that is silent.
 
-It has a session of its own to each of three nodes, which know nothing of it.
+It has a session of its own to each of the nodes, which know nothing of it.
 """
 
 import random
 import threading
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 
 import pytest
 import zenoh
@@ -153,3 +155,61 @@ def test_announcements_that_are_forged_or_old_keep_nobody_from_the_new_ones(swar
             go_on(swarm, first)
     assert refused(swarm, "a").keys() == {"b"}
     require_nothing_lost(swarm, "abc", refused="b")
+
+
+def told(swarm, name, of):
+    """What ``name`` told of whether it waits for ``of``."""
+    texts = [event["text"] for event in swarm.of(name, "told")]
+    return [text for text in texts if text.startswith(f"'{of}' ") and "waited for" in text]
+
+
+@pytest.mark.parametrize("silence", ["other bytes", "no answer", "no offer"])
+def test_a_silent_member_costs_one_deadline(swarm, tmp_path, silence):
+    plans = meshed("abc", tmp_path, pause_s=0.02, deadline_s=2.0, gather_s=0.0)
+    swarm.start(plans["a"], plans["b"])
+    swarm.wait_for("both listen", lambda: all(swarm.of(name, "open") for name in "ab"))
+    served = []
+
+    def serve(query):
+        served.append(query)
+        query.reply(query.key_expr, random.randbytes(999))
+
+    def announce():
+        newest = max(0, swarm.last_round("a"), swarm.last_round("b"))
+        rounds = () if silence == "no offer" else range(max(0, newest - 3), newest + 3)
+        offers = [Offer(round, 999, random.randbytes(16)) for round in rounds]
+        said = encode_announcement("run", "c", key_of("c"), offers, clock_s=time.time())
+        session.put("run/ann/c", said)
+
+    ports = [int(plans[name].listen.rpartition(":")[2]) for name in "ab"]
+    with stranger(*ports) as session:
+        if silence == "other bytes":
+            session.declare_queryable("run/q/c/*", serve)
+        with repeated(announce, every_s=0.2), session.liveliness().declare_token("run/live/c"):
+            swarm.wait_for("a stall", lambda: all(told(swarm, name, "c") for name in "ab"))
+            here = max(swarm.last_round(name) for name in "ab")
+            swarm.wait_for("more rounds", all_closed(swarm, "ab", here + 20))
+    swarm.stop()
+    assert bool(served) == (silence == "other bytes")
+    for name in "ab":
+        (stall,) = told(swarm, name, "c")
+        assert stall.endswith("it is not waited for until it is")
+        for round, event in swarm.rounds(name).items():
+            assert "c" in event["missing"], (round, event)
+
+
+def test_a_member_that_hung_for_a_while_is_waited_for_again(swarm, tmp_path):
+    """It is as fast as the other, which went on meanwhile, and so it is a little late at first."""
+    plans = meshed("ab", tmp_path, pause_s=0.2, deadline_s=3.0)
+    hangs = Plan(**{**asdict(plans["b"]), "hangs_at": 5, "hang_s": 5.0})
+    swarm.start(plans["a"])
+    swarm.start(hangs)
+    swarm.wait_for("it is back", lambda: len(told(swarm, "a", "b")) >= 2)
+    here = max(swarm.last_round(name) for name in "ab") + 1
+    swarm.wait_for("more rounds", all_closed(swarm, "ab", here + ROUNDS))
+    swarm.stop()
+    first, back = told(swarm, "a", "b")[:2]
+    assert first == "'b' was not in time in round 5: it is not waited for until it is"
+    assert back == "'b' is waited for again"
+    for round in range(here, here + ROUNDS):
+        assert swarm.rounds("a")[round]["came"] == ["a", "b"]

@@ -97,3 +97,11 @@ def test_a_number_that_json_does_not_have_is_refused_and_not_written(record):
     with pytest.raises(ValueError, match="JSON"):
         record.add("metrics", [{"round": 0, "loss": float("nan")}])
     assert not (record.folder / "metrics.jsonl").exists()
+
+
+def test_lines_are_read_as_they_were_added(record):
+    assert record.rows("metrics") == []
+    lines = [{"round": 0, "loss": 0.5}, {"round": 1, "loss": None}]
+    for line in lines:
+        record.add("metrics", [line])
+    assert record.rows("metrics") == lines

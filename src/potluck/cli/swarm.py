@@ -11,10 +11,11 @@ from rich.text import Text
 
 from potluck.cli.base import app, complain, err, out, prepare_process, say
 from potluck.cli.options import Displays, Out, Recipe, Resume, Sets, TrustCode
-from potluck.cli.training import rounds_saved, tell_end
+from potluck.cli.training import rounds_saved, skipped_text, tell_end
 from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
 from potluck.display import Watched, open_displays
 from potluck.display.text import printable
+from potluck.events import Notice
 from potluck.launch.signals import interrupts
 from potluck.types import NODE_NAME
 
@@ -66,6 +67,8 @@ def join_command(
                 trust_code=trust_code,
                 all_here=all_here,
             )
+            if "lines" in displays and result.skipped:
+                shown.show(Notice(f"{name}: {skipped_text(result)}"))
     except KeyboardInterrupt:
         complain("stopped at once; --resume goes on from the last checkpoint")
         raise typer.Exit(130) from None

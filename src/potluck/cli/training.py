@@ -120,11 +120,18 @@ def rounds_saved(place: Path, config: RunConfig) -> int:
 def tell_end(result: "RunResult", command: str, place: Path, trust_code: bool) -> int:
     """Say where the run is, and how to go on with one that was stopped; return the exit code."""
     say(f"potluck show {result.folder}")
+    if result.skipped:
+        say(skipped_text(result))
     if not result.interrupted:
         return 0
     say(f"stopped after {result.rounds} rounds, saved; go on with:")
     _say_command(command, place, trust_code)
     return 130
+
+
+def skipped_text(result: "RunResult") -> str:
+    done = result.rounds - result.skipped
+    return f"{done} rounds were done, {result.skipped} skipped: the others were ahead"
 
 
 def _tell_ends(ended: LocalSwarmResult, place: Path, trust_code: bool) -> int:

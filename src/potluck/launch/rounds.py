@@ -1,6 +1,7 @@
 """The rounds of the nodes of one process, from the first look at a recipe to the end."""
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from potluck.node.processes.workers import run_worker
 from potluck.node.storage import checkpoint
 from potluck.node.storage.model_card import card_of
 from potluck.reports import EvaluationReport, as_line
+from potluck.schedule import Pace
 from potluck.tasks import Split, Task
 from potluck.trackers.base import About
 from potluck.trackers.tracked import Tracked, require_trackers
@@ -54,6 +56,8 @@ class RunResult:
     """True: Ctrl-C ended it; a checkpoint stands, and ``resume`` goes on."""
     accuracy: Mapping[str, float]
     """Accuracy of each node at the end, on the validation problems; empty if none were asked."""
+    skipped: int = 0
+    """Those of ``rounds`` that were not done, as the others were ahead."""
 
 
 @dataclass(frozen=True)
@@ -165,8 +169,10 @@ class _Rounds:
         config, done, stopped = self.config, first, False
         seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
         last: dict[str, SplitAccuracy] = {}
+        course = _Course(self.nodes[0], config.rounds, self.display)
         try:
-            while (round := self.nodes[0].next_round(done)) < config.rounds:
+            while done < config.rounds:
+                round = course.next_round(done, time.time())
                 # Rounds may be skipped, so "every five" is the first one after each fifth.
                 if (every := config.evaluation.every) and round // every > seen // every:
                     self.evaluate(round, at_end=False)
@@ -174,6 +180,7 @@ class _Rounds:
                 reports = step_together(self.nodes, round)
                 for node, report in zip(self.nodes, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
+                course.add_round(reports[0].seconds)
                 done = round + 1
                 if (every := config.checkpoint_every) and done // every > saved // every:
                     self.save(done)
@@ -187,7 +194,8 @@ class _Rounds:
             stopped = True
         self.save(done)
         accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
-        return RunResult(folder, done, stopped, accuracy)
+        skipped = done - len(self.nodes[0].record.rows("metrics"))
+        return RunResult(folder, done, stopped, accuracy, skipped)
 
     def evaluate(self, round: int, *, at_end: bool) -> dict[str, SplitAccuracy]:
         """Measure each node by itself; return its accuracy on the validation problems."""
@@ -235,6 +243,45 @@ class _Rounds:
             folder = node.record.folder
             card = card_of(self.config, node.name, folder, done).encode()
             write_atomically(checkpoint.checkpoint_folder(folder, done) / "README.md", card)
+
+
+class _Course:
+    """Choice of a node's rounds; tells when it skips some, and when it believes no others."""
+
+    def __init__(self, node: Node, rounds: int, display: Display) -> None:
+        self._node, self._display, self._is_told = node, display, False
+        self._own_s: list[float] = []
+        for line in node.record.rows("metrics"):
+            self.add_round(line.get("seconds", {}))
+        self._pace = Pace(rounds - 1)
+        for line in node.record.rows("in_step")[-1:]:
+            self._pace = Pace(rounds - 1, line["round"], line["time_s"])
+
+    def add_round(self, seconds: Mapping[str, float]) -> None:
+        """Note the seconds of each phase of a round."""
+        self._own_s.append(sum(s for phase, s in seconds.items() if phase != "exchange"))
+
+    def next_round(self, done: int, now_s: float) -> int:
+        """Return the round to do next, after ``done`` rounds; ``now_s``: seconds since 1970."""
+        node, pace = self._node, self._pace
+        furthest = pace.furthest(now_s, self._own_s)
+        round, others = node.next_round(done, furthest)
+        if round > done:
+            what = f"the others are at {others}, so {round - done} rounds are skipped"
+            self._display.show(Notice(f"{node.name}, round {done}: {what}"))
+        is_refused = round == done and others > max(furthest, done + node.selector.max_staleness)
+        if is_refused and not self._is_told:
+            why = f"the run ends with round {pace.last}"
+            if pace.in_step_s is not None and furthest < pace.last:
+                since = f"in the {now_s - pace.in_step_s:.0f} s since round {pace.round}"
+                why = f"{since} at most {furthest - pace.round} rounds can have passed"
+            what = f"the others claim round {others}; {why}: going on with {done}"
+            self._display.show(Notice(f"{node.name}: {what}"))
+        self._is_told = is_refused
+        if node.is_in_step(round, others):
+            self._pace = Pace(pace.last, round, now_s)
+            node.record.add("in_step", [{"round": round, "time_s": now_s}])
+        return round
 
 
 def _about_nodes(config: RunConfig, folder: Path, first: int, resume: bool) -> list[About]:

@@ -62,18 +62,26 @@ class Node:
     deadline_s: float
     progress: NodeProgress
 
-    def next_round(self, done: int) -> int:
-        """Return the round to do next: number ``done``, unless the others are far ahead.
+    def next_round(self, done: int, furthest: int) -> tuple[int, int]:
+        """Return the round to do next, and the one in which the others say they are.
 
+        It is number ``done``, unless the others are far ahead, in a round up to ``furthest``.
         Completions for a round that the others left more than ``max_staleness`` rounds ago are of
         no use. A node that was away continues at its peers' round; what it missed arrives as late
         groups. Rounds that this node began before a crash come first.
         """
         others = self.exchange.peers_round()
-        if others - done <= self.selector.max_staleness:
-            return done
+        if not self.selector.max_staleness < others - done <= furthest - done:
+            return done, others
         kept = self.record.next_kept(done)
-        return others if kept is None else min(kept, others)
+        return others if kept is None else min(kept, others), others
+
+    def is_in_step(self, done: int, others: int) -> bool:
+        """Return whether some other node is about where this one is, and most are not ahead."""
+        latest = done + self.selector.max_staleness
+        peers = self.exchange.status().peers.values()
+        heard = [p.newest_round for p in peers if p.live and p.heard_s is not None]
+        return others <= latest and any(at is not None and at <= latest for at in heard)
 
     def generate_and_send(self, round: int) -> dict[str, float]:
         """Write this node's share and send it; return the seconds of each phase."""

@@ -59,7 +59,8 @@ class Mailbox:
 
     def begin(self, round: int, now_s: float) -> None:
         """Enter ``round``: await the peers that are connected now; a stranger only if its previous
-        batch was on time, as otherwise a slow stranger would delay every round."""
+        batch was on time, as otherwise a slow stranger would delay every round; a peer that let a
+        round wait in vain only when it is back."""
         if round in self._awaited:
             return
         self._first = round if self._first is None else min(self._first, round)
@@ -67,6 +68,8 @@ class Mailbox:
         last, in_time = self._in_time
         before = in_time if last == round - 1 else frozenset()
         partners = set(self._partners(round, self.peers.live()))
+        for name in self.peers.back_in_time(round, round - 1 - self._max_staleness):
+            self._news.append(f"{name!r} is waited for again")
         self._awaited[round] = self.peers.awaited(before, now_s) & partners
         floor = self._first - self._max_staleness
         self.fetch_queue.drop(lambda _, offered: offered < floor)
@@ -165,11 +168,22 @@ class Mailbox:
         counted = members & set(self._partners(round, self.peers.live() | members))
         return {n for n in (awaited - here) | counted if not self.fetch_queue.has_arrived(n, round)}
 
+    def miss_deadline(self, round: int, now_s: float) -> None:
+        """Note the peers that ``round`` still waits for at its deadline: no later round does until
+        they are back. One that left the network, or left the round out, is none of them."""
+        here, awaited = self.arrivals(round, now_s)
+        for name in sorted(awaited - here):
+            self.peers.stalled(name, round)
+            what = "it is not waited for until it is"
+            self._news.append(f"{name!r} was not in time in round {round}: {what}")
+
     def take(self, round: int) -> list[Delivery]:
         """Return what came of ``round`` and of rounds before, by round and author; each once."""
         taken = sorted(key for key in self._here if key[0] <= round)
         self._awaited = {r: names for r, names in self._awaited.items() if r > round}
         self._in_time = round, frozenset(author for then, author in taken if then == round)
+        for name in self._in_time[1]:
+            self.peers.was_in_time(name)
         return [self._here.pop(key) for key in taken]
 
     def drain_messages(self) -> list[str]:

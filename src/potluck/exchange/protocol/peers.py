@@ -3,12 +3,15 @@ time, in seconds of a clock that never goes back."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from potluck.exchange.base import PeerStatus, Reason
+from potluck.exchange.protocol.announcement import MAX_OFFERS
 
 MOST_FAULTS = 3
 LONGEST_QUARANTINE_S = 3600.0
+FORGIVEN_AFTER = 50
+"""Rounds in time that make up for one stall; with few, one could cause a stall every few rounds."""
 STRANGERS = 64
 """Strangers that are kept in mind, and names of others under which refusals are counted."""
 HEARD_S = 15.0
@@ -30,12 +33,25 @@ class Peer:
     """Time of that announcement. A replay can only keep alive a peer that was really heard."""
     offered: frozenset[int] = frozenset()
     """Rounds in that announcement."""
-    newest: int | None = None
-    """Newest round of which a valid batch of it came."""
+    came: set[int] = field(default_factory=set)
+    """Newest rounds of which a valid batch of it came, 64 at most."""
     faults: int = 0
     """Proven faults, less the valid batches that it sent since."""
     quarantines: int = 0
     quarantined_until_s: float = 0.0
+    stalls: int = 0
+    """Rounds that waited in vain for it until the deadline, less those it made up for."""
+    in_time: int = 0
+    """Rounds in time since its last stall, or since it made up for one."""
+    stalled_in: int | None = None
+    """Round that waited in vain for it; None once it is awaited again."""
+
+    @property
+    def newest(self) -> int | None:
+        """Return the newest round of which a valid batch of it came, or None. A round above all
+        that it offers now is left out: a far claim counts no longer than it is made."""
+        claimed = max(self.offered, default=-1)
+        return max((round for round in self.came if round <= claimed), default=None)
 
 
 class Peers:
@@ -82,15 +98,42 @@ class Peers:
             name
             for name in self.live() - set(self.quarantined(now_s))
             if (peer := self._peers[name]).is_member or name in in_time_before
-            if peer.public and now_s - peer.heard_s <= HEARD_S
+            if peer.public and now_s - peer.heard_s <= HEARD_S and peer.stalled_in is None
         }
+
+    def stalled(self, name: str, round: int) -> None:
+        """Note that ``round`` waited in vain for the peer, until the deadline."""
+        if peer := self._peers.get(name):
+            peer.stalls, peer.in_time, peer.stalled_in = peer.stalls + 1, 0, round
+
+    def was_in_time(self, name: str) -> None:
+        """Note a batch that was here when its round was closed."""
+        if peer := self._peers.get(name):
+            peer.in_time += 1
+            if peer.stalls and peer.in_time >= FORGIVEN_AFTER:
+                peer.stalls, peer.in_time = peer.stalls - 1, 0
+
+    def back_in_time(self, round: int, oldest: int) -> list[str]:
+        """Return the stalled peers that are awaited again from ``round`` on: those of which a batch
+        of a round from ``oldest`` to ``round`` came since, 2^stalls rounds after the stall at the
+        earliest. A batch in time is not asked for: nodes that go on without a healthy one are
+        always a little ahead of it. One that is never in time costs O(log rounds) deadlines."""
+        back = []
+        for name, peer in self._peers.items():
+            if peer.stalled_in is None or round < peer.stalled_in + 2**peer.stalls:
+                continue
+            if any(max(oldest, peer.stalled_in) <= came <= round for came in peer.came):
+                peer.stalled_in = None
+                back.append(name)
+        return sorted(back)
 
     def delivered(self, name: str, round: int) -> None:
         """Note a valid batch, which makes up for one fault."""
         if (peer := self._peers.get(name)) is None:
             return  # A stranger that had to make room meanwhile.
         peer.faults = max(0, peer.faults - 1)
-        peer.newest = round if peer.newest is None else max(peer.newest, round)
+        claimed = max(peer.offered, default=round)
+        peer.came = set(sorted({r for r in peer.came if r <= claimed} | {round})[-MAX_OFFERS:])
 
     def refused(self, name: str, reason: Reason, *, fault: bool, now_s: float) -> float:
         """Count a refusal under ``name``; return how long it is in quarantine from now, or 0. Only

@@ -99,11 +99,14 @@ class ZenohExchange:
         self._wait(lambda: self._mailbox.arrivals(round, time.monotonic()), end_s, waiting)
         with self._changed:
             now_s = time.monotonic()
+            if deadline_s:  # Without one nobody was waited for.
+                self._mailbox.miss_deadline(round, now_s)
             missing = self._mailbox.missing(round, now_s)
             came, peers = self._mailbox.take(round), self._mailbox.peers
             sent_tokens = sum(len(c.token_T) for c in own or ())
             sizes = len(own_signed), sent_tokens, self._mailbox.take_received_bytes()
             traffic = Traffic(*sizes, peers.take_refused(), peers.quarantined(now_s))
+        self._notify_all()
         if own is None and self._expects_self:
             missing.add(self._agreement.node)
         batches = [(d.round, d.signed, d.completions) for d in came]

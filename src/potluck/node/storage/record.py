@@ -3,6 +3,7 @@
 <run>/<node>/metrics.jsonl        one line a round, see RoundReport
 <run>/<node>/evaluation.jsonl     one line an evaluation
 <run>/<node>/completions.jsonl    what was written, readable
+<run>/<node>/in_step.jsonl        one line a round that it began in step with others: the time
 <run>/<node>/rounds/000012.ptlk   what was learned from, the messages as they came: what
                                   resume (and replay) reads, see exchange/wire/codec.py
 <run>/<node>/checkpoints/000010/  see checkpoint.py
@@ -73,6 +74,14 @@ class Record:
                     break
                 found.append((row["author"], row["text"], row["reward"]))
         return found
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Return the lines of ``name``.jsonl; none if there is no such file."""
+        try:
+            text = self._lines(name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text.splitlines()]
 
     def truncate_from(self, round: int) -> None:
         """Remove every line of this round and later ones: they will be run again."""
