@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,8 @@ from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
 from potluck.exchange import Agreement, Exchange
-from potluck.files import write_atomically
+from potluck.files import remove_parts, write_atomically
+from potluck.launch.folder import exclusive, write_errors_explained
 from potluck.launch.signals import interrupts
 from potluck.node import Node, NodeProgress, step_together
 from potluck.node.processes.group import ProcessGroup, Save, Stop, TorchGroup, process_group
@@ -62,6 +63,8 @@ class LocalNodes:
     config: RunConfig
     """Recipe of the whole run."""
     names: tuple[str, ...]
+    folders: tuple[Path, ...]
+    """Folders that no other process may write to meanwhile."""
     check_folder: Callable[[], None]
     """Raises RunFolderError unless the folder is free, or that of the run that goes on."""
     meet: Meet
@@ -84,7 +87,11 @@ def run_nodes(local: LocalNodes, folder: Path, *, resume: bool, display: Display
         if isinstance(processes, TorchGroup) and processes.rank:
             return _run_worker(processes, local.mine, folder)
         try:
-            result = _run_leader(local, processes, folder, resume, display)
+            local.check_folder()  # before one is made, to be locked
+            with write_errors_explained(folder), ExitStack() as stack:
+                for each in local.folders:
+                    stack.enter_context(exclusive(each, lambda said: display.show(Notice(said))))
+                result = _run_leader(local, processes, folder, resume, display)
         except (PotluckError, OSError) as error:
             processes.broadcast(Stop(error))
             raise
@@ -110,7 +117,7 @@ def _run_leader(
     """Look at everything that can be wrong with the recipe, before anything is written; then run
     its rounds."""
     config, mine = local.config, local.mine
-    local.check_folder()
+    local.check_folder()  # again: another process may have had it until now
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
     task = make_task(config, trust_code=local.trust_code)
     require_problems(config, task)
@@ -124,6 +131,8 @@ def _run_leader(
     learners = make_learners(mine, folder, first, processes)
     policies = {name: learner.policy for name, learner in learners.items()}
     checks.require_one_stop(policies)
+    for each in local.folders:
+        remove_parts(each)
     _write_recipe(folder, config, task)
     if resume:
         which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""

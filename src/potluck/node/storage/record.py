@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from potluck.exchange import Round, WireError, batches_of, decode_round, encode_round
-from potluck.files import write_atomically
+from potluck.files import append, write_atomically
 
 
 class Record:
@@ -55,10 +55,9 @@ class Record:
         return self._round_file(round).stat().st_size
 
     def add(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Add lines to ``name``.jsonl."""
+        """Add lines to ``name``.jsonl, all of them or none."""
         lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-        with (self.folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
-            file.write(lines)
+        append(self.folder / f"{name}.jsonl", lines.encode())
 
     def truncate_from(self, round: int) -> None:
         """Remove every line of this round and later ones: they will be run again."""
