@@ -164,7 +164,7 @@ def test_a_second_fresh_run_is_refused_while_the_first_has_written_nothing(recip
 
 def test_a_node_that_is_started_twice_is_refused_and_the_first_goes_on(recipe, tmp_path):
     """Two real processes with ``join --resume`` in one folder; then the first one is killed."""
-    config = recipe("rounds=100000", "swarm.gather_s=0.1", names=("small",))
+    config = recipe("rounds=2000", "swarm.gather_s=0.1", names=("small",))
     with Swarm(config, tmp_path / "run", popen=Forked) as swarm:
         swarm.start()
         swarm.wait_until(lambda: swarm.round("small") >= 2, "three rounds")
