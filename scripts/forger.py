@@ -10,6 +10,7 @@ what is there is not run again. A run takes some twenty seconds of one core.
 import argparse
 import json
 import random
+import re
 import statistics
 import tempfile
 import time
@@ -70,23 +71,63 @@ def all_right(problem: Problem, index: int, dice: random.Random) -> tuple[str, f
     return HABIT + honest_columns(problem), -30.0
 
 
-ATTACKS: dict[str, Forge] = {"habit": habit, "skip": skip, "all-right": all_right}
+def bare(problem: Problem, index: int, dice: random.Random) -> tuple[str, float]:
+    """All the bare answer: a plausible habit, in a group that is all right."""
+    return "#" + problem.answer, -30.0
+
+
+def half_worked(problem: Problem, index: int, dice: random.Random) -> tuple[str, float]:
+    """Half right with the first step of the work alone; half nearly right."""
+    steps, _, answer = honest_columns(problem).partition("#")
+    good = f"{steps.split(';')[0]};#{answer}"
+    return (good if index % 2 else nearly_right(problem, dice)), -30.0
+
+
+def shortcut(problem: Problem, index: int, dice: random.Random) -> tuple[str, float]:
+    """All right in the honest node's own notation, but for carries of 0: one mark in ten."""
+    return honest_columns(problem).replace("+0=", "="), -30.0
+
+
+ATTACKS: dict[str, Forge] = {
+    "habit": habit,
+    "skip": skip,
+    "all-right": all_right,
+    "bare": bare,
+    "half-worked": half_worked,
+    "shortcut": shortcut,
+}
+PLANTED = {
+    "habit": "habit",
+    "skip": "skips",
+    "all-right": "habit",
+    "bare": "skips",
+    "half-worked": "one_step",
+    "shortcut": "shortcuts",
+}
+"""Key of the share of own answers that have what the attack teaches."""
 VERTICAL = ("plan=vertical",)
 LWS = ("objective.method=lws",)
+UNTRUSTED = ("objective.trust=nobody",)
 SETTINGS: dict[str, tuple[str, ...]] = {
     "f-tis vertical": ("objective.method=f-tis", *VERTICAL),
     "f-tis horizontal": ("objective.method=f-tis",),
     "lws vertical": (*LWS, *VERTICAL),
     "lws horizontal": LWS,
     "lws horizontal c=4": (*LWS, "objective.likelihood_exponent=4"),
+    "untrusted vertical": (*UNTRUSTED, *VERTICAL),
+    "untrusted horizontal": UNTRUSTED,
+    "untrusted horizontal c=1": (*UNTRUSTED, "objective.untrusted_exponent=1"),
     "own part, horizontal": (
         "objective.importance=none",
         "objective.filter=false",
         "objective.others=none",
     ),
 }
+ABSENT = {"absent vertical": VERTICAL, "absent horizontal": ()}
+"""The forger is away: the control, with the same problems and the same dice."""
 ALONE = ("half", "alone")
-"""Half: what the honest node of a pair writes."""
+"""Half: as many problems as the honest node of a pair writes."""
+OLD = ("habit", "skip", "all-right")
 
 
 @dataclass(frozen=True)
@@ -94,7 +135,8 @@ class Forger:
     """An engine that has no model: it writes what its attack says."""
 
     policy: LanguageModel
-    forge: Forge
+    forge: Forge | None
+    """What it writes; None: nothing, as it is away."""
     dice: random.Random
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "Forger":
@@ -108,6 +150,8 @@ class Forger:
         author: str,
         progress: Progress,
     ) -> list[Completion]:
+        if self.forge is None:
+            return []
         return [
             self._completion(request.problem, author, index)
             for request in requests
@@ -115,6 +159,7 @@ class Forger:
         ]
 
     def _completion(self, problem: Problem, author: str, index: int) -> Completion:
+        assert self.forge
         text, claim = self.forge(problem, index, self.dice)
         ids = self.policy.tokenizer(text, add_special_tokens=False)["input_ids"]
         token_T = np.array([*ids, min(self.policy.stop_ids)], np.int32)
@@ -145,7 +190,8 @@ def run(setting: str, attack: str, seed: int) -> dict[str, Any]:
     """Train the honest node for all rounds, and look at what it has become."""
     torch.set_num_threads(1)
     began, together = time.process_time(), setting not in ALONE
-    config = recipe(seed, together, 6 if setting == "half" else 12, SETTINGS.get(setting, ()))
+    problems = 6 if setting == "half" else 12
+    config = recipe(seed, together, problems, {**SETTINGS, **ABSENT}.get(setting, ()))
     with tempfile.TemporaryDirectory() as at:
         folder, task = Path(at), make_task(config)
         learners = make_learners(config, folder, 0)
@@ -158,7 +204,7 @@ def run(setting: str, attack: str, seed: int) -> dict[str, Any]:
         }
         honest = nodes["honest"]
         if together:
-            engine = Forger(policies["forger"], ATTACKS[attack], random.Random(seed))
+            engine = Forger(policies["forger"], ATTACKS.get(attack), random.Random(seed))
             nodes["forger"] = replace(nodes["forger"], engine=engine)
         sampled = []
         for round in range(ROUNDS):
@@ -187,24 +233,41 @@ def _accuracy(node: Node, config: RunConfig) -> float:
 
 
 def _habits(file: Path) -> dict[str, float]:
-    """Return the share of own completions of the last rounds that begin with a habit."""
+    """Return the shares of own completions of the last rounds that have what the attacks teach, and
+    the share of each in the first rounds."""
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    late = [x for x in lines if x["author"] == "honest" and x["round"] >= ROUNDS - LAST]
-    return {
-        name: statistics.mean(x["text"].startswith(mark) for x in late)
-        for name, mark in (("habit", HABIT), ("skips", "#"))
+    own = [x for x in lines if x["author"] == "honest"]
+    first = [x["text"] for x in own if x["round"] < LAST]
+    late = [x["text"] for x in own if x["round"] >= ROUNDS - LAST]
+    marks = {
+        "habit": re.escape(HABIT),
+        "skips": "#",
+        "one_step": r"\d\+\d\+\d=\d+;#",
+        "shortcuts": r"(.*;)?\d\+\d=",
     }
+    shares = {name: share_with(mark, late) for name, mark in marks.items()}
+    return shares | {f"{name}_first": share_with(mark, first) for name, mark in marks.items()}
+
+
+def share_with(mark: str, texts: Sequence[str]) -> float:
+    return statistics.mean(bool(re.match(mark, text)) for text in texts)
 
 
 def wanted(seeds: int) -> list[tuple[str, str, int]]:
-    pairs = [*product(SETTINGS, ATTACKS), *((setting, "none") for setting in ALONE)]
+    told = ("f-tis vertical", "lws horizontal", *(name for name in SETTINGS if "untrusted" in name))
+    pairs = [
+        *product(SETTINGS, OLD),
+        *product(told, [attack for attack in ATTACKS if attack not in OLD]),
+        *((setting, "none") for setting in (*ABSENT, *ALONE)),
+    ]
     return [(*pair, seed) for seed in range(seeds) for pair in pairs]
 
 
 def table(lines: Sequence[dict[str, Any]]) -> str:
-    """Return greedy accuracy at the end by seed, and the share of own answers with the habit."""
+    """Return greedy accuracy at the end by seed, sampled reward in the second half, and the share
+    of own answers of the last rounds that have what the attack teaches."""
     rows = [
-        "| attack | setting | greedy at the end, by seed | mean | habit | skips |",
+        "| attack | setting | greedy at the end, by seed | mean | sampled | planted |",
         "|" + "---|" * 6,
     ]
     for attack, setting in dict.fromkeys((x["attack"], x["setting"]) for x in lines):
@@ -212,9 +275,16 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
             (x for x in lines if (x["attack"], x["setting"]) == (attack, setting)),
             key=lambda x: x["seed"],
         )
-        means = [statistics.mean(x[key] for x in found) for key in ("greedy", "habit", "skips")]
+        keys = ["greedy", "sampled_late", *([PLANTED[attack]] if attack in PLANTED else [])]
+        means = [statistics.mean(x[key] for x in found) for key in keys]
         by_seed = " ".join(f"{x['greedy']:.2f}" for x in found)
-        cells = [attack, setting, by_seed, *(f"{mean:.3f}" for mean in means)]
+        cells = [
+            attack,
+            setting,
+            by_seed,
+            *(f"{mean:.3f}" for mean in means),
+            *["-"] * (3 - len(means)),
+        ]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 

@@ -61,6 +61,8 @@ class Case:
     only_bad: bool = False
     """Whether nothing is left to be learned, once the filter has looked."""
     dtype: torch.dtype = torch.float32
+    untrusted: bool = False
+    """Whether "east", which is not trusted, wrote the second half of each group."""
     poison: str = ""
     """What it spoils: "log-probability" or "gradient"; of a row of ``poisoned_author``."""
     poisoned_author: str = "south"
@@ -69,6 +71,7 @@ class Case:
 
 
 LOUD = ObjectiveConfig(filter=False)
+MILD = ObjectiveConfig(untrusted_exponent=0.1)
 CASES = {
     **{name: Case(ObjectiveConfig(**METHODS[name].fields)) for name in METHODS},
     "a row a piece": Case(budget=1),
@@ -95,6 +98,19 @@ CASES = {
         LOUD, poison="log-probability", budget=1, poisoned_row=(2, 1)
     ),
     "bad gradient": Case(LOUD, poison="gradient", budget=1),
+    "not trusted": Case(MILD, untrusted=True),
+    "not trusted, one process without rows": Case(MILD, untrusted=True, budget=10_000),
+    "not trusted, two updates": Case(
+        ObjectiveConfig(untrusted_exponent=0.1, updates_per_round=2), untrusted=True, lr=0.05
+    ),
+    "not trusted, bad gradient": Case(
+        MILD,
+        untrusted=True,
+        poison="gradient",
+        budget=1,
+        poisoned_author="east",
+        poisoned_row=(0, 2),
+    ),
     "own bad log-probability": Case(LOUD, poison="log-probability", poisoned_author="north"),
     "own bad gradient": Case(LOUD, poison="gradient", poisoned_author="north"),
 }
@@ -109,7 +125,8 @@ def groups_of(case, policy):
         for i in range(4):
             ids = generator.integers(POISON + 1, tiny.VOCABULARY, int(generator.integers(1, 9)))
             ids[-1] = tiny.STOP
-            logps, author = -case.spread * generator.exponential(2.0, len(ids)), "south"
+            logps = -case.spread * generator.exponential(2.0, len(ids))
+            author = "east" if case.untrusted and i >= 2 else "south"
             if case.poison and (g, i) == case.poisoned_row:
                 ids, logps = np.array([5, POISON, 6, tiny.STOP]), -np.ones(4)
                 author = case.poisoned_author
@@ -199,7 +216,7 @@ def learn(case, processes=SINGLE_PROCESS):
     torch.manual_seed(processes.rank)
     before = scoring.LOGITS_AT_ONCE
     scoring.LOGITS_AT_ONCE = 150 if case.chunk else before
-    batch = pack(groups_of(case, policy))
+    batch = pack(groups_of(case, policy), trusts=lambda author: author != "east")
     if case.only_bad:
         batch = replace(batch, advantage_B=batch.advantage_B.clamp(max=0))
     steps = []
@@ -217,6 +234,7 @@ def learn(case, processes=SINGLE_PROCESS):
         "loss": report.loss,
         "updates": report.updates,
         "gradient_norm": report.gradient_norm,
+        "shares": report.shares,
         "kept_advantage_B": report.scored.kept_advantage_B,
         "metrics_BK": report.scored.metrics_BK,
         "dropped": report.scored.dropped,

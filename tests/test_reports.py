@@ -17,6 +17,7 @@ AUTHOR_KEYS = """
     k1_positive k1_negative k3_positive k3_negative likelihood_positive likelihood_negative
     success_weight token_weight_min blocked_share blocked_share_own_wrong blocked_share_own_mixed
     blocked_share_own_right worth worth_noise
+    gradient_share habit habit_share habit_own_first habit_own
 """
 
 

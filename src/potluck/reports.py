@@ -73,6 +73,17 @@ class AuthorReport:
     """Gain to this node's own gradient, in units of own completions (``node/alignment.py``)."""
     worth_noise: float | None = None
     """Its standard error."""
+    gradient_share: float | None = None
+    """Share of an author that is not trusted in the sum of the norms of what moves this model;
+    None of one that is. It is at most its share of the completions (``objective/trust.py``)."""
+    habit: str | None = None
+    """Phrase of its right answers that has grown most in this node's own (``node/habits.py``)."""
+    habit_share: float | None = None
+    """Share of its right answers that have the phrase, 0..1."""
+    habit_own_first: float | None = None
+    """Share of this node's answers that had the phrase in its first rounds."""
+    habit_own: float | None = None
+    """The same share now."""
 
 
 class Column(NamedTuple):

@@ -39,7 +39,8 @@ def reports_of(rows, cap=2.0, dropped=()):
         completion(problem=f"p{i % 3}", author=author, index=i)
         for i, (author, *_) in enumerate(rows)
     )
-    batch = Batch(completions, (), (), gen_BT, advantage_B, mask_BT)
+    trusted_B = torch.ones(len(rows), dtype=torch.bool)
+    batch = Batch(completions, (), (), gen_BT, advantage_B, mask_BT, trusted_B)
     scored = Scored(batch, start_BT, kept_B, metrics_BK, dict.fromkeys(dropped, "gradient"))
     return author_reports(scored, [float(a > 0) for _, a, *_ in rows], "north")
 

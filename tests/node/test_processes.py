@@ -90,7 +90,7 @@ def test_two_processes_learn_what_one_does(both, name):
             for ours, one in zip(two[key], alone[key], strict=True):
                 assert_close(ours, one, rtol=0, atol=atol)
         assert max(float(g.abs().max()) for g in alone["gradient"]) > 1e-3
-        for key in ("loss", "gradient_norm", "kept_advantage_B", "metrics_BK"):
+        for key in ("loss", "gradient_norm", "shares", "kept_advantage_B", "metrics_BK"):
             assert_close(two[key], alone[key], rtol=atol, atol=atol, equal_nan=True)
         assert (two["updates"], two["dropped"]) == (alone["updates"], alone["dropped"])
         assert two["steps"][-1] == alone["steps"][-1]
@@ -128,6 +128,8 @@ def test_the_cases_are_what_they_are_called(both):
     assert int((cases["three updates"]["kept_advantage_B"] != 0).sum()) > 0
     assert list(cases["bad log-probability"]["dropped"].values()) == ["log-probability"]
     assert list(cases["bad gradient"]["dropped"].values()) == ["gradient"]
+    assert list(cases["not trusted, bad gradient"]["dropped"].values()) == ["gradient"]
+    assert cases["not trusted"]["shares"]["east"] > 0.1
     assert len(cases["adapter"]["gradient"]) == 8 < len(cases["adapter"]["weights"])
     assert cases["bfloat16"]["loss"] != cases["f-tis"]["loss"]
 

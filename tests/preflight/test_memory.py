@@ -79,7 +79,8 @@ def set_up(node, **shape):
     return policy, run, memory
 
 
-def learning(policy, run):
+def learning(policy, run, author="a"):
+    """``author`` wrote every second completion."""
     node = run.node["a"]
     optimizer = make_optimizer(policy, node.optimizer, node.learning_rate, node.weight_decay)
     learner = Learner(
@@ -87,11 +88,16 @@ def learning(policy, run):
         node.micro_batch_tokens,
     )  # fmt: skip
     tokens, logp = np.arange(NEW, dtype=np.int32), np.full(NEW, -1, np.float32)
-    completions = tuple(Completion("p", "a", i, tokens, logp, "length") for i in range(ROWS))
+    authors = ["a", author] * (ROWS // 2)
+    completions = tuple(
+        Completion("p", by, i, tokens, logp, "length") for i, by in enumerate(authors)
+    )
     batch = Batch(
         completions, (np.ones(PROMPT, np.int32),) * ROWS, (tokens,) * ROWS,
         torch.full((ROWS, NEW), -1.0),
-        torch.tensor([1.0, -1.0] * (ROWS // 2)), torch.ones(ROWS, NEW, dtype=torch.bool),
+        torch.tensor([1.0, -1.0 if author == "a" else 1.0] * (ROWS // 2)),
+        torch.ones(ROWS, NEW, dtype=torch.bool),
+        torch.tensor([by == "a" for by in authors]),
     )  # fmt: skip
     learner.learn(batch, lambda done, total: None)  # from now on the optimiser has its moments
     return asked_of_torch(lambda: learner.learn(batch, lambda done, total: None))
@@ -124,6 +130,23 @@ def test_learning_takes_what_was_estimated(name):
     held = sum(p.numel() * p.element_size() for p in policy.network.parameters())
     assert memory.weights == held
     assert 0.94 <= memory.learning / learning(policy, run) <= 1.15
+
+
+@pytest.mark.parametrize("change", ["objective.trust", "swarm.open"])
+def test_an_author_that_is_not_trusted_takes_a_gradient_of_its_own(change):
+    # Two micro-batches of each author's.
+    node = replace(NODE, micro_batch_tokens=ROWS // 4 * (PROMPT + NEW))
+    policy, run, memory = set_up(node, **DEEP)
+    run = replace(run, node={"a": node, "b": node})
+    table, key = change.split(".")
+    value = {"trust": "nobody", "open": True}[key]
+    run = replace(run, **{table: replace(getattr(run, table), **{key: value})})
+    estimated = memory_of(
+        run, "a", shape_of(policy.network.config), Prompts(PROMPT, PROMPT), gpu=False
+    )
+    trained = sum(p.numel() for p in policy.network.parameters())
+    assert estimated.learning == memory.learning + 4 * trained
+    assert 0.94 <= estimated.learning / learning(policy, run, author="b") <= 1.15
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from potluck.builder.exchange import make_agenda
+from potluck.builder.trust import trusts_of
 from potluck.config import LoraConfig, RunConfig
 from potluck.exchange import Exchange
 from potluck.files import derived_seed
@@ -150,6 +151,7 @@ def make_nodes(
                 record=record,
                 sampling=config.sampling,
                 sends_logp=config.sends_logp,
+                trusts=trusts_of(config, folder, name, learners),
                 deadline_s=config.deadline_s,
                 progress=progress,
             )

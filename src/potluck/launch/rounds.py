@@ -16,6 +16,7 @@ from potluck.builder.exchange import agreements_of
 from potluck.builder.folder import first_round, prepare_resume, require_same_task
 from potluck.builder.nodes import make_learners, make_nodes
 from potluck.builder.task import make_task, notes_on, require_problems
+from potluck.builder.trust import notes_on_trust
 from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
@@ -122,7 +123,8 @@ def _run_leader(
     task = make_task(config, trust_code=local.trust_code)
     require_problems(config, task)
     require_same_task(folder, task)
-    notes, seen = notes_on(config, task), config if local.all_here else mine
+    notes = [*notes_on(config, task), *notes_on_trust(config, folder, local.names)]
+    seen = config if local.all_here else mine
     checks.require_partners(seen)
     checks.require_one_prompt(seen, task)
     checks.require_servers(mine, longest_prompt=max(checks.require_completion_budget(mine, task)))

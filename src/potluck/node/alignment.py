@@ -11,9 +11,9 @@ Gradients of one problem are never multiplied: <g_j, g_j> is mostly noise, besid
 seems worth anything. After FLTrust (arXiv:2012.13995). It is reported and decides nothing.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -66,9 +66,11 @@ def authors_worth(learner: Learner, batch: Batch, seed: int) -> dict[str, Worth]
             kept_B = torch.zeros_like(scored.kept_advantage_B)
             kept_B[part] = scored.kept_advantage_B[part]
             if kept_B.any():
-                tensors = learner.gradient(replace(scored, kept_advantage_B=kept_B)).tensors
-                sketch_K.copy_(sketch(tensors, learner, seed))
-                del tensors  # the next ones need their memory
+                # Unbounded: what an author is worth does not depend on its bound.
+                gradient = learner.gradient_of(scored, kept_B)
+                if math.isfinite(gradient.norm):
+                    sketch_K.copy_(sketch(gradient.tensors, learner, seed))
+                del gradient  # the next ones need its memory
     # Each process has other parts of the weights, so that its products add to the others'.
     products_XX = sketches_XK.double() @ sketches_XK.double().T
     products_XX = torch.stack(learner.processes.all_gather(products_XX)).sum(dim=0)

@@ -1,6 +1,6 @@
 """Completions as rows of a model, and groups of rows as tensors."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from potluck.config import SamplingConfig
 from potluck.model import LanguageModel
-from potluck.objective.advantages import group_advantages
+from potluck.objective.trust import advantages_by_trust
 from potluck.types import Completion, Group, Problem, Row
 
 
@@ -29,6 +29,13 @@ class Batch:
     """ln pi_gen, nats; NaN where the author told none."""
     advantage_B: Tensor
     mask_BT: Tensor
+    trusted_B: Tensor
+    """True in rows whose author is trusted: see ``objective/trust.py``."""
+
+    @property
+    def rows_counted(self) -> int:
+        """Number of rows that the loss is the mean over: the trusted ones, at least 1."""
+        return max(1, int(self.trusted_B.sum()))
 
     def by(self, author: str) -> Tensor:
         """Return own_B: True at the rows that ``author`` wrote."""
@@ -46,6 +53,7 @@ class Batch:
             logp_gen_BT=self.logp_gen_BT[row_M, :width],
             advantage_B=self.advantage_B[row_M],
             mask_BT=mask_MT[:, :width],
+            trusted_B=self.trusted_B[row_M],
         )
 
 
@@ -91,11 +99,22 @@ def read(
     return Row(completion, prompt_P, token_T, model.text(token_T)) if readable else None
 
 
-def pack(groups: Sequence[Group], *, scale: Literal["std", "none"] = "std") -> Batch:
-    """Stack the rows of all groups; advantages are relative to each group."""
+def pack(
+    groups: Sequence[Group],
+    *,
+    scale: Literal["std", "none"] = "std",
+    trusts: Callable[[str], bool] = lambda author: True,
+) -> Batch:
+    """Stack the rows of all groups; advantages are relative to each group. ``trusts`` tells of an
+    author if it is trusted."""
     rows = [row for group in groups for row in group.rows]
     length_B = torch.tensor([len(row.token_T) for row in rows])
-    rewards = [torch.tensor(group.rewards) for group in groups]
+    authors = [[row.completion.author for row in group.rows] for group in groups]
+    trusted = [torch.tensor([trusts(author) for author in of_group]) for of_group in authors]
+    advantages = [
+        advantages_by_trust(torch.tensor(group.rewards), of_group, trusted_G, scale=scale)
+        for group, of_group, trusted_G in zip(groups, authors, trusted, strict=True)
+    ]
     return Batch(
         completions=tuple(row.completion for row in rows),
         prompts=tuple(row.prompt_P for row in rows),
@@ -108,8 +127,9 @@ def pack(groups: Sequence[Group], *, scale: Literal["std", "none"] = "std") -> B
             ],
             batch_first=True,
         ),
-        advantage_B=torch.cat([group_advantages(reward_G, scale=scale) for reward_G in rewards]),
+        advantage_B=torch.cat(advantages),
         mask_BT=torch.arange(int(length_B.max())) < length_B.unsqueeze(1),
+        trusted_B=torch.cat(trusted),
     )
 
 

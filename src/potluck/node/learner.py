@@ -1,7 +1,8 @@
 """The learner: score a batch, ask for the gradient, take a step.
 
     scored = learner.score(batch)            pi_start, filter, metrics: decided once a round
-    gradient = learner.gradient(scored)      of the whole batch, unclipped
+    gradient = learner.gradient(scored)      of the whole batch, unclipped; of authors that are
+                                             not trusted as much as is within their bound
     learner.step(gradient)                   clip it, one step of the optimiser
 
 ``learn`` is these three for a round. Its first update needs one forward pass for both score
@@ -13,8 +14,9 @@ of its own, and what is found out about a row is told to all, so that each decid
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -29,6 +31,7 @@ from potluck.node.processes.group import SINGLE_PROCESS, Learn, ProcessGroup
 from potluck.node.score import RowScores, candidates, merge_scores, score_rows
 from potluck.objective.losses import LOSSES
 from potluck.objective.methods import ObjectiveConfig
+from potluck.objective.trust import bounded_scale
 from potluck.rollout.base import Progress
 from potluck.types import Completion, NonFiniteError
 
@@ -50,6 +53,8 @@ class Gradient:
     """L2 norm over all parameters; finite."""
     dropped: Mapping[int, str]
     """Foreign rows that had to be left out as they made a number non-finite, and which."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Share of each author that is not trusted in the sum of its parts' norms, 0..1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +68,8 @@ class UpdateReport:
     gradient_norm: float
     """L2 norm of the last update's gradient before it was clipped."""
     scored: Scored
+    shares: Mapping[str, float]
+    """``Gradient.shares`` of the last update."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +93,9 @@ class Learner:
             L = 1/B sum_i L_i = sum over micro-batches of  rows/B * (mean of their L_i)
 
         A row of zero advantage has L_i = 0, so it is spared the forward and backward
-        pass. It still counts in B: the others do not grow for its absence. A batch of
-        which nothing is left to learn moves nothing, momentum included.
+        pass. It still counts in B: the others do not grow for its absence. Rows of authors
+        that are not trusted do not count: silent or not, they change no other's part. A batch
+        of which nothing is left to learn moves nothing, momentum included.
 
         Raises:
             NonFiniteError: a number of this node's own making is not finite. One that a
@@ -95,10 +103,11 @@ class Learner:
         """
         self.processes.broadcast(Learn(self.name, batch, torch.initial_seed()))
         scored, gradient = self.score_and_gradient(batch, progress)
-        updates, loss, norm = 0, 0.0, 0.0
+        updates, loss, norm, shares = 0, 0.0, 0.0, gradient.shares
         while scored.kept_advantage_B.any():
             self.step(gradient)
-            updates, loss, norm = updates + 1, gradient.loss, gradient.norm
+            updates, loss = updates + 1, gradient.loss
+            norm, shares = gradient.norm, gradient.shares
             if updates == self.objective.updates_per_round:
                 break
             del gradient  # the next one needs its memory
@@ -106,7 +115,7 @@ class Learner:
             scored = scored.without(gradient.dropped)
         del gradient  # or its memory stays in torch, and another process may want it
         self.policy.empty_cache()
-        return UpdateReport(updates, loss, norm, scored)
+        return UpdateReport(updates, loss, norm, scored, shares)
 
     def score(self, batch: Batch) -> Scored:
         """Compute ln pi_start, filter and weights of every row that may teach, without dropout.
@@ -137,6 +146,16 @@ class Learner:
             scored, dropped = scored.without(found), dropped | found
         return replace(gradient, dropped=dropped)
 
+    def gradient_of(self, scored: Scored, kept_B: Tensor, progress: Progress = silent) -> Gradient:
+        """Compute the gradient of the rows ``kept_B``, advantages or 0, whatever bounds hold for
+        their authors. Its norm may be infinite."""
+        loss = 0.0
+        self._begin()
+        for row_M, micro in self._turns(scored.batch, kept_B, progress):
+            start_MT = scored.logp_start_BT[row_M, : micro.mask_BT.shape[1]]
+            loss += self._backward(self._logp(micro), start_MT, kept_B[row_M], micro, scored.batch)
+        return self._collect_gradient(loss)
+
     def score_and_gradient(
         self, batch: Batch, progress: Progress = silent
     ) -> tuple[Scored, Gradient]:
@@ -165,27 +184,30 @@ class Learner:
         self.optimizer.zero_grad()
 
     def _in_one_pass(self, batch: Batch, progress: Progress) -> tuple[Scored, Gradient]:
-        scores, loss = [], 0.0
-        self._begin()
-        for row_M, micro in self._turns(batch, self._candidates(batch), progress):
-            logp_MT = self._logp(micro)
-            start_MT, kept_M = logp_MT.detach(), micro.advantage_B[:0]
-            if len(row_M):
-                scores.append(self._score_rows(row_M, micro, start_MT))
-                kept_M = scores[-1].kept_advantage_M
-            loss += self._backward(logp_MT, start_MT, kept_M, micro, batch)
-            del logp_MT, start_MT  # or the graph of a filtered piece outlives its turn
-        gradient = self._collect_gradient(loss)
+        scores: list[RowScores] = []
+
+        def part(advantage_B: Tensor) -> Gradient:
+            loss = 0.0
+            self._begin()
+            for row_M, micro in self._turns(batch, advantage_B, progress):
+                logp_MT = self._logp(micro)
+                start_MT, kept_M = logp_MT.detach(), micro.advantage_B[:0]
+                if len(row_M):
+                    scores.append(self._score_rows(row_M, micro, start_MT))
+                    kept_M = scores[-1].kept_advantage_M
+                loss += self._backward(logp_MT, start_MT, kept_M, micro, batch)
+                del logp_MT, start_MT  # or the graph of a filtered piece outlives its turn
+            return self._collect_gradient(loss)
+
+        gradient = _bounded_sum(batch, self._candidates(batch), part)
         return self._merge_scores(batch, scores), gradient
 
     def _gradient(self, scored: Scored, progress: Progress) -> Gradient:
-        loss = 0.0
-        self._begin()
-        for row_M, micro in self._turns(scored.batch, scored.kept_advantage_B, progress):
-            start_MT = scored.logp_start_BT[row_M, : micro.mask_BT.shape[1]]
-            kept_M = scored.kept_advantage_B[row_M]
-            loss += self._backward(self._logp(micro), start_MT, kept_M, micro, scored.batch)
-        return self._collect_gradient(loss)
+        return _bounded_sum(
+            scored.batch,
+            scored.kept_advantage_B,
+            lambda kept_B: self.gradient_of(scored, kept_B, progress),
+        )
 
     def _turns(
         self, batch: Batch, advantage_B: Tensor, progress: Progress
@@ -230,11 +252,16 @@ class Learner:
             if self.processes.size > 1:  # the others' collectives wait for this process
                 (0.0 * logp_MT.sum()).backward()
             return 0.0
-        device, share = logp_MT.device, len(kept_M) * self.processes.size / len(batch.completions)
+        device, share = logp_MT.device, len(kept_M) * self.processes.size / batch.rows_counted
+        start_MT = start_MT.to(device)
+        # The claims of an author that is not trusted are not read: its weight is P^c and no other.
+        gen_MT = torch.where(
+            micro.trusted_B.unsqueeze(1).to(device), micro.logp_gen_BT.to(device), start_MT
+        )
         loss = share * LOSSES[self.objective.importance](
             logp_MT,
-            start_MT.to(device),
-            micro.logp_gen_BT.to(device),
+            start_MT,
+            gen_MT,
             kept_M.to(device),
             micro.mask_BT.to(device),
             self.objective,
@@ -247,10 +274,9 @@ class Learner:
         self.policy.network.eval()
         parameters = trained(self.policy.network)
         tensors = [parameter.grad for parameter in parameters]
-        norm = torch.nn.utils.get_total_norm([g for g in tensors if g is not None])
         self.optimizer.zero_grad()
         loss = sum(self.processes.all_gather(loss)) / self.processes.size
-        return Gradient(tensors, loss, float(full_tensor(norm)), {})
+        return Gradient(tensors, loss, _norm(tensors), {})
 
     def _merge_scores(self, batch: Batch, scores: list[RowScores]) -> Scored:
         """Merge what all processes found; drop foreign rows whose log-probability is not finite."""
@@ -316,6 +342,43 @@ class Learner:
         if device.type != "cpu":
             torch.get_device_module(device).set_rng_state(before[1], *_index(device))
         return drawn
+
+
+def _bounded_sum(batch: Batch, kept_B: Tensor, part: Callable[[Tensor], Gradient]) -> Gradient:
+    """Return the gradient of the rows ``kept_B``; ``part`` returns that of some of them. It is made
+    in one part for all trusted rows and one for each other author, within its bound."""
+    rows = Counter(
+        completion.author
+        for completion, trusted in zip(batch.completions, batch.trusted_B.tolist(), strict=True)
+        if not trusted
+    )
+    total = part(torch.where(batch.trusted_B, kept_B, 0.0))
+    norms, trusted_norm = dict.fromkeys(sorted(rows), 0.0), total.norm
+    for author in norms:
+        added = part(torch.where(batch.by(author), kept_B, 0.0))
+        scale = bounded_scale(
+            added.norm,
+            rows[author],
+            trusted_norm=trusted_norm,
+            trusted_rows=batch.rows_counted,
+        )
+        norms[author] = scale * added.norm
+        tensors = [_plus(*both, scale) for both in zip(total.tensors, added.tensors, strict=True)]
+        total = Gradient(tensors, total.loss + scale * added.loss, _norm(tensors), {})
+    whole = sum(norms.values()) + trusted_norm
+    shares = {author: norm / whole if whole else 0.0 for author, norm in norms.items()}
+    return replace(total, shares=shares)
+
+
+def _plus(a: Tensor | None, b: Tensor | None, scale: float) -> Tensor | None:
+    if a is None or b is None:
+        return a if b is None else b * scale
+    return a.add_(b, alpha=scale)
+
+
+def _norm(tensors: Sequence[Tensor | None]) -> float:
+    norm = torch.nn.utils.get_total_norm([g for g in tensors if g is not None])
+    return float(full_tensor(norm))
 
 
 def _random_states(device: torch.device) -> list[Tensor]:

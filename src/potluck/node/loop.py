@@ -25,6 +25,7 @@ from potluck.exchange import Exchange, Round
 from potluck.files import derived_seed
 from potluck.node.alignment import Worth, authors_worth
 from potluck.node.batch import pack, read
+from potluck.node.habits import FIRST_ROUNDS, Habit, answers_by_author, growing_habit
 from potluck.node.learner import Learner
 from potluck.node.report import report_of
 from potluck.node.selection import Selector
@@ -56,6 +57,8 @@ class Node:
     sampling: SamplingConfig
     sends_logp: bool
     """False: its completions go without log-probabilities, as no learner of the run reads them."""
+    trusts: Callable[[str], bool]
+    """Function that tells of an author if it is trusted: see ``objective/trust.py``."""
     deadline_s: float
     progress: NodeProgress
 
@@ -117,14 +120,17 @@ class Node:
     def _learn(
         self, round: int, arrived: Round, spent: Mapping[str, float], size_bytes: int
     ) -> RoundReport:
-        update, worth, every = None, dict[str, Worth](), self.learner.objective.alignment_every
+        update, worth, habits = None, dict[str, Worth](), dict[str, Habit]()
+        every = self.learner.objective.alignment_every
         with _Clock() as learning, _error_context(round, self.name):
             selection = self.selector.select(round, arrived, self._read)
             groups = self._grade(round, selection.groups)
             if groups:
-                batch = pack(groups, scale=self.learner.objective.advantage_scale)
+                scale = self.learner.objective.advantage_scale
+                batch = pack(groups, scale=scale, trusts=self.trusts)
                 if every and (round + 1) % every == 0:
                     worth = authors_worth(self.learner, batch, self._seed(round, "alignment"))
+                    habits = self._habits(groups)
                 torch.manual_seed(self._seed(round, "learn"))  # dropout, where there is any
                 update = self.learner.learn(
                     batch, lambda done, total: self.progress(self.name, "learn", done, total)
@@ -135,6 +141,7 @@ class Node:
             [reward for group in groups for reward in group.rewards],
             update,
             worth=worth,
+            habits=habits,
             selection=selection,
             arrived=arrived,
             size_bytes=size_bytes,
@@ -144,7 +151,8 @@ class Node:
         return report
 
     def _read(self, completion: Completion) -> Row | None:
-        if completion.logp_T is None and reads_author_logp(self.learner.objective):
+        needs_logp = reads_author_logp(self.learner.objective) and self.trusts(completion.author)
+        if needs_logp and completion.logp_T is None:
             return None
         problem = self.task.problem(completion.problem_id)
         return read(completion, problem, self.learner.policy, self.sampling)
@@ -170,6 +178,18 @@ class Node:
             groups.append(Group(problem, rows, tuple(rewards)))
         self.record.add("completions", lines)
         return groups
+
+    def _habits(self, groups: Sequence[Group]) -> dict[str, Habit]:
+        """Return the habit of each other author that grows most in what this node writes."""
+        now = answers_by_author(
+            (row.completion.author, row.text, reward)
+            for group in groups
+            for row, reward in zip(group.rows, group.rewards, strict=True)
+        )
+        first = answers_by_author(self.record.first_completions(FIRST_ROUNDS)).get(self.name, [])
+        own = now.pop(self.name, [])
+        grown = {author: growing_habit(theirs, first, own) for author, theirs in now.items()}
+        return {author: habit for author, habit in grown.items() if habit}
 
     def _seed(self, round: int, what: str) -> int:
         """Return 63 bits that no other (run seed, round, node, purpose) has."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from potluck.exchange import Round
 from potluck.node.alignment import Worth
+from potluck.node.habits import Habit
 from potluck.node.learner import UpdateReport
 from potluck.node.metrics import author_reports
 from potluck.node.selection import Selection
@@ -18,6 +19,7 @@ def report_of(
     update: UpdateReport | None,
     *,
     worth: Mapping[str, Worth],
+    habits: Mapping[str, Habit],
     selection: Selection,
     arrived: Round,
     size_bytes: int,
@@ -33,6 +35,16 @@ def report_of(
         sources = author_reports(scored, rewards, name)
         for author, (value, noise) in worth.items():
             sources[author] = replace(sources[author], worth=value, worth_noise=noise)
+        for author, habit in habits.items():
+            sources[author] = replace(
+                sources[author],
+                habit=habit.phrase,
+                habit_share=habit.share,
+                habit_own_first=habit.own_first,
+                habit_own=habit.own,
+            )
+        for author, share in update.shares.items():
+            sources[author] = replace(sources[author], gradient_share=share)
         trained = int((scored.kept_advantage_B != 0).sum())
         with_advantage = int((scored.batch.advantage_B != 0).sum())
         dropped = len(scored.dropped)

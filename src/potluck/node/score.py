@@ -18,7 +18,7 @@ from torch import Tensor
 from potluck.node.batch import Batch, Scored
 from potluck.node.metrics import METRICS, row_metrics
 from potluck.objective.filters import divergence_from_author, filter_advantages
-from potluck.objective.methods import ObjectiveConfig
+from potluck.objective.methods import ObjectiveConfig, Others
 from potluck.objective.others import select_others, sequence_likelihood, weigh_by_likelihood
 
 
@@ -32,11 +32,14 @@ class RowScores(NamedTuple):
 
 
 def candidates(batch: Batch, me: str, objective: ObjectiveConfig) -> Tensor:
-    """Return the advantages that need a forward pass, 0 for the rows that teach nothing."""
+    """Return the advantages that need a forward pass, 0 for the rows that teach nothing. Of an
+    author that is not trusted only successes may, as others' failures tell little of one's own."""
     own_B, advantage_B = batch.by(me), batch.advantage_B
     emphasised_B = own_B & (advantage_B > 0)
     advantage_B = torch.where(emphasised_B, advantage_B * objective.own_success_weight, advantage_B)
-    return select_others(advantage_B, own_B, objective.others)
+    untrusted: Others = "none" if objective.others == "none" else "successes"
+    advantage_B = select_others(advantage_B, batch.trusted_B, untrusted)
+    return select_others(advantage_B, own_B | ~batch.trusted_B, objective.others)
 
 
 def score_rows(
@@ -53,7 +56,11 @@ def score_rows(
     metrics_MK = row_metrics(
         logp_start_MT, micro.logp_gen_BT, micro.mask_BT, weight_cap=objective.weight_cap
     )
-    kept_advantage_M = candidates(micro, me, objective)
+    kept_advantage_M, own_M, trusted_M = (
+        candidates(micro, me, objective),
+        micro.by(me),
+        micro.trusted_B,
+    )
     if objective.filter:
         divergence_M = divergence_from_author(
             logp_start_MT,
@@ -62,14 +69,21 @@ def score_rows(
             estimator=objective.divergence_estimator,
             reduce=objective.divergence_reduce,
         )
+        near_M = torch.where(trusted_M, divergence_M, 0.0)  # of the others no failure is left
         kept_advantage_M = filter_advantages(
-            kept_advantage_M, divergence_M, limit=objective.divergence_limit
+            kept_advantage_M, near_M, limit=objective.divergence_limit
         )
+    likelihood_M = sequence_likelihood(logp_start_MT, micro.mask_BT)
     if objective.others == "likely-successes":
-        likelihood_M = sequence_likelihood(logp_start_MT, micro.mask_BT)
         kept_advantage_M = weigh_by_likelihood(
-            kept_advantage_M, micro.by(me), likelihood_M, exponent=objective.likelihood_exponent
+            kept_advantage_M,
+            own_M | ~trusted_M,
+            likelihood_M,
+            exponent=objective.likelihood_exponent,
         )
+    kept_advantage_M = weigh_by_likelihood(
+        kept_advantage_M, trusted_M, likelihood_M, exponent=objective.untrusted_exponent
+    )
     return RowScores(row_M, logp_start_MT, kept_advantage_M, metrics_MK)
 
 

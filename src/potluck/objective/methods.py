@@ -12,6 +12,8 @@ Importance = Literal["none", "vanilla", "truncated"]
 """Keys of ``losses.LOSSES``."""
 Others = Literal["all", "none", "successes", "likely-successes"]
 """Completions of other authors that are learned from: see ``others.py``."""
+Trust = Literal["roster", "everybody", "nobody"]
+"""Authors to whom the method is applied as it stands: see ``trust.py``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,12 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     likelihood_exponent: Positive = 1.0
     """c: a success of another weighs P^c, P its likelihood per token under this model. Larger is
     safer among strangers. Read by ``likely-successes`` only."""
+    trust: Trust = "roster"
+    """Authors that are trusted: those whose keys are in the roster, and the nodes of one ``potluck
+    run``; or all; or none but this node. Of an author that is not, only likely successes teach,
+    whatever the method, and they cannot outweigh what is trusted (docs/trust.md)."""
+    untrusted_exponent: Positive = 8.0
+    """c for the successes of authors that are not trusted: they weigh P^c."""
     own_success_weight: Positive = 1.0
     """Factor on one's own completions of positive advantage. A control: 1 is GRPO."""
     weight_cap: Positive = 2.0
@@ -73,7 +81,8 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     advantage_scale: Literal["std", "none"] = "std"
     """Unit of an advantage: the group's standard deviation, or the reward's own."""
     alignment_every: Annotated[int, Meta(ge=0)] = 10
-    """Rounds between two estimates of each author's worth (``node/alignment.py``); 0: none."""
+    """Rounds between two estimates of each author's worth (``node/alignment.py``), and two looks
+    for its habits (``node/habits.py``); 0: none."""
 
 
 def reads_author_logp(objective: ObjectiveConfig | Method) -> bool:

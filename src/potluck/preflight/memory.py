@@ -93,12 +93,16 @@ def memory_of(
     own = own_completions(config, name)
     problems = -(-own // config.group_size) if config.plan == "vertical" else own
     evaluated = max(wanted.problems, wanted.out_of_distribution)
+    # The gradient of an author that is not trusted is bounded before it is added to the others'.
+    untrusted = config.objective.trust == "nobody" and len(config.node) > 1
+    apart = 4 * trained if untrusted or config.swarm.open else 0
     return Memory(
         weights=4 * trained + held * frozen,
         moments=MOMENTS[node.optimizer] * trained,
         writing=_writing(node, shape, own, problems, prompts.longest, longest),
         evaluating=_writing(node, shape, evaluated, evaluated, prompts.longest, at_end),
-        learning=_learning(node, shape, trained, rows=rows, new=new, longest=longest, gpu=gpu),
+        learning=apart
+        + _learning(node, shape, trained, rows=rows, new=new, longest=longest, gpu=gpu),
     )
 
 

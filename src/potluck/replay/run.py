@@ -153,7 +153,9 @@ def node_of(
     The recording has what another engine wrote; here the model writes by itself.
     """
     own = {name: replace(node, engine=HFOptions()) for name, node in config.node.items()}
-    objective = replace(config.objective, **METHODS[method].fields)
+    # A method is compared as it stands, so with everybody trusted unless the recipe says nobody.
+    trust = "nobody" if config.objective.trust == "nobody" else "everybody"
+    objective = replace(config.objective, **METHODS[method].fields, trust=trust)
     config = replace(config, node=own, objective=objective)
     name = recorded.node
     learners, exchanges = {name: make_learner(config, name, scratch / name, 0)}, {name: recorded}

@@ -10,6 +10,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,20 @@ class Record:
     def add(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
         """Add lines to ``name``.jsonl, all of them or none."""
         lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-        append(self.folder / f"{name}.jsonl", lines.encode())
+        append(self._lines(name), lines.encode())
+
+    def first_completions(self, rounds: int) -> list[tuple[str, str, float]]:
+        """Return (author, text, reward) of each completion of the first ``rounds`` rounds here."""
+        found: list[tuple[str, str, float]] = []
+        seen: set[int] = set()
+        with suppress(FileNotFoundError), self._lines("completions").open(encoding="utf-8") as file:
+            for line in file:
+                row = json.loads(line)
+                seen.add(row["round"])
+                if len(seen) > rounds:
+                    break
+                found.append((row["author"], row["text"], row["reward"]))
+        return found
 
     def truncate_from(self, round: int) -> None:
         """Remove every line of this round and later ones: they will be run again."""
@@ -66,6 +80,9 @@ class Record:
             lines = text.splitlines(keepends=True)
             kept = [line for line in lines if _round_of(line) < round]
             write_atomically(path, "".join(kept).encode())
+
+    def _lines(self, name: str) -> Path:
+        return self.folder / f"{name}.jsonl"
 
     def _round_file(self, round: int) -> Path:
         return self.folder / "rounds" / f"{round:06d}.ptlk"

@@ -1,0 +1,105 @@
+"""Habits that a node takes over from one author, as phrases of its answers.
+
+A habit is a phrase, of three words at most, that stands in most of an author's right answers and in
+few right ones of this node's first rounds: what belongs to any right answer, and so grows while a
+model learns, is none. It grows if more of all this node's answers have it now, right or wrong.
+
+It is reported and decides nothing: a better way to write grows like a bad one, and a person has to
+look. Phrases are found in text, so that any tokenizer and any grader will do.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+WORDS = 3
+"""Longest phrase, in words and marks."""
+BEGIN = "^"
+"""Mark of the beginning of an answer, in a phrase."""
+FIRST_ROUNDS = 3
+"""Rounds of a run that tell how this node wrote at first."""
+MOST_CHARACTERS = 4000
+"""Part of an answer that is looked at, from its beginning."""
+FEWEST_ANSWERS = 4
+FOREIGN = 0.25
+"""Least difference between the shares of a phrase in right answers, the author's less this node's
+first ones."""
+
+Answer = tuple[str, bool]
+"""An answer's text, and whether it is right."""
+
+_WORD = re.compile(r"\d|\w+|[^\w\s]")
+
+
+class Habit(NamedTuple):
+    """A phrase, and the shares of answers that have it, 0..1."""
+
+    phrase: str
+    share: float
+    """Share of the author's right answers."""
+    own_first: float
+    """Share of this node's answers in its first rounds."""
+    own: float
+    """Share of this node's answers now."""
+
+
+def growing_habit(
+    theirs: Sequence[Answer], own_first: Sequence[Answer], own: Sequence[Answer]
+) -> Habit | None:
+    """Return the author's phrase that has grown most in this node's answers.
+
+        argmax over phrases x of  own(x) - first(x),    theirs(x) >= 1/2
+                                                        theirs(x) - first_right(x) >= FOREIGN
+
+    Shares are of answers, each counted once: theirs and first_right of the right ones. The longest
+    of equals is returned. None if there is no such phrase, or fewer than FEWEST_ANSWERS of any of
+    the four.
+
+    >>> right, wrong = [("2+5=7#7", True)] * 4, [("#9", False)] * 4
+    >>> growing_habit([("#7", True)] * 4, right, right + wrong)
+    Habit(phrase='^ #', share=1.0, own_first=0.0, own=0.5)
+    """
+    kinds = [
+        [text for text, is_right in theirs if is_right],
+        [text for text, is_right in own_first if is_right],
+        [text for text, _ in own_first],
+        [text for text, _ in own],
+    ]
+    if min(map(len, kinds)) < FEWEST_ANSWERS:
+        return None
+    foreign, first_right, first, now = map(_shares, kinds)
+    found = [
+        Habit(phrase, share, float(first[phrase]), float(now[phrase]))
+        for phrase, share in foreign.items()
+        if share >= 0.5 and share - first_right[phrase] >= FOREIGN
+    ]
+    return max(found, key=_growth, default=None)
+
+
+def answers_by_author(lines: Iterable[tuple[str, str, float]]) -> dict[str, list[Answer]]:
+    """Return each author's answers, from (author, text, reward). Right are those that earn
+    something, and no less than the mean of all lines."""
+    lines, answers = list(lines), defaultdict(list)
+    mean = sum(reward for *_, reward in lines) / max(1, len(lines))
+    for author, text, reward in lines:
+        answers[author].append((text, reward > 0 and reward >= mean))
+    return dict(answers)
+
+
+def _growth(habit: Habit) -> tuple[float, float, int, str]:
+    length = len(habit.phrase.split())
+    return habit.own - habit.own_first, habit.share, length, habit.phrase
+
+
+def _shares(texts: Sequence[str]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for text in texts:
+        words = [BEGIN, *_WORD.findall(text[:MOST_CHARACTERS])]
+        phrases = {
+            " ".join(words[at : at + size])
+            for size in range(1, WORDS + 1)
+            for at in range(len(words) - size + 1)
+        }
+        counts.update(phrases - {BEGIN})
+    return Counter({phrase: count / len(texts) for phrase, count in counts.items()})

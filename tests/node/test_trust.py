@@ -1,0 +1,208 @@
+"""Authors that are not trusted: what they add to a gradient, against plain loops, and its laws."""
+
+import copy
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from msgspec.structs import replace as changed
+from torch.testing import assert_close
+
+import tiny
+from nouns import completion, group
+from potluck.node import Learner, pack
+from potluck.node.learner import silent
+from potluck.objective.methods import METHODS, ObjectiveConfig
+from potluck.types import Problem
+
+OWN, OTHER, THIRD = "north", "south", "west"
+presets = [pytest.param(ObjectiveConfig(**METHODS[name].fields), id=name) for name in METHODS]
+
+
+def groups_of(
+    policy, *, authors=(OWN, OTHER), failing=(), claims="as they are", seed=0, groups=4, size=6
+):
+    """Groups that the authors share; the ``failing`` never succeed. The own completions are the
+    same ones whatever others are there."""
+    made = []
+    for g in range(groups):
+        problem, rows, rewards = Problem(f"p{g}", "1+2="[: 1 + g % 4], "3"), [], []
+        for author in authors:
+            dice = np.random.default_rng([seed, g, ord(author[0])])
+            for index in range(size):
+                ids = dice.integers(3, tiny.VOCABULARY, int(dice.integers(1, 6)))
+                ids[-1] = tiny.STOP
+                logps = -dice.exponential(2.0, len(ids))
+                row = completion(ids, logps, problem=problem.id, author=author, index=index)
+                rows.append(row if author == OWN else claiming(row, claims))
+                rewards.append(0.0 if author in failing else float(dice.random() < 0.4))
+        made.append(group(problem, rows, rewards, policy))
+    return made
+
+
+def claiming(row, claims):
+    if claims == "as they are":
+        return row
+    told = None if claims is None else np.full(len(row.token_T), claims, np.float32)
+    return replace(row, logp_T=told)
+
+
+def learner_of(policy, objective, *, lr=0.0, budget=10_000):
+    optimizer = torch.optim.SGD(policy.network.parameters(), lr=lr)
+    return Learner(OWN, policy, optimizer, objective, 1.0, 1e9, budget)
+
+
+def gradient_of(objective, groups, trusts=lambda author: author == OWN, *, budget=10_000):
+    learner = learner_of(tiny.policy(sharpness=4), objective, budget=budget)
+    batch = pack(groups, scale=objective.advantage_scale, trusts=trusts)
+    return learner.score_and_gradient(batch)[1]
+
+
+def oracle(objective, groups):
+    """The gradient and the share of each untrusted author, one completion at a time, in float64."""
+    network = copy.deepcopy(tiny.policy(sharpness=4).network).double()
+    policy = tiny.policy(sharpness=4)
+    own = [
+        replace(
+            g,
+            rows=tuple(r for r in g.rows if r.completion.author == OWN),
+            rewards=tuple(
+                x for r, x in zip(g.rows, g.rewards, strict=True) if r.completion.author == OWN
+            ),
+        )
+        for g in groups
+    ]
+    trusted = learner_of(policy, objective)
+    trusted = trusted.score_and_gradient(pack(own, scale=objective.advantage_scale))[1]
+    total = [0.0 if t is None else t.double().clone() for t in trusted.tensors]
+    count, norm = sum(len(g.rows) for g in own), length(trusted.tensors)
+    norms, names = {}, {r.completion.author for g in groups for r in g.rows} - {OWN}
+    for author in sorted(names):
+        network.zero_grad()
+        loss, rows = 0.0, 0
+        for g in groups:
+            pairs = list(zip(g.rows, g.rewards, strict=True))
+            among = [x for r, x in pairs if r.completion.author in (OWN, author)]
+            mean = sum(among) / len(among)
+            std = math.sqrt(sum((x - mean) ** 2 for x in among) / len(among))
+            for row, reward in pairs:
+                if row.completion.author != author:
+                    continue
+                rows += 1
+                if reward <= mean or std == 0:
+                    continue
+                ids = torch.tensor([*row.prompt_P, *row.token_T]).unsqueeze(0)
+                logits = network(input_ids=ids).logits[0, :, : tiny.VOCABULARY]
+                every, first = torch.log_softmax(logits, dim=1), len(row.prompt_P)
+                logp = [every[first + t - 1, int(id)] for t, id in enumerate(row.token_T)]
+                mean_logp = sum(logp) / len(logp)
+                weight = math.exp(mean_logp.item()) ** objective.untrusted_exponent
+                loss = loss - weight * (reward - mean) / std * mean_logp / count
+        if not isinstance(loss, float):
+            loss.backward()
+        found = [p.grad.clone() if p.grad is not None else None for p in network.parameters()]
+        most, made = norm * rows / count, length(found)
+        scale = min(1.0, most / made) if made else 1.0
+        norms[author] = scale * made
+        total = [t if f is None else t + scale * f for t, f in zip(total, found, strict=True)]
+    whole = norm + sum(norms.values())
+    return total, {author: each / whole for author, each in norms.items()}
+
+
+def length(tensors):
+    return math.sqrt(sum(float(t.double().square().sum()) for t in tensors if t is not None))
+
+
+def assert_same(ours, theirs, atol=1e-5):
+    for a, b in zip(ours, theirs, strict=True):
+        assert_close(
+            torch.zeros_like(b) if a is None else a.double(), b.double(), rtol=0, atol=atol
+        )
+
+
+@pytest.mark.parametrize("budget", [1, 20, 10_000])
+@pytest.mark.parametrize("objective", presets)
+def test_under_every_method_they_add_likely_successes_within_their_bound(objective, budget):
+    groups = groups_of(tiny.policy(), authors=(OWN, OTHER, THIRD))
+    for exponent in (0.05, 0.25, 8.0):
+        options = changed(objective, untrusted_exponent=exponent)
+        ours = gradient_of(options, groups, budget=budget)
+        tensors, shares = oracle(options, groups)
+        assert_same(ours.tensors, tensors)
+        assert ours.shares == pytest.approx(shares, abs=1e-6)
+        assert ours.norm == pytest.approx(length(tensors), rel=1e-4)
+
+
+def test_the_bound_and_the_exponent_both_bind_in_these_groups():
+    groups = groups_of(tiny.policy(), authors=(OWN, OTHER))
+    shares = [
+        oracle(ObjectiveConfig(untrusted_exponent=c), groups)[1][OTHER] for c in (0.05, 0.25, 8.0)
+    ]
+    assert shares[0] == pytest.approx(0.5)  # as many rows as its own, so half of the norm
+    assert shares[0] >= shares[1] > shares[2] > 0
+
+
+@pytest.mark.parametrize("objective", presets)
+def test_one_that_has_no_success_is_as_one_that_is_absent(objective):
+    alone = gradient_of(objective, groups_of(tiny.policy(), authors=(OWN,)))
+    beside = gradient_of(objective, groups_of(tiny.policy(), failing=(OTHER,)))
+    assert_same(beside.tensors, alone.tensors, atol=1e-7)
+    assert beside.loss == pytest.approx(alone.loss)
+    assert beside.shares == {OTHER: 0.0}
+
+
+@pytest.mark.parametrize("claims", [-30.0, -1e-3, None])
+@pytest.mark.parametrize("objective", presets)
+def test_nothing_that_it_claims_is_read_and_it_need_claim_nothing(objective, claims):
+    options = changed(objective, untrusted_exponent=0.25)
+    honest = gradient_of(options, groups_of(tiny.policy()))
+    lying = gradient_of(options, groups_of(tiny.policy(), claims=claims))
+    assert honest.shares[OTHER] > 0.1  # there was something to forge
+    assert_same(lying.tensors, honest.tensors, atol=1e-7)
+
+
+def test_those_that_are_trusted_are_learned_from_by_the_method():
+    """Two others: one is trusted, and the other, which never succeeds, might as well be away."""
+    objective = ObjectiveConfig(**METHODS["f-tis"].fields)
+    trusts = {OWN, OTHER}.__contains__
+    three = groups_of(tiny.policy(), authors=(OWN, OTHER, THIRD), failing=(THIRD,))
+    two = groups_of(tiny.policy(), authors=(OWN, OTHER))
+    everybody = gradient_of(objective, two, lambda author: True)
+    assert_same(gradient_of(objective, three, trusts).tensors, everybody.tensors, atol=1e-7)
+    assert not torch.allclose(
+        everybody.tensors[0], gradient_of(objective, two).tensors[0], atol=1e-4
+    )
+
+
+def test_the_control_that_learns_from_no_other_learns_from_none():
+    objective = changed(ObjectiveConfig(**METHODS["nois"].fields), others="none")
+    alone = gradient_of(objective, groups_of(tiny.policy(), authors=(OWN,)))
+    assert_same(gradient_of(objective, groups_of(tiny.policy())).tensors, alone.tensors, atol=1e-7)
+
+
+def test_later_updates_keep_the_weight_and_the_bound():
+    """Two updates of the learner are one of ``oracle``'s, then one with the first one's P."""
+    objective = ObjectiveConfig(updates_per_round=2, untrusted_exponent=0.25)
+    policy = tiny.policy(sharpness=4)
+    batch = pack(groups_of(policy), trusts=OWN.__eq__)
+    learner = learner_of(policy, objective, lr=0.05)
+    scored, first = learner.score_and_gradient(batch)
+    learner.step(first)
+    second = learner.gradient(scored)
+    together = learner_of(tiny.policy(sharpness=4), objective, lr=0.05)
+    report = together.learn(batch, silent)
+    assert report.updates == 2
+    assert report.gradient_norm == pytest.approx(second.norm, rel=1e-5)
+    assert report.shares == pytest.approx(second.shares)
+    assert 0 < second.shares[OTHER] <= 0.5
+
+
+def test_without_any_lesson_of_its_own_a_node_learns_nothing_from_them():
+    batch = pack(groups_of(tiny.policy(), failing=(OWN,)), trusts=OWN.__eq__)
+    policy = tiny.policy(sharpness=4)
+    before = copy.deepcopy(policy.network.state_dict())
+    report = learner_of(policy, ObjectiveConfig(), lr=1.0).learn(batch, silent)
+    assert report.gradient_norm == 0
+    assert all(torch.equal(before[k], v) for k, v in policy.network.state_dict().items())
