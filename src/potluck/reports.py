@@ -7,12 +7,24 @@ is read; None is "not measured".
 Shares are 0..1, times seconds, sizes bytes. Every number is one node's own view.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 BLOCKING_WEIGHT = 0.2
 """Weight of a token below which it blocks its completion: what it would teach hardly arrives."""
+
+DOUBTFUL_LOG_RATIO = 0.5
+"""Mean log-ratio, nats, from which an author's claims are doubted. However far two honest models
+are, it is below 0 but for noise: text is likeliest to the model that wrote it."""
+DOUBTFUL_CAPPED_SHARE = 0.5
+"""Share of tokens with w > C from which they are doubted too."""
+FEWEST_TOKENS = 50
+"""Tokens of an author in a round below which a mean over them is noise."""
+DOUBT = (
+    "its log-probabilities may be forged. [objective] method = 'lws' reads none, and trust = "
+    "'nobody' none of others"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,3 +197,19 @@ def as_line(report: RoundReport | EvaluationReport) -> dict[str, Any]:
     """
     whole = isinstance(report, RoundReport)
     return {key: value for key, value in asdict(report).items() if whole or value is not None}
+
+
+def doubts(report: RoundReport, me: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (author, field, line for the user) where an author's claims stand out, and say what to
+    do. Of an author that is not trusted none is read, so nothing is said."""
+    for author, its in report.sources.items():
+        ratio, capped = its.log_ratio_mean, its.capped_share
+        if author == me or its.gradient_share is not None or its.tokens < FEWEST_TOKENS:
+            continue
+        found = {}
+        if ratio is not None and ratio >= DOUBTFUL_LOG_RATIO:
+            found["log_ratio_mean"] = f"{ratio:.1f} nats a token likelier to {me} than it claims"
+        if capped is not None and capped >= DOUBTFUL_CAPPED_SHARE:
+            found["capped_share"] = f"{capped:.0%} of tokens above the weight cap of {me}"
+        for kind, what in found.items():
+            yield author, kind, f"{author}: {what}; {DOUBT}"

@@ -29,7 +29,8 @@ from potluck.node.processes.group import ProcessGroup, Save, Stop, TorchGroup, p
 from potluck.node.processes.workers import run_worker
 from potluck.node.storage import checkpoint
 from potluck.node.storage.model_card import card_of
-from potluck.reports import EvaluationReport, as_line
+from potluck.objective.methods import reads_author_logp
+from potluck.reports import EvaluationReport, as_line, doubts
 from potluck.tasks import Split, Task
 from potluck.trackers.base import About
 from potluck.trackers.tracked import Tracked, require_trackers
@@ -174,6 +175,7 @@ class _Rounds:
         config, done, stopped = self.config, first, False
         seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
         last: dict[str, SplitAccuracy] = {}
+        reads, doubted = reads_author_logp(config.objective), set[tuple[str, str]]()
         try:
             while (round := self.nodes[0].next_round(done)) < config.rounds:
                 # Rounds may be skipped, so "every five" is the first one after each fifth.
@@ -183,6 +185,10 @@ class _Rounds:
                 reports = step_together(self.nodes, round)
                 for node, report in zip(self.nodes, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
+                    for author, kind, line in doubts(report, node.name) if reads else ():
+                        if (author, kind) not in doubted:
+                            self.display.show(Notice(line))
+                        doubted.add((author, kind))
                 done = round + 1
                 if (every := config.checkpoint_every) and done // every > saved // every:
                     self.save(done)
