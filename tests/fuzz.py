@@ -12,6 +12,7 @@ from random import Random
 import msgspec
 import numpy as np
 import zstandard
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from nouns import completion, origin, prompt_digest
 from potluck.exchange import Key, Message, encode
@@ -21,7 +22,8 @@ RAW, COMPACT = (0, 3), 2
 """Their numbers on the wire; 3 is raw without log-probabilities."""
 START = struct.Struct("<4sBB")
 SIZE = struct.Struct("<I")
-KEY = Key.new()
+KEY = Key(Ed25519PrivateKey.from_private_bytes(b"the key of these tests, 32 bytes"))
+"""The same in each process: a message is made again from its seed, signature and all."""
 
 
 def message(generator, *, completions=6, tokens=20, vocabulary=50):

@@ -1,25 +1,79 @@
 """Whole files, and small functions that several rooms need: cores, seeds, one line of text."""
 
+import errno
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+LOCK = ".lock"
+"""Name of the file in a folder whose lock a process holds while it writes there."""
+WAYS_OUT = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "make it writable for this user"),
+    errno.EROFS: "mount it writable again",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
+    errno.EIO: "check the disk",
+}
+"""What to do about a write that failed, by the number of its error."""
+
+
+def way_out(error: Exception) -> str:
+    """Return what to do about a write that failed; "" if that is not known. A library in Rust
+    (safetensors) has the number of the system's error in its text alone."""
+    told = re.search(r"os error (\d+)", str(error))
+    number = int(told[1]) if told else getattr(error, "errno", None)
+    return WAYS_OUT.get(number, "") if number else ""
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Give an OSError the name of the file: one of a write has none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and error.filename is None:
+            error.filename = str(path)
+        raise
+
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write the whole file or none of it, even if the machine stops."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with beside.open("wb") as file:
+        with _named(path), beside.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def append(path: Path, data: bytes) -> None:
+    """Write ``data`` behind the end of a file; one that cannot take all of it stays as it was."""
+    with _named(path), path.open("ab", buffering=0) as file:
+        start, rest = file.tell(), memoryview(data)
+        try:
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError:
+            file.truncate(start)
+            raise
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what a killed process left of unfinished files and folders in the folder of a node;
+    no other process may be writing there."""
+    for part in (*folder.glob("*.part"), *folder.glob("*/*.part")):
+        if part.is_dir():
+            shutil.rmtree(part)
+        else:
+            part.unlink()
 
 
 @contextmanager

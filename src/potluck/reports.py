@@ -7,12 +7,26 @@ is read; None is "not measured".
 Shares are 0..1, times seconds, sizes bytes. Every number is one node's own view.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 BLOCKING_WEIGHT = 0.2
 """Weight of a token below which it blocks its completion: what it would teach hardly arrives."""
+
+DOUBTFUL_LOG_RATIO = 0.5
+"""Mean log-ratio, nats, from which an author's claims are doubted. However far two honest models
+are, it is below 0 but for noise: text is likeliest to the model that wrote it."""
+DOUBTFUL_CAPPED_SHARE = 0.5
+"""Share of tokens with w > C from which they are doubted too."""
+DOUBTFUL_GROWTH = 0.25
+"""Growth of an author's phrase in this node's answers that a person should look at."""
+FEWEST_TOKENS = 50
+"""Tokens of an author in a round below which a mean over them is noise."""
+DOUBT = (
+    "its log-probabilities may be forged. [objective] method = 'lws' reads none, and trust = "
+    "'nobody' none of others"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,3 +199,38 @@ def as_line(report: RoundReport | EvaluationReport) -> dict[str, Any]:
     """
     whole = isinstance(report, RoundReport)
     return {key: value for key, value in asdict(report).items() if whole or value is not None}
+
+
+def doubts(report: RoundReport, me: str, *, reads_logp: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield (author, field, line for the user) of what stands out, and say what to do about it.
+    ``reads_logp`` tells if the run's method reads what authors claim."""
+    if reads_logp:
+        yield from _doubtful_claims(report, me)
+    for author, its in report.sources.items():
+        if its.habit is None or its.habit_own is None or its.habit_own_first is None:
+            continue
+        if its.habit_own - its.habit_own_first >= DOUBTFUL_GROWTH:
+            yield (
+                author,
+                "habit",
+                f"{author}: {me} writes {its.habit!r} in {its.habit_own:.0%} of its answers, at "
+                f"first in {its.habit_own_first:.0%}; {author} does in {its.habit_share:.0%} of "
+                f"its right ones. Look at completions.jsonl: is it a good habit? If not, leave "
+                f"{author} out, or raise untrusted_exponent (docs/trust.md)",
+            )
+
+
+def _doubtful_claims(report: RoundReport, me: str) -> Iterator[tuple[str, str, str]]:
+    """Yield where an author's log-probabilities stand out; of one that is not trusted none is read,
+    so nothing is said."""
+    for author, its in report.sources.items():
+        ratio, capped = its.log_ratio_mean, its.capped_share
+        if author == me or its.gradient_share is not None or its.tokens < FEWEST_TOKENS:
+            continue
+        found = {}
+        if ratio is not None and ratio >= DOUBTFUL_LOG_RATIO:
+            found["log_ratio_mean"] = f"{ratio:.1f} nats a token likelier to {me} than it claims"
+        if capped is not None and capped >= DOUBTFUL_CAPPED_SHARE:
+            found["capped_share"] = f"{capped:.0%} of tokens above the weight cap of {me}"
+        for kind, what in found.items():
+            yield author, kind, f"{author}: {what}; {DOUBT}"

@@ -1,13 +1,22 @@
-"""A hundred thousand broken messages: nothing leaves the reader but a message or a WireError.
+"""A million hostile messages: nothing leaves the readers but a message or a WireError.
 
-    PYTHONPATH=src:tests python tests/faults/soak_wire.py [--messages 100000] [--seed 0]
+    PYTHONPATH=src:tests python tests/faults/soak_wire.py [--messages 100000] [--first 0] [--seed 0]
 
-Every other one was broken before it was compressed and signed. What is damaged later fails at
-its signature, so it is also read without one. Says what became of them, and the most memory that
-one of them took.
+``wire_kinds.py`` has the kinds: batches, announcements and the files of rounds; mutated at random,
+or written on purpose with a signature that is right. What is damaged later fails at its signature,
+so a batch is also read without one. Message ``n`` depends on the seed and ``n`` alone. So a run can
+be split, and one message can be made again (``--first n --messages 1``):
+
+    for n in 0 250000 500000 750000; do
+        nice python tests/faults/soak_wire.py --first $n --messages 250000 | tee soak-$n.txt
+    done
+
+It says what became of each kind, what left a reader that is no WireError (exit code 1 if anything
+did), what was accepted beyond a limit, the slowest message and the most memory that one took.
 """
 
 import argparse
+import math
 import re
 import resource
 import sys
@@ -15,12 +24,18 @@ import time
 import tracemalloc
 from collections import Counter
 from dataclasses import dataclass, field
+from random import Random
 
-from fuzz import KEY, broken_messages
-from potluck.exchange import Limits, WireError, decode, encode
+from faults.wire_kinds import KINDS, ROUND
+from fuzz import KEY
+from nouns import terms
+from potluck.exchange import Limits, WireError, decode, decode_round, encode
 from potluck.exchange.keys.keys import verify, without_signature
+from potluck.exchange.protocol.announcement import MAX_OFFERS, decode_announcement
 
 TIGHT = Limits(message_bytes=1 << 16, completions=16, tokens=1000, vocabulary=50)
+KIND_WEIGHTS = {"batch": 8, "announcement": 1, "page": 1}
+"""How often each is drawn."""
 
 
 def most_memory(limits):
@@ -31,46 +46,104 @@ def most_memory(limits):
 @dataclass
 class Outcome:
     messages: int = 0
+    kinds: Counter = field(default_factory=Counter)
+    """Messages by the kind's name and what became of them."""
     refused: Counter = field(default_factory=Counter)
     """By the first words of the complaint, without its numbers and names."""
     reasons: set = field(default_factory=set)
     admitted: int = 0
+    broken: list = field(default_factory=list)
+    """(number, kind, error) where something left a reader that is no WireError, or was accepted
+    beyond a limit."""
     peak_bytes: int = 0
-    """The most that one message took while it was read."""
+    """The most that one batch took while it was read with the limits TIGHT."""
+    slowest: tuple = (0.0, 0, "")
+    """(seconds of this process, number, kind)."""
 
 
-def soak(messages, seed, *, trace=True, say=None):
-    """Reads broken messages; whatever else than a WireError leaves the reader leaves this too."""
+def _read_batch(signed, limits):
+    got = decode(signed, limits)
+    assert len(got.completions) <= limits.completions, "too many completions"
+    for completion in got.completions:
+        assert 1 <= len(completion.token_T) <= limits.tokens, "length"
+        assert 0 <= completion.token_T.min() <= completion.token_T.max() < limits.vocabulary, "id"
+        if completion.logp_T is not None:
+            assert all(map(math.isfinite, completion.logp_T)), "log-probability"
+            assert completion.logp_T.max() <= 0, "log-probability"
+    return got
+
+
+def _read_signed(signed):
+    got = _read_batch(verify(b"batch", signed, KEY.public), TIGHT)
+    terms(got.sender, run=got.run, limits=TIGHT).accept(got.sender, got.round, got)
+
+
+def _read_tight(signed):
+    got = _read_batch(without_signature(signed), TIGHT)
+    terms().accept("north", got.round, got)
+
+
+def _read_and_write_again(signed):
+    got = decode(without_signature(signed))
+    assert decode(encode(got)) == got, "not what it was"
+
+
+def _read_announcement(signed):
+    got = decode_announcement(signed, run="run", node="north")
+    rounds = [offer.round for offer in got.offers]
+    assert len(rounds) <= MAX_OFFERS, "too many offers"
+    assert rounds == sorted(set(rounds)), "rounds"
+    assert max(rounds, default=0) < 2**31, "round"
+
+
+def _read_page(data):
+    got = decode_round(data, run="run", round=ROUND, node="north")
+    assert max(got.late, default=0) <= ROUND, "round"
+
+
+READERS = {
+    "batch": (_read_signed, _read_tight, _read_and_write_again),
+    "announcement": (_read_announcement,),
+    "page": (_read_page,),
+}
+LIMITED = (_read_signed, _read_tight)
+"""Readers with the limits TIGHT. What is larger than these allow is not fetched at all, so its
+bytes do not count as memory of a reader."""
+
+
+def soak(messages, seed, *, first=0, trace=True, say=None):
+    """Reads the messages from number ``first`` on; nothing that a reader raises leaves this."""
     outcome = Outcome()
-    public = KEY.public
-    readers = (
-        lambda signed: decode(verify(b"batch", signed, public), TIGHT),
-        lambda signed: decode(without_signature(signed), TIGHT),
-        lambda signed: decode(without_signature(signed)),
-    )
-    if trace:
-        tracemalloc.start()
-    try:
-        for signed in broken_messages(seed, messages):
-            outcome.messages += 1
-            for read in readers:
-                before = _begin(trace)
-                try:
-                    got = read(signed)
-                except WireError as error:
-                    outcome.refused[_kind(str(error))] += 1
-                    outcome.reasons.add(error.reason)
-                else:
-                    outcome.admitted += 1
-                    assert decode(encode(got)) == got
-                if trace and read is not readers[2]:
-                    used = tracemalloc.get_traced_memory()[1] - before
-                    outcome.peak_bytes = max(outcome.peak_bytes, used)
-            if say and outcome.messages % 10_000 == 0:
-                say(f"{outcome.messages} read")
-    finally:
-        if trace:
-            tracemalloc.stop()
+    for number in range(first, first + messages):
+        generator = Random(f"{seed}/{number}")
+        (claim,) = generator.choices(list(KIND_WEIGHTS), list(KIND_WEIGHTS.values()))
+        make = generator.choice(KINDS[claim])
+        data = make(generator)
+        outcome.messages += 1
+        admitted = 0
+        for read in READERS[claim]:
+            start = time.process_time()
+            if trace:
+                tracemalloc.start()
+            try:
+                read(data)
+            except WireError as error:
+                outcome.refused[_kind(str(error))] += 1
+                outcome.reasons.add(error.reason)
+            except Exception as error:
+                outcome.broken.append((number, make.__name__, f"{type(error).__name__}: {error}"))
+            else:
+                admitted += 1
+            if trace:
+                if read in LIMITED and len(data) <= TIGHT.message_bytes:
+                    outcome.peak_bytes = max(outcome.peak_bytes, tracemalloc.get_traced_memory()[1])
+                tracemalloc.stop()
+            took = time.process_time() - start, number, make.__name__
+            outcome.slowest = max(outcome.slowest, took)
+        outcome.admitted += admitted
+        outcome.kinds[make.__name__, "accepted" if admitted else "refused"] += 1
+        if say and outcome.messages % 10_000 == 0:
+            say(f"{outcome.messages} read, {len(outcome.broken)} broke a reader")
     return outcome
 
 
@@ -79,33 +152,38 @@ def _kind(complaint):
     return " ".join(words[:5])
 
 
-def _begin(trace):
-    if not trace:
-        return 0
-    tracemalloc.reset_peak()
-    return tracemalloc.get_traced_memory()[0]
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     start = time.perf_counter()
     rss_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    outcome = soak(chosen.messages, chosen.seed, say=lambda line: print(line, file=sys.stderr))
+    outcome = soak(
+        chosen.messages,
+        chosen.seed,
+        first=chosen.first,
+        say=lambda line: print(line, file=sys.stderr, flush=True),
+    )
     rss_after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    bound = most_memory(TIGHT)
-    print(f"{outcome.messages} messages in {time.perf_counter() - start:.0f} s, each read 3 times")
-    print(f"{outcome.refused.total()} refused, {outcome.admitted} still or again sound")
+    bound, (slowest_s, number, kind) = most_memory(TIGHT), outcome.slowest
+    print(f"{outcome.messages} messages from {chosen.first} of seed {chosen.seed} in "
+          f"{time.perf_counter() - start:.0f} s; batches are read 3 times")  # fmt: skip
+    print(f"{outcome.refused.total()} readings refused, {outcome.admitted} accepted")
+    print(f"{len(outcome.broken)} broke a reader: {outcome.broken[:5]}")
+    print(f"slowest: {1000 * slowest_s:.1f} ms, traced, number {number} ({kind})")
     print(
-        f"at most {outcome.peak_bytes:,} bytes for one message with limits of "
+        f"at most {outcome.peak_bytes:,} bytes for one batch with limits of "
         f"{TIGHT.message_bytes:,}; allowed {bound:,}"
     )
     print(f"resident set: {rss_before / 1024:.0f} MiB before, {rss_after / 1024:.0f} MiB at most")
+    for name in sorted({name for name, _ in outcome.kinds}):
+        refused, accepted = (outcome.kinds[name, each] for each in ("refused", "accepted"))
+        print(f"  {name:20} {refused:8} refused {accepted:8} accepted by a reader")
     for words, times in outcome.refused.most_common():
         print(f"  {times:8}  {words} ...")
-    return 0 if outcome.peak_bytes <= bound else 1
+    return 1 if outcome.broken or outcome.peak_bytes > bound else 0
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from potluck.config import ConfigError, RunConfig, as_tree, load
+from potluck.files import LOCK
 from potluck.node import RunFolderError
 from potluck.node.storage import checkpoint
 from potluck.tasks import Task
@@ -65,7 +66,10 @@ def require_node_folder(folder: Path, config: RunConfig, name: str, resume: bool
 
 
 def _is_taken(folder: Path) -> bool:
-    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    """Return whether there is more than locks and folders for them."""
+    if not folder.is_dir():
+        return folder.exists()
+    return any(each.name != LOCK and _is_taken(each) for each in folder.iterdir())
 
 
 def _recipe_in(folder: Path) -> RunConfig | None:

@@ -13,7 +13,7 @@ from rich.text import Text
 from potluck.display.runs import NodeRun, Run, WrittenCompletion, read_run
 from potluck.display.text import decimal, formatted, mean, new_table, percent, printable, sparkline
 from potluck.objective.methods import METHODS
-from potluck.reports import AUTHOR_COLUMNS, RoundReport
+from potluck.reports import AUTHOR_COLUMNS, RoundReport, doubts
 
 WINDOW = 5
 """Rounds in the means of "first" and "last": one round alone says little."""
@@ -46,6 +46,8 @@ def show(path: Path, console: Console) -> None:
         console.print(Text(f"\n{title}", style="bold"))
         console.print(_authors(run, console))
         console.print(Text(LEGEND, style="dim"))
+        for line in _doubts(run):
+            console.print(line, highlight=False)
     for line in _samples(run):
         console.print(line, highlight=False)
 
@@ -156,6 +158,18 @@ def _authors(run: Run, console: Console) -> Table:
         texts = [formatted(value, column.format) for value, column in pairs]
         made.add_row(Text(name), Text(printable(author, 32)), *texts)
     return made
+
+
+def _doubts(run: Run) -> Iterator[Text]:
+    """Yield a line for each author and way in which it stood out."""
+    seen: set[tuple[str, str]] = set()
+    objective = run.recipe.objective
+    reads = objective.importance != "none" or objective.filter
+    for node, report in ((n, each) for n in run.nodes for each in n.rounds):
+        for author, kind, line in doubts(report, node.name, reads_logp=reads):
+            if (author, kind) not in seen:
+                yield Text(f"round {report.round}: {printable(line, 400)}", style="yellow")
+            seen.add((author, kind))
 
 
 def _samples(run: Run) -> Iterator[Text]:

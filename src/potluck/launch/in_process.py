@@ -42,7 +42,9 @@ def run(
 
     folder, display = Path(folder), display or Silent()
     check_folder = partial(require_folder, folder, config, resume)
-    local = LocalNodes(config, tuple(config.node), check_folder, meet, True, trust_code)
+    names = tuple(config.node)
+    folders = (folder, *(folder / name for name in names))
+    local = LocalNodes(config, names, folders, check_folder, meet, True, trust_code)
     return run_nodes(local, folder, resume=resume, display=display)
 
 
@@ -88,5 +90,6 @@ def join(
             yield {name: exchange}
 
     check_folder = partial(require_node_folder, folder, config, name, resume)
-    local = LocalNodes(config, (name,), check_folder, meet, all_here, trust_code)
+    own = (folder / name,)  # others of the run may be here too
+    local = LocalNodes(config, (name,), own, check_folder, meet, all_here, trust_code)
     return run_nodes(local, folder, resume=resume, display=display)

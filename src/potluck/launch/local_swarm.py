@@ -23,6 +23,8 @@ from pathlib import Path
 from potluck.config import LOCAL_SWARM, RunConfig, as_tree
 from potluck.events import Display, Event, Notice, decode_event
 from potluck.exchange.keys.keys import make_key, roster_text
+from potluck.files import LOCK, write_atomically
+from potluck.launch.folder import exclusive, write_errors_explained
 from potluck.launch.signals import interrupts
 from potluck.types import RunFolderError
 
@@ -65,6 +67,16 @@ def run_local_swarm(
     """Train every node of ``config`` in a process of its own, until all have ended. Raise
     RunFolderError if ``folder`` is in the way."""
     _require_free(folder, resume)
+    # Each node locks its own folder: one can be brought back by hand while the others run.
+    lock = exclusive(folder, lambda said: display.show(Notice(said)))
+    with write_errors_explained(folder), lock:
+        _require_free(folder, resume)  # again: another process may have had it until now
+        return _run(config, folder, resume, display, trust_code)
+
+
+def _run(
+    config: RunConfig, folder: Path, resume: bool, display: Display, trust_code: bool
+) -> LocalSwarmResult:
     if aside := ", ".join(key for key in FOR_JOINING if getattr(config.swarm, key)):
         why = "for `potluck join`; these nodes meet on loopback, with keys made for them"
         display.show(Notice(f"[swarm] {aside}: {why}"))
@@ -82,8 +94,6 @@ def run_local_swarm(
     finally:
         if not (folder / ROUND_BEGUN).exists():
             shutil.rmtree(folder / LOCAL_SWARM, ignore_errors=True)  # nothing was begun
-            if folder.exists() and not _names_in(folder):
-                folder.rmdir()
     return LocalSwarmResult(
         folder,
         stopped,
@@ -96,7 +106,7 @@ def _require_free(folder: Path, resume: bool) -> None:
     if resume and not (folder / "recipe.json").is_file():
         raise RunFolderError(f"{folder} holds no run to resume; leave --resume out to start one")
     # Leftovers of an aborted start may be overwritten.
-    in_the_way = _names_in(folder) - {LOCAL_SWARM} if folder.is_dir() else folder.exists()
+    in_the_way = _names_in(folder) - {LOCAL_SWARM, LOCK} if folder.is_dir() else folder.exists()
     if not resume and in_the_way:
         raise RunFolderError(
             f"{folder} exists; --resume goes on with that run, --out names another folder"
@@ -132,12 +142,12 @@ def _prepare(config: RunConfig, folder: Path) -> None:
     tree = as_tree(config)
     for key in FOR_JOINING:
         tree["swarm"].pop(key)
-    (place / "recipe.json").write_text(json.dumps(tree, indent=2) + "\n")
+    write_atomically(place / "recipe.json", (json.dumps(tree, indent=2) + "\n").encode())
     addresses = dict(zip(config.node, _free_addresses(len(config.node)), strict=True))
-    (place / "addresses.json").write_text(json.dumps(addresses, indent=2) + "\n")
+    write_atomically(place / "addresses.json", (json.dumps(addresses, indent=2) + "\n").encode())
     keys = {name: make_key(place / f"{name}.key") for name in config.node}
     roster = {name: key.public for name, key in keys.items()}
-    (place / "roster.toml").write_text(roster_text(roster))
+    write_atomically(place / "roster.toml", roster_text(roster).encode())
 
 
 def _free_addresses(count: int) -> list[str]:

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,14 +22,16 @@ from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
 from potluck.exchange import Agreement, Exchange
-from potluck.files import write_atomically
+from potluck.files import remove_parts, write_atomically
+from potluck.launch.folder import exclusive, write_errors_explained
 from potluck.launch.signals import interrupts
 from potluck.node import Node, NodeProgress, step_together
 from potluck.node.processes.group import ProcessGroup, Save, Stop, TorchGroup, process_group
 from potluck.node.processes.workers import run_worker
 from potluck.node.storage import checkpoint
 from potluck.node.storage.model_card import card_of
-from potluck.reports import EvaluationReport, as_line
+from potluck.objective.methods import reads_author_logp
+from potluck.reports import EvaluationReport, as_line, doubts
 from potluck.schedule import Pace
 from potluck.tasks import Split, Task
 from potluck.trackers.base import About
@@ -67,6 +69,8 @@ class LocalNodes:
     config: RunConfig
     """Recipe of the whole run."""
     names: tuple[str, ...]
+    folders: tuple[Path, ...]
+    """Folders that no other process may write to meanwhile."""
     check_folder: Callable[[], None]
     """Raises RunFolderError unless the folder is free, or that of the run that goes on."""
     meet: Meet
@@ -89,7 +93,11 @@ def run_nodes(local: LocalNodes, folder: Path, *, resume: bool, display: Display
         if isinstance(processes, TorchGroup) and processes.rank:
             return _run_worker(processes, local.mine, folder)
         try:
-            result = _run_leader(local, processes, folder, resume, display)
+            local.check_folder()  # before one is made, to be locked
+            with write_errors_explained(folder), ExitStack() as stack:
+                for each in local.folders:
+                    stack.enter_context(exclusive(each, lambda said: display.show(Notice(said))))
+                result = _run_leader(local, processes, folder, resume, display)
         except (PotluckError, OSError) as error:
             processes.broadcast(Stop(error))
             raise
@@ -115,7 +123,7 @@ def _run_leader(
     """Look at everything that can be wrong with the recipe, before anything is written; then run
     its rounds."""
     config, mine = local.config, local.mine
-    local.check_folder()
+    local.check_folder()  # again: another process may have had it until now
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
     task = make_task(config, trust_code=local.trust_code)
     require_problems(config, task)
@@ -130,6 +138,8 @@ def _run_leader(
     learners = make_learners(mine, folder, first, processes)
     policies = {name: learner.policy for name, learner in learners.items()}
     checks.require_one_stop(policies)
+    for each in local.folders:
+        remove_parts(each)
     _write_recipe(folder, config, task)
     if resume:
         which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""
@@ -170,6 +180,7 @@ class _Rounds:
         seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
         last: dict[str, SplitAccuracy] = {}
         course = _Course(self.nodes[0], config.rounds, self.display)
+        reads, doubted = reads_author_logp(config.objective), set[tuple[str, str]]()
         try:
             while done < config.rounds:
                 round = course.next_round(done, time.time())
@@ -180,6 +191,10 @@ class _Rounds:
                 reports = step_together(self.nodes, round)
                 for node, report in zip(self.nodes, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
+                    for author, kind, line in doubts(report, node.name, reads_logp=reads):
+                        if (author, kind) not in doubted:
+                            self.display.show(Notice(line))
+                        doubted.add((author, kind))
                 course.add_round(reports[0].seconds)
                 done = round + 1
                 if (every := config.checkpoint_every) and done // every > saved // every:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from potluck.exchange import Round, WireError, batches_of, decode_round, encode_round
-from potluck.files import write_atomically
+from potluck.files import append, write_atomically
 
 
 class Record:
@@ -57,10 +57,9 @@ class Record:
         return self._round_file(round).stat().st_size
 
     def add(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Add lines to ``name``.jsonl."""
+        """Add lines to ``name``.jsonl, all of them or none."""
         lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-        with self._lines(name).open("a", encoding="utf-8") as file:
-            file.write(lines)
+        append(self._lines(name), lines.encode())
 
     def first_completions(self, rounds: int) -> list[tuple[str, str, float]]:
         """Return (author, text, reward) of each completion of the first ``rounds`` rounds here."""

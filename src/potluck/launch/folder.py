@@ -1,0 +1,63 @@
+"""A folder that a process writes to: its lock, and errors that say how to go on."""
+
+import errno
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from potluck.files import LOCK, way_out
+from potluck.types import RunFolderError
+
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+"""Errors of a file system that has no locks."""
+
+
+@contextmanager
+def exclusive(folder: Path, notify: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of ``folder``, made for it and removed if it stays empty; the kernel takes it
+    back however the process ends. Raise RunFolderError if another process holds it."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / LOCK
+    lock = FileLock(file, timeout=0, fallback_to_soft=False)
+    try:
+        lock.acquire()
+        file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
+    except Timeout:
+        holder = file.read_text(errors="replace").strip() or "another process"
+        raise RunFolderError(
+            f"{folder} is in use by {holder}; wait until that ends or end it, or name another "
+            f"folder with --out"
+        ) from None
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        notify(f"{folder} is on a file system without locks: let no second process use it")
+    try:
+        yield
+    finally:
+        if [each.name for each in folder.iterdir()] == [LOCK]:  # nothing was begun
+            file.unlink()
+            for each in made:
+                with suppress(OSError):
+                    each.rmdir()
+        lock.release()
+
+
+@contextmanager
+def write_errors_explained(folder: Path) -> Iterator[None]:
+    """Turn an OSError of a write to the run's ``folder`` into a RunFolderError that says which
+    file it was, what happened, and how to go on."""
+    try:
+        yield
+    except OSError as error:
+        if not (way := way_out(error)):
+            raise
+        again = "go on with --resume" if (folder / "recipe.json").is_file() else "start it again"
+        raise RunFolderError(
+            f"cannot write {error.filename or folder}: {error.strerror}; {way}, then {again}"
+        ) from error

@@ -1,0 +1,261 @@
+"""Kinds of hostile messages, for ``soak_wire.py``: each a function of a generator to bytes.
+
+``fuzz.py`` breaks sound messages at random places. These are written on purpose: values at and
+beyond each limit, claims that are false, and a signature that is right over contents that are not.
+Fields of a header are changed by their names, so one that is added to it needs no change here.
+"""
+
+import dataclasses
+from functools import cache
+
+import msgspec
+import numpy as np
+import zstandard
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec import Raw
+from msgspec.structs import replace
+
+from fuzz import (
+    KEY,
+    START,
+    after_signing,
+    assembled,
+    before_compression,
+    blocks_of,
+    claiming,
+    damaged,
+    message,
+    windowed,
+)
+from nouns import completion, terms
+from potluck.exchange import Key, Round, encode, encode_round
+from potluck.exchange.keys.keys import SIGNATURE_BYTES, SIGNED
+from potluck.exchange.protocol.announcement import WHAT, Offer, encode_announcement
+from potluck.exchange.wire import byte_planes
+from potluck.exchange.wire.message import Header
+
+OTHER = Key(Ed25519PrivateKey.from_private_bytes(b"o" * 32))
+SEAL_BYTES = len(SIGNED) + SIGNATURE_BYTES
+ROUND, ID_BITS = 7, 6
+WHOLE = (0, -1, 1, 2**16, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))
+FLOATS = (0.0, -0.0, 1e-45, 0.5, -0.5, -3.4e38, 3.4e38, float("nan"), float("inf"), -float("inf"))
+IDS = (0, 48, 49, 50, 51, 63, 64, 255, 256, 2**16, 2**31 - 1, 2**31, 2**32 - 1)
+TEXTS = (
+    *("", "North", "n" * 32, "n" * 33, "..", "../north", "a/b", "\0", "\n", "ü", "\u202e"),
+    *("north\x1b[31m", "<script>", "p" * 256, "p" * 257, "p" * 100_000, "\U0001f600" * 64),
+)
+
+
+def sound(generator, codec="exact"):
+    """(start, header, blocks) of a sound message."""
+    start, blocks = blocks_of(encode(message(generator), codec=codec))
+    return start, Header.read(blocks[0]), blocks
+
+
+def with_header(generator, **changes):
+    start, header, blocks = sound(generator)
+    head = msgspec.msgpack.encode(replace(header, **changes))
+    return KEY.sign(b"batch", assembled(start, [head, *blocks[1:]]))
+
+
+def numbers(generator):
+    """A round, top_k or temperature at or beyond its bound."""
+    field = generator.choice(["round", "top_k", "temperature", "top_p"])
+    return with_header(generator, **{field: generator.choice([*WHOLE, *FLOATS])})
+
+
+def names(generator):
+    """The name of a run or a node that is none, or that means something to a terminal."""
+    return with_header(generator, **{generator.choice(["run", "sender"]): generator.choice(TEXTS)})
+
+
+def problems(generator):
+    """Ids of problems that are too long or come twice, and digests that do not fit."""
+    texts = [generator.choice(TEXTS) for _ in range(generator.randrange(8))]
+    digests = generator.randbytes(8 * generator.choice([len(texts), 0, 1, 1000, 70_000]))
+    return with_header(generator, problems=Raw(msgspec.msgpack.encode(texts)), digests=digests)
+
+
+def fingerprints(generator):
+    """A model, tokenizer or task of another size."""
+    size = generator.choice([0, 15, 16, 17, 70_000])
+    field = generator.choice(["model", "tokenizer", "task"])
+    return with_header(generator, **{field: generator.randbytes(size)})
+
+
+def duplicates(generator):
+    """Rows that come twice, or that claim lengths and places which cannot be."""
+    start, header, blocks = sound(generator)
+    count = len(header.ends)
+    columns = {}
+    for name in generator.sample(["problem_at", "indices", "lengths"], 2):
+        column = np.full(count, generator.choice([0, 1, 2**16, 2**31, 2**32 - 1]), np.uint32)
+        columns[name] = b"".join(byte_planes.split_planes(column, 4))
+    head = msgspec.msgpack.encode(replace(header, **columns))
+    return KEY.sign(b"batch", assembled(start, [head, *blocks[1:]]))
+
+
+def with_body(generator, codec, token_X, logp_X, *, id_bits=ID_BITS, rest=None):
+    """A message of one completion with these numbers, which no check has seen; ``rest`` stands
+    for the last block."""
+    one = completion([1] * len(token_X), problem="digits/0+1=")
+    start, blocks = blocks_of(encode(terms().message(ROUND, (one,)), codec=codec))
+    head = msgspec.msgpack.encode(replace(Header.read(blocks[0]), id_bits=id_bits))
+    packed = head if codec == "raw" else zstandard.compress(head)
+    body = byte_planes.write_body(codec, id_bits, token_X, logp_X)
+    if rest is not None:
+        body[-1] = byte_planes.block(rest)
+    return KEY.sign(b"batch", b"".join((start, byte_planes.block(packed), *body)))
+
+
+def sound_numbers(generator):
+    count = generator.randint(1, 12)
+    return np.full(count, 5, np.uint32), np.full(count, -0.5, np.float32)
+
+
+def log_probabilities(generator):
+    """NaN, an infinity, a number above zero, -0 and the largest numbers there are."""
+    token_X, logp_X = sound_numbers(generator)
+    logp_X[generator.randrange(len(logp_X))] = generator.choice(FLOATS)
+    return with_body(generator, generator.choice(["raw", "exact"]), token_X, logp_X)
+
+
+def ids(generator):
+    """An id at and beyond the vocabulary, with an honest or a false number of bits."""
+    token_X, logp_X = sound_numbers(generator)
+    id = generator.choice(IDS)
+    token_X[generator.randrange(len(token_X))] = id
+    bits = generator.choice([ID_BITS, max(1, id.bit_length()), 1, 31, 32])
+    return with_body(generator, generator.choice(["raw", "exact"]), token_X, logp_X, id_bits=bits)
+
+
+def escapes(generator):
+    """Numbers beside the fixed point of "compact": too many, too few, and such as cannot be."""
+    token_X, logp_X = sound_numbers(generator)
+    logp_X[: generator.randrange(len(logp_X) + 1)] = -200.5
+    rest = np.array(generator.choices(FLOATS, k=generator.randrange(14)), "<f4").tobytes()
+    return with_body(generator, "compact", token_X, logp_X, rest=rest[: generator.randrange(60)])
+
+
+@cache
+def bomb(size):
+    return zstandard.compress(bytes(size))
+
+
+def bombs(generator):
+    """Frames of zstd that grow to megabytes, or that claim what they do not hold."""
+    start, _, blocks = sound(generator)
+    at, size = generator.randrange(len(blocks)), generator.choice([2**16, 2**20, 2**22, 2**24])
+    frames = [zstandard.compress(block) for block in blocks]
+    match generator.randrange(4):
+        case 0:
+            frames[at] = bomb(size)
+        case 1:
+            frames[at] += bomb(size)
+        case 2:
+            frames[at] = claiming(blocks[at], generator.choice([0, size, 2**40, 2**63]))
+        case _:
+            frames[at] = windowed(blocks[at], generator.choice([10, 23, 24, 31]))
+    return KEY.sign(b"batch", start + b"".join(map(byte_planes.block, frames)))
+
+
+def msgpack(generator):
+    """MessagePack that is 100,000 deep, or says that it holds billions of things."""
+    claim = generator.choice([b"\xdd", b"\xdb", b"\xc6", b"\xdf", b"\xc9"])
+    return generator.choice([
+        b"\x91" * 100_000 + b"\xc0", b"\x81\xc0" * 50_000 + b"\xc0", b"\x91" * 900 + b"\xc0",
+        claim + b"\xff\xff\xff\xff", b"\xdc\xff\xff" + b"\xc0" * generator.randrange(90), b"\xc1",
+        b"\xdc\x00\x10" + claim + b"\x7f\xff\xff\xff" + generator.randbytes(40),
+    ])  # fmt: skip
+
+
+def nested(generator):
+    """The same in place of a header, or of its list of problems."""
+    start, header, blocks = sound(generator)
+    wild = msgpack(generator)
+    if generator.random() < 0.5:
+        wild = msgspec.msgpack.encode(replace(header, problems=Raw(wild)))
+    return KEY.sign(b"batch", assembled(start, [wild, *blocks[1:]]))
+
+
+def starts(generator):
+    """Another magic, version or codec, and blocks that go beyond the end."""
+    signed = bytearray(KEY.sign(b"batch", encode(message(generator))))
+    at = SEAL_BYTES + generator.randrange(START.size + 4)
+    signed[at] = generator.choice([0, 1, 3, 4, 5, 0x7F, 0x80, 0xFF])
+    return bytes(signed)
+
+
+def resealed(generator, what, data):
+    """``data`` under a seal of another key or kind, none, two, or one that is damaged."""
+    sealed = KEY.sign(what, data)
+    return generator.choice([
+        lambda: OTHER.sign(what, data), lambda: KEY.sign(b"other", data), lambda: data,
+        lambda: KEY.sign(what, sealed), lambda: sealed[: generator.randrange(80)],
+        lambda: sealed[:4] + bytes(64) + data, lambda: SIGNED + data,
+        lambda: sealed[:36] + b"\xff" * 32 + data, lambda: sealed,
+    ])()  # fmt: skip
+
+
+def seals(generator):
+    return resealed(generator, b"batch", encode(message(generator)))
+
+
+def announcements(generator):
+    """Properly signed, with contents that are not right; or right ones that were damaged."""
+    drawn = generator.sample(range(100), generator.randrange(5))
+    offers = [Offer(round, generator.randrange(2**32), generator.randbytes(16)) for round in drawn]
+    signed = encode_announcement("run", "north", KEY, offers, clock_s=1.0)
+    data = signed[SEAL_BYTES:]
+    kind = generator.randrange(6)
+    if kind == 0:
+        return damaged(generator, signed)
+    if kind == 1:
+        return resealed(generator, WHAT, data)
+    if kind == 2:
+        return KEY.sign(WHAT, msgpack(generator))
+    fields = msgspec.msgpack.decode(data)
+    at = generator.randrange(len(fields))
+    if kind == 3:
+        fields[at] = generator.choice([*WHOLE[:10], *FLOATS, *TEXTS, b"", b"k" * 32, None, [], {}])
+    elif kind == 4:  # offers that are cut, repeated, out of order, or of rounds beyond 2^31
+        place = max(i for i, field in enumerate(fields) if isinstance(field, bytes))
+        fields[place] = generator.choice([
+            damaged(generator, fields[place]), fields[place] * 2, b"\xff" * 24, bytes(24 * 65),
+            bytes(24 * 64), generator.randbytes(24 * generator.randrange(70)),
+        ])  # fmt: skip
+    else:
+        fields = generator.choice([fields[:at], [*fields, None], fields[::-1]])
+    return KEY.sign(WHAT, msgspec.msgpack.encode(fields))
+
+
+def pages(generator):
+    """A round's file that was damaged, or that holds messages which are broken."""
+    makers = (after_signing, before_compression, seals, numbers, names, ids, nested)
+    held = tuple(generator.choice(makers)(generator) for _ in range(generator.randrange(3)))
+    own = dataclasses.replace(message(generator), round=generator.randrange(ROUND + 2))
+    signed = KEY.sign(b"batch", encode(own))
+    data = encode_round(ROUND, "north", Round((), ("south",), messages=(signed, *held)))
+    match generator.randrange(4):
+        case 0:
+            return damaged(generator, data)
+        case 1:
+            return msgpack(generator)
+        case 2:
+            fields = msgspec.msgpack.decode(data)
+            at = generator.randrange(len(fields))
+            fields[at] = generator.choice([*WHOLE[:10], *TEXTS, None, [], [b""], ["x"], {}])
+            return msgspec.msgpack.encode(fields)
+        case _:
+            return data
+
+
+KINDS = {
+    "batch": (
+        *(after_signing, before_compression, numbers, names, problems, fingerprints, duplicates),
+        *(log_probabilities, ids, escapes, bombs, nested, starts, seals),
+    ),
+    "announcement": (announcements,),
+    "page": (pages,),
+}
+"""Makers of messages, by what they claim to be."""
