@@ -12,6 +12,7 @@ import json
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from potluck.exchange.zenoh.session import Endpoints, open_session
 from potluck.launch import local_swarm
 
 FLOODS = ("garbage", "unknown names", "unknown garbage", "another key", "replayed")
-RUN, NAMES, ROUNDS = "flood", ("columns", "terse"), 1_000_000
+RUN, NAMES, ROUNDS = "flood", ("columns", "terse"), 5_000
 MODELS = {"columns": "builtin:digits-small", "terse": "builtin:digits-terse"}
 
 
@@ -130,7 +131,8 @@ def measure(kind, asked, folder, nodes):
         "sent /s": round(sum(float(each.communicate()[0]) for each in flooders)),
         "rounds": [len(each) for each in done.values()],
         "with somebody missing": sum(bool(m["missing"]) for each in done.values() for m in each),
-        "cores": [round(each, 2) for each in used],
+        "exchange s": statistics.median(m["seconds"]["exchange"] for x in done.values() for m in x),
+        "cpu s a round": sum(used) * asked.seconds / sum(len(each) for each in done.values()),
     }
 
 
@@ -159,10 +161,11 @@ def main():
                 node.kill()
                 node.wait()
     calm = sum(sum(row["rounds"]) for row in rows if row["flood"] == "nothing") / 2
-    print("| flood | sent /s | rounds | of undisturbed | cores |\n|---|---|---|---|---|")
+    columns = ("sent /s", "with somebody missing", "exchange s", "cpu s a round")
+    print("| flood | rounds | of undisturbed | " + " | ".join(columns) + " |\n" + "|---" * 7 + "|")
     for row in rows:
-        part, cores = sum(row["rounds"]) / calm, row["cores"]
-        print(f"| {row['flood']} | {row['sent /s']:,} | {row['rounds']} | {part:.0%} | {cores} |")
+        part, cells = sum(row["rounds"]) / calm, (f"{row[key]:,.4g}" for key in columns)
+        print(f"| {row['flood']} | {row['rounds']} | {part:.0%} | " + " | ".join(cells) + " |")
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1))
 
