@@ -26,6 +26,7 @@ from potluck.exchange.protocol.peers import Peers
 
 KEYS = {name: Key.new() for name in ("east", "north", "south", "eve")}
 NOW, THEN, LATER = b"now".ljust(16), b"then".ljust(16), b"later".ljust(16)
+TASK = b"k".ljust(16, b".")  # As ``terms`` has it.
 CLOCK = itertools.count(1.0)
 
 
@@ -76,7 +77,7 @@ def ear(tmp_path, monkeypatch):
     return Ear(tmp_path, monkeypatch)
 
 
-def said(name, *rounds, session=NOW, key=None, clock_s=None, task=b"k".ljust(16, b".")):
+def said(name, *rounds, session=NOW, key=None, clock_s=None, task=TASK):
     offers = [Offer(round, 10, b"d" * 16) for round in rounds]
     about = {"session": session, "task": task, "clock_s": clock_s or next(CLOCK)}
     return encode_announcement("run", name, key or KEYS[name], offers, **about)
@@ -175,7 +176,7 @@ def test_another_recipe_of_the_same_name_is_refused_at_the_first_announcement(ea
     assert ear.hearing.take_question(99.0) is None
     (told,) = ear.box.drain_messages()
     assert (b"o" * 16).hex() in told
-    assert b"k".ljust(16, b".").hex() in told
+    assert TASK.hex() in told
 
 
 def test_a_flood_of_names_that_may_not_take_part_is_counted_and_not_read(ear, monkeypatch):
@@ -263,7 +264,7 @@ def test_a_name_under_which_more_comes_than_is_kept_is_asked(ear):
 def test_few_are_asked_at_once_and_partners_of_the_round_first(tmp_path, monkeypatch):
     names = [f"n{at:03}" for at in range(200)]
     ear = Ear(tmp_path, monkeypatch, members=["north", *names])
-    KEYS.update({name: KEYS["south"] for name in names})
+    KEYS.update(dict.fromkeys(names, KEYS["south"]))
     ear.partners = lambda round, live: {"n100", "n150"} & set(live)
     for name in names:
         ear.box.on_join(name)

@@ -7,7 +7,7 @@
 
 Nothing is fetched, put or answered in a callback of Zenoh, and every channel from it is bounded.
 Announcements under each name have a channel of their own, so a flood under one pushes out no other;
-one thread empties them all, a hundred times a second.
+one thread empties them all, fifty times a second.
 """
 
 import random
@@ -37,11 +37,11 @@ from potluck.types import NODE_NAME
 CLOSE_S = 5.0
 SERVERS = 4
 QUERIES, PRESENCES = 256, 1024
-SWEEP_S, SILENCE_S = 0.01, 1.0
+SWEEP_S, SILENCE_S = 0.02, 1.0
 """Seconds between two looks at what was announced, and at who was not heard."""
-SWEPT = 256
+SWEPT = 512
 """Announcements of known names that are kept between two looks, and of all if there are many."""
-OTHERS = 16
+OTHERS = 32
 """Announcements of unknown names that are kept between two looks in a closed swarm: they are only
 counted."""
 LONE_NAMES = 64
