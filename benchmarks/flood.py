@@ -153,18 +153,20 @@ def main():
         try:
             while any(len(rounds(folder, name)) < 5 for name in NAMES):
                 time.sleep(0.2)
-            for kind in ("nothing", *FLOODS, "nothing"):
+            # Each flood between two calm times: a machine with other work is never the same.
+            for kind in ("nothing", *(k for flood in FLOODS for k in (flood, "nothing"))):
                 rows.append(measure(kind, asked, folder, nodes))
                 print(rows[-1], flush=True)
         finally:
             for node in nodes.values():
                 node.kill()
                 node.wait()
-    calm = sum(sum(row["rounds"]) for row in rows if row["flood"] == "nothing") / 2
     columns = ("sent /s", "with somebody missing", "exchange s", "cpu s a round")
     print("| flood | rounds | of undisturbed | " + " | ".join(columns) + " |\n" + "|---" * 7 + "|")
-    for row in rows:
-        part, cells = sum(row["rounds"]) / calm, (f"{row[key]:,.4g}" for key in columns)
+    for at, row in enumerate(rows):
+        beside = [sum(calm["rounds"]) for calm in rows[max(0, at - 1) : at + 2] if calm is not row]
+        part = sum(row["rounds"]) / (sum(beside) / len(beside)) if at % 2 else 1.0
+        cells = (f"{row[key]:,.4g}" for key in columns)
         print(f"| {row['flood']} | {row['rounds']} | {part:.0%} | " + " | ".join(cells) + " |")
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1))
