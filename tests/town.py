@@ -8,7 +8,11 @@ from contextlib import ExitStack, contextmanager
 from nouns import terms
 from potluck.exchange import ExchangeError, Key, Membership, PeerStatus
 from potluck.exchange.keys.known_keys import KnownKeys
-from potluck.exchange.protocol.announcement import encode_announcement, offer_of
+from potluck.exchange.protocol.announcement import (
+    encode_announcement,
+    encode_answer,
+    offer_of,
+)
 from potluck.exchange.zenoh.exchange import ZenohExchange
 from potluck.exchange.zenoh.session import Endpoints, open_session
 
@@ -53,6 +57,7 @@ class Town:
         self.folder, self.members, self.options = folder, members, options
         self.sessions, self.run = list(sessions), f"run-{next(RUNS)}"
         self.keys, self.said, self.exits = {}, {}, ExitStack()
+        self.words, self.answering = {}, set()
 
     def key(self, name):
         return self.keys.setdefault(name, Key.new())
@@ -99,12 +104,38 @@ class Town:
         self.exits.callback(liar.close)
         return liar
 
-    def announce(self, session, name, *offers, key=None, run=None, under=None):
-        """Says under the name of ``under`` what ``name`` would say, signed by ``key``."""
-        said = encode_announcement(
-            run or self.run, name, key or self.key(name), offers, clock_s=time.time()
-        )
+    def announcement(self, name, *offers, **changes):
+        """What ``name`` says now, or what it would if its run, key, session or task were others."""
+        about = {
+            "run": self.run,
+            "key": self.key(name),
+            "session": name.encode().ljust(16, b"."),
+            "task": self.terms(name).provenance.task,
+            "clock_s": time.time(),
+        }
+        fields = about | changes
+        return encode_announcement(fields.pop("run"), name, fields.pop("key"), offers, **fields)
+
+    def announce(self, session, name, *offers, under=None, **changes):
+        """Says it under the name of ``under``. What is ``name``'s own word, it also answers for."""
+        said = self.announcement(name, *offers, **changes)
+        if not (under or changes):
+            self.words[name] = said
+            self.answer_for(session, name)
         session.put(f"{self.run}/ann/{under or name}", said)
+
+    def answer_for(self, session, name):
+        """Answers questions to ``name`` with its own last word, from now on."""
+        if (session, name) not in self.answering:
+            self.answering.add((session, name))
+            key = f"{self.run}/q/{name}/hello"
+            answering = session.declare_queryable(key, lambda query: self.answer(query, name))
+            self.exits.callback(answering.undeclare)
+
+    def answer(self, query, name):
+        if said := self.words.get(name):
+            challenge = query.payload.to_bytes()
+            query.reply(query.key_expr, encode_answer(self.key(name), challenge, said))
 
 
 @contextmanager
@@ -121,6 +152,7 @@ class Liar:
         self.place, self.name, self.session = place, name, session
         self.signed, run = {}, place.run
         self.served = session.declare_queryable(f"{run}/q/{name}/*", self._answer)
+        place.answering.add((session, name))
         self.token = session.liveliness().declare_token(f"{run}/live/{name}")
 
     def offer(self, round, signed):
@@ -134,9 +166,13 @@ class Liar:
     def close(self):
         self.token.undeclare()
         self.served.undeclare()
+        self.place.answering.discard((self.session, self.name))
 
     def _answer(self, query):
-        signed = self.signed.get(int(str(query.key_expr).rpartition("/")[2]))
+        what = str(query.key_expr).rpartition("/")[2]
+        if what == "hello":
+            return self.place.answer(query, self.name)
+        signed = self.signed.get(int(what))
         if signed is not None:
             query.reply(query.key_expr, signed)
 

@@ -174,7 +174,7 @@ def problems_of_round(ids: Sequence[str], *, seed: int | str, round: int, count:
 
 
 def cohort(
-    names: Collection[str], *, members: Collection[str], me: str, run: str, round: int, size: int
+    names: Collection[str], *, members: frozenset[str], me: str, run: str, round: int, size: int
 ) -> frozenset[str]:
     """Return the ``names`` that ``me`` fetches from in ``round``: all, or ``size`` of more than 64.
 
@@ -183,12 +183,16 @@ def cohort(
     ``size`` others, and when one goes the others stay. With other names in the next round,
     knowledge is everywhere after log(n) / log(size) rounds.
     """
-    others = [name for name in names if name != me]
+    others = frozenset(names) - {me}
     if len(others) < ALL_UP_TO:
-        return frozenset(others)
+        return others
 
-    by_digest = sorted(others, key=lambda name: _sha256(f"{run}/{round}/{me}/{name}"))
-    return frozenset(sorted(by_digest, key=lambda name: name not in members)[:size])
+    salt = f"{run}/{round}/{me}"
+    chosen = islice((name for name in _by_digest(members, salt) if name in others), size)
+    first = frozenset(chosen)
+    if len(first) == size:
+        return first
+    return first | frozenset(_by_digest(others - members, salt)[: size - len(first)])
 
 
 def within_caps(
@@ -227,6 +231,12 @@ def within_caps(
 @lru_cache(maxsize=256)
 def _shuffled(ids: tuple[str, ...], salt: str) -> list[str]:
     return sorted(ids, key=lambda id: _sha256(f"{salt}/{id}"))
+
+
+@lru_cache(maxsize=64)
+def _by_digest(names: frozenset[str], salt: str) -> tuple[str, ...]:
+    """Sort once a round: sorting a thousand names takes a millisecond, and many ask."""
+    return tuple(sorted(names, key=lambda name: _sha256(f"{salt}/{name}")))
 
 
 def _sha256(text: str) -> bytes:

@@ -6,29 +6,40 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from potluck.exchange import Key, WireError
+from potluck.exchange.keys.keys import verify
 from potluck.exchange.protocol.announcement import (
+    HELLO,
     MAX_ANNOUNCEMENT_BYTES,
     WHAT,
-    Announcement,
     Offer,
     decode_announcement,
     digest_of,
     encode_announcement,
+    encode_answer,
     offer_of,
+    split_answer,
 )
 
 KEY = Key.new()
 OFFERS = (Offer(3, 300, b"c" * 16), Offer(7, 700, b"g" * 16))
-SAID = encode_announcement("first", "north", KEY, OFFERS, clock_s=12.5)
+ABOUT = {"session": b"s" * 16, "task": b"t" * 16, "clock_s": 12.5}
+SAID = encode_announcement("first", "north", KEY, OFFERS, **ABOUT)
 
 
 def signed(*fields):
     return KEY.sign(WHAT, msgspec.msgpack.encode(fields))
 
 
+def fields(*, version=2, run="first", node="north", key=KEY.public, clock_s=12.5, packed=b""):
+    """An announcement with these fields, signed by north whatever they are."""
+    return signed(version, run, node, key, b"s" * 16, b"t" * 16, clock_s, packed)
+
+
 def test_what_is_said_is_heard():
     heard = decode_announcement(SAID, run="first", node="north")
-    assert heard == Announcement("first", "north", KEY.public, 12.5, OFFERS)
+    assert heard.offers() == OFFERS
+    about = {name: getattr(heard, name) for name in ABOUT}
+    assert (heard.run, heard.node, heard.public, about) == ("first", "north", KEY.public, ABOUT)
 
 
 def test_the_bytes_are_those_of_the_description():
@@ -36,20 +47,20 @@ def test_the_bytes_are_those_of_the_description():
         o.round.to_bytes(4, "little") + o.size_bytes.to_bytes(4, "little") + o.digest
         for o in OFFERS
     )
-    assert signed(1, "first", "north", KEY.public, 12.5, offers) == SAID
+    assert fields(packed=offers) == SAID
 
 
 def test_offers_are_said_by_round_and_the_newest_64_of_them():
     offers = [Offer(round, 1, b"d" * 16) for round in reversed(range(70))]
-    said = encode_announcement("r" * 64, "n" * 32, KEY, offers, clock_s=1e9)
+    said = encode_announcement("r" * 64, "n" * 32, KEY, offers, **ABOUT)
     assert len(said) <= MAX_ANNOUNCEMENT_BYTES
     heard = decode_announcement(said, run="r" * 64, node="n" * 32)
-    assert [offer.round for offer in heard.offers] == list(range(6, 70))
+    assert [offer.round for offer in heard.offers()] == list(range(6, 70))
 
 
 def test_a_node_that_has_sent_nothing_offers_nothing():
-    said = encode_announcement("first", "north", KEY, (), clock_s=0)
-    assert decode_announcement(said, run="first", node="north").offers == ()
+    said = encode_announcement("first", "north", KEY, (), **ABOUT)
+    assert decode_announcement(said, run="first", node="north").offers() == ()
 
 
 def test_a_digest_is_of_the_seal_which_differs_with_what_is_sealed():
@@ -61,24 +72,24 @@ def test_a_digest_is_of_the_seal_which_differs_with_what_is_sealed():
 
 
 WRONG = {
-    "no version of ours": (signed(2, "first", "north", KEY.public, 0.0, b""), "in version 2, and"),
-    "another run": (signed(1, "second", "north", KEY.public, 0.0, b""), "in run 'second' came"),
-    "another name": (signed(1, "first", "south", KEY.public, 0.0, b""), "of 'south' in run"),
-    "a field too few": (signed(1, "first", "north", KEY.public, 0.0), "not readable"),
-    "a clock of text": (signed(1, "first", "north", KEY.public, "0", b""), "not readable"),
-    "half an offer": (signed(1, "first", "north", KEY.public, 0.0, b"x" * 30), "take 30 bytes"),
-    "65 offers": (signed(1, "first", "north", KEY.public, 0.0, b"x" * 24 * 65), "take 1560 bytes"),
-    "a round twice": (
-        signed(1, "first", "north", KEY.public, 0.0, (b"\1" + bytes(23)) * 2),
-        "do not go up",
-    ),
-    "a late round": (signed(1, "first", "north", KEY.public, 0.0, b"\xff" * 24), "4294967295"),
-    "another's key": (signed(1, "first", "north", Key.new().public, 0.0, b""), "signature"),
-    "a short key": (signed(1, "first", "north", b"short", 0.0, b""), "signature|key"),
+    "no version of ours": (fields(version=3), "in version 3, and"),
+    "the version before": (signed(1, "first", "north", KEY.public, 0.0, b""), "in version 1, and"),
+    "another run": (fields(run="second"), "in run 'second' came"),
+    "another name": (fields(node="south"), "of 'south' in run"),
+    "a field too few": (signed(2, "first", "north", KEY.public, b"s" * 16, 0.0), "not readable"),
+    "a short session": (signed(2, "first", "north", KEY.public, b"s", b"", 0.0, b""), "16 bytes"),
+    "a clock of text": (fields(clock_s="0"), "not readable"),
+    "a clock that is no number": (fields(clock_s=float("nan")), "finite clock"),
+    "half an offer": (fields(packed=b"x" * 30), "take 30 bytes"),
+    "65 offers": (fields(packed=b"x" * 24 * 65), "take 1560 bytes"),
+    "a round twice": (fields(packed=(b"\1" + bytes(23)) * 2), "do not go up"),
+    "a late round": (fields(packed=b"\xff" * 24), "4294967295"),
+    "another's key": (fields(key=Key.new().public), "signature"),
+    "a short key": (fields(key=b"short"), "signature|key"),
     "a batch": (KEY.sign(b"batch", SAID[68:]), "signature"),
-    "no seal": (SAID[68:], "signature"),
+    "no seal": (SAID[68:], "without a signature"),
     "too long": (SAID + bytes(2048), "at most 2048"),
-    "nothing": (b"", "not readable"),
+    "nothing": (b"", "without a signature"),
 }
 
 
@@ -102,3 +113,15 @@ def test_any_bytes_are_refused_even_with_a_true_signature(data):
     for said in (data, KEY.sign(WHAT, data)):
         with pytest.raises(WireError):
             decode_announcement(said, run="first", node="north")
+
+
+def test_an_answer_has_the_challenge_and_the_announcement_under_one_signature():
+    answer = encode_answer(KEY, b"c" * 16, SAID)
+    assert verify(HELLO, answer, KEY.public) == b"c" * 16 + SAID
+    assert split_answer(answer, b"c" * 16) == SAID
+
+
+@pytest.mark.parametrize("answer", [b"", SAID, bytes(9999), encode_answer(KEY, b"d" * 16, SAID)])
+def test_an_answer_to_another_challenge_is_refused(answer):
+    with pytest.raises(WireError, match="do not answer the challenge"):
+        split_answer(answer, b"c" * 16)

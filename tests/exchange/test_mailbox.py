@@ -1,5 +1,7 @@
 """What is waited for, what is fetched and what is kept, with a clock that a test moves."""
 
+import itertools
+
 import pytest
 
 from nouns import completion
@@ -10,6 +12,7 @@ from potluck.exchange.protocol.mailbox import AT_THE_DOOR, MOST_NEWS, Delivery, 
 from potluck.exchange.protocol.peers import FORGIVEN_AFTER, HEARD_S, Peers
 
 KEPT_ROUNDS, MAX_STALENESS = 4, 1
+CLOCK = itertools.count(1.0)
 
 
 def make(members=("east", "south"), partners=lambda round, names: names, quarantine_s=10.0):
@@ -32,10 +35,19 @@ def offer(round, size_bytes=10, mark=b"d"):
     return Offer(round, size_bytes, mark * 16)
 
 
+def announcement(author, *offers, session=b"s" * 16, clock_s=None):
+    """Each is later than the one before."""
+    packed = b"".join(
+        o.round.to_bytes(4, "little") + o.size_bytes.to_bytes(4, "little") + o.digest
+        for o in offers
+    )
+    clock_s = next(CLOCK) if clock_s is None else clock_s
+    return Announcement(2, "run", author, b"k" * 32, session, b"t" * 16, clock_s, packed)
+
+
 def hear(box, author, *rounds, now_s=0.0, mark=b"d"):
     offers = tuple(offer(round, mark=mark) for round in rounds)
-    said = f"{author} {rounds} {now_s} {mark!r}".encode()
-    box.on_announcement(Announcement("run", author, b"k" * 32, 0.0, offers), said, now_s)
+    box.confirm(announcement(author, *offers), now_s)
 
 
 def fetch(box, now_s=100.0):
@@ -89,8 +101,8 @@ def test_who_is_quarantined_in_the_middle_of_a_round_is_waited_for_no_longer(box
         box.refuse("south", WireError("bad"), 0.0, fault=True)
     assert box.arrivals(0, 1.0)[1] == set()
     assert box.missing(0, 1.0) == {"east", "south"}
-    assert not box.is_new("south", b"anything", 9.9)
-    assert box.is_new("south", b"anything", 10.0)
+    assert box.peers.is_quarantined("south", 9.9)
+    assert not box.peers.is_quarantined("south", 10.0)
 
 
 def test_a_stranger_is_waited_for_when_it_sent_the_round_before():
@@ -225,14 +237,24 @@ def test_presence_that_anybody_can_declare_makes_no_round_last(box):
     assert box.arrivals(2, 1.1 + HEARD_S)[1] == set()
 
 
-def test_who_says_the_same_again_has_been_heard(box):
+def test_who_says_nothing_new_has_been_heard(box):
     come(box, "south")
-    assert not box.is_new("south", box.peers.get("south").said, 20.0)
+    offset_s = box.peers.get("south").clock_offset_s
+    box.on_announcement(announcement("south", clock_s=20.0 - offset_s), 20.0)
     box.begin(0, 20.0 + HEARD_S)
     assert box.arrivals(0, 20.0 + HEARD_S)[1] == {"south"}
-    assert box.is_new("south", b"forged", 30.0)
-    box.begin(1, 30.0 + HEARD_S)
-    assert box.arrivals(1, 30.0 + HEARD_S)[1] == set()
+
+
+def test_an_announcement_that_was_held_back_keeps_nobody_alive(box):
+    """Somebody on the line has kept one that south made 9 s after it was asked."""
+    box.on_join("south")
+    box.confirm(announcement("south", clock_s=1000.0), 1.0)
+    late = announcement("south", clock_s=1009.0)
+    assert box.is_new(late)
+    box.on_announcement(late, 500.0)
+    assert box.peers.get("south").heard_s == 10.0
+    box.begin(0, 500.0)
+    assert box.arrivals(0, 500.0)[1] == set()
 
 
 def test_who_left_a_round_out_is_no_longer_waited_for(box):
@@ -349,9 +371,8 @@ def test_what_came_is_taken_once_by_round_and_author_and_no_round_ahead(box):
 
 
 def test_too_large_a_claim_is_one_fault_however_often_it_is_made(box):
-    for at in range(5):
-        said = Announcement("run", "south", b"k" * 32, 0.0, (offer(0, 1001),))
-        box.on_announcement(said, bytes([at]), 0.0)
+    for _ in range(5):
+        box.confirm(announcement("south", offer(0, 1001)), 0.0)
     assert box.peers.get("south").faults == 1
     assert fetch(box) == []
     assert box.drain_messages() == [
@@ -362,7 +383,7 @@ def test_too_large_a_claim_is_one_fault_however_often_it_is_made(box):
 
 def test_three_claims_that_are_too_large_are_a_quarantine_and_nothing_of_it_is_fetched(box):
     offers = (*(offer(round, 1001) for round in range(3)), offer(3))
-    box.on_announcement(Announcement("run", "south", b"k" * 32, 0.0, offers), b"said", 0.0)
+    box.confirm(announcement("south", *offers), 0.0)
     assert fetch(box) == []
     assert box.peers.quarantined(0.0) == ("south",)
     assert box.drain_messages()[-1].startswith(
@@ -380,12 +401,64 @@ def test_another_batch_of_a_round_is_counted_and_the_first_stays(box):
     assert len(box.take(0)) == 1
 
 
-def test_the_same_announcement_again_is_no_news(box):
+def test_only_what_is_newer_and_of_the_confirmed_session_is_new(box):
+    assert not box.is_new(announcement("south"))
+    box.confirm(announcement("south", clock_s=5.0), 0.0)
+    assert [box.is_new(announcement("south", clock_s=c)) for c in (4.9, 5.0, 5.1)] == [0, 0, 1]
+    assert not box.is_new(announcement("south", session=b"o" * 16, clock_s=9.0))
+    assert not box.is_new(announcement("east", clock_s=9.0))
+
+
+def test_after_another_session_is_confirmed_its_clock_counts(box):
+    box.confirm(announcement("south", clock_s=5.0), 0.0)
+    assert box.confirm(announcement("south", session=b"o" * 16, clock_s=1.0), 1.0)
+    assert box.is_new(announcement("south", session=b"o" * 16, clock_s=1.1))
+    assert not box.is_new(announcement("south", clock_s=6.0))
+
+
+def test_offers_that_did_not_change_are_looked_at_once_a_round(box, monkeypatch):
+    looked = []
+    box.begin(0, 0.0)
     hear(box, "south", 0)
-    said = box.peers.get("south").said
-    assert not box.is_new("south", said, 0.0)
-    assert box.is_new("south", said + b"!", 0.0)
-    assert box.is_new("stranger", said, 0.0)
+    fetch(box)
+    update = box.fetch_queue.update_offers
+    monkeypatch.setattr(
+        box.fetch_queue, "update_offers", lambda *args: looked.append(args[0]) or update(*args)
+    )
+    for _ in range(9):
+        hear(box, "south", 0)
+    assert looked == ["south"]
+    box.begin(1, 0.0)
+    for _ in range(9):
+        hear(box, "south", 0)
+    assert looked == ["south"] * 2
+    hear(box, "south", 0, 1)
+    hear(box, "south", 0, 1)
+    assert looked == ["south"] * 4  # Round 1 is still to come.
+
+
+def test_an_offer_that_changes_while_the_first_is_fetched_is_looked_at_again(box):
+    hear(box, "south", 0)
+    job = box.fetch_queue.take(0.0)
+    hear(box, "south", 0, mark=b"e")
+    box.fetch_queue.settle("south", job.offer, valid=True)
+    hear(box, "south", 0, mark=b"e")
+    assert box.peers.take_refused() == {"south": 1}
+
+
+def test_a_cohort_is_drawn_once_a_round_and_again_when_somebody_comes():
+    drawn = []
+    box = make(partners=lambda round, names: drawn.append(round) or set(names))
+    come(box, "east", "south")
+    box.begin(3, 0.0)
+    del drawn[:]
+    for _ in range(9):
+        hear(box, "south", 2, 4)
+        hear(box, "east", 2, 4)
+    assert sorted(drawn) == [2, 4]
+    box.on_leave("east")
+    assert [box.cohort(2), box.cohort(2)] == [{"south"}, {"south"}]
+    assert sorted(drawn) == [2, 2, 4]
 
 
 def test_of_who_comes_and_goes_the_last_is_told(box):
@@ -410,6 +483,17 @@ def test_what_is_refused_is_told_once_of_each_name(box):
         box.refuse("south", WireError(text), 0.0)
     assert box.drain_messages() == ["refused from 'south': first"]
     assert box.drain_messages() == []
+
+
+def test_names_that_may_not_take_part_are_told_once_in_all_and_counted(box):
+    for at in range(300):
+        error = WireError("it is no member", "unknown sender")
+        box.refuse(f"stranger-{at}", error, 0.0, count=2)
+    assert box.drain_messages() == [
+        "announcements of names that may not take part are ignored; 'stranger-0' is the first: it "
+        "is no member"
+    ]
+    assert sum(box.peers.take_refused().values()) == 600
 
 
 def test_who_left_is_fetched_from_when_it_is_heard_again(box):

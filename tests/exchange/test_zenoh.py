@@ -147,7 +147,7 @@ def test_all_that_was_sent_while_nothing_was_heard_arrives_when_it_is_announced(
 
 def test_a_batch_is_announced_at_once_and_again_to_whoever_comes(place, monkeypatch):
     """Not only when the next announcement is due."""
-    monkeypatch.setattr("potluck.exchange.zenoh.endpoint.PAUSE_S", 1e6)
+    monkeypatch.setattr("potluck.exchange.zenoh.endpoint.announcement_pause_s", lambda nodes: 1e6)
     north, south = place.nodes("north", "south")
     for round in (0, 1):
         all_send(round, north=north, south=south)
@@ -497,7 +497,7 @@ def test_a_batch_that_others_would_refuse_for_its_size_is_not_sent(place):
 
 
 @pytest.mark.parametrize(
-    "what", ["endpoint.decode_announcement", "fetcher.decode"], ids=["hearing", "fetching"]
+    "what", ["zenoh.endpoint.Hearing.hear", "zenoh.fetcher.decode"], ids=["hearing", "fetching"]
 )
 def test_a_thread_that_fails_is_an_error_of_the_next_collect_and_no_silence(
     place, what, monkeypatch
@@ -507,7 +507,7 @@ def test_a_thread_that_fails_is_an_error_of_the_next_collect_and_no_silence(
     def fail(*args, **named):
         raise ZeroDivisionError("by accident")
 
-    monkeypatch.setattr(f"potluck.exchange.zenoh.{what}", fail)
+    monkeypatch.setattr(f"potluck.exchange.{what}", fail)
     south.send(0, batch("south"))
     until(lambda: has_failed(north), "it is noticed")
     with pytest.raises(ExchangeError, match="ZeroDivisionError: by accident"):

@@ -113,7 +113,7 @@ def open_exchange(
         members=members,
         partners=lambda round, live: cohort(
             live,
-            members=plan.members,
+            members=members,
             me=plan.name,
             run=own.run,
             round=round,

@@ -117,7 +117,7 @@ def test_who_answers_for_another_with_garbage_costs_that_one_nothing(swarm, tmp_
     def note(sample):
         author = str(sample.key_expr).rpartition("/")[2]
         said = decode_announcement(sample.payload.to_bytes(), run="run", node=author)
-        sizes.update({(author, offer.round): offer.size_bytes for offer in said.offers})
+        sizes.update({(author, offer.round): offer.size_bytes for offer in said.offers()})
 
     def serve(query):
         author, round = str(query.key_expr).split("/")[-2:]
@@ -144,11 +144,12 @@ def test_announcements_that_are_forged_or_old_keep_nobody_from_the_new_ones(swar
 
     def keep(sample):
         said = decode_announcement(sample.payload.to_bytes(), run="run", node="b")
-        if said.offers and not first:
+        if said.offers() and not first:
             first.append(sample.payload.to_bytes())
 
     offers = [Offer(round, 999, bytes(16)) for round in range(64)]
-    forged = encode_announcement("run", "b", key_of("rogue"), offers, clock_s=0.0)
+    about = {"session": bytes(16), "task": bytes(16), "clock_s": 0.0}
+    forged = encode_announcement("run", "b", key_of("rogue"), offers, **about)
     with stranger(*ports) as session:
         session.declare_subscriber("run/ann/b", keep, allowed_origin=zenoh.Locality.REMOTE)
         with repeated(lambda: [session.put("run/ann/b", said) for said in (forged, *first)]):

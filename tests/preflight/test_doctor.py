@@ -262,8 +262,8 @@ def test_nodes_that_are_there_are_told_with_the_difference_of_the_clocks(relay):
     with open_session(relay, run="r") as session:
         tokens = [session.liveliness().declare_token(f"r/live/{n}") for n in ("a", "b", "north")]
         saying = {
-            "a": encode_announcement("r", "a", keys["a"], [], clock_s=time.time() + 1000),
-            "north": encode_announcement("r", "north", keys["north"], [], clock_s=time.time()),
+            "a": said("a", keys["a"], clock_s=time.time() + 1000),
+            "north": said("north", keys["north"], clock_s=time.time()),
             "c": b"garbage",
         }
         heard = []
@@ -277,6 +277,11 @@ def test_nodes_that_are_there_are_told_with_the_difference_of_the_clocks(relay):
     assert abs(seen.difference_s["north"]) < 100
     assert seen.public == {name: key.public for name, key in keys.items()}
     assert set(seen.complaints) == {"c"}
+
+
+def said(name, key, *, clock_s):
+    about = {"session": bytes(16), "task": bytes(16), "clock_s": clock_s}
+    return encode_announcement("r", name, key, [], **about)
 
 
 def look_while(session, saying, relay):

@@ -10,6 +10,7 @@ MANY = [f"n{i}" for i in range(200)]
 
 
 def of(me="n0", names=MANY, members=MANY, run="run", round=0, size=32):
+    members = frozenset(members)
     return cohort(names, members=members, me=me, run=run, round=round, size=size)
 
 

@@ -136,7 +136,7 @@ def open_exchange(
         ExchangeError: it cannot be opened: an address in use, a key or certificate not readable.
     """
     swarm, here = config.swarm, folder / LOCAL_SWARM
-    members, roster = members_of(config), swarm_roster(config, folder)
+    members, roster = frozenset(members_of(config)), swarm_roster(config, folder)
     # A name that was mistyped is not to become a new key.
     key = Key.load(Path(swarm.key)) if swarm.key else make_key(here / f"{name}.key")
     if name in roster and roster[name] != key.public:

@@ -65,6 +65,16 @@ class Agreement:
                 )
         return message.completions
 
+    def require_same_task(self, sender: str, task: bytes) -> None:
+        """Raise WireError if ``sender`` is at another task, by the digest that it tells."""
+        if task != (ours := self.provenance.task):
+            raise WireError(
+                f"{sender!r} is at a task of digest {task.hex()}, and {self.node!r} at "
+                f"{ours.hex()}; nodes need the same data, rewards, seed, plan, "
+                f"problems_per_round and group_size",
+                "other task",
+            )
+
     def _require_same_provenance(self, sender: str, theirs: Provenance) -> None:
         ours = self.provenance
         if theirs.tokenizer != ours.tokenizer:
@@ -74,13 +84,7 @@ class Agreement:
                 f"need models of one tokenizer",
                 "other tokenizer",
             )
-        if theirs.task != ours.task:
-            raise WireError(
-                f"{sender!r} is at a task of digest {theirs.task.hex()}, and {self.node!r} at "
-                f"{ours.task.hex()}; nodes need the same data, rewards, seed, plan, "
-                f"problems_per_round and group_size",
-                "other task",
-            )
+        self.require_same_task(sender, theirs.task)
         for name in ("temperature", "top_k", "top_p"):
             if (their := getattr(theirs, name)) != (our := getattr(ours, name)):
                 raise WireError(

@@ -29,28 +29,41 @@ class KnownKeys:
         self, roster: Mapping[str, bytes], members: Collection[str], open: bool, pins: Path
     ) -> None:
         self._roster, self._members = dict(roster), frozenset(members)
-        self._open, self._file = open, pins
+        self.open, self._file = open, pins
         self._lock = threading.Lock()
         pinned = read_roster(pins) if pins.exists() else {}
         # A roster was written by hand, so it goes before what was only seen.
         own = set(self._roster.values())
         self._pins = {n: k for n, k in pinned.items() if n not in self._roster and k not in own}
 
-    def public_key(self, name: str, offered: bytes) -> bytes:
-        """Return ``offered`` if it is the key that ``name`` must sign with; raise WireError if the
-        name has another one, or may not take part. Call it after ``verify`` of a message that names
-        ``name`` has proven ``offered``: a first key is pinned, and nobody may pin another's."""
+    def admit(self, name: str) -> None:
+        """Raise WireError if ``name`` may not take part."""
         if not NODE_NAME.fullmatch(name):
             what = f"{name[:64]!r} is no name of a node; expected {NODE_NAME.pattern}"
             raise WireError(what, "unknown sender")
-        if len(offered) != KEY_BYTES:
-            raise WireError(f"{name!r} offers a key of {len(offered)} bytes, not {KEY_BYTES}")
-        if not (self._open or name in self._members or name in self._roster):
+        if not (self.open or name in self._members or name in self._roster):
             raise WireError(
                 f"{name!r} is no member and the swarm is closed; add its line to the roster, or "
                 f"set [swarm] open = true",
                 "unknown sender",
             )
+
+    def names(self) -> frozenset[str]:
+        """Return the names of the roster and of members."""
+        return self._members | self._roster.keys()
+
+    def known(self, name: str) -> bytes | None:
+        """Return the key that ``name`` must sign with; None before its first one was pinned."""
+        with self._lock:
+            return self._roster.get(name) or self._pins.get(name)
+
+    def public_key(self, name: str, offered: bytes) -> bytes:
+        """Return ``offered`` if it is the key that ``name`` must sign with; raise WireError if the
+        name has another one, or may not take part. Call it after ``verify`` of a message that names
+        ``name`` has proven ``offered``: a first key is pinned, and nobody may pin another's."""
+        self.admit(name)
+        if len(offered) != KEY_BYTES:
+            raise WireError(f"{name!r} offers a key of {len(offered)} bytes, not {KEY_BYTES}")
         with self._lock:
             known, source = self._roster.get(name), "the roster has"
             if known is None:

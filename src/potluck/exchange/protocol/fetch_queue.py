@@ -71,6 +71,8 @@ class FetchQueue:
                 continue  # Another one is heard of again, when that one has come or failed.
             elif round > forgotten and wants(round):
                 ours[round] = _Open(offer, now_s)
+        if not ours:
+            del self._open[author]  # Thousands of authors of whom nothing is wanted cost nothing.
         return changed
 
     def forget(self, author: str) -> None:

@@ -13,6 +13,7 @@ from potluck.types import Completion
 
 AT_THE_DOOR = 1000
 """Most names that are kept of peers that have said nothing yet, and of those refused."""
+MOST_COHORTS = 256
 MOST_NEWS = 1000
 """Most news that wait to be asked for; then the oldest are forgotten."""
 
@@ -54,6 +55,8 @@ class Mailbox:
         self._news: deque[str] = deque(maxlen=MOST_NEWS)
         self._reported: set[str] = set()
         self._at_the_door: set[str] = set()
+        self._cohorts: dict[int, frozenset[str]] = {}
+        self._comings = 0
         self.received_bytes = 0
         """Bytes of all answers since the last ``take_received_bytes``."""
 
@@ -82,38 +85,59 @@ class Mailbox:
             self._at_the_door.add(name)
         if peer and not peer.live:
             peer.live = True
+            self._on_other_peers()
             self._tell_of(name, "joined")
 
     def on_leave(self, name: str) -> None:
         self._at_the_door.discard(name)
         peer = self.peers.get(name)
         if peer and peer.live:
-            peer.live = False
+            peer.live, peer.looked_at = False, None
+            self._on_other_peers()
             self._tell_of(name, "left")
         self.fetch_queue.forget(name)  # When it is back it says again what it has.
         for awaited in self._awaited.values():
             awaited.discard(name)
 
-    def is_new(self, name: str, said: bytes, now_s: float) -> bool:
-        """Return whether an announcement under ``name`` is worth a look at its signature. One that
-        was believed before is not, but its node has been heard."""
-        peer = self.peers.get(name)
-        if peer and peer.said == said:
-            peer.heard_s = now_s
-            return False
-        return not self.peers.is_quarantined(name, now_s)
+    def is_new(self, said: Announcement) -> bool:
+        """Return whether the signature of an announcement is worth a look: it is of the session
+        that its node has confirmed, and newer than what was believed before."""
+        peer = self.peers.get(said.node)
+        last = peer.announcement if peer else None
+        return last is not None and said.session == last.session and said.clock_s > last.clock_s
 
-    def on_announcement(self, announcement: Announcement, said: bytes, now_s: float) -> None:
-        """Note what is to be fetched. The announcement is proven to be its node's."""
-        author = announcement.node
-        peer = self._welcome(author)
+    def confirm(self, said: Announcement, now_s: float) -> bool:
+        """Believe an announcement that came in an answer to this node's question; return whether
+        something in it is new."""
+        author, peer = said.node, self._welcome(said.node)
         if peer is None:
             self.refuse(author, WireError("it is one stranger too many", "unknown sender"), now_s)
+            return False
+        before, peer.public = peer.announcement, said.public
+        peer.clock_offset_s = now_s - said.clock_s
+        if before is None or said.session != before.session:
+            peer.announcement, peer.looked_at = None, None
+        elif said.clock_s <= before.clock_s:
+            peer.heard_s = now_s
+            return False
+        self.on_announcement(said, now_s)
+        return before is None or (said.session, said.packed) != (before.session, before.packed)
+
+    def on_announcement(self, said: Announcement, now_s: float) -> None:
+        """Note what is to be fetched. The announcement is proven to be its node's, and new. Raise
+        WireError if its offers are not written as they should be."""
+        author, peer = said.node, self.peers.get(said.node)
+        if peer is None:
+            return  # A stranger that had to make room meanwhile.
+        unread = peer.announcement is None or peer.announcement.packed != said.packed
+        every = said.offers() if unread or peer.looked_at != self._state() else ()
+        peer.announcement = said
+        peer.heard_s = max(peer.heard_s, min(now_s, said.clock_s + peer.clock_offset_s))
+        if peer.looked_at == self._state() and not unread:
             return
-        peer.public, peer.said, peer.heard_s = announcement.public, said, now_s
-        peer.offered = frozenset(offer.round for offer in announcement.offers)
+        peer.offered = frozenset(offer.round for offer in every)
         offers = []
-        for offer in announcement.offers:
+        for offer in every:
             if offer.size_bytes <= self._size_limit_bytes:
                 offers.append(offer)
             elif self.fetch_queue.settle(author, offer, valid=False):
@@ -122,14 +146,15 @@ class Mailbox:
                 self.refuse(author, WireError(what, "too large"), now_s, fault=True)
         if self.peers.is_quarantined(author, now_s):
             return
-        newest = announcement.offers[-1].round if announcement.offers else 0
-        live = self.peers.live() | {author}
+        newest = every[-1].round if every else 0
         changed = self.fetch_queue.update_offers(
-            author, offers, lambda round: self._is_of_use(author, round, newest, live), now_s
+            author, offers, lambda round: self._is_of_use(author, round, newest), now_s
         )
         for offer in changed:
             what = f"its batch of round {offer.round} is another than it was before"
             self.refuse(author, WireError(what, "replaced"), now_s)
+        # What is to come may come, or fail: then the same offers are looked at again.
+        peer.looked_at = None if self.fetch_queue.to_come(author) else self._state()
 
     def deliver(self, delivery: Delivery, offer: Offer) -> None:
         """Keep a usable batch. The first of a round stays."""
@@ -138,15 +163,24 @@ class Mailbox:
             self.peers.delivered(delivery.author, delivery.round)
             self._make_room(delivery.author)
 
-    def refuse(self, name: str, error: WireError, now_s: float, *, fault: bool = False) -> None:
-        """Count a refusal under ``name``; ``fault``: what was refused is proven to be its own."""
-        silence_s = self.peers.refused(name, error.reason, fault=fault, now_s=now_s)
+    def refuse(
+        self, name: str, error: WireError, now_s: float, *, fault: bool = False, count: int = 1
+    ) -> None:
+        """Count refusals under ``name``; ``fault``: what was refused is proven to be its own."""
+        reason = error.reason
+        silence_s = self.peers.refused(name, reason, fault=fault, now_s=now_s, count=count)
+        told, text = name, f"refused from {name!r}: {error}"
+        if reason == "unknown sender":  # Names without end are told once in all.
+            told, names = reason, "announcements of names that may not take part are ignored"
+            text = f"{names}; {name!r} is the first: {error}"
         if silence_s:
             self.fetch_queue.forget(name)
+            if peer := self.peers.get(name):
+                peer.looked_at = None
             self._news.append(f"{name!r} is not listened to for {silence_s:g} s: {error}")
-        elif name not in self._reported and len(self._reported) < AT_THE_DOOR:
-            self._reported.add(name)
-            self._news.append(f"refused from {name!r}: {error}")
+        elif told not in self._reported and len(self._reported) < AT_THE_DOOR:
+            self._reported.add(told)
+            self._news.append(text)
 
     def arrivals(self, round: int, now_s: float) -> tuple[set[str], set[str]]:
         """Return (awaited peers whose batch of ``round`` is here, all awaited peers)."""
@@ -210,6 +244,7 @@ class Mailbox:
             return known
         self.fetch_queue.only(self.peers.names())  # Somebody may have made room.
         peer.live = name in self._at_the_door
+        self._on_other_peers()
         self._at_the_door.discard(name)
         self._tell_of(name, "joined")
         return peer
@@ -232,7 +267,7 @@ class Mailbox:
             del self._here[round, author]
             self.fetch_queue.lose(author, round)
 
-    def _is_of_use(self, author: str, round: int, newest: int, live: Collection[str]) -> bool:
+    def _is_of_use(self, author: str, round: int, newest: int) -> bool:
         """Return whether a batch is fetched: all are from some rounds before this node's first one
         on. Far ahead only the newest is: it tells where the others are. An awaited peer's always
         is, even if the partners have changed since."""
@@ -243,4 +278,26 @@ class Mailbox:
         is_member = author in self.peers.members()
         ahead = self._latest + (self._kept_rounds if is_member else self._max_staleness)
         near = self._first is None or round <= ahead or round == newest
-        return round >= floor and near and author in self._partners(round, live)
+        if not (round >= floor and near):
+            return False
+        peer = self.peers.get(author)
+        if peer and peer.live:
+            return author in self.cohort(round)
+        return author in self._partners(round, self.peers.live() | {author})
+
+    def cohort(self, round: int | None = None) -> frozenset[str]:
+        """Return the connected peers to fetch from in a round, by default the latest."""
+        round = self._latest if round is None else round
+        if round not in self._cohorts:
+            if len(self._cohorts) >= MOST_COHORTS:
+                self._cohorts.clear()
+            self._cohorts[round] = frozenset(self._partners(round, self.peers.live()))
+        return self._cohorts[round]
+
+    def _on_other_peers(self) -> None:
+        self._cohorts.clear()
+        self._comings += 1
+
+    def _state(self) -> object:
+        """Return all that decides, beside the offers, which of them are of use."""
+        return self._first, self._latest, self._comings

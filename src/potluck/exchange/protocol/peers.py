@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass, field
 
 from potluck.exchange.base import PeerStatus, Reason
-from potluck.exchange.protocol.announcement import MAX_OFFERS
+from potluck.exchange.protocol.announcement import MAX_OFFERS, Announcement
 
 MOST_FAULTS = 3
 LONGEST_QUARANTINE_S = 3600.0
@@ -15,9 +15,21 @@ FORGIVEN_AFTER = 50
 STRANGERS = 64
 """Strangers that are kept in mind, and names of others under which refusals are counted."""
 HEARD_S = 15.0
-"""Seconds after its last announcement for which a node is awaited; it makes one every 1 to 5 s."""
+"""Seconds after its last announcement for which a node is awaited; it makes one every 1 to 5 s.
+Among more than 1,000 nodes, which speak less often, it is three times ``announcement_pause_s``."""
 NOBODY = "?"
 """Key under which messages with an invalid or surplus sender name are counted."""
+
+
+def announcement_pause_s(nodes: int) -> float:
+    """Return the seconds between two announcements of each of ``nodes``: what a node hears does not
+    grow beyond 16 a second up to 80 nodes, and beyond 200 a second from 1,000 on."""
+    return max(1.0, min(nodes / 16, 5.0), nodes / 200)
+
+
+def heard_s(nodes: int) -> float:
+    """Return how long after its last announcement one of ``nodes`` is awaited."""
+    return max(HEARD_S, 3 * announcement_pause_s(nodes))
 
 
 @dataclass(slots=True)
@@ -27,10 +39,15 @@ class Peer:
     """True while its presence is declared. A hint: it is not signed."""
     public: bytes = b""
     """Key it signs with; empty until an announcement of it was believed."""
-    said: bytes = b""
-    """Its last announcement, as it came."""
+    announcement: Announcement | None = None
+    """Newest announcement that was believed; its session is the one that the peer's key has
+    confirmed."""
     heard_s: float = float("-inf")
-    """Time of that announcement. A replay can only keep alive a peer that was really heard."""
+    """Time at which the peer made that announcement: one that is held back keeps nobody alive."""
+    clock_offset_s: float = 0.0
+    """This node's time less the peer's ``clock_s``, from the peer's last answer to a question."""
+    looked_at: object = None
+    """State in which all offers of that announcement were looked at."""
     offered: frozenset[int] = frozenset()
     """Rounds in that announcement."""
     came: set[int] = field(default_factory=set)
@@ -60,7 +77,7 @@ class Peers:
     def __init__(self, me: str, members: Collection[str], *, quarantine_s: float) -> None:
         self._me, self._quarantine_s = me, quarantine_s
         self._peers = {name: Peer(is_member=True) for name in sorted(members) if name != me}
-        self._has_members = bool(self._peers)
+        self._members = frozenset(self._peers)
         self._refused: Counter[str] = Counter()
         self._reasons: dict[str, Counter[Reason]] = {}
 
@@ -82,14 +99,13 @@ class Peers:
     def live(self) -> set[str]:
         return {name for name, peer in self._peers.items() if peer.live}
 
-    def members(self) -> set[str]:
+    def members(self) -> frozenset[str]:
         """Return the names of the other members."""
-        return {name for name, peer in self._peers.items() if peer.is_member}
+        return self._members
 
     def has_priority(self, name: str) -> bool:
         """Return whether no member is kept waiting for it: it is one, or there are none."""
-        peer = self._peers.get(name)
-        return not self._has_members or (peer is not None and peer.is_member)
+        return not self._members or name in self._members
 
     def awaited(self, in_time_before: Collection[str], now_s: float) -> set[str]:
         """Return the names that a round waits for: members, and strangers that were in time before,
@@ -98,7 +114,8 @@ class Peers:
             name
             for name in self.live() - set(self.quarantined(now_s))
             if (peer := self._peers[name]).is_member or name in in_time_before
-            if peer.public and now_s - peer.heard_s <= HEARD_S and peer.stalled_in is None
+            if peer.public and now_s - peer.heard_s <= heard_s(len(self))
+            if peer.stalled_in is None
         }
 
     def stalled(self, name: str, round: int) -> None:
@@ -135,12 +152,15 @@ class Peers:
         claimed = max(peer.offered, default=round)
         peer.came = set(sorted({r for r in peer.came if r <= claimed} | {round})[-MAX_OFFERS:])
 
-    def refused(self, name: str, reason: Reason, *, fault: bool, now_s: float) -> float:
-        """Count a refusal under ``name``; return how long it is in quarantine from now, or 0. Only
-        a ``fault``, which its key signed, leads there: a forger must not silence another."""
-        self._refused[self._counted_as(name, self._refused.keys())] += 1
+    def refused(
+        self, name: str, reason: Reason, *, fault: bool, now_s: float, count: int = 1
+    ) -> float:
+        """Count ``count`` refusals under ``name``; return how long it is in quarantine from now, or
+        0. Only a ``fault``, which its key signed, leads there: a forger must not silence another.
+        """
+        self._refused[self._counted_as(name, self._refused.keys())] += count
         counted_as = self._counted_as(name, self._reasons.keys())
-        self._reasons.setdefault(counted_as, Counter())[reason] += 1
+        self._reasons.setdefault(counted_as, Counter())[reason] += count
         peer = self._peers.get(name)
         if peer is None or not fault:
             return 0.0

@@ -3,37 +3,52 @@
     <run>/live/<node>         presence: a liveliness token
     <run>/ann/<node>          an announcement, with every new batch and once a second
     <run>/q/<node>/<round>    a queryable: the sealed batch
+    <run>/q/<node>/hello      asked with a challenge: proof that the node is there
 
 Nothing is fetched, put or answered in a callback of Zenoh, and every channel from it is bounded.
+Announcements under each name have a channel of their own, so a flood under one pushes out no other;
+one thread empties them all, fifty times a second.
 """
 
 import random
+import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from typing import TypeVar
 
 import zenoh
 
-from potluck.exchange.base import WireError
 from potluck.exchange.protocol.announcement import (
-    MAX_ANNOUNCEMENT_BYTES,
-    decode_announcement,
+    CHALLENGE_BYTES,
+    SESSION_BYTES,
     encode_announcement,
+    encode_answer,
 )
+from potluck.exchange.protocol.hearing import Hearing
 from potluck.exchange.protocol.mailbox import Mailbox
 from potluck.exchange.protocol.outbox import Outbox
-from potluck.exchange.protocol.peers import NOBODY
+from potluck.exchange.protocol.peers import announcement_pause_s
 from potluck.exchange.transport import Membership
 from potluck.exchange.zenoh.fetcher import Fetcher, WorkerThreads
 from potluck.types import NODE_NAME
 
 CLOSE_S = 5.0
-PAUSE_S = 1.0
-"""Seconds between two announcements of a node with few peers."""
 SERVERS = 4
-QUERIES, ANNOUNCEMENTS, PRESENCES = 256, 1024, 1024
+QUERIES, PRESENCES = 256, 1024
+SWEEP_S, SILENCE_S = 0.02, 1.0
+"""Seconds between two looks at what was announced, and at who was not heard."""
+SWEPT = 512
+"""Announcements of known names that are kept between two looks, and of all if there are many."""
+OTHERS = 32
+"""Announcements of unknown names that are kept between two looks in a closed swarm: they are only
+counted."""
+LONE_NAMES = 64
+"""Most known names that have a channel each: every node holds the subscriptions of all others."""
+
+REMOTE = zenoh.Locality.REMOTE
+Channel = zenoh.handlers.Handler[zenoh.Sample]
 
 _Item = TypeVar("_Item")
 
@@ -51,10 +66,16 @@ class Endpoint:
         """Condition whose lock guards ``mailbox``; notified when something there is new."""
         self._to_announce = threading.Condition(self._lock)
         self._due_s = 0.0
-        self._closed = False
+        self._closed = threading.Event()
+        session_id = secrets.token_bytes(SESSION_BYTES)
+        self._hearing = Hearing(own.agreement, session_id, own.known_keys, mailbox)
+        self._session_id, self._joined_s = session_id, time.time() - time.monotonic()
+        self._said = self._announcement()
         self.workers = WorkerThreads(own.agreement.node)
         locks = self.changed, self._lock
-        self._fetcher = Fetcher(session, own.agreement, mailbox, *locks, self.workers)
+        self._fetcher = Fetcher(
+            session, own.agreement, mailbox, self._hearing, *locks, self.workers
+        )
         self._join()
 
     def _join(self) -> None:
@@ -63,9 +84,17 @@ class Endpoint:
         # Rings: what is full must not hold up Zenoh's threads. A query that is pushed out is
         # answered with nothing, and asked again.
         served = self._session.declare_queryable(f"{run}/q/{me}/*", channel.RingChannel(QUERIES))
-        heard = self._session.declare_subscriber(
-            f"{run}/ann/*", channel.RingChannel(ANNOUNCEMENTS), allowed_origin=zenoh.Locality.REMOTE
-        )
+        known = self._own.known_keys.names()
+        alone = sorted(known) if len(known) <= LONE_NAMES else []
+        size = max(SWEPT // max(1, len(alone)), 8)
+        is_counted_only = alone and not self._own.known_keys.open
+        sizes = dict.fromkeys(alone, size) | {"*": OTHERS if is_counted_only else SWEPT}
+        heard = {
+            name: self._session.declare_subscriber(
+                f"{run}/ann/{name}", channel.RingChannel(most), allowed_origin=REMOTE
+            )
+            for name, most in sizes.items()
+        }
         seen = self._session.liveliness().declare_subscriber(
             f"{run}/live/*", channel.FifoChannel(PRESENCES), history=True
         )
@@ -76,13 +105,15 @@ class Endpoint:
             express=True,
         )
         token = self._session.liveliness().declare_token(f"{run}/live/{me}")
-        undeclare = token.undeclare, heard.undeclare, seen.undeclare, served.undeclare
+        hearing = (each.undeclare for each in heard.values())
+        undeclare = token.undeclare, *hearing, seen.undeclare, served.undeclare
         self._undeclare: tuple[Callable[[], object], ...] = undeclare
         # Of the handlers, not of what was declared: that could not be undeclared meanwhile.
-        queries, samples, presences = served.handler, heard.handler, seen.handler
+        queries, presences = served.handler, seen.handler
+        channels = {name: (each.handler, sizes[name]) for name, each in heard.items()}
         for _ in range(SERVERS):
             self.workers.start("serve batches", lambda: self._serve(queries))
-        self.workers.start("hear the others", lambda: self._hear(samples))
+        self.workers.start("hear the others", lambda: self._hear(channels))
         self.workers.start("see the others", lambda: self._see(presences))
         self.workers.start("announce batches", self._announce)
 
@@ -95,9 +126,9 @@ class Endpoint:
     def close(self) -> None:
         """Leave, and end all threads; a second call does nothing."""
         with self._lock:
-            if self._closed:
+            if self._closed.is_set():
                 return
-            self._closed = True
+            self._closed.set()
             self._to_announce.notify_all()
         self._fetcher.close()
         for undeclare in self._undeclare:
@@ -107,30 +138,46 @@ class Endpoint:
             self._publisher.undeclare()
 
     def _announce(self) -> None:
-        while not self._closed:
+        while not self._closed.is_set():
             with self._lock:  # Before it looks at the outbox: what comes after is due at once.
                 # With many peers each speaks less often.
-                pause_s = max(PAUSE_S, min(len(self._mailbox.peers) / 16, 5.0))
+                pause_s = announcement_pause_s(len(self._mailbox.peers))
                 self._due_s = time.monotonic() + pause_s * random.uniform(0.8, 1.2)
-            run, me, offers = self._agreement.run, self._agreement.node, self._outbox.offers()
-            said = encode_announcement(run, me, self._own.key, offers, clock_s=time.time())
+            self._said = self._announcement()
             try:
-                self._publisher.put(said)
+                self._publisher.put(self._said)
             except zenoh.ZError:
-                if self._session.is_closed() and not self._closed:
+                if self._session.is_closed() and not self._closed.is_set():
                     raise
             with self._to_announce:
-                while not self._closed and (left_s := self._due_s - time.monotonic()) > 0:
+                while not self._closed.is_set() and (left_s := self._due_s - time.monotonic()) > 0:
                     self._to_announce.wait(left_s)
+
+    def _announcement(self) -> bytes:
+        """Return what this node has to say now. Its clock goes on even if the machine's is set
+        back, as others believe the newest only."""
+        return encode_announcement(
+            self._agreement.run,
+            self._agreement.node,
+            self._own.key,
+            self._outbox.offers(),
+            session=self._session_id,
+            task=self._agreement.provenance.task,
+            clock_s=self._joined_s + time.monotonic(),
+        )
 
     def _serve(self, queries: zenoh.handlers.Handler[zenoh.Query]) -> None:
         for query in self._each(queries):
             with query:
                 number = str(query.key_expr).rpartition("/")[2]
                 is_round = number.isascii() and number.isdecimal() and len(number) <= 10
-                if is_round and (signed := self._outbox.get(int(number))) is not None:
+                answer = self._outbox.get(int(number)) if is_round else None
+                if number == "hello" and query.payload and len(query.payload) == CHALLENGE_BYTES:
+                    challenge = query.payload.to_bytes()
+                    answer = encode_answer(self._own.key, challenge, self._said)
+                if answer is not None:
                     with suppress(zenoh.ZError):  # The asker is gone, or asks again.
-                        query.reply(query.key_expr, signed)
+                        query.reply(query.key_expr, answer)
 
     def _see(self, presences: zenoh.handlers.Handler[zenoh.Sample]) -> None:
         for sample in self._each(presences):
@@ -148,37 +195,55 @@ class Endpoint:
                     self._mailbox.on_leave(name)
                 self.changed.notify_all()
 
-    def _hear(self, samples: zenoh.handlers.Handler[zenoh.Sample]) -> None:
-        for sample in self._each(samples):
-            name = str(sample.key_expr).rpartition("/")[2]
-            try:
-                self._believe(name, sample.payload)
-            except WireError as error:
-                with self._lock:
-                    known = name if NODE_NAME.fullmatch(name) else NOBODY
-                    self._mailbox.refuse(known, error, time.monotonic())
-                    self.changed.notify_all()
+    def _hear(self, channels: dict[str, tuple[Channel, int]]) -> None:
+        look_s = time.monotonic() + SILENCE_S
+        while not self._closed.wait(SWEEP_S):
+            heard = False
+            for name, (channel, most) in channels.items():
+                if not (samples := self._drain(channel, most)):
+                    continue
+                heard = True
+                if name == "*":
+                    self._hear_others(samples, channels.keys())
+                    continue
+                believed = self._believe(name, [sample.payload for sample in samples])
+                if len(samples) == most and not believed:
+                    with self._lock:
+                        self._hearing.overrun(name, time.monotonic())
+            with self._lock:
+                if (now_s := time.monotonic()) > look_s:
+                    look_s = now_s + SILENCE_S
+                    self._hearing.ask_the_silent(now_s)
+                    heard = True
+                if heard:
+                    self._fetcher.wake()
 
-    def _believe(self, name: str, payload: zenoh.ZBytes) -> None:
-        """Pass on an announcement to the mailbox; raise WireError if it is none of ``name``, or
-        ``name`` may not take part."""
-        if not NODE_NAME.fullmatch(name):
-            raise WireError(f"{name[:64]!r} is no name of a node", "unknown sender")
-        if len(payload) > MAX_ANNOUNCEMENT_BYTES:
-            raise WireError(f"an announcement of {len(payload)} bytes is too long", "too large")
-        said = payload.to_bytes()
+    def _hear_others(self, samples: list[zenoh.Sample], known: Set[str]) -> None:
+        by_name: dict[str, list[zenoh.ZBytes]] = {}
+        for sample in samples:
+            name = str(sample.key_expr).rpartition("/")[2]
+            if name not in known:  # Else it came by that name's channel too.
+                by_name.setdefault(name, []).append(sample.payload)
+        for name, payloads in by_name.items():
+            self._believe(name, payloads)
+
+    def _drain(self, channel: Channel, most: int) -> list[zenoh.Sample]:
+        """Return what is in a channel now, oldest first."""
+        samples: list[zenoh.Sample] = []
+        try:
+            while len(samples) < most and (sample := channel.try_recv()) is not None:
+                samples.append(sample)
+        except zenoh.ZError:
+            if not self._closed.is_set():
+                raise
+        return samples
+
+    def _believe(self, name: str, payloads: list[zenoh.ZBytes]) -> bool:
         with self._lock:
-            if not self._mailbox.is_new(name, said, time.monotonic()):
-                return
-        announcement = decode_announcement(said, run=self._agreement.run, node=name)
-        if name == self._agreement.node:
-            what = "somebody else announces under this node's name; is it started twice?"
-            raise WireError(what, "forged")
-        self._own.known_keys.public_key(name, announcement.public)
-        with self._lock:
-            self._mailbox.on_announcement(announcement, said, time.monotonic())
-            self.changed.notify_all()
-            self._fetcher.wake()
+            believed = self._hearing.hear(name, payloads, time.monotonic())
+            if believed:
+                self.changed.notify_all()
+        return believed
 
     def _each(self, channel: zenoh.handlers.Handler[_Item]) -> Iterator[_Item]:
         """Yield what comes, until this node leaves."""
@@ -186,7 +251,7 @@ class Endpoint:
             try:
                 item = channel.recv()
             except zenoh.ZError:
-                if self._closed:
+                if self._closed.is_set():
                     return
                 raise
             yield item

@@ -116,7 +116,7 @@ class ZenohExchange:
 
     def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
         def arrivals() -> tuple[set[str], set[str]]:
-            members = self._mailbox.peers.members()
+            members = set(self._mailbox.peers.members())
             return members - self._mailbox.absent(), members
 
         self._wait(arrivals, time.monotonic() + wait_s, waiting)

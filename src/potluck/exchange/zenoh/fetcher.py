@@ -3,7 +3,8 @@
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 import zenoh
 
@@ -11,13 +12,16 @@ from potluck.exchange.base import ExchangeError, WireError
 from potluck.exchange.keys.keys import BATCH, verify
 from potluck.exchange.protocol.announcement import digest_of
 from potluck.exchange.protocol.fetch_queue import AT_ONCE, IN_ALL, FetchJob
+from potluck.exchange.protocol.hearing import ASKED_AT_ONCE, Hearing, Question
 from potluck.exchange.protocol.mailbox import Delivery, Mailbox
 from potluck.exchange.transport import Agreement
 from potluck.exchange.wire.codec import decode
 
 IDLE_S = 10.0
 """Seconds after which a thread with nothing to do ends."""
-ANSWER_S = 5.0
+ANSWER_S, HELLO_S = 5.0, 3.0
+MOST_ANSWERS = 64
+"""Answers to one question that are looked at."""
 SLOWEST_BYTES_PER_S = 100_000
 """Slowest bandwidth that is waited for: a batch has this time on top of ``ANSWER_S``."""
 
@@ -76,23 +80,26 @@ class Fetcher:
         session: zenoh.Session,
         agreement: Agreement,
         mailbox: Mailbox,
+        hearing: Hearing,
         changed: threading.Condition,
         lock: threading.RLock,
         workers: WorkerThreads,
     ) -> None:
-        self._session, self._agreement, self._mailbox = session, agreement, mailbox
+        self._session, self._agreement = session, agreement
+        self._mailbox, self._hearing = mailbox, hearing
         self._changed, self._work, self._workers = changed, threading.Condition(lock), workers
         self._threads = self._idle = 0
         self._closed = False
         self._cancel = zenoh.CancellationToken()
 
     def wake(self) -> None:
-        """Start or wake threads for what is to be fetched. The caller holds the lock."""
+        """Start or wake threads for what is to be fetched or asked. The caller holds the lock."""
         if self._closed:
             return
-        count = self._mailbox.fetch_queue.ready(time.monotonic())
+        now_s = time.monotonic()
+        count = self._mailbox.fetch_queue.ready(now_s) + self._hearing.ready(now_s)
         self._work.notify(count)
-        most = min(IN_ALL, AT_ONCE * len(self._mailbox.peers))
+        most = min(IN_ALL, AT_ONCE * len(self._mailbox.peers)) + ASKED_AT_ONCE
         for _ in range(min(count - self._idle, most - self._threads)):
             self._threads += 1
             self._workers.start("fetch batches", self._fetch_all)
@@ -105,18 +112,25 @@ class Fetcher:
 
     def _fetch_all(self) -> None:
         while (job := self._next()) is not None:
-            if not self._fetch(job):
+            if isinstance(job, Question):
+                if not self._ask(job):
+                    with self._work:
+                        self._hearing.unanswered(job, time.monotonic())
+            elif not self._fetch(job):
                 with self._work:
                     self._mailbox.fetch_queue.again(job, time.monotonic(), jitter=random.random())
 
-    def _next(self) -> FetchJob | None:
+    def _next(self) -> FetchJob | Question | None:
         """Wait for a job; return None if this thread is not needed any more."""
         with self._work:
             while not self._closed:
                 now_s = time.monotonic()
+                if question := self._hearing.take_question(now_s):
+                    return question
                 if (job := self._mailbox.fetch_queue.take(now_s)) is not None:
                     return job
-                pause_s = self._mailbox.fetch_queue.next_s() - now_s
+                next_s = min(self._mailbox.fetch_queue.next_s(), self._hearing.next_question_s())
+                pause_s = next_s - now_s
                 self._idle += 1
                 woken = self._work.wait(min(pause_s, IDLE_S))
                 self._idle -= 1
@@ -127,23 +141,47 @@ class Fetcher:
 
     def _fetch(self, job: FetchJob) -> bool:
         """Ask for a batch; return whether an answer was what its author announced."""
-        key = f"{self._agreement.run}/q/{job.author}/{job.offer.round}"
+        timeout_s = ANSWER_S + job.offer.size_bytes / SLOWEST_BYTES_PER_S
+        answers = self._answers(f"{job.author}/{job.offer.round}", timeout_s)
+        return any(self._read(job, payload) for payload in answers)
+
+    def _ask(self, question: Question) -> bool:
+        """Ask a node for its present session; return whether its answer came."""
+        name = question.name
+        answers = self._answers(f"{name}/hello", HELLO_S, question.challenge)
+        for payload in islice(answers, MOST_ANSWERS):
+            try:
+                said = self._hearing.read_answer(question, payload)
+            except WireError as error:
+                self._refuse(name, error, fault=False)  # Another node may serve its key.
+                continue
+            with self._changed:
+                self._hearing.answered(question, said, time.monotonic())
+                self._changed.notify_all()
+                self.wake()
+            return True
+        return False
+
+    def _answers(
+        self, what: str, timeout_s: float, payload: bytes | None = None
+    ) -> Iterator[zenoh.ZBytes]:
+        """Yield the answers to a query as they come; none if nobody serves it at the moment."""
         try:
             # All that serve the key are asked, and all answers are looked at: a peer that serves
-            # garbage under another's key must not keep that one's batch away.
+            # garbage under another's key must not keep that one's answer away.
             answers = self._session.get(
-                key,
+                f"{self._agreement.run}/q/{what}",
                 target=zenoh.QueryTarget.ALL,
                 consolidation=zenoh.ConsolidationMode.NONE,
-                timeout=ANSWER_S + job.offer.size_bytes / SLOWEST_BYTES_PER_S,
+                payload=payload,
+                timeout=timeout_s,
                 cancellation_token=self._cancel,
             )
             for answer in answers:
-                if answer.ok is not None and self._read(job, answer.ok.payload):
-                    return True
+                if answer.ok is not None:
+                    yield answer.ok.payload
         except zenoh.ZError:
-            pass  # Nobody serves it at the moment, or the session is gone, which others notice.
-        return False
+            return  # The session is gone, which others notice.
 
     def _read(self, job: FetchJob, payload: zenoh.ZBytes) -> bool:
         """Validate one answer; return whether it is what its author announced."""

@@ -1,0 +1,176 @@
+"""Rounds of two nodes while somebody without a key floods them with announcements.
+
+    python benchmarks/flood.py [--seconds 20] [--rate 10000] [--flooders 1] [--json FILE]
+
+Two real nodes (``potluck join``, the starting recipe's models, a closed swarm with a roster, TCP
+without TLS), and a program that reaches their ports. It runs with ``nice -n 19``, so on a machine
+with few cores it does not take the nodes' own; the rate that it reached is in the table.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import zenoh
+
+from potluck.config import from_tree
+from potluck.exchange import Key
+from potluck.exchange.zenoh.session import Endpoints, open_session
+from potluck.launch import local_swarm
+
+FLOODS = ("garbage", "unknown names", "unknown garbage", "another key", "replayed")
+RUN, NAMES, ROUNDS = "flood", ("columns", "terse"), 5_000
+MODELS = {"columns": "builtin:digits-small", "terse": "builtin:digits-terse"}
+
+
+def start(folder):
+    """The processes of both nodes, as ``potluck run`` starts them."""
+    node = {name: {"model": MODELS[name], "learning_rate": 1e-6} for name in NAMES}
+    config = from_tree(
+        {
+            "name": RUN,
+            "rounds": ROUNDS,
+            "problems_per_round": 4,
+            "group_size": 4,
+            "threads": 1,
+            "deadline_s": 20,
+            "checkpoint_every": 0,
+            "sampling": {"max_new_tokens": 48, "max_total_tokens": 96},
+            "evaluation": {"every": 0, "problems": 0, "out_of_distribution": 0},
+            "swarm": {"gather_s": 60},
+            "node": node,
+        }
+    )
+    local_swarm._prepare(config, folder)
+    recipe = folder / local_swarm.LOCAL_SWARM / "recipe.json"
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0"}
+    command = [sys.executable, "-m", "potluck", "join", str(recipe), "--out", str(folder), "--as"]
+    return {
+        name: subprocess.Popen([*command, name], env=env, stdout=(folder / f"{name}.log").open("w"))
+        for name in NAMES
+    }
+
+
+def rounds(folder, name):
+    path = folder / name / "metrics.jsonl"
+    return [json.loads(x) for x in path.read_text().splitlines()] if path.exists() else []
+
+
+def cpu_s(process):
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def messages(kind, session):
+    """(key, bytes) of a flood; "replayed" first listens for what the nodes say."""
+    if kind == "replayed":
+        heard = []
+        subscriber = session.declare_subscriber(
+            f"{RUN}/ann/*", lambda s: heard.append((str(s.key_expr), s.payload.to_bytes()))
+        )
+        while {key.rpartition("/")[2] for key, _ in heard} < {*NAMES}:
+            time.sleep(0.1)
+        subscriber.undeclare()
+        return heard
+    from potluck.exchange.protocol import announcement as module
+
+    key, about = Key.new(), {"clock_s": time.time()}
+    if module.ANNOUNCEMENT_VERSION > 1:  # Of a release before that, too.
+        about |= {"session": bytes(16), "task": bytes(16)}
+    offers = [module.Offer(round, 1000, bytes(16)) for round in range(32)]
+    names = [f"s{at}" for at in range(300)] if "unknown" in kind else NAMES
+    word = {
+        name: os.urandom(900)
+        if "garbage" in kind
+        else module.encode_announcement(RUN, name, key, offers, **about)
+        for name in names
+    }
+    return [(f"{RUN}/ann/{name}", word[name]) for name in names]
+
+
+def flood(kind, rate, addresses):
+    """Until it is ended: a client of one node, which sends whether anybody listens or not."""
+    ended, sent, begun = [], 0, None
+    signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
+    with open_session(Endpoints(("tcp/127.0.0.1:0",), tuple(addresses)), run=RUN) as session:
+        time.sleep(1)
+        say, begun = messages(kind, session), time.monotonic()
+        while not ended:
+            for _ in range(max(1, rate // 200)):
+                session.put(*random.choice(say), congestion_control=zenoh.CongestionControl.DROP)
+                sent += 1
+            time.sleep(max(0.0, sent / rate - (time.monotonic() - begun)))
+        print(sent / (time.monotonic() - begun))
+
+
+def measure(kind, asked, folder, nodes):
+    addresses = json.loads((folder / local_swarm.LOCAL_SWARM / "addresses.json").read_text())
+    options = [kind, str(asked.rate // asked.flooders), *addresses.values()]
+    command = ["nice", "-n", "19", sys.executable, __file__, "--flood", *options]
+    flooders = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        for _ in range(asked.flooders if kind != "nothing" else 0)
+    ]
+    time.sleep(4)
+    before = {name: (len(rounds(folder, name)), cpu_s(nodes[name])) for name in NAMES}
+    time.sleep(asked.seconds)
+    done = {name: rounds(folder, name)[before[name][0] :] for name in NAMES}
+    used = [(cpu_s(nodes[name]) - before[name][1]) / asked.seconds for name in NAMES]
+    for each in flooders:
+        each.terminate()
+    return {
+        "flood": kind,
+        "sent /s": round(sum(float(each.communicate()[0]) for each in flooders)),
+        "rounds": [len(each) for each in done.values()],
+        "with somebody missing": sum(bool(m["missing"]) for each in done.values() for m in each),
+        "exchange s": statistics.median(m["seconds"]["exchange"] for x in done.values() for m in x),
+        "cpu s a round": sum(used) * asked.seconds / sum(len(each) for each in done.values()),
+    }
+
+
+def main():
+    ask = argparse.ArgumentParser()
+    ask.add_argument("--seconds", type=float, default=20)
+    ask.add_argument("--rate", type=int, default=10_000)
+    ask.add_argument("--flooders", type=int, default=1)
+    ask.add_argument("--json", type=Path)
+    ask.add_argument("--flood", nargs="+")
+    asked = ask.parse_args()
+    if asked.flood:
+        return flood(asked.flood[0], int(asked.flood[1]), asked.flood[2:])
+    rows = []
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "run"
+        nodes = start(folder)
+        try:
+            while any(len(rounds(folder, name)) < 5 for name in NAMES):
+                time.sleep(0.2)
+            # Each flood between two calm times: a machine with other work is never the same.
+            for kind in ("nothing", *(k for flood in FLOODS for k in (flood, "nothing"))):
+                rows.append(measure(kind, asked, folder, nodes))
+                print(rows[-1], flush=True)
+        finally:
+            for node in nodes.values():
+                node.kill()
+                node.wait()
+    columns = ("sent /s", "with somebody missing", "exchange s", "cpu s a round")
+    print("| flood | rounds | of undisturbed | " + " | ".join(columns) + " |\n" + "|---" * 7 + "|")
+    for at, row in enumerate(rows):
+        beside = [sum(calm["rounds"]) for calm in rows[max(0, at - 1) : at + 2] if calm is not row]
+        part = sum(row["rounds"]) / (sum(beside) / len(beside)) if at % 2 else 1.0
+        cells = (f"{row[key]:,.4g}" for key in columns)
+        print(f"| {row['flood']} | {row['rounds']} | {part:.0%} | " + " | ".join(cells) + " |")
+    if asked.json:
+        asked.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

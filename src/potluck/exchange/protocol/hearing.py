@@ -1,0 +1,248 @@
+"""Which announcements are believed, and which nodes are asked whether they are there. Pure: no
+thread, no network; the caller passes the time, and holds the mailbox's lock.
+
+A node believes another's announcements in one session only: the one that the other's key has
+signed together with a random challenge of this node. Whoever has recorded them can repeat them, but
+cannot answer, so a recording is of another session, or not newer than what was heard.
+"""
+
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from potluck.exchange.base import Reason, WireError
+from potluck.exchange.keys.keys import verify
+from potluck.exchange.keys.known_keys import STRANGERS, KnownKeys
+from potluck.exchange.protocol.announcement import (
+    CHALLENGE_BYTES,
+    HELLO,
+    WHAT,
+    Announcement,
+    Payload,
+    read_announcement,
+    split_answer,
+)
+from potluck.exchange.protocol.mailbox import Mailbox
+from potluck.exchange.protocol.peers import NOBODY, announcement_pause_s
+from potluck.exchange.transport import Agreement
+from potluck.types import NODE_NAME
+
+ASKED_AT_ONCE = 4
+"""Most nodes that are asked at the same time."""
+PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
+"""Seconds between two questions to a node; twice as long after each that told nothing new."""
+WRONG_SIGNATURES = 10
+"""Wrong signatures under one name that are looked at in a second."""
+FAILURES_TOLD = 2
+"""Questions without an answer after which that is counted as a refusal."""
+PAST_SESSIONS = 16
+"""Sessions of a node that are remembered as not its present one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A challenge to one node."""
+
+    name: str
+    challenge: bytes
+    about: bytes
+    """Session of announcements under that name that led to the question; may be empty."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What is known of one name beside what is believed."""
+
+    not_before_s: float = float("-inf")
+    pauses: int = 0
+    failures: int = 0
+    unconfirmed: bytes = b""
+    """Newest session that was announced under the name and is not confirmed."""
+    past: list[bytes] = field(default_factory=list)
+
+
+class Hearing:
+    """Fed with what comes under each name; fills ``mailbox`` with what is believed."""
+
+    def __init__(
+        self, agreement: Agreement, session: bytes, known_keys: KnownKeys, mailbox: Mailbox
+    ) -> None:
+        self._agreement, self._session = agreement, session
+        self._known_keys, self._mailbox = known_keys, mailbox
+        self._asked: dict[str, _Asked] = {}
+        self._wanted: set[str] = set()
+        self._under_way: set[str] = set()
+        self._wrong: Counter[str] = Counter()
+        self._wrong_since_s = float("-inf")
+
+    def hear(self, name: str, payloads: Sequence[Payload], now_s: float) -> bool:
+        """Look at what came under ``name`` since the last call, oldest first; return whether one of
+        them was believed. Nothing of a name that may not take part is read, and no signature of a
+        key that the name does not have, or of an old or doubled announcement, is looked at."""
+        try:
+            self._known_keys.admit(name)
+        except WireError as error:
+            known = name if NODE_NAME.fullmatch(name) else NOBODY
+            self._mailbox.refuse(known, error, now_s, count=len(payloads))
+            return False
+        if self._mailbox.peers.is_quarantined(name, now_s):
+            return False
+        if now_s - self._wrong_since_s >= 1:
+            self._wrong.clear()
+            self._wrong_since_s = now_s
+        refused: dict[Reason, list[WireError]] = {}
+        believed = False
+        for payload in reversed(payloads):  # The newest says all that the others say.
+            try:
+                said = self._read(name, payload)
+                if not self._is_worth_a_look(said, now_s):
+                    continue
+                if self._wrong[name] >= WRONG_SIGNATURES:
+                    self._ask(name, now_s)  # A flood under its name does not silence a node.
+                    break
+                self._believe(said, bytes(payload), now_s)
+                believed = True
+            except WireError as error:
+                refused.setdefault(error.reason, []).append(error)
+        for errors in refused.values():
+            self._mailbox.refuse(name, errors[0], now_s, count=len(errors))
+        return believed
+
+    def overrun(self, name: str, now_s: float) -> None:
+        """Note that more came under ``name`` than is kept, and nothing of it was believed."""
+        self._ask(name, now_s)
+
+    def ask_the_silent(self, now_s: float) -> None:
+        """Have all connected peers asked that were not heard for three announcements."""
+        peers = self._mailbox.peers
+        silent_s = 3 * announcement_pause_s(len(peers))
+        for name in peers.live():
+            if (peer := peers.get(name)) and now_s - peer.heard_s > silent_s:
+                self._ask(name, now_s)
+
+    def take_question(self, now_s: float) -> Question | None:
+        """Return the next question, which counts as under way from now: of this round's partners
+        first, then of members, then of strangers, and first to who failed least often."""
+        peers, cohort = self._mailbox.peers, self._mailbox.cohort()
+        due = [
+            (n not in cohort, not peers.has_priority(n), self._asked[n].failures, n)
+            for n in self._wanted - self._under_way
+            if self._asked[n].not_before_s <= now_s
+        ]
+        if not due or len(self._under_way) >= ASKED_AT_ONCE:
+            return None
+        name = min(due)[-1]
+        self._wanted.discard(name)
+        self._under_way.add(name)
+        about = self._asked[name].unconfirmed
+        return Question(name, secrets.token_bytes(CHALLENGE_BYTES), about)
+
+    def ready(self, now_s: float) -> int:
+        """Return how many questions more may be under way at once."""
+        waiting = self._wanted - self._under_way
+        due = sum(self._asked[name].not_before_s <= now_s for name in waiting)
+        return min(due, ASKED_AT_ONCE - len(self._under_way))
+
+    def next_question_s(self) -> float:
+        """Return the time at which ``take_question`` may have one; infinity: not by itself."""
+        if len(self._under_way) >= ASKED_AT_ONCE:
+            return float("inf")
+        waiting = self._wanted - self._under_way
+        return min((self._asked[name].not_before_s for name in waiting), default=float("inf"))
+
+    def read_answer(self, question: Question, payload: Payload) -> Announcement:
+        """Return the announcement in an answer that the asked node has signed; raise WireError for
+        any other. Needs no lock: other threads go on while a key is pinned."""
+        answer = bytes(payload)
+        inner = split_answer(answer, question.challenge)
+        said = self._read(question.name, inner)
+        verify(HELLO, answer, said.public)
+        said.offers()
+        self._known_keys.public_key(question.name, said.public)
+        return said
+
+    def answered(self, question: Question, said: Announcement, now_s: float) -> None:
+        """Believe the announcement in an answer, and its session from now on."""
+        one, peer = self._asked[question.name], self._mailbox.peers.get(question.name)
+        before = peer.announcement.session if peer and peer.announcement else b""
+        is_news = self._mailbox.confirm(said, now_s)
+        # A session that was heard of only after the question was asked may be a later one.
+        for session in (before, question.about):
+            if session not in (b"", said.session, *one.past):
+                one.past = [*one.past, session][-PAST_SESSIONS:]
+        if question.about not in (b"", said.session):
+            self._mailbox.refuse(question.name, _other_session(question.name), now_s)
+        if one.unconfirmed in (question.about, said.session):
+            one.unconfirmed = b""
+        one.past = [session for session in one.past if session != said.session]
+        one.failures, one.pauses = 0, 0 if is_news else one.pauses + 1
+        one.not_before_s = now_s + min(PAUSE_S * 2 ** min(one.pauses, 9), LONGEST_PAUSE_S)
+        self._under_way.discard(question.name)
+        if one.unconfirmed:
+            self._wanted.add(question.name)
+
+    def unanswered(self, question: Question, now_s: float) -> None:
+        """Note that no answer came; the next announcement, or its silence, has it asked again."""
+        one = self._asked[question.name]
+        one.failures += 1
+        self._under_way.discard(question.name)
+        one.not_before_s = now_s + min(PAUSE_S * 2 ** min(one.failures, 9), LONGEST_PAUSE_S)
+        if question.about and one.failures >= FAILURES_TOLD:
+            what = f"{question.name!r} does not answer that its announcements are of this run"
+            why = "are they replayed, or can it not be reached?"
+            self._mailbox.refuse(question.name, WireError(f"{what}; {why}", "other run"), now_s)
+        one.unconfirmed = b"" if one.unconfirmed == question.about else one.unconfirmed
+
+    def _read(self, name: str, payload: Payload) -> Announcement:
+        """Return an announcement by the key that ``name`` has, its signature not looked at yet."""
+        said = read_announcement(payload, run=self._agreement.run, node=name)
+        if self._known_keys.known(name) not in (None, said.public):
+            self._known_keys.public_key(name, said.public)  # Tells both keys.
+        self._agreement.require_same_task(name, said.task)
+        return said
+
+    def _is_worth_a_look(self, said: Announcement, now_s: float) -> bool:
+        name = said.node
+        if name == self._agreement.node:
+            return said.session != self._session  # Else it is its own word, repeated.
+        peer = self._mailbox.peers.get(name)
+        if peer and peer.announcement and peer.announcement.session == said.session:
+            return self._mailbox.is_new(said)
+        if (one := self._asked.get(name)) and said.session in one.past:
+            raise _other_session(name)
+        if one := self._ask(name, now_s):
+            one.unconfirmed = said.session
+        return False
+
+    def _believe(self, said: Announcement, data: bytes, now_s: float) -> None:
+        try:
+            verify(WHAT, data, said.public)
+        except WireError:
+            self._wrong[said.node] += 1
+            raise
+        if said.node == self._agreement.node:
+            what = "somebody else announces under this node's name; is it started twice?"
+            raise WireError(what, "forged")
+        self._mailbox.on_announcement(said, now_s)
+
+    def _ask(self, name: str, now_s: float) -> _Asked | None:
+        """Have ``name`` asked; return None if it is this node, or one stranger too many."""
+        if name == self._agreement.node:
+            return None
+        if name not in self._asked:
+            known = self._mailbox.peers.names()
+            others = self._asked.keys() - known
+            for other in others if len(others) >= STRANGERS else ():
+                if other not in self._wanted | self._under_way:
+                    del self._asked[other]
+            if name not in known and len(self._asked.keys() - known) >= STRANGERS:
+                return None
+            self._asked[name] = _Asked()
+        self._wanted.add(name)
+        return self._asked[name]
+
+
+def _other_session(name: str) -> WireError:
+    what = f"an announcement of {name!r} is of an earlier start of it, or of another one"
+    return WireError(f"{what}; is it replayed, or {name!r} started twice?", "other run")

@@ -1,0 +1,163 @@
+"""Somebody without a key who has recorded what the nodes said: what was said in another run, in an
+earlier start or by a node that is gone is believed by nobody."""
+
+import time
+
+import pytest
+import zenoh
+
+from nouns import completion
+from potluck.exchange import encode
+from potluck.exchange.keys.keys import BATCH
+from potluck.exchange.protocol.announcement import offer_of
+from town import LONG_S, has_batch, live, peer, refusals, town, until
+
+THREE = ("east", "north", "south")
+
+
+@pytest.fixture
+def place(tmp_path, sessions):
+    with town(tmp_path, sessions, *THREE) as place:
+        yield place
+
+
+def batch(author):
+    return [completion(author=author)]
+
+
+def recorded(place, session):
+    """What is announced from now on, by name; it grows."""
+    words = {name: [] for name in THREE}
+
+    def keep(sample):
+        words[str(sample.key_expr).rpartition("/")[2]].append(sample.payload.to_bytes())
+
+    remote = zenoh.Locality.REMOTE  # Not what the recorder says itself.
+    heard = session.declare_subscriber(f"{place.run}/ann/*", keep, allowed_origin=remote)
+    place.exits.callback(heard.undeclare)
+    return words
+
+
+def replay(place, session, name, words):
+    for word in words:
+        session.put(f"{place.run}/ann/{name}", word)
+
+
+def test_a_recorded_run_is_not_learned_from_and_the_reason_is_told(place):
+    """Everything of the recording is genuine, and its batches are served; but nobody can answer."""
+    eve, north = place.sessions.pop(), place.node("north")
+    message = place.terms("south").message(5, tuple(batch("south")))
+    signed = place.key("south").sign(BATCH, encode(message))
+    old = place.announcement("south", offer_of(5, signed), clock_s=time.time() - 30 * 86_400)
+    asked = []
+
+    def serve(query):
+        asked.append(str(query.key_expr).rpartition("/")[2])
+        if asked[-1] != "hello":
+            query.reply(query.key_expr, signed)
+
+    served = eve.declare_queryable(f"{place.run}/q/south/*", serve)
+    token = eve.liveliness().declare_token(f"{place.run}/live/south")
+
+    def repeated():
+        replay(place, eve, "south", [old])
+        return peer(north, "south").refused.get("other run")
+
+    until(repeated, "it is refused")
+    assert set(asked) == {"hello"}  # No batch is asked for.
+    assert north.peers_round() == 0
+    assert peer(north, "south").heard_s is None
+    north.send(0, batch("north"))
+    start_s = time.monotonic()
+    assert north.collect(0, deadline_s=LONG_S).missing == ("east", "south")
+    assert time.monotonic() - start_s < LONG_S
+    assert any("of this run; are they replayed" in text for text in place.said["north"])
+    token.undeclare()
+    served.undeclare()
+
+
+def test_what_a_node_said_keeps_nobody_waiting_when_it_is_gone(place):
+    eve = place.sessions.pop()
+    words = recorded(place, eve)
+    north, south = place.nodes("north", "south")
+    until(lambda: len(words["south"]) >= 3, "something is recorded")
+    south.close()
+    until(lambda: not live(north), "south is gone")
+    with eve.liveliness().declare_token(f"{place.run}/live/south"):
+        until(lambda: peer(north, "south").live, "it seems to be there")
+
+        def silent_for(seconds):
+            replay(place, eve, "south", words["south"])
+            return peer(north, "south").heard_s > seconds
+
+        until(lambda: silent_for(1), "its last word is heard, by whatever way it came")
+        before_s = time.monotonic() - peer(north, "south").heard_s
+        until(lambda: silent_for(4), "time passes, and it is not heard")
+        assert time.monotonic() - peer(north, "south").heard_s == pytest.approx(before_s, abs=0.1)
+
+
+@pytest.mark.parametrize("keeps_its_folder", [True, False])
+def test_a_node_that_is_started_again_goes_on_while_its_old_words_are_repeated(
+    place, keeps_its_folder
+):
+    eve = place.sessions.pop()
+    words = recorded(place, eve)
+    north, south = place.nodes("north", "south")
+    south.send(0, batch("south"))
+    until(lambda: has_batch(north, "south", 0), "its batch comes")
+    old = list(words["south"])
+    session = south._endpoint._session
+    south.close()
+    folder = place.folder / ("south" if keeps_its_folder else "another")
+    again = place.node("south", session, folder=folder)
+    again.send(1, batch("south"))
+    until(lambda: replay(place, eve, "south", old) or has_batch(north, "south", 1), "it goes on")
+    until(lambda: replay(place, eve, "south", old) or refusals(north, "south"), "old: refused")
+    assert peer(north, "south").refused == {"other run": refusals(north, "south")}
+    assert peer(north, "south").quarantined_s == 0
+
+
+def test_a_node_of_another_recipe_is_told_at_once_and_never_asked(place):
+    north = place.node("north")
+    place.node("south", terms=place.terms("south", task=b"another"))
+    until(lambda: refusals(north, "south"), "it is refused")
+    assert peer(north, "south").refused.keys() == {"other task"}
+    assert live(north) == set()
+    north.gather(0)
+    assert any(b"another".ljust(16, b".").hex() in text for text in place.said["north"])
+
+
+def test_a_node_answers_a_challenge_of_16_bytes_and_nothing_else(place):
+    place.node("north")
+    eve = place.sessions[0]
+
+    def answers(payload):
+        got = eve.get(
+            f"{place.run}/q/north/hello",
+            payload=payload,
+            timeout=LONG_S,
+            target=zenoh.QueryTarget.ALL,
+        )
+        return [reply.ok.payload.to_bytes() for reply in got if reply.ok]
+
+    until(lambda: len(answers(b"c" * 16)) == 1, "it answers")
+    assert b"c" * 16 in answers(b"c" * 16)[0]
+    assert [answers(bad) for bad in (None, b"", b"c" * 15, b"c" * 9999)] == [[]] * 4
+
+
+def test_a_flood_under_a_name_does_not_silence_it(place):
+    """No announcement of south gets through: it is asked what it has."""
+    south, north = place.liar("south"), place.node("north")
+    until(lambda: south.announce() or live(north) == {"south"}, "they meet")
+    message = place.terms("south").message(0, tuple(batch("south")))
+    south.offer(0, place.key("south").sign(BATCH, encode(message)))
+    place.words["south"] = place.announcement("south", offer_of(0, south.signed[0]))
+    eve = place.sessions.pop()
+
+    def flood():
+        for _ in range(200):
+            eve.put(f"{place.run}/ann/south", b"noise")
+        return has_batch(north, "south", 0)
+
+    until(flood, "its batch comes")
+    assert peer(north, "south").refused.keys() == {"malformed"}
