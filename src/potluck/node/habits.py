@@ -26,7 +26,7 @@ FOREIGN = 0.25
 """Least difference between the shares of a phrase in right answers, the author's less this node's
 first ones."""
 
-Answer = tuple[str, bool]
+GradedText = tuple[str, bool]
 """An answer's text, and whether it is right."""
 
 _WORD = re.compile(r"\d|\w+|[^\w\s]")
@@ -45,7 +45,7 @@ class Habit(NamedTuple):
 
 
 def growing_habit(
-    theirs: Sequence[Answer], own_first: Sequence[Answer], own: Sequence[Answer]
+    theirs: Sequence[GradedText], own_first: Sequence[GradedText], own: Sequence[GradedText]
 ) -> Habit | None:
     """Return the author's phrase that has grown most in this node's answers.
 
@@ -77,7 +77,7 @@ def growing_habit(
     return max(found, key=_growth, default=None)
 
 
-def answers_by_author(lines: Iterable[tuple[str, str, float]]) -> dict[str, list[Answer]]:
+def answers_by_author(lines: Iterable[tuple[str, str, float]]) -> dict[str, list[GradedText]]:
     """Return each author's answers, from (author, text, reward). Right are those that earn
     something, and no less than the mean of all lines."""
     lines, answers = list(lines), defaultdict(list)
