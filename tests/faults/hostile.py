@@ -22,7 +22,12 @@ from potluck.builder.task import make_task
 from potluck.config import LOCAL_SWARM
 from potluck.exchange import Key, encode
 from potluck.exchange.keys.keys import BATCH
-from potluck.exchange.protocol.announcement import Offer, encode_announcement, offer_of
+from potluck.exchange.protocol.announcement import (
+    Offer,
+    encode_announcement,
+    encode_answer,
+    offer_of,
+)
 from potluck.exchange.zenoh.session import Endpoints, open_session
 from potluck.model import LanguageModel
 
@@ -70,14 +75,23 @@ class HostileMember:
         self.signed[round] = self.key.sign(BATCH, data)
         self.offers = [offer_of(round, signed) for round, signed in self.signed.items()]
 
+    def said(self):
+        about = {"session": bytes(16), "task": self.agreement.provenance.task}
+        run, clock_s = self.agreement.run, time.time()
+        return encode_announcement(run, self.name, self.key, self.offers, clock_s=clock_s, **about)
+
     def announce(self, session):
-        run, name = self.agreement.run, self.name
-        said = encode_announcement(run, name, self.key, self.offers, clock_s=time.time())
-        session.put(f"{run}/ann/{name}", said, congestion_control=zenoh.CongestionControl.DROP)
+        key = f"{self.agreement.run}/ann/{self.name}"
+        session.put(key, self.said(), congestion_control=zenoh.CongestionControl.DROP)
 
     def _answer(self, query):
         with query:
-            round = int(str(query.key_expr).rpartition("/")[2])
+            what = str(query.key_expr).rpartition("/")[2]
+            if what == "hello":
+                answer = encode_answer(self.key, query.payload.to_bytes(), self.said())
+                query.reply(query.key_expr, answer)
+                return
+            round = int(what)
             data = random.randbytes(999) if self.garbles else self.signed.get(round)
             if data is not None:
                 query.reply(query.key_expr, data)

@@ -25,7 +25,12 @@ from faults.exchanges import (
 from faults.peer import Plan, batch_of, key_of, open_session
 from nouns import terms
 from potluck.exchange import encode
-from potluck.exchange.protocol.announcement import Offer, decode_announcement, encode_announcement
+from potluck.exchange.protocol.announcement import (
+    Offer,
+    decode_announcement,
+    encode_announcement,
+    encode_answer,
+)
 
 ROUNDS = 5
 
@@ -169,24 +174,28 @@ def test_a_silent_member_costs_one_deadline(swarm, tmp_path, silence):
     plans = meshed("abc", tmp_path, pause_s=0.02, deadline_s=2.0, gather_s=0.0)
     swarm.start(plans["a"], plans["b"])
     swarm.wait_for("both listen", lambda: all(swarm.of(name, "open") for name in "ab"))
-    served = []
+    served, about = [], {"session": bytes(16), "task": terms("c").provenance.task}
 
-    def serve(query):
-        served.append(query)
-        query.reply(query.key_expr, random.randbytes(999))
-
-    def announce():
+    def said():
         newest = max(0, swarm.last_round("a"), swarm.last_round("b"))
         rounds = () if silence == "no offer" else range(max(0, newest - 3), newest + 3)
         offers = [Offer(round, 999, random.randbytes(16)) for round in rounds]
-        said = encode_announcement("run", "c", key_of("c"), offers, clock_s=time.time())
-        session.put("run/ann/c", said)
+        return encode_announcement("run", "c", key_of("c"), offers, clock_s=time.time(), **about)
+
+    def serve(query):
+        """It proves that it is there, whatever else it does not do."""
+        if str(query.key_expr).endswith("hello"):
+            answer = encode_answer(key_of("c"), query.payload.to_bytes(), said())
+            query.reply(query.key_expr, answer)
+        elif silence == "other bytes":
+            served.append(query)
+            query.reply(query.key_expr, random.randbytes(999))
 
     ports = [int(plans[name].listen.rpartition(":")[2]) for name in "ab"]
     with stranger(*ports) as session:
-        if silence == "other bytes":
-            session.declare_queryable("run/q/c/*", serve)
-        with repeated(announce, every_s=0.2), session.liveliness().declare_token("run/live/c"):
+        session.declare_queryable("run/q/c/*", serve)
+        announcing = repeated(lambda: session.put("run/ann/c", said()), every_s=0.2)
+        with announcing, session.liveliness().declare_token("run/live/c"):
             swarm.wait_for("a stall", lambda: all(told(swarm, name, "c") for name in "ab"))
             here = max(swarm.last_round(name) for name in "ab")
             swarm.wait_for("more rounds", all_closed(swarm, "ab", here + 20))
