@@ -103,6 +103,8 @@ def test_what_is_announced_and_served_again_counts_once(swarm, tmp_path):
 
     def serve(query):
         author, round = str(query.key_expr).split("/")[-2:]
+        if round == "hello":
+            return  # It has seen no challenge of theirs answered.
         message = terms(author).message(int(round), tuple(batch_of(author, int(round), 4, 64)))
         query.reply(query.key_expr, key_of(author).sign(b"batch", encode(message)))
         served.append(round)
@@ -125,9 +127,10 @@ def test_who_answers_for_another_with_garbage_costs_that_one_nothing(swarm, tmp_
         sizes.update({(author, offer.round): offer.size_bytes for offer in said.offers()})
 
     def serve(query):
-        author, round = str(query.key_expr).split("/")[-2:]
+        author, what = str(query.key_expr).split("/")[-2:]
         served.append(author)
-        for size in (sizes.get((author, int(round)), 7), 3):
+        round = -1 if what == "hello" else int(what)
+        for size in (sizes.get((author, round), 99), 3):
             query.reply(query.key_expr, b"PTLS" + random.randbytes(size - 4) if size > 4 else b"")
 
     with stranger(*ports) as session:

@@ -173,26 +173,21 @@ class Hearing:
                 one.past = [*one.past, session][-PAST_SESSIONS:]
         if question.about not in (b"", said.session):
             self._mailbox.refuse(question.name, _other_session(question.name), now_s)
-        if one.unconfirmed in (question.about, said.session):
-            one.unconfirmed = b""
         one.past = [session for session in one.past if session != said.session]
-        one.failures, one.pauses = 0, 0 if is_news else one.pauses + 1
+        one.unconfirmed, one.failures, one.pauses = b"", 0, 0 if is_news else one.pauses + 1
         one.not_before_s = now_s + min(PAUSE_S * 2 ** min(one.pauses, 9), LONGEST_PAUSE_S)
         self._under_way.discard(question.name)
-        if one.unconfirmed:
-            self._wanted.add(question.name)
 
     def unanswered(self, question: Question, now_s: float) -> None:
         """Note that no answer came; the next announcement, or its silence, has it asked again."""
         one = self._asked[question.name]
-        one.failures += 1
+        one.unconfirmed, one.failures = b"", one.failures + 1
         self._under_way.discard(question.name)
         one.not_before_s = now_s + min(PAUSE_S * 2 ** min(one.failures, 9), LONGEST_PAUSE_S)
         if question.about and one.failures >= FAILURES_TOLD:
             what = f"{question.name!r} does not answer that its announcements are of this run"
             why = "are they replayed, or can it not be reached?"
             self._mailbox.refuse(question.name, WireError(f"{what}; {why}", "other run"), now_s)
-        one.unconfirmed = b"" if one.unconfirmed == question.about else one.unconfirmed
 
     def _read(self, name: str, payload: Payload) -> Announcement:
         """Return an announcement by the key that ``name`` has, its signature not looked at yet."""
