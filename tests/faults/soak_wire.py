@@ -2,10 +2,11 @@
 
     PYTHONPATH=src:tests python tests/faults/soak_wire.py [--messages 100000] [--first 0] [--seed 0]
 
-``wire_kinds.py`` has the kinds: batches, announcements and the files of rounds; mutated at random,
-or written on purpose with a signature that is right. What is damaged later fails at its signature,
-so a batch is also read without one. Message ``n`` depends on the seed and ``n`` alone. So a run can
-be split, and one message can be made again (``--first n --messages 1``):
+``wire_kinds.py`` has the kinds: batches, announcements, answers to a challenge and the files of
+rounds; mutated at random, or written on purpose with a signature that is right. What is damaged
+later fails at its signature, so a batch is also read without one. Message ``n`` depends on the
+seed and ``n`` alone. So a run can be split, and one message can be made again (``--first n
+--messages 1``). A million take 40 minutes of one core:
 
     for n in 0 250000 500000 750000; do
         nice python tests/faults/soak_wire.py --first $n --messages 250000 | tee soak-$n.txt
@@ -26,15 +27,20 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from faults.wire_kinds import KINDS, ROUND
+from faults.wire_kinds import CHALLENGE, KINDS, ROUND
 from fuzz import KEY
 from nouns import terms
 from potluck.exchange import Limits, WireError, decode, decode_round, encode
-from potluck.exchange.keys.keys import verify, without_signature
-from potluck.exchange.protocol.announcement import MAX_OFFERS, decode_announcement
+from potluck.exchange.keys.keys import BATCH, verify, without_signature
+from potluck.exchange.protocol.announcement import (
+    MAX_OFFERS,
+    WHAT,
+    read_announcement,
+    split_answer,
+)
 
 TIGHT = Limits(message_bytes=1 << 16, completions=16, tokens=1000, vocabulary=50)
-KIND_WEIGHTS = {"batch": 8, "announcement": 1, "page": 1}
+KIND_WEIGHTS = {"batch": 16, "announcement": 2, "answer": 1, "page": 2}
 """How often each is drawn."""
 
 
@@ -74,7 +80,7 @@ def _read_batch(signed, limits):
 
 
 def _read_signed(signed):
-    got = _read_batch(verify(b"batch", signed, KEY.public), TIGHT)
+    got = _read_batch(verify(BATCH, signed, KEY.public), TIGHT)
     terms(got.sender, run=got.run, limits=TIGHT).accept(got.sender, got.round, got)
 
 
@@ -89,11 +95,17 @@ def _read_and_write_again(signed):
 
 
 def _read_announcement(signed):
-    got = decode_announcement(signed, run="run", node="north")
-    rounds = [offer.round for offer in got.offers]
+    """As a node hears it: before its signature, which a flood would cost more, and behind it."""
+    got = read_announcement(signed, run="run", node="north")
+    rounds = [offer.round for offer in got.offers()]
+    verify(WHAT, signed, got.public)
     assert len(rounds) <= MAX_OFFERS, "too many offers"
     assert rounds == sorted(set(rounds)), "rounds"
     assert max(rounds, default=0) < 2**31, "round"
+
+
+def _read_answer(data):
+    _read_announcement(split_answer(data, CHALLENGE))
 
 
 def _read_page(data):
@@ -104,6 +116,7 @@ def _read_page(data):
 READERS = {
     "batch": (_read_signed, _read_tight, _read_and_write_again),
     "announcement": (_read_announcement,),
+    "answer": (_read_answer,),
     "page": (_read_page,),
 }
 LIMITED = (_read_signed, _read_tight)
@@ -114,6 +127,8 @@ bytes do not count as memory of a reader."""
 def soak(messages, seed, *, first=0, trace=True, say=None):
     """Reads the messages from number ``first`` on; nothing that a reader raises leaves this."""
     outcome = Outcome()
+    if trace:  # once: with a start for each reading the process grew without end
+        tracemalloc.start()
     for number in range(first, first + messages):
         generator = Random(f"{seed}/{number}")
         (claim,) = generator.choices(list(KIND_WEIGHTS), list(KIND_WEIGHTS.values()))
@@ -123,8 +138,7 @@ def soak(messages, seed, *, first=0, trace=True, say=None):
         admitted = 0
         for read in READERS[claim]:
             start = time.process_time()
-            if trace:
-                tracemalloc.start()
+            before = _begin(trace)
             try:
                 read(data)
             except WireError as error:
@@ -134,17 +148,25 @@ def soak(messages, seed, *, first=0, trace=True, say=None):
                 outcome.broken.append((number, make.__name__, f"{type(error).__name__}: {error}"))
             else:
                 admitted += 1
-            if trace:
-                if read in LIMITED and len(data) <= TIGHT.message_bytes:
-                    outcome.peak_bytes = max(outcome.peak_bytes, tracemalloc.get_traced_memory()[1])
-                tracemalloc.stop()
+            if trace and read in LIMITED and len(data) <= TIGHT.message_bytes:
+                used = tracemalloc.get_traced_memory()[1] - before
+                outcome.peak_bytes = max(outcome.peak_bytes, used)
             took = time.process_time() - start, number, make.__name__
             outcome.slowest = max(outcome.slowest, took)
         outcome.admitted += admitted
         outcome.kinds[make.__name__, "accepted" if admitted else "refused"] += 1
         if say and outcome.messages % 10_000 == 0:
             say(f"{outcome.messages} read, {len(outcome.broken)} broke a reader")
+    if trace:
+        tracemalloc.stop()
     return outcome
+
+
+def _begin(trace):
+    if not trace:
+        return 0
+    tracemalloc.reset_peak()
+    return tracemalloc.get_traced_memory()[0]
 
 
 def _kind(complaint):

@@ -30,13 +30,20 @@ from fuzz import (
 from nouns import completion, terms
 from potluck.exchange import Key, Round, encode, encode_round
 from potluck.exchange.keys.keys import SIGNATURE_BYTES, SIGNED
-from potluck.exchange.protocol.announcement import WHAT, Offer, encode_announcement
+from potluck.exchange.protocol.announcement import (
+    HELLO,
+    WHAT,
+    Offer,
+    encode_announcement,
+    encode_answer,
+)
 from potluck.exchange.wire import byte_planes
 from potluck.exchange.wire.message import Header
 
 OTHER = Key(Ed25519PrivateKey.from_private_bytes(b"o" * 32))
 SEAL_BYTES = len(SIGNED) + SIGNATURE_BYTES
 ROUND, ID_BITS = 7, 6
+CHALLENGE = b"of sixteen bytes"
 WHOLE = (0, -1, 1, 2**16, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))
 FLOATS = (0.0, -0.0, 1e-45, 0.5, -0.5, -3.4e38, 3.4e38, float("nan"), float("inf"), -float("inf"))
 IDS = (0, 48, 49, 50, 51, 63, 64, 255, 256, 2**16, 2**31 - 1, 2**31, 2**32 - 1)
@@ -201,11 +208,16 @@ def seals(generator):
     return resealed(generator, b"batch", encode(message(generator)))
 
 
-def announcements(generator):
-    """Properly signed, with contents that are not right; or right ones that were damaged."""
+def sound_announcement(generator):
     drawn = generator.sample(range(100), generator.randrange(5))
     offers = [Offer(round, generator.randrange(2**32), generator.randbytes(16)) for round in drawn]
-    signed = encode_announcement("run", "north", KEY, offers, clock_s=1.0)
+    session, task = generator.randbytes(16), generator.randbytes(16)
+    return encode_announcement("run", "north", KEY, offers, session=session, task=task, clock_s=1.0)
+
+
+def announcements(generator):
+    """Properly signed, with contents that are not right; or right ones that were damaged."""
+    signed = sound_announcement(generator)
     data = signed[SEAL_BYTES:]
     kind = generator.randrange(6)
     if kind == 0:
@@ -219,14 +231,27 @@ def announcements(generator):
     if kind == 3:
         fields[at] = generator.choice([*WHOLE[:10], *FLOATS, *TEXTS, b"", b"k" * 32, None, [], {}])
     elif kind == 4:  # offers that are cut, repeated, out of order, or of rounds beyond 2^31
-        place = max(i for i, field in enumerate(fields) if isinstance(field, bytes))
-        fields[place] = generator.choice([
-            damaged(generator, fields[place]), fields[place] * 2, b"\xff" * 24, bytes(24 * 65),
+        fields[-1] = generator.choice([
+            damaged(generator, fields[-1]), fields[-1] * 2, b"\xff" * 24, bytes(24 * 65),
             bytes(24 * 64), generator.randbytes(24 * generator.randrange(70)),
         ])  # fmt: skip
     else:
         fields = generator.choice([fields[:at], [*fields, None], fields[::-1]])
     return KEY.sign(WHAT, msgspec.msgpack.encode(fields))
+
+
+def answers(generator):
+    """Answers to a challenge: to another one, damaged, or with an announcement that is."""
+    challenge = generator.choice([CHALLENGE, bytes(16), CHALLENGE[:8], b"", CHALLENGE * 2])
+    inner = generator.choice([sound_announcement, announcements])(generator)
+    answer = encode_answer(KEY, challenge, inner)
+    match generator.randrange(3):
+        case 0:
+            return damaged(generator, answer)
+        case 1:
+            return resealed(generator, HELLO, CHALLENGE + inner)
+        case _:
+            return answer
 
 
 def pages(generator):
@@ -256,6 +281,7 @@ KINDS = {
         *(log_probabilities, ids, escapes, bombs, nested, starts, seals),
     ),
     "announcement": (announcements,),
+    "answer": (answers,),
     "page": (pages,),
 }
 """Makers of messages, by what they claim to be."""
