@@ -191,18 +191,21 @@ def measure(count, seconds):
 def draw(rows, path):
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(8, 3), layout="constrained")
+    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
     nodes = [row["nodes"] for row in rows]
-    left.loglog(
-        list(BEFORE_CORES), list(BEFORE_CORES.values()), "o--", label="before (hearing alone)"
-    )
-    left.loglog(nodes, [row["cores"] for row in rows], "o-", label="now (all of a node)")
+    left.loglog(list(BEFORE_CORES), list(BEFORE_CORES.values()), "o--", label="hearing, before")
+    left.loglog(nodes, [row["of that hearing"] for row in rows], "o-", label="hearing, now")
+    left.loglog(nodes, [row["cores"] for row in rows], "s-", label="all of the node, now")
     left.axhline(0.05, color="gray", lw=0.8)
-    left.set(xlabel="nodes", title="cores of one node", xticks=nodes, xticklabels=nodes)
-    left.minorticks_off()
+    left.set(title="cores of one node")
     left.legend()
-    right.plot(nodes, [row["MB"] for row in rows], "o-")
-    right.set(xlabel="nodes", title="MB of one node", ylim=0)
+    middle.semilogx(nodes, [row["kB/s in"] for row in rows], "o-")
+    middle.set(title="announcements that it hears, kB/s", ylim=0)
+    right.semilogx(nodes, [row["MB"] for row in rows], "o-")
+    right.set(title="memory that it adds, MB", ylim=0)
+    for axes in (left, middle, right):
+        axes.set(xlabel="nodes", xticks=nodes, xticklabels=nodes)
+        axes.minorticks_off()
     figure.savefig(path, dpi=110)
 
 
