@@ -17,9 +17,9 @@ MODULES = {
     for path in ROOT.rglob("*.py")
 }
 MOST_FILES, MOST_LINES = 148, 19_300
-"""Size of the package: a change that needs more merges or deletes first. It was 145 and 18,000 until
-nodes defended themselves: against authors that are not trusted, replays, floods, false rounds and
-silent members, and a folder against a second process."""
+"""Size of the package: a change that needs more merges or deletes first. It was 145 and 18,000
+until nodes defended themselves: against authors that are not trusted, replays, floods, false rounds
+and silent members, and a folder against a second process."""
 FRAGMENTS = (
     *("What", "Of", "Whether", "Where", "Who", "As"),
     *("From", "All", "By", "Those", "How", "That"),

@@ -6,7 +6,8 @@ import pytest
 
 import tiny
 from potluck import run
-from potluck.builder.trust import notes_on_trust, trusts_of
+from potluck.builder.trust import notes_on_trust, require_baseline, trusts_of
+from potluck.config import ConfigError
 from potluck.exchange.keys.keys import Key, roster_text
 
 NAMES = ("north", "south", "west")
@@ -59,6 +60,26 @@ def test_the_members_that_are_not_trusted_are_named_with_the_way_out(models, tmp
     assert notes_on_trust(tiny.recipe(models), tmp_path, NAMES) == []
 
 
+@pytest.mark.parametrize(
+    "overrides, here",
+    [
+        (["plan=vertical"], ("north",)),
+        (["group_size=6"], ("north",)),
+        (["node.north.weight=2"], ("north",)),
+        (["objective.trust=everybody"], ("north",)),
+        ([], NAMES),
+    ],
+)
+def test_a_node_that_would_have_nothing_to_compare_with_is_refused_with_the_ways_out(
+    models, tmp_path, overrides, here
+):
+    """Groups of four among three: each node that trusts nobody has one of its own, or two."""
+    lone = ["plan=horizontal", "group_size=4"]
+    with pytest.raises(ConfigError, match=r"'north' trusts 1 of the 4 completions .* 'everybody'"):
+        require_baseline(tiny.recipe(models, *lone), tmp_path, ("north",))
+    require_baseline(tiny.recipe(models, *lone, *overrides), tmp_path, here)
+
+
 def lines(folder, name="north"):
     text = (folder / name / "metrics.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines()]
@@ -68,7 +89,8 @@ def test_a_run_heeds_it_and_reports_the_share_of_each_that_is_not_trusted(models
     gradient = {}
     for trust in ("roster", "everybody", "nobody"):
         overrides = f"objective.trust={trust}", "objective.untrusted_exponent=0.1"
-        run(tiny.recipe(models, *overrides, plan="horizontal"), tmp_path / trust)
+        config = tiny.recipe(models, *overrides, plan="horizontal", group_size=6)
+        run(config, tmp_path / trust)
         found = lines(tmp_path / trust)
         gradient[trust] = [line["gradient_norm"] for line in found]
         shares = [line["sources"]["south"]["gradient_share"] for line in found]

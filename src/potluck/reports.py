@@ -89,7 +89,7 @@ class AuthorReport:
     """Its standard error."""
     gradient_share: float | None = None
     """Share of an author that is not trusted in the sum of the norms of what moves this model;
-    None of one that is. It is at most its share of the completions (``objective/trust.py``)."""
+    None of one that is. All together have half at most (``objective/trust.py``)."""
     habit: str | None = None
     """Phrase of its right answers that has grown most in this node's own (``node/habits.py``)."""
     habit_share: float | None = None
@@ -215,8 +215,8 @@ def doubts(report: RoundReport, me: str, *, reads_logp: bool) -> Iterator[tuple[
                 "habit",
                 f"{author}: {me} writes {its.habit!r} in {its.habit_own:.0%} of its answers, at "
                 f"first in {its.habit_own_first:.0%}; {author} does in {its.habit_share:.0%} of "
-                f"its right ones. Look at completions.jsonl: is it a good habit? If not, leave "
-                f"{author} out, or raise untrusted_exponent (docs/trust.md)",
+                f"its right ones. Is it a good habit? completions.jsonl has the texts. If not, "
+                f"leave {author} out of the roster or the run (docs/trust.md)",
             )
 
 

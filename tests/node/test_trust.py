@@ -78,6 +78,7 @@ def oracle(objective, groups):
     trusted = trusted.score_and_gradient(pack(own, scale=objective.advantage_scale))[1]
     total = [0.0 if t is None else t.double().clone() for t in trusted.tensors]
     count, norm = sum(len(g.rows) for g in own), length(trusted.tensors)
+    everybody = sum(len(g.rows) for g in groups)
     norms, names = {}, {r.completion.author for g in groups for r in g.rows} - {OWN}
     for author in sorted(names):
         network.zero_grad()
@@ -103,7 +104,7 @@ def oracle(objective, groups):
         if not isinstance(loss, float):
             loss.backward()
         found = [p.grad.clone() if p.grad is not None else None for p in network.parameters()]
-        most, made = norm * rows / count, length(found)
+        most, made = norm * rows / max(count, everybody - count), length(found)
         scale = min(1.0, most / made) if made else 1.0
         norms[author] = scale * made
         total = [t if f is None else t + scale * f for t, f in zip(total, found, strict=True)]
@@ -144,13 +145,38 @@ def test_the_bound_and_the_exponent_both_bind_in_these_groups():
     assert shares[0] >= shares[1] > shares[2] > 0
 
 
+def test_all_of_them_together_move_a_model_no_further_than_what_is_trusted():
+    groups = groups_of(tiny.policy(), authors=(OWN, OTHER, THIRD, "east"))
+    ours = gradient_of(ObjectiveConfig(untrusted_exponent=0.01), groups)
+    assert sum(ours.shares.values()) == pytest.approx(0.5)
+    assert ours.shares == pytest.approx(dict.fromkeys((OTHER, THIRD, "east"), 1 / 6), abs=1e-6)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("objective", presets)
-def test_one_that_has_no_success_is_as_one_that_is_absent(objective):
-    alone = gradient_of(objective, groups_of(tiny.policy(), authors=(OWN,)))
-    beside = gradient_of(objective, groups_of(tiny.policy(), failing=(OTHER,)))
-    assert_same(beside.tensors, alone.tensors, atol=1e-7)
-    assert beside.loss == pytest.approx(alone.loss)
+def test_one_that_has_no_success_is_to_the_bit_as_one_that_is_absent(objective, dropout):
+    found = []
+    for groups in (
+        groups_of(tiny.policy(), authors=(OWN,)),
+        groups_of(tiny.policy(), failing=(OTHER,)),
+    ):
+        learner = learner_of(tiny.policy(sharpness=4, attention_dropout=dropout), objective)
+        torch.manual_seed(7)
+        batch = pack(groups, scale=objective.advantage_scale, trusts=OWN.__eq__)
+        found.append(learner.score_and_gradient(batch)[1])
+    alone, beside = found
+    assert all(map(torch.equal, alone.tensors, beside.tensors))
+    assert beside.loss == alone.loss
     assert beside.shares == {OTHER: 0.0}
+
+
+def test_a_row_of_its_own_that_only_they_stand_beside_does_not_count():
+    """Without them it would have been left out, as alone of its problem."""
+    whole = groups_of(tiny.policy(), failing=(OTHER,))
+    lone = replace(whole[0], rows=whole[0].rows[5:], rewards=whole[0].rewards[5:])
+    beside = gradient_of(ObjectiveConfig(), [lone, *whole[1:]])
+    alone = gradient_of(ObjectiveConfig(), groups_of(tiny.policy(), authors=(OWN,))[1:])
+    assert all(map(torch.equal, alone.tensors, beside.tensors))
 
 
 @pytest.mark.parametrize("claims", [-30.0, -1e-3, None])
@@ -199,10 +225,14 @@ def test_later_updates_keep_the_weight_and_the_bound():
     assert 0 < second.shares[OTHER] <= 0.5
 
 
-def test_without_any_lesson_of_its_own_a_node_learns_nothing_from_them():
-    batch = pack(groups_of(tiny.policy(), failing=(OWN,)), trusts=OWN.__eq__)
+def test_without_any_lesson_of_its_own_a_node_learns_nothing_not_even_by_momentum():
     policy = tiny.policy(sharpness=4)
+    adam = torch.optim.AdamW(policy.network.parameters(), lr=0.1, weight_decay=0.1)
+    learner = replace(learner_of(policy, ObjectiveConfig()), optimizer=adam)
+    learner.learn(pack(groups_of(policy), trusts=OWN.__eq__), silent)
     before = copy.deepcopy(policy.network.state_dict())
-    report = learner_of(policy, ObjectiveConfig(), lr=1.0).learn(batch, silent)
-    assert report.gradient_norm == 0
+    batch = pack(groups_of(policy, failing=(OWN,)), trusts=OWN.__eq__)
+    assert batch.advantage_B.any()  # the other one has successes
+    report = learner.learn(batch, silent)
+    assert (report.updates, report.gradient_norm) == (0, 0.0)
     assert all(torch.equal(before[k], v) for k, v in policy.network.state_dict().items())

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from potluck.builder.exchange import members_of, swarm_roster
-from potluck.config import RunConfig
+from potluck.config import ConfigError, RunConfig
 
 
 def trusts_of(
@@ -21,6 +21,23 @@ def trusts_of(
     return lambda author: author in trusted
 
 
+def require_baseline(config: RunConfig, folder: Path, here: Collection[str]) -> None:
+    """Raise ConfigError if a node of this process would have nothing to compare its completions
+    with: of authors that it does not trust none counts."""
+    weights = {name: config.node[name].weight for name in members_of(config)}
+    for name in weights.keys() & {*here} if config.plan == "horizontal" else ():
+        trusts = trusts_of(config, folder, name, here)
+        trusted = sum(weight for author, weight in weights.items() if trusts(author))
+        rows = int(config.group_size * trusted / sum(weights.values()) + 1e-9)
+        if rows < 2:
+            raise ConfigError(
+                f"plan 'horizontal' gives the authors that {name!r} trusts {rows} of the "
+                f"{config.group_size} completions of a problem, and one has nothing to be compared "
+                f"with; set plan = 'vertical', raise group_size, name them in a [swarm] roster, or "
+                f"set [objective] trust = 'everybody'"
+            )
+
+
 def notes_on_trust(config: RunConfig, folder: Path, here: Collection[str]) -> list[str]:
     """Return a line that names the members which the nodes of this process do not trust, if any."""
     first = min(here)
@@ -35,6 +52,6 @@ def notes_on_trust(config: RunConfig, folder: Path, here: Collection[str]) -> li
         else ("name a roster, or set [objective] trust = 'everybody' among friends (docs/trust.md)")
     )
     return [
-        f"not trusted: {', '.join(others)}, as {why}. Of what they write only likely successes "
-        f"teach, and no log-probability of theirs is read; {way_out}"
+        f"not trusted: {', '.join(others)}, as {why}. Only right and likely answers of theirs "
+        f"teach, and no log-probability that they claim is read; {way_out}"
     ]

@@ -17,7 +17,7 @@ from potluck.builder.exchange import agreements_of
 from potluck.builder.folder import first_round, prepare_resume, require_same_task
 from potluck.builder.nodes import make_learners, make_nodes
 from potluck.builder.task import make_task, notes_on, require_problems
-from potluck.builder.trust import notes_on_trust
+from potluck.builder.trust import notes_on_trust, require_baseline
 from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
@@ -131,6 +131,7 @@ def _run_leader(
     notes = [*notes_on(config, task), *notes_on_trust(config, folder, local.names)]
     seen = config if local.all_here else mine
     checks.require_partners(seen)
+    require_baseline(config, folder, local.names)
     checks.require_one_prompt(seen, task)
     checks.require_servers(mine, longest_prompt=max(checks.require_completion_budget(mine, task)))
     checks.require_processes(mine, processes)

@@ -31,11 +31,9 @@ class Batch:
     mask_BT: Tensor
     trusted_B: Tensor
     """True in rows whose author is trusted: see ``objective/trust.py``."""
-
-    @property
-    def rows_counted(self) -> int:
-        """Number of rows that the loss is the mean over: the trusted ones, at least 1."""
-        return max(1, int(self.trusted_B.sum()))
+    rows_counted: int
+    """Number of rows that the loss is the mean over: the trusted ones, but for one that no other
+    trusted row of its problem stands beside; without the others it would not be here."""
 
     def by(self, author: str) -> Tensor:
         """Return own_B: True at the rows that ``author`` wrote."""
@@ -54,6 +52,7 @@ class Batch:
             advantage_B=self.advantage_B[row_M],
             mask_BT=mask_MT[:, :width],
             trusted_B=self.trusted_B[row_M],
+            rows_counted=self.rows_counted,
         )
 
 
@@ -130,6 +129,9 @@ def pack(
         advantage_B=torch.cat(advantages),
         mask_BT=torch.arange(int(length_B.max())) < length_B.unsqueeze(1),
         trusted_B=torch.cat(trusted),
+        rows_counted=sum(
+            int(each_G.sum()) for each_G in trusted if each_G.all() or each_G.sum() > 1
+        ),
     )
 
 

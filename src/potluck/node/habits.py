@@ -29,7 +29,7 @@ first ones."""
 GradedText = tuple[str, bool]
 """An answer's text, and whether it is right."""
 
-_WORD = re.compile(r"\d|\w+|[^\w\s]")
+_WORD = re.compile(r"\d|\w{1,32}|[^\w\s]")  # a word without end would fill the line
 
 
 class Habit(NamedTuple):

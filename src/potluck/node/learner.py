@@ -104,7 +104,8 @@ class Learner:
         self.processes.broadcast(Learn(self.name, batch, torch.initial_seed()))
         scored, gradient = self.score_and_gradient(batch, progress)
         updates, loss, norm, shares = 0, 0.0, 0.0, gradient.shares
-        while scored.kept_advantage_B.any():
+        # Without a trusted lesson others add nothing, and Adam must not move by momentum alone.
+        while (scored.kept_advantage_B * batch.trusted_B).any():
             self.step(gradient)
             updates, loss = updates + 1, gradient.loss
             norm, shares = gradient.norm, gradient.shares
@@ -252,7 +253,10 @@ class Learner:
             if self.processes.size > 1:  # the others' collectives wait for this process
                 (0.0 * logp_MT.sum()).backward()
             return 0.0
-        device, share = logp_MT.device, len(kept_M) * self.processes.size / batch.rows_counted
+        device, share = (
+            logp_MT.device,
+            len(kept_M) * self.processes.size / max(1, batch.rows_counted),
+        )
         start_MT = start_MT.to(device)
         # The claims of an author that is not trusted are not read: its weight is P^c and no other.
         gen_MT = torch.where(
@@ -361,10 +365,12 @@ def _bounded_sum(batch: Batch, kept_B: Tensor, part: Callable[[Tensor], Gradient
             rows[author],
             trusted_norm=trusted_norm,
             trusted_rows=batch.rows_counted,
+            untrusted_rows=rows.total(),
         )
         norms[author] = scale * added.norm
         tensors = [_plus(*both, scale) for both in zip(total.tensors, added.tensors, strict=True)]
         total = Gradient(tensors, total.loss + scale * added.loss, _norm(tensors), {})
+        del added, tensors  # the next author's part needs their memory
     whole = sum(norms.values()) + trusted_norm
     shares = {author: norm / whole if whole else 0.0 for author, norm in norms.items()}
     return replace(total, shares=shares)

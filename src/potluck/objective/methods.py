@@ -60,8 +60,8 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     safer among strangers. Read by ``likely-successes`` only."""
     trust: Trust = "roster"
     """Authors that are trusted: those whose keys are in the roster, and the nodes of one ``potluck
-    run``; or all; or none but this node. Of an author that is not, only likely successes teach,
-    whatever the method, and they cannot outweigh what is trusted (docs/trust.md)."""
+    run``; or all; or none but this node. Of the others only likely successes teach, whatever the
+    method, and all together move the model no further than the trusted do (docs/trust.md)."""
     untrusted_exponent: Positive = 8.0
     """c for the successes of authors that are not trusted: they weigh P^c."""
     own_success_weight: Positive = 1.0

@@ -3,13 +3,14 @@
 The completions of such an author teach in one way, whatever the method:
 
     A_j <- P_j^c A_j  if A_j > 0, else 0              P_j: likelihood per token under this model
-    g   =  g_T + sum_a min(1, (n_a / n_T) |g_T| / |g_a|) g_a
+    g   =  g_T + sum_a min(1, (n_a / max(n_T, n_U)) |g_T| / |g_a|) g_a
 
-with T the trusted rows (one's own among them) and a each other author. Advantages of T, and the
-number of rows that the loss is the mean over, are what they would be without those authors. So g_T
-is the gradient of a round in which they are absent, and what each adds to it is bounded: a row of
-theirs moves the model at most as far as a trusted row does, in the mean. Log-probabilities that
-they claim are not read. docs/trust.md has the attacks that led here, and what is left.
+with T the n_T trusted rows (one's own among them), a each other author with n_a rows, and n_U the
+rows of all of them. Advantages of T, and the number of rows that the loss is the mean over, are
+what they would be without those authors. So g_T is the gradient of a round in which they are
+absent, and what they add to it is bounded: each in proportion to its rows, and all together at
+most |g_T|. Log-probabilities that they claim are not read. docs/trust.md has the attacks that led
+here, and what is left.
 """
 
 from collections.abc import Sequence
@@ -67,20 +68,20 @@ def advantages_by_trust(
     return advantage_G
 
 
-def bounded_scale(norm: float, rows: int, *, trusted_norm: float, trusted_rows: int) -> float:
+def bounded_scale(
+    norm: float, rows: int, *, trusted_norm: float, trusted_rows: int, untrusted_rows: int
+) -> float:
     """Return the factor, 0..1, on the gradient of an author that is not trusted.
 
-        min(1, (n_a / n_T) |g_T| / |g_a|)
-
-    Its share of the sum of all norms is then at most its share of the rows, so that the shares of
-    a batch that strangers may fill ([swarm] stranger_share) bound what they can move as well.
+        min(1, (n_a / max(n_T, n_U)) |g_T| / |g_a|)
 
     Args:
         norm: |g_a|, L2 norm of its part of the gradient.
         rows: n_a, its completions in the batch, failures too.
+        untrusted_rows: n_U, completions of all authors that are not trusted.
 
-    >>> bounded_scale(4.0, 10, trusted_norm=1.0, trusted_rows=20)
+    >>> bounded_scale(4.0, 10, trusted_norm=1.0, trusted_rows=20, untrusted_rows=10)
     0.125
     """
-    most = trusted_norm * rows / max(1, trusted_rows)
+    most = trusted_norm * rows / max(1, trusted_rows, untrusted_rows)
     return 1.0 if norm <= most else most / norm
