@@ -283,7 +283,35 @@ def test_this_nodes_own_word_repeated_is_nothing_and_another_start_of_it_is_told
     assert (ear.looked, ear.box.drain_messages()) == (0, [])
     ear.hear("north", said("north", session=THEN))
     assert ear.refused("north") == {"forged": 1}
-    assert any("started twice?" in text for text in ear.box.drain_messages())
+    told = "is it started twice, or are recordings of it repeated?"
+    assert any(told in text for text in ear.box.drain_messages())
+
+
+def test_recordings_of_this_nodes_earlier_start_are_looked_at_ten_times_a_second(ear):
+    old = [said("north", session=THEN) for _ in range(100)]
+    for at in range(1, 50):
+        ear.hear("north", *old, now_s=at / 50)
+    assert ear.looked == WRONG_SIGNATURES
+    ear.hear("north", *old, now_s=2.0)
+    assert ear.looked == 2 * WRONG_SIGNATURES
+
+
+def test_a_member_whose_clock_goes_down_is_looked_at_once_each_time(ear):
+    ear.meet("south")
+    looked = ear.looked
+    words = [said("south", at) for at in range(100)]
+    assert ear.hear("south", *reversed(words), now_s=1.0)
+    assert ear.looked - looked == 1
+
+
+def test_a_member_that_signs_offers_without_sense_is_looked_at_ten_times_a_second(ear):
+    ear.meet("south")
+    looked = ear.looked
+    words = [said("south", 7, 2**31) for _ in range(100)]
+    for at in range(1, 50):
+        ear.hear("south", *words, now_s=10 + at / 50)
+    assert ear.looked - looked == WRONG_SIGNATURES
+    assert ear.refused("south").keys() == {"malformed"}
 
 
 def test_strangers_without_end_leave_nothing_behind(tmp_path, monkeypatch):

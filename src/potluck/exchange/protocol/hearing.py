@@ -2,8 +2,8 @@
 thread, no network; the caller passes the time, and holds the mailbox's lock.
 
 A node believes another's announcements in one session only: the one that the other's key has
-signed together with a random challenge of this node. Whoever has recorded them can repeat them, but
-cannot answer, so a recording is of another session, or not newer than what was heard.
+signed together with a random challenge of this node. A recorder can repeat what it heard, but not
+answer, so a recording is of another session, or not newer than what was heard.
 """
 
 import secrets
@@ -33,7 +33,7 @@ ASKED_AT_ONCE = 4
 PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
 """Seconds between two questions to a node; twice as long after each that told nothing new."""
 WRONG_SIGNATURES = 10
-"""Wrong signatures under one name that are looked at in a second."""
+"""Announcements under one name that are verified in a second and then not believed."""
 FAILURES_TOLD = 2
 """Questions without an answer after which that is counted as a refusal."""
 PAST_SESSIONS = 16
@@ -78,8 +78,9 @@ class Hearing:
 
     def hear(self, name: str, payloads: Sequence[Payload], now_s: float) -> bool:
         """Look at what came under ``name`` since the last call, oldest first; return whether one of
-        them was believed. Nothing of a name that may not take part is read, and no signature of a
-        key that the name does not have, or of an old or doubled announcement, is looked at."""
+        them was believed: no more is looked at then, as it says all. Nothing of a name that may not
+        take part is read, and no signature of a key that the name does not have, or of an old or
+        doubled announcement, is looked at."""
         try:
             self._known_keys.admit(name)
         except WireError as error:
@@ -93,7 +94,7 @@ class Hearing:
             self._wrong_since_s = now_s
         refused: dict[Reason, list[WireError]] = {}
         believed = False
-        for payload in reversed(payloads):  # The newest says all that the others say.
+        for payload in reversed(payloads):
             try:
                 said = self._read(name, payload)
                 if not self._is_worth_a_look(said, now_s):
@@ -103,6 +104,7 @@ class Hearing:
                     break
                 self._believe(said, bytes(payload), now_s)
                 believed = True
+                break  # Its node can sign without end, with clocks that go down.
             except WireError as error:
                 refused.setdefault(error.reason, []).append(error)
         for errors in refused.values():
@@ -123,7 +125,7 @@ class Hearing:
 
     def take_question(self, now_s: float) -> Question | None:
         """Return the next question, which counts as under way from now: of this round's partners
-        first, then of members, then of strangers, and first to who failed least often."""
+        first, then of members, then of strangers; of each first to one that failed least."""
         peers, cohort = self._mailbox.peers, self._mailbox.cohort()
         due = [
             (n not in cohort, not peers.has_priority(n), self._asked[n].failures, n)
@@ -213,13 +215,14 @@ class Hearing:
     def _believe(self, said: Announcement, data: bytes, now_s: float) -> None:
         try:
             verify(WHAT, data, said.public)
-        except WireError:
+            if said.node == self._agreement.node:
+                what = "what this node did not announce comes with its name and signature"
+                why = "is it started twice, or are recordings of it repeated?"
+                raise WireError(f"{what}; {why}", "forged")
+            self._mailbox.on_announcement(said, now_s)
+        except WireError:  # A key's owner can sign what is not readable, too.
             self._wrong[said.node] += 1
             raise
-        if said.node == self._agreement.node:
-            what = "somebody else announces under this node's name; is it started twice?"
-            raise WireError(what, "forged")
-        self._mailbox.on_announcement(said, now_s)
 
     def _ask(self, name: str, now_s: float) -> _Asked | None:
         """Have ``name`` asked; return None if it is this node, or one stranger too many."""

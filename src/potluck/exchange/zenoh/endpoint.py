@@ -38,7 +38,7 @@ CLOSE_S = 5.0
 SERVERS = 4
 QUERIES, PRESENCES = 256, 1024
 SWEEP_S, SILENCE_S = 0.02, 1.0
-"""Seconds between two looks at what was announced, and at who was not heard."""
+"""Seconds between two looks at what was announced, and for names that were not heard."""
 SWEPT = 512
 """Announcements of known names that are kept between two looks, and of all if there are many."""
 OTHERS = 32
