@@ -14,9 +14,11 @@ from potluck.exchange.protocol import hearing as module
 from potluck.exchange.protocol.announcement import Offer, encode_announcement, encode_answer
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.hearing import (
+    ANSWER_BYTES,
     ASKED_AT_ONCE,
     FAILURES_TOLD,
     LONGEST_PAUSE_S,
+    OF_ONE_SOURCE,
     PAUSE_S,
     WRONG_SIGNATURES,
     Hearing,
@@ -168,6 +170,50 @@ def test_an_answer_that_its_node_did_not_sign_just_now_is_refused(ear, wrong):
             ear.answer(question, **changes)
     assert error.value.reason == "forged"
     assert ear.box.peers.get("south").public == b""
+
+
+def test_answers_without_the_form_of_one_do_not_count(ear):
+    """By a quicker program that serves the asked node's key too: it has the challenge."""
+    ear.meet("south")
+    ear.hearing.overrun("south", 9.0)
+    question = ear.hearing.take_question(9.0)
+    word, challenge = said("south"), question.challenge
+    true = encode_answer(KEYS["south"], challenge, word)
+    wrong = [
+        b"",
+        b"PTLS",
+        true[:68],
+        b"PTLX" + true[4:],
+        true + bytes(2048),
+        encode_answer(KEYS["south"], b"c" * 16, word),
+        encode_answer(KEYS["eve"], challenge, said("south", key=KEYS["eve"])),
+    ]
+    answers = [("eve", one) for one in wrong * 1000]
+    assert list(ear.hearing.worth_reading(question, [*answers, ("s", true)])) == [true]
+
+
+def test_one_source_has_few_answers_verified_and_keeps_no_other_out(ear):
+    """All have the right form, and only the signature is wrong."""
+    ear.hear("south", said("south"))
+    question = ear.hearing.take_question(0.0)
+    true = encode_answer(KEYS["south"], question.challenge, said("south"))
+    forged = true[:10] + bytes([true[10] ^ 1]) + true[11:]
+    answers = [("eve", forged)] * 5000 + [("south", true)]
+    assert list(ear.hearing.worth_reading(question, answers)) == [forged] * OF_ONE_SOURCE + [true]
+
+
+def test_answers_without_end_are_read_to_a_number_of_bytes(ear):
+    ear.hear("south", said("south"))
+    question = ear.hearing.take_question(0.0)
+    big, read = bytes(ANSWER_BYTES // 4), []
+
+    def answers():
+        while True:
+            read.append(big)
+            yield "eve", big
+
+    assert list(ear.hearing.worth_reading(question, answers())) == []
+    assert len(read) == 5
 
 
 def test_another_recipe_of_the_same_name_is_refused_at_the_first_announcement(ear):

@@ -8,7 +8,7 @@ answer, so a recording is of another session, or not newer than what was heard.
 
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from potluck.exchange.base import Reason, WireError
@@ -20,6 +20,7 @@ from potluck.exchange.protocol.announcement import (
     WHAT,
     Announcement,
     Payload,
+    has_form_of_answer,
     read_announcement,
     split_answer,
 )
@@ -36,6 +37,10 @@ WRONG_SIGNATURES = 10
 """Announcements under one name that are verified in a second and then not believed."""
 FAILURES_TOLD = 2
 """Questions without an answer after which that is counted as a refusal."""
+OF_ONE_SOURCE = 4
+"""Answers to one question, by one program, that are verified."""
+ANSWER_BYTES = 32 << 20
+"""Bytes of answers to one question that are looked at."""
 PAST_SESSIONS = 16
 """Sessions of a node that are remembered as not its present one."""
 
@@ -152,6 +157,23 @@ class Hearing:
             return float("inf")
         waiting = self._wanted - self._under_way
         return min((self._asked[name].not_before_s for name in waiting), default=float("inf"))
+
+    def worth_reading(
+        self, question: Question, answers: Iterable[tuple[Hashable, Payload]]
+    ) -> Iterator[Payload]:
+        """Yield those of ``answers``, (source, answer), that may be the asked node's: others may
+        serve its key too, and be quicker. Needs no lock."""
+        public = self._known_keys.known(question.name) or b""
+        by_source: Counter[Hashable] = Counter()
+        size_bytes = 0
+        for source, payload in answers:
+            size_bytes += len(payload)
+            if has_form_of_answer(payload, question.challenge, public):
+                by_source[source] += 1
+                if by_source[source] <= OF_ONE_SOURCE:
+                    yield payload
+            if size_bytes > ANSWER_BYTES:
+                return
 
     def read_answer(self, question: Question, payload: Payload) -> Announcement:
         """Return the announcement in an answer that the asked node has signed; raise WireError for
