@@ -18,6 +18,7 @@ from potluck.exchange.protocol.hearing import (
     ASKED_AT_ONCE,
     FAILURES_TOLD,
     LONGEST_PAUSE_S,
+    NEWCOMERS,
     OF_ONE_SOURCE,
     PAUSE_S,
     WRONG_SIGNATURES,
@@ -175,7 +176,7 @@ def test_an_answer_that_its_node_did_not_sign_just_now_is_refused(ear, wrong):
 def test_answers_without_the_form_of_one_do_not_count(ear):
     """By a quicker program that serves the asked node's key too: it has the challenge."""
     ear.meet("south")
-    ear.hearing.overrun("south", 9.0)
+    ear.hearing.overrun("south")
     question = ear.hearing.take_question(9.0)
     word, challenge = said("south"), question.challenge
     true = encode_answer(KEYS["south"], challenge, word)
@@ -303,7 +304,7 @@ def test_who_was_not_heard_for_three_announcements_is_asked(ear):
 
 def test_a_name_under_which_more_comes_than_is_kept_is_asked(ear):
     ear.meet("south")
-    ear.hearing.overrun("south", 1.0)
+    ear.hearing.overrun("south")
     assert ear.hearing.take_question(1.0).name == "south"
 
 
@@ -370,3 +371,37 @@ def test_strangers_without_end_leave_nothing_behind(tmp_path, monkeypatch):
                 ear.hearing.unanswered(question, float(at))
     assert len(ear.hearing._asked) <= STRANGERS + 2
     ear.meet("south", now_s=999.0)  # Members go first.
+
+
+def test_made_up_names_get_no_place_without_a_right_signature(tmp_path, monkeypatch):
+    ear = Ear(tmp_path, monkeypatch, open=True)
+    for at in range(500):
+        word = said(f"a{at}", key=KEYS["eve"])
+        ear.hear(f"a{at}", word[:10] + bytes([word[10] ^ 1]) + word[11:], now_s=at / 1000)
+    assert ear.looked == NEWCOMERS  # In all: names are free.
+    assert ear.hearing.take_question(0.5) is None
+    ear.hear("eve", said("eve"), now_s=1.0)
+    assert ear.hearing.take_question(1.0).name == "eve"
+
+
+def test_names_that_do_not_answer_make_room_for_one_that_may(tmp_path, monkeypatch):
+    """All are signed, and announce all the time."""
+    ear = Ear(tmp_path, monkeypatch, open=True)
+    crowd = [f"a{at}" for at in range(STRANGERS)]
+
+    def announce(now_s):
+        for at, name in enumerate(crowd):
+            ear.hear(name, said(name, key=KEYS["eve"]), now_s=now_s + at // NEWCOMERS)
+
+    announce(0.0)
+    ear.hear("eve", said("eve"), now_s=9.0)
+    assert "eve" not in ear.hearing._asked  # None of the others was asked yet.
+    while question := ear.hearing.take_question(9.0):
+        ear.hearing.unanswered(question, 9.0)
+    announce(10.0)
+    ear.hear("eve", said("eve"), now_s=99.0)
+    question = ear.hearing.take_question(99.0)
+    assert question.name == "eve"  # It failed least.
+    ear.answer(question, now_s=99.0)
+    assert ear.hear("eve", said("eve"), now_s=99.1)
+    assert len(ear.hearing._asked) == STRANGERS

@@ -209,7 +209,7 @@ class Endpoint:
                 believed = self._believe(name, [sample.payload for sample in samples])
                 if len(samples) == most and not believed:
                     with self._lock:
-                        self._hearing.overrun(name, time.monotonic())
+                        self._hearing.overrun(name)
             with self._lock:
                 if (now_s := time.monotonic()) > look_s:
                     look_s = now_s + SILENCE_S
