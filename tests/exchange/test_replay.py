@@ -10,6 +10,7 @@ from nouns import completion
 from potluck.exchange import Key, encode
 from potluck.exchange.keys.keys import BATCH
 from potluck.exchange.protocol.announcement import encode_answer, offer_of
+from potluck.exchange.zenoh import endpoint
 from town import LONG_S, has_batch, live, peer, refusals, town, until
 
 THREE = ("east", "north", "south")
@@ -143,6 +144,27 @@ def test_a_node_answers_a_challenge_of_16_bytes_and_nothing_else(place):
     until(lambda: len(answers(b"c" * 16)) == 1, "it answers")
     assert b"c" * 16 in answers(b"c" * 16)[0]
     assert [answers(bad) for bad in (None, b"", b"c" * 15, b"c" * 9999)] == [[]] * 4
+
+
+def test_questions_without_end_cost_few_signatures_and_a_batch_still_comes(place, monkeypatch):
+    monkeypatch.setattr(endpoint, "HELLOS_PER_S", 1)  # One answer, then a pause.
+    signed = []
+
+    def sign(key, challenge, said):
+        signed.append(challenge)
+        return encode_answer(key, challenge, said)
+
+    monkeypatch.setattr(endpoint, "encode_answer", sign)
+    eve, south = place.sessions.pop(), place.node("south")
+    south.send(0, batch("south"))
+    start_s, left = time.monotonic(), []
+    for at in range(1000):
+        asked = {"payload": at.to_bytes(16, "big"), "target": zenoh.QueryTarget.ALL}
+        left.append(eve.get(f"{place.run}/q/south/hello", timeout=LONG_S, **asked))
+    until(lambda: signed, "the first is answered")
+    replies = eve.get(f"{place.run}/q/south/0", timeout=LONG_S, target=zenoh.QueryTarget.ALL)
+    assert any(reply.ok for reply in replies)
+    assert len(signed) <= 2 + (time.monotonic() - start_s)
 
 
 def test_a_thousand_quicker_answers_do_not_keep_two_nodes_apart(place):
