@@ -162,8 +162,7 @@ def has_form_of_answer(payload: Payload, challenge: bytes, public: bytes) -> boo
     """Return whether an answer has the length and the parts of one to this ``challenge`` by the key
     ``public``, which may be empty: any; what has not is not worth a verification, nor a word."""
     at = len(SIGNED) + SIGNATURE_BYTES
-    shortest = at + len(challenge) + at
-    if not shortest <= len(payload) <= at + len(challenge) + MAX_ANNOUNCEMENT_BYTES:
+    if not at < len(payload) - at - len(challenge) <= MAX_ANNOUNCEMENT_BYTES:
         return False
     answer = bytes(payload)
     return answer.startswith(SIGNED) and answer.startswith(challenge, at) and public in answer

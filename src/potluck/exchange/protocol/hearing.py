@@ -81,9 +81,7 @@ class Hearing:
         self._wanted: set[str] = set()
         self._under_way: set[str] = set()
         self._wrong: Counter[str] = Counter()
-        self._newcomers = 0
-        self._counted_since_s = float("-inf")
-        """Time since which ``_wrong`` and ``_newcomers`` count."""
+        self._newcomers, self._counted_since_s = 0, float("-inf")
 
     def hear(self, name: str, payloads: Sequence[Payload], now_s: float) -> bool:
         """Look at what came under ``name`` since the last call, oldest first; return whether one of
@@ -172,8 +170,7 @@ class Hearing:
         """Yield those of ``answers``, (source, answer), that may be the asked node's: others may
         serve its key too, and be quicker. Needs no lock."""
         public = self._known_keys.known(question.name) or b""
-        by_source: Counter[Hashable] = Counter()
-        size_bytes = 0
+        by_source, size_bytes = Counter[Hashable](), 0
         for source, payload in answers:
             size_bytes += len(payload)
             if has_form_of_answer(payload, question.challenge, public):
@@ -283,14 +280,10 @@ class Hearing:
     def _make_room(self, known: Set[str]) -> bool:
         """Let the stranger that failed most to answer give up its place if all are taken; one that
         was not asked yet keeps it. Return whether a place is free."""
-        others = self._asked.keys() - known
-        if len(others) < STRANGERS:
+        if len(others := self._asked.keys() - known) < STRANGERS:
             return True
-        free = [
-            (self._asked[n].failures, n)
-            for n in others - self._under_way
-            if n not in self._wanted or self._asked[n].failures
-        ]
+        failed = {n: self._asked[n].failures for n in others - self._under_way}
+        free = [(count, n) for n, count in failed.items() if count or n not in self._wanted]
         if free:
             _, worst = max(free)
             del self._asked[worst]

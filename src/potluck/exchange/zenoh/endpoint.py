@@ -87,8 +87,8 @@ class Endpoint:
         # Rings: what is full must not hold up Zenoh's threads. A query that is pushed out is
         # answered with nothing, and asked again.
         served = self._session.declare_queryable(f"{run}/q/{me}/*", channel.RingChannel(QUERIES))
-        hellos = f"{run}/q/{me}/{HELLO.decode()}", channel.RingChannel(HELLOS_PER_S)
-        asked = self._session.declare_queryable(*hellos)
+        hello = f"{run}/q/{me}/{HELLO.decode()}"
+        asked = self._session.declare_queryable(hello, channel.RingChannel(HELLOS_PER_S))
         known = self._own.known_keys.names()
         alone = sorted(known) if len(known) <= LONE_NAMES else []
         size = max(SWEPT // max(1, len(alone)), 8)
