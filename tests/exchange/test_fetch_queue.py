@@ -3,7 +3,13 @@
 import pytest
 
 from potluck.exchange.protocol.announcement import Offer
-from potluck.exchange.protocol.fetch_queue import OF_STRANGERS, REMEMBERED, FetchJob, FetchQueue
+from potluck.exchange.protocol.fetch_queue import (
+    IN_ALL,
+    OF_STRANGERS,
+    REMEMBERED,
+    FetchJob,
+    FetchQueue,
+)
 
 
 def offers(*rounds, mark=b"d"):
@@ -35,6 +41,19 @@ def test_the_newest_rounds_first_and_two_of_an_author_at_once(wanted):
     wanted.settle("south", offers(3)[0], valid=True)
     assert wanted.ready(0.0) == 1
     assert take_all(wanted) == [("south", 1)]
+
+
+def test_sixteen_are_fetched_at_once_in_all(wanted):
+    for at in range(IN_ALL):
+        wanted.update_offers(f"author-{at}", offers(1, 2), every, 0.0)
+    assert wanted.ready(0.0) == IN_ALL
+    taken = take_all(wanted)
+    assert len(taken) == IN_ALL
+    assert (wanted.ready(0.0), wanted.next_s()) == (0, float("inf"))
+    author, round = taken[0]
+    wanted.settle(author, offers(round)[0], valid=True)
+    assert wanted.ready(0.0) == 1
+    assert len(take_all(wanted)) == 1
 
 
 def test_each_reader_begins_with_the_authors_after_itself():

@@ -14,9 +14,12 @@ from potluck.exchange.protocol import hearing as module
 from potluck.exchange.protocol.announcement import Offer, encode_announcement, encode_answer
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.hearing import (
+    ANSWER_BYTES,
     ASKED_AT_ONCE,
     FAILURES_TOLD,
     LONGEST_PAUSE_S,
+    NEWCOMERS,
+    OF_ONE_SOURCE,
     PAUSE_S,
     WRONG_SIGNATURES,
     Hearing,
@@ -170,6 +173,50 @@ def test_an_answer_that_its_node_did_not_sign_just_now_is_refused(ear, wrong):
     assert ear.box.peers.get("south").public == b""
 
 
+def test_answers_without_the_form_of_one_do_not_count(ear):
+    """By a quicker program that serves the asked node's key too: it has the challenge."""
+    ear.meet("south")
+    ear.hearing.overrun("south")
+    question = ear.hearing.take_question(9.0)
+    word, challenge = said("south"), question.challenge
+    true = encode_answer(KEYS["south"], challenge, word)
+    wrong = [
+        b"",
+        b"PTLS",
+        true[:68],
+        b"PTLX" + true[4:],
+        true + bytes(2048),
+        encode_answer(KEYS["south"], b"c" * 16, word),
+        encode_answer(KEYS["eve"], challenge, said("south", key=KEYS["eve"])),
+    ]
+    answers = [("eve", one) for one in wrong * 1000]
+    assert list(ear.hearing.worth_reading(question, [*answers, ("s", true)])) == [true]
+
+
+def test_one_source_has_few_answers_verified_and_keeps_no_other_out(ear):
+    """All have the right form, and only the signature is wrong."""
+    ear.hear("south", said("south"))
+    question = ear.hearing.take_question(0.0)
+    true = encode_answer(KEYS["south"], question.challenge, said("south"))
+    forged = true[:10] + bytes([true[10] ^ 1]) + true[11:]
+    answers = [("eve", forged)] * 5000 + [("south", true)]
+    assert list(ear.hearing.worth_reading(question, answers)) == [forged] * OF_ONE_SOURCE + [true]
+
+
+def test_answers_without_end_are_read_to_a_number_of_bytes(ear):
+    ear.hear("south", said("south"))
+    question = ear.hearing.take_question(0.0)
+    big, read = bytes(ANSWER_BYTES // 4), []
+
+    def answers():
+        while True:
+            read.append(big)
+            yield "eve", big
+
+    assert list(ear.hearing.worth_reading(question, answers())) == []
+    assert len(read) == 5
+
+
 def test_another_recipe_of_the_same_name_is_refused_at_the_first_announcement(ear):
     ear.hear("south", said("south", task=b"o" * 16))
     assert ear.refused("south") == {"other task": 1}
@@ -257,7 +304,7 @@ def test_who_was_not_heard_for_three_announcements_is_asked(ear):
 
 def test_a_name_under_which_more_comes_than_is_kept_is_asked(ear):
     ear.meet("south")
-    ear.hearing.overrun("south", 1.0)
+    ear.hearing.overrun("south")
     assert ear.hearing.take_question(1.0).name == "south"
 
 
@@ -283,7 +330,35 @@ def test_this_nodes_own_word_repeated_is_nothing_and_another_start_of_it_is_told
     assert (ear.looked, ear.box.drain_messages()) == (0, [])
     ear.hear("north", said("north", session=THEN))
     assert ear.refused("north") == {"forged": 1}
-    assert any("started twice?" in text for text in ear.box.drain_messages())
+    told = "is it started twice, or are recordings of it repeated?"
+    assert any(told in text for text in ear.box.drain_messages())
+
+
+def test_recordings_of_this_nodes_earlier_start_are_looked_at_ten_times_a_second(ear):
+    old = [said("north", session=THEN) for _ in range(100)]
+    for at in range(1, 50):
+        ear.hear("north", *old, now_s=at / 50)
+    assert ear.looked == WRONG_SIGNATURES
+    ear.hear("north", *old, now_s=2.0)
+    assert ear.looked == 2 * WRONG_SIGNATURES
+
+
+def test_a_member_whose_clock_goes_down_is_looked_at_once_each_time(ear):
+    ear.meet("south")
+    looked = ear.looked
+    words = [said("south", at) for at in range(100)]
+    assert ear.hear("south", *reversed(words), now_s=1.0)
+    assert ear.looked - looked == 1
+
+
+def test_a_member_that_signs_offers_without_sense_is_looked_at_ten_times_a_second(ear):
+    ear.meet("south")
+    looked = ear.looked
+    words = [said("south", 7, 2**31) for _ in range(100)]
+    for at in range(1, 50):
+        ear.hear("south", *words, now_s=10 + at / 50)
+    assert ear.looked - looked == WRONG_SIGNATURES
+    assert ear.refused("south").keys() == {"malformed"}
 
 
 def test_strangers_without_end_leave_nothing_behind(tmp_path, monkeypatch):
@@ -296,3 +371,37 @@ def test_strangers_without_end_leave_nothing_behind(tmp_path, monkeypatch):
                 ear.hearing.unanswered(question, float(at))
     assert len(ear.hearing._asked) <= STRANGERS + 2
     ear.meet("south", now_s=999.0)  # Members go first.
+
+
+def test_made_up_names_get_no_place_without_a_right_signature(tmp_path, monkeypatch):
+    ear = Ear(tmp_path, monkeypatch, open=True)
+    for at in range(500):
+        word = said(f"a{at}", key=KEYS["eve"])
+        ear.hear(f"a{at}", word[:10] + bytes([word[10] ^ 1]) + word[11:], now_s=at / 1000)
+    assert ear.looked == NEWCOMERS  # In all: names are free.
+    assert ear.hearing.take_question(0.5) is None
+    ear.hear("eve", said("eve"), now_s=1.0)
+    assert ear.hearing.take_question(1.0).name == "eve"
+
+
+def test_names_that_do_not_answer_make_room_for_one_that_may(tmp_path, monkeypatch):
+    """All are signed, and announce all the time."""
+    ear = Ear(tmp_path, monkeypatch, open=True)
+    crowd = [f"a{at}" for at in range(STRANGERS)]
+
+    def announce(now_s):
+        for at, name in enumerate(crowd):
+            ear.hear(name, said(name, key=KEYS["eve"]), now_s=now_s + at // NEWCOMERS)
+
+    announce(0.0)
+    ear.hear("eve", said("eve"), now_s=9.0)
+    assert "eve" not in ear.hearing._asked  # None of the others was asked yet.
+    while question := ear.hearing.take_question(9.0):
+        ear.hearing.unanswered(question, 9.0)
+    announce(10.0)
+    ear.hear("eve", said("eve"), now_s=99.0)
+    question = ear.hearing.take_question(99.0)
+    assert question.name == "eve"  # It failed least.
+    ear.answer(question, now_s=99.0)
+    assert ear.hear("eve", said("eve"), now_s=99.1)
+    assert len(ear.hearing._asked) == STRANGERS

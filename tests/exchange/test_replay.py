@@ -7,9 +7,10 @@ import pytest
 import zenoh
 
 from nouns import completion
-from potluck.exchange import encode
+from potluck.exchange import Key, encode
 from potluck.exchange.keys.keys import BATCH
-from potluck.exchange.protocol.announcement import offer_of
+from potluck.exchange.protocol.announcement import encode_answer, offer_of
+from potluck.exchange.zenoh import endpoint
 from town import LONG_S, has_batch, live, peer, refusals, town, until
 
 THREE = ("east", "north", "south")
@@ -143,6 +144,54 @@ def test_a_node_answers_a_challenge_of_16_bytes_and_nothing_else(place):
     until(lambda: len(answers(b"c" * 16)) == 1, "it answers")
     assert b"c" * 16 in answers(b"c" * 16)[0]
     assert [answers(bad) for bad in (None, b"", b"c" * 15, b"c" * 9999)] == [[]] * 4
+
+
+def test_questions_without_end_cost_few_signatures_and_a_batch_still_comes(place, monkeypatch):
+    monkeypatch.setattr(endpoint, "HELLOS_PER_S", 1)  # One answer, then a pause.
+    signed = []
+
+    def sign(key, challenge, said):
+        signed.append(challenge)
+        return encode_answer(key, challenge, said)
+
+    monkeypatch.setattr(endpoint, "encode_answer", sign)
+    eve, south = place.sessions.pop(), place.node("south")
+    south.send(0, batch("south"))
+    start_s, left = time.monotonic(), []
+    for at in range(1000):
+        asked = {"payload": at.to_bytes(16, "big"), "target": zenoh.QueryTarget.ALL}
+        left.append(eve.get(f"{place.run}/q/south/hello", timeout=LONG_S, **asked))
+    until(lambda: signed, "the first is answered")
+    replies = eve.get(f"{place.run}/q/south/0", timeout=LONG_S, target=zenoh.QueryTarget.ALL)
+    assert any(reply.ok for reply in replies)
+    assert len(signed) <= 2 + (time.monotonic() - start_s)
+
+
+def test_a_thousand_quicker_answers_do_not_keep_two_nodes_apart(place):
+    """By somebody who serves everybody's key; half of them have the form of an answer."""
+    eve = place.sessions.pop()
+    word, sent = place.announcement("south"), []
+
+    def serve(query):
+        challenge = query.payload.to_bytes()
+        false = encode_answer(Key.new(), challenge, word)
+        for _ in range(500):
+            query.reply(query.key_expr, b"noise")
+            query.reply(query.key_expr, false)
+        sent.append(challenge)
+
+    served = eve.declare_queryable(f"{place.run}/q/*/hello", serve)
+    north, south = place.node("north"), place.liar("south")
+    own = place.answer
+
+    def late(query, name):
+        """Answer only after the other did."""
+        until(lambda: query.payload.to_bytes() in sent, "the others' answers are sent")
+        own(query, name)
+
+    place.answer = late
+    until(lambda: south.announce() or live(north) == {"south"}, "they meet")
+    served.undeclare()
 
 
 def test_a_flood_under_a_name_does_not_silence_it(place):

@@ -158,6 +158,16 @@ def encode_answer(key: Key, challenge: bytes, announcement: bytes) -> bytes:
     return key.sign(HELLO, challenge + announcement)
 
 
+def has_form_of_answer(payload: Payload, challenge: bytes, public: bytes) -> bool:
+    """Return whether an answer has the length and the parts of one to this ``challenge`` by the key
+    ``public``, which may be empty: any; what has not is not worth a verification, nor a word."""
+    at = len(SIGNED) + SIGNATURE_BYTES
+    if not at < len(payload) - at - len(challenge) <= MAX_ANNOUNCEMENT_BYTES:
+        return False
+    answer = bytes(payload)
+    return answer.startswith(SIGNED) and answer.startswith(challenge, at) and public in answer
+
+
 def split_answer(payload: Payload, challenge: bytes) -> bytes:
     """Return the announcement in an answer, before any signature is looked at; raise WireError if
     the answer is none to this ``challenge``."""

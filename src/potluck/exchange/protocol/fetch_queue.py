@@ -99,7 +99,8 @@ class FetchQueue:
             count = min(AT_ONCE - len(self._under_way.get(author, {})), due)
             is_first = self._comes_first(author)
             first, others = first + is_first * count, others + (not is_first) * count
-        return first + min(OF_STRANGERS - self._strangers_under_way(), others)
+        strangers = min(OF_STRANGERS - self._strangers_under_way(), others)
+        return min(first + strangers, IN_ALL - self._all_under_way())
 
     def take(self, now_s: float) -> FetchJob | None:
         """Return the next batch to fetch, which counts as under way from now."""
@@ -134,11 +135,16 @@ class FetchQueue:
 
     def _free(self) -> Iterator[tuple[str, dict[int, _Open]]]:
         """Yield the authors from which more may be fetched, each with what is not under way."""
+        if self._all_under_way() >= IN_ALL:
+            return
         strangers_too = self._strangers_under_way() < OF_STRANGERS
         for author, ours in self._open.items():
             under_way = self._under_way.get(author, {})
             if len(under_way) < AT_ONCE and (strangers_too or self._comes_first(author)):
                 yield author, {r: one for r, one in ours.items() if r not in under_way}
+
+    def _all_under_way(self) -> int:
+        return sum(map(len, self._under_way.values()))
 
     def _strangers_under_way(self) -> int:
         return sum(len(o) for author, o in self._under_way.items() if not self._comes_first(author))

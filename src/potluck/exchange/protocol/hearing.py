@@ -2,13 +2,13 @@
 thread, no network; the caller passes the time, and holds the mailbox's lock.
 
 A node believes another's announcements in one session only: the one that the other's key has
-signed together with a random challenge of this node. Whoever has recorded them can repeat them, but
-cannot answer, so a recording is of another session, or not newer than what was heard.
+signed together with a random challenge of this node. A recorder can repeat what it heard, but not
+answer, so a recording is of another session, or not newer than what was heard.
 """
 
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from potluck.exchange.base import Reason, WireError
@@ -20,6 +20,7 @@ from potluck.exchange.protocol.announcement import (
     WHAT,
     Announcement,
     Payload,
+    has_form_of_answer,
     read_announcement,
     split_answer,
 )
@@ -33,9 +34,15 @@ ASKED_AT_ONCE = 4
 PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
 """Seconds between two questions to a node; twice as long after each that told nothing new."""
 WRONG_SIGNATURES = 10
-"""Wrong signatures under one name that are looked at in a second."""
+"""Announcements under one name that are verified in a second and then not believed."""
 FAILURES_TOLD = 2
 """Questions without an answer after which that is counted as a refusal."""
+NEWCOMERS = 20
+"""Announcements of names without a known key that are verified in a second, in all."""
+OF_ONE_SOURCE = 4
+"""Answers to one question, by one program, that are verified."""
+ANSWER_BYTES = 32 << 20
+"""Bytes of answers to one question that are looked at."""
 PAST_SESSIONS = 16
 """Sessions of a node that are remembered as not its present one."""
 
@@ -74,12 +81,13 @@ class Hearing:
         self._wanted: set[str] = set()
         self._under_way: set[str] = set()
         self._wrong: Counter[str] = Counter()
-        self._wrong_since_s = float("-inf")
+        self._newcomers, self._counted_since_s = 0, float("-inf")
 
     def hear(self, name: str, payloads: Sequence[Payload], now_s: float) -> bool:
         """Look at what came under ``name`` since the last call, oldest first; return whether one of
-        them was believed. Nothing of a name that may not take part is read, and no signature of a
-        key that the name does not have, or of an old or doubled announcement, is looked at."""
+        them was believed: no more is looked at then, as it says all. Nothing of a name that may not
+        take part is read, and no signature of a key that the name does not have, or of an old or
+        doubled announcement, is looked at."""
         try:
             self._known_keys.admit(name)
         except WireError as error:
@@ -88,30 +96,34 @@ class Hearing:
             return False
         if self._mailbox.peers.is_quarantined(name, now_s):
             return False
-        if now_s - self._wrong_since_s >= 1:
+        if now_s - self._counted_since_s >= 1:
             self._wrong.clear()
-            self._wrong_since_s = now_s
+            self._newcomers, self._counted_since_s = 0, now_s
         refused: dict[Reason, list[WireError]] = {}
         believed = False
-        for payload in reversed(payloads):  # The newest says all that the others say.
+        for payload in reversed(payloads):
             try:
                 said = self._read(name, payload)
-                if not self._is_worth_a_look(said, now_s):
+                if self._is_newcomer(name):
+                    self._meet(said, bytes(payload))
+                    continue
+                if not self._is_worth_a_look(said):
                     continue
                 if self._wrong[name] >= WRONG_SIGNATURES:
-                    self._ask(name, now_s)  # A flood under its name does not silence a node.
+                    self._ask(name)  # A flood under its name does not silence a node.
                     break
                 self._believe(said, bytes(payload), now_s)
                 believed = True
+                break  # Its node can sign without end, with clocks that go down.
             except WireError as error:
                 refused.setdefault(error.reason, []).append(error)
         for errors in refused.values():
             self._mailbox.refuse(name, errors[0], now_s, count=len(errors))
         return believed
 
-    def overrun(self, name: str, now_s: float) -> None:
-        """Note that more came under ``name`` than is kept, and nothing of it was believed."""
-        self._ask(name, now_s)
+    def overrun(self, name: str) -> None:
+        """Note that more came under ``name``, a known one, than is kept, and none was believed."""
+        self._ask(name)
 
     def ask_the_silent(self, now_s: float) -> None:
         """Have all connected peers asked that were not heard for three announcements."""
@@ -119,16 +131,17 @@ class Hearing:
         silent_s = 3 * announcement_pause_s(len(peers))
         for name in peers.live():
             if (peer := peers.get(name)) and now_s - peer.heard_s > silent_s:
-                self._ask(name, now_s)
+                self._ask(name)
 
     def take_question(self, now_s: float) -> Question | None:
         """Return the next question, which counts as under way from now: of this round's partners
-        first, then of members, then of strangers, and first to who failed least often."""
+        first, then of members, then of strangers; of each first to one that failed least."""
         peers, cohort = self._mailbox.peers, self._mailbox.cohort()
-        due = [
-            (n not in cohort, not peers.has_priority(n), self._asked[n].failures, n)
-            for n in self._wanted - self._under_way
-            if self._asked[n].not_before_s <= now_s
+        waiting = self._wanted - self._under_way
+        due = [  # At last by when they got their places: a made-up name may begin with any letter.
+            (n not in cohort, not peers.has_priority(n), one.failures, place, n)
+            for place, (n, one) in enumerate(self._asked.items() if waiting else ())
+            if n in waiting and one.not_before_s <= now_s
         ]
         if not due or len(self._under_way) >= ASKED_AT_ONCE:
             return None
@@ -150,6 +163,22 @@ class Hearing:
             return float("inf")
         waiting = self._wanted - self._under_way
         return min((self._asked[name].not_before_s for name in waiting), default=float("inf"))
+
+    def worth_reading(
+        self, question: Question, answers: Iterable[tuple[Hashable, Payload]]
+    ) -> Iterator[Payload]:
+        """Yield those of ``answers``, (source, answer), that may be the asked node's: others may
+        serve its key too, and be quicker. Needs no lock."""
+        public = self._known_keys.known(question.name) or b""
+        by_source, size_bytes = Counter[Hashable](), 0
+        for source, payload in answers:
+            size_bytes += len(payload)
+            if has_form_of_answer(payload, question.challenge, public):
+                by_source[source] += 1
+                if by_source[source] <= OF_ONE_SOURCE:
+                    yield payload
+            if size_bytes > ANSWER_BYTES:
+                return
 
     def read_answer(self, question: Question, payload: Payload) -> Announcement:
         """Return the announcement in an answer that the asked node has signed; raise WireError for
@@ -197,7 +226,21 @@ class Hearing:
         self._agreement.require_same_task(name, said.task)
         return said
 
-    def _is_worth_a_look(self, said: Announcement, now_s: float) -> bool:
+    def _is_newcomer(self, name: str) -> bool:
+        """Return whether ``name`` must sign an announcement before it is asked: made-up names cost
+        nothing, and there are few places."""
+        if name in self._asked or name == self._agreement.node:
+            return False
+        return name not in self._mailbox.peers.names() and self._known_keys.known(name) is None
+
+    def _meet(self, said: Announcement, data: bytes) -> None:
+        if self._newcomers < NEWCOMERS:
+            self._newcomers += 1
+            verify(WHAT, data, said.public)
+            if one := self._ask(said.node):
+                one.unconfirmed = said.session
+
+    def _is_worth_a_look(self, said: Announcement) -> bool:
         name = said.node
         if name == self._agreement.node:
             return said.session != self._session  # Else it is its own word, repeated.
@@ -206,36 +249,46 @@ class Hearing:
             return self._mailbox.is_new(said)
         if (one := self._asked.get(name)) and said.session in one.past:
             raise _other_session(name)
-        if one := self._ask(name, now_s):
+        if one := self._ask(name):
             one.unconfirmed = said.session
         return False
 
     def _believe(self, said: Announcement, data: bytes, now_s: float) -> None:
         try:
             verify(WHAT, data, said.public)
-        except WireError:
+            if said.node == self._agreement.node:
+                what = "what this node did not announce comes with its name and signature"
+                why = "is it started twice, or are recordings of it repeated?"
+                raise WireError(f"{what}; {why}", "forged")
+            self._mailbox.on_announcement(said, now_s)
+        except WireError:  # A key's owner can sign what is not readable, too.
             self._wrong[said.node] += 1
             raise
-        if said.node == self._agreement.node:
-            what = "somebody else announces under this node's name; is it started twice?"
-            raise WireError(what, "forged")
-        self._mailbox.on_announcement(said, now_s)
 
-    def _ask(self, name: str, now_s: float) -> _Asked | None:
+    def _ask(self, name: str) -> _Asked | None:
         """Have ``name`` asked; return None if it is this node, or one stranger too many."""
         if name == self._agreement.node:
             return None
         if name not in self._asked:
             known = self._mailbox.peers.names()
-            others = self._asked.keys() - known
-            for other in others if len(others) >= STRANGERS else ():
-                if other not in self._wanted | self._under_way:
-                    del self._asked[other]
-            if name not in known and len(self._asked.keys() - known) >= STRANGERS:
+            if name not in known and not self._make_room(known):
                 return None
             self._asked[name] = _Asked()
         self._wanted.add(name)
         return self._asked[name]
+
+    def _make_room(self, known: Set[str]) -> bool:
+        """Let the stranger that failed most to answer give up its place if all are taken; one that
+        was not asked yet keeps it. Return whether a place is free."""
+        if len(others := self._asked.keys() - known) < STRANGERS:
+            return True
+        failed = {n: self._asked[n].failures for n in others - self._under_way}
+        free = [(count, n) for n, count in failed.items() if count or n not in self._wanted]
+        if free:
+            _, worst = max(free)
+            del self._asked[worst]
+            self._wanted.discard(worst)
+        return bool(free)
 
 
 def _other_session(name: str) -> WireError:

@@ -22,6 +22,7 @@ import zenoh
 
 from potluck.exchange.protocol.announcement import (
     CHALLENGE_BYTES,
+    HELLO,
     SESSION_BYTES,
     encode_announcement,
     encode_answer,
@@ -37,8 +38,10 @@ from potluck.types import NODE_NAME
 CLOSE_S = 5.0
 SERVERS = 4
 QUERIES, PRESENCES = 256, 1024
+HELLOS_PER_S = 200
+"""Most questions whether this node is there that are answered in a second, and that wait."""
 SWEEP_S, SILENCE_S = 0.02, 1.0
-"""Seconds between two looks at what was announced, and at who was not heard."""
+"""Seconds between two looks at what was announced, and for names that were not heard."""
 SWEPT = 512
 """Announcements of known names that are kept between two looks, and of all if there are many."""
 OTHERS = 32
@@ -84,6 +87,8 @@ class Endpoint:
         # Rings: what is full must not hold up Zenoh's threads. A query that is pushed out is
         # answered with nothing, and asked again.
         served = self._session.declare_queryable(f"{run}/q/{me}/*", channel.RingChannel(QUERIES))
+        hello = f"{run}/q/{me}/{HELLO.decode()}"
+        asked = self._session.declare_queryable(hello, channel.RingChannel(HELLOS_PER_S))
         known = self._own.known_keys.names()
         alone = sorted(known) if len(known) <= LONE_NAMES else []
         size = max(SWEPT // max(1, len(alone)), 8)
@@ -106,13 +111,14 @@ class Endpoint:
         )
         token = self._session.liveliness().declare_token(f"{run}/live/{me}")
         hearing = (each.undeclare for each in heard.values())
-        undeclare = token.undeclare, *hearing, seen.undeclare, served.undeclare
+        undeclare = token.undeclare, *hearing, seen.undeclare, served.undeclare, asked.undeclare
         self._undeclare: tuple[Callable[[], object], ...] = undeclare
         # Of the handlers, not of what was declared: that could not be undeclared meanwhile.
-        queries, presences = served.handler, seen.handler
+        queries, questions, presences = served.handler, asked.handler, seen.handler
         channels = {name: (each.handler, sizes[name]) for name, each in heard.items()}
         for _ in range(SERVERS):
             self.workers.start("serve batches", lambda: self._serve(queries))
+        self.workers.start("answer questions", lambda: self._answer(questions))
         self.workers.start("hear the others", lambda: self._hear(channels))
         self.workers.start("see the others", lambda: self._see(presences))
         self.workers.start("announce batches", self._announce)
@@ -172,12 +178,21 @@ class Endpoint:
                 number = str(query.key_expr).rpartition("/")[2]
                 is_round = number.isascii() and number.isdecimal() and len(number) <= 10
                 answer = self._outbox.get(int(number)) if is_round else None
-                if number == "hello" and query.payload and len(query.payload) == CHALLENGE_BYTES:
-                    challenge = query.payload.to_bytes()
-                    answer = encode_answer(self._own.key, challenge, self._said)
                 if answer is not None:
                     with suppress(zenoh.ZError):  # The asker is gone, or asks again.
                         query.reply(query.key_expr, answer)
+
+    def _answer(self, questions: zenoh.handlers.Handler[zenoh.Query]) -> None:
+        """Sign challenges, from anybody, so that they cost this node little however many come."""
+        for query in self._each(questions):
+            with query:
+                if not query.payload or len(query.payload) != CHALLENGE_BYTES:
+                    continue
+                answer = encode_answer(self._own.key, query.payload.to_bytes(), self._said)
+                with suppress(zenoh.ZError):  # The asker is gone, or asks again.
+                    query.reply(query.key_expr, answer)
+            if self._closed.wait(1 / HELLOS_PER_S):
+                return
 
     def _see(self, presences: zenoh.handlers.Handler[zenoh.Sample]) -> None:
         for sample in self._each(presences):
@@ -209,7 +224,7 @@ class Endpoint:
                 believed = self._believe(name, [sample.payload for sample in samples])
                 if len(samples) == most and not believed:
                     with self._lock:
-                        self._hearing.overrun(name, time.monotonic())
+                        self._hearing.overrun(name)
             with self._lock:
                 if (now_s := time.monotonic()) > look_s:
                     look_s = now_s + SILENCE_S

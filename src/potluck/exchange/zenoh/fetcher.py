@@ -20,8 +20,8 @@ from potluck.exchange.wire.codec import decode
 IDLE_S = 10.0
 """Seconds after which a thread with nothing to do ends."""
 ANSWER_S, HELLO_S = 5.0, 3.0
-MOST_ANSWERS = 64
-"""Answers to one question that are looked at."""
+MOST_ANSWERS = 256
+"""Answers to one question that are verified. What is none by its form does not count."""
 SLOWEST_BYTES_PER_S = 100_000
 """Slowest bandwidth that is waited for: a batch has this time on top of ``ANSWER_S``."""
 
@@ -143,13 +143,13 @@ class Fetcher:
         """Ask for a batch; return whether an answer was what its author announced."""
         timeout_s = ANSWER_S + job.offer.size_bytes / SLOWEST_BYTES_PER_S
         answers = self._answers(f"{job.author}/{job.offer.round}", timeout_s)
-        return any(self._read(job, payload) for payload in answers)
+        return any(self._read(job, payload) for _, payload in answers)
 
     def _ask(self, question: Question) -> bool:
         """Ask a node for its present session; return whether its answer came."""
         name = question.name
         answers = self._answers(f"{name}/hello", HELLO_S, question.challenge)
-        for payload in islice(answers, MOST_ANSWERS):
+        for payload in islice(self._hearing.worth_reading(question, answers), MOST_ANSWERS):
             try:
                 said = self._hearing.read_answer(question, payload)
             except WireError as error:
@@ -164,8 +164,9 @@ class Fetcher:
 
     def _answers(
         self, what: str, timeout_s: float, payload: bytes | None = None
-    ) -> Iterator[zenoh.ZBytes]:
-        """Yield the answers to a query as they come; none if nobody serves it at the moment."""
+    ) -> Iterator[tuple[str, zenoh.ZBytes]]:
+        """Yield the answers to a query as they come, each with the session that sent it; none if
+        nobody serves it at the moment."""
         try:
             # All that serve the key are asked, and all answers are looked at: a peer that serves
             # garbage under another's key must not keep that one's answer away.
@@ -179,7 +180,8 @@ class Fetcher:
             )
             for answer in answers:
                 if answer.ok is not None:
-                    yield answer.ok.payload
+                    source = answer.replier_id
+                    yield str(source.zid) if source else "", answer.ok.payload
         except zenoh.ZError:
             return  # The session is gone, which others notice.
 
