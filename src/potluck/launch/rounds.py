@@ -278,7 +278,10 @@ class _Course:
 
     def next_round(self, done: int, now_s: float) -> int:
         """Return the round to do next, after ``done`` rounds; ``now_s``: seconds since 1970."""
-        node, pace = self._node, self._pace
+        node, pace = self._node, self._pace.counted_until(now_s)
+        if pace != self._pace:  # the clock was set back: a resume must not count from before either
+            node.record.add("in_step", [{"round": pace.round, "time_s": now_s}])
+            self._pace = pace
         furthest = pace.furthest(now_s, self._own_s)
         round, others = node.next_round(done, furthest)
         if round > done:
@@ -296,6 +299,8 @@ class _Course:
         if node.is_in_step(round, others):
             self._pace = Pace(pace.last, round, now_s)
             node.record.add("in_step", [{"round": round, "time_s": now_s}])
+        elif pace.in_step_s is None:  # who is mute until later is believed no more than time allows
+            self._pace = Pace(pace.last, round, now_s)
         return round
 
 
