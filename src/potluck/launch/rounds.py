@@ -22,8 +22,8 @@ from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
 from potluck.exchange import Agreement, Exchange
-from potluck.files import remove_parts, write_atomically
-from potluck.launch.folder import exclusive, write_errors_explained
+from potluck.files import remove_parts, remove_parts_of_the_dead, write_atomically
+from potluck.launch.folder import exclusive, disk_errors_explained
 from potluck.launch.signals import interrupts
 from potluck.node import Node, NodeProgress, step_together
 from potluck.node.processes.group import ProcessGroup, Save, Stop, TorchGroup, process_group
@@ -94,7 +94,7 @@ def run_nodes(local: LocalNodes, folder: Path, *, resume: bool, display: Display
             return _run_worker(processes, local.mine, folder)
         try:
             local.check_folder()  # before one is made, to be locked
-            with write_errors_explained(folder), ExitStack() as stack:
+            with disk_errors_explained(folder), ExitStack() as stack:
                 for each in local.folders:
                     stack.enter_context(exclusive(each, lambda said: display.show(Notice(said))))
                 result = _run_leader(local, processes, folder, resume, display)
@@ -140,6 +140,7 @@ def _run_leader(
     checks.require_one_stop(policies)
     for each in local.folders:
         remove_parts(each)
+    remove_parts_of_the_dead(folder)
     _write_recipe(folder, config, task)
     if resume:
         which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""
