@@ -18,7 +18,7 @@ from faults.swarm import Swarm
 from forked import Forked
 from potluck.files import LOCK, append, remove_parts, way_out, write_atomically
 from potluck.launch import rounds as launch_rounds
-from potluck.launch.folder import exclusive, disk_errors_explained
+from potluck.launch.folder import disk_errors_explained, exclusive
 from potluck.launch.in_process import join, run
 from potluck.launch.local_swarm import run_local_swarm
 from potluck.node import Record
@@ -111,9 +111,13 @@ def test_nothing_is_left_of_a_folder_in_which_nothing_was_begun(tmp_path):
 
 
 def test_a_folder_that_is_removed_meanwhile_hides_no_error(tmp_path):
-    with pytest.raises(ValueError, match="the real one"), exclusive(tmp_path / "run", silent):
-        shutil.rmtree(tmp_path / "run")
-        raise ValueError("the real one")
+    def ends():
+        with exclusive(tmp_path / "run", silent):
+            shutil.rmtree(tmp_path / "run")
+            raise ValueError("the real one")
+
+    with pytest.raises(ValueError, match="the real one"):
+        ends()
     with exclusive(tmp_path / "run", silent):
         pass
 

@@ -24,7 +24,7 @@ from potluck.config import LOCAL_SWARM, RunConfig, as_tree
 from potluck.events import Display, Event, Notice, decode_event
 from potluck.exchange.keys.keys import make_key, roster_text
 from potluck.files import LOCK, write_atomically
-from potluck.launch.folder import exclusive, disk_errors_explained
+from potluck.launch.folder import disk_errors_explained, exclusive
 from potluck.launch.signals import interrupts
 from potluck.types import RunFolderError
 

@@ -23,7 +23,7 @@ from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
 from potluck.exchange import Agreement, Exchange
 from potluck.files import remove_parts, remove_parts_of_the_dead, write_atomically
-from potluck.launch.folder import exclusive, disk_errors_explained
+from potluck.launch.folder import disk_errors_explained, exclusive
 from potluck.launch.signals import interrupts
 from potluck.node import Node, NodeProgress, step_together
 from potluck.node.processes.group import ProcessGroup, Save, Stop, TorchGroup, process_group
