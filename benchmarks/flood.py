@@ -3,8 +3,10 @@
     python benchmarks/flood.py [--seconds 20] [--rate 10000] [--flooders 1] [--json FILE]
 
 Two real nodes (``potluck join``, the starting recipe's models, a closed swarm with a roster, TCP
-without TLS), and a program that reaches their ports. It runs with ``nice -n 19``, so on a machine
-with few cores it does not take the nodes' own; the rate that it reached is in the table.
+without TLS), and a program that reaches their ports. The nodes are pinned to all cores but the last
+and the program to the last one, so that its own work takes nothing from them, as if the flood came
+from another machine. With one core there is nothing to pin. The rate that the program reached is in
+the table, and of the nodes' processor time the parts of Zenoh's threads and of the kernel.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import zenoh
@@ -28,7 +31,19 @@ from potluck.launch import local_swarm
 
 FLOODS = ("garbage", "unknown names", "unknown garbage", "another key", "replayed")
 RUN, NAMES, ROUNDS = "flood", ("columns", "terse"), 5_000
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+FLOODER_CORES, NODE_CORES = CORES[-1:], CORES[:-1]
+ZENOH = ("acc", "app", "net", "rx-", "tx-")
+"""How the names of its threads begin."""
 MODELS = {"columns": "builtin:digits-small", "terse": "builtin:digits-terse"}
+
+
+def pinned(command, cores, **rest):
+    def pin():
+        if len(CORES) > 1:
+            os.sched_setaffinity(0, cores)
+
+    return subprocess.Popen(command, preexec_fn=pin, **rest)
 
 
 def start(folder):
@@ -54,7 +69,9 @@ def start(folder):
     env = {**os.environ, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0"}
     command = [sys.executable, "-m", "potluck", "join", str(recipe), "--out", str(folder), "--as"]
     return {
-        name: subprocess.Popen([*command, name], env=env, stdout=(folder / f"{name}.log").open("w"))
+        name: pinned(
+            [*command, name], NODE_CORES, env=env, stdout=(folder / f"{name}.log").open("w")
+        )
         for name in NAMES
     }
 
@@ -64,9 +81,17 @@ def rounds(folder, name):
     return [json.loads(x) for x in path.read_text().splitlines()] if path.exists() else []
 
 
-def cpu_s(process):
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu_s(nodes):
+    """Seconds of the processor by thread name, outside the kernel; and in the kernel."""
+    used = Counter()
+    for node in nodes.values():
+        for thread in Path(f"/proc/{node.pid}/task").iterdir():
+            name, _, fields = (thread / "stat").read_text().partition("(")[2].rpartition(") ")
+            user, system = (int(x) / os.sysconf("SC_CLK_TCK") for x in fields.split()[11:13])
+            is_main = int(thread.name) == node.pid
+            used["Python, main thread" if is_main else name] += user
+            used["kernel"] += system
+    return used
 
 
 def messages(kind, session):
@@ -103,6 +128,7 @@ def flood(kind, rate, addresses):
     with open_session(Endpoints(("tcp/127.0.0.1:0",), tuple(addresses)), run=RUN) as session:
         time.sleep(1)
         say, begun = messages(kind, session), time.monotonic()
+        print("begun", flush=True)
         while not ended:
             for _ in range(max(1, rate // 200)):
                 session.put(*random.choice(say), congestion_control=zenoh.CongestionControl.DROP)
@@ -114,16 +140,20 @@ def flood(kind, rate, addresses):
 def measure(kind, asked, folder, nodes):
     addresses = json.loads((folder / local_swarm.LOCAL_SWARM / "addresses.json").read_text())
     options = [kind, str(asked.rate // asked.flooders), *addresses.values()]
-    command = ["nice", "-n", "19", sys.executable, __file__, "--flood", *options]
+    command = [sys.executable, __file__, "--flood", *options]
     flooders = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        pinned(command, FLOODER_CORES, stdout=subprocess.PIPE, text=True)
         for _ in range(asked.flooders if kind != "nothing" else 0)
     ]
-    time.sleep(4)
-    before = {name: (len(rounds(folder, name)), cpu_s(nodes[name])) for name in NAMES}
+    for each in flooders:
+        each.stdout.readline()
+    time.sleep(2)
+    before = {name: len(rounds(folder, name)) for name in NAMES}
+    used_before = cpu_s(nodes)
     time.sleep(asked.seconds)
-    done = {name: rounds(folder, name)[before[name][0] :] for name in NAMES}
-    used = [(cpu_s(nodes[name]) - before[name][1]) / asked.seconds for name in NAMES]
+    done = {name: rounds(folder, name)[before[name] :] for name in NAMES}
+    used = cpu_s(nodes)
+    used.subtract(used_before)
     for each in flooders:
         each.terminate()
     return {
@@ -132,7 +162,11 @@ def measure(kind, asked, folder, nodes):
         "rounds": [len(each) for each in done.values()],
         "with somebody missing": sum(bool(m["missing"]) for each in done.values() for m in each),
         "exchange s": statistics.median(m["seconds"]["exchange"] for x in done.values() for m in x),
-        "cpu s a round": sum(used) * asked.seconds / sum(len(each) for each in done.values()),
+        "cpu s a round": used.total() / sum(len(each) for each in done.values()),
+        "zenoh": sum(used[name] for name in used if name[:3] in ZENOH) / used.total(),
+        "kernel": used["kernel"] / used.total(),
+        "cores used": used.total() / asked.seconds,
+        "cpu s": {name: round(s, 2) for name, s in used.most_common() if s > 0},
     }
 
 
@@ -161,8 +195,8 @@ def main():
             for node in nodes.values():
                 node.kill()
                 node.wait()
-    columns = ("sent /s", "with somebody missing", "exchange s", "cpu s a round")
-    print("| flood | rounds | of undisturbed | " + " | ".join(columns) + " |\n" + "|---" * 7 + "|")
+    columns = ("sent /s", "with somebody missing", "exchange s", "cpu s a round", "zenoh", "kernel")
+    print("| flood | rounds | of undisturbed | " + " | ".join(columns) + " |\n" + "|---" * 9 + "|")
     for at, row in enumerate(rows):
         beside = [sum(calm["rounds"]) for calm in rows[max(0, at - 1) : at + 2] if calm is not row]
         part = sum(row["rounds"]) / (sum(beside) / len(beside)) if at % 2 else 1.0

@@ -141,14 +141,57 @@ def test_who_comes_late_goes_to_the_round_of_the_others_but_not_beyond_the_run(t
     ]
 
 
-def test_who_began_alone_goes_to_the_round_of_the_others_when_they_are_met(tmp_path):
+def test_who_began_alone_goes_to_the_round_of_the_others_when_so_many_can_have_passed(tmp_path):
     life, done = Life(tmp_path, Others(south=None)), 0
     for _ in range(5):
         done = life.step(done)
     life.others.newest = {"south": 40, "west": None}  # Its median is 0 until west is heard too.
     done = life.step(done)
     life.others.newest = {"south": 40, "west": 40}
-    assert life.step(done) == 41
+    while done < 40:
+        done = life.step(done)
+    assert life.lived == [*range(10), 40]  # After 20 s: 40 rounds of half a second.
+    assert life.said == [
+        "north: the others claim round 40; in the 12 s since round 0 at most 25 rounds can have "
+        "passed: going on with 6",
+        "north, round 10: the others are at 40, so 30 rounds are skipped",
+    ]
+
+
+@pytest.mark.parametrize("live", [True, False], ids=["mute", "away"])
+def test_a_partner_that_is_mute_from_the_start_is_not_believed_later(tmp_path, live):
+    """In step with nobody yet, and still no round of the run is as good as any other."""
+    life = Life(tmp_path, Others(south=None))
+    life.others.live = live
+    done = life.step(0)
+    life.others.live, life.others.newest["south"] = True, ROUNDS - 1
+    assert life.step(done) == 2
+    assert life.said == [
+        "north: the others claim round 49; in the 2 s since round 0 at most 5 rounds can have "
+        "passed: going on with 1"
+    ]
+
+
+def test_a_resumed_node_that_was_never_in_step_counts_from_its_first_round_now(tmp_path):
+    resumed, done = Life(tmp_path, Others(south=None), now_s=9000.0), 10
+    for _ in range(2):
+        done = resumed.step(done)
+    resumed.others.newest["south"] = ROUNDS - 1
+    resumed.step(done)
+    assert resumed.lived == [10, 11, 12]
+    assert "in the 4 s since round 10 at most 9 rounds can have passed" in resumed.said[0]
+
+
+def test_a_clock_that_was_set_back_while_a_node_was_away_locks_it_out_for_no_longer(tmp_path):
+    before, day_s = in_step(tmp_path, 12, south=0), 86_400.0
+    resumed, done = Life(tmp_path, Others(south=40), now_s=before.now_s - day_s), 12
+    done = resumed.step(done)
+    assert resumed.said == [
+        "north: the others claim round 40; in the 0 s since round 11 at most 1 rounds can have "
+        "passed: going on with 12"
+    ]
+    resumed = Life(tmp_path, Others(south=40), now_s=before.now_s - day_s + 60.0)
+    assert resumed.step(done) == 41  # The time of the first resume was kept.
 
 
 def test_who_was_never_alone_does_not_begin_to_count_anew_when_the_others_leave(tmp_path):

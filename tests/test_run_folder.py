@@ -3,9 +3,11 @@
 import errno
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -16,7 +18,7 @@ from faults.swarm import Swarm
 from forked import Forked
 from potluck.files import LOCK, append, remove_parts, way_out, write_atomically
 from potluck.launch import rounds as launch_rounds
-from potluck.launch.folder import exclusive, write_errors_explained
+from potluck.launch.folder import disk_errors_explained, exclusive
 from potluck.launch.in_process import join, run
 from potluck.launch.local_swarm import run_local_swarm
 from potluck.node import Record
@@ -106,6 +108,18 @@ def test_nothing_is_left_of_a_folder_in_which_nothing_was_begun(tmp_path):
     with exclusive(tmp_path / "a", silent):
         (tmp_path / "a" / "recipe.json").touch()
     assert (tmp_path / "a" / "recipe.json").is_file()
+
+
+def test_a_folder_that_is_removed_meanwhile_hides_no_error(tmp_path):
+    def ends():
+        with exclusive(tmp_path / "run", silent):
+            shutil.rmtree(tmp_path / "run")
+            raise ValueError("the real one")
+
+    with pytest.raises(ValueError, match="the real one"):
+        ends()
+    with exclusive(tmp_path / "run", silent):
+        pass
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
@@ -216,6 +230,34 @@ def test_what_another_process_is_writing_stays(recipe, tmp_path):
     assert part.exists()
 
 
+def test_what_a_killed_node_left_in_the_folder_of_the_run_is_gone_when_one_joins(recipe, tmp_path):
+    """Several nodes write there, each with its own lock alone: only the dead one's goes."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with subprocess.Popen(["true"]) as ended, subprocess.Popen(["sleep", "300"]) as living:
+        ended.wait()
+        left = {
+            "dead": folder / f"recipe.json.{ended.pid}.part",
+            "dead, of the task": folder / f"task.json.{ended.pid}.part",
+            "living": folder / f"recipe.json.{living.pid}.part",
+            "of another machine, perhaps": folder / f"other.json.{ended.pid}.part",
+            "no process's": folder / "mine.part",
+        }
+        for what, path in left.items():
+            path.write_text("half")
+            if "perhaps" not in what:
+                os.utime(path, (time.time() - 100, time.time() - 100))
+        try:
+            alone = recipe("rounds=1", "swarm.gather_s=0.1", names=("small",))
+            with Swarm(alone, folder, popen=Forked) as swarm:
+                swarm.start()
+                assert swarm.wait() == {"small": 0}
+        finally:
+            living.kill()
+    stays = {what for what, path in left.items() if path.exists()}
+    assert stays == {"living", "of another machine, perhaps", "no process's"}
+
+
 @contextmanager
 def files_of_at_most(size):
     """As a full disk: a write beyond it fails, and what fits is written."""
@@ -272,22 +314,27 @@ def test_a_run_that_cannot_write_ends_in_a_line_that_says_how_to_go_on(
     assert run(recipe("rounds=2"), folder, resume=folder.exists()).rounds == 2
 
 
-@pytest.mark.parametrize("number, way", [
-    (errno.ENOSPC, "make room there"), (errno.EDQUOT, "make room there"),
-    (errno.EROFS, "mount it writable again"), (errno.EACCES, "make it writable for this user"),
-    (errno.EIO, "check the disk"),
+@pytest.mark.parametrize("number, what, way", [
+    (errno.ENOSPC, "cannot write metrics.jsonl", "make room there"),
+    (errno.EDQUOT, "cannot write metrics.jsonl", "make room there"),
+    (errno.EROFS, "cannot write metrics.jsonl", "mount it writable again"),
+    (errno.EFBIG, "cannot write metrics.jsonl", "raise the limit of a file's size (ulimit -f)"),
+    (errno.EACCES, "metrics.jsonl", "give this user access to it"),
+    (errno.EPERM, "metrics.jsonl", "give this user access to it"),
+    (errno.EIO, "metrics.jsonl", "check the disk"),
 ])  # fmt: skip
-def test_each_failure_of_a_disk_has_its_way_out(tmp_path, number, way):
-    with pytest.raises(RunFolderError) as error, write_errors_explained(tmp_path):
+def test_each_failure_of_a_disk_has_its_way_out(tmp_path, number, what, way):
+    """One that a read may have as well is not called one of a write."""
+    with pytest.raises(RunFolderError) as error, disk_errors_explained(tmp_path):
         raise OSError(number, os.strerror(number), "metrics.jsonl")
     said = os.strerror(number)
-    assert str(error.value) == f"cannot write metrics.jsonl: {said}; {way}, then start it again"
+    assert str(error.value) == f"{what}: {said}; {way}, then start it again"
     assert way_out(ValueError(f"I/O error: {said} (os error {number})")) == way  # of safetensors
 
 
 @pytest.mark.parametrize("error", [OSError("no such model"), ConnectionResetError(104, "reset")])
 def test_an_error_that_is_none_of_a_disk_stays_what_it_is(tmp_path, error):
-    with pytest.raises(type(error)) as same, write_errors_explained(tmp_path):
+    with pytest.raises(type(error)) as same, disk_errors_explained(tmp_path):
         raise error
     assert same.value is error
 
@@ -297,7 +344,7 @@ def test_a_folder_that_may_not_be_written_is_named_with_the_way_out(recipe, tmp_
     run(recipe(), tmp_path / "run")
     (tmp_path / "run").chmod(0o500)
     try:
-        with pytest.raises(RunFolderError, match=r"cannot write .*run.*: Permission denied; make"):
+        with pytest.raises(RunFolderError, match=r"^/.*run.*: Permission denied; give"):
             run(recipe("rounds=3"), tmp_path / "run", resume=True)
     finally:
         (tmp_path / "run").chmod(0o700)

@@ -5,8 +5,9 @@ import hashlib
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -14,17 +15,21 @@ LOCK = ".lock"
 """Name of the file in a folder whose lock a process holds while it writes there."""
 WAYS_OUT = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "make it writable for this user"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "give this user access to it"),
     errno.EROFS: "mount it writable again",
     errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
     errno.EIO: "check the disk",
 }
-"""What to do about a write that failed, by the number of its error."""
+"""What to do about a file that cannot be read or written, by the number of the error."""
+OF_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+"""Those that no read has."""
+A_WRITE_S = 60.0
+"""A whole file takes less to write."""
 
 
 def way_out(error: Exception) -> str:
-    """Return what to do about a write that failed; "" if that is not known. A library in Rust
-    (safetensors) has the number of the system's error in its text alone."""
+    """Return what to do about a file that cannot be read or written; "" if that is not known. A
+    library in Rust (safetensors) has the number of the system's error in its text alone."""
     told = re.search(r"os error (\d+)", str(error))
     number = int(told[1]) if told else getattr(error, "errno", None)
     return WAYS_OUT.get(number, "") if number else ""
@@ -74,6 +79,26 @@ def remove_parts(folder: Path) -> None:
             shutil.rmtree(part)
         else:
             part.unlink()
+
+
+def remove_parts_of_the_dead(folder: Path) -> None:
+    """Remove what processes that are gone left of unfinished files in a folder that several write
+    to. Those of another machine cannot be seen, so what a living one may be writing stays."""
+    for part in folder.glob("*.[0-9]*.part"):
+        with suppress(FileNotFoundError):  # as another node removed it, or has finished it
+            is_old = time.time() - part.stat().st_mtime > A_WRITE_S
+            if is_old and not _is_alive(int(part.suffixes[-2][1:])):
+                part.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except PermissionError:  # another user's
+        return True
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @contextmanager

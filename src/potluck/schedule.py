@@ -8,7 +8,7 @@ Vertical and horizontal collaboration differ in their plan and nowhere else.
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import count, islice
@@ -134,7 +134,14 @@ class Pace:
     """Round that this node was about to do when it was last in step with others."""
     in_step_s: float | None = None
     """Time of that, in seconds since 1970, as a machine may sleep or restart meanwhile. None: it
-    never was, so it does not know how old the run is and believes any round of it."""
+    has just started and never was, so it does not know how old the run is and believes any round
+    of it. If others are mute then, this is the time of that start, and ``round`` its first."""
+
+    def counted_until(self, now_s: float) -> "Pace":
+        """Return this pace; if the clock was set back since, one that counts from ``now_s`` on."""
+        if self.in_step_s is None or self.in_step_s <= now_s:
+            return self
+        return replace(self, in_step_s=now_s)
 
     def furthest(self, now_s: float, own_s: Sequence[float]) -> int:
         """Return the furthest round in which others can be.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from potluck.files import LOCK, way_out
+from potluck.files import LOCK, OF_WRITES, way_out
 from potluck.types import RunFolderError
 
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
@@ -40,24 +40,24 @@ def exclusive(folder: Path, notify: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        if [each.name for each in folder.iterdir()] == [LOCK]:  # nothing was begun
-            file.unlink()
-            for each in made:
-                with suppress(OSError):
+        with suppress(OSError):  # as when somebody removed the folder, or uses one around it
+            if [each.name for each in folder.iterdir()] == [LOCK]:  # nothing was begun
+                file.unlink()
+                for each in made:
                     each.rmdir()
         lock.release()
 
 
 @contextmanager
-def write_errors_explained(folder: Path) -> Iterator[None]:
-    """Turn an OSError of a write to the run's ``folder`` into a RunFolderError that says which
-    file it was, what happened, and how to go on."""
+def disk_errors_explained(folder: Path) -> Iterator[None]:
+    """Turn an OSError of a file into a RunFolderError that says which file it was, what happened,
+    and how to go on; ``folder`` is the run's, and stands for a file that the error does not name.
+    """
     try:
         yield
     except OSError as error:
         if not (way := way_out(error)):
             raise
         again = "go on with --resume" if (folder / "recipe.json").is_file() else "start it again"
-        raise RunFolderError(
-            f"cannot write {error.filename or folder}: {error.strerror}; {way}, then {again}"
-        ) from error
+        what = f"{'cannot write ' * (error.errno in OF_WRITES)}{error.filename or folder}"
+        raise RunFolderError(f"{what}: {error.strerror}; {way}, then {again}") from error

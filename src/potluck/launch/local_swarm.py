@@ -24,7 +24,7 @@ from potluck.config import LOCAL_SWARM, RunConfig, as_tree
 from potluck.events import Display, Event, Notice, decode_event
 from potluck.exchange.keys.keys import make_key, roster_text
 from potluck.files import LOCK, write_atomically
-from potluck.launch.folder import exclusive, write_errors_explained
+from potluck.launch.folder import disk_errors_explained, exclusive
 from potluck.launch.signals import interrupts
 from potluck.types import RunFolderError
 
@@ -69,7 +69,7 @@ def run_local_swarm(
     _require_free(folder, resume)
     # Each node locks its own folder: one can be brought back by hand while the others run.
     lock = exclusive(folder, lambda said: display.show(Notice(said)))
-    with write_errors_explained(folder), lock:
+    with disk_errors_explained(folder), lock:
         _require_free(folder, resume)  # again: another process may have had it until now
         return _run(config, folder, resume, display, trust_code)
 

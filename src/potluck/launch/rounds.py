@@ -22,8 +22,8 @@ from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
 from potluck.exchange import Agreement, Exchange
-from potluck.files import remove_parts, write_atomically
-from potluck.launch.folder import exclusive, write_errors_explained
+from potluck.files import remove_parts, remove_parts_of_the_dead, write_atomically
+from potluck.launch.folder import disk_errors_explained, exclusive
 from potluck.launch.signals import interrupts
 from potluck.node import Node, NodeProgress, step_together
 from potluck.node.processes.group import ProcessGroup, Save, Stop, TorchGroup, process_group
@@ -94,7 +94,7 @@ def run_nodes(local: LocalNodes, folder: Path, *, resume: bool, display: Display
             return _run_worker(processes, local.mine, folder)
         try:
             local.check_folder()  # before one is made, to be locked
-            with write_errors_explained(folder), ExitStack() as stack:
+            with disk_errors_explained(folder), ExitStack() as stack:
                 for each in local.folders:
                     stack.enter_context(exclusive(each, lambda said: display.show(Notice(said))))
                 result = _run_leader(local, processes, folder, resume, display)
@@ -141,6 +141,7 @@ def _run_leader(
     checks.require_one_stop(policies)
     for each in local.folders:
         remove_parts(each)
+    remove_parts_of_the_dead(folder)
     _write_recipe(folder, config, task)
     if resume:
         which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""
@@ -279,7 +280,10 @@ class _Course:
 
     def next_round(self, done: int, now_s: float) -> int:
         """Return the round to do next, after ``done`` rounds; ``now_s``: seconds since 1970."""
-        node, pace = self._node, self._pace
+        node, pace = self._node, self._pace.counted_until(now_s)
+        if pace != self._pace:  # the clock was set back: a resume must not count from before either
+            node.record.add("in_step", [{"round": pace.round, "time_s": now_s}])
+            self._pace = pace
         furthest = pace.furthest(now_s, self._own_s)
         round, others = node.next_round(done, furthest)
         if round > done:
@@ -297,6 +301,8 @@ class _Course:
         if node.is_in_step(round, others):
             self._pace = Pace(pace.last, round, now_s)
             node.record.add("in_step", [{"round": round, "time_s": now_s}])
+        elif pace.in_step_s is None:  # who is mute until later is believed no more than time allows
+            self._pace = Pace(pace.last, round, now_s)
         return round
 
 

@@ -3,7 +3,8 @@
 <run>/<node>/metrics.jsonl        one line a round, see RoundReport
 <run>/<node>/evaluation.jsonl     one line an evaluation
 <run>/<node>/completions.jsonl    what was written, readable
-<run>/<node>/in_step.jsonl        one line a round that it began in step with others: the time
+<run>/<node>/in_step.jsonl        one line a round that it began in step with others: the time;
+                                  again when the clock was set back since
 <run>/<node>/rounds/000012.ptlk   what was learned from, the messages as they came: what
                                   resume (and replay) reads, see exchange/wire/codec.py
 <run>/<node>/checkpoints/000010/  see checkpoint.py
