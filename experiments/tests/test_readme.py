@@ -197,7 +197,7 @@ def test_what_is_planted_is_that_of_the_runs_and_little_where_nobody_is_trusted(
             assert share <= mean(line[PLANTED[attack]] for line in natural) + 0.02
 
 
-@pytest.mark.parametrize("attack", PLANTED)
+@pytest.mark.parametrize("attack", [*PLANTED, "copy", "trigger", "repeated", "all-wrong"])
 @pytest.mark.parametrize("plan", ["vertical", "horizontal"])
 def test_a_forger_that_is_not_trusted_costs_no_more_than_one_that_is_away(plan, attack):
     runs = forged()

@@ -42,9 +42,9 @@ HELLOS_PER_S = 200
 """Most questions whether this node is there that are answered in a second, and that wait."""
 SWEEP_S, SILENCE_S = 0.02, 1.0
 """Seconds between two looks at what was announced, and for names that were not heard."""
-OF_A_NAME, SWEPT = 16, 512
-"""Announcements that are kept between two looks: of a known name, and of all if there are many. A
-flood under a name costs as much as is kept."""
+SWEPT = 512
+"""Announcements of known names that are kept between two looks, and of all if there are many. With
+16 of a name a flood costs less and pushes the true ones out: rounds wait for them (docs/log.md)."""
 OTHERS = 32
 """Announcements of unknown names that are kept between two looks in a closed swarm: they are only
 counted."""
@@ -92,8 +92,9 @@ class Endpoint:
         asked = self._session.declare_queryable(hello, channel.RingChannel(HELLOS_PER_S))
         known = self._own.known_keys.names()
         alone = sorted(known) if len(known) <= LONE_NAMES else []
+        size = max(SWEPT // max(1, len(alone)), 8)
         is_counted_only = alone and not self._own.known_keys.open
-        sizes = dict.fromkeys(alone, OF_A_NAME) | {"*": OTHERS if is_counted_only else SWEPT}
+        sizes = dict.fromkeys(alone, size) | {"*": OTHERS if is_counted_only else SWEPT}
         heard = {
             name: self._session.declare_subscriber(
                 f"{run}/ann/{name}", channel.RingChannel(most), allowed_origin=REMOTE
