@@ -83,6 +83,7 @@ def test_what_a_node_said_keeps_nobody_waiting_when_it_is_gone(place):
     north, south = place.nodes("north", "south")
     until(lambda: len(words["south"]) >= 3, "something is recorded")
     south.close()
+    closed_s = time.monotonic()
     until(lambda: not live(north), "south is gone")
     with eve.liveliness().declare_token(f"{place.run}/live/south"):
         until(lambda: peer(north, "south").live, "it seems to be there")
@@ -91,10 +92,9 @@ def test_what_a_node_said_keeps_nobody_waiting_when_it_is_gone(place):
             replay(place, eve, "south", words["south"])
             return peer(north, "south").heard_s > seconds
 
-        until(lambda: silent_for(1), "its last word is heard, by whatever way it came")
-        before_s = time.monotonic() - peer(north, "south").heard_s
         until(lambda: silent_for(4), "time passes, and it is not heard")
-        assert time.monotonic() - peer(north, "south").heard_s == pytest.approx(before_s, abs=0.1)
+        # Its last words may come late, but count from when they were said.
+        assert time.monotonic() - peer(north, "south").heard_s <= closed_s + 0.5
 
 
 @pytest.mark.parametrize("keeps_its_folder", [True, False])
