@@ -93,9 +93,12 @@ def _run(words, env, folder, out, err, process_group):
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
-    # The server may be deaf to it, and Python keeps what a process begins with.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["potluck", *words]
-    from potluck.cli import main
+    try:
+        # The server may be deaf to it, and Python keeps what a process begins with.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        from potluck.cli import main
 
-    main()
+        main()
+    except KeyboardInterrupt:  # before or after main; multiprocessing would make it code 1
+        sys.exit(130)
