@@ -20,9 +20,9 @@ WAYS_OUT = {
     errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
     errno.EIO: "check the disk",
 }
-"""What to do about a file that cannot be read or written, by the number of the error."""
+"""Ways out for the user where a file cannot be read or written, by the number of the error."""
 OF_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
-"""Those that no read has."""
+"""Errors that a read never has."""
 A_WRITE_S = 60.0
 """A whole file takes less to write."""
 

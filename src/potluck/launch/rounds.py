@@ -59,7 +59,7 @@ class RunResult:
     accuracy: Mapping[str, float]
     """Accuracy of each node at the end, on the validation problems; empty if none were asked."""
     skipped: int = 0
-    """Those of ``rounds`` that were not done, as the others were ahead."""
+    """Number of ``rounds`` that were not done, as the others were ahead."""
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,9 @@ class _Course:
         if node.is_in_step(round, others):
             self._pace = Pace(pace.last, round, now_s)
             node.record.add("in_step", [{"round": round, "time_s": now_s}])
-        elif pace.in_step_s is None:  # who is mute until later is believed no more than time allows
+        elif (
+            pace.in_step_s is None
+        ):  # a partner that is mute until later gets no more than time allows
             self._pace = Pace(pace.last, round, now_s)
         return round
 

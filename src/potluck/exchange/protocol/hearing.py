@@ -59,7 +59,7 @@ class Question:
 
 @dataclass(slots=True)
 class _Asked:
-    """What is known of one name beside what is believed."""
+    """State of one name beside what is believed of it: its questions, and sessions that it left."""
 
     not_before_s: float = float("-inf")
     pauses: int = 0
