@@ -115,6 +115,11 @@ def encode_announcement(
     return key.sign(WHAT, msgspec.msgpack.encode(announcement))
 
 
+def has_form_of_announcement(payload: Payload) -> bool:
+    """Return whether a payload has the length and the first bytes of an announcement."""
+    return len(payload) <= MAX_ANNOUNCEMENT_BYTES and bytes(payload).startswith(SIGNED)
+
+
 def read_announcement(payload: Payload, *, run: str, node: str) -> Announcement:
     """Return what an announcement under the name of ``node`` says, before its signature is looked
     at; raise WireError if it is none, or is another's or another run's."""

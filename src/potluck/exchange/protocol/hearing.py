@@ -20,6 +20,7 @@ from potluck.exchange.protocol.announcement import (
     WHAT,
     Announcement,
     Payload,
+    has_form_of_announcement,
     has_form_of_answer,
     read_announcement,
     split_answer,
@@ -101,7 +102,8 @@ class Hearing:
             self._newcomers, self._counted_since_s = 0, now_s
         refused: dict[Reason, list[WireError]] = {}
         believed = False
-        for payload in reversed(payloads):
+        formed = [payload for payload in payloads if has_form_of_announcement(payload)]
+        for payload in reversed(formed):
             try:
                 said = self._read(name, payload)
                 if self._is_newcomer(name):
@@ -119,6 +121,12 @@ class Hearing:
                 refused.setdefault(error.reason, []).append(error)
         for errors in refused.values():
             self._mailbox.refuse(name, errors[0], now_s, count=len(errors))
+        if len(formed) < len(payloads):  # One is told: in a flood an error for each costs too much.
+            garbage = next(p for p in payloads if not has_form_of_announcement(p))
+            try:
+                self._read(name, garbage)
+            except WireError as error:
+                self._mailbox.refuse(name, error, now_s, count=len(payloads) - len(formed))
         return believed
 
     def overrun(self, name: str) -> None:
