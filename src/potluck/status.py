@@ -1,0 +1,82 @@
+"""The state of a node at one moment, as it tells it: in its folder, and to the swarm.
+
+<run>/<node>/status.json     a ``FolderStatus``, written once a second while the node runs
+<run>/status/<node>          a ``StatusLine`` in MessagePack, signed: on the network
+
+Nothing is decided by it: what others say here is for people.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+MOST_AUTHORS = 16
+"""Authors in a status line: those of the last round, by name."""
+LINE_BYTES = 2048
+"""Largest status line, its signature included."""
+
+Name = Annotated[str, Meta(max_length=32)]
+Short = Annotated[str, Meta(max_length=120)]
+
+
+class AuthorStatus(Struct, frozen=True, array_like=True):
+    """An author in the eyes of the node: see ``AuthorReport``."""
+
+    completions: int = 0
+    reward_mean: float | None = None
+    success_weight: float | None = None
+    filtered_share_negative: float | None = None
+    effective_sample_size: float | None = None
+    k1: float | None = None
+    gradient_share: float | None = None
+
+
+class StatusLine(Struct, frozen=True, kw_only=True):
+    """What a node tells of itself."""
+
+    node: Name
+    run: Short
+    time_s: float
+    """Seconds since 1970, by its own clock."""
+    version: Short = ""
+    """Release of Potluck."""
+    model: Short = ""
+    parameters: int = 0
+    round: int = 0
+    """Rounds done."""
+    rounds: int = 0
+    """Rounds of the whole run."""
+    phase: Short = ""
+    """write, wait, learn, evaluate; "ended", "stopped"; empty: between two."""
+    done: int = 0
+    total: int = 0
+    """Work done in the phase, of all its work."""
+    tokens_per_s: float | None = None
+    sent_bytes: int | None = None
+    received_bytes: int | None = None
+    reward: float | None = None
+    """Mean reward of what it wrote in its last round."""
+    accuracy: float | None = None
+    """Its last validation accuracy."""
+    authors: dict[Name, AuthorStatus] = {}
+
+
+class PeerLine(Struct, frozen=True, kw_only=True):
+    """Another node in the eyes of this one."""
+
+    live: bool = False
+    heard_s: float | None = None
+    """Seconds since 1970 of its last announcement; None before the first."""
+    newest_round: int | None = None
+    quarantined_until_s: float = 0.0
+    refused: dict[str, int] = {}
+    """Messages refused under its name, by the reason."""
+    line: StatusLine | None = None
+    """Newest status line that its key has signed, where this node listens to them (--web)."""
+
+
+class FolderStatus(Struct, frozen=True, kw_only=True):
+    """Contents of status.json."""
+
+    own: StatusLine
+    peers: dict[str, PeerLine] = {}
