@@ -59,6 +59,15 @@ def write_atomically(path: Path, data: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
+def write_for_readers(path: Path, data: bytes) -> None:
+    """Write the whole file or none of it, without waiting for the disk: it may be lost if the
+    machine stops."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with _named(path):
+        beside.write_bytes(data)
+    os.replace(beside, path)
+
+
 def append(path: Path, data: bytes) -> None:
     """Write ``data`` behind the end of a file; one that cannot take all of it stays as it was."""
     with _named(path), path.open("ab", buffering=0) as file:

@@ -24,6 +24,7 @@ from potluck.events import Display, Evaluated, Fanout, Notice, PhaseProgress, Ro
 from potluck.exchange import Agreement, Exchange
 from potluck.files import remove_parts, remove_parts_of_the_dead, write_atomically
 from potluck.launch.folder import disk_errors_explained, exclusive
+from potluck.launch.journal import Journal
 from potluck.launch.signals import interrupts
 from potluck.node import Node, NodeProgress, step_together
 from potluck.node.processes.group import ProcessGroup, Save, Stop, TorchGroup, process_group
@@ -147,8 +148,9 @@ def _run_leader(
         which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""
         display.show(Notice(which + prepare_resume(folder, mine, first)))
     tracked = Tracked(display, config.log.to, _about_nodes(mine, folder, first, resume))
-    with tracked, interrupts() as interrupted:
-        display = Fanout((display, tracked))
+    journal = Journal(config, folder, local.names, first)
+    with tracked, journal, interrupts() as interrupted:
+        display = Fanout((display, tracked, journal))
         for note in notes:
             display.show(Notice(note))
 
@@ -161,6 +163,7 @@ def _run_leader(
         try:
             with local.meet(agreements_of(config, task, policies), display, progress) as exchanges:
                 nodes = make_nodes(config, folder, task, learners, exchanges, progress, first)
+                journal.begin(nodes)
                 return _Rounds(nodes, config, display, progress, interrupted).run(folder, first)
         except _Stopped:  # before the first round
             return RunResult(folder, first, True, {})
@@ -253,6 +256,8 @@ class _Rounds:
                 checkpoint.save(
                     folder, done, node.learner.policy, node.learner.optimizer, card=card
                 )
+                told = {"round": done - 1, "time_s": round(time.time(), 3), "kind": "checkpoint"}
+                node.record.add("events", [told | {"text": f"saved after {done} rounds"}])
 
     def write_cards(self, done: int) -> None:
         """Write the cards once more, as now there is a last evaluation to tell of."""

@@ -24,10 +24,11 @@ from potluck.config import SamplingConfig
 from potluck.exchange import Exchange, Round
 from potluck.files import derived_seed
 from potluck.node.alignment import Worth, authors_worth
-from potluck.node.batch import pack, read
+from potluck.node.batch import Scored, pack, read
 from potluck.node.habits import FIRST_ROUNDS, Habit, answers_by_author, growing_habit
 from potluck.node.learner import Learner
 from potluck.node.report import report_of
+from potluck.node.sample import sample
 from potluck.node.selection import Selector
 from potluck.node.storage.record import Record
 from potluck.objective.methods import reads_author_logp
@@ -143,6 +144,7 @@ class Node:
                 update = self.learner.learn(
                     batch, lambda done, total: self.progress(self.name, "learn", done, total)
                 )
+                self._record_sample(round, groups, update.scored, size_bytes)
         report = report_of(
             round,
             self.name,
@@ -186,6 +188,14 @@ class Node:
             groups.append(Group(problem, rows, tuple(rewards)))
         self.record.add("completions", lines)
         return groups
+
+    def _record_sample(
+        self, round: int, groups: Sequence[Group], scored: Scored, size_bytes: int
+    ) -> None:
+        policy, objective = self.learner.policy, self.learner.objective
+        room = self.record.room_for_sample(size_bytes)
+        lines = sample(round, groups, scored, policy, objective, me=self.name, size_bytes=room)
+        self.record.add_sample(lines)
 
     def _habits(self, groups: Sequence[Group]) -> dict[str, Habit]:
         """Return the habit of each other author that grows most in what this node writes."""

@@ -15,6 +15,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from potluck.recorded import Measure
+
 State = Literal["training", "recovering", "silent", "quarantined", "ended", "stopped", "unknown"]
 """What a node is doing.
 
@@ -148,8 +150,11 @@ class TextView(Struct, frozen=True, kw_only=True):
     why: str = ""
     """Reason for 0 or less than the advantage, in words."""
     tokens: list[tuple[str, float | None]] = []
-    """Pieces of ``text`` in order, each with its log-ratio: author minus learner, nats. With an
-    author without log-probabilities: the learner's own ln p. Empty: not recorded."""
+    """Text of each token in order, and its number, see ``measure``; empty: not recorded. Texts are
+    those of single tokens, the stop token's too, so they may differ from ``text``."""
+    measure: Measure = "log-ratio"
+    """Meaning of the numbers: author minus learner; or the learner's own ln p, where the author
+    told none. Nats."""
     surprise: float | None = None
     """Largest distance of any token's number from 0, nats."""
 

@@ -3,6 +3,9 @@
 <run>/<node>/metrics.jsonl        one line a round, see RoundReport
 <run>/<node>/evaluation.jsonl     one line an evaluation
 <run>/<node>/completions.jsonl    what was written, readable
+<run>/<node>/recorded.jsonl       some of them token by token, see potluck/recorded.py
+<run>/<node>/events.jsonl         what was told to the user, and when (launch/journal.py)
+<run>/<node>/status.json          what the node is doing now, see potluck/status.py
 <run>/<node>/in_step.jsonl        one line a round that it began in step with others: the time;
                                   again when the clock was set back since
 <run>/<node>/rounds/000012.ptlk   what was learned from, the messages as they came: what
@@ -16,8 +19,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from potluck.exchange import Round, WireError, batches_of, decode_round, encode_round
 from potluck.files import append, write_atomically
+from potluck.recorded import Recorded
+
+RECORDED = 0.15
+"""Size of recorded.jsonl as a share of the files of the rounds, at most."""
 
 
 class Record:
@@ -25,6 +34,7 @@ class Record:
 
     def __init__(self, folder: Path, *, run: str, node: str) -> None:
         self.folder, self.run, self.node = folder, run, node
+        self._room_bytes = 0.0
         (folder / "rounds").mkdir(parents=True, exist_ok=True)
 
     def keep_round(self, round: int, arrived: Round) -> int:
@@ -61,6 +71,18 @@ class Record:
         """Add lines to ``name``.jsonl, all of them or none."""
         lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
         append(self._lines(name), lines.encode())
+
+    def room_for_sample(self, size_bytes: int) -> float:
+        """Return the bytes that may be recorded of a round whose file takes ``size_bytes``: its
+        share, and what earlier rounds have left."""
+        self._room_bytes += RECORDED * size_bytes
+        return self._room_bytes
+
+    def add_sample(self, completions: Sequence[Recorded]) -> None:
+        """Add lines to recorded.jsonl, all of them or none."""
+        data = b"".join(msgspec.json.encode(each) + b"\n" for each in completions)
+        append(self._lines("recorded"), data)
+        self._room_bytes -= len(data)
 
     def first_completions(self, rounds: int) -> list[tuple[str, str, float]]:
         """Return (author, text, reward) of each completion of the first ``rounds`` rounds here."""

@@ -1,0 +1,166 @@
+"""The journal of a process's nodes: what they are doing now, and what was told to the user.
+
+<run>/<node>/status.json    once a second, from a thread: a page, or a person, sees a node that is
+                            gone by the age of the file
+<run>/<node>/events.jsonl   one line a message, and a checkpoint
+
+Nothing of it decides anything, so a journal that cannot be written does not end a run.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+import msgspec
+from msgspec.structs import replace
+
+from potluck.config import RunConfig
+from potluck.events import Evaluated, Event, Notice, PhaseProgress, RoundDone
+from potluck.exchange import Exchange
+from potluck.files import one_line, write_for_readers
+from potluck.node import Node
+from potluck.reports import RoundReport
+from potluck.status import AuthorStatus, FolderStatus, PeerLine, StatusLine
+from potluck.version import __version__
+
+BEAT_S = 1.0
+"""Seconds between two writings of status.json."""
+TELL_S = 5.0
+"""Most seconds between two status lines to the swarm; one is told after each round, too."""
+MOST_EVENTS = 5_000
+"""Messages that one process writes down."""
+MOST_PEERS = 256
+"""Peers in status.json: those that were heard last."""
+STATUS = "status.json"
+
+
+class Journal:
+    """Display that writes down what it is shown, from ``with`` to the end of the block."""
+
+    def __init__(self, config: RunConfig, folder: Path, names: Sequence[str], first: int) -> None:
+        """Write in the folders ``names`` of ``folder``; ``first``: rounds done before."""
+        self._folder, self._names = folder, tuple(names)
+        now_s = time.time()
+        self._lines = {
+            name: StatusLine(
+                node=name,
+                run=config.name,
+                time_s=now_s,
+                version=__version__,
+                model=one_line(config.node[name].model, 120),
+                round=first,
+                rounds=config.rounds,
+            )
+            for name in names
+        }
+        self._nodes: Sequence[Node] = ()
+        self._unwritten: list[str] = []
+        self._messages = 0
+        self._told: dict[str, tuple[int, float]] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="journal", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        for name, line in self._lines.items():
+            if self._nodes:
+                phase = "ended" if line.round >= line.rounds else "stopped"
+                self._lines[name] = replace(line, phase=phase, done=0, total=0)
+            else:  # nothing was begun, and the folder is free for another start
+                (self._folder / name / STATUS).unlink(missing_ok=True)
+        if self._nodes:
+            self._write()
+
+    def begin(self, nodes: Sequence[Node]) -> None:
+        """Take the nodes of this process, whose records are ready from now on."""
+        for node in nodes:
+            parameters = sum(p.numel() for p in node.learner.policy.network.parameters())
+            self._lines[node.name] = replace(self._lines[node.name], parameters=parameters)
+        self._nodes = tuple(nodes)
+        for text in self._unwritten:
+            self._message(text)
+
+    def show(self, event: Event) -> None:
+        match event:
+            case PhaseProgress(node=node, phase=phase, done=done, total=total):
+                self._change(node, phase=phase, done=done, total=total)
+            case RoundDone(node=node, report=report):
+                self._change(node, phase="", done=0, total=0, **_of_round(node, report))
+            case Evaluated(node=node, report=evaluation):
+                self._change(node, phase="", done=0, total=0, accuracy=evaluation.validation)
+            case Notice(text=text):
+                if self._nodes:
+                    self._message(text)
+                else:
+                    self._unwritten.append(text)
+
+    def _change(self, node: str, **fields: object) -> None:
+        if node in self._lines:
+            self._lines[node] = replace(self._lines[node], **fields)
+
+    def _message(self, text: str) -> None:
+        """Write a message into the first node's folder; the others would only repeat it."""
+        self._messages += 1
+        if self._messages > MOST_EVENTS:
+            return
+        if self._messages == MOST_EVENTS:
+            text = f"{MOST_EVENTS} messages are written down: no more are, until a new start"
+        node = self._nodes[0]
+        line = {"round": self._lines[node.name].round, "time_s": round(time.time(), 3)}
+        with suppress(OSError):
+            node.record.add("events", [line | {"kind": "message", "text": one_line(text, 500)}])
+
+    def _beat(self) -> None:
+        while True:
+            self._write()
+            if self._over.wait(BEAT_S):
+                return
+
+    def _write(self) -> None:
+        exchanges = {node.name: node.exchange for node in self._nodes}
+        for name in self._names:
+            line = replace(self._lines[name], time_s=time.time())
+            status = FolderStatus(own=line)
+            if exchange := exchanges.get(name):
+                status = FolderStatus(own=line, peers=_peers(exchange, line.time_s))
+            with suppress(OSError):
+                write_for_readers(self._folder / name / STATUS, msgspec.json.encode(status))
+
+
+def _of_round(node: str, report: RoundReport) -> dict[str, object]:
+    own, write_s = report.sources.get(node), report.seconds.get("write")
+    return {
+        "round": report.round + 1,
+        "reward": report.own_reward_mean,
+        "tokens_per_s": own.tokens / write_s if own and write_s else None,
+        "sent_bytes": report.sent_bytes,
+        "received_bytes": report.received_bytes,
+        "authors": {
+            name: AuthorStatus(**{key: getattr(its, key) for key in AuthorStatus.__struct_fields__})
+            for name, its in report.sources.items()
+        },
+    }
+
+
+def _peers(exchange: Exchange, now_s: float) -> dict[str, PeerLine]:
+    peers = exchange.status().peers
+    latest = sorted(peers, key=lambda name: (peers[name].heard_s is None, peers[name].heard_s or 0))
+    return {
+        name: PeerLine(
+            live=peer.live,
+            heard_s=None if peer.heard_s is None else now_s - peer.heard_s,
+            newest_round=peer.newest_round,
+            quarantined_until_s=now_s + peer.quarantined_s if peer.quarantined_s else 0.0,
+            refused={str(reason): count for reason, count in peer.refused.items()},
+        )
+        for name in latest[:MOST_PEERS]
+        for peer in [peers[name]]
+    }

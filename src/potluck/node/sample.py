@@ -1,0 +1,120 @@
+"""The completions of a round that are recorded token by token, for people to look at.
+
+Of each author, of each outcome, in turn: first the one with the most surprising token. They are cut
+off where their lines take more than is allowed, so long runs stay as large as they were.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import chain, zip_longest
+
+from msgspec import json
+from torch import Tensor
+
+from potluck.model import LanguageModel
+from potluck.node.batch import Scored
+from potluck.node.score import candidates
+from potluck.objective.methods import ObjectiveConfig
+from potluck.recorded import Recorded, columns_of
+from potluck.types import Group, Row
+
+QUESTION, TOKENS = 300, 1024
+"""Characters of a prompt, and tokens of a completion, that are written."""
+
+
+def sample(
+    round: int,
+    groups: Sequence[Group],
+    scored: Scored,
+    policy: LanguageModel,
+    objective: ObjectiveConfig,
+    *,
+    me: str,
+    size_bytes: float,
+) -> list[Recorded]:
+    """Return the completions of ``groups``, packed and scored, whose lines fit ``size_bytes``.
+
+    Args:
+        me: the learner's name.
+    """
+    rows = [(group, row) for group in groups for row in group.rows]
+    advantage_B, kept_B = scored.batch.advantage_B, scored.kept_advantage_B
+    candidate_B = candidates(scored.batch, me, objective)
+    surprise = [_surprise(_numbers(scored, at)) for at in range(len(rows))]
+    outcomes = defaultdict[tuple[str, bool, bool], list[int]](list)
+    for at, (_, row) in enumerate(rows):
+        outcome = bool(kept_B[at]), bool(advantage_B[at] > 0)
+        outcomes[row.completion.author, *outcome].append(at)
+    for each in outcomes.values():
+        each.sort(key=lambda at: -surprise[at])
+    keys = sorted(outcomes)
+    first = round % len(keys)  # where there is room for one a round, each has its turn
+    turns = chain.from_iterable(
+        zip_longest(*(outcomes[key] for key in keys[first:] + keys[:first]))
+    )
+    lines = []
+    for at in (at for at in turns if at is not None):
+        group, row = rows[at]
+        line = Recorded(
+            round=round,
+            problem=row.completion.problem_id,
+            author=row.completion.author,
+            index=row.completion.index,
+            advantage=_rounded(advantage_B[at]),
+            kept=_rounded(kept_B[at]),
+            why=_why(at, scored, candidate_B, objective, me),
+            question=group.problem.question[:QUESTION],
+            measure="ln p" if row.completion.logp_T is None else "log-ratio",
+            **columns_of(_pieces(row, policy), _numbers(scored, at)[:TOKENS]),
+        )
+        size_bytes -= len(json.encode(line)) + 1
+        if size_bytes < 0:
+            break
+        lines.append(line)
+    return lines
+
+
+def _numbers(scored: Scored, at: int) -> list[float]:
+    """Return a number for each token; none where the row was not read, or is not finite."""
+    batch, length = scored.batch, int(scored.batch.mask_BT[at].sum())
+    if at in scored.dropped or scored.metrics_BK[at, 0].isnan():
+        return []
+    start_T, gen_T = scored.logp_start_BT[at, :length], batch.logp_gen_BT[at, :length]
+    told = batch.completions[at].logp_T is not None
+    numbers: list[float] = (gen_T - start_T if told else start_T).tolist()
+    return numbers if all(map(math.isfinite, numbers)) else []
+
+
+def _surprise(numbers: Sequence[float]) -> float:
+    return max(map(abs, numbers), default=0.0)
+
+
+def _pieces(row: Row, policy: LanguageModel) -> list[str]:
+    return [str(policy.tokenizer.decode([id])) for id in row.token_T[:TOKENS].tolist()]
+
+
+def _why(at: int, scored: Scored, candidate_B: Tensor, objective: ObjectiveConfig, me: str) -> str:
+    """Return in words why the kept advantage is not the advantage; "" where it is."""
+    advantage, candidate, kept = (
+        float(each_B[at])
+        for each_B in (scored.batch.advantage_B, candidate_B, scored.kept_advantage_B)
+    )
+    if not advantage:
+        return "all completions of its group have one reward"
+    if at in scored.dropped:
+        return f"left out: not finite ({scored.dropped[at]})"
+    foreign = scored.batch.completions[at].author != me
+    if not candidate:
+        none = objective.others == "none"
+        return f"not read: {'of another author' if none else 'a failure of another author'}"
+    if not kept:
+        far = objective.filter and candidate < 0
+        return "filtered: bad, and far from what this model writes" if far else "weight 0"
+    if abs(kept / advantage - 1) > 1e-3:
+        return f"weight {kept / advantage:.2g}{', by its likelihood here' * foreign}"
+    return ""
+
+
+def _rounded(value: Tensor) -> float:
+    return round(float(value), 3)
