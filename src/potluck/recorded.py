@@ -72,7 +72,7 @@ def columns_of(pieces: Sequence[str], numbers: Sequence[float]) -> dict[str, str
     [('1', -0.25), ('+1', 0.0), ('<end>', -20.47)]
     """
     cut = [piece[:LONGEST_PIECE] for piece in pieces]
-    steps = (min(max(round(x / STEP), -FARTHEST), FARTHEST) + FARTHEST for x in numbers)
+    steps = (round(min(max(x / STEP, -FARTHEST), FARTHEST)) + FARTHEST for x in numbers)
     return {
         "text": "".join(cut),
         "lengths": "".join(DIGITS[len(piece)] for piece in cut),

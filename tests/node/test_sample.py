@@ -1,0 +1,177 @@
+"""Completions that are recorded token by token: their numbers against plain loops, their bounds."""
+
+import json
+import math
+
+import pytest
+import torch
+from msgspec import json as lines_of_json
+
+import tiny
+from node.test_trust import OTHER, OWN, THIRD, groups_of, learner_of
+from potluck.launch.in_process import run
+from potluck.node import Record, pack
+from potluck.node.sample import sample
+from potluck.node.storage.record import RECORDED
+from potluck.objective.methods import METHODS, ObjectiveConfig
+from potluck.recorded import FARTHEST, LONGEST_PIECE, STEP, Recorded, columns_of
+
+PLENTY = 10**9
+
+
+def recorded(method="f-tis", *, trusts=lambda author: True, size_bytes=PLENTY, round=0, **options):
+    fields = {key: options.pop(key) for key in ("claims", "authors", "failing") if key in options}
+    objective = ObjectiveConfig(**METHODS[method].fields | options)
+    policy = tiny.policy(sharpness=4)
+    learner, groups = learner_of(policy, objective), groups_of(policy, **fields)
+    batch = pack(groups, scale=objective.advantage_scale, trusts=trusts)
+    scored = learner.score(batch)
+    lines = sample(round, groups, scored, policy, objective, me=OWN, size_bytes=size_bytes)
+    return lines, groups, scored, policy
+
+
+def read_by(policy, row):
+    """ln p of each token, one forward pass a token."""
+    logps, ids = [], [*row.prompt_P.tolist()]
+    for token in row.token_T.tolist():
+        with torch.no_grad():
+            logits = policy.network(torch.tensor([ids])).logits[0, -1, : policy.vocabulary]
+        logps.append(logits.double().log_softmax(-1)[token].item())
+        ids.append(token)
+    return logps
+
+
+@pytest.mark.parametrize(("claims", "measure"), [("as they are", "log-ratio"), (None, "ln p")])
+def test_numbers_are_those_of_plain_loops(claims, measure):
+    lines, groups, scored, policy = recorded("tis", claims=claims)
+    of_row = {(line.problem, line.author, line.index): line for line in lines}
+    rows = [row for group in groups for row in group.rows]
+    assert len(of_row) == len(lines) == len(rows)
+    for at, row in enumerate(rows):
+        one = row.completion
+        line = of_row[one.problem_id, one.author, one.index]
+        assert line.advantage == pytest.approx(scored.batch.advantage_B[at].item(), abs=5e-4)
+        assert line.kept == pytest.approx(scored.kept_advantage_B[at].item(), abs=5e-4)
+        if not scored.batch.advantage_B[at]:
+            assert {number for _, number in line.tokens()} == {None}
+            continue
+        told = one.logp_T is not None
+        assert line.measure == ("log-ratio" if told else "ln p")
+        here = read_by(policy, row)
+        expected = [gen - now for gen, now in zip(one.logp_T, here, strict=True)] if told else here
+        numbers = [number for _, number in line.tokens()]
+        assert numbers == pytest.approx(expected, abs=STEP)
+        assert [text for text, _ in line.tokens()] == [
+            policy.tokenizer.decode([id]) for id in row.token_T
+        ]
+    assert measure in {line.measure for line in lines if line.author == OTHER}
+
+
+def whys(*args, **options):
+    lines, *_ = recorded(*args, **options)
+    return {(line.author, line.why.split(" 0.")[0]) for line in lines}
+
+
+def test_each_reason_is_told():
+    alike = "all completions of its group have one reward"
+    assert {why for _, why in whys("tis")} <= {"", alike}
+    assert (OTHER, "not read: a failure of another author") in whys("lws")
+    assert (OWN, "not read: a failure of another author") not in whys("lws")
+    assert (OTHER, "weight") in {(a, w.split(",")[0].split(" ")[0]) for a, w in whys("lws")}
+    assert (OTHER, "not read: of another author") in whys("tis", others="none")
+    far = "filtered: bad, and far from what this model writes"
+    assert (OTHER, far) in whys("f-tis", divergence_limit=1e-9)
+    assert (OTHER, far) not in whys("f-tis", divergence_limit=1e9)
+    untrusted = whys("tis", trusts=lambda author: author == OWN)
+    assert (OTHER, "not read: a failure of another author") in untrusted
+    assert (OWN, "weight 2") in whys("tis", own_success_weight=2.0)
+
+
+def test_a_row_without_a_finite_number_says_so():
+    _, groups, scored, policy = recorded("tis")
+    at = next(at for at, row in enumerate(scored.batch.completions) if scored.kept_advantage_B[at])
+    objective = ObjectiveConfig(**METHODS["tis"].fields)
+    again = sample(
+        0, groups, scored.without({at: "weight"}), policy, objective, me=OWN, size_bytes=PLENTY
+    )
+    assert "left out: not finite (weight)" in {line.why for line in again}
+
+
+def test_lines_fit_the_room_and_the_most_surprising_come_first():
+    lines, *_ = recorded("tis")
+    sizes = [len(lines_of_json.encode(line)) + 1 for line in lines]
+    for count in (0, 1, 3):
+        few, *_ = recorded("tis", size_bytes=sum(sizes[:count]))
+        assert few == lines[:count]
+    kinds = {(line.author, line.kept != 0, line.advantage > 0) for line in lines}
+    assert {(x.author, x.kept != 0, x.advantage > 0) for x in lines[: len(kinds)]} == kinds
+    for kind in kinds:
+        mine = [x for x in lines if (x.author, x.kept != 0, x.advantage > 0) == kind]
+        surprise = [max((abs(n or 0) for _, n in line.tokens()), default=0) for line in mine]
+        assert surprise == sorted(surprise, reverse=True)
+
+
+def test_where_one_fits_each_kind_has_its_turn():
+    lines, *_ = recorded("lws", authors=(OWN, OTHER, THIRD))
+    kinds = {(line.author, line.kept != 0, line.advantage > 0) for line in lines}
+    turns = [
+        recorded("lws", authors=(OWN, OTHER, THIRD), round=at)[0][0] for at in range(len(kinds))
+    ]
+    assert {(x.author, x.kept != 0, x.advantage > 0) for x in turns} == kinds
+
+
+def test_what_is_recorded_stays_below_its_share_of_the_rounds_files(tmp_path, tiny_models):
+    nodes = {name: tiny_models[name] for name in ("large", "small")}
+    run(tiny.recipe(nodes, "rounds=6"), tmp_path / "run")
+    for name in nodes:
+        folder = tmp_path / "run" / name
+        rounds = sum(file.stat().st_size for file in (folder / "rounds").iterdir())
+        recorded = (folder / "recorded.jsonl").read_bytes()
+        assert 0.05 * rounds < len(recorded) <= RECORDED * rounds
+        written = map(json.loads, (folder / "completions.jsonl").read_text().splitlines())
+        texts = {(x["round"], x["problem"], x["author"], x["index"]): x["text"] for x in written}
+        for line in recorded.splitlines():
+            one = lines_of_json.decode(line, type=Recorded)
+            text = texts[one.round, one.problem, one.author, one.index]
+            pieces = [piece for piece, _ in one.tokens()]
+            assert "".join(p for p in pieces if p not in ("<pad>", "<bos>", "<eos>")) == text
+
+
+def test_room_that_a_round_leaves_is_the_next_ones(tmp_path):
+    record = Record(tmp_path, run="tiny", node="north")
+    assert record.room_for_sample(1000) == RECORDED * 1000
+    line = Recorded(round=0, problem="p", author="a", index=0, advantage=1.0, kept=1.0)
+    record.add_sample([line])
+    used = (tmp_path / "recorded.jsonl").stat().st_size
+    assert record.room_for_sample(1000) == RECORDED * 2000 - used
+
+
+def test_columns_restore_texts_and_numbers():
+    pieces, numbers = ["", "é", "x" * 100, "\n<|end|>"], [0.004, -3.337, 1e9, -math.inf]
+    line = Recorded(
+        round=0,
+        problem="p",
+        author="a",
+        index=0,
+        advantage=1,
+        kept=1,
+        **columns_of(pieces, numbers),
+    )
+    texts, found = zip(*line.tokens(), strict=True)
+    assert list(texts) == ["", "é", "x" * LONGEST_PIECE, "\n<|end|>"]
+    assert found == pytest.approx((0, -3.34, FARTHEST * STEP, -FARTHEST * STEP))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"text": "ab", "lengths": "1"},
+        {"text": "a", "lengths": "1", "numbers": "0"},
+        {"text": "a", "lengths": "!"},
+        {"text": "a", "lengths": "1", "numbers": "!!"},
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(columns):
+    line = Recorded(round=0, problem="p", author="a", index=0, advantage=1, kept=1, **columns)
+    with pytest.raises(ValueError):
+        line.tokens()
