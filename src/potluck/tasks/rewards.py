@@ -35,7 +35,7 @@ from potluck.tasks.base import Split, Task, TaskError, digest_of
 from potluck.types import Completion, Problem
 
 Format = Literal["text", "messages"]
-Columns = Callable[[Problem], Mapping[str, Any]]
+ColumnsOf = Callable[[Problem], Mapping[str, Any]]
 
 NOT_COLUMNS = ("prompt", "completion", "completion_ids")
 """Columns that TRL does not pass on under these names: they are there in the plural."""
@@ -101,7 +101,7 @@ class CustomRewards(RepaidTask):
     """Another task's problems, paid by the weighted sum of ``rewards``."""
 
     def __init__(
-        self, task: Task, rewards: Sequence[Reward], *, columns: Columns | None = None
+        self, task: Task, rewards: Sequence[Reward], *, columns: ColumnsOf | None = None
     ) -> None:
         """Raise TaskError where a function asks for a column that there is not."""
         code = [(r.name, r.source, r.weight, r.format) for r in rewards]
@@ -160,7 +160,7 @@ def _given(
     completions: Sequence[Completion],
     texts: Sequence[str],
     format: Format,
-    columns: Columns,
+    columns: ColumnsOf,
 ) -> dict[str, Any]:
     """Return the keywords that TRL passes. A column that a row does not have is None there."""
     rows = [columns(problem) for problem in problems]
