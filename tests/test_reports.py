@@ -7,7 +7,8 @@ import msgspec
 from potluck.reports import AUTHOR_COLUMNS, AuthorReport, EvaluationReport, RoundReport, as_line
 
 ROUND_KEYS = """
-    round reward_mean own_reward_mean loss gradient_norm updates completions rows_trained
+    round reward_mean own_reward_mean own_length_mean own_cut_share groups_alike entropy
+    loss gradient_norm updates completions rows_trained
     filtered_share dropped_nonfinite unasked unusable too_few over_share missing late late_used
     refused quarantined sent_bytes sent_bytes_per_token received_bytes size_bytes seconds sources
 """

@@ -131,6 +131,15 @@ class RoundReport:
     """Mean over the completions of all nodes that were used; None if there are none."""
     own_reward_mean: float | None = None
     """Mean over the completions that this node wrote."""
+    own_length_mean: float | None = None
+    """Mean length of the completions that this node wrote, tokens."""
+    own_cut_share: float | None = None
+    """Share of them that ran out of room: no stop token came."""
+    groups_alike: float | None = None
+    """Share of the groups in which all rewards are equal, so that nothing is learned from them."""
+    entropy: float | None = None
+    """Mean of -ln p of the tokens that this node wrote, nats: an estimate of its policy's entropy,
+    over the completions with an advantage."""
     loss: float = 0.0
     """Loss of the round's last update."""
     gradient_norm: float = 0.0

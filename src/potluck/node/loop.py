@@ -148,7 +148,7 @@ class Node:
         report = report_of(
             round,
             self.name,
-            [reward for group in groups for reward in group.rewards],
+            groups,
             update,
             worth=worth,
             habits=habits,

@@ -5,17 +5,19 @@ from dataclasses import replace
 
 from potluck.exchange import Round
 from potluck.node.alignment import Worth
+from potluck.node.batch import Scored
 from potluck.node.habits import Habit
 from potluck.node.learner import UpdateReport
 from potluck.node.metrics import author_reports
 from potluck.node.selection import Selection
 from potluck.reports import AuthorReport, RoundReport
+from potluck.types import Group
 
 
 def report_of(
     round: int,
     name: str,
-    rewards: Sequence[float],
+    groups: Sequence[Group],
     update: UpdateReport | None,
     *,
     worth: Mapping[str, Worth],
@@ -26,12 +28,13 @@ def report_of(
     seconds: Mapping[str, float],
 ) -> RoundReport:
     """Report a round; ``update`` is None if nothing came to learn from."""
-    authors: list[str] = []
+    rewards = [reward for group in groups for reward in group.rewards]
+    pairs = [pair for group in groups for pair in zip(group.rows, group.rewards, strict=True)]
+    own = [(row.completion, reward) for row, reward in pairs if row.completion.author == name]
     sources: dict[str, AuthorReport] = {}
     trained = with_advantage = dropped = 0
     if update:
         scored = update.scored
-        authors = [c.author for c in scored.batch.completions]
         sources = author_reports(scored, rewards, name)
         for author, (value, noise) in worth.items():
             sources[author] = replace(sources[author], worth=value, worth_noise=noise)
@@ -49,11 +52,14 @@ def report_of(
         with_advantage = int((scored.batch.advantage_B != 0).sum())
         dropped = len(scored.dropped)
     line = arrived.traffic
-    own = [reward for author, reward in zip(authors, rewards, strict=True) if author == name]
     return RoundReport(
         round=round,
         reward_mean=_mean(rewards),
-        own_reward_mean=_mean(own),
+        own_reward_mean=_mean([reward for _, reward in own]),
+        own_length_mean=_mean([len(one.token_T) for one, _ in own]),
+        own_cut_share=_mean([one.end == "length" for one, _ in own]),
+        groups_alike=_mean([len(set(group.rewards)) == 1 for group in groups]),
+        entropy=_entropy(update.scored, name) if update else None,
         loss=update.loss if update else 0.0,
         gradient_norm=update.gradient_norm if update else 0.0,
         updates=update.updates if update else 0,
@@ -77,6 +83,12 @@ def report_of(
         seconds=seconds,
         sources=sources,
     )
+
+
+def _entropy(scored: Scored, name: str) -> float | None:
+    read_B = scored.batch.by(name) & scored.metrics_BK[:, 0].isfinite()
+    surprise = -scored.logp_start_BT[read_B][scored.batch.mask_BT[read_B]]
+    return surprise.mean().item() if len(surprise) else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -1,0 +1,60 @@
+"""What is looked at first of a round: lengths, cut answers, groups of one reward, entropy."""
+
+from dataclasses import replace
+
+import pytest
+
+import tiny
+from node.test_sample import read_by
+from node.test_trust import OTHER, OWN, groups_of, learner_of
+from potluck.exchange import Round
+from potluck.node import pack
+from potluck.node.report import report_of
+from potluck.node.selection import Selection
+from potluck.objective.methods import ObjectiveConfig
+from potluck.types import Group
+
+NOTHING = Selection((), 0, 0, 0, 0, 0)
+
+
+def report(groups, policy):
+    objective = ObjectiveConfig()
+    update = learner_of(policy, objective).learn(pack(groups), lambda done, total: None)
+    rest = {"worth": {}, "habits": {}, "selection": NOTHING, "arrived": Round(())}
+    return report_of(0, OWN, groups, update, **rest, size_bytes=0, seconds={})
+
+
+def cut_off(group, at):
+    """The group with its row ``at`` without a stop token."""
+    rows = list(group.rows)
+    rows[at] = replace(rows[at], completion=replace(rows[at].completion, end="length"))
+    return Group(group.problem, tuple(rows), group.rewards)
+
+
+def test_each_figure_is_what_a_plain_loop_finds():
+    policy = tiny.policy(sharpness=4)
+    groups = groups_of(policy)
+    groups = [cut_off(groups[0], 0), *groups[1:-1], replace(groups[-1], rewards=(1.0,) * 12)]
+    lengths, cut, alike, surprise = [], 0, 0, []
+    for group in groups:
+        alike += all(reward == group.rewards[0] for reward in group.rewards)
+        for row in group.rows:
+            if row.completion.author == OWN:
+                lengths.append(len(row.token_T))
+                cut += row.completion.end == "length"
+                if not all(reward == group.rewards[0] for reward in group.rewards):
+                    surprise += [-logp for logp in read_by(policy, row)]
+    found = report(groups, policy)
+    assert found.own_length_mean == pytest.approx(sum(lengths) / len(lengths))
+    assert found.own_cut_share == pytest.approx(cut / len(lengths))
+    assert found.own_cut_share > 0
+    assert found.groups_alike == pytest.approx(alike / len(groups))
+    assert 0 < found.groups_alike < 1
+    assert found.entropy == pytest.approx(sum(surprise) / len(surprise), rel=1e-4)
+
+
+def test_without_own_completions_nothing_is_made_up():
+    policy = tiny.policy(sharpness=4)
+    found = report(groups_of(policy, authors=(OTHER,)), policy)
+    assert (found.own_length_mean, found.own_cut_share, found.entropy) == (None, None, None)
+    assert found.groups_alike is not None
