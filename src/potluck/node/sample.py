@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain, zip_longest
 
+import torch
 from msgspec import json
 from torch import Tensor
 
@@ -40,12 +41,12 @@ def sample(
     """
     rows = [(group, row) for group in groups for row in group.rows]
     advantage_B, kept_B = scored.batch.advantage_B, scored.kept_advantage_B
-    candidate_B = candidates(scored.batch, me, objective)
-    surprise = [_surprise(_numbers(scored, at)) for at in range(len(rows))]
+    candidate_B, number_BT = candidates(scored.batch, me, objective), _numbers(scored)
+    surprise = number_BT.abs().nan_to_num(0.0).amax(dim=1).tolist()
     outcomes = defaultdict[tuple[str, bool, bool], list[int]](list)
-    for at, (_, row) in enumerate(rows):
-        outcome = bool(kept_B[at]), bool(advantage_B[at] > 0)
-        outcomes[row.completion.author, *outcome].append(at)
+    kinds = zip((kept_B != 0).tolist(), (advantage_B > 0).tolist(), strict=True)
+    for at, ((_, row), kind) in enumerate(zip(rows, kinds, strict=True)):
+        outcomes[row.completion.author, *kind].append(at)
     for each in outcomes.values():
         each.sort(key=lambda at: -surprise[at])
     keys = sorted(outcomes)
@@ -66,7 +67,7 @@ def sample(
             why=_why(at, scored, candidate_B, objective, me),
             question=group.problem.question[:QUESTION],
             measure="ln p" if row.completion.logp_T is None else "log-ratio",
-            **columns_of(_pieces(row, policy), _numbers(scored, at)[:TOKENS]),
+            **columns_of(_pieces(row, policy), _of_row(number_BT[at], row)),
         )
         size_bytes -= len(json.encode(line)) + 1
         if size_bytes < 0:
@@ -75,19 +76,21 @@ def sample(
     return lines
 
 
-def _numbers(scored: Scored, at: int) -> list[float]:
-    """Return a number for each token; none where the row was not read, or is not finite."""
-    batch, length = scored.batch, int(scored.batch.mask_BT[at].sum())
-    if at in scored.dropped or scored.metrics_BK[at, 0].isnan():
-        return []
-    start_T, gen_T = scored.logp_start_BT[at, :length], batch.logp_gen_BT[at, :length]
-    told = batch.completions[at].logp_T is not None
-    numbers: list[float] = (gen_T - start_T if told else start_T).tolist()
-    return numbers if all(map(math.isfinite, numbers)) else []
+def _numbers(scored: Scored) -> Tensor:
+    """Return number_BT: what ``Recorded`` says; NaN on padding, and in rows that were not read or
+    are not finite."""
+    batch, start_BT = scored.batch, scored.logp_start_BT
+    told_BT = ~batch.logp_gen_BT.isnan()
+    number_BT = torch.where(told_BT, batch.logp_gen_BT - start_BT, start_BT)
+    read_B = scored.metrics_BK[:, 0].isfinite()
+    read_B[list(scored.dropped)] = False
+    read_B &= torch.where(batch.mask_BT, number_BT, 0.0).isfinite().all(dim=1)
+    return torch.where(batch.mask_BT & read_B.unsqueeze(1), number_BT, torch.nan)
 
 
-def _surprise(numbers: Sequence[float]) -> float:
-    return max(map(abs, numbers), default=0.0)
+def _of_row(number_T: Tensor, row: Row) -> list[float]:
+    numbers: list[float] = number_T[: len(row.token_T)].tolist()
+    return [] if math.isnan(numbers[0]) else numbers[:TOKENS]
 
 
 def _pieces(row: Row, policy: LanguageModel) -> list[str]:
