@@ -38,6 +38,8 @@ class Recorded(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Reason for a ``kept`` other than the advantage, in words."""
     question: str = ""
     """The prompt's beginning."""
+    surprise: float | None = None
+    """Largest distance of a token's number from 0, nats; None: it was not read."""
     measure: Measure = "log-ratio"
     text: str = ""
     """Texts of the tokens, one after the other."""

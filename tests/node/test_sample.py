@@ -54,6 +54,7 @@ def test_numbers_are_those_of_plain_loops(claims, measure):
         assert line.kept == pytest.approx(scored.kept_advantage_B[at].item(), abs=5e-4)
         if not scored.batch.advantage_B[at]:
             assert {number for _, number in line.tokens()} == {None}
+            assert line.surprise is None
             continue
         told = one.logp_T is not None
         assert line.measure == ("log-ratio" if told else "ln p")
@@ -61,6 +62,7 @@ def test_numbers_are_those_of_plain_loops(claims, measure):
         expected = [gen - now for gen, now in zip(one.logp_T, here, strict=True)] if told else here
         numbers = [number for _, number in line.tokens()]
         assert numbers == pytest.approx(expected, abs=STEP)
+        assert line.surprise == pytest.approx(max(map(abs, expected)), abs=1e-3)
         assert [text for text, _ in line.tokens()] == [
             policy.tokenizer.decode([id]) for id in row.token_T
         ]

@@ -57,6 +57,7 @@ def sample(
     lines = []
     for at in (at for at in turns if at is not None):
         group, row = rows[at]
+        numbers = _of_row(number_BT[at], row)
         line = Recorded(
             round=round,
             problem=row.completion.problem_id,
@@ -66,8 +67,9 @@ def sample(
             kept=_rounded(kept_B[at]),
             why=_why(at, scored, candidate_B, objective, me),
             question=group.problem.question[:QUESTION],
+            surprise=_rounded(surprise[at]) if numbers else None,
             measure="ln p" if row.completion.logp_T is None else "log-ratio",
-            **columns_of(_pieces(row, policy), _of_row(number_BT[at], row)),
+            **columns_of(_pieces(row, policy), numbers),
         )
         size_bytes -= len(json.encode(line)) + 1
         if size_bytes < 0:
@@ -119,5 +121,5 @@ def _why(at: int, scored: Scored, candidate_B: Tensor, objective: ObjectiveConfi
     return ""
 
 
-def _rounded(value: Tensor) -> float:
+def _rounded(value: Tensor | float) -> float:
     return round(float(value), 3)
