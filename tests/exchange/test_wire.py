@@ -345,11 +345,14 @@ def test_broken_messages_are_refused_and_nothing_else_happens():
     for complaint in (
         *("an id is", "completion .. of", "completions claim", ".. completions came"),
         *("an announcement's offers", "an announcement offers round", "a message of round"),
+        *("a status line says", "a status line of"),
     ):
         assert any(words.startswith(complaint) for words in outcome.refused), complaint
     assert outcome.reasons >= {"malformed", "too large", "forged", "other version", "other run"}
     accepted = {kind for kind, became in outcome.kinds if became == "accepted"}
-    assert accepted >= {"announcements", "pages", "log_probabilities", "ids", "escapes", "seals"}
+    assert accepted >= {
+        *("announcements", "pages", "log_probabilities", "ids", "escapes", "seals", "statuses")
+    }
 
 
 def test_broken_messages_take_no_more_memory_than_the_limits_allow():

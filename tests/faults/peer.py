@@ -35,6 +35,7 @@ from potluck.exchange.keys.known_keys import KnownKeys  # noqa: E402
 from potluck.exchange.zenoh import session as sessions  # noqa: E402
 from potluck.exchange.zenoh.exchange import ZenohExchange  # noqa: E402
 from potluck.schedule import cohort  # noqa: E402
+from potluck.status import AuthorStatus, StatusLine  # noqa: E402
 from potluck.types import Completion, PotluckError  # noqa: E402
 
 VOCABULARY = 32_000
@@ -165,6 +166,22 @@ def step(plan: Plan, exchange: ZenohExchange, round: int, say: Say) -> None:
     start = time.monotonic()
     arrived = exchange.collect(round, deadline_s=plan.deadline_s)
     say("round", round=round, seconds=time.monotonic() - start, **account(plan, round, arrived))
+    exchange.tell(status_of(plan, round, arrived))
+
+
+def status_of(plan: Plan, round: int, arrived: Round) -> StatusLine:
+    """What it tells of itself after a round."""
+    authors = authors_of(arrived.completions)
+    return StatusLine(
+        node=plan.name,
+        run="run",
+        time_s=time.time(),
+        model="none",
+        round=round + 1,
+        rounds=plan.rounds,
+        reward=0.5,
+        authors={name: AuthorStatus(len(got), 0.5) for name, got in authors.items()},
+    )
 
 
 def account(plan: Plan, round: int, arrived: Round) -> dict[str, object]:

@@ -2,10 +2,10 @@
 
     PYTHONPATH=src:tests python tests/faults/soak_wire.py [--messages 100000] [--first 0] [--seed 0]
 
-``wire_kinds.py`` has the kinds: batches, announcements, answers to a challenge and the files of
-rounds; mutated at random, or written on purpose with a signature that is right. What is damaged
-later fails at its signature, so a batch is also read without one. Message ``n`` depends on the
-seed and ``n`` alone. So a run can be split, and one message can be made again (``--first n
+``wire_kinds.py`` has the kinds: batches, announcements, answers to a challenge, status lines and
+the files of rounds; mutated at random, or written on purpose with a signature that is right. What
+is damaged later fails at its signature, so a batch is also read without one. Message ``n`` depends
+on the seed and ``n`` alone. So a run can be split, and one message can be made again (``--first n
 --messages 1``). A million take 40 minutes of one core:
 
     for n in 0 250000 500000 750000; do
@@ -38,9 +38,11 @@ from potluck.exchange.protocol.announcement import (
     read_announcement,
     split_answer,
 )
+from potluck.exchange.protocol.status import STATUS, read_status
+from potluck.status import MOST_AUTHORS
 
 TIGHT = Limits(message_bytes=1 << 16, completions=16, tokens=1000, vocabulary=50)
-KIND_WEIGHTS = {"batch": 16, "announcement": 2, "answer": 1, "page": 2}
+KIND_WEIGHTS = {"batch": 16, "announcement": 2, "answer": 1, "page": 2, "status": 2}
 """How often each is drawn."""
 
 
@@ -108,6 +110,16 @@ def _read_answer(data):
     _read_announcement(split_answer(data, CHALLENGE))
 
 
+def _read_status(signed):
+    got = read_status(signed, run="run", node="north")
+    verify(STATUS, signed, got.public)
+    assert len(got.line.authors) <= MOST_AUTHORS, "too many authors"
+    for part in (got.line, *got.line.authors.values()):
+        values = [getattr(part, name) for name in part.__struct_fields__]
+        assert all(math.isfinite(v) for v in values if isinstance(v, float)), "number"
+        assert all(0 <= v < 2**53 for v in values if isinstance(v, int)), "count"
+
+
 def _read_page(data):
     got = decode_round(data, run="run", round=ROUND, node="north")
     assert max(got.late, default=0) <= ROUND, "round"
@@ -118,6 +130,7 @@ READERS = {
     "announcement": (_read_announcement,),
     "answer": (_read_answer,),
     "page": (_read_page,),
+    "status": (_read_status,),
 }
 LIMITED = (_read_signed, _read_tight)
 """Readers with the limits TIGHT. What is larger than these allow is not fetched at all, so its

@@ -37,8 +37,10 @@ from potluck.exchange.protocol.announcement import (
     encode_announcement,
     encode_answer,
 )
+from potluck.exchange.protocol.status import STATUS, encode_status
 from potluck.exchange.wire import byte_planes
 from potluck.exchange.wire.message import Header
+from potluck.status import AuthorStatus, StatusLine
 
 OTHER = Key(Ed25519PrivateKey.from_private_bytes(b"o" * 32))
 SEAL_BYTES = len(SIGNED) + SIGNATURE_BYTES
@@ -254,6 +256,37 @@ def answers(generator):
             return answer
 
 
+def sound_status(generator):
+    names = generator.sample(["east", "north", "south", "n" * 32], generator.randrange(5))
+    authors = {name: AuthorStatus(generator.randrange(99), generator.random()) for name in names}
+    line = StatusLine(node="north", run="run", time_s=1.0, round=3, model="m", authors=authors)
+    return encode_status(line, KEY, session=generator.randbytes(16))
+
+
+def statuses(generator):
+    """Status lines, properly signed, with contents that are not right; or right and damaged."""
+    signed = sound_status(generator)
+    data = signed[SEAL_BYTES:]
+    kind = generator.randrange(6)
+    if kind == 0:
+        return damaged(generator, signed)
+    if kind == 1:
+        return resealed(generator, STATUS, data)
+    if kind == 2:
+        return KEY.sign(STATUS, msgpack(generator))
+    fields = msgspec.msgpack.decode(data)
+    odd = generator.choice([*WHOLE, *FLOATS, *TEXTS, b"", None, [], {}, {"a": [1]}])
+    line = fields[3]
+    if kind == 3:
+        line[generator.choice([*line])] = odd
+    elif kind == 4:
+        author = generator.choice(["north", *TEXTS])
+        line["authors"] = {author: [odd if at == generator.randrange(7) else 1 for at in range(7)]}
+    else:
+        fields[generator.randrange(len(fields))] = odd
+    return KEY.sign(STATUS, msgspec.msgpack.encode(fields))
+
+
 def pages(generator):
     """A round's file that was damaged, or that holds messages which are broken."""
     makers = (after_signing, before_compression, seals, numbers, names, ids, nested)
@@ -282,6 +315,7 @@ KINDS = {
     ),
     "announcement": (announcements,),
     "answer": (answers,),
+    "status": (statuses,),
     "page": (pages,),
 }
 """Makers of messages, by what they claim to be."""

@@ -128,6 +128,8 @@ def open_exchange(
     folder: Path,
     notify: Callable[[str], None],
     progress: Callable[[str, str, int, int], None],
+    *,
+    watches_status: bool = False,
 ) -> Iterator[Exchange]:
     """Connect the node to the others; what the recipe leaves out (roster, addresses, key) comes
     from files that ``potluck run`` has prepared in the run's folder.
@@ -168,6 +170,7 @@ def open_exchange(
         already_received=Record(folder / name, run=config.name, node=name).batches(REMEMBERED),
         notify=notify,
         waiting=lambda: progress(name, "connect", 0, 1),
+        watches_status=watches_status,
     )
     with transport(config.swarm.transport).open_exchange(own) as exchange:
         yield exchange

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from potluck.status import StatusLine
 from potluck.types import Completion, PotluckError
 
 Waiting = Callable[[int, int], None]
@@ -86,7 +87,11 @@ class PeerStatus:
     quarantined_s: float = 0.0
     """Seconds that its quarantine still lasts; 0 if it is in none."""
     refused: Mapping[Reason, int] = field(default_factory=dict)
-    """Batches and announcements refused under its name since this node was started."""
+    """Batches and announcements refused under its name since this node was started; and status
+    lines, where this node listens to them."""
+    line: StatusLine | None = None
+    """Newest line that it told of itself, by its key; None before the first, and where this node
+    does not listen to them (``Membership.watches_status``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,14 @@ class Exchange(Protocol):
         """Return the round that the other nodes have reached: the median over those connected.
 
         A node that has sent nothing counts as 0; of two in the middle the lower one counts.
+        """
+
+    def tell(self, line: StatusLine) -> None:
+        """Tell the others, and observers, how this node is: for people, nothing is decided by it.
+
+        Call it once a round and every five seconds. It waits for nothing and may be called from any
+        thread. A transport may drop lines, and send none while nobody listens; only the newest
+        counts. Raise ValueError if the line is another node's or run's.
         """
 
     def status(self) -> Status:

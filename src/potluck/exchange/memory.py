@@ -21,6 +21,7 @@ from potluck.exchange.base import (
 from potluck.exchange.transport import Agreement, Membership
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.codec import decode, encode
+from potluck.status import StatusLine
 from potluck.types import Completion
 
 KEPT_ROUNDS = 4
@@ -50,6 +51,7 @@ class MemoryHub:
     def __init__(self, agreements: Mapping[str, Agreement], *, codec: Codec = "exact") -> None:
         self._agreements, self._codec = dict(sorted(agreements.items())), codec
         self._sent: dict[tuple[int, str], bytes] = {}
+        self._lines: dict[str, StatusLine] = {}
 
     def member(self, name: str) -> "_Member":
         if name not in self._agreements:
@@ -93,13 +95,18 @@ class _Member:
     def peers_round(self) -> int:
         return 0  # nodes that share a process go round by round together
 
+    def tell(self, line: StatusLine) -> None:
+        self._agreement.require_own(line)
+        self._hub._lines[line.node] = line
+
     def status(self) -> Status:
         peers = {}
         for name in self._rounds.keys() - {self._agreement.node}:
             rounds = frozenset(self._rounds[name])
             refused = Counter(why for (_, author), why in self._refused.items() if author == name)
             newest = max(rounds, default=None)
-            peers[name] = PeerStatus(True, None, rounds, newest, refused=refused)
+            line = self._hub._lines.get(name)
+            peers[name] = PeerStatus(True, None, rounds, newest, refused=refused, line=line)
         return Status(peers)
 
     def close(self) -> None: ...

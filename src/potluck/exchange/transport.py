@@ -13,6 +13,7 @@ from potluck.exchange.keys.known_keys import KnownKeys
 from potluck.exchange.protocol.mailbox import Partners
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.message import Limits, Message, Provenance
+from potluck.status import StatusLine
 from potluck.types import Completion
 
 TRANSPORTS = {"memory": "potluck.exchange.memory", "zenoh": "potluck.exchange.zenoh.exchange"}
@@ -41,6 +42,14 @@ class Agreement:
                 raise ValueError(f"the task has no problem {id!r}")
             prompts[id] = digest
         return Message(self.run, round, self.node, self.provenance, prompts, batch)
+
+    def require_own(self, line: StatusLine) -> None:
+        """Raise ValueError if a status line is not this node's, of this run."""
+        if (line.run, line.node) != (self.run, self.node):
+            raise ValueError(
+                f"{self.node!r} of run {self.run!r} cannot tell the status of {line.node!r} of "
+                f"run {line.run!r}"
+            )
 
     def accept(self, sender: str, round: int, message: Message) -> tuple[Completion, ...]:
         """Return the completions of a decoded message; raise WireError if it is another node's,
@@ -122,6 +131,8 @@ class Membership:
     already_received: Mapping[tuple[str, int], bytes] = field(default_factory=dict)
     """Sealed batches by (author, round) that the node learned from before a restart: fetched once
     more, they would count as late."""
+    watches_status: bool = False
+    """Whether the node listens to the status lines of others; it tells its own in any case."""
     notify: Callable[[str], None] = lambda text: None
     """Function for news that a person may want to know; called from the training thread."""
     waiting: Callable[[], None] = lambda: None

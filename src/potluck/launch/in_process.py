@@ -57,6 +57,7 @@ def join(
     display: Display | None = None,
     trust_code: bool = False,
     all_here: bool = False,
+    watches_status: bool = False,
 ) -> RunResult:
     """Train the node ``name`` of ``config`` together with nodes in other processes, as ``run``.
     If it joins late, or was away, it goes on in the round that the others have come to.
@@ -66,6 +67,7 @@ def join(
             empty, unless ``resume``.
         all_here: whether the models of all nodes are on this machine, so that it can be said
             before the first round if they do not go together.
+        watches_status: whether the node listens to what others tell of themselves, for a page.
     """
     if name not in config.node:
         raise ConfigError(
@@ -81,7 +83,10 @@ def join(
         def say(text: str) -> None:
             display.show(Notice(text))
 
-        with open_exchange(config, name, agreements[name], folder, say, progress) as exchange:
+        agreement = agreements[name]
+        with open_exchange(
+            config, name, agreement, folder, say, progress, watches_status=watches_status
+        ) as exchange:
             absent = exchange.gather(
                 config.swarm.gather_s, lambda came, all: progress(name, "wait", came, all)
             )

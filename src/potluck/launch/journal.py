@@ -131,8 +131,15 @@ class Journal:
             status = FolderStatus(own=line)
             if exchange := exchanges.get(name):
                 status = FolderStatus(own=line, peers=_peers(exchange, line.time_s))
+                self._tell(exchange, line)
             with suppress(OSError):
                 write_for_readers(self._folder / name / STATUS, msgspec.json.encode(status))
+
+    def _tell(self, exchange: Exchange, line: StatusLine) -> None:
+        round, told_s = self._told.get(line.node, (-1, 0.0))
+        if line.round != round or line.time_s - told_s >= TELL_S:
+            self._told[line.node] = line.round, line.time_s
+            exchange.tell(line)
 
 
 def _of_round(node: str, report: RoundReport) -> dict[str, object]:
@@ -159,6 +166,7 @@ def _peers(exchange: Exchange, now_s: float) -> dict[str, PeerLine]:
             heard_s=None if peer.heard_s is None else now_s - peer.heard_s,
             newest_round=peer.newest_round,
             quarantined_until_s=now_s + peer.quarantined_s if peer.quarantined_s else 0.0,
+            line=peer.line,
             refused={str(reason): count for reason, count in peer.refused.items()},
         )
         for name in latest[:MOST_PEERS]

@@ -217,7 +217,8 @@ def access_control(names: Sequence[str], run: str) -> dict[str, object]:
     This covers one hop: the signature of a message says which node wrote what a relay passes on.
     """
     everything = [f"{run}/**"]
-    own = {n: [f"{run}/live/{n}", f"{run}/ann/{n}", f"{run}/q/{n}/**"] for n in names}
+    alone = "live", "ann", "status"
+    own = {n: [*(f"{run}/{kind}/{n}" for kind in alone), f"{run}/q/{n}/**"] for n in names}
     speakers = own | dict.fromkeys(RELAYS, everything)
     speaking = [_rule(f"speak-{n}", "ingress", SPEAKING, keys) for n, keys in speakers.items()]
     asking = _rule("ask", "ingress", ASKING, everything)

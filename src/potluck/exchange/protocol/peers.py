@@ -96,6 +96,11 @@ class Peers:
     def names(self) -> Set[str]:
         return self._peers.keys()
 
+    def confirmed(self) -> dict[str, tuple[bytes, bytes]]:
+        """Return the key, and the confirmed session, of each peer that has one."""
+        peers = self._peers.items()
+        return {n: (p.public, p.announcement.session) for n, p in peers if p.announcement}
+
     def live(self) -> set[str]:
         return {name for name, peer in self._peers.items() if peer.live}
 

@@ -4,6 +4,7 @@
     <run>/ann/<node>          an announcement, with every new batch and once a second
     <run>/q/<node>/<round>    a queryable: the sealed batch
     <run>/q/<node>/hello      asked with a challenge: proof that the node is there
+    <run>/status/<node>       a status line, for people (``status.py``)
 
 Nothing is fetched, put or answered in a callback of Zenoh, and every channel from it is bounded.
 Announcements under each name have a channel of their own, so a flood under one pushes out no other;
@@ -33,6 +34,7 @@ from potluck.exchange.protocol.outbox import Outbox
 from potluck.exchange.protocol.peers import announcement_pause_s
 from potluck.exchange.transport import Membership
 from potluck.exchange.zenoh.fetcher import Fetcher, WorkerThreads
+from potluck.exchange.zenoh.status import StatusChannel
 from potluck.types import NODE_NAME
 
 CLOSE_S = 5.0
@@ -75,6 +77,7 @@ class Endpoint:
         self._hearing = Hearing(own.agreement, session_id, own.known_keys, mailbox)
         self._session_id, self._joined_s = session_id, time.time() - time.monotonic()
         self._said = self._announcement()
+        self.status = StatusChannel(session, own, session_id)
         self.workers = WorkerThreads(own.agreement.node)
         locks = self.changed, self._lock
         self._fetcher = Fetcher(
@@ -141,6 +144,7 @@ class Endpoint:
         for undeclare in self._undeclare:
             undeclare()
         self.workers.join(CLOSE_S)
+        self.status.undeclare()
         with suppress(RuntimeError):  # A put that a dead link holds up still borrows it.
             self._publisher.undeclare()
 
@@ -153,6 +157,7 @@ class Endpoint:
             self._said = self._announcement()
             try:
                 self._publisher.put(self._said)
+                self.status.send(len(self._mailbox.peers), time.monotonic())
             except zenoh.ZError:
                 if self._session.is_closed() and not self._closed.is_set():
                     raise

@@ -5,13 +5,16 @@ thread waits only in ``collect`` and ``gather``, and there for as long as it say
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import zenoh
 
 from potluck.exchange.base import (
     ExchangeError,
+    PeerStatus,
     Round,
     Status,
     Traffic,
@@ -30,6 +33,7 @@ from potluck.exchange.transport import Membership
 from potluck.exchange.wire.codec import decode, encode
 from potluck.exchange.zenoh.endpoint import Endpoint
 from potluck.exchange.zenoh.session import Endpoints, Tls, check_endpoints, open_patiently
+from potluck.status import StatusLine
 from potluck.types import Completion
 
 __all__ = ["ZenohExchange", "check_endpoints", "open_exchange"]
@@ -127,10 +131,21 @@ class ZenohExchange:
         with self._changed:
             return self._mailbox.peers.median_round()
 
+    def tell(self, line: StatusLine) -> None:
+        self._endpoint.status.tell(line)
+
     def status(self) -> Status:
+        now_s = time.monotonic()
         with self._changed:
-            rounds = self._mailbox.fetch_queue.rounds
-            return Status(self._mailbox.peers.status(rounds, time.monotonic()))
+            rounds, peers = self._mailbox.fetch_queue.rounds, self._mailbox.peers
+            seen, confirmed = peers.status(rounds, now_s), peers.confirmed()
+        # Without the lock: signatures are verified here, and rounds wait for nobody's status.
+        lines, refused = self._endpoint.status.read(confirmed, now_s)
+        for name in lines.keys() | refused.keys():
+            peer = seen.get(name, PeerStatus())
+            counts = dict(Counter(peer.refused) + Counter(refused.get(name, {})))
+            seen[name] = replace(peer, line=lines.get(name), refused=counts)
+        return Status(seen)
 
     def close(self) -> None:
         self._endpoint.close()

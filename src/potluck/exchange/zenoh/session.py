@@ -113,6 +113,17 @@ def open_router(endpoints: Endpoints) -> zenoh.Session:
     return _open(_config(endpoints, "router", "*"), endpoints, threading.Event())
 
 
+def open_observer(endpoints: Endpoints, *, run: str) -> zenoh.Session:
+    """Open a session that listens nowhere. It connects to each of its addresses, and to the nodes
+    that those know, as soon as they are there. Raise ExchangeError as ``open_session``.
+
+    A client would have one connection, and with it lose sight of all nodes at once.
+    """
+    if not endpoints.connect:
+        raise ExchangeError("an observer needs a node or a relay: --connect tcp/HOST:PORT")
+    return _open(_config(endpoints, "peer", run), endpoints, threading.Event())
+
+
 def check_endpoints(where: str, endpoints: Sequence[str], *, tls: bool, listen: bool) -> None:
     """Raise ExchangeError for the first that is no address, or of another kind than ``tls``."""
     for endpoint in endpoints:

@@ -1,0 +1,89 @@
+"""An observer: sees the nodes of a run and takes no part. It announces nothing, serves nothing and
+asks nobody, so the nodes do not know it; but their status lines are sent as long as it listens.
+"""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+
+import zenoh
+
+from potluck.exchange.protocol.sightings import Sighting, Sightings
+from potluck.exchange.zenoh.rings import Rings
+from potluck.exchange.zenoh.session import Endpoints, open_observer
+
+SWEEP_S = 0.1
+PRESENCES, OTHERS = 4096, 4096
+"""Changes of presence, and announcements or lines, that wait for the next sweep."""
+
+
+@contextmanager
+def observe(endpoints: Endpoints, run: str, roster: Mapping[str, bytes]) -> Iterator["Observer"]:
+    """Watch ``run`` at ``endpoints``, which need not be there yet. ``roster`` has the key that each
+    name must sign with; it may be empty. Raise ExchangeError as ``open_observer``."""
+    session = open_observer(endpoints, run=run)
+    with closing(session), closing(Observer(session, run, roster)) as observer:
+        yield observer
+
+
+class Observer:
+    """The nodes of ``run`` that ``session`` sees. Any thread may ask."""
+
+    def __init__(self, session: zenoh.Session, run: str, roster: Mapping[str, bytes]) -> None:
+        self._session, self._sightings = session, Sightings(run, roster)
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._failure: Exception | None = None
+        self._announced = Rings(session, f"{run}/ann", roster, others=OTHERS)
+        self._told = Rings(session, f"{run}/status", roster, others=OTHERS)
+        # None of these may be lost: Zenoh waits while the channel is full.
+        self._present = session.liveliness().declare_subscriber(
+            f"{run}/live/*", zenoh.handlers.FifoChannel(PRESENCES), history=True
+        )
+        self._presences = self._present.handler
+        self._thread = threading.Thread(target=self._watch, name="observe the run", daemon=True)
+        self._thread.start()
+
+    def seen(self) -> dict[str, Sighting]:
+        """Return the nodes as they are now, by name."""
+        self._check()
+        with self._lock:
+            return self._sightings.seen(time.monotonic())
+
+    def refused(self) -> dict[str, int]:
+        """Return counts of the messages that were not believed, under whatever name."""
+        with self._lock:
+            return {str(why): count for why, count in self._sightings.refused.items()}
+
+    def is_connected(self) -> bool:
+        """Return whether any node or relay is connected now."""
+        return bool(self._session.info.peers_zid() or self._session.info.routers_zid())
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()
+        for each in (self._present, self._announced, self._told):
+            each.undeclare()
+
+    def _check(self) -> None:
+        if self._failure:
+            raise self._failure
+
+    def _watch(self) -> None:
+        try:
+            while not self._closed.wait(SWEEP_S):
+                self._sweep(time.monotonic())
+        except Exception as error:
+            self._failure = error
+
+    def _sweep(self, now_s: float) -> None:
+        announced, told = self._announced.take(), self._told.take()
+        with self._lock:
+            with suppress(zenoh.ZError):  # The session was closed.
+                while (sample := self._presences.try_recv()) is not None:
+                    name = str(sample.key_expr).rpartition("/")[2]
+                    self._sightings.on_presence(name, sample.kind == zenoh.SampleKind.PUT)
+            for name, payloads in announced.items():
+                self._sightings.hear(name, payloads, now_s)
+            for name, payloads in told.items():
+                self._sightings.hear_lines(name, payloads, now_s)

@@ -1,0 +1,60 @@
+"""Rings: what comes under many names, each name's newest, until somebody looks.
+
+Subscriptions put into rings in Zenoh's own threads and call no Python, so a flood costs its bytes
+and little more. Under known names each has a ring of its own: a flood under one pushes out no
+other's.
+"""
+
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+
+import zenoh
+
+LONE_NAMES = 64
+"""Most known names that have a ring each: every node holds the subscriptions of all others."""
+LONE = 8
+"""Samples of one such name that are kept."""
+
+
+class Rings:
+    """Subscriptions of ``prefix/<name>``, for all names; ``others``: samples that are kept of all
+    that have no ring of their own."""
+
+    def __init__(
+        self, session: zenoh.Session, prefix: str, known: Collection[str], *, others: int
+    ) -> None:
+        alone = sorted(known) if len(known) <= LONE_NAMES else []
+        sizes = dict.fromkeys(alone, LONE) | {"*": others}
+        self._subscribers = {
+            name: session.declare_subscriber(
+                f"{prefix}/{name}",
+                zenoh.handlers.RingChannel(size),
+                allowed_origin=zenoh.Locality.REMOTE,
+            )
+            for name, size in sizes.items()
+        }
+        # Of the handlers, not of what was declared: that could not be undeclared meanwhile.
+        self._channels = {n: (each.handler, sizes[n]) for n, each in self._subscribers.items()}
+
+    def take(self) -> dict[str, list[zenoh.ZBytes]]:
+        """Return what came since the last call, by name, oldest first."""
+        by_name: dict[str, list[zenoh.ZBytes]] = {}
+        for alone, (channel, most) in self._channels.items():
+            for sample in _drained(channel, most):
+                name = str(sample.key_expr).rpartition("/")[2]
+                if alone != "*" or name not in self._channels:  # Else it is in its own ring too.
+                    by_name.setdefault(name, []).append(sample.payload)
+        return by_name
+
+    def undeclare(self) -> None:
+        for each in self._subscribers.values():
+            each.undeclare()
+
+
+def _drained(channel: zenoh.handlers.Handler[zenoh.Sample], most: int) -> Iterator[zenoh.Sample]:
+    """Yield what is in a ring now, ``most`` at most; nothing of one that is closed."""
+    with suppress(zenoh.ZError):
+        for _ in range(most):
+            if (sample := channel.try_recv()) is None:
+                return
+            yield sample

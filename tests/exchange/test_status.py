@@ -1,0 +1,341 @@
+"""What a node tells people of itself: its bytes, which of them are believed, and over a network."""
+
+import random
+import time
+
+import msgspec
+import pytest
+import zenoh
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faults.wire_kinds import statuses
+from fuzz import damaged
+from nouns import terms
+from potluck.exchange import Key, MemoryHub, WireError
+from potluck.exchange.keys.keys import verify
+from potluck.exchange.protocol import status
+from potluck.exchange.protocol.status import (
+    QUIET_S,
+    STATUS,
+    VERIFIED_PER_S,
+    StatusLines,
+    decode_status,
+    encode_status,
+)
+from potluck.status import LINE_BYTES, MOST_AUTHORS, AuthorStatus, StatusLine
+from town import peer, town, until
+
+KEY, SESSION = Key.new(), b"s" * 16
+AUTHORS = {"north": AuthorStatus(12, 0.5, 0.25, 0.75, 0.9, -0.5, 0.1), "south": AuthorStatus()}
+LINE = StatusLine(
+    node="north", run="first", time_s=12.5, version="1.2", model="digits", parameters=7, round=3,
+    rounds=9, phase="write", done=1, total=2, tokens_per_s=55.5, sent_bytes=100, received_bytes=0,
+    reward=0.25, accuracy=None, authors=AUTHORS,
+)  # fmt: skip
+SAID = encode_status(LINE, KEY, session=SESSION)
+
+
+def line(**changes):
+    return msgspec.structs.replace(LINE, **changes)
+
+
+def signed(*fields, key=KEY, what=STATUS):
+    return key.sign(what, msgspec.msgpack.encode(fields))
+
+
+def said(key=KEY, session=SESSION, **changes):
+    """A line with these fields, signed by north whatever they are, and nothing cut."""
+    fields = msgspec.to_builtins(LINE) | changes
+    return signed(1, key.public, session, fields)
+
+
+def decoded(data):
+    return decode_status(data, run="first", node="north")
+
+
+# The bytes.
+
+
+def test_what_is_told_is_read():
+    assert decoded(SAID) == (LINE, KEY.public)
+
+
+def test_the_bytes_are_those_of_the_description():
+    fields = {name: getattr(LINE, name) for name in StatusLine.__struct_fields__}
+    fields["authors"] = {
+        "north": [12, 0.5, 0.25, 0.75, 0.9, -0.5, 0.1],
+        "south": [0, *[None] * 6],
+    }
+    assert msgspec.msgpack.decode(verify(STATUS, SAID, KEY.public)) == [
+        1,
+        KEY.public,
+        SESSION,
+        fields,
+    ]
+
+
+def test_a_field_of_a_later_release_is_skipped():
+    assert decoded(said(weather="fine"))[0] == LINE
+
+
+@pytest.mark.parametrize("count", [MOST_AUTHORS, MOST_AUTHORS + 1, 500])
+def test_authors_of_fewest_completions_are_left_out_until_a_line_fits(count):
+    long = {f"{at:04d}".ljust(32, "x"): AuthorStatus(at, *[1 / 3] * 6) for at in range(count)}
+    data = encode_status(
+        line(authors=long, model="m" * 500, version="\U0001f600" * 99), KEY, session=SESSION
+    )
+    assert len(data) <= LINE_BYTES
+    kept = decoded(data)[0].authors
+    assert len(kept) >= 8
+    assert [kept[name] for name in kept] == [
+        long[name] for name in list(long)[: -len(kept) - 1 : -1]
+    ]
+
+
+def test_texts_are_cut_and_numbers_that_are_none_are_left_out():
+    odd = AuthorStatus(3, float("nan"), float("inf"), k1=-float("inf"))
+    long = line(model="m" * 500, phase="\udc80" * 200, reward=float("nan"), authors={"a": odd})
+    read, _ = decoded(encode_status(long, KEY, session=SESSION))
+    assert (read.model, read.phase, read.reward) == ("m" * 120, "?" * 120, None)
+    assert read.authors == {"a": AuthorStatus(3)}
+
+
+WRONG = {
+    "another version": (signed(2, KEY.public, SESSION, LINE), "in version 2; this"),
+    "another run": (said(run="second"), "in run 'second' came"),
+    "another name": (said(node="south"), "of 'south' in run"),
+    "a field too few": (signed(1, KEY.public, LINE), "not readable"),
+    "no node": (signed(1, KEY.public, SESSION, {}), "not readable"),
+    "a short session": (said(session=b"s"), "16 bytes"),
+    "a long text": (said(model="m" * 121), "not readable"),
+    "no clock": (said(time_s=float("nan")), "of time nan"),
+    "a clock from before": (said(time_s=-1.0), "of time -1"),
+    "a clock far ahead": (said(time_s=1e12), "of time 1000"),
+    "a negative count": (said(round=-1), "round = -1"),
+    "a huge count": (said(parameters=2**53), "parameters = 9007199254740992"),
+    "an infinite number": (said(reward=float("inf")), "reward = inf"),
+    "an author's NaN": (said(authors={"a": [1, float("nan")]}), "reward_mean = nan"),
+    "an author's count": (said(authors={"a": [-1]}), "completions = -1"),
+    "a hostile author": (said(authors={"<img src=x>": [1]}), "no name of a node"),
+    "17 authors": (said(authors={f"a{at}": [1] for at in range(17)}), "17 authors"),
+    "another's key": (signed(1, Key.new().public, SESSION, LINE), "signature"),
+    "an announcement": (KEY.sign(b"announcement", SAID[68:]), "signature"),
+    "no seal": (SAID[68:], "without a signature"),
+    "too long": (SAID + bytes(2048), "at most 2048"),
+    "nothing": (b"", "without a signature"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_with_it_is_said(name):
+    data, complaint = WRONG[name]
+    with pytest.raises(WireError, match=complaint):
+        decoded(data)
+
+
+@given(st.integers(0, len(SAID) - 1), st.integers(1, 255))
+def test_no_bit_of_it_can_be_changed(at, mask):
+    changed = bytearray(SAID)
+    changed[at] ^= mask
+    with pytest.raises(WireError):
+        decoded(bytes(changed))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_even_with_a_true_signature(data):
+    for each in (data, KEY.sign(STATUS, data)):
+        with pytest.raises(WireError):
+            decoded(each)
+
+
+@given(st.integers(0, 2**32))
+def test_broken_contents_are_refused_or_keep_every_bound(seed):
+    generator = random.Random(seed)
+    for data in (statuses(generator), KEY.sign(STATUS, damaged(generator, SAID[68:]))):
+        try:
+            read, _ = decode_status(data, run="run", node="north")
+        except WireError:
+            continue
+        assert msgspec.json.decode(msgspec.json.encode(read), type=StatusLine) == read
+        assert len(read.authors) <= MOST_AUTHORS
+
+
+# Which lines are believed.
+
+
+@pytest.fixture
+def lines():
+    return StatusLines("first")
+
+
+def hear(lines, *said, now_s=0.0, **required):
+    return lines.hear("north", said, now_s, **({"public": KEY.public} | required))
+
+
+def test_the_newest_is_believed_and_an_older_one_is_ignored(lines):
+    assert hear(lines, said(time_s=1.0), said(time_s=2.0, round=4))
+    assert lines.heard["north"].line.round == 4
+    assert not hear(lines, said(time_s=1.5), said(time_s=2.0))
+    assert hear(lines, said(time_s=3.0))
+    assert not lines.refused
+
+
+def test_what_another_key_signed_is_refused_and_pushes_out_no_true_one(lines):
+    other = Key.new()
+    forged = signed(1, KEY.public, SESSION, line(time_s=9.0), key=other)
+    assert hear(
+        lines, said(time_s=1.0), signed(1, other.public, SESSION, LINE, key=other), forged, b"x"
+    )
+    assert lines.heard["north"].line.time_s == 1.0
+    assert lines.refused == {"north": {"forged": 2, "malformed": 1}}
+
+
+def test_another_session_than_the_confirmed_one_is_ignored(lines):
+    assert not hear(lines, said(session=b"r" * 16), session=SESSION)
+    assert hear(lines, said(time_s=5.0), session=SESSION)
+    # It was started again, and its clock set back; its new session is confirmed.
+    assert hear(lines, said(session=b"r" * 16, time_s=1.0), session=b"r" * 16)
+
+
+def test_where_nobody_confirms_a_session_an_older_one_is_believed_after_silence_only(lines):
+    assert hear(lines, said(time_s=5.0))
+    back = said(session=b"r" * 16, time_s=1.0)
+    assert not hear(lines, back, now_s=QUIET_S)
+    assert not hear(lines, said(time_s=1.0), now_s=QUIET_S + 1)
+    assert hear(lines, back, now_s=QUIET_S + 1)
+
+
+def test_a_second_has_so_many_verifications_and_no_more(lines, monkeypatch):
+    looked = []
+    monkeypatch.setattr(status, "verify", lambda *_: looked.append(1))
+    flood = [said(time_s=1.0 + at) for at in range(VERIFIED_PER_S + 50)]
+    for at, each in enumerate(flood):
+        hear(lines, each, now_s=5.0 + at / 1000)
+    assert len(looked) == VERIFIED_PER_S
+    assert hear(lines, said(time_s=9999.0), now_s=7.0)
+
+
+# In memory, and over a network.
+
+
+def test_in_one_process_each_sees_what_the_others_told():
+    hub = MemoryHub({name: terms(name) for name in ("north", "south")})
+    north, south = hub.member("north"), hub.member("south")
+    assert peer(south, "north").line is None
+    told = line(run="run")
+    north.tell(told)
+    assert peer(south, "north").line == told
+    with pytest.raises(ValueError, match="cannot tell the status of 'north'"):
+        south.tell(told)
+
+
+@pytest.fixture
+def place(tmp_path, sessions, monkeypatch):
+    monkeypatch.setattr(status, "PAUSE_S", 0.0)
+    with town(tmp_path, sessions, "north", "south") as place:
+        yield place
+
+
+def told(place, node, name="north", **changes):
+    """Tells it, and returns what was told."""
+    now = line(run=place.run, node=name, time_s=time.time(), **changes)
+    node.tell(now)
+    return now
+
+
+def test_a_watching_node_has_the_newest_line_of_each_other(place):
+    north = place.node("north")
+    south = place.node("south", watches_status=True)
+    until(lambda: peer(south, "north").heard_s is not None, "they meet")
+    first = told(place, north)
+    until(lambda: peer(south, "north").line == first, "the first line came")
+    second = told(place, north, round=8)
+    until(lambda: peer(south, "north").line == second, "the next line came")
+    assert peer(south, "north").refused == {}
+    with pytest.raises(ValueError, match="cannot tell the status of 'south'"):
+        north.tell(line(node="south", run=place.run))
+
+
+def test_nothing_is_put_while_nobody_listens(place):
+    north, south = place.nodes("north", "south")
+    puts, channel = [], north._endpoint.status
+    real = channel._publisher
+
+    class Publisher:
+        matching_status = property(lambda self: real.matching_status)
+        undeclare = real.undeclare
+
+        def put(self, data):
+            puts.append(data)
+            real.put(data)
+
+    channel._publisher = Publisher()
+    told(place, north)
+    channel.send(2, time.monotonic())
+    assert not puts
+    assert peer(south, "north").line is None
+    listening = place.sessions[-1].declare_subscriber(
+        f"{place.run}/status/*", zenoh.handlers.RingChannel(4)
+    )
+    until(lambda: puts, "the line that nobody heard is told to the first that listens")
+    listening.undeclare()
+
+
+def test_lines_of_strangers_and_forgers_are_counted_and_reach_nothing_else(place):
+    north = place.node("north")
+    south = place.node("south", watches_status=True)
+    until(lambda: peer(south, "north").heard_s is not None, "they meet")
+    true = told(place, north)
+    until(lambda: peer(south, "north").line == true, "the true line came")
+    rogue, other = place.sessions.pop(), Key.new()
+    later = line(run=place.run, time_s=time.time() + 60)
+    hostile = {
+        "north": [b"garbage", encode_status(later, other, session=SESSION)],
+        "eve": [encode_status(line(run=place.run, node="eve"), other, session=SESSION)],
+        "<b>": [SAID],
+    }
+
+    def flood():
+        for name, payloads in hostile.items():
+            for payload in payloads:
+                rogue.put(f"{place.run}/status/{name}", payload)
+        north_refused = peer(south, "north").refused
+        return {"malformed", "forged"} <= north_refused.keys() and peer(south, "?").refused
+
+    until(flood, "all of it was looked at")
+    assert peer(south, "north").line == true
+    assert set(south.status().peers) == {"north", "?"}
+    again = told(place, north, round=9)
+    until(lambda: peer(south, "north").line == again, "the next true line comes all the same")
+    south.send(0, [])
+    assert south.collect(0, deadline_s=0).traffic.refused == {}
+
+
+def test_a_recorded_line_of_an_earlier_start_is_not_believed(place):
+    recorder = place.sessions.pop()
+    heard = recorder.declare_subscriber(f"{place.run}/status/*", zenoh.handlers.RingChannel(9))
+    session = place.sessions.pop()
+    north, south = place.node("north", session), place.node("south", watches_status=True)
+    until(lambda: peer(south, "north").heard_s is not None, "they meet")
+    first = told(place, north)
+    until(lambda: peer(south, "north").line == first, "the line came")
+    records = []
+    until(lambda: records.append(heard.try_recv()) or records[-1], "it was recorded")
+    north.close()
+    again = place.node("north", session)
+
+    def is_news():
+        told(place, again, round=5)
+        return peer(south, "north").line.round == 5
+
+    until(is_news, "the line of the new start came, as soon as its session is confirmed")
+    for _ in range(20):
+        recorder.put(f"{place.run}/status/north", records[-1].payload)
+        assert peer(south, "north").line.round == 5
+
+
+def test_a_closed_node_can_still_be_asked(place):
+    south = place.node("south", watches_status=True)
+    south.close()
+    assert peer(south, "north").line is None

@@ -1,0 +1,77 @@
+"""An observer while nodes in other processes are killed and come back: the page's feed tells it."""
+
+import signal
+import time
+
+import pytest
+
+from faults.exchanges import DEADLINE_S, Swarm, all_closed, meshed, require_nothing_lost
+from faults.peer import key_of
+from potluck.exchange.zenoh.observer import observe
+from potluck.exchange.zenoh.session import Endpoints
+from potluck.web.swarm import swarm_feed
+
+RED_S = 6.0
+"""Time in which a killed node must be red (design of the page)."""
+LONG_S = 60.0
+
+
+@pytest.fixture
+def swarm():
+    with Swarm() as swarm:
+        yield swarm
+
+
+def wait_for(holds, within_s=LONG_S):
+    end_s = time.monotonic() + within_s
+    while not (it := holds()):
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+    return it
+
+
+def test_a_killed_node_is_red_within_six_seconds_and_no_longer_when_it_is_back(swarm, tmp_path):
+    plans = meshed("ab", tmp_path, pause_s=0.3, deadline_s=DEADLINE_S)
+    peers = swarm.start_all(plans)
+    roster = {name: key_of(name).public for name in plans}
+    line = Endpoints(connect=tuple(plan.listen for plan in plans.values()))
+    with observe(line, "run", roster) as observer, swarm_feed(observer, "run") as feed:
+        run = feed.run("")
+
+        def states():
+            run.look()
+            return {node.name: node.state for node in run.view().nodes or ()}
+
+        def told():
+            run.look()
+            return run.view().matrix
+
+        wait_for(lambda: states() == {"a": "training", "b": "training"})
+        wait_for(lambda: told() and {*told()} == {"a", "b"})
+        assert {*run.view().matrix["a"]} == {"a", "b"}
+        peers["b"].signal(signal.SIGKILL)
+        wait_for(lambda: states() == {"a": "training", "b": "silent"}, RED_S)
+        swarm.start(plans["b"])
+        wait_for(lambda: states()["b"] in ("training", "recovering"))
+        wait_for(lambda: states()["b"] == "training")
+        curve = run.view().curves["a"].columns
+        assert curve["round"] == sorted({*curve["round"]})
+        assert [(e.kind, e.text) for e in run.view().events if e.text.startswith("b")] == [
+            ("joined", "b joined"), ("left", "b is silent"), ("joined", "b joined"),
+        ]  # fmt: skip
+        assert {one.known for one in observer.seen().values()} == {"signed"}
+        assert observer.refused() == {}
+    swarm.stop("a", "b")
+
+
+def test_an_observer_costs_the_nodes_no_batch_and_is_none_of_them(swarm, tmp_path):
+    plans = meshed("ab", tmp_path, pause_s=0.1, deadline_s=DEADLINE_S)
+    swarm.start_all(plans)
+    with observe(Endpoints(connect=(plans["a"].listen,)), "run", {}) as observer:
+        wait_for(lambda: any(one.line for one in observer.seen().values()))
+        here = max(swarm.last_round(name) for name in "ab")
+        swarm.wait_for("more rounds", all_closed(swarm, "ab", here + 5))
+        swarm.stop()
+    require_nothing_lost(swarm, "ab")
+    for name, other in ("ab", "ba"):
+        assert {n for event in swarm.of(name, "begin") for n in event["sees"]} == {other}
