@@ -1,0 +1,226 @@
+// Elements, numbers as text, and when to draw. All text of peers and models becomes text nodes.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Make an element. `on` holds listeners; true and false set and leave out an attribute. */
+function el(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "on") {
+      for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener);
+    } else if (value !== false && value !== null && value !== undefined) {
+      node.setAttribute(name, value === true ? "" : value);
+    }
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+/** Write text only where it changed: a selection or a screen reader's place stays. */
+function write(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function say(text) {
+  write(document.getElementById("say"), text);
+}
+
+/** A labelled select. `options` are [value, text] or {group, options}; the change goes to `pick`. */
+function select(label, options, value, pick) {
+  const control = el("select", { on: { change: () => pick(control.value) } });
+  const node = el("label", { class: "control" }, el("span", {}, label), control);
+  let known = "";
+  /** Change the options; a choice that is still there stays. */
+  const offer = (offered, chosen) => {
+    const key = JSON.stringify(offered);
+    if (key !== known) {
+      known = key;
+      const option = ([value, text]) => el("option", { value }, text);
+      control.replaceChildren(
+        ...offered.map((entry) =>
+          entry.group
+            ? el("optgroup", { label: entry.group }, ...entry.options.map(option))
+            : option(entry),
+        ),
+      );
+    }
+    if (chosen !== undefined) control.value = chosen;
+  };
+  offer(options, value);
+  return { node, control, offer };
+}
+
+const MINUS = "\u2212";
+const UNKNOWN = "–";
+
+function plain(value, digits = 3) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return UNKNOWN;
+  const size = Math.abs(value);
+  let text;
+  if (size !== 0 && (size < 0.001 || size >= 1e7)) text = value.toExponential(1);
+  else if (Number.isInteger(value))
+    text = size >= 10000 ? value.toLocaleString("en") : String(value);
+  else text = value.toFixed(Math.max(0, digits - Math.max(0, Math.floor(Math.log10(size || 1)))));
+  return text.replace("-", MINUS);
+}
+
+/** A number with its unit. Kinds: share, nats, bytes, seconds, count, rate, number. */
+function show(value, kind = "number") {
+  if (value === null || value === undefined || !Number.isFinite(value)) return UNKNOWN;
+  if (kind === "share")
+    return `${(100 * value).toFixed(value !== 0 && Math.abs(value) < 0.0995 ? 1 : 0)}%`.replace(
+      "-",
+      MINUS,
+    );
+  if (kind === "nats") return `${plain(value)} nats`;
+  if (kind === "bytes") return bytes(value);
+  if (kind === "seconds") return `${plain(value, 2)} s`;
+  if (kind === "rate") return `${plain(value, 2)} tokens/s`;
+  return plain(value);
+}
+
+function bytes(value) {
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (value >= 1000 && unit < units.length - 1) [value, unit] = [value / 1000, unit + 1];
+  return `${value < 10 && unit ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+function parameters(count) {
+  if (!count) return "";
+  if (count >= 1e9) return `${(count / 1e9).toFixed(1)} B parameters`;
+  if (count >= 1e6) return `${(count / 1e6).toFixed(count < 1e7 ? 1 : 0)} M parameters`;
+  return `${Math.round(count / 1e3)} K parameters`;
+}
+
+/** How long ago, in words; `now_s` and `then_s` by the same clock. */
+function ago(now_s, then_s) {
+  if (then_s === null || then_s === undefined) return UNKNOWN;
+  const gone = Math.max(0, now_s - then_s);
+  if (gone < 2.5) return "now";
+  if (gone < 90) return `${Math.round(gone)} s ago`;
+  if (gone < 5400) return `${Math.round(gone / 60)} min ago`;
+  return gone < 129600
+    ? `${Math.round(gone / 3600)} h ago`
+    : `${Math.round(gone / 86400)} days ago`;
+}
+
+function clock(time_s) {
+  if (time_s === null || time_s === undefined) return "";
+  return new Date(1000 * time_s).toLocaleTimeString("en-GB");
+}
+
+function plural(count, one, many = `${one}s`) {
+  return `${plain(count)} ${count === 1 ? one : many}`;
+}
+
+/** A bar of progress; the numbers beside it say the same in words. */
+function progress(label) {
+  const inner = el("span", { class: "inner" });
+  const node = el(
+    "span",
+    {
+      class: "progress",
+      role: "progressbar",
+      "aria-label": label,
+      "aria-valuemin": 0,
+      "aria-valuemax": 100,
+    },
+    inner,
+  );
+  const set = (share) => {
+    const percent = Math.round(100 * Math.min(1, Math.max(0, share || 0)));
+    node.setAttribute("aria-valuenow", percent);
+    inner.style.width = `${percent}%`;
+  };
+  set(0);
+  return { node, set };
+}
+
+// What is drawn waits for a frame, and for being seen: 64 nodes cost what is on the screen.
+
+const drawers = new WeakMap();
+const waiting = new Set();
+const seen = new Set();
+const sight = new IntersectionObserver(
+  (entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting && target.isConnected) seen.add(target);
+      else seen.delete(target);
+    }
+    if (waiting.size) requestAnimationFrame(drawSeen);
+  },
+  { rootMargin: "300px" },
+);
+
+/** Return a function that asks for `draw` at the next frame in which `node` is near the screen. */
+function drawnWhenSeen(node, draw) {
+  drawers.set(node, draw);
+  sight.observe(node);
+  return () => {
+    waiting.add(node);
+    requestAnimationFrame(drawSeen);
+  };
+}
+
+function drawSeen() {
+  for (const node of [...waiting]) {
+    if (!seen.has(node)) continue;
+    waiting.delete(node);
+    drawers.get(node)();
+  }
+}
+
+/** Draw all that waits, seen or not: for paper, and before a jump to a part further down. */
+function drawAll() {
+  while (waiting.size) {
+    const nodes = [...waiting];
+    waiting.clear();
+    for (const node of nodes) drawers.get(node)();
+  }
+}
+
+addEventListener("beforeprint", drawAll);
+
+/** A table that may be wider than the screen; the keyboard can scroll it. */
+function scrolled(label, ...children) {
+  return el(
+    "div",
+    { class: "scroll", role: "region", "aria-label": label, tabindex: 0 },
+    ...children,
+  );
+}
+
+function tableOf(caption, heads, rows) {
+  return el(
+    "table",
+    {},
+    el("caption", {}, caption),
+    el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text)))),
+    el(
+      "tbody",
+      {},
+      ...rows.map(([first, ...rest]) =>
+        el("tr", {}, el("th", { scope: "row" }, first), ...rest.map((text) => el("td", {}, text))),
+      ),
+    ),
+  );
+}
+
+/** Details whose content is made when they are opened, and again by `renew` while they are open. */
+function folded(summary, make) {
+  const body = el("div", {});
+  const node = el("details", { class: "folded" }, el("summary", {}, summary), body);
+  const renew = () => {
+    if (node.open) body.replaceChildren(make());
+  };
+  node.addEventListener("toggle", renew);
+  return { node, renew };
+}

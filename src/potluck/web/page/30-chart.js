@@ -1,0 +1,470 @@
+// A line chart: drawn to the width in pixels, read by pointer, keyboard and table.
+
+const TABLE_ROWS = 60;
+const MANY = 12;
+
+/** Make a chart. `show(series, {kind, line})` gives it its curves:
+    series  {key, name, x, y, colour, dash, isThin, raw, band: {low, high}, hasDots}
+    line    {value, name}, a level to compare with */
+function makeChart({
+  title,
+  what = "",
+  height = 240,
+  xName = "round",
+  isSmall = false,
+  hasLegend = true,
+  level = "h3",
+}) {
+  let series = [];
+  let kind = "number";
+  let line = null;
+  let zoom = null;
+  let at = null;
+  let drag = null;
+  let scales = null;
+  const hidden = new Set();
+  const describe = svg("desc", {}, what);
+  const marks = svg("g", { class: "marks" });
+  const help = (text) =>
+    `${text}: a chart. Left and right read the values, plus and minus zoom, Escape shows all.`;
+  const picture = svg("svg", {
+    class: "picture",
+    role: "application",
+    tabindex: 0,
+    height,
+    "aria-label": help(title),
+  });
+  const tip = el("div", { class: "tip", hidden: true });
+  const legend = el("div", { class: "legend" });
+  const reset = el(
+    "button",
+    { type: "button", class: "quiet reset", hidden: true, on: { click: () => zoomTo(null) } },
+    "Show all rounds",
+  );
+  const heading = el(level, {}, title);
+  const table = folded("Table", () => scrolled(`Table: ${title}`, makeTable()));
+  const node = el(
+    "figure",
+    { class: isSmall ? "chart small" : "chart" },
+    el("figcaption", {}, heading, reset),
+    el("div", { class: "canvas" }, picture, tip),
+    legend,
+    table.node,
+  );
+  const redraw = drawnWhenSeen(node, draw);
+  new ResizeObserver(redraw).observe(picture);
+
+  const shown = () => series.filter(({ key }) => !hidden.has(key));
+
+  function extent() {
+    let low = Infinity;
+    let high = -Infinity;
+    for (const { x } of series) {
+      if (!x.length) continue;
+      low = Math.min(low, x[0]);
+      high = Math.max(high, x.at(-1));
+    }
+    return low > high ? null : [low, high === low ? low + 1 : high];
+  }
+
+  function heights(kept) {
+    let [low, high] = line ? [line.value, line.value] : [Infinity, -Infinity];
+    for (const { curve, rows } of kept) {
+      const parts = curve.band
+        ? [curve.band.low, curve.band.high]
+        : [curve.y, ...(curve.raw ? [curve.raw] : [])];
+      for (const values of parts) {
+        for (const row of rows) {
+          if (values[row] === null) continue;
+          low = Math.min(low, values[row]);
+          high = Math.max(high, values[row]);
+        }
+      }
+    }
+    if (low > high) return [0, 1];
+    if (kind === "share" && low >= 0) return [0, Math.min(1, Math.max(0.1, high * 1.08))];
+    if (low > 0 && low < 0.5 * high) low = 0;
+    const margin = (high - low || Math.abs(high) || 1) * 0.06;
+    return [low === 0 ? 0 : low - margin, high + margin];
+  }
+
+  function draw() {
+    const width = Math.max(160, picture.clientWidth || node.clientWidth);
+    picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    const whole = extent();
+    if (!whole) {
+      picture.replaceChildren(
+        svg("title", {}, title),
+        describe,
+        svg("text", { x: width / 2, y: height / 2, class: "nothing" }, "nothing was measured yet"),
+      );
+      drawLegend();
+      return;
+    }
+    const [from, to] = zoom ?? whole;
+    const labelled = !isSmall && width > 560 && shown().length <= 6 && shown().length > 1;
+    const longest = labelled
+      ? Math.min(130, 7 * Math.max(...shown().map(({ name }) => name.length)) + 12)
+      : 8;
+    const kept = shown().map((curve) => ({
+      curve,
+      rows: thinned(curve.x, curve.y, from, to, width),
+    }));
+    const [low, high] = heights(kept);
+    const levels = ticks(low, high, Math.max(2, Math.floor(height / 45)));
+    const left = 14 + 6.6 * Math.max(...levels.map((level) => tickText(level).length));
+    const box = { left, right: width - longest, top: 10, bottom: height - 24 };
+    const X = (value) => box.left + ((value - from) / (to - from)) * (box.right - box.left);
+    const Y = (value) => box.bottom - ((value - low) / (high - low)) * (box.bottom - box.top);
+    scales = { from, to, whole, box, X, Y };
+    const parts = [svg("title", {}, title), describe];
+    for (const level of levels) {
+      parts.push(
+        svg("line", { class: "grid", x1: box.left, x2: box.right, y1: Y(level), y2: Y(level) }),
+      );
+      parts.push(svg("text", { class: "y", x: box.left - 6, y: Y(level) + 4 }, tickText(level)));
+    }
+    for (const tick of ticks(from, to, Math.max(2, Math.floor((box.right - box.left) / 80)))) {
+      if (Number.isInteger(tick))
+        parts.push(svg("text", { class: "x", x: X(tick), y: height - 7 }, plain(tick)));
+    }
+    parts.push(
+      svg("line", { class: "axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
+    );
+    if (line) {
+      parts.push(
+        svg("line", {
+          class: "level",
+          x1: box.left,
+          x2: box.right,
+          y1: Y(line.value),
+          y2: Y(line.value),
+        }),
+      );
+      parts.push(
+        svg("text", { class: "levelname", x: box.right - 4, y: Y(line.value) - 5 }, line.name),
+      );
+    }
+    const path = (curve, rows, values) =>
+      rows
+        .filter((row) => values[row] !== null)
+        .map(
+          (row, place) =>
+            `${place ? "L" : "M"}${X(curve.x[row]).toFixed(1)} ${Y(values[row]).toFixed(1)}`,
+        )
+        .join("");
+    for (const { curve, rows } of kept) {
+      const colour = `c${curve.colour}`;
+      if (curve.band)
+        parts.push(
+          svg("path", {
+            class: `band ${colour}`,
+            d: `${path(curve, rows, curve.band.high)}L${path(curve, rows.toReversed(), curve.band.low).slice(1)}Z`,
+          }),
+        );
+      if (curve.raw && kept.length <= MANY)
+        parts.push(svg("path", { class: `curve raw ${colour}`, d: path(curve, rows, curve.raw) }));
+      parts.push(
+        svg("path", {
+          class: `curve ${colour}${curve.isThin ? " thin" : ""}${kept.length > MANY ? " one-of-many" : ""}`,
+          d: path(curve, rows, curve.y),
+          "stroke-dasharray": curve.dash || null,
+          "data-key": curve.key,
+          "data-points": rows.length,
+          "data-rows": curve.x.length,
+        }),
+      );
+      if (curve.hasDots || rows.length === 1)
+        for (const row of rows)
+          parts.push(
+            svg("circle", {
+              class: `dot ${colour}`,
+              cx: X(curve.x[row]),
+              cy: Y(curve.y[row]),
+              r: 3,
+            }),
+          );
+    }
+    if (labelled) parts.push(...endNames(kept, X, Y, box));
+    picture.replaceChildren(...parts, marks);
+    drawLegend();
+    drawMarks();
+    table.renew();
+  }
+
+  const tickText = (level) =>
+    kind === "share" || kind === "bytes"
+      ? show(level, kind)
+      : plain(level)
+          .replace(/(\.\d*?)0+$/, "$1")
+          .replace(/\.$/, "");
+
+  function endNames(kept, X, Y, box) {
+    const ends = kept
+      .filter(({ rows }) => rows.length)
+      .map(({ curve, rows }) => ({ curve, y: Y(curve.y[rows.at(-1)]) }));
+    ends.sort((one, other) => one.y - other.y);
+    ends.forEach((end, place) => {
+      if (place) end.y = Math.max(end.y, ends[place - 1].y + 14);
+    });
+    const over = (ends.at(-1)?.y ?? 0) - box.bottom;
+    return ends.map(({ curve, y }) =>
+      svg(
+        "text",
+        { class: `name c${curve.colour}`, x: box.right + 6, y: y - Math.max(0, over) + 4 },
+        curve.name.slice(0, 18),
+      ),
+    );
+  }
+
+  let legendKey = "";
+  function drawLegend() {
+    const key = JSON.stringify(
+      series.map(({ key: one, name, colour, dash }) => [one, name, colour, dash]),
+    );
+    legend.hidden = !hasLegend || series.length < 2;
+    if (key !== legendKey && hasLegend) {
+      legendKey = key;
+      const swatch = ({ colour, dash }) =>
+        svg(
+          "svg",
+          { class: "swatch", width: 26, height: 10, "aria-hidden": "true" },
+          svg("path", {
+            class: `curve c${colour}`,
+            d: "M0 5H26",
+            "stroke-dasharray": dash || null,
+          }),
+        );
+      const button = (one) =>
+        el(
+          "button",
+          {
+            type: "button",
+            class: "key",
+            "aria-pressed": String(!hidden.has(one.key)),
+            "data-key": one.key,
+            on: {
+              click: () => toggle([one.key]),
+              pointerenter: () => lift(one.key),
+              pointerleave: () => lift(null),
+              focus: () => lift(one.key),
+              blur: () => lift(null),
+            },
+          },
+          swatch(one),
+          one.name,
+        );
+      const all = (text, act) =>
+        el("button", { type: "button", class: "quiet", on: { click: act } }, text);
+      legend.replaceChildren(
+        ...(series.length > 8
+          ? [
+              all("All", () => toggle([...hidden])),
+              all("None", () => toggle(shown().map((one) => one.key))),
+            ]
+          : []),
+        ...series.map(button),
+      );
+    }
+  }
+
+  function toggle(keys) {
+    for (const key of keys) if (!hidden.delete(key)) hidden.add(key);
+    for (const button of legend.querySelectorAll("[data-key]"))
+      button.setAttribute("aria-pressed", String(!hidden.has(button.dataset.key)));
+    redraw();
+  }
+
+  /** Show one curve before all others, while its name is pointed at. */
+  function lift(key) {
+    picture.classList.toggle("lifting", key !== null);
+    for (const path of picture.querySelectorAll("path.curve"))
+      path.classList.toggle("lifted", path.dataset.key === key);
+  }
+
+  /** Values of the curves at the crosshair, highest first. */
+  function readings() {
+    return shown()
+      .filter(({ x }) => x.length)
+      .map((curve) => ({ curve, row: nearestRow(curve.x, at) }))
+      .filter(
+        ({ curve, row }) =>
+          Math.abs(curve.x[row] - at) <= (curve.hasDots ? 0.5 : 1) && curve.y[row] !== null,
+      )
+      .sort((one, other) => other.curve.y[other.row] - one.curve.y[one.row]);
+  }
+
+  function drawMarks() {
+    marks.replaceChildren();
+    tip.hidden = at === null || drag !== null;
+    if (!scales) return;
+    const { box, X, Y } = scales;
+    if (drag) {
+      const [one, other] = [X(Math.min(...drag)), X(Math.max(...drag))];
+      marks.append(
+        svg("rect", {
+          class: "selection",
+          x: one,
+          y: box.top,
+          width: other - one,
+          height: box.bottom - box.top,
+        }),
+      );
+    }
+    if (at === null) return;
+    marks.append(
+      svg("line", { class: "cross", x1: X(at), x2: X(at), y1: box.top, y2: box.bottom }),
+    );
+    const found = readings();
+    for (const { curve, row } of found.slice(0, 64))
+      marks.append(
+        svg("circle", {
+          class: `dot c${curve.colour}`,
+          cx: X(curve.x[row]),
+          cy: Y(curve.y[row]),
+          r: 3.5,
+        }),
+      );
+    const lines = found
+      .slice(0, 9)
+      .map(({ curve, row }) =>
+        el(
+          "div",
+          { class: `reading c${curve.colour}` },
+          el("span", {}, curve.name),
+          el("b", {}, show(curve.y[row], kind) + rangeAt(curve, row)),
+        ),
+      );
+    const more =
+      found.length > 9 ? [el("div", { class: "more" }, `and ${found.length - 9} more`)] : [];
+    tip.replaceChildren(el("div", { class: "when" }, `${xName} ${plain(at)}`), ...lines, ...more);
+    const isRight = X(at) > (box.left + box.right) / 2;
+    tip.style.left = isRight ? "" : `${X(at) + 12}px`;
+    tip.style.right = isRight ? `${picture.clientWidth - X(at) + 12}px` : "";
+  }
+
+  const rangeAt = ({ band }, row) =>
+    band ? ` (${show(band.low[row], kind)} to ${show(band.high[row], kind)})` : "";
+
+  function zoomTo(range) {
+    zoom =
+      range && range[1] - range[0] >= 1
+        ? [Math.max(range[0], extent()[0]), Math.min(range[1], extent()[1])]
+        : null;
+    reset.hidden = zoom === null;
+    if (!zoom && document.activeElement === reset) picture.focus();
+    redraw();
+  }
+
+  const xAt = (event) => {
+    const { box, from, to } = scales;
+    const share =
+      (event.clientX - picture.getBoundingClientRect().left - box.left) / (box.right - box.left);
+    return Math.min(to, Math.max(from, from + share * (to - from)));
+  };
+  const snapped = (value) => {
+    const near = shown()
+      .filter(({ x }) => x.length)
+      .map(({ x }) => x[nearestRow(x, value)]);
+    return near.length
+      ? near.reduce((best, x) => (Math.abs(x - value) < Math.abs(best - value) ? x : best))
+      : Math.round(value);
+  };
+  fill(
+    picture,
+    {
+      on: {
+        pointerdown: (event) => {
+          if (scales && event.button === 0 && event.pointerType !== "touch")
+            drag = [xAt(event), xAt(event)];
+          if (drag) picture.setPointerCapture(event.pointerId);
+        },
+        pointermove: (event) => {
+          if (!scales) return;
+          if (drag) drag[1] = xAt(event);
+          at = snapped(xAt(event));
+          drawMarks();
+        },
+        pointerup: (event) => {
+          const chosen = drag;
+          drag = null;
+          if (chosen && Math.abs(scales.X(chosen[0]) - scales.X(chosen[1])) > 8)
+            zoomTo(chosen.sort((one, other) => one - other));
+          else if (event.pointerType !== "touch") drawMarks();
+        },
+        pointerleave: () => {
+          if (drag) return;
+          at = null;
+          drawMarks();
+        },
+        dblclick: () => zoomTo(null),
+        blur: () => {
+          at = null;
+          drawMarks();
+        },
+        keydown: byKey,
+      },
+    },
+    [],
+  );
+
+  function byKey(event) {
+    if (!scales || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { from, to } = scales;
+    const step = Math.max(1, Math.round((to - from) / (event.shiftKey ? 10 : 60)));
+    const middle = at ?? to;
+    const near = (factor) => [middle - (middle - from) * factor, middle + (to - middle) * factor];
+    const moves = { ArrowLeft: -step, ArrowRight: step };
+    if (event.key in moves)
+      at = Math.min(to, Math.max(from, snapped(middle + (at === null ? 0 : moves[event.key]))));
+    else if (event.key === "Home") at = snapped(from);
+    else if (event.key === "End") at = snapped(to);
+    else if (event.key === "+" || event.key === "=") zoomTo(near(0.5));
+    else if (event.key === "-") zoomTo(zoom && near(2));
+    else if (event.key === "Escape" || event.key === "0") zoomTo(null);
+    else return;
+    event.preventDefault();
+    drawMarks();
+    if (at !== null)
+      say(
+        `${xName} ${plain(at)}: ${readings()
+          .slice(0, 6)
+          .map(({ curve, row }) => `${curve.name} ${show(curve.y[row], kind)}`)
+          .join(", ")}`,
+      );
+  }
+
+  function makeTable() {
+    const all = [...new Set(series.flatMap(({ x }) => x))].sort((one, other) => one - other);
+    const step = Math.max(1, Math.ceil(all.length / TABLE_ROWS));
+    const picked = all.filter((_, place) => (all.length - 1 - place) % step === 0);
+    const places = series.map(({ x }) => new Map(x.map((value, row) => [value, row])));
+    const cell = (curve, row) =>
+      row === undefined ? UNKNOWN : show(curve.y[row], kind) + rangeAt(curve, row);
+    const caption = step > 1 ? `${title}, every ${step}th ${xName}` : title;
+    return tableOf(
+      caption,
+      [xName, ...series.map(({ name }) => name)],
+      picked.map((x) => [
+        plain(x),
+        ...series.map((curve, place) => cell(curve, places[place].get(x))),
+      ]),
+    );
+  }
+
+  return {
+    node,
+    title: (text, meaning = "") => {
+      title = text;
+      write(heading, text);
+      write(describe, meaning);
+      picture.setAttribute("aria-label", help(text));
+    },
+    show: (next, options = {}) => {
+      series = next;
+      kind = options.kind ?? "number";
+      line = options.line ?? null;
+      redraw();
+    },
+  };
+}

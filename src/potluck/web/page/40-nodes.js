@@ -1,0 +1,185 @@
+// Who is here: a line per node, in red with the reason where something is wrong.
+
+const MOST_AT_EASE = 12;
+const TROUBLES = ["silent", "quarantined", "recovering"];
+const COLUMNS = [
+  "Node",
+  "State",
+  "Round",
+  "Doing",
+  "Heard",
+  "Writing",
+  "Sent · fetched",
+  "Release",
+];
+const KNOWN = {
+  here: "",
+  signed: "signed",
+  "unknown key": "signed, by a key never met before",
+  unsigned: "not signed: anybody may have sent this",
+};
+const PHASES = {
+  write: "writing",
+  wait: "waiting for others",
+  exchange: "waiting for others",
+  learn: "learning",
+  evaluate: "being evaluated",
+};
+
+function nodesSection() {
+  const rows = new Map();
+  const body = el("tbody", { role: "rowgroup" });
+  const table = el(
+    "table",
+    { class: "nodes", role: "table" },
+    el("caption", { class: "unseen" }, "Nodes of the run"),
+    el(
+      "thead",
+      { role: "rowgroup" },
+      el(
+        "tr",
+        { role: "row" },
+        ...COLUMNS.map((text) => el("th", { scope: "col", role: "columnheader" }, text)),
+      ),
+    ),
+    body,
+  );
+  const empty = el(
+    "p",
+    { class: "empty", hidden: true },
+    "No node has told anything yet. Start one with potluck run or potluck join; its line appears here by itself.",
+  );
+  const place = el("div", {}, scrolled("Who is here", table), empty);
+  let view = null;
+  let heardAt = 0;
+  const told = new Map();
+
+  function rowOf(node, index) {
+    const cell = (label, ...children) =>
+      el("td", { role: "cell", "data-label": label }, ...children);
+    const parts = {
+      name: el("b", {}),
+      model: el("small", {}),
+      state: el("span", { class: "state" }),
+      why: el("small", { class: "why" }),
+      round: el("span", {}),
+      rounds: progress(`Rounds of ${node.name}`),
+      phase: el("span", {}),
+      work: progress(`Work of ${node.name} in this phase`),
+      heard: el("span", {}),
+      rate: el("span", {}),
+      traffic: el("span", {}),
+      version: el("span", {}),
+      known: el("small", {}),
+      refused: el("small", { class: "why" }),
+    };
+    const mark = svg(
+      "svg",
+      { class: "mark", width: 12, height: 12, "aria-hidden": "true" },
+      svg("circle", { class: `dot c${look(index).colour}`, cx: 6, cy: 6, r: 5 }),
+    );
+    parts.line = el(
+      "tr",
+      { role: "row", "data-node": node.name },
+      el(
+        "th",
+        { scope: "row", role: "rowheader" },
+        el("span", { class: "who" }, mark, parts.name),
+        parts.model,
+        parts.known,
+      ),
+      cell("State", parts.state, parts.why),
+      cell("Round", parts.round, parts.rounds.node),
+      cell("Doing", parts.phase, parts.work.node),
+      cell("Heard", parts.heard),
+      cell("Writing", parts.rate),
+      cell("Sent · fetched", parts.traffic, parts.refused),
+      cell("Release", parts.version),
+    );
+    return parts;
+  }
+
+  function update(next) {
+    [view, heardAt] = [next, Date.now()];
+    const nodes = [...(view.nodes ?? [])].sort((one, other) => byName(one.name, other.name));
+    const isMany = nodes.length > MOST_AT_EASE;
+    // Among many the ones in trouble come first: nobody reads 64 lines.
+    if (isMany)
+      nodes.sort((one, other) => TROUBLES.includes(other.state) - TROUBLES.includes(one.state));
+    table.classList.toggle("many", isMany);
+    empty.hidden = nodes.length > 0;
+    table.hidden = nodes.length === 0;
+    const order = namesOf(view);
+    for (const node of nodes) {
+      if (!rows.has(node.name)) rows.set(node.name, rowOf(node, order.indexOf(node.name)));
+      const parts = rows.get(node.name);
+      parts.line.dataset.state = node.state;
+      write(parts.name, node.name);
+      write(parts.model, [node.model, parameters(node.parameters)].filter(Boolean).join(" · "));
+      write(parts.known, KNOWN[node.known] ?? "");
+      parts.known.className = node.known === "here" || node.known === "signed" ? "" : "why";
+      write(parts.state, STATES[node.state] ?? node.state);
+      write(parts.why, node.why ?? "");
+      write(
+        parts.round,
+        view.rounds ? `${plain(node.round)} of ${plain(view.rounds)}` : plain(node.round),
+      );
+      parts.rounds.node.hidden = !view.rounds;
+      parts.rounds.set(node.round / view.rounds);
+      const isWorking = node.state === "training" || node.state === "recovering";
+      write(
+        parts.phase,
+        !isWorking ? UNKNOWN : (PHASES[node.phase] ?? node.phase) || "between two phases",
+      );
+      parts.work.node.hidden = !(isWorking && node.total);
+      parts.work.set(node.done / node.total);
+      write(parts.rate, show(node.tokens_per_s, "rate"));
+      write(
+        parts.traffic,
+        `${show(node.sent_bytes, "bytes")} · ${show(node.received_bytes, "bytes")}`,
+      );
+      const refused = Object.entries(node.refused ?? {}).map(
+        ([why, count]) => `${plain(count)} refused: ${why}`,
+      );
+      write(parts.refused, refused.join("; "));
+      write(parts.version, node.version || UNKNOWN);
+      tell(node);
+    }
+    for (const name of rows.keys())
+      if (!nodes.some((node) => node.name === name)) rows.delete(name);
+    const lines = nodes.map((node) => rows.get(node.name).line);
+    if (
+      lines.length !== body.children.length ||
+      lines.some((line, index) => body.children[index] !== line)
+    )
+      body.replaceChildren(...lines);
+    tick();
+  }
+
+  /** Say aloud when a node's state changes, and nothing else. */
+  function tell({ name, state, why }) {
+    const before = told.get(name);
+    told.set(name, state);
+    if (before && before !== state)
+      say(`${name} is ${STATES[state] ?? state}${why ? `: ${why}` : ""}`);
+  }
+
+  function tick() {
+    if (!view) return;
+    const now_s =
+      source.isKept || view.is_over ? view.now_s : view.now_s + (Date.now() - heardAt) / 1000;
+    for (const node of view.nodes ?? []) {
+      const line = rows.get(node.name);
+      if (line) write(line.heard, ago(now_s, node.heard_s));
+    }
+  }
+
+  return {
+    id: "nodes",
+    title: "Who is here",
+    needs: ["nodes", "rounds"],
+    node: place,
+    update,
+    tick,
+  };
+}

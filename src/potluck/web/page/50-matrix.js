@@ -1,0 +1,259 @@
+// Who learns what from whom: authors in rows, learners in columns.
+
+const HEAT = {
+  light: {
+    up: ["#f1f6fa", "#b9dbef", "#5aa7d6", "#1a6da5", "#0a3f66"],
+    down: ["#f1f6fa", "#f6d3ae", "#e69a4b", "#c65a00", "#7d3600"],
+  },
+  dark: {
+    up: ["#1a2027", "#1c3c54", "#22638f", "#4fa3d6", "#b4dff7"],
+    down: ["#1a2027", "#4a3013", "#8a5210", "#d98326", "#ffcf94"],
+  },
+};
+const MOST_NUMBERS = 20;
+const darkness = matchMedia("(prefers-color-scheme: dark)");
+
+function rgb(hex) {
+  return [1, 3, 5].map((place) => parseInt(hex.slice(place, place + 2), 16));
+}
+
+/** Colour of a share of the scale, -1..1, and the text colour that can be read on it. */
+function heat(share) {
+  const stops = HEAT[darkness.matches ? "dark" : "light"][share < 0 ? "down" : "up"];
+  const place = Math.min(1, Math.abs(share)) * (stops.length - 1);
+  const [low, high] = [rgb(stops[Math.floor(place)]), rgb(stops[Math.ceil(place)])];
+  const mixed = low.map((part, channel) => Math.round(part + (high[channel] - part) * (place % 1)));
+  const [red, green, blue] = mixed.map((part) =>
+    part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4,
+  );
+  const light = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  return { colour: `rgb(${mixed.join(" ")})`, ink: light > 0.179 ? "#000" : "#fff" };
+}
+
+function matrixSection(openPair) {
+  let view = null;
+  let field = "success_weight";
+  let names = [];
+  let cells = new Map();
+  let current = [0, 0];
+  const choice = select("Show", [], field, (value) => {
+    field = value;
+    redraw();
+  });
+  const what = el("p", { class: "meaning" });
+  const grid = el("table", {
+    class: "matrix",
+    role: "grid",
+    "aria-label": "Authors in rows, learners in columns",
+  });
+  const tip = el("p", { class: "reading", "aria-hidden": "true" });
+  const scale = el("div", { class: "scale", "aria-hidden": "true" });
+  const empty = el(
+    "p",
+    { class: "empty", hidden: true },
+    "Nobody has learned from anybody yet. The first numbers come with the end of the first round.",
+  );
+  const table = folded("Table", () => scrolled("Table of the matrix", asTable()));
+  const picture = el(
+    "div",
+    { class: "heat", hidden: true },
+    scrolled("Who learns what from whom", grid),
+    el(
+      "div",
+      { class: "aside" },
+      choice.node,
+      what,
+      scale,
+      el(
+        "p",
+        { class: "what" },
+        "A row is an author, a column a learner: the node that learns from it. Means over the author's last ten rounds; what is learned from own completions has a frame.",
+      ),
+      tip,
+    ),
+  );
+  const node = el("div", {}, empty, picture, table.node);
+  const redraw = drawnWhenSeen(node, draw);
+  darkness.addEventListener("change", redraw);
+
+  const value = (author, learner) => view.matrix?.[learner]?.[author]?.[field] ?? null;
+
+  function draw() {
+    const learners = Object.keys(view?.matrix ?? {});
+    const all = learners.flatMap((learner) => Object.values(view.matrix[learner]));
+    const found = new Set();
+    for (const pair of all)
+      for (const key in pair) if (pair[key] !== null && key !== "round") found.add(key);
+    const fields = [
+      ...Object.keys(AUTHOR_FIELDS).filter((key) => found.has(key)),
+      ...[...found].filter((key) => !(key in AUTHOR_FIELDS) && !key.endsWith("_noise")).sort(),
+    ];
+    empty.hidden = fields.length > 0;
+    picture.hidden = table.node.hidden = fields.length === 0;
+    if (!fields.length) return;
+    if (!found.has(field)) field = fields[0];
+    choice.offer(
+      fields.map((key) => [key, authorField(key).label]),
+      field,
+    );
+    const authors = learners.flatMap((learner) => Object.keys(view.matrix[learner]));
+    const wanted = [...new Set([...learners, ...authors])].sort(byName);
+    if (JSON.stringify(wanted) !== JSON.stringify(names)) build(wanted);
+    paint();
+    table.renew();
+  }
+
+  function build(wanted) {
+    names = wanted;
+    cells = new Map();
+    picture.classList.toggle("many", names.length > MOST_NUMBERS);
+    picture.classList.toggle("few", names.length <= 6);
+    const row = (author, down) => {
+      const line = names.map((learner, across) => {
+        const cell = el("td", {
+          role: "gridcell",
+          tabindex: -1,
+          class: author === learner ? "own" : null,
+          "data-down": down,
+          "data-across": across,
+        });
+        cells.set(`${down} ${across}`, cell);
+        return cell;
+      });
+      return el(
+        "tr",
+        { role: "row" },
+        el("th", { scope: "row", role: "rowheader" }, author),
+        ...line,
+      );
+    };
+    const heads = names.map((learner) =>
+      el("th", { scope: "col", role: "columnheader" }, el("span", {}, learner)),
+    );
+    grid.replaceChildren(
+      el(
+        "thead",
+        { role: "rowgroup" },
+        el("tr", { role: "row" }, el("td", { class: "axes" }, "author ↓ learner →"), ...heads),
+      ),
+      el("tbody", { role: "rowgroup" }, ...names.map(row)),
+    );
+    current = [Math.min(current[0], names.length - 1), Math.min(current[1], names.length - 1)];
+    cells.get(current.join(" ")).tabIndex = 0;
+  }
+
+  function paint() {
+    const { label, kind, scale: form, what: meaning } = authorField(field);
+    write(what, meaning);
+    const values = names
+      .flatMap((author) => names.map((learner) => value(author, learner)))
+      .filter((one) => one !== null);
+    const largest = form === "share" ? 1 : Math.max(1e-9, ...values.map(Math.abs));
+    names.forEach((author, down) =>
+      names.forEach((learner, across) => {
+        const cell = cells.get(`${down} ${across}`);
+        const one = value(author, learner);
+        const { colour, ink } = heat((one ?? 0) / largest);
+        const text = one === null ? "" : show(one, kind === "nats" ? "number" : kind);
+        cell.classList.toggle("none", one === null);
+        cell.style.background = one === null ? "" : colour;
+        cell.style.color = one === null ? "" : ink;
+        write(cell, names.length > MOST_NUMBERS ? "" : text);
+        cell.setAttribute(
+          "aria-label",
+          `${learner} learns from ${author}: ${label} ${one === null ? "not known" : show(one, kind)}`,
+        );
+      }),
+    );
+    const shares =
+      form === "around" && values.some((one) => one < 0)
+        ? [-1, -0.75, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1]
+        : [0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1];
+    const blocks = shares.map((share) => {
+      const block = el("span", { class: "block" });
+      block.style.background = heat(share).colour;
+      return block;
+    });
+    scale.replaceChildren(
+      show(shares[0] * largest, kind),
+      el("span", { class: "blocks" }, ...blocks),
+      show(largest, kind),
+      el("span", { class: "unknown" }, el("span", { class: "block none" }), "not known"),
+    );
+    write(tip, "A click or Enter on a cell opens the pair over the rounds.");
+  }
+
+  function asTable() {
+    const { label, kind } = authorField(field);
+    const rows = names.map((author) => [
+      author,
+      ...names.map((learner) => show(value(author, learner), kind)),
+    ]);
+    return tableOf(`${label}: authors in rows, learners in columns`, ["author", ...names], rows);
+  }
+
+  const placeOf = (event) => {
+    const cell = event.target.closest("td[data-down]");
+    return cell && [Number(cell.dataset.down), Number(cell.dataset.across)];
+  };
+  const readAt = ([down, across]) =>
+    write(tip, cells.get(`${down} ${across}`).getAttribute("aria-label"));
+  const focus = (place) => {
+    cells.get(current.join(" ")).tabIndex = -1;
+    current = place;
+    const cell = cells.get(current.join(" "));
+    cell.tabIndex = 0;
+    cell.focus();
+  };
+  fill(
+    grid,
+    {
+      on: {
+        pointerover: (event) => {
+          const place = placeOf(event);
+          if (place) readAt(place);
+        },
+        focusin: (event) => {
+          const place = placeOf(event);
+          if (place) readAt(place);
+        },
+        click: (event) => {
+          const place = placeOf(event);
+          if (!place) return;
+          focus(place);
+          openPair(names[place[1]], names[place[0]]);
+        },
+        keydown: (event) => {
+          const moves = {
+            ArrowUp: [-1, 0],
+            ArrowDown: [1, 0],
+            ArrowLeft: [0, -1],
+            ArrowRight: [0, 1],
+          };
+          const last = names.length - 1;
+          const [down, across] = current;
+          const inside = (place) => Math.min(last, Math.max(0, place));
+          if (event.key in moves)
+            focus([inside(down + moves[event.key][0]), inside(across + moves[event.key][1])]);
+          else if (event.key === "Home") focus([down, 0]);
+          else if (event.key === "End") focus([down, last]);
+          else if (event.key === "Enter" || event.key === " ") openPair(names[across], names[down]);
+          else return;
+          event.preventDefault();
+        },
+      },
+    },
+    [],
+  );
+
+  return {
+    id: "matrix",
+    title: "Who learns what from whom",
+    needs: ["matrix"],
+    node,
+    update: (next) => {
+      view = next;
+      redraw();
+    },
+  };
+}

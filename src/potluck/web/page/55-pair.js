@@ -1,0 +1,106 @@
+// A pair over the rounds: what one learner makes of one author.
+
+/** One learner and one author over the rounds: a small chart for each field that was measured. */
+function pairPanel(run) {
+  const node = el("section", {
+    class: "pair",
+    hidden: true,
+    tabindex: -1,
+    "aria-label": "A pair over the rounds",
+  });
+  let pair = null;
+  let charts = new Map();
+  let asked = 0;
+  const title = el("h3", {});
+  const habit = el("p", { class: "what" });
+  const fail = el("p", { class: "empty" });
+  const grid = el("div", { class: "charts" });
+  node.append(
+    el(
+      "div",
+      { class: "pairhead" },
+      title,
+      el("button", { type: "button", class: "quiet", on: { click: () => close() } }, "Close"),
+    ),
+    habit,
+    fail,
+    grid,
+  );
+
+  function close() {
+    node.hidden = true;
+    pair = null;
+  }
+
+  async function open(learner, author) {
+    if (!pair || pair.learner !== learner || pair.author !== author) {
+      charts = new Map();
+      grid.replaceChildren();
+    }
+    pair = { learner, author };
+    write(
+      title,
+      learner === author
+        ? `What ${learner} learns from its own completions`
+        : `What ${learner} learns from ${author}`,
+    );
+    node.hidden = false;
+    await renew();
+    if (pair) node.focus({ preventScroll: true });
+    node.scrollIntoView({ block: "nearest" });
+  }
+
+  /** Ask again: rounds were added. */
+  async function renew() {
+    if (!pair) return;
+    const now = (asked += 1);
+    try {
+      const answer = await source.pair(run, pair.learner, pair.author);
+      if (now === asked && pair) draw(answer);
+    } catch (error) {
+      write(fail, error.message);
+      fail.hidden = false;
+    }
+  }
+
+  function draw({ columns, habit: phrase }) {
+    fail.hidden = true;
+    write(
+      habit,
+      phrase
+        ? `Phrase of ${pair.author} that has grown most in ${pair.learner}'s answers: “${phrase}”`
+        : "",
+    );
+    const fields = Object.keys(AUTHOR_FIELDS).filter((key) =>
+      columns[key]?.some((value) => value !== null),
+    );
+    if (!fields.length) {
+      write(fail, "Nothing was measured of this pair yet.");
+      fail.hidden = false;
+    }
+    for (const key of fields) {
+      const { label, kind, what } = authorField(key);
+      if (!charts.has(key)) {
+        charts.set(
+          key,
+          makeChart({
+            title: label,
+            what,
+            height: 130,
+            isSmall: true,
+            hasLegend: false,
+            level: "h4",
+          }),
+        );
+        grid.append(charts.get(key).node);
+      }
+      charts
+        .get(key)
+        .show([{ key, name: label, x: columns.round, y: columns[key], colour: 0, dash: "" }], {
+          kind,
+        });
+    }
+  }
+
+  return { node, open, renew, isOpen: () => pair !== null };
+}

@@ -1,0 +1,327 @@
+// Completions as one learner saw them: what was written, what was taken, and what surprised.
+
+const AT_ONCE = 20;
+const LEVELS = [0.1, 0.5, 1, 2, 4];
+
+/** Class of a token's log-ratio: author minus learner, nats. */
+function tokenClass(value) {
+  if (value === null) return "token";
+  const level = LEVELS.filter((least) => Math.abs(value) >= least).length;
+  return level ? `token ${value > 0 ? "more" : "less"}${level}` : "token";
+}
+
+const MEASURES_OF_TOKENS = {
+  "log-ratio": {
+    head: "Log-ratio of a token, author minus learner:",
+    blocks: [
+      ["less4", "−2"],
+      ["less2", "−0.5"],
+      ["", "0"],
+      ["more2", "0.5"],
+      ["more4", "2"],
+      ["more5", "4 nats"],
+    ],
+    tail: "Blue: its author finds it likelier; orange: the learner does.",
+  },
+  "ln p": {
+    head: "ln p of a token to the learner, as its author told no log-probabilities:",
+    blocks: [
+      ["", "0"],
+      ["less2", "−0.5"],
+      ["less3", "−1"],
+      ["less4", "−2"],
+      ["less5", "−4 nats"],
+    ],
+    tail: "Orange: the learner would hardly write it.",
+  },
+};
+
+function tokenLegend(measure) {
+  const { head, blocks, tail } = MEASURES_OF_TOKENS[measure];
+  return el(
+    "p",
+    { class: "legendline" },
+    head,
+    el(
+      "span",
+      { class: "blocks" },
+      ...blocks.map(([name, text]) => el("span", { class: `token ${name}` }, text)),
+    ),
+    tail,
+  );
+}
+
+function outcome(text) {
+  const taken = text.kept_advantage ?? null;
+  const had = text.advantage ?? null;
+  if (had === null || taken === null) return ["", text.why ?? ""];
+  if (taken === 0) return [had === 0 ? "nothing to learn" : "dropped", text.why ?? ""];
+  return [Math.abs(taken) < Math.abs(had) - 1e-9 ? "kept in part" : "kept", text.why ?? ""];
+}
+
+function textLine(text) {
+  const [taken, why] = outcome(text);
+  const pill = (name, content) => (content ? el("span", { class: `pill ${name}` }, content) : null);
+  const advantage =
+    text.advantage === null || text.advantage === undefined
+      ? null
+      : `advantage ${plain(text.advantage, 2)}${taken.startsWith("kept in") ? ` → ${plain(text.kept_advantage, 2)}` : ""}`;
+  const name = text.measure === "ln p" ? "ln p" : "log-ratio";
+  const token = ([piece, value]) =>
+    el(
+      "span",
+      {
+        class: tokenClass(value),
+        title: value === null ? null : `${name} ${plain(value, 2)} nats`,
+      },
+      piece,
+    );
+  const asTable = () =>
+    scrolled(
+      "Tokens",
+      tableOf(
+        `${name} of each token, nats`,
+        ["token", name],
+        text.tokens.map(([piece, value]) => [JSON.stringify(piece), plain(value, 2)]),
+      ),
+    );
+  const end = text.end && text.end !== "stop" ? pill("", `ended by ${text.end}`) : null;
+  return el(
+    "li",
+    { class: "text", tabindex: -1 },
+    el("pre", {}, ...(text.tokens?.length ? text.tokens.map(token) : [text.text])),
+    el(
+      "div",
+      { class: "facts" },
+      pill(text.reward > 0 ? "right" : "wrong", `reward ${plain(text.reward, 2)}`),
+      el("span", { class: "by" }, `${text.author}, no. ${text.index}`),
+      pill("", advantage),
+      pill(taken === "dropped" ? "dropped" : "", taken),
+      why ? el("span", { class: "why" }, why) : null,
+      end,
+      text.surprise ? pill("", `surprise ${plain(text.surprise, 2)} nats`) : null,
+      text.tokens?.length ? folded("Tokens", asTable).node : null,
+    ),
+  );
+}
+
+/** The completions to one problem of one round, its prompt above them. */
+function problemCard(texts) {
+  const [{ problem, round }] = texts;
+  const question = texts.map((text) => text.question).find(Boolean);
+  return el(
+    "article",
+    {},
+    el("header", {}, el("h3", {}, problem), el("span", { class: "by" }, `round ${round}`)),
+    question ? el("p", { class: "question" }, question) : null,
+    el("ol", {}, ...texts.map(textLine)),
+  );
+}
+
+/** Texts by problem and round, both in the order of their first one. */
+function byProblem(texts) {
+  const groups = new Map();
+  for (const text of texts) {
+    const key = `${text.round} ${text.problem}`;
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(text);
+  }
+  return [...groups.values()];
+}
+
+function textsSection(run) {
+  let view = null;
+  let answer = null;
+  let nodeName = null;
+  let round = null;
+  let query = "";
+  let shown = AT_ONCE;
+  let rank = -1;
+  let newest = -1;
+  let asked = 0;
+  const nodes = select("Learner", [], "", (value) =>
+    load({ nodeName: value, rank: -1, round: null, query: "" }),
+  );
+  const rounds = select("Round", [], "", (value) =>
+    load({ round: value === "" ? null : Number(value), query: "", rank: -1 }),
+  );
+  const field = el("input", {
+    type: "search",
+    name: "q",
+    placeholder: "in all texts of this learner",
+  });
+  const search = el(
+    "form",
+    {
+      class: "search",
+      role: "search",
+      on: {
+        submit: (event) => {
+          event.preventDefault();
+          load({ query: field.value.trim(), rank: -1 });
+        },
+      },
+    },
+    el("label", { class: "control" }, el("span", {}, "Search"), field),
+    el("button", { type: "submit" }, "Find"),
+  );
+  const step = (text, by) => el("button", { type: "button", on: { click: () => go(by) } }, text);
+  const [after, before] = [step("Next by surprise", 1), step("Previous", -1)];
+  const rankText = el("span", { class: "hint" });
+  const surprises = el(
+    "div",
+    { class: "surprises", role: "group", "aria-label": "By surprise", hidden: true },
+    after,
+    before,
+    rankText,
+  );
+  const note = el("p", { class: "what", role: "status" });
+  const fresh = el("button", {
+    type: "button",
+    hidden: true,
+    on: { click: () => load({ round: null, query: "", rank: -1 }) },
+  });
+  const legend = el("div", {});
+  const list = el("div", { class: "texts" });
+  const more = el(
+    "button",
+    {
+      type: "button",
+      hidden: true,
+      on: {
+        click: () => {
+          shown += AT_ONCE;
+          draw();
+        },
+      },
+    },
+    "Show more",
+  );
+  const node = el(
+    "div",
+    {},
+    el("div", { class: "controls" }, nodes.node, rounds.node, search),
+    el("div", { class: "controls" }, surprises, fresh),
+    note,
+    legend,
+    list,
+    more,
+  );
+  const first = drawnWhenSeen(node, () => (answer || asked ? null : load({})));
+
+  async function load(change, place = null) {
+    ({ nodeName, round, query, rank } = { nodeName, round, query, rank, ...change });
+    if (nodeName === null) return;
+    shown = AT_ONCE;
+    const now = (asked += 1);
+    list.setAttribute("aria-busy", "true");
+    try {
+      const next = query
+        ? await source.search(run, nodeName, query)
+        : await source.texts(run, nodeName, round);
+      if (now !== asked) return;
+      // A search says nothing of surprise: the places of before stay.
+      answer =
+        query && answer && !next.surprising?.length
+          ? { ...next, surprising: answer.surprising }
+          : next;
+      write(note, "");
+      draw(place);
+    } catch (error) {
+      if (now === asked) write(note, error.message);
+    } finally {
+      list.removeAttribute("aria-busy");
+    }
+  }
+
+  function draw(place = null) {
+    const groups = byProblem(answer.texts ?? []);
+    const texts = groups.flat();
+    const known = answer.rounds ?? [];
+    nodes.control.value = nodeName;
+    rounds.offer(
+      [
+        ["", known.length ? `newest (${known.at(-1)})` : "newest"],
+        ...[...known].reverse().map((one) => [String(one), String(one)]),
+      ],
+      round === null ? "" : String(round),
+    );
+    if (place)
+      while (shown < texts.length && !texts.slice(0, shown).some((text) => isAt(text, place)))
+        shown += AT_ONCE;
+    list.replaceChildren(...byProblem(texts.slice(0, shown)).map(problemCard));
+    more.hidden = texts.length <= shown;
+    fresh.hidden = true;
+    newest = known.at(-1) ?? -1;
+    const count = answer.is_cut
+      ? `the first ${plural(texts.length, "completion")}`
+      : plural(texts.length, "completion");
+    if (query)
+      write(
+        note,
+        texts.length
+          ? `${count} with “${query}”`
+          : `Nothing with “${query}” was written. Search looks for the exact letters.`,
+      );
+    else
+      write(
+        note,
+        texts.length
+          ? `Round ${texts[0].round}: ${count}; tokens are recorded of a sample`
+          : "No completion was recorded yet; those of a round come with its end.",
+      );
+    const places = answer.surprising ?? [];
+    surprises.hidden = places.length === 0;
+    const measures = Object.keys(MEASURES_OF_TOKENS).filter((name) =>
+      texts.some((text) => text.tokens?.length && (text.measure ?? "log-ratio") === name),
+    );
+    legend.replaceChildren(...measures.map(tokenLegend));
+    [after.disabled, before.disabled] = [rank >= places.length - 1, rank <= 0];
+    write(
+      rankText,
+      rank < 0
+        ? "the most surprising token comes first"
+        : `${rank + 1} of ${places.length}: ${plain(places[rank].surprise, 2)} nats`,
+    );
+    if (!place) return;
+    const card = list.querySelectorAll(".text")[texts.findIndex((text) => isAt(text, place))];
+    if (!card) return write(note, "This completion is no longer in the files.");
+    card.classList.add("found");
+    card.scrollIntoView({ block: "center" });
+    card.focus({ preventScroll: true });
+  }
+
+  function go(by) {
+    const next = rank < 0 ? 0 : rank + by;
+    const place = answer?.surprising?.[next];
+    if (place) load({ rank: next, round: place.round, query: "" }, place);
+  }
+
+  function update(next) {
+    view = next;
+    const names = namesOf(view);
+    nodes.offer(names.map((name) => [name, name]));
+    if (nodeName === null && names.length) nodeName = names[0];
+    nodes.control.value = nodeName ?? "";
+    first();
+    // A new round replaces the shown one only where nobody is reading it.
+    const done = (view.curves?.[nodeName]?.columns.round ?? []).at(-1) ?? -1;
+    if (!answer || round !== null || query || done <= newest) return;
+    if (node.contains(document.activeElement) || node.matches(":hover") || shown > AT_ONCE) {
+      write(fresh, `Round ${done} is there: show it`);
+      fresh.hidden = false;
+    } else if (seen.has(node)) {
+      newest = done;
+      load({});
+    }
+  }
+
+  return {
+    id: "texts",
+    title: "Completions",
+    needs: ["nodes", "curves"],
+    node,
+    update,
+    open: (change) => load(change),
+  };
+}

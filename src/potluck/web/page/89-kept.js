@@ -1,0 +1,72 @@
+// What a kept file has at its head; and names of runs.
+
+/** The head of a kept file: the finding, its table, and its runs beside each other. */
+function keptHead(parent) {
+  const { title, lead = [], table, runs } = kept;
+  parent.append(el("h1", {}, title));
+  if (lead.length)
+    parent.append(
+      el("div", { class: "lead" }, ...lead.map((sentence) => el("p", {}, ...marked(sentence)))),
+    );
+  if (table) {
+    parent.append(
+      el(
+        "section",
+        { "aria-label": table.title },
+        scrolled(table.title, tableOf(table.title, table.columns, table.rows)),
+        table.note ? el("p", { class: "what" }, table.note) : null,
+      ),
+    );
+  }
+  const ids = Object.keys(runs);
+  if (ids.length < 2) return;
+  const grid = el("div", { class: "charts wide" });
+  for (const node of [...new Set(ids.flatMap((id) => namesOf(runs[id].view)))].sort(byName)) {
+    const here = ids.filter((id) => curve(runs[id].view, node, "own_reward_mean")[0].length);
+    const series = here.map((id, index) => {
+      const [x, y] = curve(runs[id].view, node, "own_reward_mean");
+      const factor = y.length > 20 ? 0.9 : 0;
+      return {
+        key: id,
+        name: labelOf(id),
+        x,
+        y: smoothed(y, factor),
+        raw: factor ? y : null,
+        ...look(index),
+      };
+    });
+    const chart = makeChart({
+      title: `${node}: own sampled reward`,
+      what: `Own sampled reward of ${node} over the rounds, a curve for each run`,
+      height: 280,
+    });
+    chart.show(series, { kind: "share" });
+    grid.append(chart.node);
+  }
+  parent.append(
+    el(
+      "section",
+      { "aria-labelledby": "beside" },
+      el("h2", { id: "beside" }, "The runs beside each other"),
+      grid,
+    ),
+  );
+}
+
+/** A sentence whose parts between backquotes are code. */
+function marked(sentence) {
+  return sentence.split("`").map((part, place) => (place % 2 ? el("code", {}, part) : part));
+}
+
+/** The runs that a run can be compared with: [id, name] each. */
+async function runsToCompare() {
+  if (kept) return Object.keys(kept.runs).map((id) => [id, labelOf(id)]);
+  const view = await source.start();
+  return (view.runs ?? [])
+    .filter((entry) => !entry.error)
+    .map((entry) => [entry.run, pathOf(entry) ? `${entry.name} (${pathOf(entry)})` : entry.name]);
+}
+
+function labelOf(id) {
+  return kept.labels?.[id] || kept.runs[id].view.name || id;
+}
