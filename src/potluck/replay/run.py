@@ -19,6 +19,7 @@ from potluck.objective.methods import METHODS, reads_author_logp
 from potluck.replay.measure import replay_node
 from potluck.replay.plan import ReplayError, ReplayPlan, ReplayRow
 from potluck.rollout.options import HFOptions
+from potluck.status import StatusLine
 from potluck.tasks import Task
 from potluck.types import Completion, NonFiniteError
 
@@ -67,6 +68,9 @@ class RecordedExchange:
 
     def peers_round(self) -> int:
         return 0
+
+    def tell(self, line: StatusLine) -> None:
+        """Drop the line: nobody listens."""
 
     def status(self) -> Status:
         return Status({})

@@ -1,0 +1,71 @@
+"""The page of a run that is being started: a server in a process of its own.
+
+Training never waits for it: whatever happens to that process, the run goes on. It ends when its
+stdin is closed, so it does not outlive this process, however that one ends.
+"""
+
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from potluck.files import one_line
+from potluck.types import PotluckError
+
+START_S = 60.0
+"""Time in which a server must have told its address; on a busy machine imports take seconds."""
+END_S = 3.0
+"""Time that it has for its last messages."""
+
+
+class PageError(PotluckError):
+    """A page that cannot be served."""
+
+
+@contextmanager
+def page_of(folder: Path, address: str = "", *, token: bool = False) -> Iterator[str]:
+    """Serve the page of a run until the block ends; yield its address. Raise PageError if it cannot
+    be served."""
+    more = [*(("--web-at", address) if address else ()), *(("--web-token",) if token else ())]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "potluck", "watch", str(folder), "--of-run", *more],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        # Ctrl-C in a terminal is for the run; the page shows its end.
+        process_group=0,
+    )
+    assert process.stdin
+    assert process.stdout
+    try:
+        yield _address(process.stdout.fileno())
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def _address(fd: int) -> str:
+    """Return the address that the server prints first; raise PageError with what it says else."""
+    until_s, said = time.monotonic() + START_S, b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        while selector.select(max(0.0, until_s - time.monotonic())):
+            came = os.read(fd, 1 << 16)
+            said += came
+            lines = said.decode(errors="replace").splitlines(keepends=True)
+            for line in lines:
+                if line.startswith("http://") and line.endswith("\n"):
+                    return line.strip()
+            if not came:
+                last = [line for line in lines if line.strip()][-1:] or ["it said nothing"]
+                raise PageError(one_line(last[0]).removeprefix("potluck: "))
+    raise PageError(f"the page's server said nothing for {START_S:.0f} s; leave out --web")

@@ -1,0 +1,287 @@
+"""A run's folder as a feed: what its nodes have written, and what they write while it is read."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from potluck.reports import EvaluationReport
+from potluck.status import AuthorStatus, FolderStatus
+from potluck.types import NODE_NAME
+from potluck.web.feed import NotHereError
+from potluck.web.metrics import DAMAGED, MOST_EVENTS, NodeMetrics, read_pairs
+from potluck.web.recipe import RunRecipe, read_recipe
+from potluck.web.states import GONE_S, MOST_NODES, Facts, Here, node_views
+from potluck.web.tail import Change, Tail, read_small
+from potluck.web.texts import NodeTexts
+from potluck.web.views import Columns, CurvesView, EventView, NodeView, PairView, RunView, TextsView
+
+STATUS_BYTES = 1 << 20
+MOST_STEPS = 64
+"""Changes of a node's rows that are remembered; a page that missed more gets all rows."""
+MOST_EVALUATIONS = 5000
+FILES = ("metrics.jsonl", "status.json", "events.jsonl", "evaluation.jsonl")
+"""Files of which one at least is in a node's folder."""
+
+_decode_evaluation = msgspec.json.Decoder(EvaluationReport).decode
+_decode_status = msgspec.json.Decoder(FolderStatus).decode
+
+
+class _Told(msgspec.Struct):
+    """A line of events.jsonl."""
+
+    time_s: float | None = None
+    round: int = 0
+    kind: str = "message"
+    text: str = ""
+
+
+_decode_told = msgspec.json.Decoder(_Told).decode
+
+
+class NodeFolder:
+    """One node's files, as far as they were read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.name = folder, folder.name
+        self.metrics = NodeMetrics(folder)
+        self.texts = NodeTexts(folder)
+        self.status: FolderStatus | None = None
+        self.evaluations: dict[int, EvaluationReport] = {}
+        self.steps: deque[tuple[int, int]] = deque(maxlen=MOST_STEPS)
+        """(step, first row that it changed)."""
+        self._evaluation, self._events = (
+            Tail(folder / f"{name}.jsonl") for name in ("evaluation", "events")
+        )
+        self._told: deque[EventView] = deque(maxlen=MOST_EVENTS)
+        self._met: deque[EventView] = deque(maxlen=MOST_EVENTS)
+
+    def look(self, step: int) -> bool:
+        """Read what is new; return whether there was anything."""
+        first = self.metrics.look()
+        if first is not None:
+            self.steps.append((step, first))
+        changed = [first is not None, self._look_at_status()]
+        if (change := self._evaluation.look()) is not Change.NOTHING:
+            changed.append(True)
+            if change is Change.ANEW:
+                self.evaluations.clear()
+            for line in self._lines(self._evaluation, _decode_evaluation):
+                if len(self.evaluations) < MOST_EVALUATIONS:
+                    self.evaluations[line.round] = line
+        if (change := self._events.look()) is not Change.NOTHING:
+            changed.append(True)
+            if change is Change.ANEW:
+                self._told.clear()
+            for line in self._lines(self._events, _decode_told):
+                self._tell(self._told, line.time_s, line.round, line.kind[:32], line.text[:500])
+        return any(changed)
+
+    def _lines(self, tail: Tail, decode: Any) -> Any:
+        for _, text in tail.lines():
+            try:
+                yield decode(text)
+            except DAMAGED:
+                wrong = f"{tail.path.name}, line {tail.number} cannot be read; it is left out"
+                self._tell(self._told, None, self.metrics.done, "message", wrong)
+
+    def _tell(
+        self, kept: deque[EventView], time_s: float | None, round: int, kind: str, text: str
+    ) -> None:
+        event = EventView(time_s=time_s, round=round, node=self.name, kind=kind, text=text)
+        kept.append(event)
+
+    def _look_at_status(self) -> bool:
+        data = read_small(self.folder / "status.json", STATUS_BYTES)
+        before = self.status
+        try:
+            self.status = _decode_status(data) if data else None
+        except DAMAGED:  # it is written whole, so this is another release's
+            self.status = None
+        if before and self.status:
+            for name, line in list(self.status.peers.items())[:MOST_NODES]:
+                was = before.peers.get(name)
+                if NODE_NAME.fullmatch(name) and line.live != bool(was and was.live):
+                    kind = "joined" if line.live else "left"
+                    own = self.status.own
+                    self._tell(self._met, own.time_s, own.round, kind, f"{name} {kind}")
+        return before != self.status
+
+    def events(self) -> list[EventView]:
+        return [*self.metrics.events, *self._told, *self._met]
+
+    def here(self) -> Here:
+        metrics = self.metrics
+        write_s, tokens = metrics.last("seconds/write"), metrics.written.tokens
+        return Here(
+            self.status,
+            metrics.done,
+            round(tokens / write_s, 1) if write_s and tokens else None,
+            metrics.last("sent_bytes"),
+            metrics.last("received_bytes"),
+        )
+
+    def evaluation_columns(self) -> Columns:
+        rows = [self.evaluations[at] for at in sorted(self.evaluations)]
+        names = EvaluationReport.__dataclass_fields__
+        return {name: [getattr(row, name) for row in rows] for name in names}
+
+    def rows_since(self, step: int) -> int | None:
+        """Return the first row that changed after this step; None: none did."""
+        later = [first for at, first in self.steps if at > step]
+        forgot = len(self.steps) == MOST_STEPS and self.steps[0][0] > step
+        return None if not later else 0 if forgot else min(later)
+
+
+class WatchedRun:
+    """Feed of one run from its folder; ``begins`` tells that it may not have been made yet."""
+
+    def __init__(self, folder: Path, run: str = "", *, begins: bool = False) -> None:
+        self.folder, self.id = folder, run
+        self._begins = begins
+        self._lock = threading.Lock()
+        self._recipe: RunRecipe | None = None
+        self._nodes: dict[str, NodeFolder] = {}
+        self._matrix: dict[str, dict[str, dict[str, float | None]]] = {}
+        self._sections: dict[str, Any] = {}
+        self._changed: dict[str, int] = {}
+        """Step in which each section was last another one."""
+        self._step = 0
+        self._now_s = 0.0
+
+    def look(self) -> int:
+        with self._lock:
+            self._now_s, step = time.time(), self._step + 1
+            if self._recipe is None:
+                self._recipe = read_recipe(self.folder)
+            self._find_nodes()
+            changed = [node for node in self._nodes.values() if node.look(step)]
+            if self._take(step, changed) or changed:
+                self._step = step
+            return self._step
+
+    def _find_nodes(self) -> None:
+        try:
+            folders = sorted(p for p in self.folder.iterdir() if NODE_NAME.fullmatch(p.name))
+        except OSError:
+            return
+        for folder in folders:
+            new = folder.name not in self._nodes and len(self._nodes) < MOST_NODES
+            if new and any((folder / name).is_file() for name in FILES):
+                self._nodes[folder.name] = NodeFolder(folder)
+
+    def _take(self, step: int, changed: list[NodeFolder]) -> bool:
+        """Make the sections anew that may be others; return whether one is."""
+        recipe = self._recipe
+        facts = Facts(
+            rounds=recipe.rounds if recipe else 0,
+            max_staleness=recipe.max_staleness if recipe else 1,
+            models=recipe.models if recipe else {},
+            now_s=self._now_s,
+        )
+        nodes = node_views({name: node.here() for name, node in self._nodes.items()}, facts)
+        made: dict[str, Any] = {
+            "recipe": recipe.view if recipe else None,
+            "nodes": nodes,
+            "is_over": self._is_over(nodes),
+        }
+        if changed or not self._step:
+            for node in changed:
+                self._matrix[node.name] = node.metrics.authors()
+            made["matrix"] = self._whole_matrix()
+            made["events"] = self._newest_events()
+            made["evaluations"] = {
+                name: node.evaluation_columns()
+                for name, node in self._nodes.items()
+                if node.evaluations
+            }
+        new = {name for name, it in made.items() if self._sections.get(name) != it}
+        self._sections |= made
+        self._changed |= dict.fromkeys(new, step)
+        return bool(new)
+
+    def _is_over(self, nodes: list[NodeView]) -> bool:
+        here = [node for node in nodes if node.name in self._nodes]
+        if self._begins and len(here) < len(nodes):
+            return False  # some have not begun
+        for node in here:
+            if node.state not in ("ended", "stopped", "unknown"):
+                return False
+            # A release without status.json: as long as its files change it lives.
+            if node.state == "unknown" and self._now_s - self._changed_s(node.name) < GONE_S:
+                return False
+        return bool(here) or not self._begins
+
+    def _changed_s(self, node: str) -> float:
+        """Return when a node last wrote, in seconds since 1970; 0: never."""
+        times = [0.0]
+        for name in FILES:
+            with suppress(OSError):
+                times.append((self.folder / node / name).stat().st_mtime)
+        return max(times)
+
+    def _whole_matrix(self) -> dict[str, dict[str, dict[str, float | None]]]:
+        """Add to what is here what nodes of other machines say of their authors."""
+        whole = dict(self._matrix)
+        for node in self._nodes.values():
+            for name, peer in node.status.peers.items() if node.status else ():
+                if peer.line and name not in self._nodes and NODE_NAME.fullmatch(name):
+                    whole[name] = {a: _as_cell(its) for a, its in peer.line.authors.items()}
+        return whole
+
+    def _newest_events(self) -> list[EventView]:
+        every = [event for node in self._nodes.values() for event in node.events()]
+        every.sort(key=lambda event: (event.round, event.time_s or 0.0))
+        return every[-MOST_EVENTS:]
+
+    def view(self, since: int = 0) -> RunView:
+        with self._lock:
+            curves = {}
+            for name, node in self._nodes.items():
+                first = node.rows_since(since) if since else 0
+                if first is not None:
+                    curves[name] = CurvesView(first=first, columns=node.metrics.curves(first))
+            shown = {
+                name: it
+                for name, it in self._sections.items()
+                if name != "is_over" and self._changed.get(name, 0) > since
+            }
+            recipe = self._recipe
+            return RunView(
+                name=recipe.name if recipe else self.folder.name,
+                run=self.id,
+                now_s=self._now_s,
+                rounds=recipe.rounds if recipe else 0,
+                curves=curves or None,
+                is_over=self._sections.get("is_over", False),
+                **shown,
+            )
+
+    def _node(self, name: str) -> NodeFolder:
+        if name in self._nodes:
+            return self._nodes[name]
+        here: Mapping[str, object] = self._nodes
+        raise NotHereError(
+            f"the folder of node {name[:40]!r} is not here; these are: {', '.join(here) or 'none'}"
+        )
+
+    def pair(self, learner: str, author: str) -> PairView:
+        if found := read_pairs(self._node(learner).folder, author):
+            return found[author]
+        raise NotHereError(f"{learner} has seen nothing of {author[:40]!r}")
+
+    def texts(self, node: str, round: int | None = None) -> TextsView:
+        return self._node(node).texts.of_round(round)
+
+    def search(self, node: str, words: str) -> TextsView:
+        return self._node(node).texts.search(words)
+
+
+def _as_cell(its: AuthorStatus) -> dict[str, float | None]:
+    cell: dict[str, float | None] = msgspec.structs.asdict(its)
+    return cell

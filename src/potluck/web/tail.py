@@ -1,0 +1,119 @@
+"""Reading a file of lines that another process writes: only what is new, and never an error.
+
+A resumed node writes its files anew without their last rounds: that is told, and all of it is read
+again. The head of a line that is not yet whole waits for its rest.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from enum import Enum
+from io import FileIO
+from pathlib import Path
+
+CHUNK_BYTES = 1 << 20
+LINE_BYTES = 8 << 20
+"""Longest line that is read; a longer one is no line of a node."""
+
+
+class Change(Enum):
+    """A file's difference to what was read of it."""
+
+    NOTHING = 0
+    MORE = 1
+    ANEW = 2
+    """It is another file, or a shorter one: what was read of it no longer holds."""
+
+
+class Tail:
+    """The whole lines of a file that may grow."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.number = 0
+        """Lines read, those that were too long included."""
+        self.too_long = 0
+        """Number of the last line that was too long; 0: none."""
+        self._start = 0
+        """Offset of the first line that was not read."""
+        self._file: tuple[int, int] | None = None
+        """Device and inode."""
+        self._size = 0
+        self._skips = False
+        """True: the line at ``_start`` is the rest of one that was too long."""
+
+    def look(self) -> Change:
+        """Tell what happened to the file since ``lines`` was last run to its end."""
+        try:
+            now = os.stat(self.path)
+        except OSError:
+            now = None
+        if now is None or not stat.S_ISREG(now.st_mode):
+            was_there = self._file is not None
+            self._forget(None)
+            return Change.ANEW if was_there else Change.NOTHING
+        file = (now.st_dev, now.st_ino)
+        if file != self._file or now.st_size < self._size:
+            was_there = self._file is not None
+            self._forget(file)
+            return Change.ANEW if was_there else Change.MORE
+        return Change.MORE if now.st_size > self._size else Change.NOTHING
+
+    def _forget(self, file: tuple[int, int] | None) -> None:
+        self._file, self._start, self._size, self._skips = file, 0, 0, False
+        self.number = self.too_long = 0
+
+    def start_near_end(self, most: int) -> None:
+        """Leave out all but about the last ``most`` bytes; after ``look``, before ``lines``."""
+        with suppress(OSError):
+            size = os.stat(self.path).st_size
+            self._start, self._skips = max(0, size - most), size > most
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield each whole new line with its offset in the file."""
+        opened = _open_regular(self.path)
+        if opened is None:
+            return
+        with opened as file:
+            found = os.fstat(file.fileno())
+            if (found.st_dev, found.st_ino) != self._file:
+                return  # replaced a moment ago: the next look tells
+            file.seek(self._start)
+            rest = b""
+            while chunk := file.read(CHUNK_BYTES):
+                *whole, rest = (rest + chunk if rest else chunk).split(b"\n")
+                for line in whole:
+                    start, self._start = self._start, self._start + len(line) + 1
+                    self.number += 1
+                    if self._skips or len(line) > LINE_BYTES:
+                        self.too_long, self._skips = self.number, False
+                    elif line.strip():
+                        yield start, line
+                if len(rest) > LINE_BYTES:
+                    self._skips, self._start, rest = True, self._start + len(rest), b""
+                self._size = self._start + len(rest)
+
+
+def _open_regular(path: Path) -> FileIO | None:
+    """Open a file to read it; return None for a folder, a pipe, or what cannot be opened."""
+    try:
+        # To open a pipe waits for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return FileIO(descriptor)
+    os.close(descriptor)
+    return None
+
+
+def read_small(path: Path, limit: int) -> bytes | None:
+    """Return the contents of a file of at most ``limit`` bytes; None of anything else."""
+    opened = _open_regular(path)
+    if opened is None:
+        return None
+    with opened as file, suppress(OSError):
+        data = file.read(limit + 1)
+        return data if data is not None and len(data) <= limit else None
+    return None
