@@ -1,18 +1,25 @@
 """Which cells are finished, stale or missing, and the time they take. Imports no torch."""
 
 import math
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
 import potluck
+from potluck.files import write_atomically
 from potluck_experiments.cells import CellSpec, Reuse
 from potluck_experiments.origin import changed_since
 from potluck_experiments.results import CellResult, read_result
 from potluck_experiments.suite import ExperimentError, Scale, Suite
+
+TELL_EVERY_S = 15.0
+"""Time after which progress.json is written again: an old one is what a killed command left."""
 
 CellState = Literal["to run", "stale", "finished"]
 """State of a cell; a stale one was finished with other code."""
@@ -49,6 +56,38 @@ def states_of(suite: Suite, cells: Sequence[CellSpec], reuse: Reuse) -> CellStat
     state: dict[str, CellState] = {cell.name: "to run" for cell in cells}
     state |= {name: "stale" if files else "finished" for name, files in changed.items()}
     return CellStates(state, changed, reuse)
+
+
+class ToldProgress:
+    """A file beside the cells as long as they run, for ``potluck watch``: progress.json."""
+
+    def __init__(self, folder: Path, cells: Sequence[CellSpec]) -> None:
+        self.running: set[str] = set()
+        """Names of the cells that run; their threads change it."""
+        place = folder / "cells" / cells[0].scale
+        self._file = place / "progress.json"
+        names = {file.stem for file in place.glob("*.json")} | {cell.name for cell in cells}
+        names.discard("progress")
+        self._total = Counter(name.partition(".")[0] for name in names)
+        self._told: tuple[set[str], float] = (set(), 0.0)
+
+    def __enter__(self) -> Self:
+        self.write()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.unlink(missing_ok=True)
+
+    def write(self) -> None:
+        """Write it if it has changed, or is older than TELL_EVERY_S."""
+        now_s, running = time.time(), self.running.copy()
+        if running == self._told[0] and now_s - self._told[1] < TELL_EVERY_S:
+            return
+        self._told = (running, now_s)
+        tree = {"total": self._total, "running": sorted(running), "time_s": now_s}
+        with suppress(OSError):  # the cells matter more
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._file, msgspec.json.encode(tree))
 
 
 class Estimates:

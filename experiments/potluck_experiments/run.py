@@ -24,7 +24,7 @@ from rich.progress import Progress
 
 from potluck_experiments.cells import CellSpec, Reuse
 from potluck_experiments.origin import code_now, make_missing_bases, require_same_bases
-from potluck_experiments.progress import longest_first, states_of
+from potluck_experiments.progress import ToldProgress, longest_first, states_of
 from potluck_experiments.suite import Suite
 
 # Threads that spin while they wait would take the cores that other cells need.
@@ -60,16 +60,17 @@ def run_cells(
     require_same_bases(suite, waiting)
     context = _start_server()
     stop = context.Event()
-    with _interrupts(stop), Progress(console=console, disable=not console.is_terminal) as bar:
+    told = ToldProgress(suite.folder, cells)
+    with told, _interrupts(stop), Progress(console=console, disable=not console.is_terminal) as bar:
         total = bar.add_task("rounds", total=sum(cell.config.rounds for cell in waiting))
         folders, moved = (suite.folder.resolve(), runs.resolve()), partial(bar.advance, total)
         with ThreadPoolExecutor(jobs) as pool:
             futures = []
             for cell in longest_first(suite, waiting):
                 work = (cell, *folders, code, states.state[cell.name] != "to run", keep_runs)
-                futures.append(pool.submit(_run_one, context, work, stop, moved, say))
+                futures.append(pool.submit(_run_one, context, work, stop, moved, say, told.running))
             while wait(futures, timeout=0.2).not_done:
-                pass  # signals are handled in this thread, in between
+                told.write()  # signals are handled in this thread, in between
     ends = [future.result() for future in futures]
     failed = {name: details for name, end, details in ends if end == "failed"}
     done, busy = ([name for name, end, _ in ends if end == its] for its in ("done", "busy"))
@@ -77,8 +78,9 @@ def run_cells(
 
 
 def _run_one(
-    context: ForkServerContext, work: tuple[Any, ...], stop: Event, moved: Any, say: Any
-) -> tuple[str, str, str]:
+    context: ForkServerContext, work: tuple[Any, ...], stop: Event, moved: Any, say: Any,
+    running: set[str],
+) -> tuple[str, str, str]:  # fmt: skip
     """Run a cell in a process and return its end. A thread waits for each process."""
     name, end, details = work[0].name, "", ""
     if stop.is_set():
@@ -86,6 +88,7 @@ def _run_one(
     mine, its = context.Pipe(duplex=False)
     process = context.Process(target=_in_process, args=(work, its, stop))
     process.start()
+    running.add(name)
     its.close()
     with mine, suppress(EOFError, ConnectionResetError):
         while not end:
@@ -97,6 +100,7 @@ def _run_one(
                 case end, details:
                     say(f"{name}: {details}")
     process.join()
+    running.discard(name)
     if not end and not stop.is_set():
         code = process.exitcode or 0
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -112,9 +112,22 @@ def evaluate_command(
 
 
 @app.command("show")
-def show_command(run: RunFolder) -> None:
+def show_command(
+    run: RunFolder,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write it as a page, a file to send around")
+    ] = None,
+) -> None:
     """Show a run: accuracy, and each node's view of each author."""
-    show(run, out)
+    if html is None:
+        show(run, out)
+        return
+    from potluck.web.kept import keep
+    from potluck.web.page import kept_page
+
+    kept, left_out = keep({"": run}, title=run.resolve().name)
+    write_atomically(html, kept_page(kept).encode())
+    say(f"wrote {html}, {html.stat().st_size / 1e6:.1f} MB; left out: {'; '.join(left_out)}")
 
 
 @app.command("export")

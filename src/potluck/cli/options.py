@@ -20,3 +20,18 @@ Displays = Annotated[
     typer.Option("--display", help="How progress is shown: live, lines (of JSON), none; several"),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint")]
+Web = Annotated[bool, typer.Option("--web", help="Show the run in a browser while it goes")]
+WebAt = Annotated[
+    str,
+    typer.Option(
+        "--web-at", help="Where: HOST:PORT (127.0.0.1:8420, or the next port that is free)"
+    ),
+]
+WebToken = Annotated[
+    bool,
+    typer.Option("--web-token", help="Let in visitors with a token only; it is made and shown"),
+]
+Connect = Annotated[
+    list[str] | None,
+    typer.Option("--connect", help="Another node or a relay: tcp/HOST:PORT or tls/HOST:PORT"),
+]

@@ -10,8 +10,20 @@ import typer
 from rich.text import Text
 
 from potluck.cli.base import app, complain, err, out, prepare_process, say
-from potluck.cli.options import Displays, Out, Recipe, Resume, Sets, TrustCode
+from potluck.cli.options import (
+    Connect,
+    Displays,
+    Out,
+    Recipe,
+    Resume,
+    Sets,
+    TrustCode,
+    Web,
+    WebAt,
+    WebToken,
+)
 from potluck.cli.training import rounds_saved, skipped_text, tell_end
+from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
 from potluck.display import Watched, open_displays
 from potluck.display.text import printable
@@ -23,10 +35,6 @@ LOOK_EVERY_S = 2.0
 """Seconds between two counts of the relay's connections; it tells a count that is new."""
 COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red"}
 
-Connect = Annotated[
-    list[str] | None,
-    typer.Option("--connect", help="Another node or a relay: tcp/HOST:PORT or tls/HOST:PORT"),
-]
 Listen = Annotated[
     list[str] | None, typer.Option("--listen", help="Where others reach it: tcp/0.0.0.0:7447")
 ]
@@ -46,6 +54,9 @@ def join_command(
     resume: Resume = False,
     trust_code: TrustCode = False,
     display: Displays = None,
+    web: Web = False,
+    web_at: WebAt = "",
+    web_token: WebToken = False,
     all_here: Annotated[bool, typer.Option("--all-here", hidden=True)] = False,
 ) -> None:
     """Train one node; it meets the others on the network, and they may come and go."""
@@ -57,7 +68,8 @@ def join_command(
         with nullcontext() if "lines" in displays else loading:
             from potluck.launch.in_process import join
         first = rounds_saved(place, config) if resume else 0
-        with open_displays(displays, Watched(out, config.rounds, first)) as shown:
+        page = shown_in_browser(place, web=web, at=web_at, token=web_token)
+        with page, open_displays(displays, Watched(out, config.rounds, first)) as shown:
             result = join(
                 config,
                 name,

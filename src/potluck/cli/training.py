@@ -9,7 +9,18 @@ import typer
 
 from potluck import STARTING_RECIPE
 from potluck.cli.base import TEAM, app, complain, out, prepare_process, say
-from potluck.cli.options import Displays, Out, Recipe, Resume, Sets, TrustCode
+from potluck.cli.options import (
+    Displays,
+    Out,
+    Recipe,
+    Resume,
+    Sets,
+    TrustCode,
+    Web,
+    WebAt,
+    WebToken,
+)
+from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, load
 from potluck.display import Watched, open_displays
 from potluck.launch.local_swarm import LocalSwarmResult, run_local_swarm
@@ -70,6 +81,9 @@ def run_command(
         typer.Option("--one-process", help="All nodes in this process: the same bits each time"),
     ] = False,
     display: Displays = None,
+    web: Web = False,
+    web_at: WebAt = "",
+    web_token: WebToken = False,
 ) -> None:
     """Train the nodes of a recipe together on this machine, each in a process of its own."""
     config = load(recipe, set or [])
@@ -83,16 +97,18 @@ def run_command(
         return
     place = folder or Path("runs") / config.name
     try:
-        if one_process or TEAM or len(config.node) == 1:
-            result = _run(config, place, resume, trust_code, display)
-            code = tell_end(result, f"run {_recipe_of(place)}", place, trust_code)
-        else:
-            first = rounds_saved(place, config) if resume else 0
-            with open_displays(display or ["live"], Watched(out, config.rounds, first)) as shown:
-                ended = run_local_swarm(
-                    config, place, resume=resume, display=shown, trust_code=trust_code
-                )
-            code = _tell_ends(ended, place, trust_code)
+        with shown_in_browser(place, web=web, at=web_at, token=web_token):
+            if one_process or TEAM or len(config.node) == 1:
+                result = _run(config, place, resume, trust_code, display)
+                code = tell_end(result, f"run {_recipe_of(place)}", place, trust_code)
+            else:
+                first = rounds_saved(place, config) if resume else 0
+                watched = Watched(out, config.rounds, first)
+                with open_displays(display or ["live"], watched) as shown:
+                    ended = run_local_swarm(
+                        config, place, resume=resume, display=shown, trust_code=trust_code
+                    )
+                code = _tell_ends(ended, place, trust_code)
     except KeyboardInterrupt:  # typer would end in silence
         complain("stopped at once; --resume goes on from the last checkpoint")
         raise typer.Exit(130) from None

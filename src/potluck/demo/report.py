@@ -1,22 +1,39 @@
 """The demo's result: as nouns, in words, and as one HTML file that needs nothing else.
 
-    run folders --summarise--> Result --> summary.json, picture, table, report
-
-The page has no script and needs no network. Its template escapes what a model wrote; the page's
-own policy forbids scripts and outside addresses as well, should an escape be forgotten.
+run folders --summarise--> Result --> summary.json, picture, table
+run folders and Result --> report.html: the page of ``potluck watch`` with its data inside
 """
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-from potluck.display.text import decimal, label, printable
+from potluck.display.text import decimal, label
+from potluck.files import write_atomically
+from potluck.web.kept import keep
+from potluck.web.page import kept_page
+from potluck.web.views import KeptTable
 
 COLUMNS = ("written", "sampled reward", "greedy", "four digits")
 """Titles of ``Outcome.cells``."""
+EXPLAINED = (
+    "Compared: the share of right answers among those that a model samples in the second half of "
+    "the rounds. One run with one seed: take differences of a few hundredths for noise; "
+    "docs/demo.md has more seeds.",
+    "First, each model practised alone: it wrote every answer itself, and learned from these. Then "
+    "alone with half of the problems, so with half of the writing. Last, both together with LWS: "
+    "each wrote half of the answers to every problem, and learned from its own and from the right "
+    "ones of the other, weighed by how likely it is to write them itself.",
+    "How to go on: `potluck new my-run.toml` writes a recipe to edit, with your models and your "
+    "task; `potluck run my-run.toml --web` trains, and shows it in a browser.",
+)
+"""Paragraphs behind the verdict."""
+NOTE = (
+    "Written: completions that the model wrote itself, in all rounds. Sampled reward: the share of "
+    "right answers among them, in the second half of the rounds. Greedy: the share of problems "
+    "solved at the end when it always takes the likeliest token, on problems that no model trains "
+    "on; four digits: the same on longer numbers than training has (out of distribution)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +104,34 @@ def _gap(one: Outcome, other: Outcome) -> str:
     return f"{decimal(abs(gap), 2)} {'above' if gap > 0 else 'below'}" if gap else "level with"
 
 
-def write_report(result: Result, picture: Path, path: Path) -> None:
-    """Write the HTML report beside a drawn picture."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+def write_report(result: Result, runs: Mapping[str, Path], path: Path) -> None:
+    """Write the page of the runs, kept in a file: the finding, its table, and all that happened."""
+    time = f"; all of it took {result.seconds:.0f} seconds" if result.seconds else ""
+    rounds = f"{result.rounds} {'round' if result.rounds == 1 else 'rounds'}"
+    kept, _ = keep(
+        runs,
+        title="Does it help to learn from each other?",
+        lead=[*verdict(result), *EXPLAINED, f"{rounds} of training in each setting{time}."],
+        table=KeptTable(
+            title="In numbers",
+            columns=["model", "setting", *COLUMNS],
+            rows=[
+                [node, label(setting), *outcome.cells]
+                for node, outcomes in result.nodes.items()
+                for setting, outcome in outcomes.items()
+            ],
+            note=NOTE,
+        ),
+        labels={run: _label(run) for run in runs},
     )
-    environment.filters |= {"printable": printable, "label": label}
-    page = environment.get_template("report.html.j2").render(
-        result=result,
-        verdict=verdict(result),
-        columns=COLUMNS,
-        picture=base64.b64encode(picture.read_bytes()).decode("ascii"),
-    )
-    path.write_text(page, encoding="utf-8")
+    write_atomically(path, kept_page(kept).encode())
+
+
+def _label(run: str) -> str:
+    """Return the name to show of one of the demo's runs.
+
+    >>> _label("lws"), _label("half-small")
+    ('LWS: both together', 'half: small')
+    """
+    setting, _, node = run.partition("-")
+    return f"{label(setting)}: {node or 'both together'}"

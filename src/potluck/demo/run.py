@@ -88,7 +88,8 @@ def demo(folder: Path, *, rounds: int | None, seed: int, console: Console) -> Re
     result = summarise(plan, folder / "cells", seconds=seconds)
     (folder / "summary.json").write_text(json.dumps(asdict(result), indent=1) + "\n", "utf-8")
     draw(result, folder / "accuracy.png")
-    write_report(result, folder / "accuracy.png", folder / "report.html")
+    runs = {cell.name: folder / "cells" / cell.name for cell in plan}
+    write_report(result, runs, folder / "report.html")
     console.print(
         "\nsampled reward: right answers among those that a model samples, second half of"
     )

@@ -1,0 +1,122 @@
+"""The page: its command, and its options of others."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from potluck.cli.base import MUTE, app, complain, say
+from potluck.cli.options import Connect, WebToken
+from potluck.config import ConfigError
+from potluck.config.validation import RUN_NAME
+from potluck.types import PotluckError
+from potluck.web.child import page_of
+from potluck.web.feed import Feed
+
+MISSING = "the page needs two more packages: pip install 'potluck[web]'"
+
+
+@app.command("watch")
+def watch_command(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Runs, or folders of runs or experiments (runs)", show_default=False),
+    ] = None,
+    web: Annotated[
+        str,
+        typer.Option(
+            *("--web-at", "--web"),
+            help="Where: HOST:PORT (127.0.0.1:8420, or the next port that is free)",
+        ),
+    ] = "",
+    web_token: WebToken = False,
+    connect: Connect = None,
+    run: Annotated[
+        str, typer.Option("--run", help="With --connect: name of the run that is watched")
+    ] = "",
+    roster: Annotated[
+        Path | None, typer.Option("--roster", help="With --connect: the keys of its nodes")
+    ] = None,
+    tls: Annotated[
+        Path | None, typer.Option("--tls", help="With --connect: a folder of certificates")
+    ] = None,
+    name: Annotated[str, typer.Option("--as", help="With --tls: whose certificate")] = "",
+    of_run: Annotated[bool, typer.Option("--of-run", hidden=True)] = False,
+) -> None:
+    """Show runs in a browser, while they go or afterwards; or, with --connect, a swarm that this
+    machine has no part in. It changes nothing."""
+    try:
+        from potluck.web.place import Place
+        from potluck.web.serve import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
+            raise
+        raise PotluckError(MISSING) from None
+
+    def tell(address: str) -> None:
+        if of_run:
+            print(address, flush=True)
+        else:
+            say(f"watch it: {address} (Ctrl-C ends it)")
+            sys.stdout.flush()
+
+    _check_options(folders, connect, run, {"--roster": roster, "--tls": tls, "--as": name})
+    try:
+        with (
+            _swarm(connect, run, roster, tls, name)
+            if connect
+            else nullcontext(Place(folders or [Path("runs")], begins=of_run))
+        ) as feed:
+            serve(feed, web, make_token=web_token, until_stdin_ends=of_run, say=tell)
+    except KeyboardInterrupt:
+        complain("stopped")
+
+
+@contextmanager
+def shown_in_browser(folder: Path, *, web: bool, at: str, token: bool) -> Iterator[None]:
+    """Serve the page of a run until the block ends, if it is wanted; raise PotluckError if it
+    cannot be served."""
+    if token and not (web or at):
+        raise ConfigError("--web-token is for the page, so it needs --web")
+    if MUTE or not (web or at):
+        yield
+        return
+    with page_of(folder, at, token=token) as address:
+        say(f"watch it: {address}")
+        yield
+
+
+def _check_options(
+    folders: list[Path] | None, connect: list[str] | None, run: str, more: dict[str, object]
+) -> None:
+    if connect and folders:
+        raise ConfigError(f"--connect watches a swarm, and {folders[0]} is a folder; give one")
+    if connect and not run:
+        raise ConfigError("--connect needs --run NAME: the name in the recipe of that run")
+    if connect and not RUN_NAME.fullmatch(run):
+        raise ConfigError(f"{run!r} is no name of a run; expected {RUN_NAME.pattern}")
+    if bool(more["--tls"]) != bool(more["--as"]):
+        raise ConfigError("--tls FOLDER and --as NAME go together: the certificate of NAME in it")
+    for option, value in (("--run", run), *more.items()):
+        if value and not connect:
+            raise ConfigError(f"{option} is of a swarm: it needs --connect tcp/HOST:PORT")
+
+
+@contextmanager
+def _swarm(
+    connect: list[str], run: str, roster: Path | None, tls: Path | None, name: str
+) -> Iterator[Feed]:
+    from potluck.exchange.keys.certificates import RELAYS
+    from potluck.exchange.keys.keys import read_roster
+    from potluck.exchange.zenoh.observer import observe
+    from potluck.exchange.zenoh.session import Endpoints, Tls
+    from potluck.web.swarm import swarm_feed
+
+    keys = read_roster(roster) if roster else {}
+    names = tuple(sorted({*keys, name} - {*RELAYS}))
+    line = Endpoints(connect=tuple(connect), tls=Tls(tls, name, names) if tls else None)
+    with observe(line, run, keys) as observer, swarm_feed(observer, run) as feed:
+        yield feed
