@@ -16,10 +16,10 @@ MODULES = {
     ): ast.parse(path.read_text())
     for path in ROOT.rglob("*.py")
 }
-MOST_FILES, MOST_LINES = 148, 19_400
+MOST_FILES, MOST_LINES = 179, 24_200
 """Size of the package: a change that needs more merges or deletes first. It was 145 and 18,000
 until nodes defended themselves: against authors that are not trusted, replays, floods, false rounds
-and silent members, and a folder against a second process."""
+and silent members, and a folder against a second process; 148 and 19,400 until runs had a page."""
 FRAGMENTS = (
     *("What", "Of", "Whether", "Where", "Who", "As"),
     *("From", "All", "By", "Those", "How", "That"),

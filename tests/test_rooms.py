@@ -5,6 +5,8 @@
     types <- fields <- objective, tasks, rollout <- config <- node, builder, launch, cli ...
     reports <- node; reports <- events <- launch, replay, demo, cli
     types, reports, events <- display, trackers <- launch, demo, replay, cli
+    types, reports, status, recorded, display, exchange <- web <- demo, cli
+    status <- exchange, launch, replay; recorded <- node
 
 ``objective``, ``tasks``, ``rollout``, ``exchange`` and ``schedule`` do not know each other;
 only ``node`` sees them all. ``rollout`` sees ``model``, the policy. A room that read ``config``
@@ -33,14 +35,16 @@ MAY_IMPORT = {
     "events": {"reports"},
     "files": set(),
     "version": set(),
+    "recorded": set(),
+    "status": set(),
     "config": {"exchange", "fields", "objective", "rollout", "tasks", "types"},
     "objective": {"fields", "torch"},
     "tasks": {"fields", "types"},
     "model": {"torch", "types"},
     "rollout": {"fields", "model", "torch", "types"},
-    "exchange": {"fields", "types"},
+    "exchange": {"fields", "status", "types"},
     "schedule": {"types"},
-    "node": {"config", "model", "reports", "torch", "types"} | FIVE,
+    "node": {"config", "model", "recorded", "reports", "torch", "types"} | FIVE,
     "display": {"events", "objective", "reports", "types"},
     "trackers": {"events", "reports", "torch", "types"},
     "builder": {"config", "model", "node", "torch", "types"} | FIVE,
@@ -52,6 +56,7 @@ MAY_IMPORT = {
         "events",
         "node",
         "reports",
+        "status",
         "torch",
         "trackers",
         "types",
@@ -66,11 +71,13 @@ MAY_IMPORT = {
         "fields",
         "node",
         "reports",
+        "status",
         "torch",
         "types",
     }
     | FIVE,
-    "demo": {"STARTING_RECIPE", "config", "display", "events", "types"},
+    "web": {"display", "exchange", "recorded", "reports", "status", "types"},
+    "demo": {"STARTING_RECIPE", "config", "display", "events", "types", "web"},
     "cli": {
         "STARTING_RECIPE",
         "builder",
@@ -85,6 +92,7 @@ MAY_IMPORT = {
         "preflight",
         "replay",
         "types",
+        "web",
     },
     "__init__": {"config", "display", "launch", "preflight", "types"},
     "__main__": {"cli"},
@@ -178,11 +186,14 @@ def loaded_by(*modules):
 def test_whoever_only_reads_a_recipe_a_message_or_a_run_never_waits_for_torch():
     rooms = ("config", "exchange", "schedule", "display", "tasks", "trackers", "events", "reports")
     light = {
-        f"potluck.{room}" for room in (*rooms, "launch.local_swarm", "preflight.doctor.examine")
-    }
+        f"potluck.{room}"
+        for room in (*rooms, "launch.local_swarm", "preflight.doctor.examine", "web.serve")
+    } | {"potluck.web.place", "potluck.web.kept"}
     loaded = loaded_by("potluck", "potluck.cli", *light)
     assert light | {"potluck.types"} <= loaded
     assert not {"torch", "transformers", "matplotlib", "potluck.launch.rounds"} & loaded
+    # An extra brings them: nobody needs them who opens no page.
+    assert not {"starlette", "uvicorn"} & loaded_by("potluck.cli", "potluck.web.kept")
     assert "torch" not in loaded_by("potluck.demo.run")  # each of its runs is another process
 
 

@@ -1,0 +1,128 @@
+"""The pictures of docs/watch.md: a real run of four nodes, looked at with a real browser.
+
+    python scripts/page_pictures.py docs/watch
+
+Needs Chromium, and two minutes of two cores. Numbers in the pictures are those of this run.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+POTLUCK = [sys.executable, "-m", "potluck"]
+MODELS = {"large": "large", "small": "small", "columns": "small", "terse": "terse"}
+RUN, ROUNDS, LIVE, KILLED = "garden", 60, 8, "small"
+"""Name of the run, its rounds, the round in which the pictures of it are made, and the node that is
+killed after them."""
+
+
+def recipe(folder):
+    """F-TIS: its authors tell log-probabilities, so tokens have the colours of log-ratios."""
+    node = "\n".join(
+        f'{name} = {{model = "builtin:digits-{model}", learning_rate = {1e-4 if name != "columns" else 4e-4}}}'
+        for name, model in MODELS.items()
+    )
+    path = folder / "garden.toml"
+    path.write_text(
+        f'name = "{RUN}"\nrounds = {ROUNDS}\nthreads = 1\nplan = "horizontal"\ntask = {{name = "digits"}}\n'
+        "problems_per_round = 24\ngroup_size = 16\ndeadline_s = 20\n"
+        "sampling = {max_new_tokens = 48, max_total_tokens = 96}\n"
+        'objective = {method = "f-tis", alignment_every = 4}\n'
+        "evaluation = {every = 3, problems = 100, out_of_distribution = 0}\n"
+        f"[node]\n{node}\n"
+    )
+    return path
+
+
+@contextmanager
+def told(command, **rest):
+    """A process, and the address in the first of its lines that has one."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0, **rest)
+    try:
+        for line in process.stdout:
+            if "watch it:" in line:
+                yield process, line.split("watch it:")[1].split()[0]
+                break
+        else:
+            sys.exit(f"{command} told no address")
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+
+
+def rounds_done(run, name):
+    path = run / name / "metrics.jsonl"
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def wait_for(holds, what, longest_s=240):
+    end_s = time.monotonic() + longest_s
+    while not holds():
+        if time.monotonic() > end_s:
+            sys.exit(f"after {longest_s} s: not {what}")
+        time.sleep(0.3)
+
+
+def section(page, name):
+    found = page.locator(f"section#{name}")
+    found.scroll_into_view_if_needed()
+    page.wait_for_timeout(900)
+    return found
+
+
+def main():
+    out = Path(sys.argv[1])
+    out.mkdir(parents=True, exist_ok=True)
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    with tempfile.TemporaryDirectory() as place, sync_playwright() as play:
+        folder = Path(place)
+        run = folder / "runs" / RUN
+        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+
+        def open_page(address, width=1280, height=1000, **options):
+            view = {"width": width, "height": height}
+            context = browser.new_context(viewport=view, device_scale_factor=1.5, **options)
+            page = context.new_page()
+            page.goto(address)
+            page.wait_for_timeout(1500)
+            return page
+
+        command = [*POTLUCK, "run", str(recipe(folder)), "--out", str(run), "--web"]
+        with told(command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT) as (_, address):
+            page = open_page(address)
+            wait_for(lambda: rounds_done(run, "terse") >= LIVE, "so many rounds")
+            page.wait_for_timeout(1500)
+            page.screenshot(path=out / "run.png")
+            matrix = section(page, "matrix")
+            matrix.locator("button, [role=button], td[tabindex], [role=gridcell]").nth(1).click()
+            page.wait_for_timeout(1200)
+            section(page, "matrix").screenshot(path=out / "matrix.png")
+            texts = section(page, "texts")
+            texts.get_by_role("button", name="Next by surprise").click()
+            page.wait_for_timeout(1200)
+            page.screenshot(path=out / "completions.png")
+            open_page(address, 390, 1400, color_scheme="dark").screenshot(path=out / "phone.png")
+            swarm = json.loads((run / "_swarm" / "addresses.json").read_text())["large"]
+            roster = str(run / "_swarm" / "roster.toml")
+            words = ["--connect", swarm, "--run", RUN, "--roster", roster]
+            with told([*POTLUCK, "watch", *words]) as (_, observer):
+                page = open_page(observer)
+                page.wait_for_timeout(9000)
+                number = (run / KILLED / ".lock").read_text().split()[1]
+                os.kill(int(number), signal.SIGKILL)
+                page.wait_for_timeout(7000)
+                page.screenshot(path=out / "swarm.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
