@@ -78,6 +78,7 @@ def join_command(
                 display=shown,
                 trust_code=trust_code,
                 all_here=all_here,
+                watches_status=web or bool(web_at),
             )
             if "lines" in displays and result.skipped:
                 shown.show(Notice(f"{name}: {skipped_text(result)}"))
