@@ -12,7 +12,7 @@ from potluck.reports import RoundReport
 from potluck.web import metrics as metrics_module
 from potluck.web.feed import NotHereError
 from potluck.web.folder import WatchedRun
-from web.run_files import append, make_run, peer, write_status
+from web.run_files import append, make_run, write_status
 
 
 def seen(feed, since=0):
@@ -218,14 +218,15 @@ def test_nodes_and_files_that_come_later_appear(tmp_path):
     assert nodes["small"]["parameters"] == 1000
 
 
-def test_members_that_come_and_go_are_events(tmp_path):
+def test_members_that_come_and_go_are_events_of_their_own(tmp_path):
     folder = make_run(tmp_path / "r", "small", rounds=1)
+    texts = "'far' joined", "'far' left", "somebody said 'far' left"
+    told = [{"round": 0, "time_s": 1.0, "kind": "message", "text": text} for text in texts]
+    (folder / "small" / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in told))
     feed = WatchedRun(folder)
-    for live in (False, True, False):
-        write_status(folder, "small", round=1, peers={"far": peer(live=live)})
-        feed.look()
+    feed.look()
     kinds = [(event["kind"], event["text"]) for event in seen(feed)["events"]]
-    assert kinds == [("joined", "far joined"), ("left", "far left")]
+    assert kinds == list(zip(("joined", "left", "message"), texts, strict=True))
 
 
 def test_a_run_is_over_when_all_nodes_that_are_here_have_ended(tmp_path):

@@ -1,5 +1,6 @@
 """A run's folder as a feed: what its nodes have written, and what they write while it is read."""
 
+import re
 import threading
 import time
 from collections import deque
@@ -25,6 +26,8 @@ STATUS_BYTES = 1 << 20
 MOST_STEPS = 64
 """Changes of a node's rows that are remembered; a page that missed more gets all rows."""
 MOST_EVALUATIONS = 5000
+CAME_OR_WENT = re.compile(r"'[a-z0-9-]{1,32}' (joined|left)")
+"""Message about a peer that came or went, as ``exchange/protocol/mailbox.py`` words it."""
 FILES = ("metrics.jsonl", "status.json", "events.jsonl", "evaluation.jsonl")
 """Files of which one at least is in a node's folder."""
 
@@ -59,7 +62,6 @@ class NodeFolder:
             Tail(folder / f"{name}.jsonl") for name in ("evaluation", "events")
         )
         self._told: deque[EventView] = deque(maxlen=MOST_EVENTS)
-        self._met: deque[EventView] = deque(maxlen=MOST_EVENTS)
 
     def look(self, step: int) -> bool:
         """Read what is new; return whether there was anything."""
@@ -79,7 +81,9 @@ class NodeFolder:
             if change is Change.ANEW:
                 self._told.clear()
             for line in self._lines(self._events, _decode_told):
-                self._tell(self._told, line.time_s, line.round, line.kind[:32], line.text[:500])
+                came_or_went = CAME_OR_WENT.fullmatch(line.text)
+                kind = came_or_went[1] if came_or_went else line.kind[:32]
+                self._tell(line.time_s, line.round, kind, line.text[:500])
         return any(changed)
 
     def _lines(self, tail: Tail, decode: Any) -> Any:
@@ -88,13 +92,11 @@ class NodeFolder:
                 yield decode(text)
             except DAMAGED:
                 wrong = f"{tail.path.name}, line {tail.number} cannot be read; it is left out"
-                self._tell(self._told, None, self.metrics.done, "message", wrong)
+                self._tell(None, self.metrics.done, "message", wrong)
 
-    def _tell(
-        self, kept: deque[EventView], time_s: float | None, round: int, kind: str, text: str
-    ) -> None:
+    def _tell(self, time_s: float | None, round: int, kind: str, text: str) -> None:
         event = EventView(time_s=time_s, round=round, node=self.name, kind=kind, text=text)
-        kept.append(event)
+        self._told.append(event)
 
     def _look_at_status(self) -> bool:
         data = read_small(self.folder / "status.json", STATUS_BYTES)
@@ -103,17 +105,10 @@ class NodeFolder:
             self.status = _decode_status(data) if data else None
         except DAMAGED:  # it is written whole, so this is another release's
             self.status = None
-        if before and self.status:
-            for name, line in list(self.status.peers.items())[:MOST_NODES]:
-                was = before.peers.get(name)
-                if NODE_NAME.fullmatch(name) and line.live != bool(was and was.live):
-                    kind = "joined" if line.live else "left"
-                    own = self.status.own
-                    self._tell(self._met, own.time_s, own.round, kind, f"{name} {kind}")
         return before != self.status
 
     def events(self) -> list[EventView]:
-        return [*self.metrics.events, *self._told, *self._met]
+        return [*self.metrics.events, *self._told]
 
     def here(self) -> Here:
         metrics = self.metrics

@@ -113,6 +113,7 @@ class SwarmRun:
                 now_s=self._now_s,
                 rounds=self._rounds,
                 curves=curves or None,
+                has_texts=False,
                 **shown,
             )
 

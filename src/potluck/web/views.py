@@ -119,6 +119,8 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     that are numbers, and "staleness": rounds since something of it came."""
     events: list[EventView] | None = None
     """The newest 500, oldest first."""
+    has_texts: bool = True
+    """False: completions are not told, as the run is only listened to."""
     is_over: bool = False
     """True: nothing more will come."""
 

@@ -268,7 +268,9 @@ function textsSection(run) {
         note,
         texts.length
           ? `Round ${texts[0].round}: ${count}; tokens are recorded of a sample`
-          : "No completion was recorded yet; those of a round come with its end.",
+          : view?.has_texts === false
+            ? "Completions go from node to node: this page, which only listens, gets none."
+            : "No completion was recorded yet; those of a round come with its end.",
       );
     const places = answer.surprising ?? [];
     surprises.hidden = places.length === 0;
