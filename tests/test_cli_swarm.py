@@ -301,7 +301,13 @@ def test_join_trains_the_node_that_is_named(potluck_says, joined):
     assert config == load(Path("first.toml"))
     assert (name, folder) == ("terse", Path("runs/digits"))
     assert options.pop("display")
-    assert options == {"resume": False, "trust_code": False, "all_here": False}
+    off = dict.fromkeys(("resume", "trust_code", "all_here", "watches_status"), False)
+    assert options == off
+
+
+def test_a_node_with_a_page_listens_to_the_status_of_others(potluck_says, joined):
+    assert potluck_says(*JOIN, "--web-at", "127.0.0.1:0")[0] == 0
+    assert joined[0][-1]["watches_status"] is True
 
 
 OPTIONS = {

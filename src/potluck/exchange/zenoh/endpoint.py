@@ -15,7 +15,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
@@ -34,6 +34,7 @@ from potluck.exchange.protocol.outbox import Outbox
 from potluck.exchange.protocol.peers import announcement_pause_s
 from potluck.exchange.transport import Membership
 from potluck.exchange.zenoh.fetcher import Fetcher, WorkerThreads
+from potluck.exchange.zenoh.rings import Rings, names_alone
 from potluck.exchange.zenoh.status import StatusChannel
 from potluck.types import NODE_NAME
 
@@ -50,11 +51,6 @@ SWEPT = 512
 OTHERS = 32
 """Announcements of unknown names that are kept between two looks in a closed swarm: they are only
 counted."""
-LONE_NAMES = 64
-"""Most known names that have a channel each: every node holds the subscriptions of all others."""
-
-REMOTE = zenoh.Locality.REMOTE
-Channel = zenoh.handlers.Handler[zenoh.Sample]
 
 _Item = TypeVar("_Item")
 
@@ -94,16 +90,15 @@ class Endpoint:
         hello = f"{run}/q/{me}/{HELLO.decode()}"
         asked = self._session.declare_queryable(hello, channel.RingChannel(HELLOS_PER_S))
         known = self._own.known_keys.names()
-        alone = sorted(known) if len(known) <= LONE_NAMES else []
-        size = max(SWEPT // max(1, len(alone)), 8)
+        alone = names_alone(known)
         is_counted_only = alone and not self._own.known_keys.open
-        sizes = dict.fromkeys(alone, size) | {"*": OTHERS if is_counted_only else SWEPT}
-        heard = {
-            name: self._session.declare_subscriber(
-                f"{run}/ann/{name}", channel.RingChannel(most), allowed_origin=REMOTE
-            )
-            for name, most in sizes.items()
-        }
+        announced = Rings(
+            self._session,
+            f"{run}/ann",
+            known,
+            others=OTHERS if is_counted_only else SWEPT,
+            lone=max(SWEPT // max(1, len(alone)), 8),
+        )
         seen = self._session.liveliness().declare_subscriber(
             f"{run}/live/*", channel.FifoChannel(PRESENCES), history=True
         )
@@ -114,16 +109,20 @@ class Endpoint:
             express=True,
         )
         token = self._session.liveliness().declare_token(f"{run}/live/{me}")
-        hearing = (each.undeclare for each in heard.values())
-        undeclare = token.undeclare, *hearing, seen.undeclare, served.undeclare, asked.undeclare
+        undeclare = (
+            token.undeclare,
+            announced.undeclare,
+            seen.undeclare,
+            served.undeclare,
+            asked.undeclare,
+        )
         self._undeclare: tuple[Callable[[], object], ...] = undeclare
         # Of the handlers, not of what was declared: that could not be undeclared meanwhile.
         queries, questions, presences = served.handler, asked.handler, seen.handler
-        channels = {name: (each.handler, sizes[name]) for name, each in heard.items()}
         for _ in range(SERVERS):
             self.workers.start("serve batches", lambda: self._serve(queries))
         self.workers.start("answer questions", lambda: self._answer(questions))
-        self.workers.start("hear the others", lambda: self._hear(channels))
+        self.workers.start("hear the others", lambda: self._hear(announced))
         self.workers.start("see the others", lambda: self._see(presences))
         self.workers.start("announce batches", self._announce)
 
@@ -216,48 +215,21 @@ class Endpoint:
                     self._mailbox.on_leave(name)
                 self.changed.notify_all()
 
-    def _hear(self, channels: dict[str, tuple[Channel, int]]) -> None:
+    def _hear(self, announced: Rings) -> None:
         look_s = time.monotonic() + SILENCE_S
         while not self._closed.wait(SWEEP_S):
-            heard = False
-            for name, (channel, most) in channels.items():
-                if not (samples := self._drain(channel, most)):
-                    continue
-                heard = True
-                if name == "*":
-                    self._hear_others(samples, channels.keys())
-                    continue
-                believed = self._believe(name, [sample.payload for sample in samples])
-                if len(samples) == most and not believed:
+            came = announced.take()
+            for name, payloads in came.items():
+                believed = self._believe(name, payloads)
+                if not believed and announced.overran(name, payloads):
                     with self._lock:
                         self._hearing.overrun(name)
             with self._lock:
-                if (now_s := time.monotonic()) > look_s:
+                if is_due := (now_s := time.monotonic()) > look_s:
                     look_s = now_s + SILENCE_S
                     self._hearing.ask_the_silent(now_s)
-                    heard = True
-                if heard:
+                if came or is_due:
                     self._fetcher.wake()
-
-    def _hear_others(self, samples: list[zenoh.Sample], known: Set[str]) -> None:
-        by_name: dict[str, list[zenoh.ZBytes]] = {}
-        for sample in samples:
-            name = str(sample.key_expr).rpartition("/")[2]
-            if name not in known:  # Else it came by that name's channel too.
-                by_name.setdefault(name, []).append(sample.payload)
-        for name, payloads in by_name.items():
-            self._believe(name, payloads)
-
-    def _drain(self, channel: Channel, most: int) -> list[zenoh.Sample]:
-        """Return what is in a channel now, oldest first."""
-        samples: list[zenoh.Sample] = []
-        try:
-            while len(samples) < most and (sample := channel.try_recv()) is not None:
-                samples.append(sample)
-        except zenoh.ZError:
-            if not self._closed.is_set():
-                raise
-        return samples
 
     def _believe(self, name: str, payloads: list[zenoh.ZBytes]) -> bool:
         with self._lock:

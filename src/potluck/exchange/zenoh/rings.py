@@ -5,7 +5,7 @@ and little more. Under known names each has a ring of its own: a flood under one
 other's.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 import zenoh
@@ -16,15 +16,26 @@ LONE = 8
 """Samples of one such name that are kept."""
 
 
+def names_alone(known: Collection[str]) -> list[str]:
+    """Return the names that have a ring each."""
+    return sorted(known) if len(known) <= LONE_NAMES else []
+
+
 class Rings:
-    """Subscriptions of ``prefix/<name>``, for all names; ``others``: samples that are kept of all
-    that have no ring of their own."""
+    """Subscriptions of ``prefix/<name>``, for all names."""
 
     def __init__(
-        self, session: zenoh.Session, prefix: str, known: Collection[str], *, others: int
+        self,
+        session: zenoh.Session,
+        prefix: str,
+        known: Collection[str],
+        *,
+        others: int,
+        lone: int = LONE,
     ) -> None:
-        alone = sorted(known) if len(known) <= LONE_NAMES else []
-        sizes = dict.fromkeys(alone, LONE) | {"*": others}
+        """Keep ``lone`` samples of each of the ``known`` names, if they are few, and ``others`` of
+        all that have no ring of their own."""
+        sizes = dict.fromkeys(names_alone(known), lone) | {"*": others}
         self._subscribers = {
             name: session.declare_subscriber(
                 f"{prefix}/{name}",
@@ -40,11 +51,20 @@ class Rings:
         """Return what came since the last call, by name, oldest first."""
         by_name: dict[str, list[zenoh.ZBytes]] = {}
         for alone, (channel, most) in self._channels.items():
+            if alone != "*":
+                if payloads := [sample.payload for sample in _drained(channel, most)]:
+                    by_name[alone] = payloads
+                continue
             for sample in _drained(channel, most):
                 name = str(sample.key_expr).rpartition("/")[2]
-                if alone != "*" or name not in self._channels:  # Else it is in its own ring too.
+                if name not in self._channels:  # Else it is in its own ring, too.
                     by_name.setdefault(name, []).append(sample.payload)
         return by_name
+
+    def overran(self, name: str, payloads: Sequence[zenoh.ZBytes]) -> bool:
+        """Return whether more may have come under ``name``, which has a ring of its own, than the
+        ``payloads`` that were kept."""
+        return name in self._channels and len(payloads) == self._channels[name][1]
 
     def undeclare(self) -> None:
         for each in self._subscribers.values():
