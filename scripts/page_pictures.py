@@ -20,6 +20,7 @@ from playwright.sync_api import sync_playwright
 
 POTLUCK = [sys.executable, "-m", "potluck"]
 MODELS = {"large": "large", "small": "small", "columns": "small", "terse": "terse"}
+RATES = {"columns": 4e-4}
 RUN, ROUNDS, LIVE, KILLED = "garden", 60, 8, "small"
 """Name of the run, its rounds, the round in which the pictures of it are made, and the node that is
 killed after them."""
@@ -28,12 +29,13 @@ killed after them."""
 def recipe(folder):
     """F-TIS: its authors tell log-probabilities, so tokens have the colours of log-ratios."""
     node = "\n".join(
-        f'{name} = {{model = "builtin:digits-{model}", learning_rate = {1e-4 if name != "columns" else 4e-4}}}'
+        f'{name} = {{model = "builtin:digits-{model}", learning_rate = {RATES.get(name, 1e-4)}}}'
         for name, model in MODELS.items()
     )
     path = folder / "garden.toml"
     path.write_text(
-        f'name = "{RUN}"\nrounds = {ROUNDS}\nthreads = 1\nplan = "horizontal"\ntask = {{name = "digits"}}\n'
+        f'name = "{RUN}"\nrounds = {ROUNDS}\nthreads = 1\nplan = "horizontal"\n'
+        'task = {name = "digits"}\n'
         "problems_per_round = 24\ngroup_size = 16\ndeadline_s = 20\n"
         "sampling = {max_new_tokens = 48, max_total_tokens = 96}\n"
         'objective = {method = "f-tis", alignment_every = 4}\n'
@@ -72,11 +74,9 @@ def wait_for(holds, what, longest_s=240):
         time.sleep(0.3)
 
 
-def section(page, name):
-    found = page.locator(f"section#{name}")
-    found.scroll_into_view_if_needed()
-    page.wait_for_timeout(900)
-    return found
+def go_to(page, part):
+    page.get_by_role("link", name=part).first.click()
+    page.wait_for_timeout(1500)
 
 
 def main():
@@ -102,13 +102,14 @@ def main():
             wait_for(lambda: rounds_done(run, "terse") >= LIVE, "so many rounds")
             page.wait_for_timeout(1500)
             page.screenshot(path=out / "run.png")
-            matrix = section(page, "matrix")
-            matrix.locator("button, [role=button], td[tabindex], [role=gridcell]").nth(1).click()
-            page.wait_for_timeout(1200)
-            section(page, "matrix").screenshot(path=out / "matrix.png")
-            texts = section(page, "texts")
-            texts.get_by_role("button", name="Next by surprise").click()
-            page.wait_for_timeout(1200)
+            go_to(page, "Who learns what from whom")
+            page.get_by_role("gridcell").nth(3).click()
+            page.wait_for_timeout(2000)
+            go_to(page, "Who learns what from whom")
+            page.screenshot(path=out / "matrix.png")
+            go_to(page, "Completions")
+            page.get_by_role("button", name="Next by surprise").click(timeout=5000)
+            page.wait_for_timeout(1500)
             page.screenshot(path=out / "completions.png")
             open_page(address, 390, 1400, color_scheme="dark").screenshot(path=out / "phone.png")
             swarm = json.loads((run / "_swarm" / "addresses.json").read_text())["large"]

@@ -229,6 +229,17 @@ def test_members_that_come_and_go_are_events_of_their_own(tmp_path):
     assert kinds == list(zip(("joined", "left", "message"), texts, strict=True))
 
 
+def test_what_several_nodes_tell_at_once_is_told_once(tmp_path):
+    folder = make_run(tmp_path / "r", "small", "large", rounds=1)
+    for name, at_s in (("small", 100.0), ("large", 101.0), ("small", 150.0)):
+        line = {"round": 0, "time_s": at_s, "kind": "message", "text": "'far' left"}
+        with (folder / name / "events.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    feed = WatchedRun(folder)
+    feed.look()
+    assert [event["time_s"] for event in seen(feed)["events"]] == [100.0, 150.0]
+
+
 def test_a_run_is_over_when_all_nodes_that_are_here_have_ended(tmp_path):
     folder = make_run(tmp_path / "r", "small", "large")
     feed = WatchedRun(folder)

@@ -26,6 +26,8 @@ STATUS_BYTES = 1 << 20
 MOST_STEPS = 64
 """Changes of a node's rows that are remembered; a page that missed more gets all rows."""
 MOST_EVALUATIONS = 5000
+ONE_EVENT_S = 10.0
+"""Seconds within which equal messages of several nodes are about one event."""
 CAME_OR_WENT = re.compile(r"'[a-z0-9-]{1,32}' (joined|left)")
 """Message about a peer that came or went, as ``exchange/protocol/mailbox.py`` words it."""
 FILES = ("metrics.jsonl", "status.json", "events.jsonl", "evaluation.jsonl")
@@ -232,7 +234,7 @@ class WatchedRun:
     def _newest_events(self) -> list[EventView]:
         every = [event for node in self._nodes.values() for event in node.events()]
         every.sort(key=lambda event: (event.round, event.time_s or 0.0))
-        return every[-MOST_EVENTS:]
+        return _once(every)[-MOST_EVENTS:]
 
     def view(self, since: int = 0) -> RunView:
         with self._lock:
@@ -275,6 +277,20 @@ class WatchedRun:
 
     def search(self, node: str, words: str) -> TextsView:
         return self._node(node).texts.search(words)
+
+
+def _once(events: list[EventView]) -> list[EventView]:
+    """Leave out what a node tells that another one told a moment before: "'west' left"."""
+    told_s: dict[str, float] = {}
+    kept = []
+    for event in events:
+        before_s = told_s.get(event.text, float("-inf"))
+        if event.kind not in ("joined", "left", "message") or event.time_s is None:
+            kept.append(event)
+        elif event.time_s - before_s >= ONE_EVENT_S:
+            told_s[event.text] = event.time_s
+            kept.append(event)
+    return kept
 
 
 def _as_cell(its: AuthorStatus) -> dict[str, float | None]:

@@ -30,14 +30,24 @@ function heat(share) {
   return { colour: `rgb(${mixed.join(" ")})`, ink: light > 0.179 ? "#000" : "#fff" };
 }
 
+/** What is shown first: the paper's methods take every right answer, and differ by what they filter. */
+function mostTelling(pairs, found) {
+  const differs = pairs.some(({ success_weight: taken }) => taken !== null && taken < 0.995);
+  return differs || !found.has("filtered_share_negative")
+    ? "success_weight"
+    : "filtered_share_negative";
+}
+
 function matrixSection(openPair) {
   let view = null;
   let field = "success_weight";
+  let isChosen = false;
   let names = [];
   let cells = new Map();
   let current = [0, 0];
   const choice = select("Show", [], field, (value) => {
     field = value;
+    isChosen = true;
     redraw();
   });
   const what = el("p", { class: "meaning" });
@@ -91,6 +101,7 @@ function matrixSection(openPair) {
     empty.hidden = fields.length > 0;
     picture.hidden = table.node.hidden = fields.length === 0;
     if (!fields.length) return;
+    if (!isChosen) field = mostTelling(all, found);
     if (!found.has(field)) field = fields[0];
     choice.offer(
       fields.map((key) => [key, authorField(key).label]),

@@ -308,7 +308,13 @@ function textsSection(run) {
     first();
     // A new round replaces the shown one only where nobody is reading it.
     const done = (view.curves?.[nodeName]?.columns.round ?? []).at(-1) ?? -1;
-    if (!answer || round !== null || query || done <= newest) return;
+    if (round !== null || query || done <= newest) return;
+    if (!answer) {
+      // It was asked for before there was anything.
+      newest = done;
+      if (seen.has(node)) load({});
+      return;
+    }
     if (node.contains(document.activeElement) || node.matches(":hover") || shown > AT_ONCE) {
       write(fresh, `Round ${done} is there: show it`);
       fresh.hidden = false;
