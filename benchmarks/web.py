@@ -144,7 +144,7 @@ def seconds_of(folder: Path) -> list[float]:
     """Return the duration of each round: the node that was slower."""
     files = [each / "metrics.jsonl" for each in (folder / "columns", folder / "terse")]
     nodes = [
-        [sum(json.loads(line)["seconds"].values()) for line in file.read_text().splitlines()]
+        [sum(json.loads(line)["seconds"].values()) for line in file.read_text().split("\n")[:-1]]
         for file in files
         if file.exists()
     ]

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from contextlib import contextmanager
 
 import msgspec
 import pytest
@@ -143,6 +144,22 @@ def test_a_journal_that_cannot_be_written_ends_no_run(recipe, tmp_path, monkeypa
     assert not (tmp_path / "run" / "large" / STATUS).exists()
 
 
+@contextmanager
+def talking(journal, taken):
+    with taken:
+        for n in range(9):
+            journal.show(Notice(f"message {n} {'x' * 9000}"))
+        yield
+
+
+def test_an_exchange_that_cannot_tell_ends_no_run(recipe, tmp_path, monkeypatch):
+    def broken(exchange, line):
+        raise RuntimeError("a transport of somebody's own")
+
+    monkeypatch.setattr("potluck.exchange.memory._Member.tell", broken, raising=True)
+    assert run(recipe(), tmp_path / "run").rounds == 3
+
+
 def test_messages_are_bounded(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_EVENTS", 3)
 
@@ -151,11 +168,8 @@ def test_messages_are_bounded(recipe, tmp_path, monkeypatch):
 
     monkeypatch.setattr(
         Journal,
-        "begin",
-        lambda journal, nodes, begin=Journal.begin: (
-            begin(journal, nodes),
-            [journal.show(Notice(f"message {n} {'x' * 9000}")) for n in range(9)],
-        )[0],
+        "of",
+        lambda journal, nodes, of=Journal.of: talking(journal, of(journal, nodes)),
     )
     run(recipe(), tmp_path / "run", display=Chatty())
     told = [e for e in events_of(tmp_path / "run" / "large") if e["kind"] == "message"]

@@ -75,7 +75,7 @@ def whys(*args, **options):
 
 
 def test_each_reason_is_told():
-    alike = "all completions of its group have one reward"
+    alike = "its reward is the mean of its group"
     assert {why for _, why in whys("tis")} <= {"", alike}
     assert (OTHER, "not read: a failure of another author") in whys("lws")
     assert (OWN, "not read: a failure of another author") not in whys("lws")

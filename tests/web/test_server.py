@@ -132,7 +132,7 @@ def test_an_address_for_others_without_a_token_is_refused_at_the_start(folder):
     assert (code, said.count("\n")) == (2, 1)
     assert "--web-token" in said
     with watching(folder, "--web-at", "0.0.0.0:0", "--web-token") as (address, _):
-        assert address.startswith("http://127.0.0.1:")
+        assert address.startswith(f"http://{socket.gethostname()}:")
 
 
 def test_a_port_in_use_is_told_in_a_line_and_another_one_taken_if_none_was_asked_for(folder):

@@ -40,7 +40,7 @@ def views(**nodes):
         (5.1, "", 10, "ended"),
         (9999, "ended", 5, "ended"),
         (0, "stopped", 5, "stopped"),
-        (-3600, "", 5, "training"),  # a clock that was set back
+        (-3600, "", 5, "stopped"),  # of a clock that was set back since
     ],
 )
 def test_the_state_of_a_node_that_is_here(age_s, phase, done, state):
@@ -87,7 +87,7 @@ def test_nodes_of_other_machines_are_known_by_their_peers():
     assert set(found) == {"north", "south", "far", "gone"}
     assert (found["far"].state, found["far"].known, found["far"].round) == ("training", "signed", 4)
     assert (found["far"].model, found["far"].phase) == ("m-far", "write")
-    assert (found["gone"].state, found["gone"].known) == ("silent", "unsigned")
+    assert (found["gone"].state, found["gone"].known) == ("silent", "signed")
     assert (found["south"].state, found["south"].model) == ("unknown", "m-south")
 
 

@@ -53,7 +53,7 @@ def observed():
 
 
 def test_a_node_is_shown_with_what_it_tells(observed):
-    observed.look(north=seen())
+    observed.look(north=seen(), south=seen(line=None))
     node, view = observed.node("north"), observed.run.view()
     assert (node.state, node.known, node.model, node.parameters) == (
         "training",
@@ -69,6 +69,11 @@ def test_a_node_is_shown_with_what_it_tells(observed):
     assert view.evaluations == {"north": {"round": [3.0], "validation": [0.5]}}
     cell = view.matrix["north"]["south"]
     assert (cell["reward_mean"], cell["k1"], cell["staleness"]) == (0.5, 0.25, 0)
+
+
+def test_authors_that_nobody_heard_are_left_out_as_a_signer_can_make_up_names(observed):
+    observed.look(north=seen())
+    assert observed.run.view().matrix == {"north": {}}
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,8 @@ def show_command(
     if html is None:
         show(run, out)
         return
+    if not html.parent.is_dir():
+        raise ConfigError(f"--html {html}: there is no folder {html.parent}; make it first")
     from potluck.web.kept import keep
     from potluck.web.page import kept_page
 

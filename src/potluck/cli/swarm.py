@@ -68,7 +68,7 @@ def join_command(
         with nullcontext() if "lines" in displays else loading:
             from potluck.launch.in_process import join
         first = rounds_saved(place, config) if resume else 0
-        page = shown_in_browser(place, web=web, at=web_at, token=web_token)
+        page = shown_in_browser(place, displays, web=web, at=web_at, token=web_token)
         with page, open_displays(displays, Watched(out, config.rounds, first)) as shown:
             result = join(
                 config,

@@ -97,7 +97,7 @@ def run_command(
         return
     place = folder or Path("runs") / config.name
     try:
-        with shown_in_browser(place, web=web, at=web_at, token=web_token):
+        with shown_in_browser(place, display or [], web=web, at=web_at, token=web_token):
             if one_process or TEAM or len(config.node) == 1:
                 result = _run(config, place, resume, trust_code, display)
                 code = tell_end(result, f"run {_recipe_of(place)}", place, trust_code)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from potluck.cli.base import MUTE, app, complain, say
+from potluck.cli.base import MUTE, app, complain, err, out, say
 from potluck.cli.options import Connect, WebToken
 from potluck.config import ConfigError
 from potluck.config.validation import RUN_NAME
@@ -76,7 +76,9 @@ def watch_command(
 
 
 @contextmanager
-def shown_in_browser(folder: Path, *, web: bool, at: str, token: bool) -> Iterator[None]:
+def shown_in_browser(
+    folder: Path, displays: list[str], *, web: bool, at: str, token: bool
+) -> Iterator[None]:
     """Serve the page of a run until the block ends, if it is wanted; raise PotluckError if it
     cannot be served."""
     if token and not (web or at):
@@ -85,7 +87,9 @@ def shown_in_browser(folder: Path, *, web: bool, at: str, token: bool) -> Iterat
         yield
         return
     with page_of(folder, at, token=token) as address:
-        say(f"watch it: {address}")
+        # Lines of JSON on stdout are for a program.
+        shown = err if "lines" in displays else out
+        shown.print(f"watch it: {address}", markup=False, soft_wrap=True)
         yield
 
 

@@ -9,8 +9,8 @@ Nothing of it decides anything, so a journal that cannot be written does not end
 
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -68,25 +68,35 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-        for name, line in self._lines.items():
-            if self._nodes:
-                phase = "ended" if line.round >= line.rounds else "stopped"
-                self._lines[name] = replace(line, phase=phase, done=0, total=0)
-            else:  # nothing was begun, and the folder is free for another start
-                (self._folder / name / STATUS).unlink(missing_ok=True)
-        if self._nodes:
-            self._write()
+        self._end_thread()
+        for name in self._names:
+            if not self._nodes:  # nothing was begun, and the folder is free for another start
+                with suppress(OSError):
+                    (self._folder / name / STATUS).unlink(missing_ok=True)
 
-    def begin(self, nodes: Sequence[Node]) -> None:
-        """Take the nodes of this process, whose records are ready from now on."""
+    @contextmanager
+    def of(self, nodes: Sequence[Node]) -> Iterator[None]:
+        """Take the nodes of this process, whose records are ready; at the end of the block, while
+        they can still be heard, tell that they have ended."""
         for node in nodes:
             parameters = sum(p.numel() for p in node.learner.policy.network.parameters())
             self._lines[node.name] = replace(self._lines[node.name], parameters=parameters)
         self._nodes = tuple(nodes)
         for text in self._unwritten:
             self._message(text)
+        try:
+            yield
+        finally:
+            self._end_thread()
+            for name, line in self._lines.items():
+                phase = "ended" if line.round >= line.rounds else "stopped"
+                self._lines[name] = replace(line, phase=phase, done=0, total=0)
+            self._told.clear()
+            self._write()
+
+    def _end_thread(self) -> None:
+        self._over.set()
+        self._thread.join()
 
     def show(self, event: Event) -> None:
         match event:
@@ -127,12 +137,13 @@ class Journal:
     def _write(self) -> None:
         exchanges = {node.name: node.exchange for node in self._nodes}
         for name in self._names:
-            line = replace(self._lines[name], time_s=time.time())
-            status = FolderStatus(own=line)
-            if exchange := exchanges.get(name):
-                status = FolderStatus(own=line, peers=_peers(exchange, line.time_s))
-                self._tell(exchange, line)
-            with suppress(OSError):
+            # Others' transports and their disk raise what they like; a page is not worth a run.
+            with suppress(Exception):
+                line = replace(self._lines[name], time_s=time.time())
+                status = FolderStatus(own=line)
+                if exchange := exchanges.get(name):
+                    status = FolderStatus(own=line, peers=_peers(exchange, line.time_s))
+                    self._tell(exchange, line)
                 write_for_readers(self._folder / name / STATUS, msgspec.json.encode(status))
 
     def _tell(self, exchange: Exchange, line: StatusLine) -> None:

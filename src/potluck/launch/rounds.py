@@ -163,8 +163,9 @@ def _run_leader(
         try:
             with local.meet(agreements_of(config, task, policies), display, progress) as exchanges:
                 nodes = make_nodes(config, folder, task, learners, exchanges, progress, first)
-                journal.begin(nodes)
-                return _Rounds(nodes, config, display, progress, interrupted).run(folder, first)
+                with journal.of(nodes):
+                    rounds = _Rounds(nodes, config, display, progress, interrupted)
+                    return rounds.run(folder, first)
         except _Stopped:  # before the first round
             return RunResult(folder, first, True, {})
 

@@ -106,7 +106,7 @@ def _why(at: int, scored: Scored, candidate_B: Tensor, objective: ObjectiveConfi
         for each_B in (scored.batch.advantage_B, candidate_B, scored.kept_advantage_B)
     )
     if not advantage:
-        return "all completions of its group have one reward"
+        return "its reward is the mean of its group"
     if at in scored.dropped:
         return f"left out: not finite ({scored.dropped[at]})"
     foreign = scored.batch.completions[at].author != me

@@ -8,6 +8,7 @@ import os
 import selectors
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,7 +43,10 @@ def page_of(folder: Path, address: str = "", *, token: bool = False) -> Iterator
     assert process.stdin
     assert process.stdout
     try:
-        yield _address(process.stdout.fileno())
+        address = _address(process.stdout.fileno())
+        # What it says later is of no use here, but must not fill the pipe.
+        threading.Thread(target=process.stdout.read, daemon=True).start()
+        yield address
     finally:
         process.stdin.close()
         try:

@@ -140,7 +140,7 @@ class WatchedRun:
 
     def __init__(self, folder: Path, run: str = "", *, begins: bool = False) -> None:
         self.folder, self.id = folder, run
-        self._begins = begins
+        self._begins, self._began_s = begins, time.time()
         self._lock = threading.Lock()
         self._recipe: RunRecipe | None = None
         self._nodes: dict[str, NodeFolder] = {}
@@ -154,8 +154,7 @@ class WatchedRun:
     def look(self) -> int:
         with self._lock:
             self._now_s, step = time.time(), self._step + 1
-            if self._recipe is None:
-                self._recipe = read_recipe(self.folder)
+            self._recipe = read_recipe(self.folder) or self._recipe  # a resume may change it
             self._find_nodes()
             changed = [node for node in self._nodes.values() if node.look(step)]
             if self._take(step, changed) or changed:
@@ -169,7 +168,8 @@ class WatchedRun:
             return
         for folder in folders:
             new = folder.name not in self._nodes and len(self._nodes) < MOST_NODES
-            if new and any((folder / name).is_file() for name in FILES):
+            # A link may lead out of the run.
+            if new and not folder.is_symlink() and any((folder / name).is_file() for name in FILES):
                 self._nodes[folder.name] = NodeFolder(folder)
 
     def _take(self, step: int, changed: list[NodeFolder]) -> bool:
@@ -209,6 +209,9 @@ class WatchedRun:
         for node in here:
             if node.state not in ("ended", "stopped", "unknown"):
                 return False
+            status = self._nodes[node.name].status
+            if self._begins and status and status.own.time_s < self._began_s:
+                return False  # that is how it ended before this start
             # A release without status.json: as long as its files change it lives.
             if node.state == "unknown" and self._now_s - self._changed_s(node.name) < GONE_S:
                 return False
@@ -226,9 +229,14 @@ class WatchedRun:
         """Add to what is here what nodes of other machines say of their authors."""
         whole = dict(self._matrix)
         for node in self._nodes.values():
-            for name, peer in node.status.peers.items() if node.status else ():
+            peers = node.status.peers if node.status else {}
+            for name, peer in peers.items():
                 if peer.line and name not in self._nodes and NODE_NAME.fullmatch(name):
-                    whole[name] = {a: _as_cell(its) for a, its in peer.line.authors.items()}
+                    whole[name] = {
+                        author: _as_cell(its)
+                        for author, its in peer.line.authors.items()
+                        if author in self._nodes or author in peers  # none is made up
+                    }
         return whole
 
     def _newest_events(self) -> list[EventView]:
@@ -287,7 +295,7 @@ def _once(events: list[EventView]) -> list[EventView]:
         before_s = told_s.get(event.text, float("-inf"))
         if event.kind not in ("joined", "left", "message") or event.time_s is None:
             kept.append(event)
-        elif event.time_s - before_s >= ONE_EVENT_S:
+        elif abs(event.time_s - before_s) >= ONE_EVENT_S:
             told_s[event.text] = event.time_s
             kept.append(event)
     return kept

@@ -70,7 +70,7 @@ def choose_token(host: str, *, make: bool, environment: Mapping[str, str] = os.e
 
 
 class Guard:
-    """Passes on to ``app`` the requests of those who may read; ASGI."""
+    """Passes on to ``app`` the requests of visitors that may read; ASGI."""
 
     def __init__(self, app: App, *, host: str, port: int, token: str = "") -> None:
         self._app, self._host, self._token = app, host, token
@@ -122,6 +122,8 @@ class Guard:
         return None
 
     def _is_here(self, name: str) -> bool:
+        if self._token:  # Its cookie belongs to the name under which the page was opened.
+            return True
         try:
             ipaddress.ip_address(name)
         except ValueError:

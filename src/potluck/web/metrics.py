@@ -59,7 +59,7 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 _decode_author = msgspec.json.Decoder(AuthorReport).decode
 _numbers_of_line = attrgetter(*ROUND_NUMBERS)
 _numbers_of_author = attrgetter(*AUTHOR_NUMBERS)
-DAMAGED = (msgspec.MsgspecError, UnicodeError, RecursionError)
+DAMAGED = (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError)
 
 
 class _Own(msgspec.Struct):
@@ -120,6 +120,8 @@ class NodeMetrics:
                 line = _decode_line(text)
                 own = line.sources.get(self.name)
                 self.written = _decode_written(own) if own else _Own()
+                numbers = _floats(_numbers_of_line(line))
+                refused = float(sum(line.refused.values()))
             except DAMAGED:
                 self._tell(self.done, "message", _damaged(self._tail))
                 continue
@@ -127,7 +129,7 @@ class NodeMetrics:
                 for column in self._columns.values():
                     column.pop()
             first = min(first, self.rows)
-            self._add(line)
+            self._add(line, numbers, refused)
         if self._tail.too_long > number:
             self._tell(self.done, "message", _damaged(self._tail))
         for name, reports in self._recent.items():
@@ -140,12 +142,12 @@ class NodeMetrics:
                 self._columns[name] = column[:half:2] + column[half:]
         return first
 
-    def _add(self, line: Any) -> None:
+    def _add(self, line: Any, numbers: list[float | None], refused: float) -> None:
         columns, row = self._columns, self.rows
-        for name, value in zip(ROUND_NUMBERS, _numbers_of_line(line), strict=True):
+        for name, value in zip(ROUND_NUMBERS, numbers, strict=True):
             columns[name].append(nan if value is None else value)
         columns["missing"].append(len(line.missing))
-        columns["refused"].append(sum(line.refused.values()))
+        columns["refused"].append(refused)
         for phase, seconds in line.seconds.items():
             column = columns.get(f"seconds/{phase}")
             if column is None:
@@ -202,14 +204,19 @@ class NodeMetrics:
         for round, raw in reports:
             try:
                 report = _decode_author(raw)
+                numbers.append(_floats(_numbers_of_author(report)))
             except DAMAGED:
                 continue
-            numbers.append(_numbers_of_author(report))
             newest = round if report.completions else newest
         for name, values in zip(AUTHOR_NUMBERS, zip(*numbers, strict=True), strict=False):
             found = mean(value for value in values if value is None or isfinite(value))
             yield name, None if found is None else float(f"{found:.{DIGITS}g}")
         yield "staleness", None if newest is None else float(self.done - 1 - newest)
+
+
+def _floats(values: Iterable[float | None]) -> list[float | None]:
+    """Return ``values`` as a column holds them; raise OverflowError for one that is too large."""
+    return [None if value is None else float(value) for value in values]
 
 
 def _damaged(tail: Tail) -> str:
@@ -238,7 +245,9 @@ def read_pairs(folder: Path, author: str | None = None) -> dict[str, PairView]:
             found = _decode_line(line)
             for name, raw in found.sources.items():
                 if name == author or (author is None and len(name) <= 64):
-                    rows.setdefault(name, {})[found.round] = _decode_author(raw)
+                    report = _decode_author(raw)
+                    _floats((found.round, *_numbers_of_author(report)))  # else it is damaged
+                    rows.setdefault(name, {})[found.round] = report
         except DAMAGED:
             continue
     return {name: _pair(folder.name, name, rows[name]) for name in sorted(rows)[:MOST_AUTHORS]}

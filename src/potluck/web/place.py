@@ -43,7 +43,8 @@ class Place:
         for folder in folders:
             if not begins and not folder.is_dir():
                 raise RunFolderError(
-                    f"there is no folder {folder}; name a run, or a folder of runs or experiments"
+                    f"there is no folder {folder}; name a run, or a folder of runs or experiments "
+                    f"(`potluck run` makes runs/NAME)"
                 )
         self._lock = threading.Lock()
         self._start: tuple[float, StartView] | None = None

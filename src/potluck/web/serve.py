@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from urllib.parse import quote
 
 import uvicorn
 
@@ -146,10 +147,11 @@ async def _serve(
 
 
 def shown_address(host: str, port: int, token: str) -> str:
-    """Return what a user opens, on this machine if the server listens everywhere."""
-    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    """Return what a user opens, by this machine's name if the server listens everywhere."""
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host
     place = f"[{name}]" if ":" in name else name
-    return f"http://{place}:{port}/{f'?token={token}' if token else ''}"
+    given = f"?token={quote(token, safe='')}" if token else ""
+    return f"http://{place}:{port}/{given}"
 
 
 def _wait_for_stdin(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:

@@ -50,7 +50,7 @@ def node_views(here: Mapping[str, Here], facts: Facts) -> list[NodeView]:
     said: dict[str, list[tuple[str, PeerLine]]] = {}
     for reporter, its in here.items():
         for name, line in its.status.peers.items() if its.status else ():
-            if NODE_NAME.fullmatch(name) and len(said) < MOST_NODES:
+            if NODE_NAME.fullmatch(name) and (name in said or len(said) < MOST_NODES):
                 said.setdefault(name, []).append((reporter, line))
     rounds_done = [max(here[name].done, status.own.round) for name, status in fresh.items()]
     furthest = max(rounds_done, default=0)
@@ -68,7 +68,7 @@ def node_views(here: Mapping[str, Here], facts: Facts) -> list[NodeView]:
 
 def _is_fresh(its: Here, facts: Facts) -> bool:
     own = its.status.own if its.status else None
-    return bool(own and own.phase not in ENDS and facts.now_s - own.time_s <= SILENT_S)
+    return bool(own and own.phase not in ENDS and abs(facts.now_s - own.time_s) <= SILENT_S)
 
 
 def _here(
@@ -111,7 +111,7 @@ def _state_here(
         return ("ended", "") if all_done else ("unknown", "it has no status.json")
     if own.phase in ENDS:
         return ENDS[own.phase], ""
-    silent_s = facts.now_s - own.time_s
+    silent_s = abs(facts.now_s - own.time_s)  # of the future where a clock was set back
     if silent_s > SILENT_S and all_done:
         return "ended", ""
     if silent_s > GONE_S:
@@ -141,7 +141,7 @@ def _elsewhere(
     facts: Facts,
 ) -> NodeView:
     told = max((x.line for _, x in lines if x.line), key=lambda x: x.time_s, default=None)
-    newest = [x.newest_round + 1 for _, x in lines if x.newest_round is not None]
+    newest = [x.newest_round for _, x in lines if x.newest_round is not None]
     done = max([*newest, told.round if told else 0])
     state, why = _state_elsewhere(told, done, heard, furthest, facts)
     is_live = state in ("training", "recovering", "quarantined")
@@ -150,7 +150,8 @@ def _elsewhere(
         model=(told.model if told else "") or facts.models.get(name, ""),
         parameters=(told.parameters or None) if told else None,
         version=told.version if told else "",
-        known="signed" if told else "unsigned",
+        # Whatever was heard of it was signed; of one that was never met nothing is known.
+        known="signed" if told or any(x.heard_s is not None for _, x in lines) else "here",
         state=state,
         why=why,
         heard_s=max((x.heard_s for _, x in lines if x.heard_s is not None), default=None),
@@ -174,12 +175,12 @@ def _state_elsewhere(
 ) -> tuple[State, str]:
     if told and told.phase in ENDS:
         return ENDS[told.phase], ""
-    if 0 < facts.rounds <= done:
-        return "ended", ""
     if not heard:
         return "unknown", "no node that runs here tells of it"
     if any(line.live for _, line in heard):
         return _trouble(heard, done, furthest, facts) or ("training", "")
+    if 0 < facts.rounds <= done:
+        return "ended", ""
     if any(line.heard_s is not None for _, line in heard):
         return "silent", "it has left, or cannot be reached"
     return "unknown", "it was not met yet"

@@ -86,7 +86,11 @@ class SwarmRun:
             nodes = self._nodes(seen)
             made: dict[str, Any] = {
                 "nodes": nodes,
-                "matrix": {n: cells for n, own in self._history.items() if (cells := own.matrix())},
+                "matrix": {
+                    learner: {author: cell for author, cell in cells.items() if author in seen}
+                    for learner, own in self._history.items()
+                    if (cells := own.matrix())  # a signer can make up names of authors
+                },
                 "evaluations": {
                     n: own.evaluation_columns() for n, own in self._history.items() if own.accuracy
                 },

@@ -72,7 +72,7 @@ class Tail:
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield each whole new line with its offset in the file."""
-        opened = _open_regular(self.path)
+        opened = open_regular(self.path)
         if opened is None:
             return
         with opened as file:
@@ -95,7 +95,7 @@ class Tail:
                 self._size = self._start + len(rest)
 
 
-def _open_regular(path: Path) -> FileIO | None:
+def open_regular(path: Path) -> FileIO | None:
     """Open a file to read it; return None for a folder, a pipe, or what cannot be opened."""
     try:
         # To open a pipe waits for a writer.
@@ -110,7 +110,7 @@ def _open_regular(path: Path) -> FileIO | None:
 
 def read_small(path: Path, limit: int) -> bytes | None:
     """Return the contents of a file of at most ``limit`` bytes; None of anything else."""
-    opened = _open_regular(path)
+    opened = open_regular(path)
     if opened is None:
         return None
     with opened as file, suppress(OSError):

@@ -7,16 +7,19 @@ of the completions with their tokens.
 import heapq
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from potluck.recorded import Recorded
 from potluck.web.metrics import DAMAGED
-from potluck.web.tail import Change, Tail
+from potluck.web.tail import Change, Tail, open_regular
 from potluck.web.views import TextPlace, TextsView, TextView
 
 MOST_ROUNDS, MOST_TEXTS, MOST_PLACES = 1000, 256, 200
+MOST_INDEXED = 100_000
+"""Rounds of a file that can be found."""
 ROUND_BYTES = 4 << 20
 """Most of a round that is read at once."""
 SEARCH_BYTES = 64 << 20
@@ -70,6 +73,8 @@ class _Index:
                 line = _decode_round(text)
             except DAMAGED:
                 continue
+            if line.round not in self.stretches and len(self.stretches) >= MOST_INDEXED:
+                continue
             end, found = start + len(text) + 1, self.stretches.setdefault(line.round, [])
             if found and found[-1][1] == start:
                 found[-1] = (found[-1][0], end)
@@ -82,15 +87,15 @@ class _Index:
 
     def lines(self, round: int, most: int) -> Iterator[bytes]:
         """Yield a round's lines, of its first ``most`` bytes."""
-        try:
-            with self.path.open("rb") as file:
-                for start, end in self.stretches.get(round, ()):
-                    file.seek(start)
-                    data = file.read(min(end - start, most))
-                    most -= len(data)
-                    yield from data.splitlines()
-        except OSError:
+        opened = open_regular(self.path)
+        if opened is None:
             return
+        with opened as file, suppress(OSError):
+            for start, end in self.stretches.get(round, ()):
+                file.seek(start)
+                data = file.read(min(end - start, most))
+                most -= len(data)
+                yield from data.splitlines()
 
 
 class NodeTexts:

@@ -81,7 +81,9 @@ class Sightings:
     def on_presence(self, name: str, is_live: bool) -> None:
         if not is_live:
             self._live.discard(name)
-        elif NODE_NAME.fullmatch(name) and len(self._live) < 2 * MOST_NAMES:
+        elif name in self._names or (
+            NODE_NAME.fullmatch(name) and len(self._live) < 2 * MOST_NAMES
+        ):
             self._live.add(name)
 
     def hear(self, name: str, payloads: Sequence[Payload], now_s: float) -> None:

@@ -140,6 +140,8 @@ class Endpoint:
             self._closed.set()
             self._to_announce.notify_all()
         self._fetcher.close()
+        with suppress(zenoh.ZError):  # the session is closed
+            self.status.send(0, float("inf"))  # last words are not paced
         for undeclare in self._undeclare:
             undeclare()
         self.workers.join(CLOSE_S)

@@ -100,18 +100,18 @@ class Record:
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Return the lines of ``name``.jsonl; none if there is no such file."""
         try:
-            text = self._lines(name).read_text(encoding="utf-8")
+            lines = self._lines(name).read_bytes().splitlines()
         except FileNotFoundError:
             return []
-        return [json.loads(line) for line in text.splitlines()]
+        return [json.loads(line) for line in lines]
 
     def truncate_from(self, round: int) -> None:
         """Remove every line of this round and later ones: they will be run again."""
         for path in self.folder.glob("*.jsonl"):
-            text = path.read_text(encoding="utf-8", errors="replace")
-            lines = text.splitlines(keepends=True)
+            # Of bytes: a text may have other ends of lines in it, such as U+2028.
+            lines = path.read_bytes().splitlines(keepends=True)
             kept = [line for line in lines if _round_of(line) < round]
-            write_atomically(path, "".join(kept).encode())
+            write_atomically(path, b"".join(kept))
 
     def _lines(self, name: str) -> Path:
         return self.folder / f"{name}.jsonl"
@@ -120,7 +120,7 @@ class Record:
         return self.folder / "rounds" / f"{round:06d}.ptlk"
 
 
-def _round_of(line: str) -> float:
+def _round_of(line: bytes) -> float:
     """Return the line's round; a line that a crash cut short counts as the future."""
     try:
         return float(json.loads(line)["round"])
