@@ -7,6 +7,7 @@ import pytest
 from nouns import completion, terms
 from potluck.exchange import Key, Round, encode, encode_round
 from potluck.node import Record
+from potluck.recorded import Recorded
 
 
 @pytest.fixture
@@ -105,3 +106,13 @@ def test_lines_are_read_as_they_were_added(record):
     for line in lines:
         record.add("metrics", [line])
     assert record.rows("metrics") == lines
+
+
+def test_ends_of_lines_in_a_text_are_none_of_the_file(tmp_path):
+    record = Record(tmp_path, run="tiny", node="north")
+    kept = [Recorded(round=at, problem="p", author="a", index=0, advantage=1, kept=1,
+                     text="a\u2028b\u0085c") for at in range(3)]  # fmt: skip
+    record.add_sample(kept)
+    record.truncate_from(2)
+    assert [line["round"] for line in record.rows("recorded")] == [0, 1]
+    assert record.rows("recorded")[0]["text"] == "a\u2028b\u0085c"

@@ -229,6 +229,21 @@ def test_members_that_come_and_go_are_events_of_their_own(tmp_path):
     assert kinds == list(zip(("joined", "left", "message"), texts, strict=True))
 
 
+def test_a_run_that_goes_on_is_not_over_by_how_it_ended_before(tmp_path):
+    folder = make_run(tmp_path / "r", "small", "large", rounds=1)
+    for name in ("small", "large"):
+        write_status(folder, name, phase="stopped", round=1)
+    plain, resumed = WatchedRun(folder), WatchedRun(folder, begins=True)
+    for feed in (plain, resumed):
+        feed.look()
+    assert plain.view().is_over
+    assert not resumed.view().is_over
+    for name in ("small", "large"):
+        write_status(folder, name, phase="stopped", round=1)
+    resumed.look()
+    assert resumed.view().is_over
+
+
 def test_what_several_nodes_tell_at_once_is_told_once(tmp_path):
     folder = make_run(tmp_path / "r", "small", "large", rounds=1)
     for name, at_s in (("small", 100.0), ("large", 101.0), ("small", 150.0)):
