@@ -1,4 +1,4 @@
-"""Who may read the page: a token, the Host header, and no other site's scripts.
+"""Access to the page: a token, the Host header, and no scripts of other sites.
 
 A browser lets any site send requests to this machine. One that resolves its own name to 127.0.0.1
 (DNS rebinding) would even read the answers, so a Host header must be an address, localhost, or the

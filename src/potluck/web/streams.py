@@ -41,7 +41,7 @@ async def send_parts(send: Send, body: bytes | memoryview, *, more: bool) -> Non
 
 
 class RunChannel:
-    """One run's changes for everybody who watches it."""
+    """One run's changes for all readers that watch it."""
 
     def __init__(self, feed: RunFeed) -> None:
         self.feed = feed
