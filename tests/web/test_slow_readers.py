@@ -13,7 +13,9 @@ from display.run_folders import metrics
 from web.run_files import append, make_run, write_status
 from web.watching import answer, asked, events, watching
 
-IMPATIENT = "import potluck.web.streams as streams; streams.TAKE_S = 1.0"
+ALIVE = "import potluck.web.states as states; states.SILENT_S = 1e9\n"
+"""The run of these tests is training, whatever the age of its status: its streams stay open."""
+IMPATIENT = f"{ALIVE}import potluck.web.streams as streams; streams.TAKE_S = 1.0"
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +24,7 @@ def folder(tmp_path_factory):
     folder = make_run(tmp_path_factory.mktemp("runs") / "r", "small", rounds=1)
     rows = (metrics(at, loss=at / 7, gradient_norm=at / 3, sources={}) for at in range(1, 8000))
     append(folder / "small" / "metrics.jsonl", *rows)
-    write_status(folder, "small", age_s=-3600)  # training as long as the tests last
+    write_status(folder, "small")
     return folder
 
 
@@ -69,7 +71,7 @@ def test_200_readers_that_never_read_are_dropped_and_the_others_served(folder, p
 
 
 def test_streams_are_bounded(folder):
-    few = "import potluck.web.server as server; server.MOST_STREAMS = 2"
+    few = f"{ALIVE}import potluck.web.server as server; server.MOST_STREAMS = 2"
     with watching(folder, before=few) as (address, _), ExitStack() as stack:
         for _ in range(2):
             next(stream := events(address))
@@ -90,7 +92,7 @@ def _opens(address):
 
 def test_nobody_looks_at_the_files_while_no_page_is_open(folder):
     counting = (
-        "import time, potluck.web.folder as f; look = f.WatchedRun.look\n"
+        ALIVE + "import time, potluck.web.folder as f; look = f.WatchedRun.look\n"
         "def told(self):\n    print('look', time.time(), flush=True); return look(self)\n"
         "f.WatchedRun.look = told"
     )
