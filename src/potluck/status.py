@@ -32,7 +32,7 @@ class AuthorStatus(Struct, frozen=True, array_like=True):
 
 
 class StatusLine(Struct, frozen=True, kw_only=True):
-    """What a node tells of itself."""
+    """A node's words about itself."""
 
     node: Name
     run: Short

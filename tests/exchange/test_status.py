@@ -20,7 +20,6 @@ from potluck.exchange.protocol.status import (
     STATUS,
     VERIFIED_PER_S,
     StatusLines,
-    decode_status,
     encode_status,
 )
 from potluck.status import LINE_BYTES, MOST_AUTHORS, AuthorStatus, StatusLine
@@ -50,8 +49,14 @@ def said(key=KEY, session=SESSION, **changes):
     return signed(1, key.public, session, fields)
 
 
+def signed_by_its_key(data, *, run, node):
+    read = status.read_status(data, run=run, node=node)
+    verify(STATUS, data, read.public)
+    return read.line, read.public
+
+
 def decoded(data):
-    return decode_status(data, run="first", node="north")
+    return signed_by_its_key(data, run="first", node="north")
 
 
 # The bytes.
@@ -154,7 +159,7 @@ def test_broken_contents_are_refused_or_keep_every_bound(seed):
     generator = random.Random(seed)
     for data in (statuses(generator), KEY.sign(STATUS, damaged(generator, SAID[68:]))):
         try:
-            read, _ = decode_status(data, run="run", node="north")
+            read, _ = signed_by_its_key(data, run="run", node="north")
         except WireError:
             continue
         assert msgspec.json.decode(msgspec.json.encode(read), type=StatusLine) == read

@@ -119,7 +119,7 @@ def made_curves(name: str, place: int, rounds: int) -> Columns:
         "completions": [288.0] * rounds,
         "rows_trained": [200 + round(9 * noisy[3][at]) for at in range(rounds)],
         "filtered_share": [min(1, 0.3 + 0.02 * abs(noisy[4][at])) for at in range(rounds)],
-        "tokens_per_completion": [24 + noisy[5][at] for at in range(rounds)],
+        "own_length_mean": [24 + noisy[5][at] for at in range(rounds)],
         "seconds/write": [0.7 + 0.05 * abs(noisy[6][at]) for at in range(rounds)],
         "seconds/exchange": [0.03] * rounds,
         "seconds/learn": [1.7 + 0.1 * abs(noisy[7][at]) for at in range(rounds)],

@@ -47,7 +47,7 @@ def test_the_whole_run_is_there(tmp_path):
     assert columns["round"] == [0, 1, 2]
     assert columns["seconds/write"] == [1.25] * 3
     numbers = {f.name for f in fields(RoundReport) if f.type in (int, float, float | None)}
-    assert numbers | {"missing", "refused", "tokens_per_completion"} <= set(columns)
+    assert numbers | {"missing", "refused"} <= set(columns)
     assert view["matrix"]["large"]["small"]["staleness"] == 0
     wanted = source()["reward_mean"]
     assert view["matrix"]["large"]["small"]["reward_mean"] == pytest.approx(wanted, rel=1e-5)

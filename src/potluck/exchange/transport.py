@@ -132,7 +132,7 @@ class Membership:
     """Sealed batches by (author, round) that the node learned from before a restart: fetched once
     more, they would count as late."""
     watches_status: bool = False
-    """Whether the node listens to the status lines of others; it tells its own in any case."""
+    """True: the node listens to the status lines of others; it tells its own in any case."""
     notify: Callable[[str], None] = lambda text: None
     """Function for news that a person may want to know; called from the training thread."""
     waiting: Callable[[], None] = lambda: None

@@ -63,9 +63,8 @@ DAMAGED = (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError)
 
 
 class _Own(msgspec.Struct):
-    """The part of an author's report that its own curve is made of."""
+    """Part of a node's report on itself that tells how fast it writes."""
 
-    completions: int = 0
     tokens: int = 0
 
 
@@ -82,15 +81,14 @@ class NodeMetrics:
 
     def _clear(self) -> None:
         self._columns: dict[str, array[float]] = {
-            name: array("d")
-            for name in (*ROUND_NUMBERS, "missing", "refused", "tokens_per_completion")
+            name: array("d") for name in (*ROUND_NUMBERS, "missing", "refused")
         }
         self._recent: dict[str, deque[tuple[int, msgspec.Raw]]] = {}
         self._missing: frozenset[str] = frozenset()
         self._quarantined: frozenset[str] = frozenset()
         self.events: deque[EventView] = deque(maxlen=MOST_EVENTS)
         self.written = _Own()
-        """What it wrote in its last round."""
+        """The node's own completions of its last round."""
 
     @property
     def rows(self) -> int:
@@ -164,8 +162,6 @@ class NodeMetrics:
             while recent and recent[-1][0] >= line.round:
                 recent.pop()
             recent.append((line.round, raw))
-        mean_length = self.written.tokens / (self.written.completions or nan)
-        columns["tokens_per_completion"].append(mean_length)
         for column in columns.values():
             if len(column) <= row:  # a phase that this round did not have
                 column.append(nan)

@@ -1,4 +1,4 @@
-"""What each node of a run is doing: from its own status.json, or from what others say of it.
+"""States of a run's nodes: from each one's own status.json, or from what others say of it.
 
 A node that is here writes its status once a second, so silence of seconds means that it is gone or
 hangs. Of one on another machine only its peers' lines are known: they tell as long as one of them
@@ -7,6 +7,8 @@ is alive.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from potluck.status import FolderStatus, PeerLine, StatusLine
 from potluck.types import NODE_NAME
@@ -77,23 +79,41 @@ def _here(
     own = its.status.own if its.status else None
     done = max(its.done, own.round if own else 0)
     state, why = _state_here(name, own, done, heard, furthest, facts)
-    rate = own.tokens_per_s if own else None
+    view = _view(name, own, state, why, facts, heard)
+    return replace(
+        view,
+        heard_s=own.time_s if own else None,
+        round=done,
+        # A run of an older release has these numbers in its metrics alone.
+        tokens_per_s=its.tokens_per_s if view.tokens_per_s is None else view.tokens_per_s,
+        sent_bytes=_whole(its.sent_bytes),
+        received_bytes=_whole(its.received_bytes),
+    )
+
+
+def _view(
+    name: str,
+    told: StatusLine | None,
+    state: State,
+    why: str,
+    facts: Facts,
+    heard: list[tuple[str, PeerLine]],
+) -> NodeView:
+    """Return what a node tells of itself, and others of it."""
     is_live = state in ("training", "recovering", "quarantined")
     return NodeView(
         name=name,
-        model=(own.model if own else "") or facts.models.get(name, ""),
-        parameters=(own.parameters or None) if own else None,
-        version=own.version if own else "",
+        model=(told.model if told else "") or facts.models.get(name, ""),
+        parameters=(told.parameters or None) if told else None,
+        version=told.version if told else "",
         state=state,
         why=why,
-        heard_s=own.time_s if own else None,
-        round=done,
-        phase=own.phase if own and is_live else "",
-        done=own.done if own and is_live else 0,
-        total=own.total if own and is_live else 0,
-        tokens_per_s=its.tokens_per_s if rate is None else rate,
-        sent_bytes=_whole(its.sent_bytes),
-        received_bytes=_whole(its.received_bytes),
+        phase=told.phase if told and is_live else "",
+        done=told.done if told and is_live else 0,
+        total=told.total if told and is_live else 0,
+        tokens_per_s=told.tokens_per_s if told else None,
+        sent_bytes=told.sent_bytes if told else None,
+        received_bytes=told.received_bytes if told else None,
         refused=_refused(heard),
     )
 
@@ -144,25 +164,12 @@ def _elsewhere(
     newest = [x.newest_round for _, x in lines if x.newest_round is not None]
     done = max([*newest, told.round if told else 0])
     state, why = _state_elsewhere(told, done, heard, furthest, facts)
-    is_live = state in ("training", "recovering", "quarantined")
-    return NodeView(
-        name=name,
-        model=(told.model if told else "") or facts.models.get(name, ""),
-        parameters=(told.parameters or None) if told else None,
-        version=told.version if told else "",
+    return replace(
+        _view(name, told, state, why, facts, heard),
         # Whatever was heard of it was signed; of one that was never met nothing is known.
         known="signed" if told or any(x.heard_s is not None for _, x in lines) else "here",
-        state=state,
-        why=why,
         heard_s=max((x.heard_s for _, x in lines if x.heard_s is not None), default=None),
         round=done,
-        phase=told.phase if told and is_live else "",
-        done=told.done if told and is_live else 0,
-        total=told.total if told and is_live else 0,
-        tokens_per_s=told.tokens_per_s if told else None,
-        sent_bytes=told.sent_bytes if told else None,
-        received_bytes=told.received_bytes if told else None,
-        refused=_refused(heard),
     )
 
 

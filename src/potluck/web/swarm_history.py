@@ -1,4 +1,4 @@
-"""What one node's status lines told over the rounds: curves, evaluations, authors."""
+"""History of one node, from its status lines over the rounds: curves, evaluations, authors."""
 
 from collections import deque
 from collections.abc import Iterable

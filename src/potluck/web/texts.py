@@ -57,7 +57,7 @@ class _Index:
         self.path = path
         self._tail = Tail(path)
         self.stretches: dict[int, list[tuple[int, int]]] = {}
-        """By round: (start, end) offsets."""
+        """Offsets (start, end) of each round's lines."""
         self.surprising: list[tuple[float, _Key]] = []
         """A heap of the largest."""
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from potluck.recorded import Measure
 
 State = Literal["training", "recovering", "silent", "quarantined", "ended", "stopped", "unknown"]
-"""What a node is doing.
+"""State of a node.
 
     training      it was heard of a moment ago
     recovering    it is back, and behind the others
@@ -71,7 +71,7 @@ class CurvesView(Struct, frozen=True, kw_only=True):
     first: int
     columns: Columns
     """Fields of ``RoundReport`` that are numbers; "seconds/write", "seconds/exchange" and so on;
-    "missing" and "refused" are counts; "tokens_per_completion"."""
+    "missing" and "refused" are counts."""
 
 
 class EventView(Struct, frozen=True, kw_only=True):
@@ -111,12 +111,13 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     recipe: RecipeView | None = None
     nodes: list[NodeView] | None = None
     curves: dict[str, CurvesView] | None = None
-    """By node; only nodes with new rows in a message about a change."""
+    """Curves of each node; in a message about a change only nodes with new rows."""
     evaluations: dict[str, Columns] | None = None
-    """By node: round, validation, problems, out_of_distribution, out_of_distribution_problems."""
+    """Columns of each node: round, validation, problems, out_of_distribution,
+    out_of_distribution_problems."""
     matrix: dict[str, dict[str, dict[str, float | None]]] | None = None
-    """By learner and author, means over the author's last ten rounds: fields of ``AuthorReport``
-    that are numbers, and "staleness": rounds since something of it came."""
+    """Cells by learner and author, means over the author's last ten rounds: the numbers of
+    ``AuthorReport``, and "staleness": rounds since something of it came."""
     events: list[EventView] | None = None
     """The newest 500, oldest first."""
     has_texts: bool = True
@@ -227,11 +228,11 @@ class CellCurves(Struct, frozen=True, kw_only=True):
     """One cell of an experiment."""
 
     group: str
-    """What is compared within: family and models, as "size: digits-large + digits-small"."""
+    """Cells of one group are compared: family, models, as "size: digits-large + digits-small"."""
     setting: str
     seed: int
     nodes: dict[str, Columns]
-    """By node: round, sampled, tokens, seconds; and, shorter, greedy_round, greedy."""
+    """Columns of each node: round, sampled, tokens, seconds; and, shorter, greedy_round, greedy."""
 
 
 class ExperimentView(Struct, frozen=True, kw_only=True):
@@ -265,4 +266,4 @@ class Kept(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     """Name to show of a run, by its id."""
     runs: dict[str, KeptRun]
-    """By id; the first one is shown first."""
+    """Runs by id; the first one is shown first."""

@@ -1,5 +1,5 @@
-"""What an observer knows of a run's nodes, from what they announce and tell. Pure: no thread, no
-network; the caller passes the time, in seconds of a clock that never goes back.
+"""Knowledge of an observer about a run's nodes, from what they announce and tell. Pure: no thread,
+no network; the caller passes the time, in seconds of a clock that never goes back.
 
 An observer asks nobody, so it cannot tell a node from a recording of it that is newer than all it
 has heard. Nothing is decided by what it believes.

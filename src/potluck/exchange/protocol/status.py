@@ -102,14 +102,6 @@ def read_status(payload: Payload, *, run: str, node: str) -> SignedStatus:
     return said
 
 
-def decode_status(data: bytes, *, run: str, node: str) -> tuple[StatusLine, bytes]:
-    """Return the line that came under the name of ``node``, and the key in it, which has signed it;
-    raise WireError if its signature is wrong, or as ``read_status``."""
-    said = read_status(data, run=run, node=node)
-    verify(STATUS, data, said.public)
-    return said.line, said.public
-
-
 @dataclass(frozen=True, slots=True)
 class HeardLine:
     """A line that was believed."""

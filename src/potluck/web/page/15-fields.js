@@ -99,7 +99,6 @@ const CURVE_FIELDS = {
   out_of_distribution: ["Results", "Greedy accuracy, out of distribution", "share"],
   own_length_mean: ["Results", "Own completions: tokens", "count"],
   own_cut_share: ["Results", "Own completions: share cut off", "share"],
-  tokens_per_completion: ["Results", "Tokens per own completion", "count"],
   loss: ["Training", "Loss", "number"],
   gradient_norm: ["Training", "Gradient norm", "number"],
   entropy: ["Training", "Entropy of own tokens", "nats"],
