@@ -175,3 +175,14 @@ def test_messages_are_bounded(recipe, tmp_path, monkeypatch):
     told = [e for e in events_of(tmp_path / "run" / "large") if e["kind"] == "message"]
     assert [e["text"][:9] for e in told] == ["message 0", "message 1", "3 message"]
     assert max(len(e["text"]) for e in told) == 500
+
+
+def test_the_swarm_is_told_how_each_node_ended(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BEAT_S", 0.002)  # so the last round is told before the end
+    told = []
+    monkeypatch.setattr(
+        "potluck.exchange.memory._Member.tell", lambda member, line: told.append(line)
+    )
+    run(recipe(), tmp_path / "run")
+    last = {line.node: line.phase for line in told}
+    assert last == {"large": "ended", "small": "ended"}

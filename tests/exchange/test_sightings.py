@@ -152,3 +152,11 @@ def test_wrong_signatures_under_one_name_leave_verifications_for_others(seen):
     assert seen.refused == {"forged": WRONG_PER_S}
     seen.hear("south", [said("south", SOUTH)], 1.0)
     assert seen.seen(1.0)["south"].known == "unknown key"
+
+
+def test_a_flood_of_presences_keeps_no_name_of_the_roster_away(seen, monkeypatch):
+    monkeypatch.setattr(sightings, "MOST_NAMES", 2)
+    for at in range(9):
+        seen.on_presence(f"s{at}", True)
+    seen.on_presence("north", True)
+    assert seen.seen(0.0)["north"].live

@@ -281,3 +281,12 @@ def test_a_pair_over_the_rounds(tmp_path):
         feed.pair("small", "nobody")
     with pytest.raises(NotHereError, match="these are: small"):
         feed.pair("../small", "large")
+
+
+def test_a_link_that_leads_out_of_the_run_is_not_followed(tmp_path):
+    folder = make_run(tmp_path / "r", "small")
+    (folder / "large").symlink_to(make_run(tmp_path / "other", "large") / "large")
+    feed = WatchedRun(folder)
+    feed.look()
+    with pytest.raises(NotHereError):
+        feed.texts("large")

@@ -1,10 +1,12 @@
 """Who may read the page, and who may not; without a network."""
 
 import asyncio
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from potluck.web.guard import HEADERS, Guard, WebAddressError, choose_token
+from potluck.web.serve import shown_address
 
 TOKEN = "a-token-of-many-characters"
 PORT = 8420
@@ -121,3 +123,9 @@ def test_a_token_of_the_environment_counts_and_must_not_be_short():
     for short in ("x", 15 * "x", 20 * "ä"):
         with pytest.raises(WebAddressError, match="POTLUCK_WEB_TOKEN has"):
             choose_token("::", make=True, environment={"POTLUCK_WEB_TOKEN": short})
+
+
+def test_a_token_of_ones_own_works_as_it_is_shown():
+    token = "a+b%41&c#d=e f/gh"
+    shown = urlsplit(shown_address("127.0.0.1", 80, token))
+    assert parse_qs(shown.query) == {"token": [token]}

@@ -99,3 +99,13 @@ def test_what_a_dead_reporter_said_does_not_count():
 def test_nodes_are_bounded():
     lines = {f"n{at}": peer(live=True) for at in range(2000)}
     assert len(views(north=here("north", peers=lines))) < 300
+
+
+def test_a_crowd_that_one_node_names_hides_nothing_that_another_tells(monkeypatch):
+    monkeypatch.setattr("potluck.web.states.MOST_NODES", 2)
+    crowd = {"a": peer(live=False), "b": peer(live=False), "c": peer()}
+    found = views(
+        north=here("north", peers=crowd), south=here("south", peers={"a": peer(live=True)})
+    )
+    assert set(found) == {"north", "south", "a", "b"}
+    assert found["a"].state == "training"
