@@ -108,4 +108,4 @@ def test_a_crowd_that_one_node_names_hides_nothing_that_another_tells(monkeypatc
         north=here("north", peers=crowd), south=here("south", peers={"a": peer(live=True)})
     )
     assert set(found) == {"north", "south", "a", "b"}
-    assert found["a"].state == "training"
+    assert found["a"].state in ("training", "recovering")  # it is live, as south tells
