@@ -180,8 +180,10 @@ def test_a_silent_member_costs_one_deadline(swarm, tmp_path, silence):
     served, about = [], {"session": bytes(16), "task": terms("c").provenance.task}
 
     def said():
-        newest = max(0, swarm.last_round("a"), swarm.last_round("b"))
-        rounds = () if silence == "no offer" else range(max(0, newest - 3), newest + 3)
+        # Near both: nodes that are many rounds apart would else take it for one that left theirs out.
+        newest = [max(0, swarm.last_round(name)) for name in "ab"]
+        near = {round for here in newest for round in range(max(0, here - 3), here + 3)}
+        rounds = () if silence == "no offer" else sorted(near)
         offers = [Offer(round, 999, random.randbytes(16)) for round in rounds]
         return encode_announcement("run", "c", key_of("c"), offers, clock_s=time.time(), **about)
 
