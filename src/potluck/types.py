@@ -24,6 +24,8 @@ import numpy as np
 End = Literal["stop", "length"]
 """Cause of a completion's end: its model emitted a stop token, or ran out of room."""
 
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
 NODE_NAME = re.compile(r"[a-z0-9-]{1,32}")
 """Pattern of a node's name, which becomes a folder, a key on the network and a label."""
 
@@ -72,11 +74,17 @@ class Completion:
     index: int
     """Position among its author's completions for this problem, from 0."""
     token_T: np.ndarray
-    """int32 ids, >= 0, at least one; ends in the stop token if ``end`` is "stop"."""
+    """int32 ids, >= 0; ends in the stop token if ``end`` is "stop". At least one, or none where
+    there is a text."""
     logp_T: np.ndarray | None
     """float32, ln p(token) under the author's policy when it sampled. Nats, finite, <= 0.
     None: its author told none."""
     end: End
+    text: str | None = None
+    """The completion as text, without a stop token, for readers with another tokenizer; None: its
+    author told none."""
+    tokenizer: bytes = b""
+    """Fingerprint of the tokenizer that ``token_T`` is of; empty: the reader's own."""
 
     def __post_init__(self) -> None:
         if self.logp_T is not None and np.size(self.token_T) != np.size(self.logp_T):
@@ -86,7 +94,7 @@ class Completion:
             )
         arrays = _checked(
             (self.problem_id,), self.author, (self.index,), (self.end,), (np.size(self.token_T),),
-            self.token_T, self.logp_T,
+            self.token_T, self.logp_T, (self.text,),
         )  # fmt: skip
         for name, array in zip(("token_T", "logp_T"), arrays, strict=True):
             object.__setattr__(self, name, array)
@@ -101,17 +109,21 @@ class Completion:
         lengths: Sequence[int],
         token_X: np.ndarray,
         logp_X: np.ndarray | None,
+        texts: Sequence[str | None] = (),
+        tokenizer: bytes = b"",
     ) -> "tuple[Completion, ...]":
         """Make many at once, equal to those made one by one, in a few passes over whole arrays.
 
-        ``token_X`` and ``logp_X`` (None: none has any) are of all, one completion after the other.
+        ``token_X`` and ``logp_X`` (None: none has any) are of all, one completion after the other;
+        ``texts`` has one for each, or is empty if none has any.
         The completions are views of one locked copy: each keeps the arrays of all in memory.
 
         Raises:
             ValueError: a completion is wrong, the lists differ in length, or the lengths do not
                 add up to those of the arrays.
         """
-        counts = {len(problem_ids), len(indices), len(ends), len(lengths)}
+        texts = texts or [None] * len(lengths)
+        counts = {len(problem_ids), len(indices), len(ends), len(lengths), len(texts)}
         told = len(token_X if logp_X is None else logp_X)
         adds_up = len(token_X) == told == sum(lengths) and min(lengths, default=0) >= 0
         if len(counts) > 1 or not adds_up:
@@ -120,12 +132,15 @@ class Completion:
                 f"{len(lengths)} lengths of {sum(lengths)} tokens in all do not fit "
                 f"{len(token_X)} ids and {'no' if logp_X is None else told} log-probabilities"
             )
-        token_X, logp_X = _checked(problem_ids, author, indices, ends, lengths, token_X, logp_X)
+        token_X, logp_X = _checked(
+            problem_ids, author, indices, ends, lengths, token_X, logp_X, texts
+        )
         stops = list(accumulate(lengths))
         parts = [slice(stop - length, stop) for stop, length in zip(stops, lengths, strict=True)]
         token_T = map(token_X.__getitem__, parts)
         logp_T = repeat(None) if logp_X is None else map(logp_X.__getitem__, parts)
-        columns = (problem_ids, repeat(author), indices, token_T, logp_T, ends)
+        own = (problem_ids, repeat(author), indices, token_T, logp_T, ends)
+        columns = (*own, texts, repeat(tokenizer))
         completions = tuple(object.__new__(cls) for _ in lengths)
         # Not through __init__, which would check and copy each of them again.
         for field, column in zip(cls.__slots__, columns, strict=True):
@@ -139,8 +154,8 @@ class Completion:
         if not isinstance(other, Completion):
             return NotImplemented
         return (
-            (self.problem_id, self.author, self.index, self.end)
-            == (other.problem_id, other.author, other.index, other.end)
+            (self.problem_id, self.author, self.index, self.end, self.text, self.tokenizer)
+            == (other.problem_id, other.author, other.index, other.end, other.text, other.tokenizer)
             and np.array_equal(self.token_T, other.token_T)
             and np.array_equal(np.asarray(self.logp_T), np.asarray(other.logp_T))
         )
@@ -154,6 +169,7 @@ def _checked(
     lengths: Sequence[int],
     token_X: np.ndarray,
     logp_X: np.ndarray | None,
+    texts: Sequence[str | None],
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return locked copies of the arrays; raise ValueError if a completion is not as ``Completion``
     says, with its name, what it has, and what was expected."""
@@ -174,12 +190,16 @@ def _checked(
         if array_X is not None and (array_X.dtype != dtype or array_X.ndim != 1):
             expected = f"expected {dtype.__name__} of one dimension"
             refuse(0, f"{name} of {array_X.dtype} and shape {array_X.shape}", expected)
-    if min(lengths) == 0:
-        refuse(lengths.index(0), "no tokens", "even an empty answer holds a stop token")
-    if token_X.min() < 0:
+    for row, (length, text) in enumerate(zip(lengths, texts, strict=True)):
+        if text is None:
+            if not length:
+                refuse(row, "no tokens", "even an empty answer holds a stop token")
+        elif LONE_SURROGATE.search(text):
+            refuse(row, "a text with half a surrogate pair", "expected what UTF-8 can say")
+    if len(token_X) and token_X.min() < 0:
         refuse_first(token_X < 0, "token_T", token_X, "an id >= 0")
     with np.errstate(invalid="ignore"):  # a signalling NaN
-        if logp_X is not None and not -np.inf < logp_X.min() <= logp_X.max() <= 0:  # no NaN passes
+        if logp_X is not None and not (np.isfinite(logp_X) & (logp_X <= 0)).all():
             possible_X = np.isfinite(logp_X) & (logp_X <= 0)
             refuse_first(~possible_X, "logp_T", logp_X, "a finite number <= 0 (nats)")
     if min(indices) < 0:

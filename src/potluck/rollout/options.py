@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from potluck.model.policy import LanguageModel
     from potluck.model.shape import Shape
     from potluck.rollout.base import Engine
+    from potluck.rollout.texts.base import TextEngine, TextSettings
     from potluck.rollout.vllm.client import Address
 
 BYTES = {"float32": 4, "bfloat16": 2}
@@ -67,6 +68,8 @@ class EngineOptions(Options, frozen=True, kw_only=True):
     """A resumed run may have other options: they say where the engine is, say."""
     several_processes: ClassVar[bool] = False
     """Several processes that are one node can each write with it."""
+    has_weights: ClassVar[bool] = True
+    """False: the node is an author only. It has no model of ours, and learns nothing."""
 
     def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
         """Build the engine that writes with the weights of ``policy``."""
@@ -210,6 +213,19 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
         from potluck.rollout.vllm.client import Address
 
         return Address(self.url, self.timeout_s, self.api_key_variable)
+
+
+class TextOptions(EngineOptions, frozen=True, kw_only=True):
+    """An engine without weights of ours: its node is an author only (``rollout/texts``)."""
+
+    has_weights: ClassVar[bool] = False
+
+    def open(self, settings: "TextSettings") -> "TextEngine":
+        """Build the author; raise RolloutError if its file or its library is not here."""
+        raise NotImplementedError
+
+    def bytes_needed(self, writing: Writing) -> int:
+        return 0
 
 
 AnyEngine = HFOptions | VllmOptions

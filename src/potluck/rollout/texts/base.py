@@ -1,0 +1,64 @@
+"""The interface of an author without weights, and what its work costs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from potluck.rollout.base import Progress, Requests
+from potluck.types import Completion
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Amount that was asked of a paid service."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    usd: float = 0.0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.requests + other.requests,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.usd + other.usd,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Texts of one round, and their cost."""
+
+    completions: tuple[Completion, ...]
+    """Completions with a text and no tokens, at most as many as were asked for, in the order of the
+    requests, then by index from 0 without gaps."""
+    cost: Cost = Cost()
+
+
+@dataclass(frozen=True, slots=True)
+class TextSettings:
+    """Settings that hold for every author without weights; its node and its run give them."""
+
+    node: str
+    folder: Path
+    """Folder of the run."""
+    max_new_tokens: int
+    temperature: float
+    top_p: float
+    spent: Cost
+    """Cost of the run's earlier rounds, those before a resume."""
+    notify: Callable[[str], None]
+    """Function for news that a person may want to know: a budget that is spent."""
+
+
+class TextEngine(Protocol):
+    """An author without weights."""
+
+    def write(self, requests: Requests, *, author: str, seed: int, progress: Progress) -> Written:
+        """Return up to ``count`` texts for each request; fewer, or none, where it has no more.
+
+        ``seed`` differs from round to round. Raise RolloutError if the service refuses for good (a
+        wrong key); what is only unreachable now writes nothing in this round, and is told.
+        """
