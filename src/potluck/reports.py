@@ -139,9 +139,14 @@ class RoundReport:
     """Share of the groups in which all rewards are equal, so that nothing is learned from them."""
     entropy: float | None = None
     """Mean of -ln p of the tokens that this node wrote, nats: an estimate of its policy's entropy,
-    over the completions with an advantage."""
+    over the completions with an advantage; with a KL, over all."""
+    kl: float | None = None
+    """Mean over the tokens that this node wrote of the k3 estimate of KL(policy || start model),
+    nats, at the round's start. None: [objective] beta is 0, and it is not measured."""
+    learning_rate: float | None = None
+    """Rate of the round's last update."""
     loss: float = 0.0
-    """Loss of the round's last update."""
+    """Loss of the round's last update, the KL's part included."""
     gradient_norm: float = 0.0
     """L2 norm of the last update's gradient, before clipping."""
     updates: int = 0

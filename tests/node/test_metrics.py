@@ -40,7 +40,8 @@ def reports_of(rows, cap=2.0, dropped=()):
         for i, (author, *_) in enumerate(rows)
     )
     trusted_B = torch.ones(len(rows), dtype=torch.bool)
-    batch = Batch(completions, (), (), gen_BT, advantage_B, mask_BT, trusted_B, len(rows))
+    counts = len(rows), int(mask_BT.sum())
+    batch = Batch(completions, (), (), gen_BT, advantage_B, mask_BT, trusted_B, *counts)
     scored = Scored(batch, start_BT, kept_B, metrics_BK, dict.fromkeys(dropped, "gradient"))
     return author_reports(scored, [float(a > 0) for _, a, *_ in rows], "north")
 

@@ -9,7 +9,7 @@
 
 How this departs from GRPO: a group may be another model's, which the method's weights make up
 for (F-TIS, arXiv:2605.22537; LWS, docs/method.md); there is no KL term to a reference model, as
-in the paper (section 2).
+in the paper (section 2), unless [objective] beta asks for one.
 """
 
 import math
@@ -142,7 +142,9 @@ class Node:
                     habits = self._habits(groups)
                 torch.manual_seed(self._seed(round, "learn"))  # dropout, where there is any
                 update = self.learner.learn(
-                    batch, lambda done, total: self.progress(self.name, "learn", done, total)
+                    batch,
+                    lambda done, total: self.progress(self.name, "learn", done, total),
+                    round=round,
                 )
                 self._record_sample(round, groups, update.scored, size_bytes)
         report = report_of(

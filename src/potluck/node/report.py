@@ -10,6 +10,7 @@ from potluck.node.habits import Habit
 from potluck.node.learner import UpdateReport
 from potluck.node.metrics import author_reports
 from potluck.node.selection import Selection
+from potluck.objective.losses import k3
 from potluck.reports import AuthorReport, RoundReport
 from potluck.types import Group
 
@@ -60,6 +61,8 @@ def report_of(
         own_cut_share=_mean([one.end == "length" for one, _ in own]),
         groups_alike=_mean([len(set(group.rewards)) == 1 for group in groups]),
         entropy=_entropy(update.scored, name) if update else None,
+        kl=_kl(update.scored, name) if update else None,
+        learning_rate=update.learning_rate if update else None,
         loss=update.loss if update else 0.0,
         gradient_norm=update.gradient_norm if update else 0.0,
         updates=update.updates if update else 0,
@@ -89,6 +92,14 @@ def _entropy(scored: Scored, name: str) -> float | None:
     read_B = scored.batch.by(name) & scored.metrics_BK[:, 0].isfinite()
     surprise = -scored.logp_start_BT[read_B][scored.batch.mask_BT[read_B]]
     return surprise.mean().item() if len(surprise) else None
+
+
+def _kl(scored: Scored, name: str) -> float | None:
+    own_B, batch = scored.batch.by(name), scored.batch
+    if scored.logp_reference_BT is None or not own_B.any():
+        return None
+    k3_BT = k3(scored.logp_start_BT, scored.logp_reference_BT, batch.mask_BT)
+    return k3_BT[own_B][batch.mask_BT[own_B]].mean().item()
 
 
 def _mean(values: Sequence[float]) -> float | None:

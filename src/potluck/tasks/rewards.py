@@ -74,13 +74,22 @@ class Reward:
         """
         if name == "task":
             return cls(name, None, "", weight, format)
-        place, _, attribute = name.rpartition(":")
-        module, file = _from_file(name, place) if place.endswith(".py") else _module(name, place)
-        function = getattr(module, attribute, None)
-        if not callable(function):
-            found = "is no function" if hasattr(module, attribute) else "is not there"
-            raise TaskError(f"reward {name!r}: {attribute!r} {found} in {place}")
-        return cls(name, function, _sha256(file), weight, format)
+        return cls(name, *load_function("reward", name), weight, format)
+
+
+def load_function(what: str, name: str) -> tuple[Callable[..., Any], str]:
+    """Import, and so run, the file or module that ``name`` begins with; return its function, and
+    the SHA-256 of the file. ``what`` it is for is told in errors.
+
+    Raise TaskError if it is not there, cannot be imported, or has no such function.
+    """
+    what, (place, _, attribute) = f"{what} {name!r}", name.rpartition(":")
+    module, file = _from_file(what, place) if place.endswith(".py") else _module(what, place)
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        found = "is no function" if hasattr(module, attribute) else "is not there"
+        raise TaskError(f"{what}: {attribute!r} {found} in {place}")
+    return function, _sha256(file)
 
 
 class RepaidTask:
@@ -261,11 +270,11 @@ def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return [inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)]
 
 
-def _from_file(name: str, place: str) -> tuple[ModuleType, Path]:
+def _from_file(what: str, place: str) -> tuple[ModuleType, Path]:
     file = Path(place).expanduser()
     if not file.is_file():
         raise TaskError(
-            f"reward {name!r}: there is no file {file}; a relative path begins in the current "
+            f"{what}: there is no file {file}; a relative path begins in the current "
             f"directory, {Path.cwd()}"
         )
     # By its content: two functions of one file share a module, a changed file is another one.
@@ -281,24 +290,24 @@ def _from_file(name: str, place: str) -> tuple[ModuleType, Path]:
         exec(compile(file.read_bytes(), file, "exec"), module.__dict__)
     except Exception as error:
         del sys.modules[own_name]
-        raise _not_imported(name, error) from error
+        raise _not_imported(what, error) from error
     return module, file
 
 
-def _module(name: str, place: str) -> tuple[ModuleType, Path]:
+def _module(what: str, place: str) -> tuple[ModuleType, Path]:
     try:
         module = importlib.import_module(place)
     except Exception as error:
-        raise _not_imported(name, error) from error
+        raise _not_imported(what, error) from error
     if not (file := getattr(module, "__file__", None)):
-        raise TaskError(f"reward {name!r}: module {place} has no file; name one that has")
+        raise TaskError(f"{what}: module {place} has no file; name one that has")
     return module, Path(file)
 
 
-def _not_imported(name: str, error: Exception) -> TaskError:
+def _not_imported(what: str, error: Exception) -> TaskError:
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
     return TaskError(
-        f"reward {name!r} cannot be imported ({reason}); expected a module on Python's path, or "
+        f"{what} cannot be imported ({reason}); expected a module on Python's path, or "
         f"a file FILE.py:FUNCTION"
     )
 
