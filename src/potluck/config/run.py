@@ -50,6 +50,9 @@ class LogConfig(Options, frozen=True, kw_only=True):
     """Project of the runs in W&B and trackio."""
     group: str = ""
     """Group of the nodes' runs there; empty: the name of the run."""
+    completions: Amount = 0
+    """Completions of a node in each round that its trackers show in a table, with its rewards. 0:
+    none, and no text leaves this machine."""
     wandb_mode: Literal["online", "offline"] = "online"
     """"offline" keeps everything in the run's folder, for a later ``wandb sync``."""
 

@@ -332,6 +332,7 @@ def _about_nodes(config: RunConfig, folder: Path, first: int, resume: bool) -> l
             resumed=resume,
             recipe=as_tree(config),
             wandb_mode=config.log.wandb_mode,
+            completions=config.log.completions if config.log.to else 0,
         )
         for name in config.node
     ]

@@ -36,6 +36,7 @@ from potluck.reports import RoundReport, as_line
 from potluck.rollout.base import Engine, RandomSampler, RolloutRequest
 from potluck.schedule import Agenda
 from potluck.tasks import Task
+from potluck.tasks.base import graded
 from potluck.types import Completion, Group, NonFiniteError, Row
 
 NodeProgress = Callable[[str, str, int, int], None]
@@ -176,18 +177,20 @@ class Node:
             written = [row.completion for row in rows]
             problem = self.task.problem(written[0].problem_id)
             texts = [row.text for row in rows]
-            rewards = self.task.rewards([problem] * len(rows), written, texts)
-            for c, text, reward in zip(written, texts, rewards, strict=True):
+            rewards, by_function = graded(self.task, [problem] * len(rows), written, texts)
+            parts = {name: tuple(values) for name, values in by_function.items()}
+            for at, (c, text, reward) in enumerate(zip(written, texts, rewards, strict=True)):
                 if not math.isfinite(reward):
                     raise NonFiniteError(
                         f"the task's reward for completion {c.index} of {c.problem_id!r} by "
                         f"{c.author!r} is {reward}; a reward is a finite number"
                     )
                 origin = {"problem": c.problem_id, "author": c.author, "index": c.index}
-                lines.append(
-                    {"round": round, **origin, "reward": reward, "end": c.end, "text": text}
-                )
-            groups.append(Group(problem, rows, tuple(rewards)))
+                paid = {"reward": reward}
+                if [*parts] != ["task"]:
+                    paid |= {f"reward/{name}": values[at] for name, values in parts.items()}
+                lines.append({"round": round, **origin, **paid, "end": c.end, "text": text})
+            groups.append(Group(problem, rows, tuple(rewards), parts))
         self.record.add("completions", lines)
         return groups
 

@@ -31,7 +31,7 @@ from types import ModuleType
 from typing import Any, Literal, get_args
 
 from potluck.fields import Options
-from potluck.tasks.base import Split, Task, TaskError, digest_of
+from potluck.tasks.base import Graded, Split, Task, TaskError, digest_of
 from potluck.types import Completion, Problem
 
 Format = Literal["text", "messages"]
@@ -116,6 +116,7 @@ class CustomRewards(RepaidTask):
         code = [(r.name, r.source, r.weight, r.format) for r in rewards]
         super().__init__(task, f"custom 1: {code}")
         self._rewards = tuple(rewards)
+        self._names = _short_names([reward.name for reward in rewards])
         self._columns = columns or (lambda p: {"question": p.question, "answer": p.answer})
         first = next((id for split in get_args(Split) for id in task.ids(split)), None)
         if first:
@@ -130,19 +131,33 @@ class CustomRewards(RepaidTask):
 
         Raise TaskError if a function raised, or returned anything but one number or None for each.
         """
+        return self.graded(problems, completions, texts)[0]
+
+    def graded(
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+    ) -> Graded:
+        """Return the rewards and what each function returned, 0 for None."""
         if not list(zip(problems, completions, texts, strict=True)):
-            return []
-        totals = [0.0] * len(texts)
-        for reward in self._rewards:
+            return [], {}
+        totals, parts = [0.0] * len(texts), {}
+        for name, reward in zip(self._names, self._rewards, strict=True):
             if reward.function is None:
                 values = self._task.rewards(problems, completions, texts)
             else:
                 given = _given(problems, completions, texts, reward.format, self._columns)
                 values = _called(reward, reward.function, given, len(texts))
+            parts[name] = values
             totals = [t + reward.weight * value for t, value in zip(totals, values, strict=True)]
         # At most: where a bad answer costs something, running on must not be the cheaper way.
         pairs = zip(totals, completions, strict=True)
-        return [total if c.end == "stop" else min(total, 0.0) for total, c in pairs]
+        return [total if c.end == "stop" else min(total, 0.0) for total, c in pairs], parts
+
+
+def _short_names(names: Sequence[str]) -> list[str]:
+    """Return the functions' names without their files, where that tells them apart."""
+    short = [name.rpartition(":")[2] for name in names]
+    told = [name if short.count(own) > 1 else own for name, own in zip(names, short, strict=True)]
+    return [f"{n}-{i}" if told.count(n) > 1 else n for i, n in enumerate(told, 1)]
 
 
 class HashReward(RepaidTask):
