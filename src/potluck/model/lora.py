@@ -46,6 +46,7 @@ def add_adapter(
         lora_alpha=alpha,  # type: ignore[arg-type]  # it says int, and only divides by it
         lora_dropout=dropout,
         target_modules=targets if isinstance(targets, str) else list(targets),
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in network.modules()),
         task_type="CAUSAL_LM",
     )
     try:
