@@ -234,7 +234,7 @@ def doubts(report: RoundReport, me: str, *, reads_logp: bool) -> Iterator[tuple[
             me,
             "own_cut_share",
             f"{me}: every one of its completions ran out of tokens before it ended, so grading "
-            f"gives none of them anything; raise [sampling] max_new_tokens (or max_total_tokens), or "
+            f"gives none anything; raise [sampling] max_new_tokens (or max_total_tokens), or "
             f"see in completions.jsonl why it does not stop",
         )
     if reads_logp:
