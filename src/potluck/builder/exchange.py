@@ -16,7 +16,7 @@ from potluck.exchange.keys.keys import IdentityError, Key, make_key, read_roster
 from potluck.exchange.keys.known_keys import KnownKeys
 from potluck.exchange.wire.message import FINGERPRINT_BYTES, PROMPT_DIGEST_BYTES
 from potluck.model import LanguageModel
-from potluck.model.loading import fingerprint, load_tokenizer
+from potluck.model.loading import load_tokenizer
 from potluck.model.policy import prompt_ids
 from potluck.node import Record
 from potluck.schedule import PLANS, Agenda, cohort
@@ -57,7 +57,7 @@ def agreements_of(
             node=name,
             provenance=Provenance(
                 model=_short(policy.fingerprint()),
-                tokenizer=_short(f"{fingerprint(policy.tokenizer)} {sorted(policy.stop_ids)}"),
+                tokenizer=policy.tokenizer_digest,
                 task=agreed,
                 temperature=sampling.temperature,
                 top_k=sampling.top_k,
@@ -65,6 +65,7 @@ def agreements_of(
             ),
             limits=_limits(config, policy),
             prompt_digest=_prompt_digests(task, config.node[name].model),
+            question_digest=_question_digests(task),
         )
         for name, policy in policies.items()
     }
@@ -112,6 +113,23 @@ def _prompt_digests(task: Task, model: str) -> Callable[[str], bytes | None]:
     def known(problem_id: str) -> bytes:
         prompt_P = prompt_ids(tokenizer, task.problem(problem_id))
         return hashlib.sha256(prompt_P.astype("<i4").tobytes()).digest()[:PROMPT_DIGEST_BYTES]
+
+    def digest(problem_id: str) -> bytes | None:
+        with lock:
+            return known(problem_id) if problem_id in ids else None
+
+    return digest
+
+
+def _question_digests(task: Task) -> Callable[[str], bytes | None]:
+    """Return the same of a prompt's messages, which are alike for all tokenizers."""
+    ids, lock = frozenset(task.ids("train")), threading.Lock()
+
+    @cache
+    def known(problem_id: str) -> bytes:
+        problem = task.problem(problem_id)
+        asked = json.dumps([problem.system, problem.question]).encode()
+        return hashlib.sha256(asked).digest()[:PROMPT_DIGEST_BYTES]
 
     def digest(problem_id: str) -> bytes | None:
         with lock:
