@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
@@ -45,9 +45,8 @@ class Agreement:
             if prompt is None or question is None:
                 raise ValueError(f"the task has no problem {id!r}")
             prompts[id], questions[id] = prompt, question
-        if all(c.text is None for c in batch):
-            questions = {}
-        return Message(self.run, round, self.node, self.provenance, prompts, batch, questions)
+        made = Message(self.run, round, self.node, self.provenance, prompts, batch, questions)
+        return made if made.has_texts else replace(made, questions={})
 
     def require_own(self, line: StatusLine) -> None:
         """Raise ValueError if a status line is not this node's, of this run."""

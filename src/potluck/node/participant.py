@@ -9,7 +9,7 @@ from potluck.exchange import Exchange, Round
 from potluck.files import derived_seed
 from potluck.node.storage.record import Record
 from potluck.reports import RoundReport
-from potluck.rollout.texts.base import Cost
+from potluck.rollout.texts.base import NOTHING, Cost
 from potluck.schedule import Agenda
 
 NodeProgress = Callable[[str, str, int, int], None]
@@ -22,7 +22,7 @@ class Spent:
 
     write_s: float = 0.0
     exchange_s: float = 0.0
-    cost: Cost = Cost()
+    cost: Cost = NOTHING
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -15,13 +15,13 @@ from potluck.model import LanguageModel
 from potluck.types import Completion, Problem, Row
 
 Unreadable = Literal[
-    "no log-probabilities", "other tokenizer", "unknown token", "inexact text", "special token",
+    "no log-probabilities", "no text", "unknown token", "inexact text", "special token",
     "stop token", "too long",
 ]  # fmt: skip
 """Why a completion cannot be read.
 
     no log-probabilities  the method reads them, and its author told none, or of another tokenizer
-    other tokenizer       its ids are of another tokenizer, and no text came with them
+    no text               it is ids of another tokenizer, which no text says exactly
     unknown token         an id that this model has not
     inexact text          no ids of this tokenizer decode to the text
     special token         its text would be a special token here
@@ -53,7 +53,7 @@ def read(
         if needs_logp:
             return "no log-probabilities"
         if completion.text is None:
-            return "other tokenizer"
+            return "no text"
         ids = model.encode(prompt_P, completion.text)
         if ids is None:
             return "inexact text"

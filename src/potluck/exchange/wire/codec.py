@@ -25,6 +25,7 @@ from potluck.exchange.keys.keys import without_signature
 from potluck.exchange.wire import byte_planes
 from potluck.exchange.wire.byte_planes import Blocks, Codec
 from potluck.exchange.wire.message import (
+    BEYOND,
     ENDS,
     HEADER_BYTES,
     Header,
@@ -108,7 +109,8 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
     logp_X = byte_planes.read_logp(codec, blocks, count) if has_logp else None
     texts = _read_texts(codec, rows, blocks) if version == TEXT_VERSION else ()
     blocks.require_end()
-    below = min(1 << header.id_bits, limits.vocabulary)
+    # Ids beside texts may be of another tokenizer.
+    below = min(1 << header.id_bits, limits.vocabulary if version == VERSION else BEYOND)
     if count and (largest := int(token_X.max())) >= below:
         raise WireError(f"an id is {largest}; by header and vocabulary, ids are below {below}")
     try:

@@ -76,10 +76,10 @@ class Message:
 
     @property
     def has_texts(self) -> bool:
-        """Return whether the message is of version 3: a completion has a text, or its author no
-        tokenizer."""
+        """Return whether the message is of version 3: completions are for readers with other
+        tokenizers too, as they have a text or name theirs, or their author has none."""
         has_none = self.provenance.tokenizer == NO_TOKENIZER
-        return has_none or any(c.text is not None for c in self.completions)
+        return has_none or any(c.text is not None or c.tokenizer for c in self.completions)
 
 
 ENDS = get_args(End)
@@ -156,6 +156,8 @@ def header_of(message: Message, id_bits: int) -> Header:
         if message.questions.keys() != message.prompts.keys():
             raise ValueError("the question digests are not of the problems of the prompt digests")
     for c in completions:
+        if c.tokenizer not in (b"", provenance.tokenizer):
+            raise ValueError(f"a completion of {c.problem_id!r} has another tokenizer's ids")
         if c.problem_id not in at:
             raise ValueError(f"a completion of {c.problem_id!r}, which has no prompt digest")
     if unused := at.keys() - {c.problem_id for c in completions}:

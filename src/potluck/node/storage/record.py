@@ -25,7 +25,7 @@ import msgspec
 from potluck.exchange import Round, WireError, batches_of, decode_round, encode_round
 from potluck.files import append, write_atomically
 from potluck.recorded import Recorded
-from potluck.rollout.texts.base import Cost
+from potluck.rollout.texts.base import NOTHING, Cost
 
 RECORDED = 0.15
 """Size of recorded.jsonl as a share of the files of the rounds, at most."""
@@ -77,7 +77,7 @@ class Record:
     def add_cost(self, cost: Cost) -> None:
         """Add to what the node has spent on others' services. Unlike lines of a round, this stays
         when the round is run again: the money is gone."""
-        if cost != Cost():
+        if cost != NOTHING:
             data = msgspec.json.encode(self.cost() + cost)
             write_atomically(self.folder / "cost.json", data)
 
@@ -86,7 +86,7 @@ class Record:
         try:
             return msgspec.json.decode((self.folder / "cost.json").read_bytes(), type=Cost)
         except FileNotFoundError:
-            return Cost()
+            return NOTHING
 
     def room_for_sample(self, size_bytes: int) -> float:
         """Return the bytes that may be recorded of a round whose file takes ``size_bytes``: its
