@@ -202,7 +202,6 @@ def test_an_override_may_open_a_table_that_the_file_leaves_out(toml):
         ("a=b", "a=b"),
         ("'12'", "12"),
         ("two words", "two words"),
-        ("", ""),
         ("builtin:x", "builtin:x"),
     ],
 )
@@ -342,7 +341,7 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
         ("rounds=true", "rounds is True: Expected `int`, got `bool`"),
         ("seed='1'", "seed is '1': Expected `int`, got `str`"),
         ("objective=3", "objective is 3; expected a table with importance, filter, others"),
-        ("node={small={}}", r"\[node.small\] needs 'model', which has no default"),
+        ("node={small={}}", r"\[node.small\] names no model; give it one, or an engine"),
         ("node=[{model='a'}]", r"expected one table for each name, \[node.NAME\]"),
         ("node={}", r"the run has no node; add a table \[node.NAME\] with a model"),
         ("node.small=1", "node.small is 1; expected a table with model"),
