@@ -76,7 +76,8 @@ class Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         body = json.loads(raw) if raw else None
         with server.lock:
-            server.seen.append((self.path, dict(self.headers), body))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            server.seen.append((self.path, headers, body))
             server.busy += 1
             server.busiest = max(server.busy, server.busiest)
         if server.stalls and body:

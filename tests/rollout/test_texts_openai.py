@@ -252,6 +252,7 @@ def test_a_text_of_just_the_longest_size_is_read():
     assert not can_be_read("x" * 65, 1)
 
 
+WHOLE = {"choices": [{"message": {"content": "4"}, "finish_reason": "stop"}], "usage": None}
 GARBAGE = {
     "no JSON": b"<html>busy</html>",
     "no UTF-8": b'{"choices": "\xff"}',
@@ -264,7 +265,7 @@ GARBAGE = {
     "a count below 0": b'{"choices": [], "usage": {"prompt_tokens": -5, "completion_tokens": 1}}',
     "a giant count": b'{"choices": [], "usage": {"prompt_tokens": %s, "completion_tokens": 1}}'
     % (b"9" * 5000),
-    "endless": b" " * 2**20,
+    "endless": json.dumps(WHOLE).encode() + b" " * 2**20,
 }
 
 
@@ -287,9 +288,7 @@ def test_an_answer_that_was_packed_unasked_is_not_unpacked(server, author):
 
 
 def test_every_cut_of_an_answer_is_refused_or_read():
-    whole = json.dumps(
-        {"choices": [{"message": {"content": "4"}, "finish_reason": "stop"}], "usage": None}
-    ).encode()
+    whole = json.dumps(WHOLE).encode()
     assert read_answer(whole).choices[0].text() == ("4", "stop")
     for end in range(len(whole)):
         assert read_answer(whole[:end]) is None
@@ -342,7 +341,7 @@ def test_a_busy_server_is_asked_again_as_often_as_the_recipe_says(server, author
 
 def test_the_servers_retry_after_is_kept_to(server, author):
     """With a pause that is longer than ``timeout_s`` nothing is asked a second time."""
-    server.statuses, server.headers = [429], {"Retry-After": "100"}
+    server.statuses, server.headers = [429], {"Retry-After": "50"}
     made = author(retries=1, timeout_s=1.0, concurrency=1)
     assert write(made).completions == ()
     assert len(server.asked()) == 1
@@ -353,7 +352,10 @@ def test_the_servers_retry_after_is_kept_to(server, author):
 
 def test_a_slow_server_is_waited_for_as_long_as_the_recipe_says_and_counted(server, author):
     server.stalls, made = threading.Event(), author(timeout_s=0.2)
+    late = threading.Timer(3.0, server.stalls.set)
+    late.start()
     written = write(made)
+    late.cancel()
     assert written.completions == ()
     assert written.cost == Cost(2, len("one?") + len("two?Be brief."), 2 * 3 * 8)
     assert "(no answer within 0.2 seconds)" in made.news[0]
@@ -396,6 +398,13 @@ def test_a_refusal_ends_the_run_with_one_line(server, author, status, way_out):
     assert way_out in said
     assert said.isprintable()
     assert len(said) < 700
+
+
+@pytest.mark.parametrize("said", [b'{"detail": "no such thing"}', b"no such thing", b'["no such t'])
+def test_a_refusal_of_any_form_is_told(server, author, said):
+    server.statuses, server.said = [401] * 2, said
+    with pytest.raises(RolloutError, match=r"\(status 401: .*no such t"):
+        write(author())
 
 
 def test_an_unknown_model_is_a_refusal(author):

@@ -61,16 +61,15 @@ class ChatEndpoint:
             ) from error
 
         async def bound(response: Any) -> None:
-            # Packed bytes, which were not asked for, can unpack to a thousand times as many.
-            packed = response.headers.get("content-encoding", "identity") != "identity"
+            # Never unpacked, as no packed answer is asked for: a few bytes can hold gigabytes.
+            response.headers.pop("content-encoding", None)
             body = bytearray()
             async for piece in response.stream:
                 body += piece
-                if packed or len(body) > limit_bytes:
+                if len(body) > limit_bytes:
                     body.clear()
                     break
             await response.stream.aclose()
-            response.headers.pop("content-encoding", None)
             response.stream = type(response)(200, content=bytes(body)).stream
 
         self.address.parts()
@@ -98,10 +97,12 @@ class ChatEndpoint:
             said = f"no answer within {self.address.timeout_s:g} seconds"
             raise Unavailable(said, may_cost=True) from None
         except APIStatusError as error:
-            said = self._line(f"status {error.status_code}: {error.message}")
+            text, body = error.response.text, error.body
+            reason = (body.get("message") if isinstance(body, dict) else "") or text
+            said = self._line(f"status {error.status_code}: {reason}")
             if error.status_code in LATER or error.status_code >= 500:
                 raise Unavailable(said) from None
-            raise Refused(said, error.status_code, error.response.text) from None
+            raise Refused(said, error.status_code, text) from None
         except OpenAIError as error:
             raise Unavailable(self._line(str(error.__cause__ or error))) from None
 
