@@ -22,8 +22,9 @@ from potluck.config import (
     from_tree,
     load,
 )
+from potluck.config.run import AnyEngine
 from potluck.objective.methods import METHODS, ObjectiveConfig, method_of
-from potluck.rollout.options import AnyEngine, HFOptions, VllmOptions
+from potluck.rollout.options import HFOptions, VllmOptions
 from potluck.tasks import TASKS
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.gsm8k import Gsm8kOptions
@@ -213,6 +214,8 @@ NEEDS = {
     "hub": "dataset='x'",
     "reasoning-gym": "dataset='x'",
     "vllm": "url='http://x'\nmodel='x'",
+    "openai": "url='http://x'\nmodel='x'",
+    "file": "path='x'",
 }
 """Keys that a task or an engine cannot be without."""
 STRUCTS = {
@@ -290,6 +293,7 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
     }.get(where, "")
     needs = {
         "weight_decay": ["node.small.optimizer=adamw"],
+        "budget_usd": ["node.small.engine.usd_per_million_prompt=1"],
         "stranger": [*("swarm.open=true", "swarm.stranger_share=0.5", "swarm.strangers_share=0.5")],
     }.get(field.name, [])
     addresses = where == "swarm" and field.name in ("listen", "connect")
