@@ -116,6 +116,7 @@ AUTHOR_COLUMNS: Mapping[str, Column] = {
     "reward_mean": Column("reward", "z.3f"),
     "log_ratio_mean": Column("ln ratio", "z.3f", live=True),
     "likelihood_positive": Column("P", "z.3f"),
+    "bits_per_byte": Column("bits/byte", "z.2f"),
     "success_weight": Column("taken", "z.0%"),
     "filtered_share_negative": Column("filtered", "z.0%"),
     "effective_sample_size": Column("ESS", "z.2f"),
@@ -185,8 +186,10 @@ class RoundReport:
     """Size of all batches that were fetched."""
     size_bytes: int = 0
     """Size of the round's file, which holds the messages that were learned from."""
+    texts: int | None = None
+    """Number of texts that an author without weights wrote; None: the node learns."""
     cost: Mapping[str, float] = field(default_factory=dict)
-    """Cost of an author without weights: requests, prompt_tokens, completion_tokens, usd."""
+    """Cost of them: requests, prompt_tokens, completion_tokens, usd; what is 0 is left out."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Duration of each phase: write, exchange, learn."""
     sources: Mapping[str, AuthorReport] = field(default_factory=dict)

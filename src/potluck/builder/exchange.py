@@ -24,11 +24,10 @@ from potluck.model import LanguageModel
 from potluck.model.loading import load_tokenizer
 from potluck.model.policy import prompt_ids
 from potluck.node import Record
+from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import PLANS, Agenda, cohort
 from potluck.tasks import Task
 
-TEXT_BYTES = 16
-"""Bytes of text that are taken for each token that a completion may have: English has 4."""
 REMEMBERED = 2 * 64
 """Rounds whose batches a restarted node still knows: more than the others keep."""
 MOST_MESSAGE_BYTES = (1 << 24) - (1 << 12)
@@ -99,7 +98,7 @@ def _limits(config: RunConfig, policy: LanguageModel | None) -> Limits:
     completions = problems * config.group_size
     tokens = min(config.sampling.max_new_tokens, config.sampling.max_total_tokens)
     # 8 bytes a token, its text, the columns of each completion, and what stands once in a header.
-    text_bytes = 0 if swarm.text == "never" else TEXT_BYTES * tokens
+    text_bytes = 0 if swarm.text == "never" else BYTES_A_TOKEN * tokens
     most = (1 << 16) + completions * (64 + 8 * tokens + text_bytes) + problems * 512
     return Limits(
         message_bytes=min(most, MOST_MESSAGE_BYTES),

@@ -16,7 +16,7 @@ from potluck.builder import checks
 from potluck.builder.exchange import agreements_of
 from potluck.builder.folder import first_round, prepare_resume, require_same_task
 from potluck.builder.nodes import make_authors, make_learners, make_nodes
-from potluck.builder.task import make_task, notes_on, require_problems
+from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
 from potluck.builder.trust import notes_on_trust, require_baseline
 from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
@@ -130,6 +130,7 @@ def _run_leader(
     require_problems(config, task)
     require_same_task(folder, task)
     notes = [*notes_on(config, task), *notes_on_trust(config, folder, local.names)]
+    notes += notes_on_authors(mine, task)
     seen = config if local.all_here else mine
     checks.require_partners(seen)
     require_baseline(config, folder, local.names)
@@ -141,7 +142,7 @@ def _run_leader(
     learners = make_learners(mine, folder, first, processes)
     policies = {name: learner.policy for name, learner in learners.items()}
     sends_text = checks.sends_text(config, all_here=local.all_here)
-    if not sends_text:
+    if policies and not sends_text:
         checks.require_one_stop(policies)
     for each in local.folders:
         remove_parts(each)

@@ -126,14 +126,15 @@ class LanguageModel:
         """Return the ids of a text behind a prompt; None if none say exactly that."""
         return encode_behind(self.tokenizer, prompt_P, text)
 
-    def spelled(self, completion: Completion, problem: Problem) -> Completion:
+    def spelled(self, completion: Completion, problem: Problem, *, most_bytes: int) -> Completion:
         """Return an own completion with its text, for readers with other tokenizers; with none if
-        no text says exactly what its ids do."""
+        no text of ``most_bytes`` says exactly what its ids do."""
         ids = completion.token_T.tolist()
         text = text_behind(
             self.tokenizer, self.prompt(problem), ids[:-1] if completion.end == "stop" else ids
         )
-        return replace(completion, text=text, tokenizer=self.tokenizer_digest)
+        sent = text if text is not None and len(text.encode()) <= most_bytes else None
+        return replace(completion, text=sent, tokenizer=self.tokenizer_digest)
 
     def logp(
         self, prompts: Sequence[np.ndarray], tokens: Sequence[np.ndarray], *, temperature: float

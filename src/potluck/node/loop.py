@@ -33,6 +33,7 @@ from potluck.node.selection import Selector
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport, as_line
 from potluck.rollout.base import Engine, RandomSampler, RolloutRequest
+from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.tasks import Task
 from potluck.types import Completion, Group, NonFiniteError, Row
 
@@ -61,7 +62,10 @@ class Node(Participant):
             completions = [replace(c, logp_T=None) for c in completions]
         if self.sends_text:
             policy, asked = self.learner.policy, self.task.problem
-            completions = [policy.spelled(c, asked(c.problem_id)) for c in completions]
+            most_bytes = BYTES_A_TOKEN * self.sampling.max_new_tokens
+            completions = [
+                policy.spelled(c, asked(c.problem_id), most_bytes=most_bytes) for c in completions
+            ]
         with Clock() as sending:
             self.exchange.send(round, completions)
         return Spent(generating.seconds, sending.seconds)

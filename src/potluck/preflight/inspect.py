@@ -14,7 +14,7 @@ from huggingface_hub import constants, get_session, try_to_load_from_cache
 from msgspec.structs import replace
 
 from potluck.builder import checks
-from potluck.builder.task import make_task, notes_on, require_problems
+from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
 from potluck.config import RunConfig
 from potluck.model import ModelError
 from potluck.model.loading import load_config
@@ -63,6 +63,7 @@ def inspect_recipe(config: RunConfig, *, trust_code: bool, here: bool) -> Inspec
         lengths = checks.require_completion_budget(config, task)
         prompts = Prompts(fmean(lengths), max(lengths))
     notes = notes_on(config, task) if task and whole else []
+    notes += notes_on_authors(config, task) if task else []
     return Inspection(shapes, prompts, task, notes, list(dict.fromkeys(unseen)))
 
 
