@@ -18,7 +18,12 @@ QWEN2 = (
 """Rule of Qwen2's pre-tokenizer: each digit by itself."""
 LLAMA3 = QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 """Rule of Llama 3's: up to three digits together."""
-WORDS = ["the", "answer", "is", "so", "we", "add", "carry", "Let", "therefore", "hence", "Total", "sum", "of", "all", "apples", "each", "costs", "dollars", "Then", "multiply", "by", "two", "and", "subtract", "x", "y", "z", "frac", "sqrt", "cdot", "boxed", "equals", "step", "first", "second"]
+PLAIN = (
+    "the answer is so we add carry Let therefore hence Total sum of all apples each costs "
+    "dollars Then multiply by two and subtract x y z frac sqrt cdot boxed equals step first "
+    "second"
+)
+WORDS = PLAIN.split()
 LATEX = (r"\frac{1}{2}", r"\boxed{42}", "$x^2$", r"\sqrt{3}\,", r"\(a \cdot b\)", "\\\\", "{}_i^2")
 UNICODE = (
     *(
