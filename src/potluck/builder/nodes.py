@@ -156,7 +156,7 @@ def make_nodes(
                 sampling=config.sampling,
                 sends_logp=config.sends_logp,
                 sends_text=sends_text,
-                trusts=trusts_of(config, folder, name, learners),
+                trusts=trusts_of(config, folder, name, exchanges),
                 deadline_s=config.deadline_s,
                 progress=progress,
             )
