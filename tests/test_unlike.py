@@ -82,7 +82,7 @@ def outcome(folder, *nodes, aside=()):
 
 
 def test_nodes_of_unlike_tokenizers_learn_from_each_other(models, tmp_path):
-    room = {"max_new_tokens": 24, "max_total_tokens": 40}
+    room = {"max_new_tokens": 12, "max_total_tokens": 40}
     run(recipe(models, "letters", "pairs", sampling=room), tmp_path / "run")
     for me, other in (("letters", "pairs"), ("pairs", "letters")):
         came = lines(tmp_path / "run", me)
