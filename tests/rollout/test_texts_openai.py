@@ -257,7 +257,7 @@ GARBAGE = {
     "no JSON": b"<html>busy</html>",
     "no UTF-8": b'{"choices": "\xff"}',
     "nothing": b"",
-    "a tower": b"[" * 100_000,
+    "a tower": b"[" * 50_000,
     "a list": b"[]",
     "no choices": b'{"choices": null}',
     "a choice of text": b'{"choices": ["4"]}',
@@ -531,7 +531,7 @@ def test_a_model_that_is_listed_is_ready_and_costs_nothing(server):
     assert server.asked() == []
 
 
-@pytest.mark.parametrize("lists", [True, False])
+@pytest.mark.parametrize("lists", [200, 404, 500])
 def test_a_model_that_is_not_listed_is_asked_for_a_few_tokens(server, lists):
     server.models, server.lists = ["*", "x"], lists
     ready(server)
