@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import tiny
 import unlike
 from displays import Listener
+from potluck.builder import checks
 from potluck.builder.checks import sends_text
 from potluck.config import ConfigError, as_tree, from_tree
 from potluck.launch.in_process import run
@@ -244,3 +246,15 @@ def test_a_file_that_fits_no_problem_is_refused_before_the_first_round(models, t
     with pytest.raises(RolloutError, match=r"has no solution of any of 20000 problems"):
         run(config, tmp_path / "run")
     assert not Path(tmp_path / "run" / "recipe.json").exists()
+
+
+def test_an_author_that_joins_alone_has_no_tokenizer_to_compare(models, tmp_path):
+    config = recipe(models, "letters", "pairs", authors={"people": solutions(tmp_path)})
+    alone = replace(config, node={"people": config.node["people"]})
+    checks.require_partners(alone)
+    checks.require_one_prompt(alone, config.task.make())
+    checks.require_one_stop({})
+    assert checks.require_completion_budget(alone, config.task.make()) == []
+    assert checks.notes_on_tokenizers(alone) == []
+    (note,) = checks.notes_on_tokenizers(config)
+    assert note.startswith("2 tokenizers (letters | pairs): each reads")

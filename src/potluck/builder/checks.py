@@ -1,6 +1,7 @@
 """Checks that concern all nodes together, made before anything is written."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 
@@ -40,8 +41,7 @@ def require_tokenizers(config: RunConfig) -> None:
     for tokenizer in tokenizers.values():
         named_stop_ids(tokenizer, config.sampling.stop)
     prints = {name: fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
-    (one, *others) = prints
-    for other in others:
+    for one, other in pairwise(prints):
         if prints[other] == prints[one]:
             continue
         sizes = {name: len(tokenizers[name]) for name in (one, other)}
@@ -58,6 +58,20 @@ def require_tokenizers(config: RunConfig) -> None:
             )
         if config.swarm.text == "never":
             raise ModelError(f"{differ}, and [swarm] text is 'never'; drop it, so that texts go")
+
+
+def notes_on_tokenizers(config: RunConfig) -> list[str]:
+    """Return a line that says which nodes read each other's texts and not ids, if any. All models
+    are on this machine."""
+    groups: dict[str, list[str]] = {}
+    for name, node in config.learners.items():
+        groups.setdefault(fingerprint(load_tokenizer(node.model)), []).append(name)
+    if len(groups) < 2:
+        return []
+    kinds = " | ".join(", ".join(names) for names in groups.values())
+    return [
+        f"{len(groups)} tokenizers ({kinds}): each reads the others' texts (docs/tokenizers.md)"
+    ]
 
 
 def sends_text(config: RunConfig, *, all_here: bool) -> bool:
@@ -82,8 +96,7 @@ def require_one_prompt(config: RunConfig, task: Task) -> None:
         return
     models = {name: node.model for name, node in config.learners.items()}
     prompts = {name: prompt_ids(load_tokenizer(models[name]), problem) for name in models}
-    (one, *others) = prompts
-    for other in others:
+    for one, other in pairwise(prompts):
         if not np.array_equal(prompts[one], prompts[other]):
             raise ModelError(
                 f"{one!r} and {other!r} ask {problem.id!r} with different prompts ("
@@ -132,8 +145,7 @@ def require_one_stop(policies: Mapping[str, LanguageModel]) -> None:
     """Raise ModelError unless the same tokens end a completion on every node that is to read the
     ids of others: each looks up, and does not believe, whether a peer's completion is finished, as
     that decides what it earns. Behind a text each node puts a stop token of its own."""
-    (one, *others) = policies
-    for other in others:
+    for one, other in pairwise(policies):
         if differ := policies[one].stop_ids ^ policies[other].stop_ids:
             tokens = policies[one].tokenizer.convert_ids_to_tokens(sorted(differ))
             raise ModelError(

@@ -133,6 +133,7 @@ def _run_leader(
     notes += notes_on_authors(mine, task)
     seen = config if local.all_here else mine
     checks.require_partners(seen)
+    notes += checks.notes_on_tokenizers(seen)
     require_baseline(config, folder, local.names)
     checks.require_one_prompt(seen, task)
     lengths = checks.require_completion_budget(mine, task)
@@ -142,7 +143,7 @@ def _run_leader(
     learners = make_learners(mine, folder, first, processes)
     policies = {name: learner.policy for name, learner in learners.items()}
     sends_text = checks.sends_text(config, all_here=local.all_here)
-    if policies and not sends_text:
+    if not sends_text:
         checks.require_one_stop(policies)
     for each in local.folders:
         remove_parts(each)

@@ -64,6 +64,7 @@ def inspect_recipe(config: RunConfig, *, trust_code: bool, here: bool) -> Inspec
         prompts = Prompts(fmean(lengths), max(lengths))
     notes = notes_on(config, task) if task and whole else []
     notes += notes_on_authors(config, task) if task else []
+    notes += checks.notes_on_tokenizers(config) if known else []
     return Inspection(shapes, prompts, task, notes, list(dict.fromkeys(unseen)))
 
 
