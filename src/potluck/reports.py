@@ -70,6 +70,9 @@ class AuthorReport:
     """Mean over successes of P, the geometric mean of their tokens' probabilities here; 0..1."""
     likelihood_negative: float | None = None
     """The same over completions of negative advantage, where the method reads them."""
+    bits_per_byte: float | None = None
+    """Surprise of its texts here, -log2 p over the bytes of UTF-8. Tokenizers that cut text into
+    more or fewer tokens do not change what it means, so it can be compared between nodes."""
     success_weight: float | None = None
     """Share of its successes that is taken: the sum of their advantages as they are learned from,
     over the sum as they came. P under LWS with c = 1; weights of single tokens are not in it."""
@@ -122,6 +125,7 @@ AUTHOR_COLUMNS: Mapping[str, Column] = {
     "reward_mean": Column("reward", "z.3f"),
     "log_ratio_mean": Column("ln ratio", "z.3f", live=True),
     "likelihood_positive": Column("P", "z.3f"),
+    "bits_per_byte": Column("bits/byte", "z.2f"),
     "success_weight": Column("taken", "z.0%"),
     "filtered_share_negative": Column("filtered", "z.0%"),
     "effective_sample_size": Column("ESS", "z.2f"),
@@ -173,8 +177,9 @@ class RoundReport:
     unasked: int = 0
     """Completions that were not asked of their author; left out."""
     unusable: int = 0
-    """Completions with ids that the tokenizer lacks, longer than allowed, or without the
-    log-probabilities that the method reads; left out."""
+    """Completions that cannot be read exactly; left out. Those of late groups count, too."""
+    unreadable: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The same number by author and reason: see ``node/read.py``."""
     too_few: int = 0
     """Completions that came without another one of their problem; left out."""
     over_share: int = 0
@@ -197,6 +202,10 @@ class RoundReport:
     """Size of all batches that were fetched."""
     size_bytes: int = 0
     """Size of the round's file, which holds the messages that were learned from."""
+    texts: int | None = None
+    """Number of texts that an author without weights wrote; None: the node learns."""
+    cost: Mapping[str, float] = field(default_factory=dict)
+    """Cost of them: requests, prompt_tokens, completion_tokens, usd; what is 0 is left out."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Duration of each phase: write, exchange, learn."""
     sources: Mapping[str, AuthorReport] = field(default_factory=dict)

@@ -136,9 +136,11 @@ def oracle(policy, groups, objective, *, lr=0.0, temperature=1.0):
                 a * emphasis if mine and a > 0 else a
                 for a, mine in zip(advantage, own, strict=True)
             ]
+            in_bytes = [len(policy.text(c.token_T).encode()) for _, c in rows]
             advantage = paper.from_others(
-                advantage, start, own, others=objective.others, c=objective.likelihood_exponent
-            )
+                advantage, start, own, others=objective.others, c=objective.likelihood_exponent,
+                lengths=in_bytes if objective.likelihood_unit == "byte" else None,
+            )  # fmt: skip
         options = {"C": objective.weight_cap} if objective.importance == "truncated" else {}
         low, high = objective.clip_epsilon, objective.clip_epsilon_high or objective.clip_epsilon
         counted = {"loss_type": objective.loss_type, "longest": LONGEST}
@@ -264,6 +266,7 @@ def test_the_temperature_divides_the_learners_logits():
         ("others", "successes", {}),
         ("others", "likely-successes", {}),
         ("likelihood_exponent", 2.5, METHODS["lws"].fields),
+        ("likelihood_unit", "byte", METHODS["lws"].fields),
         ("own_success_weight", 2.0, {}),
     ],
 )

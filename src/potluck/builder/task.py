@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from potluck.config import ConfigError, RunConfig
+from potluck.rollout.options import TextOptions
 from potluck.tasks import Task, TaskOptions
 from potluck.tasks.base import WithOutOfDistribution, overlaps
 from potluck.tasks.rewards import CustomRewards, HashReward, Reward
@@ -67,6 +68,17 @@ def require_trust(place: str, code: Sequence[str], *, trust_code: bool) -> None:
 def _rewards(config: RunConfig, trust_code: bool) -> list[Reward]:
     require_trust("[[reward]]", _paying(config), trust_code=trust_code)
     return [Reward.load(r.function, weight=r.weight, format=r.format) for r in config.reward]
+
+
+def notes_on_authors(config: RunConfig, task: Task) -> list[str]:
+    """Return a line on each author that cannot write to every problem; raise RolloutError for one
+    that can to none."""
+    lines = []
+    for name, node in config.node.items():
+        if isinstance(node.engine, TextOptions):
+            clause = node.engine.coverage([task.problem(id) for id in task.ids("train")])
+            lines += [f"{name} {clause}"] if clause else []
+    return lines
 
 
 def notes_on(config: RunConfig, task: Task) -> list[str]:

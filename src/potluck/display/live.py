@@ -8,7 +8,7 @@ from rich import progress as bars
 from rich.console import Console
 from rich.text import Text
 
-from potluck.display.text import decimal, percent, printable
+from potluck.display.text import decimal, percent, printable, spent
 from potluck.events import Evaluated, Event, Notice, PhaseProgress, RoundDone
 from potluck.reports import AUTHOR_COLUMNS, EvaluationReport, RoundReport
 
@@ -115,11 +115,15 @@ class LiveDisplay:
         self._furthest = max(self._furthest, done)
         self._progress.update(self._round_task, completed=self._furthest)
         line = self._start_of_line(done, node)
-        line.append(f"reward {decimal(report.reward_mean)}")
-        line.append(f"  own {decimal(report.own_reward_mean)}")
-        line.append(f"  filtered {percent(report.filtered_share):>4}")
-        for figure in _figures(report):
-            line.append(f"  {figure}")
+        if report.texts is not None:
+            line.append(f"wrote {report.texts} texts")
+            line.append("".join(f"  {spent(name, cost)}" for name, cost in report.cost.items()))
+        else:
+            line.append(f"reward {decimal(report.reward_mean)}")
+            line.append(f"  own {decimal(report.own_reward_mean)}")
+            line.append(f"  filtered {percent(report.filtered_share):>4}")
+            for figure in _figures(report):
+                line.append(f"  {figure}")
         for statistic in _others(node, report):
             line.append(f"  {statistic}")
         line.append(f"  {sum(report.seconds.values()):.1f} s", style="dim")
@@ -176,7 +180,7 @@ def _others(node: str, report: RoundReport) -> Iterator[str]:
 
 
 def _troubles(report: RoundReport) -> Iterator[str]:
-    if not report.updates:
+    if not report.updates and report.texts is None:
         yield "no step: no completion was better than its group"
     if report.missing:
         yield f"missing: {_names(report.missing)}"

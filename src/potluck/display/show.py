@@ -86,7 +86,7 @@ def _nodes(run: Run, nodes: Sequence[NodeRun], console: Console) -> Table:
 
 
 def _results(run: Run) -> Iterator[TableRow]:
-    yield "model", lambda node: printable(node.model, 60)
+    yield "model", lambda node: printable(node.model or "none: it only writes", 60)
     # A node that was away went on where the others were, so it has fewer.
     yield "rounds done", lambda node: f"{len(node.rounds)} of {run.recipe.rounds}"
     yield "own reward", _change(lambda report: report.own_reward_mean, decimal)
@@ -121,6 +121,10 @@ def _troubles(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
     for name, count in counts.items():
         if any(count(report) for node in nodes for report in node.rounds):
             yield name, lambda node, count=count: str(sum(map(count, node.rounds)))  # type: ignore[misc]
+    if any(report.texts is not None for node in nodes for report in node.rounds):
+        yield "texts written", lambda node: str(sum(report.texts or 0 for report in node.rounds))
+    for cost in dict.fromkeys(name for n in nodes for r in n.rounds for name in r.cost):
+        yield f"{printable(cost, 20)} in all", _sum_of_cost(cost)
     if any(report.sent_bytes_per_token for node in nodes for report in node.rounds):
         yield "bytes sent a token", _mean_of(lambda report: report.sent_bytes_per_token)
 
@@ -130,6 +134,10 @@ def _seconds(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
     for phase in dict.fromkeys(phases):
         # The default binds the phase of this turn.
         yield f"{printable(phase, 12)}, s a round", _mean_of(lambda r, p=phase: r.seconds.get(p))  # type: ignore[misc]
+
+
+def _sum_of_cost(name: str) -> Callable[[NodeRun], str]:
+    return lambda node: f"{sum(report.cost.get(name, 0) for report in node.rounds):,.6g}"
 
 
 def _mean_of(value: Callable[[RoundReport], float | None]) -> Callable[[NodeRun], str]:

@@ -3,7 +3,8 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from dataclasses import replace
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potluck.model.loading import load_network, load_tokenizer, stop_ids
+from potluck.model.loading import fingerprint, load_network, load_tokenizer, stop_ids
 from potluck.model.scoring import Scorer
+from potluck.model.spelling import encode_behind, text_behind
 from potluck.types import Completion, Problem
 
 
@@ -43,6 +45,7 @@ class LanguageModel:
         highest = max(tokenizer.get_vocab().values())
         self.vocabulary = min(highest + 1, network.get_output_embeddings().weight.shape[0])
         self.stop_ids = stop_ids(network, tokenizer, stop)
+        self._named_stops = tuple(stop)
         self.scorer = Scorer(network, self.vocabulary)
         self._prompts = lru_cache(maxsize=1024)(partial(prompt_ids, tokenizer))
 
@@ -80,6 +83,26 @@ class LanguageModel:
         kind = self.network.config.model_type
         return hashlib.sha256(json.dumps([kind, shapes]).encode()).hexdigest()
 
+    @property
+    def stop_id(self) -> int:
+        """Stop token that is put behind a text which a model of another tokenizer ended: the one
+        that the recipe names first, else the tokenizer's own end of text."""
+        if self._named_stops:
+            return int(self.tokenizer.get_vocab()[self._named_stops[0]])
+        usual = self.tokenizer.eos_token_id
+        return usual if usual in self.stop_ids else min(self.stop_ids)
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Ids of tokens that no text may become."""
+        return frozenset(self.tokenizer.all_special_ids)
+
+    @cached_property
+    def tokenizer_digest(self) -> bytes:
+        """Digest that is equal where two models can read each other's ids, stop tokens included."""
+        text = f"{fingerprint(self.tokenizer)} {sorted(self.stop_ids)}"
+        return hashlib.sha256(text.encode()).digest()[:16]
+
     def prompt(self, problem: Problem) -> np.ndarray:
         """Return int32 ids of the model's input before it writes; the newest are kept."""
         return self._prompts(problem)
@@ -90,6 +113,20 @@ class LanguageModel:
         return str(
             self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         )
+
+    def encode(self, prompt_P: np.ndarray, text: str) -> list[int] | None:
+        """Return the ids of a text behind a prompt; None if none say exactly that."""
+        return encode_behind(self.tokenizer, prompt_P, text)
+
+    def spelled(self, completion: Completion, problem: Problem, *, most_bytes: int) -> Completion:
+        """Return an own completion with its text, for readers with other tokenizers; with none if
+        no text of ``most_bytes`` says exactly what its ids do."""
+        ids = completion.token_T.tolist()
+        text = text_behind(
+            self.tokenizer, self.prompt(problem), ids[:-1] if completion.end == "stop" else ids
+        )
+        sent = text if text is not None and len(text.encode()) <= most_bytes else None
+        return replace(completion, text=sent, tokenizer=self.tokenizer_digest)
 
     def logp(
         self, prompts: Sequence[np.ndarray], tokens: Sequence[np.ndarray], *, temperature: float

@@ -14,7 +14,7 @@ from huggingface_hub import constants, get_session, try_to_load_from_cache
 from msgspec.structs import replace
 
 from potluck.builder import checks
-from potluck.builder.task import make_task, notes_on, require_problems
+from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
 from potluck.config import RunConfig
 from potluck.model import ModelError
 from potluck.model.loading import load_config
@@ -46,9 +46,9 @@ def inspect_recipe(config: RunConfig, *, trust_code: bool, here: bool) -> Inspec
     """Look at everything that ``config`` names but weights; ``here``: also at the devices. Raise
     PotluckError for what would stop the run wherever it is."""
     unseen: list[str] = []
-    shapes = {name: _shape(node.model, unseen) for name, node in config.node.items()}
+    shapes = {name: _shape(node.model, unseen) for name, node in config.learners.items()}
     if known := not unseen:
-        checks.require_one_tokenizer(config)
+        checks.require_tokenizers(config)
     else:
         unseen.append("the tokenizers: whether all nodes have the same one")
     task, whole = _task(config, trust_code, unseen)
@@ -63,6 +63,8 @@ def inspect_recipe(config: RunConfig, *, trust_code: bool, here: bool) -> Inspec
         lengths = checks.require_completion_budget(config, task)
         prompts = Prompts(fmean(lengths), max(lengths))
     notes = notes_on(config, task) if task and whole else []
+    notes += notes_on_authors(config, task) if task else []
+    notes += checks.notes_on_tokenizers(config) if known else []
     return Inspection(shapes, prompts, task, notes, list(dict.fromkeys(unseen)))
 
 

@@ -80,8 +80,8 @@ def plan_cost(config: RunConfig, *, trust_code: bool = False, gpu: str = "") -> 
     inspection = inspect_recipe(plain, trust_code=trust_code, here=not gpu)
     on_gpu = bool(gpu) or torch.cuda.is_available()
     shapes, prompts = inspection.shapes, inspection.prompts
-    memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.node}
-    tokens = {name: _tokens_of(config, name, inspection) for name in config.node}
+    memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.learners}
+    tokens = {name: _tokens_of(config, name, inspection) for name in config.learners}
     return CostPlan(inspection, memory, tokens, on_gpu)
 
 
@@ -147,7 +147,7 @@ def _headline(config: RunConfig) -> str:
 
 def _learning_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
     """Yield which layers get an adapter, and what the KL is measured to."""
-    for name, node in config.node.items():
+    for name, node in config.learners.items():
         if node.lora:
             layers = adapted_names(node.lora, plan.inspection.shapes[name])
             yield f"{name!r} trains adapters of {', '.join(layers)}"

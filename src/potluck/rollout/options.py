@@ -1,11 +1,13 @@
 """The tables [node.NAME.engine]: what an engine tells of itself before torch is loaded."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from potluck.fields import ConfigError, Count, Options, Positive
+from potluck.types import Problem
 
 if TYPE_CHECKING:
     from potluck.model.policy import LanguageModel
@@ -95,6 +97,11 @@ class EngineOptions(Options, frozen=True, kw_only=True):
     def note(self) -> str:
         """A clause for ``--check`` on what it did not look at; empty: there is nothing."""
         return ""
+
+    @property
+    def title(self) -> str:
+        """Name of what writes, where the node has no model."""
+        return str(self.__struct_config__.tag)
 
 
 class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag="hf"):
@@ -224,9 +231,10 @@ class TextOptions(EngineOptions, frozen=True, kw_only=True):
         """Build the author; raise RolloutError if its file or its library is not here."""
         raise NotImplementedError
 
+    def coverage(self, problems: Sequence[Problem]) -> str:
+        """Return a clause on which of ``problems`` it can write to; empty: all. Raise RolloutError
+        if it is none."""
+        return ""
+
     def bytes_needed(self, writing: Writing) -> int:
         return 0
-
-
-AnyEngine = HFOptions | VllmOptions
-"""The engines that a recipe can name: a new one is a file with its options, and a member here."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from potluck.rollout.base import Progress, Requests
-from potluck.types import Completion
+from potluck.types import LONE_SURROGATE, Completion
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,9 @@ class Cost:
         )
 
 
+NOTHING = Cost()
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """Texts of one round, and their cost."""
@@ -34,7 +37,7 @@ class Written:
     completions: tuple[Completion, ...]
     """Completions with a text and no tokens, at most as many as were asked for, in the order of the
     requests, then by index from 0 without gaps."""
-    cost: Cost = Cost()
+    cost: Cost = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +65,18 @@ class TextEngine(Protocol):
         ``seed`` differs from round to round. Raise RolloutError if the service refuses for good (a
         wrong key); what is only unreachable now writes nothing in this round, and is told.
         """
+
+
+BYTES_A_TOKEN = 16
+"""Bytes of the longest text that is sent and taken, for each token that a completion may have; a
+token of English has 4."""
+
+
+def can_be_read(text: str, max_new_tokens: int) -> bool:
+    """Return whether a model may learn to write ``text``: not blank, UTF-8, of bounded length."""
+    return (
+        len(text) <= (most := BYTES_A_TOKEN * max_new_tokens)
+        and not LONE_SURROGATE.search(text)
+        and not text.isspace()
+        and 0 < len(text.encode()) <= most
+    )
