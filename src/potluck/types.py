@@ -14,8 +14,8 @@ Shape letters, the same in every file (an array's name ends in its shape):
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, repeat
 from typing import Literal, NoReturn, get_args
 
@@ -143,8 +143,8 @@ class Completion:
         columns = (*own, texts, repeat(tokenizer))
         completions = tuple(object.__new__(cls) for _ in lengths)
         # Not through __init__, which would check and copy each of them again.
-        for field, column in zip(cls.__slots__, columns, strict=True):
-            write = getattr(cls, field).__set__
+        for slot, column in zip(cls.__slots__, columns, strict=True):
+            write = getattr(cls, slot).__set__
             for completion, value in zip(completions, column, strict=False):
                 write(completion, value)
         return completions
@@ -243,3 +243,5 @@ class Group:
     """[G] in the one order that every node derives: by author, then by index."""
     rewards: tuple[float, ...]
     """[G] graded here. Rewards are never taken from a peer."""
+    parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """[G] for each reward function, what it returned, before its weight."""

@@ -129,6 +129,20 @@ def require_same_task(folder: Path, task: Task) -> None:
         )
 
 
+def require_same_loss(folder: Path, digest: str) -> None:
+    """Raise RunFolderError where ``folder`` holds a run with another [objective] loss: its file may
+    have changed while its name in the recipe has not."""
+    try:
+        was = json.loads((folder / "task.json").read_text(encoding="utf-8")).get("loss", "")
+    except (OSError, ValueError, AttributeError):  # no run there
+        return
+    if was != digest:
+        raise RunFolderError(
+            f"{folder} was made with an [objective] loss whose file has changed since; put back "
+            f"what was there, or start another run with --out"
+        )
+
+
 def _differences(was: Any, now: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield (key, old, new) of every leaf that differs in two trees; None stands for no leaf."""
     if not (isinstance(was, dict) and isinstance(now, dict)):

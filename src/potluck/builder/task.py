@@ -1,5 +1,7 @@
 """The task that a recipe describes."""
 
+from collections.abc import Sequence
+
 from potluck.config import ConfigError, RunConfig
 from potluck.rollout.options import TextOptions
 from potluck.tasks import Task, TaskOptions
@@ -46,15 +48,25 @@ def require_problems(config: RunConfig, task: Task) -> None:
 
 def code_of(config: RunConfig) -> list[str]:
     """Return the functions that the recipe names; somebody may have written one to do harm."""
+    own = [config.objective.loss] if config.objective.loss else []
+    return [*_paying(config), *own]
+
+
+def _paying(config: RunConfig) -> list[str]:
     return [reward.function for reward in config.reward if reward.function != "task"]
 
 
-def _rewards(config: RunConfig, trust_code: bool) -> list[Reward]:
-    if (code := code_of(config)) and not trust_code:
+def require_trust(place: str, code: Sequence[str], *, trust_code: bool) -> None:
+    """Raise ConfigError if the recipe names ``code``, at ``place``, that is not trusted."""
+    if code and not trust_code:
         raise ConfigError(
-            f"the recipe runs code, [[reward]] {', '.join(map(repr, code))}; read it, then allow "
+            f"the recipe runs code, {place} {', '.join(map(repr, code))}; read it, then allow "
             f"it with --trust-code (from Python: trust_code=True)"
         )
+
+
+def _rewards(config: RunConfig, trust_code: bool) -> list[Reward]:
+    require_trust("[[reward]]", _paying(config), trust_code=trust_code)
     return [Reward.load(r.function, weight=r.weight, format=r.format) for r in config.reward]
 
 

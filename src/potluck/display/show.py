@@ -26,6 +26,17 @@ taken: weight of its good answers; filtered: share of the bad ones left out
 ESS: effective sample size, 1 where all weigh the same
 worth: pull along the node's own gradient, 1: as much as own answers; its noise is
 that of one estimate"""
+FIGURES: tuple[
+    tuple[str, Callable[[RoundReport], float | None], Callable[[float | None], str]], ...
+] = (
+    ("tokens an answer", lambda r: r.own_length_mean, lambda v: formatted(v, ".0f")),
+    ("answers cut off", lambda r: r.own_cut_share, percent),
+    ("groups of one reward", lambda r: r.groups_alike, percent),
+    ("entropy, nats", lambda r: r.entropy, decimal),
+    ("KL to the start", lambda r: r.kl, lambda v: decimal(v, 4)),
+    ("learning rate", lambda r: r.learning_rate, lambda v: formatted(v, ".2g")),
+)
+"""Rows on what is looked at first when training goes wrong, where a run has measured them."""
 TITLES: Mapping[tuple[Any, ...], str] = {
     tuple(method.fields.values()): method.title for method in METHODS.values()
 }
@@ -86,6 +97,17 @@ def _results(run: Run) -> Iterator[TableRow]:
         "rows trained",
         _change(lambda r: r.rows_trained / r.completions if r.completions else None, percent),
     )
+    reports = [report for node in run.nodes for report in node.rounds]
+    for name, value, shown in FIGURES:
+        if any(value(report) is not None for report in reports):
+            yield name, _change(value, shown)
+    functions = dict.fromkeys(name for report in reports for name in report.rewards)
+    for function in functions if [*functions] != ["task"] else ():
+        # The default binds the function of this turn.
+        def value(report: RoundReport, name: str = function) -> float | None:
+            return report.rewards[name].mean if name in report.rewards else None
+
+        yield printable(function, 20), _change(value, decimal)
 
 
 def _troubles(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:

@@ -14,7 +14,13 @@ from msgspec.structs import replace
 
 from potluck.builder import checks
 from potluck.builder.exchange import agreements_of
-from potluck.builder.folder import first_round, prepare_resume, require_same_task
+from potluck.builder.folder import (
+    first_round,
+    prepare_resume,
+    require_same_loss,
+    require_same_task,
+)
+from potluck.builder.loss import loss_digest
 from potluck.builder.nodes import make_authors, make_learners, make_nodes
 from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
 from potluck.builder.trust import notes_on_trust, require_baseline
@@ -34,7 +40,7 @@ from potluck.node.storage.model_card import card_of
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import EvaluationReport, as_line, doubts
 from potluck.schedule import Pace
-from potluck.tasks import Split, Task
+from potluck.tasks import Split
 from potluck.trackers.base import About
 from potluck.trackers.tracked import Tracked, require_trackers
 from potluck.types import PotluckError
@@ -78,7 +84,7 @@ class LocalNodes:
     all_here: bool
     """True: the models of all others are on this machine too, so that they can be looked at."""
     trust_code: bool
-    """True: functions that ``[[reward]]`` names may be imported and run."""
+    """True: functions that ``[[reward]]`` and ``[objective] loss`` name may be imported and run."""
 
     @property
     def mine(self) -> RunConfig:
@@ -92,7 +98,7 @@ def run_nodes(local: LocalNodes, folder: Path, *, resume: bool, display: Display
         torch.set_num_threads(local.config.threads)
     with process_group() as processes:
         if isinstance(processes, TorchGroup) and processes.rank:
-            return _run_worker(processes, local.mine, folder)
+            return _run_worker(processes, local, folder)
         try:
             local.check_folder()  # before one is made, to be locked
             with disk_errors_explained(folder), ExitStack() as stack:
@@ -106,12 +112,11 @@ def run_nodes(local: LocalNodes, folder: Path, *, resume: bool, display: Display
         return result
 
 
-def _run_worker(processes: TorchGroup, mine: RunConfig, folder: Path) -> RunResult:
+def _run_worker(processes: TorchGroup, local: LocalNodes, folder: Path) -> RunResult:
     """Take part in what the first process of a node does, and end as it does."""
+    make = partial(make_learners, processes=processes, trust_code=local.trust_code)
     with interrupts() as interrupted:
-        outcome = run_worker(
-            processes, lambda first: make_learners(mine, folder, first, processes), interrupted
-        )
+        outcome = run_worker(processes, partial(make, local.mine, folder), interrupted)
     if isinstance(outcome, RunResult):
         return outcome
     assert isinstance(outcome, Exception)
@@ -129,6 +134,8 @@ def _run_leader(
     task = make_task(config, trust_code=local.trust_code)
     require_problems(config, task)
     require_same_task(folder, task)
+    loss = loss_digest(config, trust_code=local.trust_code)
+    require_same_loss(folder, loss)
     notes = [*notes_on(config, task), *notes_on_trust(config, folder, local.names)]
     notes += notes_on_authors(mine, task)
     seen = config if local.all_here else mine
@@ -140,7 +147,7 @@ def _run_leader(
     checks.require_servers(mine, longest_prompt=max(lengths, default=0))
     checks.require_processes(mine, processes)
     first = first_round(folder, mine) if resume else 0
-    learners = make_learners(mine, folder, first, processes)
+    learners = make_learners(mine, folder, first, processes, trust_code=local.trust_code)
     policies = {name: learner.policy for name, learner in learners.items()}
     sends_text = checks.sends_text(config, all_here=local.all_here)
     if not sends_text:
@@ -148,7 +155,7 @@ def _run_leader(
     for each in local.folders:
         remove_parts(each)
     remove_parts_of_the_dead(folder)
-    _write_recipe(folder, config, task)
+    _write_recipe(folder, config, {"digest": task.digest, "loss": loss})
     if resume:
         which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""
         display.show(Notice(which + prepare_resume(folder, mine, first)))
@@ -343,16 +350,17 @@ def _about_nodes(config: RunConfig, folder: Path, first: int, resume: bool) -> l
             resumed=resume,
             recipe=as_tree(config),
             wandb_mode=config.log.wandb_mode,
+            completions=config.log.completions if config.log.to else 0,
         )
         for name in config.node
     ]
 
 
-def _write_recipe(folder: Path, config: RunConfig, task: Task) -> None:
+def _write_recipe(folder: Path, config: RunConfig, digests: Mapping[str, str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     recipe = json.dumps(as_tree(config), indent=2) + "\n"
     write_atomically(folder / "recipe.json", recipe.encode())
-    write_atomically(folder / "task.json", (json.dumps({"digest": task.digest}) + "\n").encode())
+    write_atomically(folder / "task.json", (json.dumps(digests) + "\n").encode())
 
 
 class _Stopped(Exception):

@@ -76,6 +76,24 @@ def binary_rewards(correct: Iterable[bool], completions: Sequence[Completion]) -
     return [float(right and c.end == "stop") for right, c in zip(correct, completions, strict=True)]
 
 
+Graded = tuple[list[float], Mapping[str, list[float]]]
+"""(rewards, what each reward function returned, by its name)."""
+
+
+def graded(
+    task: Task,
+    problems: Sequence[Problem],
+    completions: Sequence[Completion],
+    texts: Sequence[str],
+) -> Graded:
+    """Return ``task.rewards``, and the numbers that they were made of; "task": its own grading."""
+    if made := getattr(task, "graded", None):
+        both: Graded = made(problems, completions, texts)
+        return both
+    rewards = task.rewards(problems, completions, texts)
+    return rewards, {"task": rewards}
+
+
 class HeldTask:
     """A task whose problems are all in memory; ids end in a position, from 0."""
 
@@ -170,6 +188,15 @@ class WithOutOfDistribution:
 
     def problem(self, id: str) -> Problem:
         return (self._other if id in self._elsewhere else self._task).problem(id)
+
+    def graded(
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+    ) -> Graded:
+        """Grade problems of [task], with the parts of each reward."""
+        if any(p.id in self._elsewhere for p in problems):
+            rewards = self.rewards(problems, completions, texts)
+            return rewards, {"task": rewards}
+        return graded(self._task, problems, completions, texts)
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
