@@ -2,6 +2,7 @@
 resumed has the same bits."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import tiny
 from displays import Listener
 from potluck.builder.loss import load_loss
 from potluck.builder.nodes import make_learner
-from potluck.config import ConfigError
+from potluck.config import ConfigError, LogConfig, NodeConfig, SamplingConfig
 from potluck.launch.in_process import run
 from potluck.model.lora import adapter_off
 from potluck.node import RunFolderError
@@ -249,6 +250,26 @@ def test_no_loss_is_loaded_where_the_recipe_names_none(recipe):
     assert load_loss(recipe(), trust_code=True) is None
     assert ObjectiveConfig().loss == ""
     assert no_is_loss.__name__ == "no_is_loss"
+
+
+def test_the_loss_of_the_page_runs_as_it_stands(recipe, own):
+    page = (Path(__file__).parents[1] / "docs" / "trl.md").read_text()
+    (text,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    Path("losses.py").write_text(text)
+    config = recipe("objective.loss=losses.py:clipped_high", "objective.clip_epsilon_high=0.01",
+                    "objective.updates_per_round=3", "node.a.learning_rate=1e-2")  # fmt: skip
+    run(config, own / "run", trust_code=True)
+    assert all(line["updates"] == 3 for line in lines(own / "run"))
+
+
+def test_every_key_of_the_page_is_one_of_a_recipe():
+    page = (Path(__file__).parents[1] / "docs" / "trl.md").read_text()
+    named = re.findall(r"\| `\[([\w.]+)\] (\w+)`", page)
+    tables = {"node.NAME": NodeConfig, "objective": ObjectiveConfig, "log": LogConfig,
+              "sampling": SamplingConfig}  # fmt: skip
+    assert len(named) > 10
+    for table, key in named:
+        assert key in tables[table].__struct_fields__
 
 
 # What is told before a run, and of a model.

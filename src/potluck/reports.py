@@ -242,9 +242,9 @@ def doubts(report: RoundReport, me: str, *, reads_logp: bool) -> Iterator[tuple[
         yield (
             me,
             "own_cut_share",
-            f"{me}: every one of its completions ran out of tokens before it ended, so none earns "
-            f"anything; raise [sampling] max_new_tokens (or max_total_tokens), or see in "
-            f"completions.jsonl why it does not stop",
+            f"{me}: every one of its completions ran out of tokens before it ended, so grading "
+            f"gives none anything; raise [sampling] max_new_tokens (or max_total_tokens), or "
+            f"see in completions.jsonl why it does not stop",
         )
     if reads_logp:
         yield from _doubtful_claims(report, me)
