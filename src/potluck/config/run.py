@@ -30,6 +30,9 @@ class SamplingConfig(Options, frozen=True, kw_only=True):
     """Longest completion, in tokens, the stop token included."""
     max_total_tokens: Count = 2048
     """Longest prompt and completion together, in tokens."""
+    max_prompt_tokens: Amount = 0
+    """Longest prompt, in tokens; problems with a longer one are left out and counted. 0: none is,
+    and a prompt that leaves no room to write in ends the run."""
     stop: tuple[str, ...] = ()
     """Further tokens that end a completion, beside the model's own end-of-text tokens."""
 

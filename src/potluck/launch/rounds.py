@@ -126,12 +126,14 @@ def _run_leader(
     config, mine = local.config, local.mine
     local.check_folder()  # again: another process may have had it until now
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
+    seen = config if local.all_here else mine
     task = make_task(config, trust_code=local.trust_code)
+    models = [node.model for node in seen.learners.values()]
+    task = checks.without_long_prompts(config, task, models)
     require_problems(config, task)
     require_same_task(folder, task)
     notes = [*notes_on(config, task), *notes_on_trust(config, folder, local.names)]
     notes += notes_on_authors(mine, task)
-    seen = config if local.all_here else mine
     checks.require_partners(seen)
     require_baseline(config, folder, local.names)
     checks.require_one_prompt(seen, task)

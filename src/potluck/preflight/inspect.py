@@ -52,6 +52,10 @@ def inspect_recipe(config: RunConfig, *, trust_code: bool, here: bool) -> Inspec
     else:
         unseen.append("the tokenizers: whether all nodes have the same one")
     task, whole = _task(config, trust_code, unseen)
+    if task and known:
+        models = [node.model for node in config.learners.values()]
+        task = checks.without_long_prompts(config, task, models)
+        require_problems(config, task)
     if here:
         checks.require_devices(config)
     prompts = TYPICAL_PROMPTS
