@@ -77,12 +77,17 @@ def test_the_page_runs_as_it_stands_and_rewards_are_those_of_the_file(example, p
     assert (code, err) == (0, "")
 
 
-def test_without_the_flag_nothing_is_imported_and_the_file_is_named(example, potluck_says):
+def test_without_the_flag_nothing_is_imported_and_the_file_is_named(
+    example, potluck_says, monkeypatch
+):
     before = everything_in(example)
     code, out, err = potluck_says("run", "own-data.toml", *FAST)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "[[reward]] 'rewards.py:right', 'rewards.py:brief'; read it, then allow" in err
     assert "--trust-code" in err
+    with monkeypatch.context() as patch:  # that is told before anything slow is imported
+        patch.setattr("potluck.cli.training.prepare_process", None)
+        assert potluck_says("run", "own-data.toml")[0] == 2
     code, out, err = potluck_says("run", "own-data.toml", "--check", *FAST)
     assert (code, err) == (0, "")
     for name in ("right", "brief"):
@@ -130,7 +135,7 @@ def test_an_interrupted_run_says_how_to_go_on_with_the_flag(example, potluck_say
     monkeypatch.setattr("potluck.cli.training._run", lambda *_: stopped)
     _, out, _ = potluck_says("run", "own-data.toml", "--trust-code")
     assert out.rstrip().endswith("--resume --trust-code")
-    _, out, _ = potluck_says("run", "own-data.toml")
+    _, out, _ = potluck_says("run", "own-data.toml", *sets("reward=[]"))
     assert out.rstrip().endswith("--resume")
 
 

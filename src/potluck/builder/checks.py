@@ -13,6 +13,7 @@ from potluck.model.loading import (
     load_tokenizer,
     named_stop_ids,
     require_device,
+    require_weights,
 )
 from potluck.model.policy import prompt_ids
 from potluck.node.processes.group import ProcessGroup
@@ -30,9 +31,10 @@ def require_partners(config: RunConfig) -> None:
 
 
 def require_devices(config: RunConfig) -> None:
-    """Raise ModelError unless every node's device is here."""
+    """Raise ModelError unless every node's device and weights are here, as far as one can see."""
     for name, node in config.learners.items():
         require_device(node.device, name)
+        require_weights(node.model)
 
 
 def require_tokenizers(config: RunConfig) -> None:

@@ -113,9 +113,6 @@ class NodeConfig(Options, frozen=True, kw_only=True):
         return self.model or self.engine.title
 
 
-LOCAL_SWARM = "_swarm"
-"""In a run's folder: what its nodes on this machine need to meet. No node can have this name."""
-
 BatchShare = Annotated[float, Meta(ge=0, lt=1)]
 
 

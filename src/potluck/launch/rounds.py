@@ -1,6 +1,7 @@
 """The rounds of the nodes of one process, from the first look at a recipe to the end."""
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -22,8 +23,8 @@ from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
 from potluck.exchange import Agreement, Exchange
-from potluck.files import remove_parts, remove_parts_of_the_dead, write_atomically
-from potluck.launch.folder import disk_errors_explained, exclusive
+from potluck.files import JOINED, remove_parts, remove_parts_of_the_dead, write_atomically
+from potluck.launch.folder import disk_errors_explained, exclusive, forget_failed_start
 from potluck.launch.journal import Journal
 from potluck.launch.signals import interrupts
 from potluck.node import Author, Node, NodeProgress, Participant, step_together
@@ -96,8 +97,15 @@ def run_nodes(local: LocalNodes, folder: Path, *, resume: bool, display: Display
         try:
             local.check_folder()  # before one is made, to be locked
             with disk_errors_explained(folder), ExitStack() as stack:
-                for each in local.folders:
-                    stack.enter_context(exclusive(each, lambda said: display.show(Notice(said))))
+
+                def say(text: str) -> None:
+                    display.show(Notice(text))
+
+                stack.enter_context(exclusive(local.folders[0], say))
+                if not resume and local.folders[0] == folder:  # all nodes are of this process
+                    forget_failed_start(folder, local.names, say)
+                for each in local.folders[1:]:
+                    stack.enter_context(exclusive(each, say))
                 result = _run_leader(local, processes, folder, resume, display)
         except (PotluckError, OSError) as error:
             processes.broadcast(Stop(error))
@@ -150,6 +158,8 @@ def _run_leader(
         remove_parts(each)
     remove_parts_of_the_dead(folder)
     _write_recipe(folder, config, task)
+    if local.folders[0] != folder:  # the run's is that of other nodes here, too: other keys
+        shutil.copy(folder / "recipe.json", local.folders[0] / JOINED)
     if resume:
         which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""
         display.show(Notice(which + prepare_resume(folder, mine, first)))

@@ -103,7 +103,7 @@ def _task(config: RunConfig, trust_code: bool, unseen: list[str]) -> tuple[Task 
 
 def at_hand(model: str) -> bool:
     """Return whether ``model`` can be loaded: a folder, in the cache, or the Hub answers."""
-    if model.startswith("builtin:") or Path(model).exists():
+    if model.startswith(("builtin:", "/", "~", ".")) or Path(model).exists():
         return True
     try:
         if isinstance(try_to_load_from_cache(model, "config.json"), str):
