@@ -145,9 +145,10 @@ OTHER_MESSAGES = (
     "asked 'p' with messages of digest 616e6f.*, which here has .*; nodes need one question"
 )
 WAY_OUT = (
-    "^'south' has a tokenizer with fingerprint 752e.*, and 'north' one with 742e.*, but only token ids "
-    r"came; set \[swarm\] text = 'always' on both sides, or take models of one tokenizer$"
+    "^'south' has a tokenizer with fingerprint 752e.*, and 'north' one with 742e.*, but only token "
+    r"ids came; set \[swarm\] text = 'always' on both sides, or take models of one tokenizer$"
 )
+TEXTS = ((ALIKE, "ids and texts"), (UNLIKE, "ids and texts"), (NONE, "texts"))
 NOWHERE = "sent problem 'nowhere/1', which this task has not"
 REFUSED = {
     "ids behind another template": (ALIKE, sent(ALIKE, "ids", prompt=another), OTHER_PROMPT),
@@ -157,7 +158,7 @@ REFUSED = {
         f"{form} of {tokenizer or b'none'}, other messages, read by {reader or b'none'}": (
             reader, sent(tokenizer, form, messages=another), OTHER_MESSAGES,
         )
-        for tokenizer, form in ((ALIKE, "ids and texts"), (UNLIKE, "ids and texts"), (NONE, "texts"))
+        for tokenizer, form in TEXTS
         for reader in (ALIKE, NONE)
     },
     **{
