@@ -98,7 +98,8 @@ def _limits(config: RunConfig, policy: LanguageModel | None) -> Limits:
     completions = problems * config.group_size
     tokens = min(config.sampling.max_new_tokens, config.sampling.max_total_tokens)
     # 8 bytes a token, its text, the columns of each completion, and what stands once in a header.
-    text_bytes = 0 if swarm.text == "never" else BYTES_A_TOKEN * tokens
+    # An author sends as much as this, also where max_total_tokens is less.
+    text_bytes = 0 if swarm.text == "never" else BYTES_A_TOKEN * config.sampling.max_new_tokens
     most = (1 << 16) + completions * (64 + 8 * tokens + text_bytes) + problems * 512
     return Limits(
         message_bytes=min(most, MOST_MESSAGE_BYTES),
