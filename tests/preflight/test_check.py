@@ -122,6 +122,19 @@ def test_a_folder_that_lacks_a_part_of_its_model_is_an_error_here(tmp_path, left
         printed(config)
 
 
+def test_what_is_capped_is_told():
+    plain = printed(load(STARTING_RECIPE))
+    more = ["sampling.max_new_tokens=99999999", "evaluation.problems=5000"]
+    text = printed(load(STARTING_RECIPE, more))
+    for line in (
+        "of 5000 validation problems there are 1000",
+        "columns: max_new_tokens = 99999999",
+    ):
+        assert line in text
+        assert line not in plain
+    assert "is capped by" not in plain
+
+
 def test_an_absolute_path_is_no_id():
     with pytest.raises(ModelError, match=r"cannot load model '/no/such': no such folder is here$"):
         printed(load(STARTING_RECIPE, ["node.columns.model=/no/such"]))
