@@ -30,6 +30,16 @@ NODE_NAME = re.compile(r"[a-z0-9-]{1,32}")
 """Pattern of a node's name, which becomes a folder, a key on the network and a label."""
 
 
+WHOLE = 1 - 1e-9
+"""Weighted rewards that make 1 in mathematics may make a little less in floating point."""
+
+
+def is_right(reward: float) -> bool:
+    """Return whether an answer that earns ``reward`` is right, here and wherever answers are
+    counted: it earns the whole reward, 1, or more."""
+    return reward >= WHOLE
+
+
 class PotluckError(Exception):
     """Base of all errors that a user can mend; the message says how. Each room derives its own:
     ConfigError, TaskError, ModelError, RolloutError, ExchangeError, TrackerError and others."""

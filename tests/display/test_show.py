@@ -6,6 +6,7 @@ from rich.console import Console
 from display.run_folders import HOSTILE, STEERS, make_run, metrics, source, written
 from potluck.display.runs import RunReadError
 from potluck.display.show import show
+from potluck.evaluation.grade import ProblemScores, count_right
 
 
 def shown(path, *, terminal=False):
@@ -121,6 +122,16 @@ def test_each_author_has_a_right_and_a_wrong_answer_of_the_last_round(tmp_path):
         "small  wrong  digits/1+2",
         "bad",
     ]
+
+
+def test_right_is_what_an_evaluation_calls_right_and_other_rewards_are_told(tmp_path):
+    rewards = (0.23, 1 - 1e-12, 2.5, -0.1)
+    for reward in rewards:
+        completions = [written(reward=reward, text="x")]
+        text = shown(make_run(tmp_path / str(reward), "small", completions=completions))
+        is_counted = count_right(ProblemScores("x", (reward,), 0)) == 1
+        label = "right" if is_counted else "wrong"
+        assert f"small  {label} (reward {reward:.3g})  digits/1+2" in text
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -1,6 +1,6 @@
 """Checks that concern all nodes together, made before anything is written."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -14,12 +14,15 @@ from potluck.model.loading import (
     load_tokenizer,
     named_stop_ids,
     require_device,
+    require_weights,
 )
 from potluck.model.policy import prompt_ids
 from potluck.node.processes.group import ProcessGroup
 from potluck.objective.methods import method_of, reads_author_logp
 from potluck.rollout.base import completion_budget
 from potluck.tasks import Task
+from potluck.tasks.base import Shortened
+from potluck.types import Problem
 
 
 def require_partners(config: RunConfig) -> None:
@@ -29,9 +32,10 @@ def require_partners(config: RunConfig) -> None:
 
 
 def require_devices(config: RunConfig) -> None:
-    """Raise ModelError unless every node's device is here."""
+    """Raise ModelError unless every node's device and weights are here, as far as one can see."""
     for name, node in config.learners.items():
         require_device(node.device, name)
+        require_weights(node.model)
 
 
 def require_tokenizers(config: RunConfig) -> None:
@@ -106,11 +110,25 @@ def require_one_prompt(config: RunConfig, task: Task) -> None:
             )
 
 
+def without_long_prompts(config: RunConfig, task: Task, models: Iterable[str]) -> Task:
+    """Return the task without the problems whose prompts are too long for any of the models."""
+    if not (most := config.sampling.max_prompt_tokens):
+        return task
+    tokenizers = [load_tokenizer(model) for model in dict.fromkeys(models)]
+
+    def fits(problem: Problem) -> bool:
+        return all(len(prompt_ids(tokenizer, problem)) <= most for tokenizer in tokenizers)
+
+    return Shortened(task, fits, f"sampling.max_prompt_tokens = {most}")
+
+
 def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
     """Return the lengths of the run's prompts, in tokens, once for each model; raise RolloutError
     if one of them leaves no room to write in."""
     agenda, sampling, wanted = make_agenda(config, task), config.sampling, config.evaluation
-    shares = (each for round in range(config.rounds) for each in agenda.shares(round, config.node))
+    # By then every problem has been asked: a run that is stopped by hand may have any number.
+    rounds = min(config.rounds, len(task.ids("train")) // config.problems_per_round + 1)
+    shares = (each for round in range(rounds) for each in agenda.shares(round, config.node))
     asked = [*{share.problem_id for share in shares}]
     asked += task.ids("validation")[: wanted.problems]
     asked += task.ids("out-of-distribution")[: wanted.out_of_distribution]

@@ -15,9 +15,9 @@ from potluck.tasks import AnyTask
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.rewards import RewardOptions
 
-Fraction = Annotated[float, Meta(ge=0, lt=1)]
 AnyEngine = HFOptions | VllmOptions | OpenAIOptions | FileOptions
 """The engines that a recipe can name: a new one is a file with its options, and a member here."""
+Fraction = Annotated[float, Meta(ge=0, lt=1)]
 
 
 class SamplingConfig(Options, frozen=True, kw_only=True):
@@ -31,6 +31,9 @@ class SamplingConfig(Options, frozen=True, kw_only=True):
     """Longest completion, in tokens, the stop token included."""
     max_total_tokens: Count = 2048
     """Longest prompt and completion together, in tokens."""
+    max_prompt_tokens: Amount = 0
+    """Longest prompt, in tokens; problems with a longer one are left out and counted. 0: none is,
+    and a prompt that leaves no room to write in ends the run."""
     stop: tuple[str, ...] = ()
     """Further tokens that end a completion, beside the model's own end-of-text tokens."""
 
@@ -121,10 +124,6 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     def title(self) -> str:
         """Name of what writes: a model, or the engine of an author without one."""
         return self.model or self.engine.title
-
-
-LOCAL_SWARM = "_swarm"
-"""In a run's folder: what its nodes on this machine need to meet. No node can have this name."""
 
 
 class TlsConfig(Options, frozen=True, kw_only=True):

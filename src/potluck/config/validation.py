@@ -47,6 +47,11 @@ def require_valid(run: RunConfig) -> None:
             top_p=run.sampling.top_p,
         )
     _require_objective(run)
+    if (prompt := run.sampling.max_prompt_tokens) >= (total := run.sampling.max_total_tokens):
+        raise ConfigError(
+            f"[sampling] max_prompt_tokens is {prompt}, which leaves no room to write in below "
+            f"max_total_tokens = {total}; lower it, or raise the other"
+        )
     _require_rewards(run)
     _require_swarm_sense(run)
     if (rows := run.problems_per_round * run.group_size) > 2**16:

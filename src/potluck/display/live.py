@@ -122,8 +122,8 @@ class LiveDisplay:
             line.append(f"reward {decimal(report.reward_mean)}")
             line.append(f"  own {decimal(report.own_reward_mean)}")
             line.append(f"  filtered {percent(report.filtered_share):>4}")
-            for figure in _figures(report):
-                line.append(f"  {figure}")
+        for figure in _figures(report):
+            line.append(f"  {figure}")
         for statistic in _others(node, report):
             line.append(f"  {statistic}")
         line.append(f"  {sum(report.seconds.values()):.1f} s", style="dim")

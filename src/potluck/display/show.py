@@ -14,6 +14,7 @@ from potluck.display.runs import NodeRun, Run, WrittenCompletion, read_run
 from potluck.display.text import decimal, formatted, mean, new_table, percent, printable, sparkline
 from potluck.objective.methods import METHODS
 from potluck.reports import AUTHOR_COLUMNS, RoundReport, doubts
+from potluck.types import is_right
 
 WINDOW = 5
 """Rounds in the means of "first" and "last": one round alone says little."""
@@ -53,7 +54,8 @@ def show(path: Path, console: Console) -> None:
         console.print()
         console.print(_nodes(run, run.nodes[start : start + NODES_ABREAST], console))
     if any(node.rounds for node in run.nodes):
-        title = f"Each node's view of each author's answers (mean of its last {WINDOW} values)"
+        window = min(WINDOW, max(len(node.rounds) for node in run.nodes))
+        title = f"Each node's view of each author's answers (mean of its last {window} values)"
         console.print(Text(f"\n{title}", style="bold"))
         console.print(_authors(run, console))
         console.print(Text(LEGEND, style="dim"))
@@ -207,14 +209,15 @@ def _samples(run: Run) -> Iterator[Text]:
     chosen: dict[tuple[str, bool], WrittenCompletion] = {}
     for node in run.nodes:
         for written in node.last_written:
-            chosen.setdefault((written.author, written.reward <= 0), written)
+            chosen.setdefault((written.author, not is_right(written.reward)), written)
     if chosen:
         yield Text("\nAnswers of the last round", style="bold")
     for author, is_wrong in sorted(chosen):
         written = chosen[author, is_wrong]
+        earned = "" if written.reward in (0, 1) else f" (reward {written.reward:.3g})"
         yield Text.assemble(
             (f"{printable(author, 32)}  ", "cyan"),
-            ("wrong", "red") if is_wrong else ("right", "green"),
+            (f"wrong{earned}", "red") if is_wrong else (f"right{earned}", "green"),
             (f"  {printable(written.problem, 60)}", "dim"),
         )
         yield Text("  " + printable(written.text, 300))

@@ -1,6 +1,7 @@
 """The rounds of the nodes of one process, from the first look at a recipe to the end."""
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -28,8 +29,8 @@ from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
 from potluck.exchange import Agreement, Exchange
-from potluck.files import remove_parts, remove_parts_of_the_dead, write_atomically
-from potluck.launch.folder import disk_errors_explained, exclusive
+from potluck.files import JOINED, remove_parts, remove_parts_of_the_dead, write_atomically
+from potluck.launch.folder import disk_errors_explained, exclusive, forget_failed_start
 from potluck.launch.journal import Journal
 from potluck.launch.signals import interrupts
 from potluck.node import Author, Node, NodeProgress, Participant, step_together
@@ -102,8 +103,15 @@ def run_nodes(local: LocalNodes, folder: Path, *, resume: bool, display: Display
         try:
             local.check_folder()  # before one is made, to be locked
             with disk_errors_explained(folder), ExitStack() as stack:
-                for each in local.folders:
-                    stack.enter_context(exclusive(each, lambda said: display.show(Notice(said))))
+
+                def say(text: str) -> None:
+                    display.show(Notice(text))
+
+                stack.enter_context(exclusive(local.folders[0], say))
+                if not resume and local.folders[0] == folder:  # all nodes are of this process
+                    forget_failed_start(folder, local.names, say)
+                for each in local.folders[1:]:
+                    stack.enter_context(exclusive(each, say))
                 result = _run_leader(local, processes, folder, resume, display)
         except (PotluckError, OSError) as error:
             processes.broadcast(Stop(error))
@@ -131,14 +139,16 @@ def _run_leader(
     config, mine = local.config, local.mine
     local.check_folder()  # again: another process may have had it until now
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
+    seen = config if local.all_here else mine
     task = make_task(config, trust_code=local.trust_code)
+    models = [node.model for node in seen.learners.values()]
+    task = checks.without_long_prompts(config, task, models)
     require_problems(config, task)
     require_same_task(folder, task)
     loss = loss_digest(config, trust_code=local.trust_code)
     require_same_loss(folder, loss)
     notes = [*notes_on(config, task), *notes_on_trust(config, folder, local.names)]
     notes += notes_on_authors(mine, task)
-    seen = config if local.all_here else mine
     checks.require_partners(seen)
     notes += checks.notes_on_tokenizers(seen)
     require_baseline(config, folder, local.names)
@@ -156,6 +166,8 @@ def _run_leader(
         remove_parts(each)
     remove_parts_of_the_dead(folder)
     _write_recipe(folder, config, {"digest": task.digest, "loss": loss})
+    if local.folders[0] != folder:  # the run's is that of other nodes here, too: other keys
+        shutil.copy(folder / "recipe.json", local.folders[0] / JOINED)
     if resume:
         which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""
         display.show(Notice(which + prepare_resume(folder, mine, first)))

@@ -115,6 +115,7 @@ def check(
         Text(json.dumps(as_tree(config), indent=2)),
         Text(f"\n{_headline(config)}"),
         *_data(plan.inspection),
+        *map(Text, _capped(config, plan.inspection)),
         *(Text(f"would run {_place_of(name)}; not without --trust-code") for name in code),
         *(Text(f"{name!r} {note}") for name, note in notes.items()),
         *map(Text, _learning_lines(config, plan)),
@@ -164,6 +165,23 @@ def _data(inspection: Inspection) -> list[RenderableType]:
         Text(f"task: {counts} problems; digest {task.digest[:12]}"),
         *map(Text, inspection.notes or ["overlap: no question is in two of them"]),
     ]
+
+
+def _capped(config: RunConfig, inspection: Inspection) -> Iterator[str]:
+    """Yield a line on each number that is more than can be."""
+    wanted, most = config.evaluation, config.sampling.max_new_tokens
+    asked: dict[Split, int] = {
+        "validation": wanted.problems,
+        "out-of-distribution": wanted.out_of_distribution,
+    }
+    for split, count in asked.items():
+        there = len(inspection.task.ids(split)) if inspection.task else count
+        if 0 < there < count:
+            yield f"of {count} {split} problems there are {there}"
+    for name, shape in inspection.shapes.items():
+        if shape.context and most > shape.context:
+            limit = f"the model's {shape.context} positions"
+            yield f"{name}: max_new_tokens = {most} is capped by {limit}"
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -30,11 +30,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from potluck.fields import Options
 from potluck.tasks.base import Graded, Split, Task, TaskError, digest_of
 from potluck.types import Completion, Problem
 
 Format = Literal["text", "messages"]
+TRIAL_TEXT = "A completion."
 ColumnsOf = Callable[[Problem], Mapping[str, Any]]
 
 NOT_COLUMNS = ("prompt", "completion", "completion_ids")
@@ -49,8 +52,9 @@ class RewardOptions(Options, frozen=True, kw_only=True):
     grading. It is code, so it runs only with --trust-code. See docs/tasks.md."""
     weight: float = 1.0
     """Factor of its numbers; a completion earns the sum."""
-    format: Format = "text"
-    """Form of the prompts and completions that it is given: texts, or lists of messages."""
+    format: Literal["auto", "text", "messages"] = "auto"
+    """Form of the prompts and completions that it is given: texts, or lists of messages; "auto":
+    messages where the questions of the data are messages, as TRL does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ class RepaidTask:
     """Another task's problems, paid in another way."""
 
     def __init__(self, task: Task, rules: str) -> None:
-        self._task = task
+        self._task, self.notes = task, task.notes
         self.digest = digest_of(f"{rules}; problems of {task.digest}", ())
 
     def ids(self, split: Split) -> Sequence[str]:
@@ -119,10 +123,41 @@ class CustomRewards(RepaidTask):
         self._names = _short_names([reward.name for reward in rewards])
         self._columns = columns or (lambda p: {"question": p.question, "answer": p.answer})
         first = next((id for split in get_args(Split) for id in task.ids(split)), None)
-        if first:
-            given = _given([task.problem(first)], [], [], "text", self._columns)
+        self._first = task.problem(first) if first else None
+        if self._first:
+            given = _given([self._first], [], [], "text", self._columns)
             for reward in self._rewards:
                 _require_columns(reward, given)
+
+    def try_once(self) -> None:
+        """Call each function for a made-up group of the first problem, before any model is loaded.
+
+        Raise TaskError as ``rewards`` does, and say so where another ``format`` would do.
+        """
+        if self._first is None:
+            return
+        texts = ["", self._first.answer or TRIAL_TEXT]  # a model may stop at once
+        token_T, logp_T = np.zeros(1, np.int32), np.zeros(1, np.float32)
+        id, count, problems = self._first.id, len(texts), [self._first] * len(texts)
+        written = [Completion(id, "trial", i, token_T, logp_T, "stop") for i in range(count)]
+
+        def call(reward: Reward, format: Format) -> None:
+            if reward.function:
+                given = _given(problems, written, texts, format, self._columns)
+                _called(reward, reward.function, given, count)
+
+        for reward in self._rewards:
+            try:
+                call(reward, reward.format)
+            except TaskError as error:
+                other: Format = "text" if reward.format == "messages" else "messages"
+                try:
+                    call(reward, other)
+                except TaskError:
+                    raise error from None
+                raise TaskError(
+                    f"{error}; with format = {other!r} in its [[reward]] it can"
+                ) from error
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
