@@ -13,7 +13,14 @@ import tiny
 from displays import Listener
 from potluck.builder.loss import load_loss
 from potluck.builder.nodes import make_learner
-from potluck.config import ConfigError, LogConfig, NodeConfig, SamplingConfig
+from potluck.config import (
+    ConfigError,
+    LogConfig,
+    NodeConfig,
+    SamplingConfig,
+    as_tree,
+    from_tree,
+)
 from potluck.launch.in_process import run
 from potluck.model.lora import adapter_off
 from potluck.node import RunFolderError
@@ -292,6 +299,17 @@ def test_check_counts_the_frozen_copy_and_says_what_the_kl_is_to(recipe):
     assert "'a' holds its KL to its model without the adapter, beta = 0.04" in said
     assert "'b' holds its KL to a frozen copy of its model, beta = 0.04" in said
     assert "'a' trains adapters of q_proj, v_proj" in said
+
+
+def test_check_names_no_kl_of_an_author_that_learns_nothing(recipe, tmp_path):
+    solution = {"problem": "digits/232+475", "solution": "1"}
+    (tmp_path / "solutions.jsonl").write_text(json.dumps(solution) + "\n")
+    teacher = {"engine": {"name": "file", "path": str(tmp_path / "solutions.jsonl")}}
+    config = recipe("objective.beta=0.04")
+    tree = as_tree(config)
+    tree["node"] = {**tree["node"], "teacher": teacher}
+    said = [str(part) for part in check(from_tree(tree)).renderables]
+    assert sum("holds its KL" in line for line in said) == 2
 
 
 def test_a_card_tells_of_what_is_not_the_default(recipe):
