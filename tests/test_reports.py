@@ -16,15 +16,16 @@ from potluck.reports import (
 ROUND_KEYS = """
     round reward_mean own_reward_mean rewards own_length_mean own_cut_share groups_alike entropy
     kl learning_rate loss gradient_norm updates completions rows_trained
-    filtered_share dropped_nonfinite unasked unusable unreadable too_few over_share missing late late_used
-    refused quarantined sent_bytes sent_bytes_per_token received_bytes size_bytes texts cost
+    filtered_share dropped_nonfinite unasked unusable unreadable too_few over_share missing
+    late late_used refused quarantined sent_bytes sent_bytes_per_token received_bytes size_bytes texts cost
     seconds sources
 """
 AUTHOR_KEYS = """
     completions tokens reward_mean with_advantage rows_trained log_ratio_mean log_ratio_max k1 k3
     capped_share filtered_share_positive filtered_share_negative effective_sample_size
     k1_positive k1_negative k3_positive k3_negative likelihood_positive likelihood_negative
-    bits_per_byte success_weight token_weight_min blocked_share blocked_share_own_wrong blocked_share_own_mixed
+    bits_per_byte success_weight token_weight_min blocked_share
+    blocked_share_own_wrong blocked_share_own_mixed
     blocked_share_own_right worth worth_noise
     gradient_share habit habit_share habit_own_first habit_own
 """
