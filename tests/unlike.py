@@ -3,6 +3,7 @@
 import functools
 import json
 import random
+import string
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -188,3 +189,32 @@ def policy(name):
         )
     )  # fmt: skip
     return LanguageModel(network, tokenizer)
+
+
+@functools.cache
+def pairs():
+    """A tokenizer of the alphabet of ``tiny``, in which two letters or digits are one token."""
+    one = [*string.ascii_lowercase, *string.digits, *"+=#"]
+    both = [(a, b) for kind in (one[:26], one[26:36]) for a in kind for b in kind]
+    tokens = ["<pad>", "<eos>", *one, *map("".join, both)]
+    backend = Tokenizer(models.BPE({token: id for id, token in enumerate(tokens)}, both))
+    backend.decoder = decoders.Fuse()
+    backend.add_special_tokens(["<pad>", "<eos>"])
+    return _fast(backend)
+
+
+def save_pairs(folder, seed=0, sharpness=20.0):
+    """A model folder with that tokenizer, as ``tiny.save`` makes them; returns its path."""
+    torch.manual_seed(seed)
+    network = Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(pairs()), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+            num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64,
+            tie_word_embeddings=False, eos_token_id=1, pad_token_id=0, bos_token_id=None,
+        )
+    )  # fmt: skip
+    with torch.no_grad():
+        network.lm_head.weight.mul_(sharpness)
+    network.save_pretrained(folder)
+    pairs().save_pretrained(folder)
+    return str(folder)

@@ -114,12 +114,22 @@ STOP = unlike.policy("think tags").stop_id
         (sampled([5, STOP], end="length"), False, "stop token"),
         (sampled([STOP, STOP]), False, "stop token"),
         (written("", end="length"), False, "stop token"),
-        (written("the " * 500), False, "too long"),
+        (written("the " * 600), False, "too long"),
+        (sampled([5] * 401, end="length"), False, "too long"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_has_its_reason(completion, needs_logp, reason):
     policy = unlike.policy("think tags")
     assert read(completion, PROBLEM, policy, LIMITS, needs_logp=needs_logp) == reason
+
+
+def test_no_completion_is_longer_than_the_model_has_positions():
+    policy = unlike.policy("think tags")  # 512 positions
+    far = SamplingConfig(max_new_tokens=5000, max_total_tokens=9000)
+    room = 512 - len(policy.prompt(PROBLEM))
+    for made in (lambda n: sampled([5] * n, end="length"), lambda n: written("7" * n, "length")):
+        assert read(made(room + 1), PROBLEM, policy, far) == "too long"
+        assert len(read(made(room), PROBLEM, policy, far).token_T) == room
 
 
 def test_an_empty_answer_is_a_stop_token_by_itself():

@@ -167,6 +167,12 @@ def open_exchange(
     members, roster = frozenset(members_of(config)), swarm_roster(config, folder)
     # A name that was mistyped is not to become a new key.
     key = Key.load(Path(swarm.key)) if swarm.key else make_key(here / f"{name}.key")
+    owners = [owner for owner, public in roster.items() if public == key.public]
+    if owners and name not in owners:
+        raise IdentityError(
+            f"{swarm.key or here} holds the key of {owners[0]!r}, not of {name!r}; name "
+            f"the file of {name!r} with --set swarm.key=FILE"
+        )
     if name in roster and roster[name] != key.public:
         raise IdentityError(
             f"the roster has another key for {name!r} than {swarm.key or here}; put "

@@ -122,6 +122,8 @@ class LiveDisplay:
             line.append(f"reward {decimal(report.reward_mean)}")
             line.append(f"  own {decimal(report.own_reward_mean)}")
             line.append(f"  filtered {percent(report.filtered_share):>4}")
+        for figure in _figures(report):
+            line.append(f"  {figure}")
         for statistic in _others(node, report):
             line.append(f"  {statistic}")
         line.append(f"  {sum(report.seconds.values()):.1f} s", style="dim")
@@ -146,6 +148,23 @@ class LiveDisplay:
     def _print(self, line: Text) -> None:
         # Without a terminal no line is folded: it is for a program or a log.
         self._console.print(line, soft_wrap=not self._console.is_terminal, highlight=False)
+
+
+def _figures(report: RoundReport) -> Iterator[str]:
+    """Yield what shows first that training goes wrong; of reward functions where there are any."""
+    if [*report.rewards] != ["task"]:
+        parts = (
+            f"{name} {decimal(each.mean)} ± {decimal(each.std)}"
+            for name, each in report.rewards.items()
+        )
+        yield from map(printable, parts)
+    if report.own_length_mean is not None:
+        cut = f" ({percent(report.own_cut_share)} cut off)" if report.own_cut_share else ""
+        yield f"length {report.own_length_mean:.0f}{cut}"
+    if report.kl is not None:
+        yield f"KL {decimal(report.kl, 4)}"
+    if report.learning_rate is not None:
+        yield f"rate {report.learning_rate:.2g}"
 
 
 def _others(node: str, report: RoundReport) -> Iterator[str]:

@@ -52,6 +52,10 @@ def inspect_recipe(config: RunConfig, *, trust_code: bool, here: bool) -> Inspec
     else:
         unseen.append("the tokenizers: whether all nodes have the same one")
     task, whole = _task(config, trust_code, unseen)
+    if task and known:
+        models = [node.model for node in config.learners.values()]
+        task = checks.without_long_prompts(config, task, models)
+        require_problems(config, task)
     if here:
         checks.require_devices(config)
     prompts = TYPICAL_PROMPTS
@@ -64,6 +68,7 @@ def inspect_recipe(config: RunConfig, *, trust_code: bool, here: bool) -> Inspec
         prompts = Prompts(fmean(lengths), max(lengths))
     notes = notes_on(config, task) if task and whole else []
     notes += notes_on_authors(config, task) if task else []
+    notes += checks.notes_on_tokenizers(config) if known else []
     return Inspection(shapes, prompts, task, notes, list(dict.fromkeys(unseen)))
 
 
@@ -99,7 +104,7 @@ def _task(config: RunConfig, trust_code: bool, unseen: list[str]) -> tuple[Task 
 
 def at_hand(model: str) -> bool:
     """Return whether ``model`` can be loaded: a folder, in the cache, or the Hub answers."""
-    if model.startswith("builtin:") or Path(model).exists():
+    if model.startswith(("builtin:", "/", "~", ".")) or Path(model).exists():
         return True
     try:
         if isinstance(try_to_load_from_cache(model, "config.json"), str):

@@ -66,6 +66,8 @@ Draw = Callable[[random.Random, int], str]
 class Arithmetic:
     """Problems that are drawn at random, all different, the same on every machine."""
 
+    notes: tuple[str, ...] = ()
+
     def __init__(
         self, name: str, draw: Draw, size: int, other_size: int, draw_other: Draw | None = None
     ) -> None:
