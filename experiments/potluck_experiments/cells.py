@@ -56,9 +56,8 @@ def runs_of(suite: Suite, experiments: Iterable[Experiment], scale: Scale) -> li
     for experiment in experiments:
         for pair, setting in product(experiment.pairs.get(scale, ()), experiment.settings):
             family, models = suite.family(scale, pair), suite.models(scale, pair)
-            alone = [(family.alone_as(model),) for model in models]
-            each = alone if suite.settings[setting].alone else [models]
-            wanted += [(pair.partition(".")[0], its, setting) for its in each]
+            each = family.runs(suite.settings[setting], models)
+            wanted += [(pair.partition(".")[0], tuple(run.values()), setting) for run in each]
     return list(dict.fromkeys(wanted))
 
 
