@@ -15,7 +15,7 @@ The models are small, begin with large weights and have positions for short text
 takes half a minute of one core.
 
 A kind whose name ends in ``-bpe`` has the lessons of the kind without, in tokens of one or two
-characters.
+characters, and more of them where it takes longer to learn.
 """
 
 import argparse
@@ -147,8 +147,8 @@ KINDS = {
     "far-terse": Kind(Digits, partial(sum_lesson, columns=0.0), 64, 2, steps=410),
 }
 KINDS |= {
-    "size-small-bpe": replace(KINDS["size-small"], tokenizer=SUM_PAIRS),
-    "size-large-bpe": replace(KINDS["size-large"], tokenizer=SUM_PAIRS),
+    "size-small-bpe": Kind(Digits, sum_lesson, 64, 2, 720, tokenizer=SUM_PAIRS),
+    "size-large-bpe": Kind(Digits, sum_lesson, 80, 3, 640, tokenizer=SUM_PAIRS),
     "complementary-adds-bpe": replace(KINDS["complementary-adds"], tokenizer=CHAIN_PAIRS),
     "complementary-subtracts-bpe": replace(KINDS["complementary-subtracts"], tokenizer=CHAIN_PAIRS),
 }
