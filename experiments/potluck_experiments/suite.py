@@ -42,6 +42,8 @@ class Setting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     together: tuple[tuple[Annotated[int, Meta(ge=0)], ...], ...] = ()
     """Places in the pair, from 0, of the models of each run; empty: all of them are one run."""
     problems: Annotated[float, Meta(gt=0, le=1)] = 1.0  # Share of the recipe's problems per round
+    beside: str = ""
+    """Node that writes for those of each run and learns nothing, ``FILE#NODE``; empty: none."""
     set: tuple[str, ...] = ()  # Changes of the recipe, as ``potluck run --set`` takes them
 
     @property
