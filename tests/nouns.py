@@ -32,7 +32,11 @@ GENEROUS = Limits()
 
 
 def terms(node="north", *, run="run", limits=GENEROUS, digest=prompt_digest, **changes):
-    return Agreement(run, node, origin(**changes), limits, digest)
+    def question_digest(problem_id):
+        """The same of its messages."""
+        return (made := digest(problem_id)) and made[::-1]
+
+    return Agreement(run, node, origin(**changes), limits, digest, question_digest)
 
 
 def group(problem, completions, rewards, policy):

@@ -70,6 +70,9 @@ class AuthorReport:
     """Mean over successes of P, the geometric mean of their tokens' probabilities here; 0..1."""
     likelihood_negative: float | None = None
     """The same over completions of negative advantage, where the method reads them."""
+    bits_per_byte: float | None = None
+    """Surprise of its texts here, -log2 p over the bytes of UTF-8. Tokenizers that cut text into
+    more or fewer tokens do not change what it means, so it can be compared between nodes."""
     success_weight: float | None = None
     """Share of its successes that is taken: the sum of their advantages as they are learned from,
     over the sum as they came. P under LWS with c = 1; weights of single tokens are not in it."""
@@ -157,8 +160,9 @@ class RoundReport:
     unasked: int = 0
     """Completions that were not asked of their author; left out."""
     unusable: int = 0
-    """Completions with ids that the tokenizer lacks, longer than allowed, or without the
-    log-probabilities that the method reads; left out."""
+    """Completions that cannot be read exactly; left out. Those of late groups count, too."""
+    unreadable: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The same number by author and reason: see ``node/read.py``."""
     too_few: int = 0
     """Completions that came without another one of their problem; left out."""
     over_share: int = 0
@@ -181,6 +185,8 @@ class RoundReport:
     """Size of all batches that were fetched."""
     size_bytes: int = 0
     """Size of the round's file, which holds the messages that were learned from."""
+    cost: Mapping[str, float] = field(default_factory=dict)
+    """Cost of an author without weights: requests, prompt_tokens, completion_tokens, usd."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Duration of each phase: write, exchange, learn."""
     sources: Mapping[str, AuthorReport] = field(default_factory=dict)

@@ -16,47 +16,71 @@ from potluck.model.loading import (
 )
 from potluck.model.policy import prompt_ids
 from potluck.node.processes.group import ProcessGroup
+from potluck.objective.methods import method_of, reads_author_logp
 from potluck.rollout.base import completion_budget
 from potluck.tasks import Task
 
 
 def require_partners(config: RunConfig) -> None:
-    """Raise ModelError unless all nodes share a tokenizer, its stop tokens, and have a device."""
-    require_one_tokenizer(config)
+    """Raise ModelError unless the nodes can read each other, and have a device."""
+    require_tokenizers(config)
     require_devices(config)
 
 
 def require_devices(config: RunConfig) -> None:
     """Raise ModelError unless every node's device is here."""
-    for name, node in config.node.items():
+    for name, node in config.learners.items():
         require_device(node.device, name)
 
 
-def require_one_tokenizer(config: RunConfig) -> None:
-    """Raise ModelError unless all nodes share a tokenizer, which has the stop tokens named."""
-    tokenizers = {name: load_tokenizer(node.model) for name, node in config.node.items()}
+def require_tokenizers(config: RunConfig) -> None:
+    """Raise ModelError unless all nodes share a tokenizer, or read texts and no claims about ids;
+    or if one lacks the stop tokens named."""
+    tokenizers = {name: load_tokenizer(node.model) for name, node in config.learners.items()}
+    for tokenizer in tokenizers.values():
+        named_stop_ids(tokenizer, config.sampling.stop)
     prints = {name: fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
     (one, *others) = prints
     for other in others:
-        if prints[other] != prints[one]:
-            sizes = {name: len(tokenizers[name]) for name in (one, other)}
+        if prints[other] == prints[one]:
+            continue
+        sizes = {name: len(tokenizers[name]) for name in (one, other)}
+        differ = (
+            f"the tokenizers of {one!r} ({config.node[one].model}, {sizes[one]} tokens, "
+            f"{prints[one][:12]}) and {other!r} ({config.node[other].model}, {sizes[other]} "
+            f"tokens, {prints[other][:12]}) differ"
+        )
+        if reads_author_logp(config.objective):
             raise ModelError(
-                f"the tokenizers of {one!r} ({config.node[one].model}, {sizes[one]} tokens, "
-                f"{prints[one][:12]}) and {other!r} ({config.node[other].model}, {sizes[other]} "
-                f"tokens, {prints[other][:12]}) differ; nodes exchange token ids, so they need "
-                f"models of one tokenizer"
+                f"{differ}, so the log-probabilities that one tells of its tokens say nothing of "
+                f"the other's, but method {method_of(config.objective)!r} reads them; set "
+                f"[objective] method = 'lws', or take models of one tokenizer"
             )
-    named_stop_ids(tokenizers[one], config.sampling.stop)
+        if config.swarm.text == "never":
+            raise ModelError(f"{differ}, and [swarm] text is 'never'; drop it, so that texts go")
+
+
+def sends_text(config: RunConfig, *, all_here: bool) -> bool:
+    """Return whether completions go as text too. ``all_here``: the models of all nodes are on this
+    machine, so that their tokenizers can be compared."""
+    if config.swarm.text != "auto":
+        return config.swarm.text == "always"
+    models = {node.model for node in config.learners.values()}
+    if all_here:
+        return len({fingerprint(load_tokenizer(model)) for model in models}) > 1
+    return len(models) > 1 or config.swarm.open
 
 
 def require_one_prompt(config: RunConfig, task: Task) -> None:
-    """Raise ModelError unless all nodes ask a problem with the same ids.
+    """Raise ModelError unless all nodes ask a problem with the same ids, or send texts too.
 
-    Nodes take no completion that was written to another prompt (exchange/transport.py), so with
-    another chat template each would be missing to the other in every round.
+    Without texts nodes take no completion that was written to another prompt
+    (exchange/transport.py): with another chat template each would miss the other in every round.
     """
     problem = task.problem(task.ids("train")[0])
-    models = {name: node.model for name, node in config.node.items()}
+    if sends_text(config, all_here=True):
+        return
+    models = {name: node.model for name, node in config.learners.items()}
     prompts = {name: prompt_ids(load_tokenizer(models[name]), problem) for name in models}
     (one, *others) = prompts
     for other in others:
@@ -78,7 +102,7 @@ def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
     asked += task.ids("validation")[: wanted.problems]
     asked += task.ids("out-of-distribution")[: wanted.out_of_distribution]
     lengths = []
-    for model in dict.fromkeys(node.model for node in config.node.values()):
+    for model in dict.fromkeys(node.model for node in config.learners.values()):
         tokenizer, limit = load_tokenizer(model), _positions(model, sampling.max_total_tokens)
         for problem in map(task.problem, asked):
             prompt_P = prompt_ids(tokenizer, problem)
@@ -94,7 +118,7 @@ def require_servers(config: RunConfig, *, longest_prompt: int) -> None:
     asked = config.evaluation.max_new_tokens
     longest = max(config.sampling.max_total_tokens, asked and longest_prompt + asked)
     for node in config.node.values():
-        most = _positions(node.model, longest)
+        most = _positions(node.model, longest) if node.model else longest
         node.engine.require_ready(adapter=node.lora is not None, longest=most)
 
 
@@ -105,8 +129,9 @@ def _positions(model: str, wanted: int) -> int:
 
 
 def require_one_stop(policies: Mapping[str, LanguageModel]) -> None:
-    """Raise ModelError unless the same tokens end a completion on every node: each looks up, and
-    does not believe, whether a peer's completion is finished, as that decides what it earns."""
+    """Raise ModelError unless the same tokens end a completion on every node that is to read the
+    ids of others: each looks up, and does not believe, whether a peer's completion is finished, as
+    that decides what it earns. Behind a text each node puts a stop token of its own."""
     (one, *others) = policies
     for other in others:
         if differ := policies[one].stop_ids ^ policies[other].stop_ids:
@@ -121,7 +146,7 @@ def require_processes(config: RunConfig, processes: ProcessGroup) -> None:
     """Raise ConfigError unless several processes, where there are, can be each node."""
     if processes.size == 1:
         return
-    for name, node in config.node.items():
+    for name, node in config.learners.items():
         if node.optimizer == "adamw-8bit":
             raise ConfigError(
                 f"[node.{name}] optimizer 'adamw-8bit' keeps its moments in one process, but there "

@@ -14,14 +14,21 @@ from potluck.config import LOCAL_SWARM, ConfigError, RunConfig, as_tree
 from potluck.exchange import Agreement, Exchange, Limits, Membership, Provenance, transport
 from potluck.exchange.keys.keys import IdentityError, Key, make_key, read_roster, roster_line
 from potluck.exchange.keys.known_keys import KnownKeys
-from potluck.exchange.wire.message import FINGERPRINT_BYTES, PROMPT_DIGEST_BYTES
+from potluck.exchange.wire.message import (
+    BEYOND,
+    FINGERPRINT_BYTES,
+    NO_TOKENIZER,
+    PROMPT_DIGEST_BYTES,
+)
 from potluck.model import LanguageModel
-from potluck.model.loading import fingerprint, load_tokenizer
+from potluck.model.loading import load_tokenizer
 from potluck.model.policy import prompt_ids
 from potluck.node import Record
 from potluck.schedule import PLANS, Agenda, cohort
 from potluck.tasks import Task
 
+TEXT_BYTES = 16
+"""Bytes of text that are taken for each token that a completion may have: English has 4."""
 REMEMBERED = 2 * 64
 """Rounds whose batches a restarted node still knows: more than the others keep."""
 MOST_MESSAGE_BYTES = (1 << 24) - (1 << 12)
@@ -47,27 +54,25 @@ def make_agenda(config: RunConfig, task: Task) -> Agenda:
 
 
 def agreements_of(
-    config: RunConfig, task: Task, policies: Mapping[str, LanguageModel]
+    config: RunConfig, task: Task, policies: Mapping[str, LanguageModel | None]
 ) -> dict[str, Agreement]:
-    """Return the terms on which each node of this process takes part."""
+    """Return the terms on which each node of this process takes part; ``policies`` has None for
+    one that only writes."""
     agreed, sampling = _agreed_digest(config, task), config.sampling
-    return {
-        name: Agreement(
+    question_digest, agreements = _question_digests(task), {}
+    for name, policy in policies.items():
+        made_with = sampling.temperature, sampling.top_k, sampling.top_p
+        model = policy.fingerprint() if policy else str(config.node[name].engine)
+        tokenizer = policy.tokenizer_digest if policy else NO_TOKENIZER
+        agreements[name] = Agreement(
             run=config.name,
             node=name,
-            provenance=Provenance(
-                model=_short(policy.fingerprint()),
-                tokenizer=_short(f"{fingerprint(policy.tokenizer)} {sorted(policy.stop_ids)}"),
-                task=agreed,
-                temperature=sampling.temperature,
-                top_k=sampling.top_k,
-                top_p=sampling.top_p,
-            ),
+            provenance=Provenance(_short(model), tokenizer, agreed, *made_with),
             limits=_limits(config, policy),
             prompt_digest=_prompt_digests(task, config.node[name].model),
+            question_digest=question_digest,
         )
-        for name, policy in policies.items()
-    }
+    return agreements
 
 
 def _agreed_digest(config: RunConfig, task: Task) -> bytes:
@@ -87,35 +92,56 @@ def _short(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()[:FINGERPRINT_BYTES]
 
 
-def _limits(config: RunConfig, policy: LanguageModel) -> Limits:
+def _limits(config: RunConfig, policy: LanguageModel | None) -> Limits:
     """Return the most that any one node may write in a round."""
     swarm = config.swarm
     problems = max(config.problems_per_round, swarm.stranger_problems if swarm.open else 0)
     completions = problems * config.group_size
     tokens = min(config.sampling.max_new_tokens, config.sampling.max_total_tokens)
-    # 8 bytes a token, the columns of each completion, and what stands once in a header.
-    most = (1 << 16) + completions * (64 + 8 * tokens) + problems * 512
+    # 8 bytes a token, its text, the columns of each completion, and what stands once in a header.
+    text_bytes = 0 if swarm.text == "never" else TEXT_BYTES * tokens
+    most = (1 << 16) + completions * (64 + 8 * tokens + text_bytes) + problems * 512
     return Limits(
         message_bytes=min(most, MOST_MESSAGE_BYTES),
         completions=completions,
         tokens=tokens,
-        vocabulary=policy.vocabulary,
+        vocabulary=policy.vocabulary if policy else BEYOND,
+        text_bytes=text_bytes,
     )
 
 
 def _prompt_digests(task: Task, model: str) -> Callable[[str], bytes | None]:
-    """Return a function from a problem's id to the digest of its prompt; None: no such problem."""
+    """Return a function from a problem's id to the digest of its prompt, empty without a ``model``;
+    None: no such problem."""
     # A tokenizer of its own: batches are read in threads, and no two may use one at a time.
-    tokenizer, ids, lock = load_tokenizer(model), frozenset(task.ids("train")), threading.Lock()
+    tokenizer = load_tokenizer(model) if model else None
+    ids, lock = frozenset(task.ids("train")), threading.Lock()
 
     @cache
     def known(problem_id: str) -> bytes:
+        if tokenizer is None:
+            return b""
         prompt_P = prompt_ids(tokenizer, task.problem(problem_id))
         return hashlib.sha256(prompt_P.astype("<i4").tobytes()).digest()[:PROMPT_DIGEST_BYTES]
 
     def digest(problem_id: str) -> bytes | None:
         with lock:
             return known(problem_id) if problem_id in ids else None
+
+    return digest
+
+
+def _question_digests(task: Task) -> Callable[[str], bytes | None]:
+    """Return the same of a prompt's messages, which are alike for all tokenizers."""
+    ids, lock = frozenset(task.ids("train")), threading.Lock()
+
+    def digest(problem_id: str) -> bytes | None:
+        if problem_id not in ids:
+            return None
+        with lock:
+            problem = task.problem(problem_id)
+        asked = json.dumps([problem.system, problem.question]).encode()
+        return hashlib.sha256(asked).digest()[:PROMPT_DIGEST_BYTES]
 
     return digest
 

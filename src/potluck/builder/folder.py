@@ -7,7 +7,7 @@ from typing import Any
 
 from potluck.config import ConfigError, RunConfig, as_tree, load
 from potluck.files import LOCK
-from potluck.node import RunFolderError
+from potluck.node import Record, RunFolderError
 from potluck.node.storage import checkpoint
 from potluck.tasks import Task
 
@@ -22,12 +22,12 @@ OF_A_MACHINE = (
 
 def prepare_resume(folder: Path, config: RunConfig, first: int) -> str:
     """Delete what is newer than ``first`` rounds; return what to say about it."""
-    for name in config.node:  # checkpoints of repeated rounds would push the new ones out
+    for name in config.learners:  # checkpoints of repeated rounds would push the new ones out
         checkpoint.delete_after(folder / name, first)
     if not first:
         return "no checkpoint stands that every node has: beginning anew, rounds on disk are reused"
     here = checkpoint.reproducibility_info()
-    was = [checkpoint.reproducibility_info_of(folder / name, first) for name in config.node]
+    was = [checkpoint.reproducibility_info_of(folder / name, first) for name in config.learners]
     odd = next((made for made in was if made != here), None)
     changed = f"; it was made with {odd}, this is {here}: not the same bits" if odd else ""
     return f"going on after {first} rounds{changed}"
@@ -140,6 +140,11 @@ def _differences(was: Any, now: Any, at: str = "") -> Iterator[tuple[str, Any, A
 
 
 def first_round(folder: Path, config: RunConfig) -> int:
-    """Return the rounds that every node has a checkpoint of; 0: the run begins anew."""
-    saved = [set(checkpoint.rounds_saved(folder / name)) for name in config.node]
+    """Return the rounds that every node which learns has a checkpoint of; 0: the run begins anew.
+    An author by itself goes on after the last round that it has a line of."""
+    if not config.learners:
+        name, *_ = config.node
+        lines = Record(folder / name, run=config.name, node=name).rows("metrics")
+        return lines[-1]["round"] + 1 if lines else 0
+    saved = [set(checkpoint.rounds_saved(folder / name)) for name in config.learners]
     return max(set.intersection(*saved), default=0)

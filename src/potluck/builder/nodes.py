@@ -1,6 +1,6 @@
 """Models, learners and engines from the tables of the nodes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -14,12 +14,13 @@ from potluck.model import LanguageModel, ModelError, make_optimizer
 from potluck.model.loading import base_of, locate
 from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
-from potluck.node import Learner, Node, NodeProgress, Record, Selector
+from potluck.node import Author, Learner, Node, NodeProgress, Record, Selector
 from potluck.node.processes.group import SINGLE_PROCESS, Begin, ProcessGroup, device_of
 from potluck.node.processes.workers import DistributedEngine
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import Engine
-from potluck.rollout.options import EngineSettings
+from potluck.rollout.options import EngineSettings, TextOptions
+from potluck.rollout.texts.base import TextSettings
 from potluck.tasks import Task
 from potluck.types import PotluckError
 
@@ -32,7 +33,7 @@ def make_learners(
     processes.broadcast(Begin(first))
     learners, error = {}, None
     try:
-        for name in config.node:
+        for name in config.learners:
             learners[name] = make_learner(config, name, folder / name, first, processes)
     except PotluckError as caught:
         error = caught
@@ -126,8 +127,10 @@ def make_nodes(
     exchanges: Mapping[str, Exchange],
     progress: NodeProgress,
     first: int,
+    *,
+    sends_text: bool,
 ) -> list[Node]:
-    """Make the nodes of this process: those that have a learner."""
+    """Make the nodes of this process that learn: those that have a learner."""
     agenda = make_agenda(config, task)
     nodes = []
     for name, learner in learners.items():
@@ -137,6 +140,7 @@ def make_nodes(
             Node(
                 name=name,
                 agenda=agenda,
+                max_staleness=config.swarm.max_staleness,
                 selector=Selector(
                     agenda=agenda,
                     me=name,
@@ -151,12 +155,55 @@ def make_nodes(
                 record=record,
                 sampling=config.sampling,
                 sends_logp=config.sends_logp,
+                sends_text=sends_text,
                 trusts=trusts_of(config, folder, name, learners),
                 deadline_s=config.deadline_s,
                 progress=progress,
             )
         )
     return nodes
+
+
+def make_authors(
+    config: RunConfig,
+    folder: Path,
+    task: Task,
+    exchanges: Mapping[str, Exchange],
+    progress: NodeProgress,
+    first: int,
+    notify: Callable[[str], None],
+) -> list[Author]:
+    """Make the participants of this process that only write, of those in ``exchanges``; raise
+    RolloutError if one has nothing to write with."""
+    agenda, authors = make_agenda(config, task), []
+    for name in exchanges:
+        if not isinstance(engine := config.node[name].engine, TextOptions):
+            continue
+        record = Record(folder / name, run=config.name, node=name)
+        record.truncate_from(first)
+        settings = TextSettings(
+            node=name,
+            folder=folder,
+            max_new_tokens=config.sampling.max_new_tokens,
+            temperature=config.sampling.temperature,
+            top_p=config.sampling.top_p,
+            spent=record.cost(),
+            notify=notify,
+        )
+        authors.append(
+            Author(
+                name=name,
+                agenda=agenda,
+                max_staleness=config.swarm.max_staleness,
+                task=task,
+                engine=engine.open(settings),
+                exchange=exchanges[name],
+                record=record,
+                deadline_s=config.deadline_s,
+                progress=progress,
+            )
+        )
+    return authors
 
 
 def _engine(config: RunConfig, learner: Learner, folder: Path) -> Engine:
@@ -172,4 +219,5 @@ def _engine(config: RunConfig, learner: Learner, folder: Path) -> Engine:
     )
     if isinstance(policy, ShardedModel):
         return DistributedEngine(learner.processes, policy, node.engine, settings)
+    assert not isinstance(node.engine, TextOptions), "a learner writes with weights of its own"
     return node.engine.build(policy, settings)

@@ -66,8 +66,9 @@ class LoraConfig(Options, frozen=True, kw_only=True):
 
 
 class NodeConfig(Options, frozen=True, kw_only=True):
-    model: str
-    """A folder, a Hugging Face id, or ``builtin:NAME`` (digits-small, -large, -terse)."""
+    model: str = ""
+    """A folder, a Hugging Face id, or ``builtin:NAME`` (digits-small, -large, -terse); empty if the
+    node's engine has no weights of ours: it writes, and learns nothing."""
     weight: Positive = 1.0
     """This node's part of the writing, relative to the others'."""
     stranger: bool = False
@@ -98,6 +99,11 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     """Completions that are written at once: memory against speed."""
     engine: AnyEngine = HFOptions()
     """Engine that writes: the model itself, or (docs/vllm.md) a server that has its weights."""
+
+    @property
+    def title(self) -> str:
+        """Name of what writes: a model, or the engine of an author without one."""
+        return self.model or self.engine.title
 
 
 LOCAL_SWARM = "_swarm"
@@ -135,6 +141,10 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
     """Largest share of a batch that one stranger may fill."""
     strangers_share: BatchShare = 0.3
     """Largest share of a batch that all strangers together may fill."""
+    text: Literal["auto", "always", "never"] = "auto"
+    """Completions go as text beside their ids, for nodes with other tokenizers. "auto": if models
+    of the recipe have unlike tokenizers; in ``potluck join``, which cannot see all of them, unless
+    all nodes name one model and the swarm is not open."""
     codec: Literal["exact", "compact", "raw"] = "exact"
     """Encoding of this node's batches: docs/wire.md. "compact" rounds log-probabilities."""
     max_staleness: Amount = 1
@@ -179,6 +189,11 @@ class RunConfig(Options, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         force_setattr(self, "node", MappingProxyType(dict(self.node)))
+
+    @property
+    def learners(self) -> Mapping[str, NodeConfig]:
+        """The nodes that have a model and learn."""
+        return {name: node for name, node in self.node.items() if node.engine.has_weights}
 
     @property
     def sends_logp(self) -> bool:

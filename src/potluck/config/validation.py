@@ -2,7 +2,7 @@
 
 import re
 
-from potluck.config.run import RunConfig
+from potluck.config.run import NodeConfig, RunConfig
 from potluck.exchange.transport import TRANSPORTS
 from potluck.fields import ADDRESS, ConfigError
 from potluck.types import NODE_NAME
@@ -18,12 +18,15 @@ def require_valid(run: RunConfig) -> None:
             f"name is {run.name!r}; a run's name is 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-', "
             f"and begins with a letter or a digit"
         )
+    if run.node and not run.learners:
+        raise ConfigError("no node of the run has a model, so none would learn; add one")
     if not run.node:
         raise ConfigError("the run has no node; add a table [node.NAME] with a model")
     for name, node in run.node.items():
         if not NODE_NAME.fullmatch(name):
             why = "a node's name is 1 to 32 of a-z, 0-9 and '-', such as 'node-1'"
             raise ConfigError(f"[node.{name}]: {why}")
+        _require_model(name, node)
         if node.weight_decay and node.optimizer == "adam":
             raise ConfigError(
                 f"[node.{name}] weight_decay is {node.weight_decay}, but optimizer 'adam' has "
@@ -54,6 +57,21 @@ def require_valid(run: RunConfig) -> None:
         raise ConfigError(
             f"plan 'horizontal' shares each group of {run.group_size} among {members} nodes; "
             f"raise group_size to at least {members}"
+        )
+
+
+def _require_model(name: str, node: NodeConfig) -> None:
+    engine = str(node.engine.__struct_config__.tag)
+    if node.engine.has_weights and not node.model:
+        raise ConfigError(
+            f"[node.{name}] names no model; give it one, or an engine that needs none "
+            f'([node.{name}.engine] name = "openai" or "file")'
+        )
+    if not node.engine.has_weights and (node.model or node.lora):
+        what = "model" if node.model else "lora"
+        raise ConfigError(
+            f"[node.{name}] has a {what}, but its engine {engine!r} only writes and learns "
+            f"nothing; drop one of the two"
         )
 
 

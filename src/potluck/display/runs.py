@@ -66,6 +66,7 @@ class ObjectiveRecipe:
 @dataclass(frozen=True, slots=True)
 class NodeRecipe:
     model: str = "?"
+    """Its model; empty: it only writes."""
 
 
 @dataclass(frozen=True, slots=True)

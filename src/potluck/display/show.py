@@ -75,7 +75,7 @@ def _nodes(run: Run, nodes: Sequence[NodeRun], console: Console) -> Table:
 
 
 def _results(run: Run) -> Iterator[TableRow]:
-    yield "model", lambda node: printable(node.model, 60)
+    yield "model", lambda node: printable(node.model or "none: it only writes", 60)
     # A node that was away went on where the others were, so it has fewer.
     yield "rounds done", lambda node: f"{len(node.rounds)} of {run.recipe.rounds}"
     yield "own reward", _change(lambda report: report.own_reward_mean, decimal)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
@@ -12,16 +12,16 @@ from potluck.exchange.keys.keys import Key
 from potluck.exchange.keys.known_keys import KnownKeys
 from potluck.exchange.protocol.mailbox import Partners
 from potluck.exchange.wire.byte_planes import Codec
-from potluck.exchange.wire.message import Limits, Message, Provenance
+from potluck.exchange.wire.message import NO_TOKENIZER, Limits, Message, Provenance
 from potluck.status import StatusLine
 from potluck.types import Completion
 
 TRANSPORTS = {"memory": "potluck.exchange.memory", "zenoh": "potluck.exchange.zenoh.exchange"}
 """Modules of the transports, by name; each has the two functions of ``Transport``."""
 
-PromptDigest = Callable[[str], bytes | None]
-"""Function of a problem's id that returns the digest of its prompt's ids; None if the task has no
-such problem."""
+Digest = Callable[[str], bytes | None]
+"""Function of a problem's id that returns a digest of how it is asked; None if the task has no such
+problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,21 @@ class Agreement:
     node: str
     provenance: Provenance
     limits: Limits
-    prompt_digest: PromptDigest
+    prompt_digest: Digest
+    """Digest of the prompt's ids; empty bytes without a tokenizer."""
+    question_digest: Digest
+    """Digest of the prompt's messages, for completions that are read as texts."""
 
     def message(self, round: int, batch: tuple[Completion, ...]) -> Message:
         """Return this node's message of a round; raise ValueError if the task lacks a problem."""
-        prompts = {}
+        prompts, questions = {}, {}
         for id in dict.fromkeys(c.problem_id for c in batch):
-            if (digest := self.prompt_digest(id)) is None:
+            prompt, question = self.prompt_digest(id), self.question_digest(id)
+            if prompt is None or question is None:
                 raise ValueError(f"the task has no problem {id!r}")
-            prompts[id] = digest
-        return Message(self.run, round, self.node, self.provenance, prompts, batch)
+            prompts[id], questions[id] = prompt, question
+        made = Message(self.run, round, self.node, self.provenance, prompts, batch, questions)
+        return made if made.has_texts else replace(made, questions={})
 
     def require_own(self, line: StatusLine) -> None:
         """Raise ValueError if a status line is not this node's, of this run."""
@@ -61,18 +66,42 @@ class Agreement:
                 f"came where that of {sender!r} for round {round} of {self.run!r} was expected",
                 reason if message.sender == sender else "forged",
             )
-        self._require_same_provenance(sender, message.provenance)
-        for id, digest in message.prompts.items():
-            if (own := self.prompt_digest(id)) is None:
-                what = f"{sender!r} sent problem {id!r}, which this task has not"
-                raise WireError(what, "other task")
-            if digest != own:
-                raise WireError(
-                    f"{sender!r} asked {id!r} with a prompt of digest {digest.hex()}, which here "
-                    f"has {own.hex()}; nodes need one question, system prompt and chat template",
-                    "other task",
-                )
+        theirs, ours = message.provenance, self.provenance
+        # Without a tokenizer a node learns from nobody, and takes what comes to keep in step.
+        one_tokenizer = ours.tokenizer in (theirs.tokenizer, NO_TOKENIZER)
+        if not (one_tokenizer or message.questions or not message.completions):
+            raise WireError(
+                f"{sender!r} has a tokenizer with fingerprint {theirs.tokenizer.hex() or 'none'}, "
+                f"and {self.node!r} one with {ours.tokenizer.hex()}, but only token ids came; set "
+                f"[swarm] text = 'always' on both sides, or take models of one tokenizer",
+                "other tokenizer",
+            )
+        self.require_same_task(sender, theirs.task)
+        self._require_same_sampling(sender, theirs)
+        for id, prompt in message.prompts.items():
+            self._require_same_question(sender, id, prompt if one_tokenizer else b"", message)
         return message.completions
+
+    def _require_same_question(self, sender: str, id: str, prompt: bytes, message: Message) -> None:
+        """Raise WireError unless a problem was asked with the same ids (``prompt``: their digest,
+        empty if they are not to be compared), or the same messages, where there are texts."""
+        own = self.prompt_digest(id)
+        if own is None:
+            raise WireError(
+                f"{sender!r} sent problem {id!r}, which this task has not", "other task"
+            )
+        if question := message.questions.get(id):
+            what, theirs, own = "messages", question, self.question_digest(id) or b""
+        elif self.provenance.tokenizer == NO_TOKENIZER:
+            return
+        else:
+            what, theirs = "a prompt", prompt
+        if theirs != own:
+            raise WireError(
+                f"{sender!r} asked {id!r} with {what} of digest {theirs.hex()}, which here has "
+                f"{own.hex()}; nodes need one question, system prompt and chat template",
+                "other task",
+            )
 
     def require_same_task(self, sender: str, task: bytes) -> None:
         """Raise WireError if ``sender`` is at another task, by the digest that it tells."""
@@ -84,16 +113,8 @@ class Agreement:
                 "other task",
             )
 
-    def _require_same_provenance(self, sender: str, theirs: Provenance) -> None:
+    def _require_same_sampling(self, sender: str, theirs: Provenance) -> None:
         ours = self.provenance
-        if theirs.tokenizer != ours.tokenizer:
-            raise WireError(
-                f"{sender!r} has a tokenizer with fingerprint {theirs.tokenizer.hex()}, and "
-                f"{self.node!r} one with {ours.tokenizer.hex()}; nodes exchange token ids, so they "
-                f"need models of one tokenizer",
-                "other tokenizer",
-            )
-        self.require_same_task(sender, theirs.task)
         for name in ("temperature", "top_k", "top_p"):
             if (their := getattr(theirs, name)) != (our := getattr(ours, name)):
                 raise WireError(

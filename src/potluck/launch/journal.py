@@ -21,7 +21,7 @@ from potluck.config import RunConfig
 from potluck.events import Evaluated, Event, Notice, PhaseProgress, RoundDone
 from potluck.exchange import Exchange
 from potluck.files import one_line, write_for_readers
-from potluck.node import Node
+from potluck.node import Node, Participant
 from potluck.reports import RoundReport
 from potluck.status import AuthorStatus, FolderStatus, PeerLine, StatusLine
 from potluck.version import __version__
@@ -50,13 +50,13 @@ class Journal:
                 run=config.name,
                 time_s=now_s,
                 version=__version__,
-                model=one_line(config.node[name].model, 120),
+                model=one_line(config.node[name].title, 120),
                 round=first,
                 rounds=config.rounds,
             )
             for name in names
         }
-        self._nodes: Sequence[Node] = ()
+        self._nodes: Sequence[Participant] = ()
         self._unwritten: list[str] = []
         self._messages = 0
         self._told: dict[str, tuple[int, float]] = {}
@@ -75,10 +75,12 @@ class Journal:
                     (self._folder / name / STATUS).unlink(missing_ok=True)
 
     @contextmanager
-    def of(self, nodes: Sequence[Node]) -> Iterator[None]:
+    def of(self, nodes: Sequence[Participant]) -> Iterator[None]:
         """Take the nodes of this process, whose records are ready; at the end of the block, while
         they can still be heard, tell that they have ended."""
         for node in nodes:
+            if not isinstance(node, Node):
+                continue
             parameters = sum(p.numel() for p in node.learner.policy.network.parameters())
             self._lines[node.name] = replace(self._lines[node.name], parameters=parameters)
         self._nodes = tuple(nodes)

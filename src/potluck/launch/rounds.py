@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from potluck.builder import checks
 from potluck.builder.exchange import agreements_of
 from potluck.builder.folder import first_round, prepare_resume, require_same_task
-from potluck.builder.nodes import make_learners, make_nodes
+from potluck.builder.nodes import make_authors, make_learners, make_nodes
 from potluck.builder.task import make_task, notes_on, require_problems
 from potluck.builder.trust import notes_on_trust, require_baseline
 from potluck.config import RunConfig, as_tree
@@ -26,7 +26,7 @@ from potluck.files import remove_parts, remove_parts_of_the_dead, write_atomical
 from potluck.launch.folder import disk_errors_explained, exclusive
 from potluck.launch.journal import Journal
 from potluck.launch.signals import interrupts
-from potluck.node import Node, NodeProgress, step_together
+from potluck.node import Author, Node, NodeProgress, Participant, step_together
 from potluck.node.processes.group import ProcessGroup, Save, Stop, TorchGroup, process_group
 from potluck.node.processes.workers import run_worker
 from potluck.node.storage import checkpoint
@@ -134,12 +134,15 @@ def _run_leader(
     checks.require_partners(seen)
     require_baseline(config, folder, local.names)
     checks.require_one_prompt(seen, task)
-    checks.require_servers(mine, longest_prompt=max(checks.require_completion_budget(mine, task)))
+    lengths = checks.require_completion_budget(mine, task)
+    checks.require_servers(mine, longest_prompt=max(lengths, default=0))
     checks.require_processes(mine, processes)
     first = first_round(folder, mine) if resume else 0
     learners = make_learners(mine, folder, first, processes)
     policies = {name: learner.policy for name, learner in learners.items()}
-    checks.require_one_stop(policies)
+    sends_text = checks.sends_text(config, all_here=local.all_here)
+    if not sends_text:
+        checks.require_one_stop(policies)
     for each in local.folders:
         remove_parts(each)
     remove_parts_of_the_dead(folder)
@@ -161,13 +164,22 @@ def _run_leader(
                 raise _Stopped
 
         try:
-            with local.meet(agreements_of(config, task, policies), display, progress) as exchanges:
-                nodes = make_nodes(config, folder, task, learners, exchanges, progress, first)
-                with journal.of(nodes):
-                    rounds = _Rounds(nodes, config, display, progress, interrupted)
+            agreements = agreements_of(config, task, {n: policies.get(n) for n in local.names})
+            with local.meet(agreements, display, progress) as exchanges:
+                made = folder, task, learners, exchanges, progress, first
+                nodes = make_nodes(config, *made, sends_text=sends_text)
+                authors = make_authors(
+                    config, folder, task, exchanges, progress, first, partial(_tell, display)
+                )
+                with journal.of([*nodes, *authors]):
+                    rounds = _Rounds(nodes, authors, config, display, progress, interrupted)
                     return rounds.run(folder, first)
         except _Stopped:  # before the first round
             return RunResult(folder, first, True, {})
+
+
+def _tell(display: Display, text: str) -> None:
+    display.show(Notice(text))
 
 
 @dataclass(frozen=True)
@@ -175,6 +187,9 @@ class _Rounds:
     """The nodes of this process, in their rounds."""
 
     nodes: list[Node]
+    """Nodes that learn."""
+    authors: list[Author]
+    """Those that only write."""
     config: RunConfig
     display: Display
     progress: NodeProgress
@@ -185,7 +200,8 @@ class _Rounds:
         config, done, stopped = self.config, first, False
         seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
         last: dict[str, SplitAccuracy] = {}
-        course = _Course(self.nodes[0], config.rounds, self.display)
+        everybody = [*self.nodes, *self.authors]
+        course = _Course(everybody[0], config.rounds, self.display)
         reads, doubted = reads_author_logp(config.objective), set[tuple[str, str]]()
         try:
             while done < config.rounds:
@@ -194,8 +210,8 @@ class _Rounds:
                 if (every := config.evaluation.every) and round // every > seen // every:
                     self.evaluate(round, at_end=False)
                     seen = round
-                reports = step_together(self.nodes, round)
-                for node, report in zip(self.nodes, reports, strict=True):
+                reports = step_together(everybody, round)
+                for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
                     for author, kind, line in doubts(report, node.name, reads_logp=reads):
                         if (author, kind) not in doubted:
@@ -215,7 +231,7 @@ class _Rounds:
             stopped = True
         self.save(done)
         accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
-        skipped = done - len(self.nodes[0].record.rows("metrics"))
+        skipped = done - len(everybody[0].record.rows("metrics"))
         return RunResult(folder, done, stopped, accuracy, skipped)
 
     def evaluate(self, round: int, *, at_end: bool) -> dict[str, SplitAccuracy]:
@@ -271,7 +287,7 @@ class _Rounds:
 class _Course:
     """Choice of a node's rounds; tells when it skips some, and when it believes no others."""
 
-    def __init__(self, node: Node, rounds: int, display: Display) -> None:
+    def __init__(self, node: Participant, rounds: int, display: Display) -> None:
         self._node, self._display, self._is_told = node, display, False
         self._own_s: list[float] = []
         for line in node.record.rows("metrics"):
@@ -295,7 +311,7 @@ class _Course:
         if round > done:
             what = f"the others are at {others}, so {round - done} rounds are skipped"
             self._display.show(Notice(f"{node.name}, round {done}: {what}"))
-        is_refused = round == done and others > max(furthest, done + node.selector.max_staleness)
+        is_refused = round == done and others > max(furthest, done + node.max_staleness)
         if is_refused and not self._is_told:
             why = f"the run ends with round {pace.last}"
             if pace.in_step_s is not None and furthest < pace.last:

@@ -3,7 +3,8 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from dataclasses import replace
+from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from typing import Any, Literal
 
@@ -14,9 +15,16 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potluck.model.loading import ModelError, load_network, load_tokenizer, stop_ids
+from potluck.model.loading import (
+    ModelError,
+    fingerprint,
+    load_network,
+    load_tokenizer,
+    stop_ids,
+)
 from potluck.model.lora import trained
 from potluck.model.scoring import Scorer
+from potluck.model.spelling import encode_behind, text_behind
 from potluck.types import Completion, Problem
 
 
@@ -45,6 +53,9 @@ class LanguageModel:
         highest = max(tokenizer.get_vocab().values())
         self.vocabulary = min(highest + 1, network.get_output_embeddings().weight.shape[0])
         self.stop_ids = stop_ids(network, tokenizer, stop)
+        self.stop_id = _usual_stop(tokenizer, self.stop_ids, stop)
+        """Stop token that is put behind a text which another tokenizer's model ended."""
+        self.special_ids = frozenset(tokenizer.all_special_ids)
         self.scorer = Scorer(network, self.vocabulary)
         self._prompts = lru_cache(maxsize=1024)(partial(prompt_ids, tokenizer))
 
@@ -82,6 +93,12 @@ class LanguageModel:
         kind = self.network.config.model_type
         return hashlib.sha256(json.dumps([kind, shapes]).encode()).hexdigest()
 
+    @cached_property
+    def tokenizer_digest(self) -> bytes:
+        """Digest that is equal where two models can read each other's ids, stop tokens included."""
+        text = f"{fingerprint(self.tokenizer)} {sorted(self.stop_ids)}"
+        return hashlib.sha256(text.encode()).digest()[:16]
+
     def prompt(self, problem: Problem) -> np.ndarray:
         """Return int32 ids of the model's input before it writes; the newest are kept."""
         return self._prompts(problem)
@@ -92,6 +109,19 @@ class LanguageModel:
         return str(
             self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         )
+
+    def encode(self, prompt_P: np.ndarray, text: str) -> list[int] | None:
+        """Return the ids of a text behind a prompt; None if none say exactly that."""
+        return encode_behind(self.tokenizer, prompt_P, text)
+
+    def spelled(self, completion: Completion, problem: Problem) -> Completion:
+        """Return an own completion with its text, for readers with other tokenizers; with none if
+        no text says exactly what its ids do."""
+        ids = completion.token_T.tolist()
+        text = text_behind(
+            self.tokenizer, self.prompt(problem), ids[:-1] if completion.end == "stop" else ids
+        )
+        return replace(completion, text=text, tokenizer=self.tokenizer_digest)
 
     def logp(
         self, prompts: Sequence[np.ndarray], tokens: Sequence[np.ndarray], *, temperature: float
@@ -145,6 +175,16 @@ class LanguageModel:
         """Give memory that torch keeps for later use back to the GPU, which models may share."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def _usual_stop(
+    tokenizer: PreTrainedTokenizerBase, stop_ids: frozenset[int], named: Sequence[str]
+) -> int:
+    """Return the stop token that the recipe names first, else the tokenizer's own end of text."""
+    if named:
+        return tokenizer.get_vocab()[named[0]]
+    usual = tokenizer.eos_token_id
+    return usual if usual in stop_ids else min(stop_ids)
 
 
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarray:

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from potluck.config import SamplingConfig
-from potluck.model import LanguageModel
 from potluck.objective.trust import advantages_by_trust
-from potluck.types import Completion, Group, Problem, Row
+from potluck.types import Completion, Group
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +27,8 @@ class Batch:
     """ln pi_gen, nats; NaN where the author told none."""
     advantage_B: Tensor
     mask_BT: Tensor
+    bytes_B: Tensor
+    """Bytes of each completion's text in UTF-8, special tokens left out; 1 at least."""
     trusted_B: Tensor
     """True in rows whose author is trusted: see ``objective/trust.py``."""
     rows_counted: int
@@ -51,6 +51,7 @@ class Batch:
             logp_gen_BT=self.logp_gen_BT[row_M, :width],
             advantage_B=self.advantage_B[row_M],
             mask_BT=mask_MT[:, :width],
+            bytes_B=self.bytes_B[row_M],
             trusted_B=self.trusted_B[row_M],
             rows_counted=self.rows_counted,
         )
@@ -75,27 +76,6 @@ class Scored:
         kept_advantage_B = self.kept_advantage_B.clone()
         kept_advantage_B[list(rows)] = 0.0
         return replace(self, kept_advantage_B=kept_advantage_B, dropped={**self.dropped, **rows})
-
-
-def read(
-    completion: Completion, problem: Problem, model: LanguageModel, limits: SamplingConfig
-) -> Row | None:
-    """Read a completion with the model's tokenizer; None where it cannot be what it says.
-
-    It can if the model knows its ids, if it is within the limits, and if it ended as told.
-    ``end`` decides what a completion may earn, so the tokens must confirm it: "stop" is a stop
-    token at the end, and there is none anywhere else.
-    """
-    prompt_P, token_T = model.prompt(problem), completion.token_T
-    budget = min(limits.max_new_tokens, limits.max_total_tokens - len(prompt_P))
-    stops_T = np.isin(token_T, list(model.stop_ids))
-    readable = (
-        bool((token_T < model.vocabulary).all())
-        and len(token_T) <= budget
-        and not stops_T[:-1].any()
-        and bool(stops_T[-1]) == (completion.end == "stop")
-    )
-    return Row(completion, prompt_P, token_T, model.text(token_T)) if readable else None
 
 
 def pack(
@@ -128,6 +108,7 @@ def pack(
         ),
         advantage_B=torch.cat(advantages),
         mask_BT=torch.arange(int(length_B.max())) < length_B.unsqueeze(1),
+        bytes_B=torch.tensor([max(1, len(row.text.encode())) for row in rows]),
         trusted_B=torch.cat(trusted),
         rows_counted=sum(
             int(each_G.sum()) for each_G in trusted if each_G.all() or each_G.sum() > 1

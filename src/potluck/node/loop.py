@@ -13,108 +13,73 @@ in the paper (section 2).
 """
 
 import math
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 
 from potluck.config import SamplingConfig
-from potluck.exchange import Exchange, Round
-from potluck.files import derived_seed
+from potluck.exchange import Round
 from potluck.node.alignment import Worth, authors_worth
-from potluck.node.batch import Scored, pack, read
+from potluck.node.batch import Scored, pack
 from potluck.node.habits import FIRST_ROUNDS, Habit, answers_by_author, growing_habit
 from potluck.node.learner import Learner
+from potluck.node.participant import Clock, Participant, Spent
+from potluck.node.read import Unreadable, read
 from potluck.node.report import report_of
 from potluck.node.sample import sample
 from potluck.node.selection import Selector
-from potluck.node.storage.record import Record
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport, as_line
 from potluck.rollout.base import Engine, RandomSampler, RolloutRequest
-from potluck.schedule import Agenda
 from potluck.tasks import Task
 from potluck.types import Completion, Group, NonFiniteError, Row
 
-NodeProgress = Callable[[str, str, int, int], None]
-"""Called with (node, phase, done, total) during everything that takes long."""
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Node(Participant):
+    """One participant that learns: its model, its task, and its line to the others."""
 
-@dataclass(frozen=True, eq=False)
-class Node:
-    """One participant: its model, its task, and its line to the others."""
-
-    name: str
-    agenda: Agenda
-    """Plan of the shares of each round; the same on every node."""
     selector: Selector
     task: Task
     engine: Engine
     learner: Learner
-    exchange: Exchange
-    record: Record
     sampling: SamplingConfig
     sends_logp: bool
     """False: its completions go without log-probabilities, as no learner of the run reads them."""
+    sends_text: bool
+    """True: its completions go as text too, as some reader may have another tokenizer."""
     trusts: Callable[[str], bool]
     """Function that tells of an author if it is trusted: see ``objective/trust.py``."""
-    deadline_s: float
-    progress: NodeProgress
 
-    def next_round(self, done: int, furthest: int) -> tuple[int, int]:
-        """Return the round to do next, and the one in which the others say they are.
-
-        It is number ``done``, unless the others are far ahead, in a round up to ``furthest``.
-        Completions for a round that the others left more than ``max_staleness`` rounds ago are of
-        no use. A node that was away continues at its peers' round; what it missed arrives as late
-        groups. Rounds that this node began before a crash come first.
-        """
-        others = self.exchange.peers_round()
-        if not self.selector.max_staleness < others - done <= furthest - done:
-            return done, others
-        kept = self.record.next_kept(done)
-        return others if kept is None else min(kept, others), others
-
-    def is_in_step(self, done: int, others: int) -> bool:
-        """Return whether some other node is about where this one is, and most are not ahead."""
-        latest = done + self.selector.max_staleness
-        peers = self.exchange.status().peers.values()
-        heard = [p.newest_round for p in peers if p.live and p.heard_s is not None]
-        return others <= latest and any(at is not None and at <= latest for at in heard)
-
-    def generate_and_send(self, round: int) -> dict[str, float]:
-        """Write this node's share and send it; return the seconds of each phase."""
-        with _Clock() as generating:
+    def generate_and_send(self, round: int) -> Spent:
+        """Write this node's share of the round and send it."""
+        with Clock() as generating:
             completions = self._generate(round)
         if not self.sends_logp:
             completions = [replace(c, logp_T=None) for c in completions]
-        with _Clock() as sending:
+        if self.sends_text:
+            policy, asked = self.learner.policy, self.task.problem
+            completions = [policy.spelled(c, asked(c.problem_id)) for c in completions]
+        with Clock() as sending:
             self.exchange.send(round, completions)
-        return {"write": generating.seconds, "exchange": sending.seconds}
+        return Spent(generating.seconds, sending.seconds)
 
-    def collect_and_learn(self, round: int, spent: Mapping[str, float]) -> RoundReport:
+    def collect_and_learn(self, round: int, spent: Spent) -> RoundReport:
         """Collect the round's completions, store them and learn from them."""
-        with _Clock() as waiting:
-            arrived = self.exchange.collect(
-                round,
-                deadline_s=self.deadline_s,
-                waiting=lambda came, all: self.progress(self.name, "wait", came, all),
-            )
-        size_bytes = self.record.keep_round(round, arrived)
-        seconds = {**spent, "exchange": spent["exchange"] + waiting.seconds}
-        return self._learn(round, arrived, seconds, size_bytes)
+        arrived, spent, size_bytes = self.collect(round, spent)
+        return self._learn(round, arrived, spent, size_bytes)
 
     def learn_again(self, round: int, kept: Round) -> RoundReport:
         """Learn from a round whose completions are on disk, after a crash."""
-        return self._learn(round, kept, {"write": 0.0, "exchange": 0.0}, self.record.size(round))
+        return self._learn(round, kept, Spent(), self.record.size(round))
 
     def _generate(self, round: int) -> list[Completion]:
         shares = self.agenda.shares_of(round, self.name)
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
         policy = self.learner.policy
-        generator = torch.Generator(policy.device).manual_seed(self._seed(round, "write"))
+        generator = torch.Generator(policy.device).manual_seed(self.seed(round, "write"))
         sampler = RandomSampler(
             generator, self.sampling.temperature, self.sampling.top_k, self.sampling.top_p
         )
@@ -126,21 +91,19 @@ class Node:
                 progress=lambda done, total: self.progress(self.name, "write", done, total),
             )
 
-    def _learn(
-        self, round: int, arrived: Round, spent: Mapping[str, float], size_bytes: int
-    ) -> RoundReport:
+    def _learn(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
         update, worth, habits = None, dict[str, Worth](), dict[str, Habit]()
         every = self.learner.objective.alignment_every
-        with _Clock() as learning, _error_context(round, self.name):
+        with Clock() as learning, _error_context(round, self.name):
             selection = self.selector.select(round, arrived, self._read)
             groups = self._grade(round, selection.groups)
             if groups:
                 scale = self.learner.objective.advantage_scale
                 batch = pack(groups, scale=scale, trusts=self.trusts)
                 if every and (round + 1) % every == 0:
-                    worth = authors_worth(self.learner, batch, self._seed(round, "alignment"))
+                    worth = authors_worth(self.learner, batch, self.seed(round, "alignment"))
                     habits = self._habits(groups)
-                torch.manual_seed(self._seed(round, "learn"))  # dropout, where there is any
+                torch.manual_seed(self.seed(round, "learn"))  # dropout, where there is any
                 update = self.learner.learn(
                     batch, lambda done, total: self.progress(self.name, "learn", done, total)
                 )
@@ -155,17 +118,20 @@ class Node:
             selection=selection,
             arrived=arrived,
             size_bytes=size_bytes,
-            seconds={**spent, "learn": learning.seconds},
+            seconds={
+                "write": spent.write_s,
+                "exchange": spent.exchange_s,
+                "learn": learning.seconds,
+            },
         )
         self.record.add("metrics", [as_line(report)])
         return report
 
-    def _read(self, completion: Completion) -> Row | None:
+    def _read(self, completion: Completion) -> Row | Unreadable:
         needs_logp = reads_author_logp(self.learner.objective) and self.trusts(completion.author)
-        if needs_logp and completion.logp_T is None:
-            return None
         problem = self.task.problem(completion.problem_id)
-        return read(completion, problem, self.learner.policy, self.sampling)
+        policy = self.learner.policy
+        return read(completion, problem, policy, self.sampling, needs_logp=needs_logp)
 
     def _grade(self, round: int, selected: Iterable[tuple[Row, ...]]) -> list[Group]:
         """Reward every completion by the node's own task, and record it."""
@@ -209,12 +175,8 @@ class Node:
         grown = {author: growing_habit(theirs, first, own) for author, theirs in now.items()}
         return {author: habit for author, habit in grown.items() if habit}
 
-    def _seed(self, round: int, what: str) -> int:
-        """Return 63 bits that no other (run seed, round, node, purpose) has."""
-        return derived_seed(f"{self.agenda.seed}/{round}/{self.name}/{what}")
 
-
-def step_together(nodes: Sequence[Node], round: int) -> list[RoundReport]:
+def step_together(nodes: Sequence[Participant], round: int) -> list[RoundReport]:
     """Do one round of nodes that share a process: all write and send, then all learn.
 
     One thread, so a run repeats to the last bit and a debugger can follow it.
@@ -225,20 +187,7 @@ def step_together(nodes: Sequence[Node], round: int) -> list[RoundReport]:
         return [node.learn_again(round, arrived) for node, arrived in pairs if arrived]
     spent = [node.generate_and_send(round) for node in nodes]
     pairs_spent = zip(nodes, spent, strict=True)
-    return [node.collect_and_learn(round, seconds) for node, seconds in pairs_spent]
-
-
-class _Clock:
-    """Context that measures the seconds of its block."""
-
-    seconds = 0.0
-
-    def __enter__(self) -> "_Clock":
-        self._start = time.perf_counter()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.perf_counter() - self._start
+    return [node.collect_and_learn(round, so_far) for node, so_far in pairs_spent]
 
 
 @contextmanager

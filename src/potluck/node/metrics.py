@@ -18,7 +18,7 @@ from potluck.reports import BLOCKING_WEIGHT, AuthorReport
 
 METRICS = (
     "tokens", "ratio_sum", "ratio_max", "k1", "k3", "capped", "weight", "weight_square",
-    "likelihood", "weight_min",
+    "likelihood", "weight_min", "surprise",
 )  # fmt: skip
 """Names of the K numbers that are kept of each completion."""
 WRONG, MIXED, RIGHT = 0, 1, 2
@@ -52,6 +52,7 @@ def row_metrics(
         "weight_square": weight_BT.square().sum(dim=1),
         "likelihood": sequence_likelihood(logp_start_BT, mask_BT),
         "weight_min": least_B.double().exp(),
+        "surprise": -torch.where(mask_BT, logp_start_BT, 0.0).double().sum(dim=1),
     }
     return torch.stack([columns[name].double() for name in METRICS], dim=1)
 
@@ -105,6 +106,9 @@ def author_reports(
             k3_negative=_mean(columns["k3"], negative_B),
             likelihood_positive=_mean(columns["likelihood"], positive_B),
             likelihood_negative=_mean(columns["likelihood"], negative_B),
+            bits_per_byte=_ratio(
+                total["surprise"] / math.log(2), float(batch.bytes_B[measured_B].sum())
+            ),
             success_weight=_ratio(
                 float(kept_B[positive_B].sum()), float(advantage_B[positive_B].sum())
             ),

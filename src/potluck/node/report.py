@@ -9,6 +9,7 @@ from potluck.node.batch import Scored
 from potluck.node.habits import Habit
 from potluck.node.learner import UpdateReport
 from potluck.node.metrics import author_reports
+from potluck.node.read import Unreadable
 from potluck.node.selection import Selection
 from potluck.reports import AuthorReport, RoundReport
 from potluck.types import Group
@@ -68,7 +69,8 @@ def report_of(
         filtered_share=(with_advantage - trained - dropped) / max(1, with_advantage),
         dropped_nonfinite=dropped,
         unasked=selection.unasked,
-        unusable=selection.unusable,
+        unusable=sum(selection.unreadable.values()),
+        unreadable=_by_author(selection.unreadable),
         too_few=selection.too_few,
         over_share=selection.over_share,
         missing=arrived.missing,
@@ -83,6 +85,13 @@ def report_of(
         seconds=seconds,
         sources=sources,
     )
+
+
+def _by_author(unreadable: Mapping[tuple[str, Unreadable], int]) -> dict[str, dict[str, int]]:
+    counts: dict[str, dict[str, int]] = {}
+    for (author, reason), count in sorted(unreadable.items()):
+        counts.setdefault(author, {})[reason] = count
+    return counts
 
 
 def _entropy(scored: Scored, name: str) -> float | None:

@@ -73,14 +73,15 @@ def score_rows(
         kept_advantage_M = filter_advantages(
             kept_advantage_M, near_M, limit=objective.divergence_limit
         )
-    likelihood_M = sequence_likelihood(logp_start_MT, micro.mask_BT)
     if objective.others == "likely-successes":
+        length_M = micro.bytes_B if objective.likelihood_unit == "byte" else None
         kept_advantage_M = weigh_by_likelihood(
             kept_advantage_M,
             own_M | ~trusted_M,
-            likelihood_M,
+            sequence_likelihood(logp_start_MT, micro.mask_BT, length_B=length_M),
             exponent=objective.likelihood_exponent,
         )
+    likelihood_M = sequence_likelihood(logp_start_MT, micro.mask_BT)
     kept_advantage_M = weigh_by_likelihood(
         kept_advantage_M, trusted_M, likelihood_M, exponent=objective.untrusted_exponent
     )

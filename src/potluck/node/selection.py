@@ -1,15 +1,16 @@
 """Selection of the groups that are learned from, and the counts of all that is left out."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from potluck.exchange import Round
+from potluck.node.read import Unreadable
 from potluck.schedule import Agenda, within_caps
 from potluck.types import Completion, Row
 
-Read = Callable[[Completion], Row | None]
-"""Reader of a completion with the learner's tokenizer; None: it cannot be used."""
+Read = Callable[[Completion], Row | Unreadable]
+"""Reader of a completion with the learner's tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,8 @@ class Selection:
     ones, oldest round first."""
     unasked: int
     """Completions that were not asked of their author."""
-    unusable: int
-    """Completions that are not what they say they are."""
+    unreadable: Mapping[tuple[str, Unreadable], int]
+    """Number of completions of an author that cannot be read, for each reason; late ones too."""
     too_few: int
     """Completions alone of their problem: nothing to be compared with."""
     late_used: int
@@ -47,21 +48,31 @@ class Selector:
     def select(self, round: int, arrived: Round, read: Read) -> Selection:
         """Select what ``round`` is learned from, and count the rest."""
         asked = self._asked_for(round, arrived.completions)
-        readable = [row for c in asked if (row := read(c))]
+        unreadable = Counter[tuple[str, Unreadable]]()
+
+        def rows(came: Iterable[Completion]) -> Iterator[Row]:
+            for completion in came:
+                row = read(completion)
+                if isinstance(row, Row):
+                    yield row
+                else:
+                    unreadable[completion.author, row] += 1
+
+        readable = list(rows(asked))
         every = self._groups(round, readable)
         present = [group for group in every if len(group) > 1]
         late = [
             group
             for then, came in sorted(arrived.late.items())
             if round - then <= self.max_staleness
-            for group in self._groups(then, filter(None, map(read, self._asked_for(then, came))))
+            for group in self._groups(then, rows(self._asked_for(then, came)))
             if self._is_one_authors_whole(then, group)
         ]
         kept = self._within_caps(round, present + late)
         return Selection(
             tuple(group for group, keeps in zip(present + late, kept, strict=True) if keeps),
             unasked=len(arrived.completions) - len(asked),
-            unusable=len(asked) - len(readable),
+            unreadable=unreadable,
             too_few=len(every) - len(present),
             late_used=sum(
                 len(group) * keeps for group, keeps in zip(late, kept[len(present) :], strict=True)

@@ -58,6 +58,9 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     likelihood_exponent: Positive = 1.0
     """c: a success of another weighs P^c, P its likelihood per token under this model. Larger is
     safer among strangers. Read by ``likely-successes`` only."""
+    likelihood_unit: Literal["token", "byte"] = "token"
+    """Unit of P in that weight. In bytes P does not depend on the tokenizer, so one c is alike for
+    unlike models; at 4 bytes a token, c = 4 in bytes is c = 1 in tokens."""
     trust: Trust = "roster"
     """Authors that are trusted: those whose keys are in the roster, and the nodes of one ``potluck
     run``; or all; or none but this node. Of the others only likely successes teach, whatever the

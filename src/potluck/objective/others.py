@@ -49,12 +49,16 @@ def select_others(advantage_B: Tensor, own_B: Tensor, others: Others) -> Tensor:
     return torch.where(kept_B, advantage_B, 0.0)
 
 
-def sequence_likelihood(logp_BT: Tensor, mask_BT: Tensor) -> Tensor:
+def sequence_likelihood(
+    logp_BT: Tensor, mask_BT: Tensor, *, length_B: Tensor | None = None
+) -> Tensor:
     """Return P_i = exp( 1/|a_i| sum_t logp_it ), the geometric mean of a completion's tokens.
 
     Args:
         logp_BT: ln p of each token under one model, nats. What it holds where ``mask_BT`` is
             False reaches nothing.
+        length_B: |a_i| in another unit than tokens, such as bytes of text: then P does not depend
+            on how a tokenizer cuts the text. None: tokens.
 
     Returns:
         likelihood_B, 0..1: 1 / perplexity. .7 to .95 between small models that write alike, below
@@ -65,7 +69,8 @@ def sequence_likelihood(logp_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """
     require_shapes(logp_BT=logp_BT, mask_BT=mask_BT)
     sum_B = torch.where(mask_BT, logp_BT, 0.0).sum(dim=1)
-    return (sum_B / mask_BT.sum(dim=1).clamp(min=1)).exp()
+    length_B = mask_BT.sum(dim=1) if length_B is None else length_B
+    return (sum_B / length_B.clamp(min=1)).exp()
 
 
 def weigh_by_likelihood(

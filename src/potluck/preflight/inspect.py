@@ -46,9 +46,9 @@ def inspect_recipe(config: RunConfig, *, trust_code: bool, here: bool) -> Inspec
     """Look at everything that ``config`` names but weights; ``here``: also at the devices. Raise
     PotluckError for what would stop the run wherever it is."""
     unseen: list[str] = []
-    shapes = {name: _shape(node.model, unseen) for name, node in config.node.items()}
+    shapes = {name: _shape(node.model, unseen) for name, node in config.learners.items()}
     if known := not unseen:
-        checks.require_one_tokenizer(config)
+        checks.require_tokenizers(config)
     else:
         unseen.append("the tokenizers: whether all nodes have the same one")
     task, whole = _task(config, trust_code, unseen)

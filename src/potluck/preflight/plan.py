@@ -75,8 +75,8 @@ def plan_cost(config: RunConfig, *, trust_code: bool = False, gpu: str = "") -> 
     inspection = inspect_recipe(plain, trust_code=trust_code, here=not gpu)
     on_gpu = bool(gpu) or torch.cuda.is_available()
     shapes, prompts = inspection.shapes, inspection.prompts
-    memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.node}
-    tokens = {name: _tokens_of(config, name, inspection) for name in config.node}
+    memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.learners}
+    tokens = {name: _tokens_of(config, name, inspection) for name in config.learners}
     return CostPlan(inspection, memory, tokens, on_gpu)
 
 

@@ -15,6 +15,7 @@ from potluck.evaluation.grade import evaluate, evaluation_engine
 from potluck.files import derived_seed
 from potluck.node import Batch, Gradient, Learner, Node, Scored, UpdateReport, pack
 from potluck.node.metrics import author_reports
+from potluck.node.participant import Spent
 from potluck.objective.methods import METHODS
 from potluck.replay.plan import ReplayRow
 from potluck.reports import AuthorReport
@@ -23,7 +24,7 @@ from potluck.types import Group, Row
 
 Direction = Sequence[Tensor | None]
 """The tensors of a ``Gradient``, in main memory."""
-NOT_LIVE = {"write": 0.0, "exchange": 0.0}
+NOT_LIVE = Spent()
 """Seconds that a node has spent when it collects, in a replay."""
 
 

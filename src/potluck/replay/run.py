@@ -156,11 +156,17 @@ def node_of(
 
     The recording has what another engine wrote; here the model writes by itself.
     """
-    own = {name: replace(node, engine=HFOptions()) for name, node in config.node.items()}
+    own = {
+        name: replace(node, engine=HFOptions()) if node.engine.has_weights else node
+        for name, node in config.node.items()
+    }
     # A method is compared as it stands, so with everybody trusted unless the recipe says nobody.
     trust = "nobody" if config.objective.trust == "nobody" else "everybody"
     objective = replace(config.objective, **METHODS[method].fields, trust=trust)
     config = replace(config, node=own, objective=objective)
     name = recorded.node
     learners, exchanges = {name: make_learner(config, name, scratch / name, 0)}, {name: recorded}
-    return make_nodes(config, scratch, task, learners, exchanges, lambda *_: None, 0)[0]
+    nodes = make_nodes(
+        config, scratch, task, learners, exchanges, lambda *_: None, 0, sends_text=False
+    )
+    return nodes[0]

@@ -96,6 +96,11 @@ class EngineOptions(Options, frozen=True, kw_only=True):
         """A clause for ``--check`` on what it did not look at; empty: there is nothing."""
         return ""
 
+    @property
+    def title(self) -> str:
+        """Name of what writes, where the node has no model."""
+        return str(self.__struct_config__.tag)
+
 
 class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag="hf"):
     """The node's own model in its own memory; [node.NAME] has sampling_dtype and sampling_rows."""

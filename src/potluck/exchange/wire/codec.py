@@ -1,14 +1,16 @@
-"""The wire format, version 2: what one node sends of a round.
+"""The wire format, versions 2 and 3: what one node sends of a round.
 
     message = b"PTLK"  u8 version  u8 codec  header block  body blocks
     block   = u32 size, then as many bytes
     header  = sender, round, how it was made, the problems; a row for each completion
-    body    = the ids of all completions one after the other, then their log-probabilities, if any
+    body    = the ids of all completions one after the other, then their log-probabilities, if any;
+              in version 3 then their texts
 
 All little-endian. In the codecs "exact" and "compact" a block holds one zstd frame, in "raw"
 nothing is compressed. ``message.py`` and ``byte_planes.py`` have the two parts, ``docs/wire.md``
 every byte. ``version`` rises when an old reader could not read the new bytes; a new way to write
-the body is a new ``codec``. It holds no rewards: each node grades for itself.
+the body is a new ``codec``. A message without texts is of version 2. It holds no rewards: each node
+grades for itself.
 """
 
 import struct
@@ -22,11 +24,24 @@ from potluck.exchange.base import Reason, Round, Traffic, WireError, assemble_ro
 from potluck.exchange.keys.keys import without_signature
 from potluck.exchange.wire import byte_planes
 from potluck.exchange.wire.byte_planes import Blocks, Codec
-from potluck.exchange.wire.message import ENDS, HEADER_BYTES, Header, Limits, Message, rows_of
+from potluck.exchange.wire.message import (
+    BEYOND,
+    ENDS,
+    HEADER_BYTES,
+    Header,
+    Limits,
+    Message,
+    Rows,
+    TextHeader,
+    header_of,
+    rows_of,
+    text_size,
+    texts_of,
+)
 from potluck.types import Completion
 
 MAGIC = b"PTLK"
-VERSION = 2
+VERSION, TEXT_VERSION = 2, 3
 CODECS: tuple[Codec, ...] = ("raw", "exact", "compact")
 FORMATS: tuple[tuple[Codec, bool], ...] = (
     ("raw", True), ("exact", True), ("compact", True), ("raw", False), ("exact", False),
@@ -53,17 +68,21 @@ def encode(message: Message, *, codec: Codec = "exact") -> bytes:
         raise ValueError(f"{what}; a message has those of all, or of none")
     logp_X = np.concatenate([np.zeros(0, np.float32), *told]) if has_logp else None
     id_bits = max(1, int(token_X.max(initial=0)).bit_length())
-    header = msgspec.msgpack.encode(Header.of(message, id_bits))
+    made = header_of(message, id_bits)
+    header = msgspec.msgpack.encode(made)
     try:
         # A reader's checks of the header, made here: what it would refuse is not sent.
-        rows_of(Header.read(header), MOST)
+        rows_of(type(made).read(header), MOST)
     except WireError as error:
         raise ValueError(f"no reader takes this: {error}") from error
     (head,) = [header] if codec == "raw" else byte_planes.squeezed(header)
     written: Codec = codec if has_logp or codec == "raw" else "exact"
     number = FORMATS.index((written, has_logp))
-    start = START.pack(MAGIC, VERSION, number)
+    start = START.pack(MAGIC, TEXT_VERSION if message.has_texts else VERSION, number)
     body = byte_planes.write_body(codec, id_bits, token_X.view(np.uint32), logp_X)
+    if message.has_texts:
+        text = "".join(c.text or "" for c in completions).encode()
+        body += map(byte_planes.block, [text] if codec == "raw" else byte_planes.squeezed(text))
     data = b"".join((start, byte_planes.block(head), *body))
     if len(header) > HEADER_BYTES or len(data) > MOST.message_bytes:
         most = f"at most {MOST.message_bytes} and {HEADER_BYTES} are taken"
@@ -76,20 +95,22 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
     """Return the message that ``encode`` wrote. Nothing in ``data`` is taken on trust: raise
     WireError if it is no message, or exceeds ``limits``, and nothing else whatever the bytes are.
     """
-    codec, has_logp, blocks = _start(data, limits)
+    version, codec, has_logp, blocks = _start(data, limits)
     at_most = min(HEADER_BYTES, limits.message_bytes)
     head: byte_planes.Buffer = blocks.take("header")
     if len(head) > at_most:
         raise WireError(f"header has {len(head)} bytes; at most {at_most} are taken", "too large")
     if codec != "raw":
         head = byte_planes.expanded(head, "header", at_most=at_most)
-    header = Header.read(head)
+    header = (TextHeader if version == TEXT_VERSION else Header).read(head)
     rows = rows_of(header, limits)
     count = int(rows.length_B.sum())
     token_X = byte_planes.read_ids(codec, header.id_bits, blocks, count)
     logp_X = byte_planes.read_logp(codec, blocks, count) if has_logp else None
+    texts = _read_texts(codec, rows, blocks) if version == TEXT_VERSION else ()
     blocks.require_end()
-    below = min(1 << header.id_bits, limits.vocabulary)
+    # Ids beside texts may be of another tokenizer.
+    below = min(1 << header.id_bits, limits.vocabulary if version == VERSION else BEYOND)
     if count and (largest := int(token_X.max())) >= below:
         raise WireError(f"an id is {largest}; by header and vocabulary, ids are below {below}")
     try:
@@ -101,15 +122,25 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
             rows.length_B.tolist(),
             token_X.view(np.int32),
             logp_X,
+            texts,
+            header.tokenizer if texts and count else b"",
         )
     except ValueError as error:
         raise WireError(str(error)) from error
-    return Message(
-        header.run, header.round, header.sender, header.provenance, rows.prompts, completions
-    )
+    about = header.run, header.round, header.sender, header.provenance
+    return Message(*about, rows.prompts, completions, rows.questions)
 
 
-def _start(data: bytes, limits: Limits) -> tuple[Codec, bool, Blocks]:
+def _read_texts(codec: Codec, rows: Rows, blocks: Blocks) -> list[str | None]:
+    size, data = text_size(rows), bytes(blocks.take("texts"))
+    if codec != "raw":
+        data = byte_planes.expanded(data, "texts", at_most=size)
+    if len(data) != size:
+        raise WireError(f"texts: {len(data)} bytes where {size} are expected")
+    return texts_of(rows, data)
+
+
+def _start(data: bytes, limits: Limits) -> tuple[int, Codec, bool, Blocks]:
     if len(data) > limits.message_bytes:
         what = f"message has {len(data)} bytes; at most {limits.message_bytes} are taken"
         raise WireError(what, "too large")
@@ -118,13 +149,13 @@ def _start(data: bytes, limits: Limits) -> tuple[Codec, bool, Blocks]:
     magic, version, codec = START.unpack_from(data)
     if magic != MAGIC:
         raise WireError(f"message starts with {magic!r}, expected {MAGIC!r}")
-    if version != VERSION:
-        ours = f"this Potluck reads version {VERSION}; nodes need the same version"
+    if version not in (VERSION, TEXT_VERSION):
+        ours = f"this Potluck reads versions {VERSION} and {TEXT_VERSION}; nodes need the same"
         raise WireError(f"message has version {version}, and {ours}", "other version")
     if codec >= len(FORMATS):
         what = f"message has codec {codec}; this Potluck reads 0 to {len(FORMATS) - 1}"
         raise WireError(what, "other version")
-    return *FORMATS[codec], Blocks(memoryview(data)[START.size :])
+    return version, *FORMATS[codec], Blocks(memoryview(data)[START.size :])
 
 
 ROUND_FILE_VERSION = 1

@@ -5,10 +5,10 @@ index and length are written as four planes, the low bytes of all numbers first:
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated, get_args
+from typing import Annotated, Self, get_args
 
 import msgspec
 import numpy as np
@@ -19,6 +19,8 @@ from potluck.exchange.wire.byte_planes import merge_planes, split_planes
 from potluck.types import NODE_NAME, Completion, End
 
 FINGERPRINT_BYTES = 16
+NO_TOKENIZER = b""
+"""Fingerprint of an author that writes texts only; it needs version 3."""
 PROMPT_DIGEST_BYTES = 8
 TEXT_CHARACTERS = 256
 """Longest name of a run, and longest id of a problem."""
@@ -38,6 +40,8 @@ class Limits:
     """Tokens of one completion."""
     vocabulary: int = BEYOND
     """Bound of the token ids: each is below it."""
+    text_bytes: int = 1 << 20
+    """Bytes of one completion as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,20 @@ class Message:
     sender: str
     provenance: Provenance
     prompts: Mapping[str, bytes]
-    """Digests of the prompts' ids (8 bytes), by the ids of the problems that have completions."""
+    """Digests of the prompts' ids (8 bytes; empty where the author has no tokenizer), by the ids of
+    the problems that have completions."""
     completions: tuple[Completion, ...]
     """Completions by ``sender``, and by nobody else; all have log-probabilities, or none has."""
+    questions: Mapping[str, bytes] = field(default_factory=dict)
+    """Digests of the prompts' messages (8 bytes) by problem, which do not depend on a tokenizer; of
+    a message without texts none."""
+
+    @property
+    def has_texts(self) -> bool:
+        """Return whether the message is of version 3: completions are for readers with other
+        tokenizers too, as they have a text or name theirs, or their author has none."""
+        has_none = self.provenance.tokenizer == NO_TOKENIZER
+        return has_none or any(c.text is not None or c.tokenizer for c in self.completions)
 
 
 ENDS = get_args(End)
@@ -101,41 +116,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     lengths: bytes
 
     @classmethod
-    def of(cls, message: Message, id_bits: int) -> "Header":
-        """Return the header of ``message``; raise ValueError if it cannot be written at all. Else
-        ``rows_of`` checks it, as it does a peer's."""
-        provenance, completions = message.provenance, message.completions
-        at = {id: position for position, id in enumerate(message.prompts)}
-        for text in (message.run, *at):
-            if len(text) > TEXT_CHARACTERS:
-                most = f"a run or problem id has at most {TEXT_CHARACTERS}"
-                raise ValueError(f"{text[:32]!r}... has {len(text)} characters; {most}")
-        for id, digest in message.prompts.items():
-            if len(digest) != PROMPT_DIGEST_BYTES:
-                raise ValueError(f"the prompt digest of {id!r} has {len(digest)} bytes, expected 8")
-        for c in completions:
-            if c.problem_id not in at:
-                raise ValueError(f"a completion of {c.problem_id!r}, which has no prompt digest")
-        if unused := at.keys() - {c.problem_id for c in completions}:
-            raise ValueError(f"a prompt digest of {min(unused)!r}, which has no completion")
-        numbers = (message.round, provenance.top_k, *(c.index for c in completions))
-        if not 0 <= min(numbers) <= max(numbers) < BEYOND:
-            raise ValueError(f"a round, top_k or index is not within 0 and {BEYOND - 1}")
-        return cls(
-            message.run, message.round, message.sender,
-            provenance.model, provenance.tokenizer, provenance.task,
-            provenance.temperature, provenance.top_k, provenance.top_p,
-            id_bits,
-            msgspec.Raw(msgspec.msgpack.encode(list(at))),
-            b"".join(message.prompts.values()),
-            bytes(ENDS.index(c.end) for c in completions),
-            _column(at[c.problem_id] for c in completions),
-            _column(c.index for c in completions),
-            _column(len(c.token_T) for c in completions),
-        )  # fmt: skip
-
-    @classmethod
-    def read(cls, data: bytes | memoryview) -> "Header":
+    def read(cls, data: bytes | memoryview) -> Self:
         """Return the header, unchecked but for its types; raise WireError if it is none."""
         try:
             return msgspec.msgpack.decode(data, type=cls)
@@ -148,16 +129,81 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
         return Provenance(self.model, self.tokenizer, self.task, *made_with)
 
 
+class TextHeader(Header, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The header of version 3: some completions have a text."""
+
+    questions: bytes
+    """Digests of the messages, 8 bytes for each problem."""
+    text_sizes: bytes
+    """Column of 1 + the bytes of each text; 0: there is none."""
+
+
+def header_of(message: Message, id_bits: int) -> Header:
+    """Return the header of ``message``; raise ValueError if it cannot be written at all. Else
+    ``rows_of`` checks it, as it does a peer's."""
+    provenance, completions = message.provenance, message.completions
+    at = {id: position for position, id in enumerate(message.prompts)}
+    for text in (message.run, *at):
+        if len(text) > TEXT_CHARACTERS:
+            most = f"a run or problem id has at most {TEXT_CHARACTERS}"
+            raise ValueError(f"{text[:32]!r}... has {len(text)} characters; {most}")
+    has_ids = provenance.tokenizer != NO_TOKENIZER
+    if not has_ids and any(len(c.token_T) for c in completions):
+        raise ValueError("a completion has tokens, but its author no tokenizer")
+    _require_digests("prompt", message.prompts, PROMPT_DIGEST_BYTES * has_ids)
+    if message.has_texts:
+        _require_digests("question", message.questions, PROMPT_DIGEST_BYTES)
+        if message.questions.keys() != message.prompts.keys():
+            raise ValueError("the question digests are not of the problems of the prompt digests")
+    for c in completions:
+        if c.tokenizer not in (b"", provenance.tokenizer):
+            raise ValueError(f"a completion of {c.problem_id!r} has another tokenizer's ids")
+        if c.problem_id not in at:
+            raise ValueError(f"a completion of {c.problem_id!r}, which has no prompt digest")
+    if unused := at.keys() - {c.problem_id for c in completions}:
+        raise ValueError(f"a prompt digest of {min(unused)!r}, which has no completion")
+    numbers = (message.round, provenance.top_k, *(c.index for c in completions))
+    if not 0 <= min(numbers) <= max(numbers) < BEYOND:
+        raise ValueError(f"a round, top_k or index is not within 0 and {BEYOND - 1}")
+    fields = (
+        message.run, message.round, message.sender,
+        provenance.model, provenance.tokenizer, provenance.task,
+        provenance.temperature, provenance.top_k, provenance.top_p,
+        id_bits,
+        msgspec.Raw(msgspec.msgpack.encode(list(at))),
+        b"".join(message.prompts.values()),
+        bytes(ENDS.index(c.end) for c in completions),
+        _column(at[c.problem_id] for c in completions),
+        _column(c.index for c in completions),
+        _column(len(c.token_T) for c in completions),
+    )  # fmt: skip
+    if not message.has_texts:
+        return Header(*fields)
+    sizes = _column(0 if c.text is None else 1 + len(c.text.encode()) for c in completions)
+    return TextHeader(*fields, b"".join(message.questions[id] for id in at), sizes)
+
+
+def _require_digests(what: str, digests: Mapping[str, bytes], size: int) -> None:
+    for id, digest in digests.items():
+        if len(digest) != size:
+            raise ValueError(
+                f"the {what} digest of {id!r} has {len(digest)} bytes, expected {size}"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """The columns of a header, a number for each of B completions, and the problems they answer."""
 
     prompts: dict[str, bytes]
+    questions: dict[str, bytes]
     problems: list[str]
     problem_B: np.ndarray
     index_B: np.ndarray
     end_B: np.ndarray
     length_B: np.ndarray
+    text_B: np.ndarray
+    """1 + the bytes of each text; 0: there is none."""
 
 
 def rows_of(header: Header, limits: Limits) -> Rows:
@@ -169,13 +215,19 @@ def rows_of(header: Header, limits: Limits) -> Rows:
         what = f"{count} completions came; at most {limits.completions} are taken"
         raise WireError(what, "too large")
     prompts = _prompts(header, at_most=count)
+    questions, sizes = {}, bytes(4 * count)
+    if isinstance(header, TextHeader):
+        questions = _digests_of(list(prompts), header.questions, "question")
+        sizes = header.text_sizes
     rows = Rows(
         prompts,
+        questions,
         list(prompts),
         _numbers("problem_at", header.problem_at, count),
         _numbers("indices", header.indices, count),
         np.frombuffer(header.ends, np.uint8),
         _numbers("lengths", header.lengths, count),
+        _numbers("text_sizes", sizes, count),
     )
     # Each problem has a completion, and no completion has a problem that is not there.
     if not np.array_equal(np.unique(rows.problem_B), np.arange(len(prompts))):
@@ -186,10 +238,19 @@ def rows_of(header: Header, limits: Limits) -> Rows:
         raise WireError(f"end {rows.end_B.max()} is none of {', '.join(ENDS)}")
     if rows.index_B.max() >= BEYOND:
         raise WireError(f"index {rows.index_B.max()} is not below {BEYOND}")
-    shortest, longest = rows.length_B.min(), rows.length_B.max()
-    if not 1 <= shortest <= longest <= limits.tokens:
+    is_empty_B = (rows.length_B == 0) & (rows.text_B == 0)
+    if (longest := rows.length_B.max()) > limits.tokens or is_empty_B.any():
+        shortest = rows.length_B.min()
         what = f"completions claim {shortest} to {longest} tokens; each has 1 to {limits.tokens}"
         raise WireError(what, "too large" if longest > limits.tokens else "malformed")
+    if (largest := int(rows.text_B.max()) - 1) > limits.text_bytes:
+        what = f"a text of {largest} bytes is claimed; at most {limits.text_bytes} are taken"
+        raise WireError(what, "too large")
+    if rows.length_B.any() and header.tokenizer == NO_TOKENIZER:
+        raise WireError("tokens came from an author that tells no tokenizer")
+    if (size := text_size(rows)) > limits.message_bytes:
+        what = f"texts of {size} bytes are claimed; at most {limits.message_bytes} are taken"
+        raise WireError(what, "too large")
     total = int(rows.length_B.sum(dtype=np.uint64))
     if (size := TOKEN_BYTES * total) > limits.message_bytes:
         what = f"{total} tokens are {size} bytes unpacked; at most {limits.message_bytes} are taken"
@@ -202,10 +263,32 @@ def rows_of(header: Header, limits: Limits) -> Rows:
     return rows
 
 
+def text_size(rows: Rows) -> int:
+    """Return the bytes of all texts together."""
+    return int(np.maximum(rows.text_B.astype(np.int64) - 1, 0).sum())
+
+
+def texts_of(rows: Rows, data: bytes) -> list[str | None]:
+    """Return the texts of all rows, cut from ``data``; raise WireError if one is not UTF-8."""
+    texts: list[str | None] = []
+    at = 0
+    for place, size in enumerate(rows.text_B.tolist()):
+        if not size:
+            texts.append(None)
+            continue
+        try:
+            texts.append(data[at : at + size - 1].decode())
+        except UnicodeDecodeError as error:
+            raise WireError(f"the text of completion {place} is not UTF-8: {error}") from error
+        at += size - 1
+    return texts
+
+
 def _require_provenance(header: Header) -> None:
     if not NODE_NAME.fullmatch(header.sender):
         raise WireError(f"sender {header.sender!r} is no node's name: {NODE_NAME.pattern}")
-    for name in ("model", "tokenizer", "task"):
+    has_none = isinstance(header, TextHeader) and header.tokenizer == NO_TOKENIZER
+    for name in ("model", "task") if has_none else ("model", "tokenizer", "task"):
         if (size := len(getattr(header, name))) != FINGERPRINT_BYTES:
             raise WireError(f"fingerprint {name} has {size} bytes, expected {FINGERPRINT_BYTES}")
     temperature, top_p = header.temperature, header.top_p
@@ -218,14 +301,18 @@ def _prompts(header: Header, *, at_most: int) -> dict[str, bytes]:
         problems = _decoder(at_most).decode(header.problems)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"problems of {at_most} completions are not readable: {error}") from error
-    count, size = len(problems), PROMPT_DIGEST_BYTES
-    if len(header.digests) != size * count:
-        raise WireError(f"{count} problems have {len(header.digests)} bytes of prompt digests")
-    digests = [header.digests[at * size : (at + 1) * size] for at in range(count)]
-    prompts = dict(zip(problems, digests, strict=True))
-    if len(prompts) != count:
+    if len(set(problems)) != len(problems):
         raise WireError("a problem is listed twice")
-    return prompts
+    if header.tokenizer == NO_TOKENIZER and not header.digests:
+        return dict.fromkeys(problems, b"")
+    return _digests_of(problems, header.digests, "prompt")
+
+
+def _digests_of(problems: Sequence[str], digests: bytes, what: str) -> dict[str, bytes]:
+    count, size = len(problems), PROMPT_DIGEST_BYTES
+    if len(digests) != size * count:
+        raise WireError(f"{count} problems have {len(digests)} bytes of {what} digests")
+    return {id: digests[at * size : (at + 1) * size] for at, id in enumerate(problems)}
 
 
 @lru_cache(maxsize=64)

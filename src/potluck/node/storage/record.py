@@ -6,6 +6,7 @@
 <run>/<node>/recorded.jsonl       some of them token by token, see potluck/recorded.py
 <run>/<node>/events.jsonl         what was told to the user, and when (launch/journal.py)
 <run>/<node>/status.json          what the node is doing now, see potluck/status.py
+<run>/<node>/cost.json            what an author has spent, see rollout/texts/base.py
 <run>/<node>/in_step.jsonl        one line a round that it began in step with others: the time;
                                   again when the clock was set back since
 <run>/<node>/rounds/000012.ptlk   what was learned from, the messages as they came: what
@@ -24,6 +25,7 @@ import msgspec
 from potluck.exchange import Round, WireError, batches_of, decode_round, encode_round
 from potluck.files import append, write_atomically
 from potluck.recorded import Recorded
+from potluck.rollout.texts.base import NOTHING, Cost
 
 RECORDED = 0.15
 """Size of recorded.jsonl as a share of the files of the rounds, at most."""
@@ -71,6 +73,20 @@ class Record:
         """Add lines to ``name``.jsonl, all of them or none."""
         lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
         append(self._lines(name), lines.encode())
+
+    def add_cost(self, cost: Cost) -> None:
+        """Add to what the node has spent on others' services. Unlike lines of a round, this stays
+        when the round is run again: the money is gone."""
+        if cost != NOTHING:
+            data = msgspec.json.encode(self.cost() + cost)
+            write_atomically(self.folder / "cost.json", data)
+
+    def cost(self) -> Cost:
+        """Return what the node has spent so far, in all its starts."""
+        try:
+            return msgspec.json.decode((self.folder / "cost.json").read_bytes(), type=Cost)
+        except FileNotFoundError:
+            return NOTHING
 
     def room_for_sample(self, size_bytes: int) -> float:
         """Return the bytes that may be recorded of a round whose file takes ``size_bytes``: its

@@ -27,6 +27,9 @@ class Cost:
         )
 
 
+NOTHING = Cost()
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """Texts of one round, and their cost."""
@@ -34,7 +37,7 @@ class Written:
     completions: tuple[Completion, ...]
     """Completions with a text and no tokens, at most as many as were asked for, in the order of the
     requests, then by index from 0 without gaps."""
-    cost: Cost = Cost()
+    cost: Cost = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,102 @@
+"""A participant of a run: what a node that learns and one that only writes have in common."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from potluck.exchange import Exchange, Round
+from potluck.files import derived_seed
+from potluck.node.storage.record import Record
+from potluck.reports import RoundReport
+from potluck.rollout.texts.base import NOTHING, Cost
+from potluck.schedule import Agenda
+
+NodeProgress = Callable[[str, str, int, int], None]
+"""Called with (node, phase, done, total) during everything that takes long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds and money that a participant has spent on a round so far."""
+
+    write_s: float = 0.0
+    exchange_s: float = 0.0
+    cost: Cost = NOTHING
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Participant(ABC):
+    """One member of the exchange."""
+
+    name: str
+    agenda: Agenda
+    """Plan of the shares of each round; the same on every node."""
+    max_staleness: int
+    """Rounds for which what came late is still of use."""
+    exchange: Exchange
+    record: Record
+    deadline_s: float
+    progress: NodeProgress
+
+    @abstractmethod
+    def generate_and_send(self, round: int) -> Spent:
+        """Write this node's share of the round and send it."""
+
+    @abstractmethod
+    def collect_and_learn(self, round: int, spent: Spent) -> RoundReport:
+        """Collect the round's completions, store them and use them."""
+
+    @abstractmethod
+    def learn_again(self, round: int, kept: Round) -> RoundReport:
+        """Use a round whose completions are on disk, after a crash."""
+
+    def next_round(self, done: int, furthest: int) -> tuple[int, int]:
+        """Return the round to do next, and the one in which the others say they are.
+
+        It is number ``done``, unless the others are far ahead, in a round up to ``furthest``.
+        Completions for a round that the others left more than ``max_staleness`` rounds ago are of
+        no use. A node that was away continues at its peers' round; what it missed arrives as late
+        groups. Rounds that this node began before a crash come first.
+        """
+        others = self.exchange.peers_round()
+        if not self.max_staleness < others - done <= furthest - done:
+            return done, others
+        kept = self.record.next_kept(done)
+        return others if kept is None else min(kept, others), others
+
+    def is_in_step(self, done: int, others: int) -> bool:
+        """Return whether some other node is about where this one is, and most are not ahead."""
+        latest = done + self.max_staleness
+        peers = self.exchange.status().peers.values()
+        heard = [p.newest_round for p in peers if p.live and p.heard_s is not None]
+        return others <= latest and any(at is not None and at <= latest for at in heard)
+
+    def collect(self, round: int, spent: Spent) -> tuple[Round, Spent, int]:
+        """Collect the round's completions and store them; return them with the time added to
+        ``spent``, and the size of their file in bytes."""
+        with Clock() as waiting:
+            arrived = self.exchange.collect(
+                round,
+                deadline_s=self.deadline_s,
+                waiting=lambda came, all: self.progress(self.name, "wait", came, all),
+            )
+        spent = replace(spent, exchange_s=spent.exchange_s + waiting.seconds)
+        return arrived, spent, self.record.keep_round(round, arrived)
+
+    def seed(self, round: int, what: str) -> int:
+        """Return 63 bits that no other (run seed, round, node, purpose) has."""
+        return derived_seed(f"{self.agenda.seed}/{round}/{self.name}/{what}")
+
+
+class Clock:
+    """Context that measures the seconds of its block."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> "Clock":
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._start
