@@ -35,8 +35,8 @@ class DigitsOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", ta
     """Digits of each number, in training and validation."""
     other_width: Annotated[int, Meta(ge=2, le=8)] = 4
     """Digits of each number out of distribution."""
-    train_problems: Annotated[int, Meta(ge=1, le=SPLIT_SIZES["train"])] = SPLIT_SIZES["train"]
-    """Problems to train on: the first of those that are drawn."""
+    train_problems: Annotated[int, Meta(ge=0, le=SPLIT_SIZES["train"])] = 0
+    """Problems to train on, the first of those that are drawn; 0: all of them."""
 
     def make(self) -> "Digits":
         return Digits(
@@ -77,7 +77,7 @@ class Arithmetic:
         size: int,
         other_size: int,
         draw_other: Draw | None = None,
-        train_problems: int = SPLIT_SIZES["train"],
+        train_problems: int = 0,
     ) -> None:
         """Draw the problems of every split; out of distribution of ``other_size``."""
 
@@ -95,7 +95,7 @@ class Arithmetic:
         near = held_out + train if size == other_size else ()
         self._ids: dict[Split, list[str]] = {
             "validation": held_out,
-            "train": train[:train_problems],
+            "train": train[: train_problems or None],
             "out-of-distribution": drawn(
                 "out-of-distribution", draw_other or draw, other_size, near
             ),
@@ -120,9 +120,7 @@ class Arithmetic:
 class Digits(Arithmetic):
     """Sums of two numbers of ``width`` digits; out of distribution: of ``other_width``."""
 
-    def __init__(
-        self, *, width: int = 3, other_width: int = 4, train_problems: int = SPLIT_SIZES["train"]
-    ) -> None:
+    def __init__(self, *, width: int = 3, other_width: int = 4, train_problems: int = 0) -> None:
         _require_another("digits", "width", width, other_width)
         # The validation problems are no problems to train on.
         _require_problems(width, SPLIT_SIZES["train"], avoid=SPLIT_SIZES["validation"])
