@@ -56,8 +56,8 @@ class Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     title: str
     model: Mapping[str, str]  # The recipe of each model: ``FILE#NODE``, a node of a recipe
-    pair: Mapping[str, Annotated[tuple[str, ...], Meta(min_length=2)]]
-    """Models that work together. The first is the smaller, or the general one."""
+    pair: Mapping[str, Annotated[tuple[str, ...], Meta(min_length=1)]]
+    """Models that work together, or one. The first is the smaller, or the general one."""
 
     def alone_as(self, model: str) -> str:
         """Return the first name of the same model: alone, a second name need not run again."""

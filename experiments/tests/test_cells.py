@@ -74,6 +74,24 @@ def test_a_setting_about_more_models_than_a_pair_has_is_refused(tmp_path):
         make_suite(tmp_path, **THREE)
 
 
+def test_a_node_beside_is_in_every_run_of_a_setting_and_is_no_model_of_it(tmp_path):
+    settings = SETTINGS + '[taught]\ntitle = "x"\nalone = true\nbeside = "teachers.toml#twin"\n'
+    others = {"teachers.toml": '[node.twin]\nmodel = "builtin:digits-large"\n'}
+    suite = make_suite(tmp_path, settings=settings, others=others)
+    cell = make_cell(suite, "tiny", "digits", ("small",), "taught", 0)
+    assert (cell.models, list(cell.config.node)) == (("small",), ["small", "twin"])
+    assert cell.config.node["twin"].model == "builtin:digits-large"
+
+
+@pytest.mark.parametrize("place", ["teachers.toml#none", "nowhere.toml#twin"])
+def test_a_node_beside_that_is_not_there_is_named(tmp_path, place):
+    settings = SETTINGS + f'[taught]\ntitle = "x"\nbeside = "{place}"\n'
+    others = {"teachers.toml": '[node.twin]\nmodel = "builtin:digits-large"\n'}
+    suite = make_suite(tmp_path, settings=settings, others=others)
+    with pytest.raises(ExperimentError, match=r"\[taught\] beside is|cannot read the recipe"):
+        make_cell(suite, "tiny", "digits", ("small",), "taught", 0)
+
+
 def test_a_cell_is_the_files_recipe_with_its_models_and_what_the_setting_changes(tmp_path):
     suite = make_suite(tmp_path)
     cell = make_cell(suite, "tiny", "digits", ("small", "twin"), "nois", 4)

@@ -78,6 +78,12 @@ def test_it_holds_each_models_own_curves_and_what_they_were_made_of(tmp_path, ce
     assert (large.others_k1, result.node["small"].others_k1) == (-0.25, None)
 
 
+def test_a_node_beside_the_models_has_no_result(tmp_path, cell):
+    folder = written(tmp_path / "run", cell)
+    found = collected(replace(cell, models=("small",)), folder)
+    assert list(found.node) == ["small"]
+
+
 @pytest.mark.parametrize("problems, asked", [(300, 100), (40, 40)])
 def test_pass_at_8_asks_each_node_for_8_answers_to_the_first_problems(
     tmp_path, cell, monkeypatch, problems, asked
