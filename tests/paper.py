@@ -76,11 +76,13 @@ def filtered(advantage, kl, *, g):
     return [a if a > 0 or d < g else 0.0 for a, d in zip(advantage, kl, strict=True)]
 
 
-def from_others(advantage, start, own, *, others, c=1):
+def from_others(advantage, start, own, *, others, c=1, lengths=None):
     """Ours, not the paper's: what completions of others are worth, by ln p of each of their tokens
-    under the learner (``start``); ``own`` says which are its own."""
+    under the learner (``start``); ``own`` says which are its own. ``lengths``: their numbers of
+    tokens, or in another unit."""
     worth = []
-    for a, logp, mine in zip(advantage, start, own, strict=True):
+    lengths = lengths or [len(logp) for logp in start]
+    for a, logp, mine, length in zip(advantage, start, own, lengths, strict=True):
         if mine or others == "all":
             worth.append(a)
         elif others == "none" or a <= 0:
@@ -91,7 +93,7 @@ def from_others(advantage, start, own, *, others, c=1):
             product = 1.0
             for x in logp:
                 product *= e**x
-            worth.append(a * product ** (c / len(logp)))
+            worth.append(a * product ** (c / length))
     return worth
 
 

@@ -22,8 +22,9 @@ from potluck.config import (
     from_tree,
     load,
 )
+from potluck.config.run import AnyEngine
 from potluck.objective.methods import METHODS, ObjectiveConfig, method_of
-from potluck.rollout.options import AnyEngine, HFOptions, VllmOptions
+from potluck.rollout.options import HFOptions, VllmOptions
 from potluck.tasks import TASKS
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.gsm8k import Gsm8kOptions
@@ -202,7 +203,6 @@ def test_an_override_may_open_a_table_that_the_file_leaves_out(toml):
         ("a=b", "a=b"),
         ("'12'", "12"),
         ("two words", "two words"),
-        ("", ""),
         ("builtin:x", "builtin:x"),
     ],
 )
@@ -214,6 +214,8 @@ NEEDS = {
     "hub": "dataset='x'",
     "reasoning-gym": "dataset='x'",
     "vllm": "url='http://x'\nmodel='x'",
+    "openai": "url='http://x'\nmodel='x'",
+    "file": "path='x'",
 }
 """Keys that a task or an engine cannot be without."""
 STRUCTS = {
@@ -291,6 +293,7 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
     }.get(where, "")
     needs = {
         "weight_decay": ["node.small.optimizer=adamw"],
+        "budget_usd": ["node.small.engine.usd_per_million_prompt=1"],
         "stranger": [*("swarm.open=true", "swarm.stranger_share=0.5", "swarm.strangers_share=0.5")],
     }.get(field.name, [])
     addresses = where == "swarm" and field.name in ("listen", "connect")
@@ -342,7 +345,7 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
         ("rounds=true", "rounds is True: Expected `int`, got `bool`"),
         ("seed='1'", "seed is '1': Expected `int`, got `str`"),
         ("objective=3", "objective is 3; expected a table with importance, filter, others"),
-        ("node={small={}}", r"\[node.small\] needs 'model', which has no default"),
+        ("node={small={}}", r"\[node.small\] names no model; give it one, or an engine"),
         ("node=[{model='a'}]", r"expected one table for each name, \[node.NAME\]"),
         ("node={}", r"the run has no node; add a table \[node.NAME\] with a model"),
         ("node.small=1", "node.small is 1; expected a table with model"),

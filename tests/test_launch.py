@@ -25,6 +25,7 @@ from potluck.launch.in_process import run
 from potluck.model import ModelError
 from potluck.node import RunFolderError
 from potluck.node import loop as loop_module
+from potluck.node.participant import Participant
 from potluck.node.storage import checkpoint
 from potluck.rollout.hf import HFEngine
 from potluck.tasks.arithmetic import DigitsOptions
@@ -531,6 +532,7 @@ ELSEWHERE = {
         ),
         "test_swarm_options.py",
     ),
+    "swarm.text": "test_unlike.py",
     "swarm.transport": "there is one: test_config.py refuses any other",
     "log.to": "trackers",
     "log.project": "trackers",
@@ -710,13 +712,13 @@ def test_a_limit_of_the_evaluations_own_is_not_cut_by_that_of_training(recipe, t
 
 def test_every_round_node_and_purpose_has_a_seed_of_its_own(recipe, tmp_path, monkeypatch):
     seeds = []
-    seed = loop_module.Node._seed
+    seed = Participant.seed
 
     def hear(self, round, what):
         seeds.append(seed(self, round, what))
         return seeds[-1]
 
-    monkeypatch.setattr(loop_module.Node, "_seed", hear)
+    monkeypatch.setattr(Participant, "seed", hear)
     run(recipe(), tmp_path / "run")
     assert len(set(seeds)) == len(seeds) == 4 * 2 * 2
 

@@ -4,7 +4,14 @@ from typing import get_args
 
 import pytest
 
-from potluck.rollout.options import AnyEngine, EngineOptions, EngineSettings, HFOptions, VllmOptions
+from potluck.config.run import AnyEngine
+from potluck.rollout.options import (
+    EngineOptions,
+    EngineSettings,
+    HFOptions,
+    TextOptions,
+    VllmOptions,
+)
 from potluck.tasks import TASKS, TaskOptions
 
 ENGINES = {str(options.__struct_config__.tag): options for options in get_args(AnyEngine)}
@@ -12,9 +19,18 @@ VLLM = VllmOptions(url="http://x", model="x", tolerance=0.5)
 
 
 @pytest.mark.parametrize("name", ENGINES)
-@pytest.mark.parametrize("verb", ["build", "bytes_needed", "log_probability_tolerance"])
-def test_every_engine_does_what_an_engine_must(name, verb):
-    assert getattr(ENGINES[name], verb) is not getattr(EngineOptions, verb)
+def test_every_engine_does_what_an_engine_must(name):
+    verbs = ["build", "bytes_needed", "log_probability_tolerance"]
+    base = EngineOptions
+    if not ENGINES[name].has_weights:
+        verbs, base = ["open"], TextOptions
+    for verb in verbs:
+        assert getattr(ENGINES[name], verb) is not getattr(base, verb)
+
+
+def test_only_authors_without_weights_have_none():
+    assert {name for name in ENGINES if not ENGINES[name].has_weights} == {"openai", "file"}
+    assert ENGINES["file"](path="x").bytes_needed(None) == 0
 
 
 @pytest.mark.parametrize("name", TASKS)

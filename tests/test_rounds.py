@@ -1,7 +1,5 @@
 """Which round a node does next, and what is told of it: others, time and disk are a test's."""
 
-from types import SimpleNamespace
-
 import pytest
 
 import tiny
@@ -41,9 +39,8 @@ class Says(Listener):
 def node_of(folder, others):
     rest = dict.fromkeys(Node.__dataclass_fields__)
     record = Record(folder, run="tiny", node="north")
-    selector = SimpleNamespace(max_staleness=1)
     return Node(
-        **{**rest, "name": "north", "exchange": others, "record": record, "selector": selector}
+        **{**rest, "name": "north", "exchange": others, "record": record, "max_staleness": 1}
     )
 
 

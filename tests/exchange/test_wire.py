@@ -406,7 +406,7 @@ WRONG = [
     (b"", "message ends at byte 0, within its first 6"),
     (b"PTLK\2", "message ends at byte 5"),
     (b"FTW2" + bytes(6), "starts with b'FTW2', expected b'PTLK'"),
-    (framed(version=1), "has version 1, and this Potluck reads versions 2 and 3; nodes need the same"),
+    (framed(version=1), "has version 1, and this Potluck reads versions 2 and 3; nodes"),
     (b"PTLK\2\5", "codec 5; this Potluck reads 0 to 4"),
     (b"PTLK\2\3", "message ends before header"),
     (b"PTLK\2\0", "message ends before header"),

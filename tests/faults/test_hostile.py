@@ -180,7 +180,7 @@ def test_a_silent_member_costs_one_deadline(swarm, tmp_path, silence):
     served, about = [], {"session": bytes(16), "task": terms("c").provenance.task}
 
     def said():
-        # Near both: nodes that are many rounds apart would else take it for one that left theirs out.
+        # Near both: of a node far behind it would else have left the round out.
         newest = [max(0, swarm.last_round(name)) for name in "ab"]
         near = {round for here in newest for round in range(max(0, here - 3), here + 3)}
         rounds = () if silence == "no offer" else sorted(near)

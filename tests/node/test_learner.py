@@ -124,9 +124,11 @@ def oracle(policy, groups, objective, *, lr=0.0, temperature=1.0):
                 a * emphasis if mine and a > 0 else a
                 for a, mine in zip(advantage, own, strict=True)
             ]
+            in_bytes = [len(policy.text(c.token_T).encode()) for _, c in rows]
             advantage = paper.from_others(
-                advantage, start, own, others=objective.others, c=objective.likelihood_exponent
-            )
+                advantage, start, own, others=objective.others, c=objective.likelihood_exponent,
+                lengths=in_bytes if objective.likelihood_unit == "byte" else None,
+            )  # fmt: skip
         options = {"C": objective.weight_cap} if objective.importance == "truncated" else {}
         total = OBJECTIVE_OF[objective.importance](
             logp, start, gen, advantage, epsilon=objective.clip_epsilon, **options
@@ -225,6 +227,7 @@ def test_the_temperature_divides_the_learners_logits():
         ("others", "successes", {}),
         ("others", "likely-successes", {}),
         ("likelihood_exponent", 2.5, METHODS["lws"].fields),
+        ("likelihood_unit", "byte", METHODS["lws"].fields),
         ("own_success_weight", 2.0, {}),
     ],
 )

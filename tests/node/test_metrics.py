@@ -22,6 +22,10 @@ row = st.tuples(
 )
 
 
+BYTES = 3
+"""Bytes of a token's text."""
+
+
 def reports_of(rows, cap=2.0, dropped=()):
     """rows: (author, advantage, silenced, [(start, gen), ...])."""
     longest = max(len(tokens) for *_, tokens in rows)
@@ -40,7 +44,8 @@ def reports_of(rows, cap=2.0, dropped=()):
         for i, (author, *_) in enumerate(rows)
     )
     trusted_B = torch.ones(len(rows), dtype=torch.bool)
-    batch = Batch(completions, (), (), gen_BT, advantage_B, mask_BT, trusted_B, len(rows))
+    bytes_B = mask_BT.sum(dim=1) * BYTES
+    batch = Batch(completions, (), (), gen_BT, advantage_B, mask_BT, bytes_B, trusted_B, len(rows))
     scored = Scored(batch, start_BT, kept_B, metrics_BK, dict.fromkeys(dropped, "gradient"))
     return author_reports(scored, [float(a > 0) for _, a, *_ in rows], "north")
 
@@ -65,6 +70,9 @@ def test_each_figure_is_what_a_plain_loop_finds(rows):
             continue
         assert report.log_ratio_mean == pytest.approx(sum(ratios) / len(ratios), abs=1e-5)
         assert report.log_ratio_max == pytest.approx(max(ratios), abs=1e-5)
+        surprise = [-start / math.log(2) for *_, tokens in loud for start, _ in tokens]
+        in_bytes = sum(surprise) / (BYTES * len(ratios))
+        assert report.bits_per_byte == pytest.approx(in_bytes, rel=1e-4)
         k1 = [sum(d) / len(d) for d in apart]
         k3 = [sum(math.exp(x) - x - 1 for x in d) / len(d) for d in apart]
         assert report.k1 == pytest.approx(sum(k1) / len(k1), abs=1e-5)

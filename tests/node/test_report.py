@@ -14,7 +14,7 @@ from potluck.node.selection import Selection
 from potluck.objective.methods import ObjectiveConfig
 from potluck.types import Group
 
-NOTHING = Selection((), 0, 0, 0, 0, 0)
+NOTHING = Selection((), 0, {}, 0, 0, 0)
 
 
 def report(groups, policy):

@@ -38,7 +38,7 @@ def select(one, round, completions=(), late=None, usable=lambda c: True):
     """What comes through, as groups of completions; ``usable`` decides what can be read."""
 
     def read(c):
-        return Row(c, np.zeros(1, np.int32), c.token_T, "") if usable(c) else None
+        return Row(c, np.zeros(1, np.int32), c.token_T, "") if usable(c) else "too long"
 
     selection = one.select(round, Round(tuple(completions), late=late or {}), read)
     return replace(
@@ -47,8 +47,10 @@ def select(one, round, completions=(), late=None, usable=lambda c: True):
 
 
 def counts(selection):
-    names = ("unasked", "unusable", "too_few", "late_used", "over_share")
-    return {name: count for name in names if (count := getattr(selection, name))}
+    names = ("unasked", "too_few", "late_used", "over_share")
+    found = {name: count for name in names if (count := getattr(selection, name))}
+    unreadable = {f"{author}: {why}": n for (author, why), n in selection.unreadable.items()}
+    return found | unreadable
 
 
 def test_all_that_was_asked_for_comes_through_in_the_order_of_the_problems():
@@ -90,7 +92,7 @@ def test_what_was_asked_of_another_or_of_nobody_is_left_out_and_counted():
 def test_what_cannot_be_used_is_left_out_and_counted():
     one = selector()
     selection = select(one, 0, written(one, 0, "north"), usable=lambda c: c.index != 2)
-    assert counts(selection) == {"unusable": 3}
+    assert counts(selection) == {"north: too long": 3}
     assert [[c.index for c in group] for group in selection.groups] == [[0, 1, 3]] * 3
 
 
@@ -98,7 +100,7 @@ def test_a_completion_without_another_of_its_problem_gives_nothing_and_is_counte
     one = selector()
     selection = select(one, 0, written(one, 0, "north"), usable=lambda c: c.index == 0)
     assert selection.groups == ()
-    assert counts(selection) == {"too_few": 3, "unusable": 9}
+    assert counts(selection) == {"too_few": 3, "north: too long": 9}
 
 
 def test_a_late_group_is_learned_from_behind_the_others_for_as_long_as_it_is_fresh():
@@ -119,6 +121,7 @@ def test_a_late_group_is_used_whole_or_not_at_all():
     assert counts(select(one, 1, (), {0: part})) == {"late_used": 2 * G}
     unusable = select(one, 1, (), {0: written(one, 0, "south")}, usable=lambda c: c.index)
     assert unusable.groups == ()
+    assert counts(unusable) == {"south: too long": 3}
 
 
 def test_a_late_part_of_a_horizontal_group_is_never_used():

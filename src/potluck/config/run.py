@@ -9,10 +9,14 @@ from msgspec.structs import force_setattr
 
 from potluck.fields import Amount, Count, Options, Positive
 from potluck.objective.methods import ObjectiveConfig, reads_author_logp
-from potluck.rollout.options import AnyEngine, HFOptions
+from potluck.rollout.options import HFOptions, VllmOptions
+from potluck.rollout.texts.options import FileOptions, OpenAIOptions
 from potluck.tasks import AnyTask
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.rewards import RewardOptions
+
+AnyEngine = HFOptions | VllmOptions | OpenAIOptions | FileOptions
+"""The engines that a recipe can name: a new one is a file with its options, and a member here."""
 
 
 class SamplingConfig(Options, frozen=True, kw_only=True):

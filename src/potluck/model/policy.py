@@ -53,9 +53,7 @@ class LanguageModel:
         highest = max(tokenizer.get_vocab().values())
         self.vocabulary = min(highest + 1, network.get_output_embeddings().weight.shape[0])
         self.stop_ids = stop_ids(network, tokenizer, stop)
-        self.stop_id = _usual_stop(tokenizer, self.stop_ids, stop)
-        """Stop token that is put behind a text which another tokenizer's model ended."""
-        self.special_ids = frozenset(tokenizer.all_special_ids)
+        self._named_stops = tuple(stop)
         self.scorer = Scorer(network, self.vocabulary)
         self._prompts = lru_cache(maxsize=1024)(partial(prompt_ids, tokenizer))
 
@@ -92,6 +90,20 @@ class LanguageModel:
         shapes = {name: list(p.shape) for name, p in self.network.named_parameters()}
         kind = self.network.config.model_type
         return hashlib.sha256(json.dumps([kind, shapes]).encode()).hexdigest()
+
+    @property
+    def stop_id(self) -> int:
+        """Stop token that is put behind a text which a model of another tokenizer ended: the one
+        that the recipe names first, else the tokenizer's own end of text."""
+        if self._named_stops:
+            return int(self.tokenizer.get_vocab()[self._named_stops[0]])
+        usual = self.tokenizer.eos_token_id
+        return usual if usual in self.stop_ids else min(self.stop_ids)
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Ids of tokens that no text may become."""
+        return frozenset(self.tokenizer.all_special_ids)
 
     @cached_property
     def tokenizer_digest(self) -> bytes:
@@ -175,16 +187,6 @@ class LanguageModel:
         """Give memory that torch keeps for later use back to the GPU, which models may share."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-
-
-def _usual_stop(
-    tokenizer: PreTrainedTokenizerBase, stop_ids: frozenset[int], named: Sequence[str]
-) -> int:
-    """Return the stop token that the recipe names first, else the tokenizer's own end of text."""
-    if named:
-        return tokenizer.get_vocab()[named[0]]
-    usual = tokenizer.eos_token_id
-    return usual if usual in stop_ids else min(stop_ids)
 
 
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarray:

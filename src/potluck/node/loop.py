@@ -26,7 +26,7 @@ from potluck.node.batch import Scored, pack
 from potluck.node.habits import FIRST_ROUNDS, Habit, answers_by_author, growing_habit
 from potluck.node.learner import Learner
 from potluck.node.participant import Clock, Participant, Spent
-from potluck.node.read import Unreadable, read
+from potluck.node.read import UnreadReason, read
 from potluck.node.report import report_of
 from potluck.node.sample import sample
 from potluck.node.selection import Selector
@@ -127,7 +127,7 @@ class Node(Participant):
         self.record.add("metrics", [as_line(report)])
         return report
 
-    def _read(self, completion: Completion) -> Row | Unreadable:
+    def _read(self, completion: Completion) -> Row | UnreadReason:
         needs_logp = reads_author_logp(self.learner.objective) and self.trusts(completion.author)
         problem = self.task.problem(completion.problem_id)
         policy = self.learner.policy

@@ -14,7 +14,7 @@ from potluck.config import SamplingConfig
 from potluck.model import LanguageModel
 from potluck.types import Completion, Problem, Row
 
-Unreadable = Literal[
+UnreadReason = Literal[
     "no log-probabilities", "no text", "unknown token", "inexact text", "special token",
     "stop token", "too long",
 ]  # fmt: skip
@@ -37,7 +37,7 @@ def read(
     limits: SamplingConfig,
     *,
     needs_logp: bool = False,
-) -> Row | Unreadable:
+) -> Row | UnreadReason:
     """Read a completion with the model's tokenizer.
 
     Ids of the model's own tokenizer are taken as they are; ``end`` decides what a completion may

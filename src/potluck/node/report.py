@@ -9,7 +9,7 @@ from potluck.node.batch import Scored
 from potluck.node.habits import Habit
 from potluck.node.learner import UpdateReport
 from potluck.node.metrics import author_reports
-from potluck.node.read import Unreadable
+from potluck.node.read import UnreadReason
 from potluck.node.selection import Selection
 from potluck.reports import AuthorReport, RoundReport
 from potluck.types import Group
@@ -87,7 +87,7 @@ def report_of(
     )
 
 
-def _by_author(unreadable: Mapping[tuple[str, Unreadable], int]) -> dict[str, dict[str, int]]:
+def _by_author(unreadable: Mapping[tuple[str, UnreadReason], int]) -> dict[str, dict[str, int]]:
     counts: dict[str, dict[str, int]] = {}
     for (author, reason), count in sorted(unreadable.items()):
         counts.setdefault(author, {})[reason] = count

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from potluck.exchange import Round
-from potluck.node.read import Unreadable
+from potluck.node.read import UnreadReason
 from potluck.schedule import Agenda, within_caps
 from potluck.types import Completion, Row
 
-Read = Callable[[Completion], Row | Unreadable]
+Read = Callable[[Completion], Row | UnreadReason]
 """Reader of a completion with the learner's tokenizer."""
 
 
@@ -22,7 +22,7 @@ class Selection:
     ones, oldest round first."""
     unasked: int
     """Completions that were not asked of their author."""
-    unreadable: Mapping[tuple[str, Unreadable], int]
+    unreadable: Mapping[tuple[str, UnreadReason], int]
     """Number of completions of an author that cannot be read, for each reason; late ones too."""
     too_few: int
     """Completions alone of their problem: nothing to be compared with."""
@@ -48,7 +48,7 @@ class Selector:
     def select(self, round: int, arrived: Round, read: Read) -> Selection:
         """Select what ``round`` is learned from, and count the rest."""
         asked = self._asked_for(round, arrived.completions)
-        unreadable = Counter[tuple[str, Unreadable]]()
+        unreadable = Counter[tuple[str, UnreadReason]]()
 
         def rows(came: Iterable[Completion]) -> Iterator[Row]:
             for completion in came:

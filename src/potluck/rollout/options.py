@@ -231,7 +231,3 @@ class TextOptions(EngineOptions, frozen=True, kw_only=True):
 
     def bytes_needed(self, writing: Writing) -> int:
         return 0
-
-
-AnyEngine = HFOptions | VllmOptions
-"""The engines that a recipe can name: a new one is a file with its options, and a member here."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from potluck.rollout.base import Progress, Requests
-from potluck.types import Completion
+from potluck.types import LONE_SURROGATE, Completion
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +65,17 @@ class TextEngine(Protocol):
         ``seed`` differs from round to round. Raise RolloutError if the service refuses for good (a
         wrong key); what is only unreachable now writes nothing in this round, and is told.
         """
+
+
+BYTES_A_TOKEN = 64
+"""Longest text, for each token that a completion may have: one of a vocabulary has 4 or so."""
+
+
+def can_be_read(text: str, max_new_tokens: int) -> bool:
+    """Return whether a model may learn to write ``text``: not blank, UTF-8, of bounded length."""
+    return (
+        len(text) <= (most := BYTES_A_TOKEN * max_new_tokens)
+        and not LONE_SURROGATE.search(text)
+        and not text.isspace()
+        and 0 < len(text.encode()) <= most
+    )

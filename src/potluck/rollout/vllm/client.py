@@ -47,8 +47,14 @@ class Address:
         raise RolloutError(f"the server's url is {self.url!r}; expected http://HOST:PORT")
 
     def key(self) -> str:
-        """Return the key, "" if the server asks for none; raise RolloutError if it is not set."""
+        """Return the key, "" if the server asks for none; raise RolloutError if it is not set, or
+        no header can hold it: a library would say so with the key in its text."""
         key = os.environ.get(self.api_key_variable, "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise RolloutError(
+                f"the environment variable {self.api_key_variable!r} holds signs that no key has; "
+                f"expected printable ASCII on one line"
+            )
         if key or not self.api_key_variable:
             return key
         raise RolloutError(

@@ -1,0 +1,156 @@
+"""Requests to an OpenAI-compatible endpoint through its client library, which repeats what a busy
+server puts off. An answer is bounded in time and in bytes."""
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from potluck.files import one_line
+from potluck.rollout.base import RolloutError
+from potluck.rollout.vllm.client import CONNECT_S, SAID_CHARACTERS, Address
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+LATER = (402, 408, 409, 425, 429)
+"""Statuses below 500 that may pass: no money left, too slow, a conflict, too early, too often."""
+WAYS_OUT = {
+    401: "name the variable that holds its key in api_key_variable",
+    403: "may this key use this model, and is it in api_key_variable?",
+    404: "is the name of the model right, and url complete, such as https://HOST/v1?",
+}
+READY_S = 20.0
+
+
+class Unavailable(Exception):
+    """The endpoint does not answer now; ``may_cost`` is True if it may have begun to write."""
+
+    def __init__(self, said: str, *, may_cost: bool = False) -> None:
+        super().__init__(said)
+        self.may_cost = may_cost
+
+
+class Refused(Exception):
+    """The endpoint does not take the request; ``text`` is all that it says about that."""
+
+    def __init__(self, said: str, status: int, text: str) -> None:
+        super().__init__(said)
+        self.status, self.text = status, text
+
+
+@dataclass(frozen=True, slots=True)
+class ChatEndpoint:
+    """A served model, and how it is asked."""
+
+    address: Address
+    model: str
+    concurrency: int = 8
+    retries: int = 3
+
+    def client(self, limit_bytes: int) -> "AsyncOpenAI":
+        """Return a client whose answers are empty where they are longer than ``limit_bytes``.
+        Raise RolloutError if the library, the key or the host is none."""
+        try:
+            from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
+        except ImportError as error:
+            raise RolloutError(
+                f"engine 'openai' needs the library openai ({error}); pip install 'potluck[openai]'"
+            ) from error
+
+        async def bound(response: Any) -> None:
+            # Never unpacked, as no packed answer is asked for: a few bytes can hold gigabytes.
+            response.headers.pop("content-encoding", None)
+            body = bytearray()
+            async for piece in response.stream:
+                body += piece
+                if len(body) > limit_bytes:
+                    body.clear()
+                    break
+            await response.stream.aclose()
+            response.stream = type(response)(200, content=bytes(body)).stream
+
+        self.address.parts()
+        return AsyncOpenAI(
+            # Without one the library would send OPENAI_API_KEY, to whatever url this is.
+            api_key=self.address.key() or "none",
+            base_url=self.address.url,
+            max_retries=self.retries,
+            timeout=Timeout(None, connect=CONNECT_S),  # ``ask`` bounds all of it together
+            http_client=DefaultAsyncHttpxClient(
+                follow_redirects=False,
+                headers={"Accept-Encoding": "identity"},
+                event_hooks={"response": [bound]},
+            ),
+        )
+
+    async def ask(self, answer: Awaitable[Any]) -> bytes:
+        """Return the body of an ``answer`` of the client; raise Unavailable or Refused."""
+        from openai import APIStatusError, OpenAIError
+
+        try:
+            async with asyncio.timeout(self.address.timeout_s):
+                return cast(bytes, (await answer).content)
+        except TimeoutError:
+            said = f"no answer within {self.address.timeout_s:g} seconds"
+            raise Unavailable(said, may_cost=True) from None
+        except APIStatusError as error:
+            text, body = error.response.text, error.body
+            reason = (body.get("message") if isinstance(body, dict) else "") or text
+            said = self._line(f"status {error.status_code}: {reason}")
+            if error.status_code in LATER or error.status_code >= 500:
+                raise Unavailable(said) from None
+            raise Refused(said, error.status_code, text) from None
+        except OpenAIError as error:
+            raise Unavailable(self._line(str(error.__cause__ or error))) from None
+
+    def refuse(self, said: str, status: int) -> RolloutError:
+        """Return the error for a status that no later attempt would change."""
+        way_out = WAYS_OUT.get(status, "see its documentation")
+        if 300 <= status < 400:
+            way_out = "redirects are not followed: set url to where it leads"
+        return RolloutError(
+            f"{self.address.url} refuses to write as {self.model!r} ({said}); {way_out}"
+        )
+
+    def require_ready(self) -> None:
+        """Raise RolloutError unless the endpoint answers now, takes the key and has the model.
+
+        A model that it does not list can still be there under a second name, so it is asked for a
+        few tokens.
+        """
+        wait_s = min(self.address.timeout_s, READY_S)
+        patient = replace(self, address=replace(self.address, timeout_s=wait_s))
+        with ThreadPoolExecutor(1) as pool:  # a notebook's thread runs a loop already
+            pool.submit(asyncio.run, patient._require_model()).result()
+
+    async def _require_model(self) -> None:
+        probe: Any = {"messages": [{"role": "user", "content": "1 + 1 ="}], "max_tokens": 16}
+        try:
+            async with self.client(2**24) as client:
+                if self.model not in await self._listed(client):
+                    create = client.chat.completions.with_raw_response.create
+                    await self.ask(create(model=self.model, **probe))
+        except Unavailable as error:
+            raise RolloutError(
+                f"{self.address.url} does not answer ({error}); is it running, and is "
+                f"[node.NAME.engine] url its own?"
+            ) from None
+        except Refused as error:
+            # Some models do not take max_tokens, or want more of them: they are there.
+            if error.status not in (400, 422):
+                raise self.refuse(str(error), error.status) from None
+
+    async def _listed(self, client: "AsyncOpenAI") -> list[Any]:
+        """Return the names of its models; none where it does not list them, or not to this key."""
+        try:
+            raw = await self.ask(client.models.with_raw_response.list())
+            return [card["id"] for card in json.loads(raw)["data"]]
+        except (Refused, ValueError, RecursionError, KeyError, TypeError):
+            return []
+
+    def _line(self, text: str) -> str:
+        key = self.address.key()
+        return one_line(text.replace(key, "(the key)") if key else text, SAID_CHARACTERS)

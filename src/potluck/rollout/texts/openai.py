@@ -1,0 +1,229 @@
+"""Texts of a model behind an OpenAI-compatible endpoint, which may tell no log-probabilities.
+
+A round's requests share an event loop in a thread of its own: a notebook runs one already in the
+main thread, and only a loop can break off what is under way.
+"""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from potluck.files import derived_seed
+from potluck.rollout.base import Progress, Requests
+from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost, TextSettings, Written, can_be_read
+from potluck.rollout.texts.endpoint import ChatEndpoint, Refused, Unavailable
+from potluck.rollout.texts.messages import ChatRequest, Dialect, read_answer
+from potluck.types import Completion, End
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+TICK_S = 0.2
+"""Between two calls of ``progress`` while nothing arrives: how fast Ctrl-C is heard."""
+BYTES_AROUND, BYTES_A_BYTE = 2**16, 12
+"""Longest answer: JSON escapes a byte as 6, and a text may come with its hidden reasoning."""
+NO_TOKENS = np.zeros(0, np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits of what is spent, and prices."""
+
+    tokens: int = 0
+    """Of prompts and completions; 0: no limit."""
+    usd: float = 0.0
+    """US dollars; 0: no limit."""
+    usd_per_million_prompt: float = 0.0
+    usd_per_million_completion: float = 0.0
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> Cost:
+        """Return the cost of one request."""
+        usd = prompt_tokens * self.usd_per_million_prompt
+        usd += completion_tokens * self.usd_per_million_completion
+        return Cost(1, prompt_tokens, completion_tokens, usd / 1e6)
+
+    def is_spent(self, cost: Cost) -> bool:
+        """Return whether ``cost`` reaches a limit."""
+        tokens = cost.prompt_tokens + cost.completion_tokens
+        return 0 < self.tokens <= tokens or 0 < self.usd <= cost.usd
+
+
+class OpenAIEngine:
+    """An author that asks a served model, until its budget is spent."""
+
+    def __init__(self, endpoint: ChatEndpoint, budget: Budget, settings: TextSettings) -> None:
+        self.endpoint, self.budget, self.settings = endpoint, budget, settings
+        self.spent, self.dialect, self.has_written = settings.spent, Dialect(), False
+        self._told: set[str] = set()
+
+    def write(self, requests: Requests, *, author: str, seed: int, progress: Progress) -> Written:
+        requests = [request for request in requests if request.count]
+        total = sum(request.count for request in requests)
+        if not requests or self._is_spent():
+            return Written(())
+        work = _Round(self, requests, seed)
+        with ThreadPoolExecutor(1) as pool:
+            asking = pool.submit(asyncio.run, work.ask_all())
+            try:
+                while wait([asking], TICK_S).not_done:
+                    progress(work.count, total)
+            finally:
+                work.ended.set()
+            asking.result()
+        progress(work.count, total)
+        if work.refused and not self.has_written:
+            raise self.endpoint.refuse(*work.refused)
+        self.spent += work.cost
+        self._tell(work)
+        self._is_spent()
+        return Written(tuple(work.completions(author)), work.cost)
+
+    def _is_spent(self) -> bool:
+        """Return whether nothing may be asked any more, and tell it once."""
+        spent = self.spent
+        if is_spent := self.budget.is_spent(spent):
+            self._tell_once(
+                "budget",
+                f"the budget of {self.settings.node!r} is spent ({spent.prompt_tokens} tokens of "
+                f"prompts, {spent.completion_tokens} of completions, {spent.usd:.2f} USD): it "
+                f"writes no more; to go on, resume with a larger one in its table engine",
+            )
+        return is_spent
+
+    def _tell(self, work: "_Round") -> None:
+        url, model = self.endpoint.address.url, self.endpoint.model
+        if work.trouble:
+            news = f"{url} does not write now ({work.trouble}); it is asked again in the next round"
+            self._tell_once("trouble", news)
+        else:
+            self._told.discard("trouble")
+        if work.refused:
+            self._tell_once("refused", f"{url} does not answer some questions ({work.refused[0]})")
+        for name in sorted(self.dialect.left_out & {"top_p", "temperature"}):
+            self._tell_once(name, f"{model!r} at {url} takes no {name}: it writes with its own")
+
+    def _tell_once(self, what: str, news: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self.settings.notify(news)
+
+
+class _Round:
+    """Requests of one round, and what they have brought so far."""
+
+    def __init__(self, engine: OpenAIEngine, requests: Requests, seed: int) -> None:
+        self.engine, self.requests, self.seed = engine, requests, seed
+        self.ended, self.cost, self.count = threading.Event(), Cost(), 0
+        self.texts: dict[ChatRequest, list[tuple[str, End]]] = {}
+        self.trouble = ""
+        """Reason why nothing more is asked in this round; empty: there is none."""
+        self.refused: tuple[str, int] | None = None
+        """Reason and status of a question that was not taken."""
+
+    def completions(self, author: str) -> list[Completion]:
+        """Return the texts in the order of the requests, with indices without gaps."""
+        found: list[Completion] = []
+        pairs: list[list[tuple[str, End]]] = [[] for _ in self.requests]
+        for ask in sorted(self.texts, key=lambda ask: (ask.place, ask.first)):
+            pairs[ask.place] += self.texts[ask]
+        for request, of_problem in zip(self.requests, pairs, strict=True):
+            found += [
+                Completion(request.problem.id, author, index, NO_TOKENS, None, end, text)
+                for index, (text, end) in enumerate(of_problem)
+            ]
+        return found
+
+    async def ask_all(self) -> None:
+        """Ask until all is answered or left out, or ``ended`` is set."""
+        engine, most = self.engine, max(request.count for request in self.requests)
+        asks = [ChatRequest(place, 0, request.count) for place, request in enumerate(self.requests)]
+        if "n" in engine.dialect.left_out:
+            asks = [one for ask in asks for one in ask.one_by_one()]
+        text_bytes = BYTES_A_TOKEN * engine.settings.max_new_tokens
+        slots = asyncio.Semaphore(engine.endpoint.concurrency)
+        async with engine.endpoint.client(
+            BYTES_AROUND + BYTES_A_BYTE * text_bytes * most
+        ) as client:
+            pending = {asyncio.create_task(self._ask(client, slots, ask)) for ask in asks}
+            try:
+                while pending and not self.ended.is_set():
+                    done, pending = await asyncio.wait(
+                        pending, timeout=TICK_S, return_when=asyncio.FIRST_EXCEPTION
+                    )
+                    for more in await asyncio.gather(*done):
+                        pending |= {asyncio.create_task(self._ask(client, slots, a)) for a in more}
+            finally:
+                for task in pending:
+                    task.cancel()
+                await asyncio.gather(*pending, return_exceptions=True)
+
+    async def _ask(
+        self, client: "AsyncOpenAI", slots: asyncio.Semaphore, ask: ChatRequest
+    ) -> list[ChatRequest]:
+        """Ask, unless nothing more is to be asked; return what is left to be asked."""
+        engine = self.engine
+        async with slots:
+            if self.trouble or engine.budget.is_spent(engine.spent + self.cost):
+                return []
+            body = self._body(ask)
+            try:
+                create = client.chat.completions.with_raw_response.create
+                raw = await engine.endpoint.ask(create(model=engine.endpoint.model, **body))
+            except Unavailable as error:
+                self.trouble = str(error)
+                self.cost += self._most(ask) if error.may_cost else Cost(1)
+                return []
+            except Refused as error:
+                self.cost += Cost(1)
+                if error.status in (401, 404) or 300 <= error.status < 400:
+                    raise engine.endpoint.refuse(str(error), error.status) from None
+                if not (further := engine.dialect.again(ask, body, error.text)):
+                    self.refused = str(error), error.status
+                return further
+            return self._read(ask, raw)
+
+    def _body(self, ask: ChatRequest) -> dict[str, Any]:
+        settings = self.engine.settings
+        sampling = {
+            "max_tokens": settings.max_new_tokens,
+            "temperature": settings.temperature,
+            "top_p": settings.top_p,
+            # 31 bits: some servers have no more. One each, as equal seeds would write equal texts.
+            "seed": derived_seed(f"{self.seed}/{ask.place}/{ask.first}") >> 32,
+        }
+        return self.engine.dialect.body(self.requests[ask.place].problem, sampling, ask.count)
+
+    def _read(self, ask: ChatRequest, raw: bytes) -> list[ChatRequest]:
+        """Keep the completions of an answer; return requests for those that are not in it, as a
+        server may ignore ``n``."""
+        engine, longest = self.engine, self.engine.settings.max_new_tokens
+        answer = read_answer(raw)
+        if answer and (usage := answer.usage):
+            self.cost += engine.budget.cost(usage.prompt_tokens, usage.completion_tokens)
+        else:
+            self.cost += self._most(ask)
+        if not answer:
+            self.trouble = "its answer is not one of the protocol, or too long"
+            return []
+        engine.has_written = True
+        texts = [choice.text() for choice in answer.choices[: ask.count]]
+        self.texts[ask] = [pair for pair in texts if pair and can_be_read(pair[0], longest)]
+        self.count += len(self.texts[ask])
+        if ask.count == 1:
+            return []
+        if len(answer.choices) > 1:
+            engine.dialect.takes_n = True
+        else:
+            engine.dialect.left_out.add("n")
+        return ask.one_by_one(len(answer.choices))
+
+    def _most(self, ask: ChatRequest) -> Cost:
+        """Return the cost of a request that is not told: a token for each byte of the question, and
+        the longest completions."""
+        problem = self.requests[ask.place].problem
+        prompt = len((problem.system + problem.question).encode())
+        return self.engine.budget.cost(prompt, ask.count * self.engine.settings.max_new_tokens)

@@ -1,0 +1,107 @@
+"""The tables [node.NAME.engine] of authors without weights; see docs/authors.md."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from msgspec import Meta
+
+from potluck.fields import Amount, ConfigError, Count, Positive
+from potluck.rollout.options import URL, TextOptions
+
+if TYPE_CHECKING:
+    from potluck.rollout.texts.base import TextEngine, TextSettings
+    from potluck.rollout.texts.endpoint import ChatEndpoint
+    from potluck.rollout.texts.file import SolutionFile
+
+Price = Annotated[float, Meta(ge=0)]
+
+
+class OpenAIOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", tag="openai"):
+    """A model that is served as OpenAI serves its own; no log-probabilities are needed."""
+
+    url: str
+    """Address that "/chat/completions" is added to: ``https://HOST/v1``."""
+    model: str
+    """Name under which it serves the model."""
+    api_key_variable: str = ""
+    """Environment variable that holds its key; empty: it asks for none."""
+    concurrency: Count = 8
+    """Requests that are under way at once."""
+    timeout_s: Positive = 300.0
+    """Longest wait for one answer, retries included. Seconds."""
+    retries: Amount = 3
+    """Further attempts where it is busy or not there; its Retry-After is kept to."""
+    budget_tokens: Amount = 0
+    """Tokens, of prompts and completions, after which it is asked no more; 0: no limit."""
+    budget_usd: Price = 0.0
+    """Money after which it is asked no more, by the two prices. US dollars; 0: no limit."""
+    usd_per_million_prompt: Price = 0.0
+    """Price of a million tokens of prompts."""
+    usd_per_million_completion: Price = 0.0
+    """Price of a million tokens of completions, hidden ones of its reasoning included."""
+
+    may_change: ClassVar[bool] = True  # a resumed run may have a larger budget
+
+    def open(self, settings: "TextSettings") -> "TextEngine":
+        from potluck.rollout.texts.openai import Budget, OpenAIEngine
+
+        budget = Budget(
+            self.budget_tokens,
+            self.budget_usd,
+            self.usd_per_million_prompt,
+            self.usd_per_million_completion,
+        )
+        return OpenAIEngine(self._endpoint(), budget, settings)
+
+    def require_sense(
+        self, at: str, *, dtype: str, temperature: float, top_k: int, top_p: float
+    ) -> None:
+        if not (URL.fullmatch(self.url) and self.url.isascii()):
+            raise ConfigError(f"[{at}.engine] url is {self.url!r}; expected https://HOST/v1")
+        if self.budget_usd and not self.usd_per_million_prompt + self.usd_per_million_completion:
+            raise ConfigError(
+                f"[{at}.engine] budget_usd is {self.budget_usd:g}, but no token has a price; set "
+                f"usd_per_million_prompt and usd_per_million_completion"
+            )
+
+    def require_ready(self, *, adapter: bool, longest: int) -> None:
+        self._endpoint().require_ready()
+
+    @property
+    def note(self) -> str:
+        return f"writes through {self.url} as {self.model!r}: not asked yet"
+
+    def _endpoint(self) -> "ChatEndpoint":
+        from potluck.rollout.texts.endpoint import ChatEndpoint
+        from potluck.rollout.vllm.client import Address
+
+        address = Address(self.url, self.timeout_s, self.api_key_variable)
+        return ChatEndpoint(address, self.model, self.concurrency, self.retries)
+
+
+class FileOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", tag="file"):
+    """A file of JSON lines, each with a problem and its solution, or several."""
+
+    path: str
+    problem: str = "problem"
+    """Key of the problem: its id, or its question as the task asks it."""
+    solution: str = "solution"
+    """Key of the solution: a text, or a list of texts."""
+
+    may_change: ClassVar[bool] = True  # the file may lie elsewhere now
+
+    def open(self, settings: "TextSettings") -> "TextEngine":
+        from potluck.rollout.texts.file import FileEngine
+
+        return FileEngine(self.read(), settings)
+
+    def read(self) -> "SolutionFile":
+        """Read the whole file once; raise RolloutError with the line that is not as expected."""
+        from potluck.rollout.texts.file import SolutionFile
+
+        return SolutionFile.read(Path(self.path).expanduser(), self.problem, self.solution)
+
+    def require_ready(self, *, adapter: bool, longest: int) -> None:
+        from potluck.rollout.texts.file import require_file
+
+        require_file(Path(self.path).expanduser())

@@ -1,0 +1,254 @@
+"""Solutions from a file: which are given for a problem, and what a line can have wrong."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from potluck.config import from_tree
+from potluck.rollout.base import RolloutError, RolloutRequest
+from potluck.rollout.texts import file as file_module
+from potluck.rollout.texts.base import Cost, TextSettings
+from potluck.rollout.texts.options import FileOptions
+from potluck.types import Problem
+
+
+def problem(i):
+    return Problem(f"sum/train/{i}", f"What is {i} + {i}?", str(2 * i))
+
+
+def line(i, *solutions, key=None):
+    solution = list(solutions) if len(solutions) > 1 else solutions[0]
+    return json.dumps({"problem": key or problem(i).question, "solution": solution})
+
+
+@pytest.fixture
+def author(tmp_path):
+    """An author of a file of these lines, with its news as ``author.news``."""
+
+    def make(*lines, max_new_tokens=16, **options):
+        path = tmp_path / "solutions.jsonl"
+        path.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
+        news = []
+        settings = TextSettings("north", tmp_path, max_new_tokens, 1.0, 1.0, Cost(), news.append)
+        made = FileOptions(path=str(path), **options).open(settings)
+        made.news = news
+        return made
+
+    return make
+
+
+def write(author, *problems, count=4, seed=0, progress=lambda done, total: None):
+    requests = [RolloutRequest(problem, count) for problem in problems]
+    written = author.write(requests, author="north", seed=seed, progress=progress)
+    assert written.cost == Cost()
+    return written.completions
+
+
+def texts(completions):
+    return [c.text for c in completions]
+
+
+# What is given.
+
+
+def test_a_problem_gets_its_solutions_and_no_others(author):
+    made = author(line(1, "one"), line(2, "two", "deux"), line(3, "three"), line(1, "un"))
+    written = write(made, problem(2), problem(9), problem(1))
+    assert [(c.problem_id, c.index, c.text) for c in written] == [
+        ("sum/train/2", 0, "two"),
+        ("sum/train/2", 1, "deux"),
+        ("sum/train/1", 0, "one"),
+        ("sum/train/1", 1, "un"),
+    ]
+    for c in written:
+        assert (c.author, c.end, c.logp_T, len(c.token_T)) == ("north", "stop", None, 0)
+
+
+def test_a_problem_is_named_by_its_id_or_by_its_question_without_spaces_around(author):
+    made = author(
+        line(1, "by id", key="sum/train/1"),
+        line(1, "by question", key=" What is 1 + 1?\n"),
+        line(1, "by neither", key="what is 1 + 1?"),
+    )
+    assert texts(write(made, problem(1))) == ["by id", "by question"]
+    spaced = Problem("sum/train/1", "\nWhat is 1 + 1?  ", "2")
+    assert texts(write(made, spaced)) == ["by id", "by question"]
+
+
+def test_a_text_is_given_as_it_stands(author):
+    text = " \\boxed{4} \u20ac \u202e \n<|im_end|> "
+    assert texts(write(author(line(1, text)), problem(1))) == [text]
+
+
+@pytest.mark.parametrize("one_line", [True, False])
+def test_of_more_solutions_than_are_asked_for_other_rounds_get_others(author, one_line):
+    solutions = [f"s{i}" for i in range(10)]
+    lines = [line(1, *solutions)] if one_line else [line(1, each) for each in solutions]
+    made = author(*lines)
+    given = [texts(write(made, problem(1), count=3, seed=seed)) for seed in range(20)]
+    assert all(len(set(each)) == 3 and set(each) <= set(solutions) for each in given)
+    assert {text for each in given for text in each} == set(solutions)
+    assert given[0] == texts(write(made, problem(1), count=3, seed=0))
+    assert sorted(texts(write(made, problem(1), count=10))) == sorted(solutions)
+    assert write(made, problem(1), count=0) == ()
+
+
+def test_progress_counts_up_to_what_there_is(author):
+    seen = []
+    made = author(line(1, "one"), line(2, "two"))
+    write(made, problem(1), problem(2), progress=lambda *pair: seen.append(pair))
+    assert seen == [(1, 8), (2, 8)]
+
+
+def test_the_keys_are_those_of_the_recipe(author):
+    row = {"question": problem(1).question, "answer": "two", "problem": problem(2).question}
+    made = author(json.dumps(row | {"solution": "four"}), problem="question", solution="answer")
+    assert texts(write(made, problem(1), problem(2))) == ["two"]
+    made = author(json.dumps(row | {"solution": "four"}))
+    assert texts(write(made, problem(1), problem(2))) == ["four"]
+
+
+def test_solutions_too_long_for_a_completion_are_left_out_and_told_once(author):
+    made = author(line(1, "x" * 65, "y" * 64), line(2, "z" * 65), max_new_tokens=1)
+    for _ in range(2):
+        assert texts(write(made, problem(1), problem(2))) == ["y" * 64]
+    (news,) = made.news
+    assert "has solutions, of 'sum/train/1' first, longer than 1 tokens can be" in news
+
+
+def test_problems_with_a_solution_are_counted(author):
+    made = author(line(1, "one"), line(1, "un"), line(2, "two", key="sum/train/2"))
+    assert made.file.solved(map(problem, range(10))) == 2
+    assert made.file.solved([]) == 0
+
+
+def test_two_problems_of_one_hash_do_not_get_each_others_solutions(author, monkeypatch):
+    monkeypatch.setattr(file_module, "_digest", lambda key: 2**64 - 1)
+    made = author(line(1, "one"), line(2, "two"))
+    assert texts(write(made, problem(1))) == ["one"]
+
+
+def test_lines_of_any_length_end_and_content_are_found_again(author):
+    """500 lines in random order, against a dictionary."""
+    die, expected, lines = random.Random(0), {}, []
+    for _ in range(500):
+        who = die.randrange(80)
+        text = "".join(die.choices('ab \u20ac\U0001f600\\"\n', k=die.randrange(1, 60))) + "."
+        expected.setdefault(who, []).append(text)
+        raw = json.dumps(
+            {"problem": problem(who).question, "solution": text}, ensure_ascii=die.random() < 0.5
+        )
+        lines.append(raw + die.choice(["", "\r", "\n\n", "  "]))
+    made = author("\ufeff" + lines[0], *lines[1:], max_new_tokens=99)
+    for who in range(90):
+        assert texts(write(made, problem(who), count=50)) == expected.get(who, [])
+
+
+def test_a_place_takes_16_bytes(author):
+    file = author(*(line(i, "x" * 500) for i in range(1000))).file
+    assert file.digest_L.nbytes + file.offset_L.nbytes == 16_000
+    assert not hasattr(file, "__dict__")
+
+
+# What a file can have wrong.
+
+
+GOOD = line(1, "fine")
+NEEDED = r'expected \{"problem": a text, "solution": a text or a list of texts\}'
+BAD_LINES = {
+    "no JSON": ("nonsense", r"line 2 is 'nonsense', which is not JSON \(.*" + NEEDED),
+    "half a pair": (r'{"problem": "\ud800", "solution": "x"}', "which is not JSON"),
+    "no UTF-8": ('{"problem": "\udcff"}', "line 2 has byte 0xff, which is not UTF-8; save it as"),
+    "a tower": ("[" * 100_000, "line 2 is '.*', which is not JSON"),
+    "a giant": ("9" * 5000, "line 2 is '9.*', which is not JSON"),
+    "a list": ("[1]", r"line 2 is \[1\], without 'problem'"),
+    "no problem": ('{"solution": "x"}', "without 'problem'; .*name other keys in .*engine"),
+    "no solution": ('{"problem": "x"}', "without 'solution'; .*name other keys in"),
+    "a problem of none": ('{"problem": null, "solution": "x"}', "has None as 'problem'; " + NEEDED),
+    "a blank problem": ('{"problem": " ", "solution": "x"}', "has ' ' as 'problem'"),
+    "a number": ('{"problem": "x", "solution": 4}', "has 4 as 'solution'; " + NEEDED),
+    "no texts": ('{"problem": "x", "solution": []}', r"has \[\] as 'solution'"),
+    "a blank text": ('{"problem": "x", "solution": ["a", ""]}', r"has \['a', ''\] as 'solution'"),
+    "a deep text": ('{"problem": "x", "solution": [["a"]]}', r"has \[\['a'\]\] as 'solution'"),
+    "a long line": (" " * (2**20 + 1), "line 2 has more than 1048576 bytes; expected one problem"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_LINES)
+def test_a_line_that_is_wrong_is_named_with_what_was_expected(author, bad):
+    raw, message = BAD_LINES[bad]
+    with pytest.raises(RolloutError, match=message) as caught:
+        author(GOOD, raw, GOOD)
+    said = str(caught.value)
+    assert "solutions.jsonl, line 2 " in said
+    assert "\n" not in said
+    assert len(said) < 700
+
+
+def test_a_line_of_just_the_longest_size_is_read(author):
+    empty = len(line(1, "x")) - 1
+    longest = line(1, "x" * (2**20 - empty))
+    assert len(longest) == 2**20
+    assert author(longest, max_new_tokens=2**15).file.solved([problem(1)]) == 1
+    with pytest.raises(RolloutError, match="more than 1048576 bytes"):
+        author(longest.replace("x", "xx", 1))
+
+
+@pytest.mark.parametrize("lines", [[], ["", " ", "\t\r"]])
+def test_an_empty_file_is_refused(author, lines):
+    with pytest.raises(RolloutError, match=r'holds no solution; expected lines of \{"problem": '):
+        author(*lines)
+
+
+def test_more_lines_than_there_is_memory_for_are_refused(author, monkeypatch):
+    monkeypatch.setattr(file_module, "MOST_LINES", 2)
+    author(GOOD, GOOD)
+    with pytest.raises(RolloutError, match="has more than 2 lines; give fewer"):
+        author(GOOD, GOOD, GOOD)
+
+
+def test_what_is_no_file_is_refused_at_the_start_and_before(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("missing", "pipe", ""):
+        options = FileOptions(path=str(tmp_path / name))
+        for act in (options.read, lambda o=options: o.require_ready(adapter=False, longest=1)):
+            with pytest.raises(RolloutError, match=r"there is no file .*expected JSON lines in"):
+                act()
+
+
+def test_a_file_of_the_home_folder_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "s.jsonl").write_text(GOOD)
+    options = FileOptions(path="~/s.jsonl")
+    options.require_ready(adapter=False, longest=1)
+    assert options.read().solved([problem(1)]) == 1
+
+
+def test_a_file_that_has_changed_or_is_gone_is_named(author):
+    made = author(line(1, "one"), line(2, "two"))
+    made.file.path.write_text(line(1, "other text"))
+    with pytest.raises(RolloutError, match=r"which was changed since it was read, byte [0-9]+ is"):
+        write(made, problem(2))
+    made.file.path.unlink()
+    with pytest.raises(RolloutError, match=r"cannot read .*\(No such file or directory\); set"):
+        write(made, problem(2))
+
+
+# The recipe.
+
+
+def test_the_table_is_read_without_torch_and_may_change_on_resume():
+    engine = {"name": "file", "path": "a", "problem": "q", "solution": "s"}
+    tree = {"name": "x", "node": {"teacher": {"model": "x", "engine": engine}}}
+    made = from_tree(tree).node["teacher"].engine
+    assert made == FileOptions(path="a", problem="q", solution="s")
+    assert made.may_change
+    assert not made.has_weights
+    code = "import sys, potluck.config; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert Path(made.path) == Path("a")

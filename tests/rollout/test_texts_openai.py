@@ -1,0 +1,623 @@
+"""Texts of an OpenAI-compatible endpoint: the contract, what it costs, and what can go wrong."""
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from potluck.config import from_tree
+from potluck.fields import ConfigError
+from potluck.rollout.base import RolloutError, RolloutRequest
+from potluck.rollout.texts.base import Cost, TextSettings, can_be_read
+from potluck.rollout.texts.messages import read_answer
+from potluck.rollout.texts.openai import Budget
+from potluck.rollout.texts.options import OpenAIOptions
+from potluck.types import Problem
+from stand_in_chat import stand_in_chat
+
+PROBLEMS = [Problem("p0", "one?", "1"), Problem("p1", "two?", "2", "Be brief.")]
+SOON = {"Retry-After": "0.01"}
+
+
+@pytest.fixture
+def server():
+    with stand_in_chat() as server:
+        yield server
+
+
+@pytest.fixture
+def author(server):
+    """An author of the server, with its news as ``author.news``."""
+
+    def make(*, settings=None, **options):
+        options = {"url": server.url, "model": "teacher", "retries": 0} | options
+        news = []
+        told = {"node": "north", "folder": Path(), "max_new_tokens": 8, "temperature": 0.7}
+        told |= {"top_p": 0.9, "spent": Cost(), "notify": news.append}
+        made = OpenAIOptions(**options).open(TextSettings(**told | (settings or {})))
+        made.news = news
+        return made
+
+    return make
+
+
+def write(author, count=3, seed=1, progress=lambda done, total: None, problems=PROBLEMS):
+    requests = [RolloutRequest(problem, count) for problem in problems]
+    return author.write(requests, author="north", seed=seed, progress=progress)
+
+
+def texts(written):
+    return [(c.problem_id, c.index, c.text) for c in written.completions]
+
+
+# What is asked, and what comes of it.
+
+
+def test_texts_come_in_order_without_tokens_or_log_probabilities(author):
+    written = write(author())
+    assert [(c.problem_id, c.index) for c in written.completions] == [
+        (problem.id, i) for problem in PROBLEMS for i in range(3)
+    ]
+    for c in written.completions:
+        assert (c.author, c.end, c.logp_T, len(c.token_T)) == ("north", "stop", None, 0)
+        assert c.text.startswith({"p0": "one?", "p1": "two?"}[c.problem_id])
+
+
+def test_a_request_has_the_messages_and_the_sampling_and_asks_for_no_log_probabilities(
+    server, author
+):
+    write(author())
+    first, second = sorted(server.asked(), key=lambda body: len(body["messages"]))
+    assert first["messages"] == [{"role": "user", "content": "one?"}]
+    assert second["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "two?"},
+    ]
+    for body in (first, second):
+        seed = body.pop("seed")
+        assert 0 <= seed < 2**31
+        assert body.keys() == {"messages", "model", "n", "max_tokens", "temperature", "top_p"}
+        told = (body["model"], body["n"], body["max_tokens"], body["temperature"], body["top_p"])
+        assert told == ("teacher", 3, 8, 0.7, 0.9)
+
+
+@pytest.mark.parametrize(
+    "setting, name, value",
+    [
+        ("max_new_tokens", "max_tokens", 5),
+        ("temperature", "temperature", 0.3),
+        ("top_p", "top_p", 0.5),
+    ],
+)
+def test_each_setting_of_the_sampling_reaches_the_server(server, author, setting, name, value):
+    write(author(settings={setting: value}))
+    assert {body[name] for body in server.asked()} == {value}
+
+
+def test_the_model_is_the_one_of_the_recipe(server, author):
+    server.models.append("other")
+    write(author(model="other"))
+    assert {body["model"] for body in server.asked()} == {"other"}
+
+
+def test_one_seed_asks_for_the_same_and_another_for_other_texts(author):
+    assert texts(write(author())) == texts(write(author()))
+    assert texts(write(author())) != texts(write(author(), seed=2))
+
+
+def test_nothing_is_asked_where_nothing_is_ordered(server, author):
+    assert write(author(), count=0).completions == ()
+    assert author().write([], author="north", seed=0, progress=print).cost == Cost()
+    assert server.asked() == []
+
+
+def test_progress_counts_up_to_what_was_written(server, author):
+    server.stalls, seen = threading.Event(), []
+
+    def progress(done, total):
+        seen.append((done, total))
+        server.stalls.set()
+
+    write(author(), progress=progress)
+    assert seen[0] == (0, 6)
+    assert seen[-1] == (6, 6)
+
+
+def test_what_a_server_that_ignores_n_leaves_out_is_asked_one_by_one(server, author):
+    server.ignores_n = True
+    made = author()
+    written = write(made)
+    assert [(c.problem_id, c.index) for c in written.completions] == [
+        (problem.id, i) for problem in PROBLEMS for i in range(3)
+    ]
+    assert len({c.text for c in written.completions}) == 6  # so each has a seed of its own
+    assert [body.get("n") for body in server.asked()] == [3, 3, None, None, None, None]
+    server.seen.clear()
+    assert len(write(made, seed=2).completions) == 6
+    assert [body.get("n") for body in server.asked()] == [None] * 6  # it has learned that
+
+
+def test_a_server_that_refuses_n_is_asked_one_by_one(server, author):
+    server.refuses = {"n": "Only one completion choice is allowed"}
+    made = author()
+    assert len(write(made).completions) == 6
+    server.seen.clear()
+    assert len(write(made).completions) == 6
+    assert not any("n" in body for body in server.asked())
+
+
+def test_more_choices_than_were_asked_for_are_left_out(server, author):
+    server.twist = lambda answer: answer | {"choices": answer["choices"] * 5}
+    assert len(write(author()).completions) == 6
+
+
+@pytest.mark.parametrize(
+    "name, said, news",
+    [
+        ("max_tokens", "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens'", []),
+        ("seed", 'extra inputs are not permitted: "seed"', []),
+        ("top_p", "Unsupported parameter: 'top_p' is not supported with this model", ["top_p"]),
+        ("temperature", "Unsupported value: 'temperature' does not support 0.7", ["temperature"]),
+    ],
+)
+def test_a_parameter_that_the_model_does_not_take_is_left_out_from_then_on(
+    server, author, name, said, news
+):
+    server.refuses, made = {name: said}, author()
+    for _ in range(2):
+        assert len(write(made).completions) == 6
+    assert sum(name in body for body in server.asked()) <= 2
+    assert all(("max_completion_tokens" in b) != ("max_tokens" in b) for b in server.asked())
+    assert len(made.news) == len(news)
+    assert all(f"takes no {name}" in line for line, name in zip(made.news, news, strict=True))
+
+
+def test_a_refused_question_does_not_end_the_asking_for_several_at_once(server, author):
+    made = author()
+    write(made)
+    server.refuses = {"messages": "this question is not allowed"}
+    assert write(made).completions == ()
+    assert len(made.news) == 1
+    assert "does not answer some questions (status 400: " in made.news[0]
+    server.refuses = {}
+    server.seen.clear()
+    write(made)
+    assert [body["n"] for body in server.asked()] == [3, 3]
+
+
+def test_concurrency_is_the_number_of_requests_under_way(server, author):
+    problems = [Problem(f"p{i}", "?", "") for i in range(6)]
+    for concurrency in (1, 3):
+        server.busiest, server.stalls = 0, threading.Event()
+
+        def progress(done, total, most=concurrency):
+            if server.busy >= most:
+                server.stalls.set()
+
+        write(author(concurrency=concurrency), problems=problems, progress=progress)
+        assert server.busiest == concurrency
+
+
+# What is no completion.
+
+
+@pytest.mark.parametrize("reason", ["content_filter", "tool_calls", "function_call", None, 7])
+def test_an_end_that_is_neither_a_stop_nor_a_limit_is_no_completion(server, author, reason):
+    server.finish = reason
+    made = author()
+    written = write(made)
+    assert written.completions == ()
+    assert written.cost.completion_tokens == 30
+    assert made.news == []
+
+
+def test_the_limit_of_tokens_is_told(server, author):
+    server.finish = "length"
+    assert {c.end for c in write(author()).completions} == {"length"}
+
+
+BAD_TEXTS = {
+    "null": None,
+    "parts": [{"type": "text", "text": "4"}],
+    "a number": 4,
+    "empty": "",
+    "blank": " \n",
+    "half a pair": "a\ud800",
+    "long": "x" * (64 * 8 + 1),
+    "long in bytes": "\u20ac" * (64 * 8 // 3 + 1),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_TEXTS)
+def test_a_text_that_is_none_is_left_out_and_the_others_of_its_answer_are_kept(server, author, bad):
+    def twist(answer):
+        answer["choices"][1]["message"]["content"] = BAD_TEXTS[bad]
+        return answer
+
+    server.twist = twist
+    written = write(author())
+    assert [(c.problem_id, c.index) for c in written.completions] == [
+        *[("p0", 0), ("p0", 1)],
+        *[("p1", 0), ("p1", 1)],
+    ]
+    assert [c.text[-1] for c in written.completions] == ["0", "2"] * 2
+
+
+def test_a_text_of_just_the_longest_size_is_read():
+    assert can_be_read("x" * 64, 1)
+    assert not can_be_read("x" * 65, 1)
+
+
+WHOLE = {"choices": [{"message": {"content": "4"}, "finish_reason": "stop"}], "usage": None}
+GARBAGE = {
+    "no JSON": b"<html>busy</html>",
+    "no UTF-8": b'{"choices": "\xff"}',
+    "nothing": b"",
+    "a tower": b"[" * 100_000,
+    "a list": b"[]",
+    "no choices": b'{"choices": null}',
+    "a choice of text": b'{"choices": ["4"]}',
+    "no message": b'{"choices": [{"finish_reason": "stop"}]}',
+    "a count below 0": b'{"choices": [], "usage": {"prompt_tokens": -5, "completion_tokens": 1}}',
+    "a giant count": b'{"choices": [], "usage": {"prompt_tokens": %s, "completion_tokens": 1}}'
+    % (b"9" * 5000),
+    "endless": json.dumps(WHOLE).encode() + b" " * 2**20,
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_an_answer_that_is_none_is_told_counted_at_its_most_and_no_more_is_asked(
+    server, author, garbage
+):
+    server.twist = lambda answer: GARBAGE[garbage]
+    made = author(concurrency=1)
+    written = write(made)
+    assert written.completions == ()
+    assert written.cost == Cost(1, len("one?"), 3 * 8)
+    (line,) = made.news
+    assert line.startswith(f"{server.url} does not write now (its answer is not one of the prot")
+
+
+def test_an_answer_that_was_packed_unasked_is_not_unpacked(server, author):
+    server.packed = True
+    assert write(author()).completions == ()
+
+
+def test_every_cut_of_an_answer_is_refused_or_read():
+    whole = json.dumps(WHOLE).encode()
+    assert read_answer(whole).choices[0].text() == ("4", "stop")
+    for end in range(len(whole)):
+        assert read_answer(whole[:end]) is None
+
+
+# When it is not there.
+
+
+@pytest.mark.parametrize("status", [402, 408, 409, 425, 429, 500, 502, 503, 529])
+def test_what_may_pass_leaves_a_round_empty_and_is_told_once_until_it_is_back(
+    server, author, status
+):
+    made = author(concurrency=1)
+    for _ in range(2):
+        server.statuses = [status]
+        written = write(made)
+        assert (written.completions, written.cost) == ((), Cost(1))
+        assert server.statuses == []
+    assert len(made.news) == 1
+    assert f"does not write now (status {status}: " in made.news[0]
+    assert len(write(made).completions) == 6
+    server.statuses = [status]
+    write(made)
+    assert len(made.news) == 2
+
+
+def test_what_was_written_before_an_outage_is_kept(server, author):
+    def twist(answer):
+        server.statuses = [500]
+        return answer
+
+    server.twist = twist
+    written = write(author(concurrency=1))
+    assert [c.problem_id for c in written.completions] == ["p0"] * 3
+
+
+def test_no_server_at_all_leaves_a_round_empty(server, author):
+    made = author(url="http://127.0.0.1:9/v1")
+    assert write(made).completions == ()
+    assert "http://127.0.0.1:9/v1 does not write now (" in made.news[0]
+
+
+@pytest.mark.parametrize("retries, written", [(0, 0), (1, 0), (2, 6)])
+def test_a_busy_server_is_asked_again_as_often_as_the_recipe_says(server, author, retries, written):
+    server.statuses, server.headers = [429, 500], SOON
+    made = author(retries=retries, concurrency=1)
+    assert len(write(made).completions) == written
+    assert len(server.asked()) == (retries + 1 if not written else 4)
+
+
+def test_the_servers_retry_after_is_kept_to(server, author):
+    """With a pause that is longer than ``timeout_s`` nothing is asked a second time."""
+    server.statuses, server.headers = [429], {"Retry-After": "50"}
+    made = author(retries=1, timeout_s=1.0, concurrency=1)
+    assert write(made).completions == ()
+    assert len(server.asked()) == 1
+    assert "(no answer within 1 seconds)" in made.news[0]
+    server.statuses, server.headers = [429], SOON
+    assert len(write(author(retries=1, timeout_s=60, concurrency=1)).completions) == 6
+
+
+def test_a_slow_server_is_waited_for_as_long_as_the_recipe_says_and_counted(server, author):
+    server.stalls, made = threading.Event(), author(timeout_s=0.2)
+    late = threading.Timer(3.0, server.stalls.set)
+    late.start()
+    written = write(made)
+    late.cancel()
+    assert written.completions == ()
+    assert written.cost == Cost(2, len("one?") + len("two?Be brief."), 2 * 3 * 8)
+    assert "(no answer within 0.2 seconds)" in made.news[0]
+    server.stalls.set()
+    assert len(write(author(timeout_s=60)).completions) == 6
+
+
+def test_ctrl_c_breaks_off_what_is_under_way(server, author):
+    server.stalls = threading.Event()
+
+    def progress(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(author(), progress=progress)
+    assert not [t for t in threading.enumerate() if t.name.startswith("ThreadPoolExecutor")]
+
+
+# When it refuses for good.
+
+
+@pytest.mark.parametrize(
+    "status, way_out",
+    [
+        (401, "name the variable that holds its key in api_key_variable"),
+        (404, "is the name of the model right, and url complete"),
+        (307, "redirects are not followed: set url to where it leads"),
+        (403, "may this key use this model"),
+        (400, "see its documentation"),
+    ],
+)
+def test_a_refusal_ends_the_run_with_one_line(server, author, status, way_out):
+    server.statuses, server.said = [status] * 9, b'{"error": {"message": "never\\n\\u001bheard"}}'
+    server.headers = {"Location": "http://127.0.0.1:9/"}
+    with pytest.raises(RolloutError) as caught:
+        write(author())
+    said = str(caught.value)
+    assert said.startswith(f"{server.url} refuses to write as 'teacher' (status {status}: ")
+    assert "never heard" in said
+    assert way_out in said
+    assert said.isprintable()
+    assert len(said) < 700
+
+
+@pytest.mark.parametrize("said", [b'{"detail": "no such thing"}', b"no such thing", b'["no such t'])
+def test_a_refusal_of_any_form_is_told(server, author, said):
+    server.statuses, server.said = [401] * 2, said
+    with pytest.raises(RolloutError, match=r"\(status 401: .*no such t"):
+        write(author())
+
+
+def test_an_unknown_model_is_a_refusal(author):
+    with pytest.raises(RolloutError, match=r"as 'teecher' \(status 404: .*`teecher` does not exis"):
+        write(author(model="teecher"))
+
+
+def test_a_key_is_sent_and_is_never_told(server, author, monkeypatch, caplog):
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("TEACHER_KEY", "sk-secret\n")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-another-server")
+    server.key = "sk-secret"
+    made = author(api_key_variable="TEACHER_KEY")
+    assert len(write(made).completions) == 6
+    server.key = "sk-other"  # it repeats the wrong key in its refusal
+    with pytest.raises(RolloutError, match=r"Incorrect API key provided: \(the key\)\); name the "):
+        write(made)
+    with pytest.raises(RolloutError) as caught:
+        made.endpoint.require_ready()
+    told = [str(caught.value), repr(caught.value), repr(made), str(vars(made)), caplog.text]
+    assert "sk-secret" not in "".join([*told, *made.news])
+    server.seen.clear()
+    with pytest.raises(RolloutError):
+        write(author())  # without a variable, no key of the environment is sent
+    assert {headers["authorization"] for _, headers, _ in server.seen} == {"Bearer none"}
+
+
+@pytest.mark.parametrize("key", ["sk-\x1b[31m", "sk-a\nX: b", "schl\u00fcssel"])
+def test_a_key_that_no_header_can_hold_is_refused_without_being_told(author, monkeypatch, key):
+    monkeypatch.setenv("TEACHER_KEY", key)
+    with pytest.raises(RolloutError, match="'TEACHER_KEY' holds signs that no key has") as caught:
+        write(author(api_key_variable="TEACHER_KEY"))
+    assert key not in str(caught.value)
+
+
+def test_a_key_that_is_not_set_is_named(author, monkeypatch):
+    monkeypatch.delenv("TEACHER_KEY", raising=False)
+    with pytest.raises(RolloutError, match="environment variable 'TEACHER_KEY', which is not set"):
+        write(author(api_key_variable="TEACHER_KEY"))
+
+
+# What it costs.
+
+
+def test_a_cost_by_hand():
+    budget = Budget(usd_per_million_prompt=3.0, usd_per_million_completion=15.0)
+    # 2000 * 3 / 1e6 + 100 * 15 / 1e6 = 0.006 + 0.0015
+    assert budget.cost(2000, 100) == Cost(1, 2000, 100, pytest.approx(0.0075))
+
+
+def test_a_budget_is_spent_where_it_is_reached():
+    assert not Budget().is_spent(Cost(9, 9**9, 9**9, 9e9))
+    assert not Budget(tokens=10).is_spent(Cost(1, 5, 4))
+    assert Budget(tokens=10).is_spent(Cost(1, 5, 5))
+    assert not Budget(usd=0.5).is_spent(Cost(usd=0.4))
+    assert Budget(usd=0.5).is_spent(Cost(usd=0.5))
+
+
+def test_the_cost_of_a_round_is_what_the_server_counted(author):
+    made = author(usd_per_million_prompt=1e6, usd_per_million_completion=2e6)
+    # Two requests of three completions, each completion 10 and 5 tokens.
+    assert write(made).cost == Cost(2, 60, 30, 60 * 1.0 + 30 * 2.0)
+    assert made.spent == Cost(2, 60, 30, 120.0)
+
+
+@pytest.mark.parametrize("price", ["usd_per_million_prompt", "usd_per_million_completion"])
+def test_each_price_counts(author, price):
+    assert write(author(**{price: 1.0})).cost.usd == pytest.approx(
+        {"usd_per_million_prompt": 60e-6, "usd_per_million_completion": 30e-6}[price]
+    )
+
+
+def test_a_server_that_counts_nothing_is_counted_at_its_most(server, author):
+    server.usage = None
+    # A token for each byte of the questions, and three completions of 8 tokens each.
+    assert write(author()).cost == Cost(2, len("one?") + len("two?Be brief."), 2 * 3 * 8)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"budget_tokens": 45},
+        {"budget_usd": 0.45, "usd_per_million_prompt": 1e4, "usd_per_million_completion": 1e4},
+    ],
+)
+def test_a_spent_budget_ends_the_asking_and_is_told_once(server, author, limit):
+    """The first of two requests costs 45 tokens, the whole budget."""
+    made = author(concurrency=1, **limit)
+    assert [c.problem_id for c in write(made).completions] == ["p0"] * 3
+    assert len(server.asked()) == 1
+    for _ in range(2):
+        assert write(made).completions == ()
+    assert len(server.asked()) == 1
+    (line,) = made.news
+    assert line.startswith("the budget of 'north' is spent (30 tokens of prompts, 15 of completi")
+
+
+def test_a_budget_is_overshot_by_no_more_than_what_is_under_way(server, author):
+    problems = [Problem(f"p{i}", "?", "") for i in range(9)]
+    for concurrency in (1, 4):
+        server.seen.clear()
+        write(author(concurrency=concurrency, budget_tokens=1), problems=problems)
+        assert len(server.asked()) <= concurrency
+
+
+def test_what_was_spent_before_a_resume_counts(server, author):
+    made = author(budget_tokens=100, settings={"spent": Cost(7, 80, 20)})
+    assert write(made).completions == ()
+    assert server.asked() == []
+    assert len(made.news) == 1
+    assert len(write(author(budget_tokens=101, settings={"spent": Cost(7, 80, 20)})).completions)
+
+
+# Before the start.
+
+
+def ready(server, **options):
+    options = {"url": server.url, "model": "teacher", "retries": 0} | options
+    OpenAIOptions(**options).require_ready(adapter=False, longest=100)
+
+
+def test_a_model_that_is_listed_is_ready_and_costs_nothing(server):
+    ready(server)
+    assert server.asked() == []
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_a_model_that_is_not_listed_is_asked_for_a_few_tokens(server, lists):
+    server.models, server.lists = ["*", "x"], lists
+    ready(server)
+    (body,) = server.asked()
+    assert body["max_tokens"] <= 16
+    server.models = ["x"]
+    with pytest.raises(RolloutError, match=r"refuses to write as 'teacher' \(status 404"):
+        ready(server)
+
+
+def test_a_model_that_wants_other_parameters_is_there(server):
+    server.models, server.refuses = ["*"], {"max_tokens": "use max_completion_tokens"}
+    ready(server)
+
+
+def test_a_list_of_models_that_is_none_is_no_list(server):
+    server.models = [["teacher"], None]
+    with pytest.raises(RolloutError, match="status 404"):
+        ready(server)
+
+
+def test_a_wrong_key_is_found_before_the_start(server, monkeypatch):
+    monkeypatch.setenv("TEACHER_KEY", "sk-wrong")
+    server.key = "sk-right"
+    with pytest.raises(RolloutError, match=r"status 401: .*api_key_variable"):
+        ready(server, api_key_variable="TEACHER_KEY")
+    monkeypatch.setenv("TEACHER_KEY", "sk-right")
+    ready(server, api_key_variable="TEACHER_KEY")
+
+
+def test_a_server_that_is_not_there_is_found_before_the_start(server):
+    with pytest.raises(RolloutError, match=r"127.0.0.1:9/v1 does not answer .*is it running"):
+        ready(server, url="http://127.0.0.1:9/v1")
+
+
+def test_it_works_where_a_loop_already_runs_as_in_a_notebook(server, author):
+    import asyncio
+
+    async def cell():
+        ready(server)
+        return write(author())
+
+    assert len(asyncio.run(cell()).completions) == 6
+
+
+# The recipe.
+
+
+def recipe(**engine):
+    engine = {"name": "openai", "url": "https://x/v1", "model": "x"} | engine
+    return from_tree({"name": "x", "node": {"teacher": {"model": "x", "engine": engine}}})
+
+
+@pytest.mark.parametrize(
+    "engine, message",
+    [
+        ({"url": "x"}, r"\[node.teacher.engine\] url is 'x'; expected https://HOST/v1"),
+        ({"url": "https://me:secret@x/v1"}, "expected https://HOST/v1"),
+        ({"url": "https://x/v1?key=1"}, "expected https://HOST/v1"),
+        ({"url": "http://\u2603/v1"}, "expected https://HOST/v1"),
+        ({"budget_usd": 5.0}, "budget_usd is 5, but no token has a price; set usd_per_million_p"),
+        ({"concurrency": 0}, "concurrency is 0: Expected `int` >= 1"),
+        ({"retries": -1}, "retries is -1: Expected `int` >= 0"),
+        ({"timeout_s": 0.0}, "timeout_s is 0.0: Expected `float` > 0"),
+        ({"budget_tokens": -1}, "budget_tokens is -1: Expected `int` >= 0"),
+        ({"modle": "x"}, "has no key 'modle'; did you mean 'model'"),
+    ],
+)
+def test_a_mistake_in_the_table_is_named(engine, message):
+    with pytest.raises(ConfigError, match=message):
+        recipe(**engine)
+
+
+def test_the_table_is_read_without_torch_or_the_library_and_may_change_on_resume():
+    engine = recipe(budget_usd=1.0, usd_per_million_completion=2.0).node["teacher"].engine
+    assert engine == OpenAIOptions(
+        url="https://x/v1", model="x", budget_usd=1.0, usd_per_million_completion=2.0
+    )
+    assert engine.may_change
+    assert engine.note == "writes through https://x/v1 as 'x': not asked yet"
+    code = "import sys, potluck.config; assert not {'torch', 'openai'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_the_library_the_extra_is_named(server, author, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openai", None)
+    for act in (lambda: write(author()), lambda: ready(server)):
+        with pytest.raises(RolloutError, match=r"needs the library openai .*'potluck\[openai\]'"):
+            act()

@@ -1,0 +1,126 @@
+"""A small server that answers as OpenAI's chat endpoint does, and tells no log-probabilities.
+
+It writes numbered texts. What a server can do wrong is set as data:
+
+    server.statuses = [500, 429]      the next answers to requests for completions
+    server.headers = {"Retry-After": "1"}    of those
+    server.said = b"..."              the body of those
+    server.twist = lambda answer: ...     the JSON of an answer, or its bytes, is what this returns
+    server.refuses = {"top_p": "..."}     parameters that it does not take, and what it says then
+    server.ignores_n = True           one completion a request, whatever was asked for
+    server.stalls = Event()           completions wait for it
+    server.packed = True              answers come as gzip
+"""
+
+import gzip
+import json
+import threading
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class StandInChat(ThreadingHTTPServer):
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.models, self.key, self.finish = ["teacher"], "", "stop"
+        self.statuses, self.headers, self.said, self.twist = [], {}, b'{"error": "told to"}', None
+        self.refuses, self.ignores_n, self.stalls, self.packed = {}, False, None, False
+        self.lists, self.usage = True, {"prompt_tokens": 10, "completion_tokens": 5}
+        self.seen, self.lock, self.busy, self.busiest = [], threading.Lock(), 0, 0
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+    def asked(self):
+        """The bodies of all requests for completions."""
+        return [body for path, _, body in self.seen if path == "/v1/chat/completions"]
+
+    def answer(self, path, body):
+        """(status, body) of a request."""
+        if path == "/v1/models":
+            cards = [{"id": name} for name in self.models]
+            return (200, {"data": cards}) if self.lists else (404, {"error": "no such path"})
+        if path != "/v1/chat/completions":
+            return 404, {"error": {"message": "no such path"}}
+        if self.statuses:
+            return self.statuses.pop(0), self.said
+        if body["model"] not in self.models and "*" not in self.models:
+            return 404, {"error": {"message": f"The model `{body['model']}` does not exist"}}
+        for name, said in self.refuses.items():
+            if name in body:
+                return 400, {"error": {"message": said, "param": name}}
+        count = 1 if self.ignores_n else body.get("n", 1)
+        question = body["messages"][-1]["content"]
+        choices = [
+            {
+                "index": i,
+                "message": {"role": "assistant", "content": f"{question} {body.get('seed')} {i}"},
+                "finish_reason": self.finish,
+            }
+            for i in range(count)
+        ]
+        usage = self.usage and {k: v * count for k, v in self.usage.items()}
+        answer = {"object": "chat.completion", "choices": choices, "usage": usage}
+        return 200, self.twist(answer) if self.twist else answer
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.do_POST()
+
+    def do_POST(self):
+        server = self.server
+        raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = json.loads(raw) if raw else None
+        with server.lock:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            server.seen.append((self.path, headers, body))
+            server.busy += 1
+            server.busiest = max(server.busy, server.busiest)
+        if server.stalls and body:
+            server.stalls.wait()
+        told = server.headers if server.statuses and body else {}
+        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        with server.lock:
+            server.busy -= 1
+            status, answer = server.answer(self.path, body)
+        if server.key and given != server.key:
+            status, answer = 401, {"error": {"message": f"Incorrect API key provided: {given}"}}
+        sent = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(status)
+        if server.packed:
+            sent = gzip.compress(sent)
+            self.send_header("Content-Encoding", "gzip")
+        for name, value in told.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(sent)))
+        self.end_headers()
+        try:
+            self.wfile.write(sent)
+        except OSError:  # the asker has hung up
+            self.close_connection = True
+
+    def handle(self):
+        with suppress(OSError):  # the asker has hung up
+            super().handle()
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def stand_in_chat():
+    server = StandInChat()
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        if server.stalls:
+            server.stalls.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
