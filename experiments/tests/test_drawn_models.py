@@ -147,3 +147,14 @@ def test_the_reward_is_the_share_of_right_answers(script, kind):
             return torch.tensor([row + [0] * (longest - len(row)) for row in rows])
 
     assert script.sampled_reward(Knows(), task, tokenizer) == 0.5
+
+
+def test_the_file_of_solved_sums_is_what_its_script_writes(script, monkeypatch, capsys):
+    solutions = importlib.import_module("solutions")
+    monkeypatch.setattr(sys, "argv", ["solutions.py", "200"])
+    solutions.main()
+    file = REPOSITORY / "experiments" / "solutions.jsonl"
+    assert capsys.readouterr().out == file.read_text()
+    settings = tomllib.loads((REPOSITORY / "experiments" / "settings.toml").read_text())
+    for name in ("alone-200", "half-200", "file"):
+        assert "task.train_problems=200" in settings[name]["set"]
