@@ -13,21 +13,26 @@ the next number is tried, six at most. Every try is printed, and kept in NAME/tr
 
 The models are small, begin with large weights and have positions for short texts, so that a try
 takes half a minute of one core.
+
+A kind whose name ends in ``-bpe`` has the lessons of the kind without, in tokens of one or two
+characters, and more of them where it takes longer to learn.
 """
 
 import argparse
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer, decoders, models, processors, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 import make_digits_models as school  # also sets the number of threads, before torch
 from potluck.tasks import Task
 from potluck.tasks.arithmetic import Chain, Digits, is_right
+from potluck.types import Problem
 from solutions import chain_solution, digits_solution
 
 Draw = Callable[[Task, random.Random], tuple[str, str]]
@@ -40,6 +45,8 @@ TRIES, SAMPLES, MOST_TOKENS = 6, 200, 48
 LEARNING_RATE = 4e-3
 OTHER_SHARE = 0.15
 """Of the lessons, the share that is out of distribution, so that this measure moves at all."""
+MERGES, MERGED_FROM = 40, 2000
+"""Tokens of two characters in a vocabulary of pairs, and the solutions that they are taken from."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ class Kind:
     schedule_steps: int = 1000
     rows: int = 32
     """Lessons of a step."""
+    tokenizer: Callable[[], PreTrainedTokenizerFast] = school.character_tokenizer
 
 
 def sum_lesson(task: Task, generator: random.Random, *, columns: float = 1.0) -> tuple[str, str]:
@@ -91,6 +99,40 @@ def one_signed() -> Task:
     return Chain(terms=4, other_terms=4, signs="alike", other_signs="-")
 
 
+@cache
+def pair_tokenizer(
+    task: Callable[[], Task], solution: Callable[[Problem], str]
+) -> PreTrainedTokenizerFast:
+    """Merge the commonest neighbours in solved problems: ``+4``, ``=1``, ``12``.
+
+    A token has two characters at most: with longer ones an answer would be one token.
+    """
+    drawn = task()
+    problems = map(drawn.problem, random.Random(0).sample(drawn.ids("train"), MERGED_FROM))
+    special, alphabet = [school.PAD, school.BEGIN, school.END], list(school.CHARACTERS)
+    backend = Tokenizer(models.BPE(unk_token=school.PAD))
+    backend.train_from_iterator(
+        [problem.question + solution(problem) for problem in problems],
+        trainers.BpeTrainer(
+            vocab_size=len(special) + len(alphabet) + MERGES,
+            special_tokens=special,
+            initial_alphabet=alphabet,
+            max_token_length=2,
+            show_progress=False,
+        ),
+    )
+    backend.decoder = decoders.Fuse()
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{school.BEGIN} $A", special_tokens=[(school.BEGIN, special.index(school.BEGIN))]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token=school.PAD, bos_token=school.BEGIN, eos_token=school.END
+    )
+
+
+SUM_PAIRS = partial(pair_tokenizer, Digits, partial(digits_solution, notation="columns"))
+CHAIN_PAIRS = partial(pair_tokenizer, one_signed, partial(chain_solution, notation="steps"))
+
 KINDS = {
     "size-small": Kind(Digits, sum_lesson, 64, 2, 410, 800),
     "size-large": Kind(Digits, sum_lesson, 80, 3, 345, 800),
@@ -104,17 +146,23 @@ KINDS = {
     "near-terse": Kind(Digits, partial(sum_lesson, columns=0.25), 64, 2, steps=590),
     "far-terse": Kind(Digits, partial(sum_lesson, columns=0.0), 64, 2, steps=410),
 }
+KINDS |= {
+    "size-small-bpe": Kind(Digits, sum_lesson, 64, 2, 720, tokenizer=SUM_PAIRS),
+    "size-large-bpe": Kind(Digits, sum_lesson, 80, 3, 640, tokenizer=SUM_PAIRS),
+    "complementary-adds-bpe": replace(KINDS["complementary-adds"], tokenizer=CHAIN_PAIRS),
+    "complementary-subtracts-bpe": replace(KINDS["complementary-subtracts"], tokenizer=CHAIN_PAIRS),
+}
 NAMES = {f"{kind}-{index}": kind for kind in KINDS for index in INDICES}
 
 
-def accepted(name: str, tokenizer: PreTrainedTokenizerFast) -> tuple[Qwen2ForCausalLM, str]:
+def accepted(name: str) -> tuple[Qwen2ForCausalLM, str]:
     """Draw models until one is accepted; return it, and a line for each try."""
     kind, tries = KINDS[NAMES[name]], []
-    task = kind.task()
+    task, tokenizer = kind.task(), kind.tokenizer()
     for number in range(TRIES):
         lot = random.Random(f"{name}/{number}")
         steps = round(kind.steps * lot.uniform(0.9, 1.1))
-        model = taught(name, kind, task, steps, lot, tokenizer)
+        model = taught(name, kind, task, steps, lot)
         reward = sampled_reward(model, task, tokenizer)
         is_accepted = LOWEST <= reward <= HIGHEST
         tries.append(
@@ -133,9 +181,9 @@ def taught(
     task: Task,
     steps: int,
     lot: random.Random,
-    tokenizer: PreTrainedTokenizerFast,
 ) -> Qwen2ForCausalLM:
     torch.manual_seed(lot.getrandbits(32))
+    tokenizer = kind.tokenizer()
     model = school.untrained(
         kind.hidden_size, kind.layers, tokenizer, initializer_range=0.1, rope_theta=100.0
     )
@@ -157,16 +205,16 @@ def sampled_reward(
 ) -> float:
     """Mean over SAMPLES problems, one completion each, as the model writes it in training."""
     problems = [task.problem(id) for id in random.Random(0).sample(task.ids("train"), SAMPLES)]
-    # The questions are of one length, so nothing is padded.
-    prompt_BP = torch.tensor([tokenizer(problem.question)["input_ids"] for problem in problems])
+    questions = [problem.question for problem in problems]
+    asked = tokenizer(questions, padding=True, padding_side="left", return_tensors="pt")
     torch.manual_seed(0)
     written_BT = model.float().generate(
-        prompt_BP,
-        attention_mask=torch.ones_like(prompt_BP),
+        asked["input_ids"],
+        attention_mask=asked["attention_mask"],
         do_sample=True,
         top_k=0,
         max_new_tokens=MOST_TOKENS,
-    )[:, prompt_BP.shape[1] :]
+    )[:, asked["input_ids"].shape[1] :]
     model.to(torch.bfloat16)  # rounded before, so nothing is lost
     right = 0
     for problem, ids in zip(problems, written_BT.tolist(), strict=True):
@@ -181,13 +229,12 @@ def main() -> None:
     parser.add_argument("--only", metavar="NAME", choices=NAMES)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    tokenizer = school.character_tokenizer()
     for name in [arguments.only] if arguments.only else NAMES:
-        model, tries = accepted(name, tokenizer)
+        model, tries = accepted(name)
         # Whole or not there: a folder that is there is taken for the model.
         beside = arguments.out / f"{name}.part"
         model.save_pretrained(beside)
-        tokenizer.save_pretrained(beside)
+        KINDS[NAMES[name]].tokenizer().save_pretrained(beside)
         (beside / "tries.txt").write_text(tries)
         beside.rename(arguments.out / name)
 

@@ -4,11 +4,19 @@
               terse     480 12*351 9*720 9#992
 34+7-5+8=     steps     34+7=41;41-5=36;36+8=44#44
               terse     +7 41*-5 36*+8 44#44
+
+As a program it writes solved sums for an author that reads a file (docs/authors.md), of the first
+problems to train on, in columns:
+
+    python scripts/solutions.py 200 > experiments/solutions.jsonl
 """
 
+import json
 import re
+import sys
 from typing import Literal
 
+from potluck.tasks.arithmetic import Digits
 from potluck.types import Problem
 
 DigitsNotation = Literal["columns", "terse"]
@@ -37,3 +45,14 @@ def chain_solution(problem: Problem, notation: ChainNotation) -> str:
         steps.append(long if notation == "steps" else terse)
         total = reached
     return (";" if notation == "steps" else "*").join(steps) + f"#{problem.answer}"
+
+
+def main() -> None:
+    task = Digits(train_problems=int(sys.argv[1]))
+    for problem in map(task.problem, task.ids("train")):
+        solution = digits_solution(problem, "columns")
+        print(json.dumps({"problem": problem.question, "solution": solution}))
+
+
+if __name__ == "__main__":
+    main()

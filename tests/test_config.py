@@ -82,7 +82,7 @@ def test_json_and_toml_are_read_to_the_same_run(toml, tmp_path):
 
 TASK_TABLES = [
     DigitsOptions(),
-    DigitsOptions(width=5, other_width=2, reward="hash"),
+    DigitsOptions(width=5, other_width=2, train_problems=9, reward="hash"),
     ChainOptions(),
     ChainOptions(terms=16, other_terms=4, reward="hash"),
     Gsm8kOptions(),

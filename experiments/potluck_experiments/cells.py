@@ -56,9 +56,8 @@ def runs_of(suite: Suite, experiments: Iterable[Experiment], scale: Scale) -> li
     for experiment in experiments:
         for pair, setting in product(experiment.pairs.get(scale, ()), experiment.settings):
             family, models = suite.family(scale, pair), suite.models(scale, pair)
-            alone = [(family.alone_as(model),) for model in models]
-            each = alone if suite.settings[setting].alone else [models]
-            wanted += [(pair.partition(".")[0], its, setting) for its in each]
+            each = family.runs(suite.settings[setting], models)
+            wanted += [(pair.partition(".")[0], tuple(run.values()), setting) for run in each]
     return list(dict.fromkeys(wanted))
 
 
@@ -77,6 +76,9 @@ def make_cell(
     chosen = suite.settings[setting]
     tree = _recipe(suite.folder, suite.scales[scale].family[family], models, family)
     tree |= {"name": f"{family}.{'-'.join(models)}.{setting}", "seed": seed}
+    if chosen.beside:
+        _, name, table = _node(suite.folder, chosen.beside, f"[{setting}] beside")
+        tree["node"] |= {name: table}
     problems = potluck.from_tree(tree, chosen.set).problems_per_round  # sets values in the tree
     if (fewer := problems * chosen.problems) != int(fewer):
         raise ExperimentError(
@@ -93,26 +95,33 @@ def _recipe(folder: Path, family: Family, models: tuple[str, ...], name: str) ->
     rest: dict[str, Any] = {}
     nodes: dict[str, Any] = {}
     for model in models:
-        file, _, node = family.model[model].partition("#")
-        where, path = f"[family.{name}] {model}", folder / file
-        try:
-            tree = deepcopy(_parsed(path, path.stat().st_mtime_ns))
-        except (OSError, ValueError, RecursionError) as error:
-            raise ExperimentError(f"cannot read the recipe {path}: {error}") from None
-        tables = tree.pop("node", None)
-        if not isinstance(tables, dict) or node not in tables:
-            raise ExperimentError(
-                f"{where} is {family.model[model]!r}, but the nodes [node.NAME] of {path} "
-                f"are {', '.join(tables) if isinstance(tables, dict) else 'missing'}"
-            )
+        place, where = family.model[model], f"[family.{name}] {model}"
+        tree, _, table = _node(folder, place, where)
         tree.pop("name", None)
         if nodes and tree != rest:
             raise ExperimentError(
-                f"{where} comes from {path}, which differs from the others' recipe in "
-                f"more than its nodes; models that work together share the rest"
+                f"{where} comes from {folder / place.partition('#')[0]}, which differs from the "
+                f"others' recipe in more than its nodes; models that work together share the rest"
             )
-        rest, nodes[model] = tree, tables[node]
+        rest, nodes[model] = tree, table
     return {**rest, "node": nodes}
+
+
+def _node(folder: Path, place: str, where: str) -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """Return the recipe without its nodes, and the name and the table of the node ``FILE#NODE``."""
+    file, _, node = place.partition("#")
+    path = folder / file
+    try:
+        tree = deepcopy(_parsed(path, path.stat().st_mtime_ns))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ExperimentError(f"cannot read the recipe {path}: {error}") from None
+    tables = tree.pop("node", None)
+    if not isinstance(tables, dict) or node not in tables:
+        raise ExperimentError(
+            f"{where} is {place!r}, but the nodes [node.NAME] of {path} "
+            f"are {', '.join(tables) if isinstance(tables, dict) else 'missing'}"
+        )
+    return tree, node, tables[node]
 
 
 @lru_cache

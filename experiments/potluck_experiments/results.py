@@ -188,12 +188,13 @@ def results_of(
     runs: dict[tuple[str, str], dict[int, PairRuns]] = {}
     rows = []
     for cell in wanted.values():
-        family, alone = file.family[cell.family], suite.settings[cell.setting].alone
-        for pair, together in family.pair.items():
+        family, setting = file.family[cell.family], suite.settings[cell.setting]
+        for pair, models in family.pair.items():
             key = f"{cell.family}.{pair}", cell.setting
-            for model in together:
-                node = family.alone_as(model) if alone else model
-                if cell.models == ((node,) if alone else together):
+            for together in family.runs(setting, models):
+                if cell.models != tuple(together.values()):
+                    continue
+                for model, node in together.items():
                     run = ModelRun(cell.node[node], core_seconds(cell, node))
                     runs.setdefault(key, {}).setdefault(cell.seed, {})[model] = run
                     for what, value in values_of(run.node).items():

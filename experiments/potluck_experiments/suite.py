@@ -8,8 +8,9 @@ import difflib
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, product
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -38,7 +39,11 @@ class Setting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     meaning: str = ""  # Explanation that a legend adds to the title
     alone: bool = False
     """Whether each model runs by itself; else the models of a pair run together."""
+    together: tuple[tuple[Annotated[int, Meta(ge=0)], ...], ...] = ()
+    """Places in the pair, from 0, of the models of each run; empty: all of them are one run."""
     problems: Annotated[float, Meta(gt=0, le=1)] = 1.0  # Share of the recipe's problems per round
+    beside: str = ""
+    """Node that writes for those of each run and learns nothing, ``FILE#NODE``; empty: none."""
     set: tuple[str, ...] = ()  # Changes of the recipe, as ``potluck run --set`` takes them
 
     @property
@@ -51,12 +56,22 @@ class Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     title: str
     model: Mapping[str, str]  # The recipe of each model: ``FILE#NODE``, a node of a recipe
-    pair: Mapping[str, Annotated[tuple[str, ...], Meta(min_length=2)]]
-    """Models that work together. The first is the smaller, or the general one."""
+    pair: Mapping[str, Annotated[tuple[str, ...], Meta(min_length=1)]]
+    """Models that work together, or one. The first is the smaller, or the general one."""
 
     def alone_as(self, model: str) -> str:
         """Return the first name of the same model: alone, a second name need not run again."""
         return next(name for name, table in self.model.items() if table == self.model[model])
+
+    def runs(self, setting: Setting, models: Sequence[str]) -> list[dict[str, str]]:
+        """Return the runs of a pair: each model's name in the pair, and that in the run. There are
+        none where the setting is about more models."""
+        if setting.alone:
+            return [{model: self.alone_as(model)} for model in models]
+        places = setting.together or (tuple(range(len(models))),)
+        if max(chain.from_iterable(places)) >= len(models):
+            return []
+        return [{models[at]: models[at] for at in each} for each in places]
 
 
 class ScaleFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -199,6 +214,13 @@ def _require_names(suite: Suite) -> None:
         _require(f"{place}/experiment.toml", "setting", experiment.settings, suite.settings)
         for scale, pairs in experiment.pairs.items():
             _require(f"{place}/experiment.toml", "pair", pairs, suite.pairs(scale))
+            for pair, name in product(pairs, experiment.settings):
+                setting, models = suite.settings[name], suite.models(scale, pair)
+                if not suite.family(scale, pair).runs(setting, models):
+                    raise ExperimentError(
+                        f"{place}/experiment.toml: the setting {name!r} is about more than the "
+                        f"{len(models)} models of {pair!r}; see its 'together'"
+                    )
         ids = [claim.id for claim in experiment.claims]
         if len(set(ids)) < len(ids):
             raise ExperimentError(f"{place}/expected.toml has two claims of one id: {ids}")

@@ -90,7 +90,7 @@ def run_cell(work: Work, line: Connection, stop: Event) -> None:
 def _run(work: Work, line: Connection, stop: Event) -> tuple[str, str]:
     cell, folder, note = work.cell, work.folder, Path(f"{work.folder}.json")
     config = config_of(cell)
-    bases = {name: base_digest(node.model) for name, node in config.node.items()}
+    bases = {name: base_digest(config.node[name].model) for name in cell.models}
     fresh = Origin(cell.digest, bases, work.code)
     begun = _resumable(cell, folder, note, fresh)
     if folder.exists() and not begun:
@@ -101,13 +101,13 @@ def _run(work: Work, line: Connection, stop: Event) -> tuple[str, str]:
         line.send(("say", f"{cell.name}: half of a run cannot go on, so it is begun anew"))
     origin = begun or fresh
     write_atomically(note, msgspec.json.encode(origin))
-    display = LineDisplay(line, stop, list(config.node)[-1])
+    display = LineDisplay(line, stop, cell.models[-1])
     ended = run_nodes(config, folder, resume=bool(begun), display=display)
     origin = replace(origin, cpu_s=origin.cpu_s + time.process_time())
     write_atomically(note, msgspec.json.encode(origin))
     if ended.interrupted:
         return "stopped", "stopped; the same command goes on with it"
-    result = collect(cell, folder, origin, pass_at_8(config, folder))
+    result = collect(cell, folder, origin, pass_at_8(cell, folder))
     file = results.result_file(work.experiments, cell)
     write_atomically(file, msgspec.json.encode(result) + b"\n")
     note.unlink()  # a cell that is run again does not go on with this run
@@ -122,7 +122,8 @@ def config_of(cell: CellSpec) -> potluck.RunConfig:
     of floats depends on where it is taken, and is saved at the end only."""
     if cell.scale == "paper":
         return cell.config
-    nodes = {name: replace(node, device="cpu") for name, node in cell.config.node.items()}
+    learners = {name: replace(cell.config.node[name], device="cpu") for name in cell.models}
+    nodes = {**cell.config.node, **learners}
     return replace(cell.config, node=nodes, threads=1, checkpoint_every=0)
 
 
@@ -136,7 +137,7 @@ def _resumable(cell: CellSpec, folder: Path, note: Path, fresh: Origin) -> Origi
 
 
 class LineDisplay:
-    """A display that reports the rounds of the last node, which ends each, and heeds ``stop``."""
+    """A display that reports the rounds of the last model, which ends each, and heeds ``stop``."""
 
     def __init__(self, line: Connection, stop: Event, last: str) -> None:
         self.line, self.stop, self.last, self.asked = line, stop, last, False
@@ -152,10 +153,10 @@ class LineDisplay:
             os.kill(os.getpid(), signal.SIGINT)  # the run saves itself, as at Ctrl-C
 
 
-def pass_at_8(config: potluck.RunConfig, folder: Path) -> dict[str, float]:
-    """Return the chance that one of 8 sampled answers to a validation problem is right, by node."""
-    found, problems = {}, min(MOST_SAMPLED, config.evaluation.problems)
-    for name in config.node:
+def pass_at_8(cell: CellSpec, folder: Path) -> dict[str, float]:
+    """Return the chance that one of 8 answers to a validation problem is right, by model."""
+    found, problems = {}, min(MOST_SAMPLED, cell.config.evaluation.problems)
+    for name in cell.models:
         asked = EvaluationRequest(
             str(folder / name), recipe=folder, overrides=[f"evaluation.problems={problems}"],
             split="validation", k=8,
@@ -182,6 +183,7 @@ def collect(
         node={
             n.name: _node_result(run, n, origin.bases[n.name], pass_at_8.get(n.name))
             for n in run.nodes
+            if n.name in cell.models
         },
     )
 

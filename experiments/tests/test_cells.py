@@ -4,8 +4,9 @@ import pytest
 
 from potluck import ConfigError, as_tree
 from potluck_experiments.cells import cells_of, make_cell, runs_of
+from potluck_experiments.results import read_results
 from potluck_experiments.suite import ExperimentError
-from small_suite import RECIPE, SCALE, SETTINGS, make_suite
+from small_suite import EXPERIMENT, RECIPE, SCALE, SETTINGS, finish, make_suite
 
 
 def test_what_several_experiments_need_runs_once(tmp_path):
@@ -38,6 +39,57 @@ def test_a_pair_runs_together_or_each_of_it_alone(tmp_path):
         ("digits", ("small",), "alone"),
         ("digits", ("large",), "alone"),
     ]
+
+
+TOGETHER = """
+[partners]
+title = "LWS"
+together = [[0, 2], [1]]
+"""
+THREE = {
+    "scale": SCALE.replace("pair = { ", 'pair = { three = ["small", "large", "twin"], '),
+    "settings": SETTINGS + TOGETHER,
+    "others": {
+        "fig04_size/experiment.toml": EXPERIMENT.replace('"alone"]', '"alone", "partners"]')
+    },
+}
+
+
+def test_a_setting_may_say_which_models_run_together(tmp_path):
+    others = {k: v.replace("digits.size", "digits.three") for k, v in THREE["others"].items()}
+    suite = make_suite(tmp_path, **THREE | {"others": others})
+    wanted = runs_of(suite, suite.experiments[:1], "tiny")
+    assert [models for _, models, setting in wanted if setting == "partners"] == [
+        ("small", "twin"), ("large",),
+    ]  # fmt: skip
+    for cell in cells_of(suite, suite.experiments[:1], "tiny", 2):
+        finish(suite, cell)
+    found = read_results(suite, "tiny")
+    assert set(found.runs["digits.three", "partners"][1]) == {"small", "large", "twin"}
+    assert ("digits.size", "partners") not in found.runs  # a pair of fewer models
+
+
+def test_a_setting_about_more_models_than_a_pair_has_is_refused(tmp_path):
+    with pytest.raises(ExperimentError, match="'partners' is about more than the 2 models"):
+        make_suite(tmp_path, **THREE)
+
+
+def test_a_node_beside_is_in_every_run_of_a_setting_and_is_no_model_of_it(tmp_path):
+    settings = SETTINGS + '[taught]\ntitle = "x"\nalone = true\nbeside = "teachers.toml#twin"\n'
+    others = {"teachers.toml": '[node.twin]\nmodel = "builtin:digits-large"\n'}
+    suite = make_suite(tmp_path, settings=settings, others=others)
+    cell = make_cell(suite, "tiny", "digits", ("small",), "taught", 0)
+    assert (cell.models, list(cell.config.node)) == (("small",), ["small", "twin"])
+    assert cell.config.node["twin"].model == "builtin:digits-large"
+
+
+@pytest.mark.parametrize("place", ["teachers.toml#none", "nowhere.toml#twin"])
+def test_a_node_beside_that_is_not_there_is_named(tmp_path, place):
+    settings = SETTINGS + f'[taught]\ntitle = "x"\nbeside = "{place}"\n'
+    others = {"teachers.toml": '[node.twin]\nmodel = "builtin:digits-large"\n'}
+    suite = make_suite(tmp_path, settings=settings, others=others)
+    with pytest.raises(ExperimentError, match=r"\[taught\] beside is|cannot read the recipe"):
+        make_cell(suite, "tiny", "digits", ("small",), "taught", 0)
 
 
 def test_a_cell_is_the_files_recipe_with_its_models_and_what_the_setting_changes(tmp_path):

@@ -50,7 +50,7 @@ def test_it_makes_the_models_that_the_recipes_name(script):
 def test_a_pair_set_aside_for_choosing_is_in_no_experiment():
     for file in (REPOSITORY / "experiments").glob("*/experiment.toml"):
         pairs = tomllib.loads(file.read_text())["pairs"].get("drawn", [])
-        assert not [pair for pair in pairs if pair.endswith((".90", ".91"))]
+        assert not [pair for pair in pairs if pair.endswith(("90", "91"))]
 
 
 def test_a_lot_is_the_name_s_and_the_same_each_time(brief, tmp_path, monkeypatch):
@@ -68,6 +68,33 @@ def test_the_lessons_of_two_sizes_are_those_that_the_committed_cells_models_had(
     lessons = [script.KINDS["size-small"].lesson(task, lot) for _ in range(50)]
     digest = hashlib.sha256(repr(lessons).encode()).hexdigest()
     assert digest[:16] == "31f212456af0e0d9"
+
+
+@pytest.mark.parametrize(
+    ("kind", "digest"),
+    [("size-small-bpe", "5337ce87a71f4b79"), ("complementary-adds-bpe", "7c363b50c02fc1c3")],
+)
+def test_a_vocabulary_of_pairs_is_the_same_each_time_and_loses_nothing(script, kind, digest):
+    tokenizer = script.KINDS[kind].tokenizer()
+    text = tokenizer.backend_tokenizer.to_str()
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
+    known = set(tokenizer.get_vocab()) - {script.school.PAD, script.school.BEGIN, script.school.END}
+    assert known > set(script.school.CHARACTERS)
+    assert {len(token) for token in known} == {1, 2}
+    task, lot = script.KINDS[kind].task(), random.Random(0)
+    for _ in range(200):
+        for text in script.KINDS[kind].lesson(task, lot):
+            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+            assert len(ids) <= len(text)
+            assert tokenizer.decode(ids) == text
+
+
+@pytest.mark.parametrize(
+    "pair", [("size-small", "size-large"), ("complementary-adds", "complementary-subtracts")]
+)
+def test_the_two_kinds_of_a_pair_have_one_vocabulary(script, pair):
+    one, two = (script.KINDS[f"{kind}-bpe"].tokenizer().backend_tokenizer for kind in pair)
+    assert one.to_str() == two.to_str()
 
 
 def test_what_is_not_accepted_is_drawn_again_and_every_try_is_told(
@@ -92,9 +119,10 @@ def test_it_gives_up_after_as_many_tries_as_the_rule_says(brief, tmp_path, monke
     assert not list(tmp_path.iterdir())
 
 
-def test_the_reward_is_the_share_of_right_answers(script, monkeypatch):
+@pytest.mark.parametrize("kind", ["size-small", "size-small-bpe"])
+def test_the_reward_is_the_share_of_right_answers(script, kind):
     """A model whose every token is the same writes no end; one that knows the sum is paid."""
-    task, tokenizer = script.Digits(), script.school.character_tokenizer()
+    task, tokenizer = script.Digits(), script.KINDS[kind].tokenizer()
 
     class Knows:
         config = type("config", (), {"eos_token_id": tokenizer.eos_token_id})
@@ -105,14 +133,28 @@ def test_the_reward_is_the_share_of_right_answers(script, monkeypatch):
         def to(self, dtype):
             return self
 
-        def generate(self, prompt_BP, **_):
+        def generate(self, prompt_BP, attention_mask, **_):
             rows = []
-            for i, prompt in enumerate(prompt_BP.tolist()):
-                a, b = tokenizer.decode(prompt[1:]).rstrip("=").split("+")
+            for i, (prompt, mask) in enumerate(zip(prompt_BP, attention_mask, strict=True)):
+                asked = prompt[mask.bool()].tolist()
+                assert asked[0] == tokenizer.bos_token_id
+                a, b = tokenizer.decode(asked[1:]).rstrip("=").split("+")
                 text = f"#{int(a) + int(b) + (i % 4 == 0)}"
                 end = [tokenizer.eos_token_id] if i % 4 != 1 else []
-                rows.append(prompt + tokenizer(text, add_special_tokens=False)["input_ids"] + end)
+                ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+                rows.append(prompt.tolist() + ids + end)
             longest = max(map(len, rows))
             return torch.tensor([row + [0] * (longest - len(row)) for row in rows])
 
     assert script.sampled_reward(Knows(), task, tokenizer) == 0.5
+
+
+def test_the_file_of_solved_sums_is_what_its_script_writes(script, monkeypatch, capsys):
+    solutions = importlib.import_module("solutions")
+    monkeypatch.setattr(sys, "argv", ["solutions.py", "200"])
+    solutions.main()
+    file = REPOSITORY / "experiments" / "solutions.jsonl"
+    assert capsys.readouterr().out == file.read_text()
+    settings = tomllib.loads((REPOSITORY / "experiments" / "settings.toml").read_text())
+    for name in ("alone-200", "half-200", "file"):
+        assert "task.train_problems=200" in settings[name]["set"]

@@ -27,8 +27,8 @@ CELLS = {
     (cell["scale"], cell["family"], tuple(cell["models"]), cell["setting"], cell["seed"]): cell
     for cell in FILES.values()
 }
-ALONE = {name for name, its in tomllib.loads((EXPERIMENTS / "settings.toml").read_text()).items()
-         if its.get("alone")}  # fmt: skip
+SETTINGS = tomllib.loads((EXPERIMENTS / "settings.toml").read_text())
+ALONE = {name for name, its in SETTINGS.items() if its.get("alone")}
 
 
 def value(node, measure, when):
@@ -54,6 +54,9 @@ def node_of(scale, pair, model, setting, seed):
         same = [other for other, its in table["model"].items() if its == table["model"][model]]
         model = same[0]
         models = (model,)
+    for places in SETTINGS[setting].get("together", []):
+        if model in (beside := tuple(table["pair"][name][at] for at in places)):
+            models = beside
     cell = CELLS.get((scale, family, models, setting, seed))
     return cell and cell["node"][model]
 

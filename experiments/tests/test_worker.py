@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -77,6 +78,12 @@ def test_it_holds_each_models_own_curves_and_what_they_were_made_of(tmp_path, ce
     assert (large.others_k1, result.node["small"].others_k1) == (-0.25, None)
 
 
+def test_a_node_beside_the_models_has_no_result(tmp_path, cell):
+    folder = written(tmp_path / "run", cell)
+    found = collected(replace(cell, models=("small",)), folder)
+    assert list(found.node) == ["small"]
+
+
 @pytest.mark.parametrize("problems, asked", [(300, 100), (40, 40)])
 def test_pass_at_8_asks_each_node_for_8_answers_to_the_first_problems(
     tmp_path, cell, monkeypatch, problems, asked
@@ -90,8 +97,11 @@ def test_pass_at_8_asks_each_node_for_8_answers_to_the_first_problems(
         return {"splits": [{"measures": measures}]}
 
     monkeypatch.setattr("potluck_experiments.worker.evaluate_models", evaluate)
-    config = from_tree(as_tree(cell.config), [f"evaluation.problems={problems}"])
-    assert pass_at_8(config, tmp_path) == {"small": 0.333333, "large": 0.666667}
+    recipe = as_tree(from_tree(as_tree(cell.config), [f"evaluation.problems={problems}"]))
+    assert pass_at_8(replace(cell, recipe=recipe), tmp_path) == {
+        "small": 0.333333,
+        "large": 0.666667,
+    }
     assert [request.model for request in requests] == [str(tmp_path / n) for n in cell.models]
     assert {(r.k, r.split, r.recipe, *r.overrides) for r in requests} == {
         (8, "validation", tmp_path, f"evaluation.problems={asked}")

@@ -72,6 +72,14 @@ def test_the_splits_have_their_sizes_and_widths():
             assert [len(n) for n in id.removeprefix("digits/").split("+")] == [width, width]
 
 
+def test_fewer_problems_to_train_on_are_the_first_ones_and_another_task():
+    few = Digits(train_problems=200)
+    assert few.ids("train") == the_digits().ids("train")[:200]
+    assert few.ids("validation") == the_digits().ids("validation")
+    assert few.ids("out-of-distribution") == the_digits().ids("out-of-distribution")
+    assert few.digest != the_digits().digest
+
+
 def test_equal_widths_leave_nothing_out_of_distribution():
     with pytest.raises(TaskError, match="width = other_width = 3"):
         Digits(width=3, other_width=3)

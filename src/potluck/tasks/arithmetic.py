@@ -35,9 +35,13 @@ class DigitsOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", ta
     """Digits of each number, in training and validation."""
     other_width: Annotated[int, Meta(ge=2, le=8)] = 4
     """Digits of each number out of distribution."""
+    train_problems: Annotated[int, Meta(ge=0, le=SPLIT_SIZES["train"])] = 0
+    """Problems to train on, the first of those that are drawn; 0: all of them."""
 
     def make(self) -> "Digits":
-        return Digits(width=self.width, other_width=self.other_width)
+        return Digits(
+            width=self.width, other_width=self.other_width, train_problems=self.train_problems
+        )
 
 
 class ChainOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag="chain"):
@@ -69,7 +73,13 @@ class Arithmetic:
     notes: tuple[str, ...] = ()
 
     def __init__(
-        self, name: str, draw: Draw, size: int, other_size: int, draw_other: Draw | None = None
+        self,
+        name: str,
+        draw: Draw,
+        size: int,
+        other_size: int,
+        draw_other: Draw | None = None,
+        train_problems: int = 0,
     ) -> None:
         """Draw the problems of every split; out of distribution of ``other_size``."""
 
@@ -87,7 +97,7 @@ class Arithmetic:
         near = held_out + train if size == other_size else ()
         self._ids: dict[Split, list[str]] = {
             "validation": held_out,
-            "train": train,
+            "train": train[: train_problems or None],
             "out-of-distribution": drawn(
                 "out-of-distribution", draw_other or draw, other_size, near
             ),
@@ -112,12 +122,12 @@ class Arithmetic:
 class Digits(Arithmetic):
     """Sums of two numbers of ``width`` digits; out of distribution: of ``other_width``."""
 
-    def __init__(self, *, width: int = 3, other_width: int = 4) -> None:
+    def __init__(self, *, width: int = 3, other_width: int = 4, train_problems: int = 0) -> None:
         _require_another("digits", "width", width, other_width)
         # The validation problems are no problems to train on.
         _require_problems(width, SPLIT_SIZES["train"], avoid=SPLIT_SIZES["validation"])
         _require_problems(other_width, SPLIT_SIZES["out-of-distribution"], avoid=0)
-        super().__init__("digits", _draw_sum, width, other_width)
+        super().__init__("digits", _draw_sum, width, other_width, train_problems=train_problems)
 
     def problem(self, id: str) -> Problem:
         numbers = SUM.fullmatch(id.removeprefix("digits/"))
