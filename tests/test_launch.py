@@ -520,6 +520,7 @@ ELSEWHERE = {
         ),
         "test_server_run.py, and what each does: rollout/test_server.py",
     ),
+    "sampling.max_prompt_tokens": "test_own_data.py",
     "reward.function": "test_own_data.py",
     "reward.weight": "test_own_data.py",
     "reward.format": "test_own_data.py",
