@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potluck.tasks.math.form import LONGEST_ANSWER, UnreadReason, parse
+from potluck.tasks.math.form import LONGEST_ANSWER, Unreadable, parse
 from potluck.tasks.math.grading import number, same_answer
 from potluck.tasks.math.pool import Ask, are_right
 
@@ -266,7 +266,7 @@ def test_a_gold_that_cannot_be_read_is_right_as_it_stands_only():
 
 @pytest.mark.parametrize("text", [r"\pm 1 \pm x", r"(1, \pm 2)", r"(1)\cup(2)", "x=y=z", "", "="])
 def test_what_has_two_readings_or_none_has_no_form(text):
-    with pytest.raises(UnreadReason):
+    with pytest.raises(Unreadable):
         parse(text)
 
 
