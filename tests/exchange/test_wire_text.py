@@ -136,8 +136,8 @@ def test_compact_rounds_log_probabilities_and_no_text(sent):
         (terms().message(3, (text_only("5"),)), 3),
         (THREE, 3),
     ],
-    ids=["ids", "nothing", "nothing of no tokenizer", "ids named", "ids and empty", "empty", "texts of one with a tokenizer",
-         "three"],
+    ids=["ids", "nothing", "nothing of no tokenizer", "ids named", "ids and empty", "empty",
+         "texts of one with a tokenizer", "three"],
 )  # fmt: skip
 def test_a_message_is_of_version_3_if_it_is_for_other_tokenizers(codec, message, version):
     written = encode(message, codec=codec)
