@@ -133,10 +133,11 @@ def test_compact_rounds_log_probabilities_and_no_text(sent):
         (of(tokens_and_text(text=None)), 3),
         (of(tokens_and_text(text="")), 3),
         (of(text_only("")), 3),
+        (terms().message(3, (text_only("5"),)), 3),
         (THREE, 3),
     ],
     ids=["ids", "nothing", "nothing of no tokenizer", "ids named", "ids and empty", "empty",
-         "three"],
+         "texts of one with a tokenizer", "three"],
 )  # fmt: skip
 def test_a_message_is_of_version_3_if_it_is_for_other_tokenizers(codec, message, version):
     written = encode(message, codec=codec)
