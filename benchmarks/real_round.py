@@ -155,6 +155,8 @@ class Work:
 class Prompts:
     """Problems of random words."""
 
+    notes = ()
+
     def __init__(self, count: int, length: int, vocabulary: int) -> None:
         generator = np.random.default_rng(0)
         sizes = np.linspace(0.8 * length, 1.2 * length, count).round().astype(int)

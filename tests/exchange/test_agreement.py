@@ -207,3 +207,15 @@ def test_terms_are_a_value():
     one = terms()
     assert isinstance(one, Agreement)
     assert replace(one) == one != replace(one, limits=Limits(completions=1))
+
+
+def test_texts_beyond_half_of_a_message_do_not_go():
+    def made(text, tokens=()):
+        return replace(completion(tokens or (1,), author="north"), text=text, index=next(indices))
+
+    indices = iter(range(9))
+    own = terms(limits=Limits(message_bytes=200))
+    texts = [made("a" * 60), made("b" * 50), made("c" * 40)]
+    only = [replace(c, token_T=c.token_T[:0], logp_T=None) for c in texts]
+    assert [c.text for c in own.message(0, tuple(texts)).completions] == ["a" * 60, None, "c" * 40]
+    assert [c.text for c in own.message(0, tuple(only)).completions] == ["a" * 60, "c" * 40]

@@ -86,6 +86,16 @@ def test_a_special_token_within_has_no_text_and_a_long_text_is_not_sent():
     assert [each.text for each in made] == ["the answer", None]
 
 
+def test_half_a_character_has_no_text_but_its_own_sign_has_one():
+    policy = unlike.policy("think tags")
+    prompt_P = policy.prompt(PROBLEM)
+    half, sign = policy.encode(prompt_P, "🙂")[:2], policy.encode(prompt_P, "\ufffd")
+    made = [
+        policy.spelled(sampled(ids, end="length"), PROBLEM, most_bytes=99) for ids in (half, sign)
+    ]
+    assert [each.text for each in made] == [None, "\ufffd"]
+
+
 def test_ids_of_ones_own_tokenizer_are_taken_as_they_are_and_of_another_one_the_text():
     policy, other = (unlike.policy(name) for name in unlike.NAMES[:2])
     ids = [*other.tokenizer("1234 apples")["input_ids"], other.stop_id]

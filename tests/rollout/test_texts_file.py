@@ -34,7 +34,9 @@ def author(tmp_path):
         path = tmp_path / "solutions.jsonl"
         path.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
         news = []
-        settings = TextSettings("north", tmp_path, max_new_tokens, 1.0, 1.0, Cost(), news.append)
+        settings = TextSettings(
+            "north", tmp_path, max_new_tokens, 1.0, 1.0, Cost(), news.append, news.append
+        )
         made = FileOptions(path=str(path), **options).open(settings)
         made.news = news
         return made

@@ -37,9 +37,10 @@ def author(server):
         options = {"url": server.url, "model": "teacher", "retries": 0} | options
         news = []
         told = {"node": "north", "folder": Path(), "max_new_tokens": 8, "temperature": 0.7}
-        told |= {"top_p": 0.9, "spent": Cost(), "notify": news.append}
+        paid = []
+        told |= {"top_p": 0.9, "spent": Cost(), "pay": paid.append, "notify": news.append}
         made = OpenAIOptions(**options).open(TextSettings(**told | (settings or {})))
-        made.news = news
+        made.news, made.paid = news, paid
         return made
 
     return make
@@ -583,7 +584,11 @@ def test_it_works_where_a_loop_already_runs_as_in_a_notebook(server, author):
 def recipe(**engine):
     engine = {"name": "openai", "url": "https://x/v1", "model": "x"} | engine
     return from_tree(
-        {"name": "x", "node": {"learner": {"model": "x"}, "teacher": {"engine": engine}}}
+        {
+            "name": "x",
+            "objective": {"method": "lws"},
+            "node": {"learner": {"model": "x"}, "teacher": {"engine": engine}},
+        }
     )
 
 
@@ -623,3 +628,18 @@ def test_without_the_library_the_extra_is_named(server, author, monkeypatch):
     for act in (lambda: write(author()), lambda: ready(server)):
         with pytest.raises(RolloutError, match=r"needs the library openai .*'potluck\[openai\]'"):
             act()
+
+
+def test_what_a_broken_off_round_has_cost_is_paid(author, server):
+    """By Ctrl-C, and by an endpoint that refuses half-way."""
+    one = author(concurrency=1)
+
+    def press(done, total):
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(one, progress=press)
+    (cost,) = one.paid
+    assert cost.requests == len(server.asked()) > 0
+    assert one.spent == cost

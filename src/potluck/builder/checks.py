@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from potluck.builder.exchange import make_agenda
 from potluck.config import ConfigError, RunConfig
@@ -17,6 +18,7 @@ from potluck.model.loading import (
     require_weights,
 )
 from potluck.model.policy import prompt_ids
+from potluck.model.spelling import special_ids
 from potluck.node.processes.group import ProcessGroup
 from potluck.objective.methods import method_of, reads_author_logp
 from potluck.rollout.base import completion_budget
@@ -45,6 +47,8 @@ def require_tokenizers(config: RunConfig) -> None:
     for tokenizer in tokenizers.values():
         named_stop_ids(tokenizer, config.sampling.stop)
     prints = {name: fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
+    if len({*prints.values()}) > 1 or config.learners.keys() != config.node.keys():
+        _require_special_stops(config, tokenizers)
     for one, other in pairwise(prints):
         if prints[other] == prints[one]:
             continue
@@ -62,6 +66,20 @@ def require_tokenizers(config: RunConfig) -> None:
             )
         if config.swarm.text == "never":
             raise ModelError(f"{differ}, and [swarm] text is 'never'; drop it, so that texts go")
+
+
+def _require_special_stops(
+    config: RunConfig, tokenizers: Mapping[str, PreTrainedTokenizerBase]
+) -> None:
+    """Raise ModelError if a stop token that the recipe names is text: a text that comes without it
+    would be read with it, and graded so."""
+    for name, tokenizer in tokenizers.items():
+        for token in config.sampling.stop:
+            if tokenizer.get_vocab()[token] not in special_ids(tokenizer):
+                raise ModelError(
+                    f"[sampling] stop names {token!r}, which is plain text to {name!r}; where "
+                    f"completions go as text, only special tokens can end them: drop it"
+                )
 
 
 def notes_on_tokenizers(config: RunConfig) -> list[str]:

@@ -235,6 +235,7 @@ def make_authors(
             temperature=config.sampling.temperature,
             top_p=config.sampling.top_p,
             spent=record.cost(),
+            pay=record.add_cost,
             notify=notify,
         )
         authors.append(

@@ -91,6 +91,11 @@ def notes_on_authors(config: RunConfig, task: Task) -> list[str]:
         if isinstance(node.engine, TextOptions):
             clause = node.engine.coverage([task.problem(id) for id in task.ids("train")])
             lines += [f"{name} {clause}"] if clause else []
+            if config.plan == "vertical":
+                lines.append(
+                    f"{name} only writes: in plan 'vertical' a group that it solved throughout "
+                    f"teaches nothing; plan = 'horizontal' compares its answers with yours"
+                )
     return lines
 
 

@@ -5,6 +5,7 @@ import re
 from potluck.config.run import NodeConfig, RunConfig
 from potluck.exchange.transport import TRANSPORTS
 from potluck.fields import ADDRESS, ConfigError
+from potluck.objective.methods import method_of, reads_author_logp
 from potluck.types import NODE_NAME
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -26,7 +27,7 @@ def require_valid(run: RunConfig) -> None:
         if not NODE_NAME.fullmatch(name):
             why = "a node's name is 1 to 32 of a-z, 0-9 and '-', such as 'node-1'"
             raise ConfigError(f"[node.{name}]: {why}")
-        _require_model(name, node)
+        _require_model(run, name, node)
         if node.weight_decay and node.optimizer == "adam":
             raise ConfigError(
                 f"[node.{name}] weight_decay is {node.weight_decay}, but optimizer 'adam' has "
@@ -66,19 +67,35 @@ def require_valid(run: RunConfig) -> None:
         )
 
 
-def _require_model(name: str, node: NodeConfig) -> None:
-    engine = str(node.engine.__struct_config__.tag)
-    if node.engine.has_weights and not node.model:
+def _require_model(run: RunConfig, name: str, node: NodeConfig) -> None:
+    """Refuse a node without a model; of one whose engine has no weights, what it would not use."""
+    if node.engine.has_weights:
+        if not node.model:
+            raise ConfigError(
+                f"[node.{name}] names no model; give it one, or an engine that needs none "
+                f'([node.{name}.engine] name = "openai" or "file")'
+            )
+        return
+    plain = NodeConfig(engine=node.engine, weight=node.weight, stranger=node.stranger)
+    for key in node.__struct_fields__:
+        if getattr(node, key) != getattr(plain, key):
+            raise ConfigError(
+                f"[node.{name}] sets {key}, but its engine {engine_name(node)!r} only writes and "
+                f"learns nothing; drop one of the two"
+            )
+    if reads_author_logp(run.objective):
         raise ConfigError(
-            f"[node.{name}] names no model; give it one, or an engine that needs none "
-            f'([node.{name}.engine] name = "openai" or "file")'
+            f"[node.{name}] writes texts without log-probabilities, but method "
+            f"{method_of(run.objective)!r} reads them, so nothing would be learned from it; set "
+            f"[objective] method = 'lws'"
         )
-    if not node.engine.has_weights and (node.model or node.lora):
-        what = "model" if node.model else "lora"
-        raise ConfigError(
-            f"[node.{name}] has a {what}, but its engine {engine!r} only writes and learns "
-            f"nothing; drop one of the two"
-        )
+    if run.swarm.text == "never":
+        raise ConfigError(f"[node.{name}] writes texts, but [swarm] text is 'never'; drop it")
+
+
+def engine_name(node: NodeConfig) -> str:
+    """Return the name of the node's engine, as a recipe has it."""
+    return str(node.engine.__struct_config__.tag)
 
 
 def _require_swarm_sense(run: RunConfig) -> None:

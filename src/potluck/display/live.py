@@ -189,6 +189,8 @@ def _troubles(report: RoundReport) -> Iterator[str]:
     for field, name in LEFT_OUT.items():
         if count := getattr(report, field):
             yield f"{name}: {count}"
+    for author, reasons in report.unreadable.items():
+        yield f"{printable(author, 32)}: {_names(reasons)}"
     if report.refused:
         yield f"refused: {_names(f'{name} {count}' for name, count in report.refused.items())}"
     if report.quarantined:

@@ -49,6 +49,8 @@ class NodeRun:
     evaluations: tuple[EvaluationReport, ...]
     last_written: tuple[WrittenCompletion, ...]
     """The completions of the last round in the file."""
+    cost: Mapping[str, float]
+    """Cost of an author without weights, in all its starts; what is 0 is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class Run:
     nodes: tuple[NodeRun, ...]
 
 
-Line = TypeVar("Line", RoundReport, EvaluationReport, WrittenCompletion)
+Line = TypeVar("Line", RoundReport, EvaluationReport, WrittenCompletion, dict[str, float])
 RoundLine = TypeVar("RoundLine", RoundReport, EvaluationReport)
 
 
@@ -136,6 +138,12 @@ def _read_node(folder: Path, model: str) -> NodeRun:
         rounds=_by_round(_lines(folder / "metrics.jsonl", RoundReport)),
         evaluations=_by_round(_lines(folder / "evaluation.jsonl", EvaluationReport)),
         last_written=_last_round(_lines(folder / "completions.jsonl", WrittenCompletion)),
+        cost={
+            k: v
+            for each in _lines(folder / "cost.json", dict[str, float])
+            for k, v in each.items()
+            if v
+        },
     )
 
 

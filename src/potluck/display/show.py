@@ -125,8 +125,8 @@ def _troubles(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
             yield name, lambda node, count=count: str(sum(map(count, node.rounds)))  # type: ignore[misc]
     if any(report.texts is not None for node in nodes for report in node.rounds):
         yield "texts written", lambda node: str(sum(report.texts or 0 for report in node.rounds))
-    for cost in dict.fromkeys(name for n in nodes for r in n.rounds for name in r.cost):
-        yield f"{printable(cost, 20)} in all", _sum_of_cost(cost)
+    for cost in dict.fromkeys(name for node in nodes for name in node.cost):
+        yield f"{printable(cost, 20)} in all", lambda n, cost=cost: f"{n.cost.get(cost, 0):,.6g}"  # type: ignore[misc]
     if any(report.sent_bytes_per_token for node in nodes for report in node.rounds):
         yield "bytes sent a token", _mean_of(lambda report: report.sent_bytes_per_token)
 
@@ -136,10 +136,6 @@ def _seconds(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
     for phase in dict.fromkeys(phases):
         # The default binds the phase of this turn.
         yield f"{printable(phase, 12)}, s a round", _mean_of(lambda r, p=phase: r.seconds.get(p))  # type: ignore[misc]
-
-
-def _sum_of_cost(name: str) -> Callable[[NodeRun], str]:
-    return lambda node: f"{sum(report.cost.get(name, 0) for report in node.rounds):,.6g}"
 
 
 def _mean_of(value: Callable[[RoundReport], float | None]) -> Callable[[NodeRun], str]:

@@ -1,6 +1,6 @@
 """The transports by name, and what each is given of a node: its name, keys, addresses and terms."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -38,7 +38,10 @@ class Agreement:
     """Digest of the prompt's messages, for completions that are read as texts."""
 
     def message(self, round: int, batch: tuple[Completion, ...]) -> Message:
-        """Return this node's message of a round; raise ValueError if the task lacks a problem."""
+        """Return this node's message of a round; raise ValueError if the task lacks a problem.
+        Texts that are beyond half of the largest message do not go; nor does a completion that is
+        nothing else."""
+        batch = tuple(_texts_within(batch, self.limits.message_bytes // 2))
         prompts, questions = {}, {}
         for id in dict.fromkeys(c.problem_id for c in batch):
             prompt, question = self.prompt_digest(id), self.question_digest(id)
@@ -122,6 +125,16 @@ class Agreement:
                     f"set [sampling] {name} alike",
                     "other sampling",
                 )
+
+
+def _texts_within(batch: Iterable[Completion], most_bytes: int) -> Iterator[Completion]:
+    for completion in batch:
+        size_bytes = len((completion.text or "").encode())
+        if size_bytes <= most_bytes:
+            most_bytes -= size_bytes
+            yield completion
+        elif len(completion.token_T):
+            yield replace(completion, text=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

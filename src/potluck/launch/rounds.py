@@ -160,7 +160,7 @@ def _run_leader(
     learners = make_learners(mine, folder, first, processes, trust_code=local.trust_code)
     policies = {name: learner.policy for name, learner in learners.items()}
     sends_text = checks.sends_text(config, all_here=local.all_here)
-    if not sends_text:
+    if not sends_text or reads_author_logp(config.objective):
         checks.require_one_stop(policies)
     for each in local.folders:
         remove_parts(each)

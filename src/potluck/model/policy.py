@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potluck.model.loading import fingerprint, load_network, load_tokenizer, stop_ids
 from potluck.model.scoring import Scorer
-from potluck.model.spelling import encode_behind, text_behind
+from potluck.model.spelling import encode_behind, special_ids, text_behind
 from potluck.types import Completion, Problem
 
 
@@ -95,7 +95,7 @@ class LanguageModel:
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """Ids of tokens that no text may become."""
-        return frozenset(self.tokenizer.all_special_ids)
+        return special_ids(self.tokenizer)
 
     @cached_property
     def tokenizer_digest(self) -> bytes:

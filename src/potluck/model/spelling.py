@@ -18,6 +18,12 @@ UNKNOWN = "\ufffd"
 """Sign that a decoder writes where ids are no whole character."""
 
 
+def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Return the ids of tokens that no text may become."""
+    added = tokenizer.added_tokens_decoder.items()
+    return frozenset(tokenizer.all_special_ids) | {id for id, token in added if token.special}
+
+
 def encode_behind(
     tokenizer: PreTrainedTokenizerBase, prompt_P: np.ndarray, text: str
 ) -> list[int] | None:
@@ -40,7 +46,7 @@ def text_behind(
 ) -> str | None:
     """Return the text that ``ids`` are behind a prompt; None if it would not say all that they do:
     they have a special token, or bytes that are no whole character."""
-    if set(ids) & set(tokenizer.all_special_ids):
+    if special_ids(tokenizer).intersection(ids):
         return None
     text = _decode_behind(tokenizer, prompt_P, ids)
     if text is None or (UNKNOWN in text and encode_behind(tokenizer, prompt_P, text) != list(ids)):

@@ -35,21 +35,13 @@ class Author(Participant):
                 seed=self.seed(round, "write"),
                 progress=lambda done, total: self.progress(self.name, "write", done, total),
             )
-        self.record.add_cost(written.cost)
         with Clock() as sending:
             self.exchange.send(round, written.completions)
         return Spent(writing.seconds, sending.seconds, written.cost)
 
-    def collect_and_learn(self, round: int, spent: Spent) -> RoundReport:
-        """Wait for the others as a node does, and report; nothing is learned."""
-        arrived, spent, size_bytes = self.collect(round, spent)
-        return self._report(round, arrived, spent, size_bytes)
-
-    def learn_again(self, round: int, kept: Round) -> RoundReport:
-        """Report a round that was sent before a crash; its cost stands in cost.json."""
-        return self._report(round, kept, Spent(), self.record.size(round))
-
-    def _report(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
+    def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
+        """Report what came; nothing is learned. What a round cost that was sent before a crash
+        stands in cost.json alone."""
         traffic = arrived.traffic
         report = RoundReport(
             round=round,

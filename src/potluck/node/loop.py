@@ -71,15 +71,6 @@ class Node(Participant):
             self.exchange.send(round, completions)
         return Spent(generating.seconds, sending.seconds)
 
-    def collect_and_learn(self, round: int, spent: Spent) -> RoundReport:
-        """Collect the round's completions, store them and learn from them."""
-        arrived, spent, size_bytes = self.collect(round, spent)
-        return self._learn(round, arrived, spent, size_bytes)
-
-    def learn_again(self, round: int, kept: Round) -> RoundReport:
-        """Learn from a round whose completions are on disk, after a crash."""
-        return self._learn(round, kept, Spent(), self.record.size(round))
-
     def _generate(self, round: int) -> list[Completion]:
         shares = self.agenda.shares_of(round, self.name)
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
@@ -96,7 +87,8 @@ class Node(Participant):
                 progress=lambda done, total: self.progress(self.name, "write", done, total),
             )
 
-    def _learn(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
+    def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
+        """Select, grade and learn from the completions of all."""
         update, worth, habits = None, dict[str, Worth](), dict[str, Habit]()
         every = self.learner.objective.alignment_every
         with Clock() as learning, _error_context(round, self.name):
@@ -195,8 +187,9 @@ def step_together(nodes: Sequence[Participant], round: int) -> list[RoundReport]
         pairs = zip(nodes, kept, strict=True)
         return [node.learn_again(round, arrived) for node, arrived in pairs if arrived]
     spent = [node.generate_and_send(round) for node in nodes]
-    pairs_spent = zip(nodes, spent, strict=True)
-    return [node.collect_and_learn(round, so_far) for node, so_far in pairs_spent]
+    # All keep the round before one learns from it: after a crash nobody writes it again.
+    came = [node.collect(round, so_far) for node, so_far in zip(nodes, spent, strict=True)]
+    return [node.use(round, *each) for node, each in zip(nodes, came, strict=True)]
 
 
 @contextmanager

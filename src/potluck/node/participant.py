@@ -44,12 +44,17 @@ class Participant(ABC):
         """Write this node's share of the round and send it."""
 
     @abstractmethod
+    def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
+        """Learn from a round's completions, if this participant learns, and report.
+        ``size_bytes``: size of the file that they are stored in."""
+
     def collect_and_learn(self, round: int, spent: Spent) -> RoundReport:
         """Collect the round's completions, store them and use them."""
+        return self.use(round, *self.collect(round, spent))
 
-    @abstractmethod
     def learn_again(self, round: int, kept: Round) -> RoundReport:
         """Use a round whose completions are on disk, after a crash."""
+        return self.use(round, kept, Spent(), self.record.size(round))
 
     def next_round(self, done: int, furthest: int) -> tuple[int, int]:
         """Return the round to do next, and the one in which the others say they are.

@@ -52,6 +52,8 @@ class TextSettings:
     top_p: float
     spent: Cost
     """Cost of the run's earlier rounds, those before a resume."""
+    pay: Callable[[Cost], None]
+    """Function that notes a cost for good, also of a round that is broken off."""
     notify: Callable[[str], None]
     """Function for news that a person may want to know: a budget that is spent."""
 

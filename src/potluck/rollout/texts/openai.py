@@ -66,6 +66,18 @@ class OpenAIEngine:
         if not requests:
             return Written(())
         work = _Round(self, requests, seed)
+        try:
+            self._ask_all(work, progress, total)
+        finally:  # Ctrl-C gives no money back.
+            self.spent += work.cost
+            self.settings.pay(work.cost)
+        progress(work.count, total)
+        if work.refused and not self.has_written:
+            raise self.endpoint.refuse(*work.refused)
+        self._tell(work)
+        return Written(tuple(work.completions(author)), work.cost)
+
+    def _ask_all(self, work: "_Round", progress: Progress, total: int) -> None:
         with ThreadPoolExecutor(1) as pool:
             asking = pool.submit(asyncio.run, work.ask_all())
             try:
@@ -74,12 +86,6 @@ class OpenAIEngine:
             finally:
                 work.ended.set()
             asking.result()
-        progress(work.count, total)
-        if work.refused and not self.has_written:
-            raise self.endpoint.refuse(*work.refused)
-        self.spent += work.cost
-        self._tell(work)
-        return Written(tuple(work.completions(author)), work.cost)
 
     def _tell(self, work: "_Round") -> None:
         url, model = self.endpoint.address.url, self.endpoint.model
