@@ -18,6 +18,9 @@ Synthetic ones: 144 completions of 300 tokens, vocabulary 151,936.
                4 % exactly 0, the mean is -.15 nats; "wide": mean 4, deviation 3, where few are
                near 0 and all bits of all numbers are random
 
+With texts (version 3): 144 pieces of 1,000 characters of this repository's pages, in the ids of a
+byte-level BPE of 8,192 tokens that was trained on them; log-probabilities as above.
+
     python benchmarks/wire.py [--quick]
 """
 
@@ -28,6 +31,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import harness
 import numpy as np
@@ -35,10 +39,13 @@ import torch
 from harness import Row
 from rich.console import Console
 from rich.table import Table
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers.trainers import BpeTrainer
 
 from potluck.exchange import Key, Message, Provenance, decode, encode
 from potluck.exchange.keys.keys import verify
 from potluck.exchange.wire.codec import CODECS
+from potluck.exchange.wire.message import NO_TOKENIZER
 from potluck.model import LanguageModel
 from potluck.rollout.base import RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
@@ -83,6 +90,13 @@ def measure(quick: bool) -> tuple[list[Row], object]:
             raw[title] = {"bytes_a_token": cost, "mb_s": {}}
             target = IDS_ALONE_BYTES if aimed and codec == "exact" else None
             rows.append(Row(title, cost, cost, cost, " B/token", at_most=target))
+    forms = prose_batches()
+    tokens = tokens_of(forms["prose"])
+    for name, batch in forms.items():
+        for codec in CODECS:
+            cost = sealed_size(batch, codec) / tokens
+            raw[f"{name}, {codec}"] = {"bytes_a_token": cost, "mb_s": {}}
+            rows.append(Row(f"{name}, {codec}", cost, cost, cost, " B/token"))
     everything(raw)
     return rows, raw
 
@@ -126,6 +140,54 @@ def synthetic(token_X: np.ndarray, logp_X: np.ndarray) -> Message:
     )
 
 
+def prose_batches() -> dict[str, Message]:
+    """The same completions as ids, as ids and texts, and as texts alone."""
+    pages = sorted((Path(__file__).parents[1] / "docs").glob("*.md"))
+    prose = "".join(page.read_text() for page in pages)
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(
+        [prose],
+        BpeTrainer(
+            vocab_size=8192, show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )  # fmt: skip
+    texts = [prose[1000 * at :][:1000] for at in range(COMPLETIONS)]
+    ids = [tokenizer.encode(text).ids for text in texts]
+    logp_X = log_sigmoid(np.random.default_rng(0).normal(8, 5, sum(map(len, ids))))
+    written = Completion.cut(
+        [f"gsm8k/train/{40 * (i // 12) + 7}" for i in range(COMPLETIONS)],
+        "north",
+        [i % 12 for i in range(COMPLETIONS)],
+        ["length"] * COMPLETIONS,
+        [len(each) for each in ids],
+        np.concatenate([np.array(each, np.int32) for each in ids]),
+        logp_X,
+    )
+    plain = message(written)
+    made, asked = plain.provenance, {"questions": plain.prompts}
+    named = (replace(c, tokenizer=made.tokenizer) for c in written)
+    both = [replace(c, text=text) for c, text in zip(named, texts, strict=True)]
+    nothing = np.zeros(0, np.int32)
+    alone = [replace(c, token_T=nothing, logp_T=None, tokenizer=b"") for c in both]
+    with_texts = replace(plain, completions=tuple(both), **asked)
+    return {
+        "prose": plain,
+        "prose, ids alone": ids_alone(plain),
+        "prose, ids and texts": with_texts,
+        "prose, ids and texts, no log-probs": ids_alone(with_texts),
+        "prose, texts alone": replace(
+            plain,
+            completions=tuple(alone),
+            provenance=replace(made, tokenizer=NO_TOKENIZER),
+            prompts=dict.fromkeys(plain.prompts, b""),
+            **asked,
+        ),
+    }
+
+
 def written_batches() -> dict[str, Message]:
     task, batches = Digits(), {}
     ids = problems_of_round(task.ids("train"), seed=0, round=0, count=24)
@@ -163,8 +225,12 @@ def tokens_of(batch: Message) -> int:
     return sum(len(c.token_T) for c in batch.completions)
 
 
+def sealed_size(batch: Message, codec: str) -> int:
+    return len(Key.new().sign(b"batch", encode(batch, codec=codec)))
+
+
 def bytes_a_token(batch: Message, codec: str) -> float:
-    return len(Key.new().sign(b"batch", encode(batch, codec=codec))) / tokens_of(batch)
+    return sealed_size(batch, codec) / tokens_of(batch)
 
 
 def timed(batch: Message, codec: str, calls: int, turns: int, title: str) -> dict[str, list[float]]:

@@ -143,6 +143,8 @@ def teach(
     """
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
     for step in track(range(steps), description=name):
+        if step % max(1, steps // 10) == 0:  # for `potluck reproduce`, which waits for it
+            print(f"step {step}/{steps}", flush=True)
         now = learning_rate * min(1, (step + 1) / 50) * (1 - 0.9 * step / schedule_steps)
         for group in optimizer.param_groups:
             group["lr"] = now

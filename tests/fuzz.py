@@ -14,20 +14,24 @@ import numpy as np
 import zstandard
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from nouns import completion, origin, prompt_digest
-from potluck.exchange import Key, Message, encode
+from nouns import completion, terms, text_only
+from potluck.exchange import Key, encode
+from potluck.exchange.wire.codec import TEXT_VERSION
+from potluck.exchange.wire.message import Header, TextHeader
 
 CODECS = ("raw", "exact", "compact")
-RAW, COMPACT = (0, 3), 2
-"""Their numbers on the wire; 3 is raw without log-probabilities."""
+RAW = (0, 3)
+"""Its numbers on the wire; 3 is that without log-probabilities."""
 START = struct.Struct("<4sBB")
 SIZE = struct.Struct("<I")
+PIECES = ("5", "the answer ", "é", "日本", "🙂", "\u202e", "\0", "<|im_end|>", "\\frac{1}{2}", "")
 KEY = Key(Ed25519PrivateKey.from_private_bytes(b"the key of these tests, 32 bytes"))
 """The same in each process: a message is made again from its seed, signature and all."""
 
 
 def message(generator, *, completions=6, tokens=20, vocabulary=50):
-    """A sound one, small; one in eight has as many tokens as a reader may take, or more."""
+    """A sound one, small, and half of them with texts; one in eight has as many tokens, or bytes
+    of text, as a reader may take, or more."""
     if generator.random() < 0.125:
         completions, tokens = 20, 1200
     written = []
@@ -50,21 +54,54 @@ def message(generator, *, completions=6, tokens=20, vocabulary=50):
         )
     if generator.random() < 0.3:
         written = [replace(c, logp_T=None) for c in written]
-    prompts = {c.problem_id: prompt_digest(c.problem_id) for c in written}
-    return Message("run", generator.randrange(100), "north", origin(), prompts, tuple(written))
+    agreed, kind = terms(), generator.randrange(4)
+    if kind == 0:
+        agreed = terms(tokenizer=b"")
+        written = [
+            text_only(_text(generator, tokens), problem=c.problem_id, index=c.index, end=c.end)
+            for c in written
+        ]
+    elif kind == 1:
+        agreed = terms(tokenizer=generator.choice([b"t", b"another"]))
+        written = [
+            replace(
+                c,
+                text=_text(generator, tokens) if generator.random() < 0.8 else None,
+                tokenizer=agreed.provenance.tokenizer,
+            )
+            for c in written
+        ]
+    return agreed.message(generator.randrange(100), tuple(written))
+
+
+def _text(generator, tokens):
+    pieces = generator.choices(PIECES, k=generator.choice([0, 1, 2, 5]))
+    return "".join(pieces) * generator.choice([1, 1, tokens // 4])
 
 
 def blocks_of(data):
     """(start, the blocks behind it, unpacked) of a sound message."""
-    start, at, blocks = data[: START.size], START.size, []
+    start, blocks, _ = parts_of(data)
+    return start, blocks
+
+
+def header_of(start, head):
+    """The header of a sound message, by its version."""
+    return (TextHeader if start[4] == TEXT_VERSION else Header).read(head)
+
+
+def parts_of(data):
+    """The same, and the places of the blocks that are not compressed."""
+    start, at, blocks, stored = data[: START.size], START.size, [], set()
     raw = start[5] in RAW
     while at < len(data):
         (size,) = SIZE.unpack_from(data, at)
         block = data[at + 4 : at + 4 + size]
-        plain = raw or not block.startswith(zstandard.FRAME_HEADER)
+        if plain := raw or not block.startswith(zstandard.FRAME_HEADER):
+            stored.add(len(blocks))
         blocks.append(block if plain else zstandard.decompress(block))
         at += 4 + size
-    return start, blocks
+    return start, blocks, stored
 
 
 def assembled(start, blocks, *, pack=zstandard.compress, stored=()):
@@ -84,8 +121,7 @@ def after_signing(generator):
 
 def before_compression(generator):
     """A properly compressed, framed and signed message whose contents are not right."""
-    start, blocks = blocks_of(encode(message(generator), codec=generator.choice(CODECS)))
-    stored = {len(blocks) - 1} if start[5] == COMPACT and len(blocks) > 1 else set()
+    start, blocks, stored = parts_of(encode(message(generator), codec=generator.choice(CODECS)))
     kind = generator.choice(
         ["header", "header", "column", "column", "body", "body", "frame", "blocks"]
     )
@@ -128,17 +164,17 @@ def damaged(generator, data):
 
 
 def _header(generator, data, *, column):
-    """The header with a field that is not what it was; ``column``: one of the last five."""
+    """The header with a field that is not what it was; ``column``: one from the digests on."""
     fields = msgspec.msgpack.decode(data)
     if column:
-        at = generator.randrange(11, 16)
+        at = generator.randrange(11, len(fields))
         fields[at] = (
             damaged(generator, fields[at])
             if generator.random() < 0.5
             else _numbers(generator, fields[at])
         )
         if generator.random() < 0.2:  # one row more or less, in every column
-            for i in range(12, 16):
+            for i in range(12, len(fields)):
                 fields[i] = fields[i][:-1] if generator.random() < 0.5 else fields[i] + b"\0"
         return msgspec.msgpack.encode(fields)
     at = generator.randrange(len(fields))

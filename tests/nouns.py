@@ -16,8 +16,14 @@ def completion(tokens=(1, 2), logprobs=None, *, problem="p", author="north", ind
     return Completion(problem, author, index, token_T, logp_T, end)
 
 
+def text_only(text, *, problem="p", author="north", index=0, end="stop"):
+    """A completion of an author without a tokenizer."""
+    return Completion(problem, author, index, np.zeros(0, np.int32), None, end, text)
+
+
 def origin(*, model=b"m", tokenizer=b"t", task=b"k", temperature=1.0, top_k=0, top_p=1.0):
-    names = [part.ljust(16, b".") for part in (model, tokenizer, task)]
+    """An empty tokenizer stays empty: there is none."""
+    names = [part and part.ljust(16, b".") for part in (model, tokenizer, task)]
     return Provenance(*names, temperature, top_k, top_p)
 
 
@@ -31,12 +37,26 @@ def prompt_digest(problem_id):
 GENEROUS = Limits()
 
 
-def terms(node="north", *, run="run", limits=GENEROUS, digest=prompt_digest, **changes):
-    def question_digest(problem_id):
-        """The same of its messages."""
-        return (made := digest(problem_id)) and made[::-1]
+def terms(
+    node="north",
+    *,
+    run="run",
+    limits=GENEROUS,
+    digest=prompt_digest,
+    asked=None,
+    **changes,
+):
+    """A node's agreement; ``digest`` is that of its prompts' ids, ``asked`` of their messages."""
+    made = origin(**changes)
 
-    return Agreement(run, node, origin(**changes), limits, digest, question_digest)
+    def question_digest(problem_id):
+        return (own := digest(problem_id)) and own[::-1]
+
+    def own_digest(problem_id):
+        own = digest(problem_id)
+        return own if made.tokenizer else own and b""
+
+    return Agreement(run, node, made, limits, own_digest, asked or question_digest)
 
 
 def group(problem, completions, rewards, policy):

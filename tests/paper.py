@@ -168,3 +168,42 @@ def products(own, others):
 def mean_without(products, problem):
     kept = [product for pair, product in products.items() if problem not in pair]
     return sum(kept) / len(kept)
+
+
+def normalised(per_token, *, loss_type, longest):
+    """Sum per-token parts, a list for each completion, as TRL's ``loss_type`` does; ours and TRL's,
+    not the paper's. ``longest`` is the limit of a completion."""
+    total, tokens = 0.0, 0
+    for completion in per_token:
+        part = 0.0
+        for x in completion:
+            part += x
+        tokens += len(completion)
+        total += part / len(completion) if loss_type == "grpo" else part
+    if loss_type == "grpo":
+        return total / len(per_token)
+    if loss_type == "dr_grpo":
+        return total / (len(per_token) * longest)
+    assert loss_type in ("bnpo", "dapo")
+    return total / tokens
+
+
+def surrogates(logp, start, gen, advantage, *, importance, low, high, C=2):
+    """The parts of the three objectives above, with a clip of two sides."""
+    parts = []
+    for new, old, author, a in zip(logp, start, gen, advantage, strict=True):
+        completion = []
+        for lp, ls, lg in zip(new, old, author, strict=True):
+            r = e ** (lp - (lg if importance == "vanilla" else ls))
+            w = min(e ** (ls - lg), C) if importance == "truncated" else 1
+            completion.append(w * min(r * a, max(1 - low, min(r, 1 + high)) * a))
+        parts.append(completion)
+    return parts
+
+
+def distances(logp, reference):
+    """k3 of each token, as TRL's ``per_token_kl``."""
+    found = []
+    for new, ref in zip(logp, reference, strict=True):
+        found.append([e ** (lr - lp) - (lr - lp) - 1 for lp, lr in zip(new, ref, strict=True)])
+    return found

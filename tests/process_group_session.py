@@ -61,6 +61,8 @@ class Case:
     only_bad: bool = False
     """Whether nothing is left to be learned, once the filter has looked."""
     dtype: torch.dtype = torch.float32
+    reference: bool = False
+    """True: a KL to another model, or to the policy without its adapter."""
     untrusted: bool = False
     """Whether "east", which is not trusted, wrote the second half of each group."""
     poison: str = ""
@@ -86,6 +88,16 @@ CASES = {
     ),
     "clipped": Case(budget=1, lr=1.0, clip=0.01),
     "tied": Case(tied=True),
+    "dapo": Case(ObjectiveConfig(loss_type="dapo")),
+    "dr_grpo": Case(ObjectiveConfig(loss_type="dr_grpo")),
+    "kl": Case(ObjectiveConfig(beta=0.01, loss_type="dapo"), reference=True),
+    "kl, a row a piece": Case(ObjectiveConfig(beta=0.5), reference=True, budget=1),
+    "kl, one process without rows": Case(
+        ObjectiveConfig(beta=0.5, updates_per_round=2), reference=True, budget=10_000
+    ),
+    "kl of an adapter": Case(
+        ObjectiveConfig(beta=0.5, updates_per_round=2), reference=True, lora=True, lr=0.1
+    ),
     "adapter": Case(lora=True, lr=0.1, objective=ObjectiveConfig(updates_per_round=2)),
     "checkpointing": Case(checkpointing=True, tied=True),
     "a chunk at a time": Case(chunk=True, tied=True, checkpointing=True),
@@ -127,6 +139,8 @@ def groups_of(case, policy):
             ids[-1] = tiny.STOP
             logps = -case.spread * generator.exponential(2.0, len(ids))
             author = "east" if case.untrusted and i >= 2 else "south"
+            if case.reference and i >= 2:  # of "south", too, so that a piece may have none
+                author = "north"
             if case.poison and (g, i) == case.poisoned_row:
                 ids, logps = np.array([5, POISON, 6, tiny.STOP]), -np.ones(4)
                 author = case.poisoned_author
@@ -200,8 +214,12 @@ class Recording(Learner):
 def learn(case, processes=SINGLE_PROCESS):
     """What a round makes of the case, in one piece; an error as its text."""
     policy = language_of(case)
+    reference = tiny.policy(seed=1, sharpness=15) if case.reference and not case.lora else None
     if processes.size > 1:
         policy = ShardedModel(policy, torch.device("cpu"))
+        if reference:
+            reference.network.requires_grad_(False)
+            reference = ShardedModel(reference, torch.device("cpu"))
     optimizer = torch.optim.SGD(trained(policy.network), lr=case.lr)
     learner = Recording(
         name="north",
@@ -212,6 +230,8 @@ def learn(case, processes=SINGLE_PROCESS):
         gradient_clip_norm=case.clip,
         micro_batch_tokens=case.budget,
         processes=processes,
+        longest=9,
+        reference=policy if case.reference and case.lora else reference,
     )
     torch.manual_seed(processes.rank)
     before = scoring.LOGITS_AT_ONCE

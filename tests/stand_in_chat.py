@@ -10,6 +10,7 @@ It writes numbered texts. What a server can do wrong is set as data:
     server.ignores_n = True           one completion a request, whatever was asked for
     server.stalls = Event()           completions wait for it
     server.packed = True              answers come as gzip
+    server.lists = 404                the status of its list of models
 """
 
 import gzip
@@ -25,7 +26,7 @@ class StandInChat(ThreadingHTTPServer):
         self.models, self.key, self.finish = ["teacher"], "", "stop"
         self.statuses, self.headers, self.said, self.twist = [], {}, b'{"error": "told to"}', None
         self.refuses, self.ignores_n, self.stalls, self.packed = {}, False, None, False
-        self.lists, self.usage = True, {"prompt_tokens": 10, "completion_tokens": 5}
+        self.lists, self.usage = 200, {"prompt_tokens": 10, "completion_tokens": 5}
         self.seen, self.lock, self.busy, self.busiest = [], threading.Lock(), 0, 0
 
     @property
@@ -40,7 +41,7 @@ class StandInChat(ThreadingHTTPServer):
         """(status, body) of a request."""
         if path == "/v1/models":
             cards = [{"id": name} for name in self.models]
-            return (200, {"data": cards}) if self.lists else (404, {"error": "no such path"})
+            return self.lists, {"data": cards}
         if path != "/v1/chat/completions":
             return 404, {"error": {"message": "no such path"}}
         if self.statuses:

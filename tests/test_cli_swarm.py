@@ -445,17 +445,17 @@ def test_a_join_that_was_stopped_says_how_to_go_on(desk, potluck_says, monkeypat
     assert out.splitlines() == [
         "potluck show my run",
         "stopped after 5 rounds, saved; go on with:",
-        "  potluck join 'my run/recipe.json' --as terse --out 'my run' --resume --trust-code",
+        "  potluck join 'my run/terse/join.json' --as terse --out 'my run' --resume --trust-code",
     ]
     # What it says is a command that is understood.
     monkeypatch.setattr(
         "potluck.launch.in_process.join",
         lambda config, name, folder, **_: RunResult(folder, 6, False, {}),
     )
-    (desk / "my run").mkdir()
+    (desk / "my run/terse").mkdir(parents=True)
     shutil.copy(desk / "first.toml", desk / "my run/recipe.toml")
     as_json = json.dumps(as_tree(load(desk / "first.toml")))
-    (desk / "my run/recipe.json").write_text(as_json)
+    (desk / "my run/terse/join.json").write_text(as_json)
     assert potluck_says(*shlex.split(out.splitlines()[-1])[1:])[0] == 0
 
 

@@ -1,7 +1,7 @@
 import json
 import math
 from types import MappingProxyType
-from typing import Literal, get_args, get_origin
+from typing import Literal, Union, get_args, get_origin
 
 import msgspec
 import pytest
@@ -237,6 +237,8 @@ def another(kind, default):
     """A value that the field may have, and does not have by itself."""
     if get_origin(kind) is Literal:
         return next(choice for choice in get_args(kind) if choice != default)
+    if get_origin(kind) is tuple and ... not in get_args(kind):
+        return [value / 2 for value in default]
     if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal:
         return list(get_args(get_args(kind)[0]))
     match default:
@@ -250,6 +252,8 @@ def another(kind, default):
             return default / 2 or 0.5
         case str():
             return f"{default}-other"
+        case tuple() if get_origin(kind) is Union:
+            return "all-linear"
         case tuple():
             return ["other"]
     raise AssertionError(f"teach this test what a {kind} may be")
@@ -285,7 +289,8 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
     where, _, name = at.partition(":")
     task = name if where == "task" else "digits"
     bare = f"name='x'\n[task]\nname='{task}'\n{NEEDS.get(task, '')}\n"
-    bare += "[node.small]\nmodel='x'\n"
+    bare += "[node.learner]\nmodel='x'\n[node.small]\n"
+    bare += "" if name in ("openai", "file") else "model='x'\n"
     bare += {
         "node.small.lora": "[node.small.lora]",
         "node.small.engine": f"[node.small.engine]\nname='{name}'\n{NEEDS.get(name, '')}",
@@ -298,6 +303,7 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
     }.get(field.name, [])
     addresses = where == "swarm" and field.name in ("listen", "connect")
     value = ["tcp/x:1"] if addresses else another(field.type, field.default)
+    value = "own.py:loss" if field.name == "loss" else value
     key = f"{where}.{field.name}".lstrip(".")
     before = as_tree(load(toml(bare), needs))
     spelled = json.dumps(value).replace(": ", " = ")  # TOML
@@ -326,6 +332,12 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
             "objective.importance=none",
             "method 'f-tis' means importance = 'truncated', but importance is 'none'; drop one",
         ),
+        ("objective.loss_type=ppo", "objective.loss_type is 'ppo'; choose one of grpo, dr_grpo"),
+        ("objective.beta=-1", "objective.beta is -1: Expected `float` >= 0.0"),
+        ("node.small.lr_schedule=cos", "lr_schedule is 'cos'; choose one of constant, linear, "),
+        ("node.small.adam_betas=[0.9]", r"adam_betas is \[0.9\]; expected a list of 2"),
+        ("node.small.adam_betas=[0.9,1.0]", "is 1.0: Expected `float` < 1.0"),
+        ("node.small.lora={targets='all'}", "is 'all'; expected a list, or 'all-linear'"),
         ("objective.filter=false", "means filter = True, but filter is False"),
         ("objective.weight_cap=0", "objective.weight_cap is 0: Expected `float` > 0.0"),
         ("objective.weight_cap=nan", "objective.weight_cap is nan; expected a finite number"),

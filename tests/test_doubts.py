@@ -123,3 +123,14 @@ def test_show_says_nothing_where_no_claim_is_read(tmp_path):
     reads_none = {"importance": "none", "filter": False}
     run = make_run(tmp_path / "run", "small", rounds=rounds, objective=reads_none)
     assert "forged" not in shown(run)
+
+
+def test_a_node_all_of_whose_completions_are_cut_off_is_told_what_to_raise():
+    def said(**figures):
+        return list(doubts(RoundReport(3, **figures), "north", reads_logp=True))
+
+    ((who, kind, line),) = said(own_cut_share=1.0)
+    assert (who, kind) == ("north", "own_cut_share")
+    assert "north: every one of its completions ran out of tokens" in line
+    assert "raise [sampling] max_new_tokens" in line
+    assert said(own_cut_share=0.99) == said(own_cut_share=None) == said() == []

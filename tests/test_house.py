@@ -16,10 +16,11 @@ MODULES = {
     ): ast.parse(path.read_text())
     for path in ROOT.rglob("*.py")
 }
-MOST_FILES, MOST_LINES = 179, 24_300
+MOST_FILES, MOST_LINES = 192, 27_400
 """Size of the package: a change that needs more merges or deletes first. It was 145 and 18,000
 until nodes defended themselves: against authors that are not trusted, replays, floods, false rounds
-and silent members, and a folder against a second process; 148 and 19,400 until runs had a page."""
+and silent members, and a folder against a second process; 148 and 19,400 until runs had a page;
+179 and 24,300 until anybody could write (texts, endpoints, files) and recipes had the keys of TRL."""
 FRAGMENTS = (
     *("What", "Of", "Whether", "Where", "Who", "As"),
     *("From", "All", "By", "Those", "How", "That"),

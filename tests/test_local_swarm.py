@@ -16,6 +16,7 @@ from displays import Listener
 from potluck import STARTING_RECIPE
 from potluck.config import as_tree, from_tree, load
 from potluck.launch import local_swarm
+from potluck.launch.folder import exclusive
 from potluck.launch.local_swarm import LOCAL_SWARM, run_local_swarm
 from potluck.types import RunFolderError
 
@@ -152,7 +153,8 @@ def test_a_second_ctrl_c_ends_all_at_once(nodes):
     assert not is_alive(nodes.folder, "west")
 
 
-def test_a_node_that_is_killed_is_told_of_with_the_command_that_brings_it_back(nodes):
+def test_a_node_that_is_killed_is_told_of_with_the_command_that_brings_it_back(nodes, monkeypatch):
+    monkeypatch.setattr(local_swarm, "ONE_CAUSE_S", 0.0)
     ended, heard = nodes(
         east=stand_in_node.is_killed,
         west=stand_in_node.goes_on,
@@ -168,6 +170,57 @@ def test_a_node_that_is_killed_is_told_of_with_the_command_that_brings_it_back(n
         f"--resume"
     )
     assert not ended.interrupted
+
+
+def test_where_all_nodes_fail_of_one_thing_none_is_to_be_brought_back(nodes):
+    _, heard = nodes(east=stand_in_node.fails, west=stand_in_node.fails)
+    assert sum("ended with code 1" in text for text in heard.said) == 2
+    assert not any("bring it back" in text for text in heard.said)
+
+
+def failed_start(folder):
+    """What a run leaves that breaks down in its first round."""
+    (folder / "east/sent").mkdir(parents=True)
+    (folder / "east/sent/000000.ptlk").write_text("half")
+    (folder / "recipe.json").write_text(json.dumps({"node": {"east": {}, "west": {}}}))
+    (folder / "task.json").write_text("{}")
+
+
+def test_a_run_that_finished_no_round_is_begun_anew_and_that_is_told(nodes):
+    failed_start(nodes.folder)
+    ended, heard = nodes(east=stand_in_node.begins, west=stand_in_node.begins)
+    assert ended.codes == {"east": 0, "west": 0}
+    assert f"{nodes.folder} held a run that finished no round; it is begun anew" in heard.said
+    assert not (nodes.folder / "east/sent/000000.ptlk").exists()
+
+
+@pytest.mark.parametrize(
+    "kept", ["east/metrics.jsonl", "west/checkpoints/000001/state.json", "notes.txt", "south/x"]
+)
+def test_a_run_with_a_round_or_with_something_else_in_it_is_not(nodes, kept):
+    failed_start(nodes.folder)
+    (nodes.folder / kept).parent.mkdir(parents=True, exist_ok=True)
+    (nodes.folder / kept).write_text("mine")
+    with pytest.raises(RunFolderError, match=r"and `rm -r .*run` forgets it"):
+        nodes(east=stand_in_node.begins, west=stand_in_node.begins)
+    assert (nodes.folder / kept).read_text() == "mine"
+    assert (nodes.folder / "east/sent/000000.ptlk").exists()
+
+
+def test_a_failed_start_at_which_a_node_is_still_going_is_left_alone(nodes):
+    failed_start(nodes.folder)
+    with exclusive(nodes.folder / "east", print), pytest.raises(RunFolderError, match="is in use"):
+        nodes(east=stand_in_node.begins, west=stand_in_node.begins)
+    assert (nodes.folder / "east/sent/000000.ptlk").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(nodes, tmp_path):
+    (tmp_path / "file").write_text("")
+    config = load(STARTING_RECIPE)
+    with pytest.raises(
+        RunFolderError, match=r"cannot make the folder .*file/run: Not a directory;"
+    ):
+        run_local_swarm(config, tmp_path / "file/run", resume=False, display=Heard())
 
 
 def test_a_node_that_fails_is_told_of_with_its_last_words(nodes):

@@ -92,8 +92,8 @@ def test_frozen_weights_stay_as_they_are_to_the_bit_and_have_no_optimiser_state(
     """Of the very model that was trained: a checkpoint would not hold them."""
     trained = {}
 
-    def caught(config, name, *rest):
-        trained[name] = make_learner(config, name, *rest)
+    def caught(config, name, *rest, **more):
+        trained[name] = make_learner(config, name, *rest, **more)
         return trained[name]
 
     monkeypatch.setattr(nodes, "make_learner", caught)

@@ -14,7 +14,7 @@ from potluck.builder.task import make_task, notes_on
 from potluck.config import ConfigError, from_tree
 from potluck.launch.in_process import run
 from potluck.launch.rounds import RunResult
-from potluck.tasks import TASKS
+from potluck.tasks import TASKS, TaskError
 from potluck.tasks.rewards import RewardOptions
 from stand_in_datasets import stand_in
 
@@ -77,12 +77,17 @@ def test_the_page_runs_as_it_stands_and_rewards_are_those_of_the_file(example, p
     assert (code, err) == (0, "")
 
 
-def test_without_the_flag_nothing_is_imported_and_the_file_is_named(example, potluck_says):
+def test_without_the_flag_nothing_is_imported_and_the_file_is_named(
+    example, potluck_says, monkeypatch
+):
     before = everything_in(example)
     code, out, err = potluck_says("run", "own-data.toml", *FAST)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "[[reward]] 'rewards.py:right', 'rewards.py:brief'; read it, then allow" in err
     assert "--trust-code" in err
+    with monkeypatch.context() as patch:  # that is told before anything slow is imported
+        patch.setattr("potluck.cli.training.prepare_process", None)
+        assert potluck_says("run", "own-data.toml")[0] == 2
     code, out, err = potluck_says("run", "own-data.toml", "--check", *FAST)
     assert (code, err) == (0, "")
     for name in ("right", "brief"):
@@ -130,7 +135,7 @@ def test_an_interrupted_run_says_how_to_go_on_with_the_flag(example, potluck_say
     monkeypatch.setattr("potluck.cli.training._run", lambda *_: stopped)
     _, out, _ = potluck_says("run", "own-data.toml", "--trust-code")
     assert out.rstrip().endswith("--resume --trust-code")
-    _, out, _ = potluck_says("run", "own-data.toml")
+    _, out, _ = potluck_says("run", "own-data.toml", *sets("reward=[]"))
     assert out.rstrip().endswith("--resume")
 
 
@@ -145,7 +150,7 @@ def test_an_interrupted_run_says_how_to_go_on_with_the_flag(example, potluck_say
             "odd.py:f",
             "asks for 'colour', which the problems do not have; there is sum, total, carri",
         ),
-        ("odd.py:short", "returned 1 values for 4 completions; expected one number or None for ea"),
+        ("odd.py:short", "returned 1 values for 2 completions; expected one number or None for ea"),
     ],
 )
 def test_code_that_does_not_work_is_one_line(example, potluck_says, function, found):
@@ -199,7 +204,7 @@ def test_an_overlap_is_said_by_the_check_and_at_the_start(example, potluck_says)
         "node": {"terse": {"model": "builtin:digits-terse"}},
     }  # fmt: skip
     run(from_tree(tree), example / "heard", display=display)
-    assert display.heard == (said,)
+    assert display.heard[0] == said
 
 
 def test_validating_on_the_test_set_of_gsm8k_is_said_to_be_what_the_paper_does(gsm8k_path):
@@ -233,6 +238,7 @@ TABLE = {
     "answer": "carries",
     "answer_after": "1",
     "grading": "exact",
+    "tolerance": 0.1,
     "tags": False,
     "system_prompt": "Add.",
     "held_out": 3,
@@ -269,7 +275,8 @@ def stand_ins(example, monkeypatch):
 @pytest.mark.parametrize("name", PLAIN)
 def test_every_option_of_a_task_of_ones_own_makes_another_task(example, stand_ins, name):
     options = {field.name for field in msgspec.structs.fields(TASKS[name])}
-    assert set(OTHERWISE[name]) == options
+    # What reads other files, or files that would not be read: tests/tasks/test_own_files.py.
+    assert set(OTHERWISE[name]) == options - {"skip_bad", "columns"}
     plain = task_of(example, PLAIN[name])
     for option, value in OTHERWISE[name].items():
         other = task_of(example, PLAIN[name] | {option: value})
@@ -277,12 +284,97 @@ def test_every_option_of_a_task_of_ones_own_makes_another_task(example, stand_in
 
 
 def test_every_option_of_a_reward_makes_another_task(example):
-    plain = {"function": "rewards.py:right"}
-    changes = {"function": "rewards.py:brief", "weight": 2.0, "format": "messages"}
+    functions = "def f(completions, **_): return [0 for _ in completions]\ng = f\n"
+    (example / "any.py").write_text(functions)
+    plain = {"function": "any.py:f"}
+    changes = {"function": "any.py:g", "weight": 2.0, "format": "messages"}
     assert set(changes) == {field.name for field in msgspec.structs.fields(RewardOptions)}
     tables = [plain, *(plain | {option: value} for option, value in changes.items())]
     digests = [task_of(example, PLAIN["jsonl"], [table])[0] for table in tables]
     assert len({*digests, task_of(example, PLAIN["jsonl"])[0]}) == 5
+
+
+TRL = """
+def polite(completions, **columns):
+    return [float("please" in completion[0]["content"]) for completion in completions]
+
+def plain(completions, **columns):
+    return [float(completion.endswith("18")) for completion in completions]
+
+def broken(completions, **columns):
+    return [int(completion[0]["content"]) for completion in completions]
+"""
+
+
+def of_messages(example, function, said=None, **options):
+    """A task of one row, whose question is messages unless ``said`` is another one."""
+    said = said or [{"role": "user", "content": "9+9?"}]
+    (example / "trl.py").write_text(TRL)
+    (example / "chat.jsonl").write_text(json.dumps({"prompt": said, "answer": 18}))
+    table = {"name": "jsonl", "path": "chat.jsonl", "question": "prompt", "held_out": 0}
+    reward = {"function": f"trl.py:{function}", **options}
+    tree = {"name": "x", "task": table, "reward": [reward], "node": {"a": {"model": "x"}}}
+    return make_task(from_tree(tree), trust_code=True)
+
+
+def test_a_function_gets_messages_where_the_data_holds_them_and_texts_elsewhere(example):
+    found = of_messages(example, "polite")
+    assert found.digest == of_messages(example, "polite", format="messages").digest
+    found = of_messages(example, "plain", said="9+9?")
+    assert found.digest == of_messages(example, "plain", said="9+9?", format="text").digest
+
+
+@pytest.mark.parametrize(
+    "options, way_out",
+    [
+        ({"function": "plain"}, "; with format = 'text' in its [[reward]] it can"),
+        (
+            {"function": "polite", "format": "text"},
+            "; with format = 'messages' in its [[reward]] it",
+        ),
+        ({"function": "polite", "said": "9+9?"}, "; with format = 'messages' in its [[reward]] it"),
+        ({"function": "broken"}, "it has to grade any completion"),
+    ],
+)
+def test_a_function_is_tried_once_before_any_model_is_loaded(example, options, way_out):
+    with pytest.raises(TaskError, match=re.escape(way_out)) as caught:
+        of_messages(example, **options)
+    assert str(caught.value).startswith(f"reward 'trl.py:{options['function']}' raised ")
+    assert "\n" not in str(caught.value)
+    assert ("format = " in str(caught.value)) == ("format = " in way_out)
+
+
+def test_long_prompts_are_left_out_in_a_run_and_in_its_evaluation(example, potluck_says):
+    rows = (example / "problems.jsonl").read_text().splitlines()
+    long = {"sum": "+".join(["1"] * 30) + "=", "total": 30, "carries": 2}
+    (example / "problems.jsonl").write_text("\n".join([*rows, json.dumps(long)]))
+    whole = sets("sampling.max_total_tokens=30", "sampling.max_new_tokens=10")
+    code, _, err = potluck_says("run", "own-data.toml", "--trust-code", *FAST, *whole)
+    assert code == 2
+    assert "leave out long prompts with sampling.max_prompt_tokens" in err
+    limit = [*whole, *sets("sampling.max_prompt_tokens=12")]
+    said = (
+        "1 of 7 problems have prompts longer than sampling.max_prompt_tokens = 12 and are left out"
+    )
+    code, out, err = potluck_says("run", "own-data.toml", "--check", "--trust-code", *FAST, *limit)
+    assert (code, err) == (0, "")
+    assert said in out
+    code, out, err = potluck_says("run", "own-data.toml", "--trust-code", *FAST, *limit)
+    assert (code, err) == (0, "")
+    assert said in " ".join(out.split())
+    code, _, err = potluck_says("evaluate", "runs/own-data/terse", "--trust-code")
+    assert (code, err) == (0, "")
+    code, _, err = potluck_says(
+        "run", "own-data.toml", "--check", *sets("sampling.max_prompt_tokens=96")
+    )
+    assert (code, err.count("\n")) == (2, 1)
+    assert "max_prompt_tokens is 96, which leaves no room to write in below" in err
+
+
+def test_a_run_without_end_is_checked_in_no_time(example, potluck_says):
+    code, out, err = potluck_says("run", "own-data.toml", "--check", *sets(f"rounds={10**12}"))
+    assert (code, err) == (0, "")
+    assert "1000000000000 rounds" in out
 
 
 def test_rows_without_answers_want_a_reward_and_take_one(example):

@@ -4,19 +4,29 @@ from dataclasses import fields
 
 import msgspec
 
-from potluck.reports import AUTHOR_COLUMNS, AuthorReport, EvaluationReport, RoundReport, as_line
+from potluck.reports import (
+    AUTHOR_COLUMNS,
+    AuthorReport,
+    EvaluationReport,
+    RewardReport,
+    RoundReport,
+    as_line,
+)
 
 ROUND_KEYS = """
-    round reward_mean own_reward_mean own_length_mean own_cut_share groups_alike entropy
-    loss gradient_norm updates completions rows_trained
-    filtered_share dropped_nonfinite unasked unusable too_few over_share missing late late_used
-    refused quarantined sent_bytes sent_bytes_per_token received_bytes size_bytes seconds sources
+    round reward_mean own_reward_mean rewards own_length_mean own_cut_share groups_alike entropy
+    kl learning_rate loss gradient_norm updates completions rows_trained
+    filtered_share dropped_nonfinite unasked unusable unreadable too_few over_share missing
+    late late_used refused quarantined
+    sent_bytes sent_bytes_per_token received_bytes size_bytes texts cost
+    seconds sources
 """
 AUTHOR_KEYS = """
     completions tokens reward_mean with_advantage rows_trained log_ratio_mean log_ratio_max k1 k3
     capped_share filtered_share_positive filtered_share_negative effective_sample_size
     k1_positive k1_negative k3_positive k3_negative likelihood_positive likelihood_negative
-    success_weight token_weight_min blocked_share blocked_share_own_wrong blocked_share_own_mixed
+    bits_per_byte success_weight token_weight_min blocked_share
+    blocked_share_own_wrong blocked_share_own_mixed
     blocked_share_own_right worth worth_noise
     gradient_share habit habit_share habit_own_first habit_own
 """
@@ -38,6 +48,7 @@ def test_what_is_written_is_read_as_the_same():
     report = RoundReport(
         3, reward_mean=0.5, missing=("north",), refused={"eve": 2}, seconds={"write": 1.5},
         sources={"south": AuthorReport(completions=4, k3=0.25)},
+        rewards={"right": RewardReport(0.5, None)},
     )  # fmt: skip
     for each in (report, EvaluationReport(3, 0.5, 200)):
         assert msgspec.json.decode(msgspec.json.encode(as_line(each)), type=type(each)) == each

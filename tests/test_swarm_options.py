@@ -1,5 +1,6 @@
 """Each key of [swarm] gets to where it matters; what is wrong there is said in one line."""
 
+import hashlib
 import json
 
 import pytest
@@ -154,6 +155,12 @@ def test_a_roster_binds_names_to_keys(recipe, opened, tmp_path):
     assert known.public_key("south", theirs.public) == theirs.public
     with pytest.raises(IdentityError, match=r"has another key for 'north' than .*put `north = "):
         opened(recipe(f"swarm.roster={roster}"), tmp_path)
+    swapped = bind(tmp_path, north=theirs, south=mine)
+    own = f"swarm.key={tmp_path / 'mine.key'}"
+    with pytest.raises(
+        IdentityError, match=r"mine.key holds the key of 'south', not of 'north'; na"
+    ):
+        opened(recipe(f"swarm.roster={swapped}", own), tmp_path)
     with pytest.raises(ConfigError, match=r"\[node.south\] is a member, but .* has no key for it"):
         opened(recipe(f"swarm.roster={bind(tmp_path, north=mine)}"), tmp_path)
 
@@ -238,6 +245,27 @@ def test_limits_are_what_a_node_may_write_in_a_round(recipe):
     assert (limits.completions, limits.tokens, limits.vocabulary) == (20, 6, tiny.VOCABULARY)
     more = terms(recipe("swarm.open=true", "swarm.stranger_problems=8")).limits
     assert more.completions == 32
+
+
+def test_as_much_text_is_taken_as_an_author_may_send(recipe):
+    """16 bytes for each token that it may write: never fewer than it sends, whatever fits here."""
+    assert terms(recipe()).limits.text_bytes == 16 * 6
+    more = terms(recipe("sampling.max_new_tokens=40", "sampling.max_total_tokens=32")).limits
+    assert (more.tokens, more.text_bytes) == (32, 16 * 40)
+    never = terms(recipe("swarm.text=never")).limits
+    assert never.text_bytes == 0
+    assert terms(recipe()).limits.message_bytes - never.message_bytes == 20 * 16 * 6
+
+
+def test_a_questions_digest_is_that_of_its_messages_whatever_the_tokenizer(recipe):
+    config = recipe()
+    task, agreed = make_task(config), terms(config)
+    id = task.ids("train")[0]
+    problem = task.problem(id)
+    asked = f'["{problem.system}", {json.dumps(problem.question)}]'
+    assert agreed.question_digest(id) == hashlib.sha256(asked.encode()).digest()[:8]
+    assert agreed.question_digest(id) != agreed.prompt_digest(id)
+    assert agreed.question_digest(task.ids("validation")[0]) is None
 
 
 def test_a_node_joins_a_folder_of_its_own_run_only(recipe, tmp_path):

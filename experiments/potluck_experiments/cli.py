@@ -115,7 +115,10 @@ def _print_list(
 
     every = cells_of(suite, chosen, scale, seeds)
     states, estimates = states_of(suite, every, reuse), Estimates(suite, scale)
-    table = Table("name", "figure", "title", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("name", no_wrap=True, min_width=max(len(e.name) for e in chosen))  # to copy
+    table.add_column("figure", no_wrap=True)
+    table.add_column("title", no_wrap=True, overflow="ellipsis")
     for number in ("cells", "finished", "stale", "core-minutes", "left"):
         table.add_column(number, justify="right")
     rows = [((e.name, e.figure, e.title), cells_of(suite, [e], scale, seeds)) for e in chosen]
@@ -144,13 +147,17 @@ def _print_check(suite: Suite, cells: Sequence[CellSpec], reuse: Reuse) -> None:
         state = "to run" if states.is_to_run(cell) else states.state[cell.name]
         hours = [f"{hours_of(cell.config, gpu):.2f} h on {gpu}" for gpu in GPUS if scale == "paper"]
         _say(f"{state:8}  {cell.name}  {', '.join(hours)}".rstrip())
-    for model in missing_bases(suite, cells):
+    bases = missing_bases(suite, cells)
+    for model in bases:
         _say(f"to make   {model}")
     takes = f"{Estimates(suite, scale).minutes(left)} core-minutes"
     if scale == "paper":
         sums = {gpu: sum(hours_of(cell.config, gpu) for cell in left) for gpu in GPUS}
         takes = ", ".join(f"{all_h:,.0f} hours on {gpu}" for gpu, all_h in sums.items())
         takes += " (estimated, and held against no run: within a factor of 2)"
+    if bases:
+        making = f"{len(bases) * suite.scales[scale].base_s / 60:.0f} core-minutes"
+        takes += f", and {making} before them to make {len(bases)} base models, once"
     _say(f"{len(left)} of {len(cells)} cells to run, {takes}")
 
 

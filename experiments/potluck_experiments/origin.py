@@ -6,6 +6,7 @@ their code: theirs is the one that brought their file, at which the code was the
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from potluck_experiments.cells import CellSpec, cells_of
 from potluck_experiments.results import CellResult, read_result, result_file
 from potluck_experiments.suite import ExperimentError, Suite
 
+STEP = re.compile(r"step (\d+)/(\d*[1-9]\d*)")
 UNKNOWN = "unknown"  # commit of code that is not in this repository: installed from elsewhere
 PATHS = tuple(f"src/potluck/{part}" for part in (
     "types.py", "fields.py", "config", "objective", "tasks", "model", "rollout", "schedule.py",
@@ -53,25 +55,32 @@ def make_missing_bases(
     if missing:
         say(f"making {len(missing)} base models, once: {', '.join(missing)}")
     with ThreadPoolExecutor(jobs) as pool:
-        for model in pool.map(partial(_make, suite.folder.resolve().parent, script), missing):
+        make = partial(_make, suite.folder.resolve().parent, script, say)
+        for model in pool.map(make, missing):
             say(f"made {model}")
 
 
-def _make(root: Path, script: str, model: str) -> str:
-    """Make one beside its place, so that a half of one is never taken for it."""
+def _make(root: Path, script: str, say: Callable[[str], None], model: str) -> str:
+    """Make one beside its place, so that a half of one is never taken for it; tell how far it is,
+    which the script says in lines such as "step 70/700"."""
     place = root / model
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as beside:
-        done = subprocess.run(
+        script_run = subprocess.Popen(
             [sys.executable, script, beside, "--only", place.name], cwd=root,
             env={**os.environ, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0"}, text=True,
             stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, errors="replace",
         )  # fmt: skip
+        last = "it said nothing"
+        with script_run:
+            for line in filter(str.strip, script_run.stdout or ()):
+                last = line.strip()
+                if step := STEP.fullmatch(last):
+                    say(f"{model}: {int(step[1]) / int(step[2]):.0%}")
         made = Path(beside) / place.name
-        if done.returncode or not made.is_dir():
-            last = (done.stdout.strip().splitlines() or ["it said nothing"])[-1]
+        if script_run.returncode or not made.is_dir():
             raise ExperimentError(
-                f"cannot make {model}: {script} ended with code {done.returncode}: {last}"
+                f"cannot make {model}: {script} ended with code {script_run.returncode}: {last}"
             )
         with suppress(OSError):  # another command was faster
             made.rename(place)

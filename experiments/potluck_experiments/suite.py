@@ -83,6 +83,8 @@ class ScaleFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Independent observation of a claim. Base pair: pairs are drawn, many of a family."""
     bases: str = ""
     """Script that makes the base models: ``SCRIPT FOLDER --only NAME``. Empty: the Hub has them."""
+    base_s: Annotated[float, Meta(ge=0)] = 0.0
+    """Core seconds that it takes for one."""
     family: Mapping[str, Family]
 
 

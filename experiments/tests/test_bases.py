@@ -22,6 +22,8 @@ from pathlib import Path
 folder, only, name = sys.argv[1:]
 assert only == "--only" and Path("experiments").is_dir()
 Path("made.txt").open("a").write(name + "\\n")
+if name == "one":
+    print("step 0/2\\nhalf done\\nstep 1/2\\nstep 1/0", flush=True)
 if name == "bad":
     print("first")
     sys.exit("no room left")
@@ -49,7 +51,8 @@ def test_base_models_that_are_missing_are_made_once(tmp_path):
     assert (tmp_path / "made.txt").read_text() == "one\n"
     assert (tmp_path / "models" / "one" / "model.safetensors").read_text() == "one"
     assert sorted(p.name for p in (tmp_path / "models").iterdir()) == ["one", "two"]
-    assert said == ["making 1 base models, once: models/one", "made models/one"]
+    steps = ["models/one: 0%", "models/one: 50%"]
+    assert said == ["making 1 base models, once: models/one", *steps, "made models/one"]
 
 
 def test_a_base_model_that_cannot_be_made_is_one_clear_error(tmp_path):

@@ -11,7 +11,7 @@ from potluck_experiments import cli, render, run
 from potluck_experiments.cells import cells_of, make_cell
 from potluck_experiments.progress import Estimates, longest_first
 from potluck_experiments.run import CellsOutcome
-from small_suite import RECIPE, finish, make_suite
+from small_suite import RECIPE, SCALE, finish, make_suite
 
 
 @pytest.fixture
@@ -227,6 +227,22 @@ def test_the_check_tells_each_cell_and_starts_nothing(suite, says, asked, page, 
     assert "2 of 3 cells to run, >= 1 core-minutes" in out
     assert "3 of 3 cells to run, >= 2 " in says("fig04", "--seeds", 1, "--check", "--again")[1]
     assert (asked, page) == ([], [])
+
+
+def test_the_check_counts_the_making_of_base_models(tmp_path, says, monkeypatch):
+    recipe = RECIPE.replace("builtin:digits-small", "models/small")
+    made = make_suite(tmp_path, recipe=recipe, scale='bases = "make.py"\nbase_s = 90\n' + SCALE)
+    monkeypatch.setattr("potluck_experiments.cli.read_suite", lambda folder: made)
+    told = "and 2 core-minutes before them to make 1 base models, once\n"
+    assert told in says("fig04", "--seeds", 1, "--check")[1]
+    (tmp_path / "models/small").mkdir(parents=True)
+    assert "base models" not in says("fig04", "--seeds", 1, "--check")[1]
+
+
+def test_names_are_whole_in_a_narrow_list(suite, says, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    rows = [line.split()[0] for line in says("--list")[1].splitlines()]
+    assert {"fig04_size", "fig13_same"} <= {*rows}
 
 
 def test_rendering_needs_no_name_and_runs_nothing(suite, says, asked, page):

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
+LOCAL_SWARM = "_swarm"
+"""In a run's folder: what its nodes on this machine need to meet. No node can have this name."""
+JOINED = "join.json"
+"""In a node's folder: the recipe that it joined with, its own key and addresses included."""
 LOCK = ".lock"
 """Name of the file in a folder whose lock a process holds while it writes there."""
 WAYS_OUT = {
@@ -78,6 +83,30 @@ def append(path: Path, data: bytes) -> None:
         except OSError:
             file.truncate(start)
             raise
+
+
+def is_unbegun(folder: Path) -> bool:
+    """Return whether ``folder`` holds a run that has finished no round, and nothing else: its start
+    failed, so nothing is lost with it."""
+    try:
+        nodes = list(json.loads((folder / "recipe.json").read_bytes())["node"])
+        there = {each.name for each in folder.iterdir()}
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+    done = [each for name in nodes for each in (folder / name).glob("checkpoints/*")]
+    done += [each for name in nodes for each in (folder / name).glob("metrics.jsonl")]
+    return not done and there <= {*nodes, "recipe.json", "task.json", LOCAL_SWARM, LOCK}
+
+
+def forget_unbegun(folder: Path) -> bool:
+    """Remove a run that has finished no round from its folder, but for locks, which are held;
+    return whether there was one."""
+    if not is_unbegun(folder):
+        return False
+    for each in folder.rglob("*"):
+        if each.is_file() and each.name != LOCK:
+            each.unlink()
+    return True
 
 
 def remove_parts(folder: Path) -> None:

@@ -103,6 +103,15 @@ class AuthorReport:
     """The same share now."""
 
 
+@dataclass(frozen=True, slots=True)
+class RewardReport:
+    """The numbers of one reward function on the completions that this node wrote in a round."""
+
+    mean: float | None = None
+    std: float | None = None
+    """Sample standard deviation; None of fewer than two."""
+
+
 class Column(NamedTuple):
     """A statistic in a table: its title, and how ``format`` writes its value."""
 
@@ -116,6 +125,7 @@ AUTHOR_COLUMNS: Mapping[str, Column] = {
     "reward_mean": Column("reward", "z.3f"),
     "log_ratio_mean": Column("ln ratio", "z.3f", live=True),
     "likelihood_positive": Column("P", "z.3f"),
+    "bits_per_byte": Column("bits/byte", "z.2f"),
     "success_weight": Column("taken", "z.0%"),
     "filtered_share_negative": Column("filtered", "z.0%"),
     "effective_sample_size": Column("ESS", "z.2f"),
@@ -134,6 +144,8 @@ class RoundReport:
     """Mean over the completions of all nodes that were used; None if there are none."""
     own_reward_mean: float | None = None
     """Mean over the completions that this node wrote."""
+    rewards: Mapping[str, RewardReport] = field(default_factory=dict)
+    """Each reward function by its name, before its weight; "task": the task's own grading."""
     own_length_mean: float | None = None
     """Mean length of the completions that this node wrote, tokens."""
     own_cut_share: float | None = None
@@ -142,9 +154,14 @@ class RoundReport:
     """Share of the groups in which all rewards are equal, so that nothing is learned from them."""
     entropy: float | None = None
     """Mean of -ln p of the tokens that this node wrote, nats: an estimate of its policy's entropy,
-    over the completions with an advantage."""
+    over the completions with an advantage; with a KL, over all."""
+    kl: float | None = None
+    """Mean over the tokens that this node wrote of the k3 estimate of KL(policy || start model),
+    nats, at the round's start. None: [objective] beta is 0, and it is not measured."""
+    learning_rate: float | None = None
+    """Rate of the round's last update."""
     loss: float = 0.0
-    """Loss of the round's last update."""
+    """Loss of the round's last update, the KL's part included."""
     gradient_norm: float = 0.0
     """L2 norm of the last update's gradient, before clipping."""
     updates: int = 0
@@ -185,8 +202,10 @@ class RoundReport:
     """Size of all batches that were fetched."""
     size_bytes: int = 0
     """Size of the round's file, which holds the messages that were learned from."""
+    texts: int | None = None
+    """Number of texts that an author without weights wrote; None: the node learns."""
     cost: Mapping[str, float] = field(default_factory=dict)
-    """Cost of an author without weights: requests, prompt_tokens, completion_tokens, usd."""
+    """Cost of them: requests, prompt_tokens, completion_tokens, usd; what is 0 is left out."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Duration of each phase: write, exchange, learn."""
     sources: Mapping[str, AuthorReport] = field(default_factory=dict)
@@ -217,8 +236,16 @@ def as_line(report: RoundReport | EvaluationReport) -> dict[str, Any]:
 
 
 def doubts(report: RoundReport, me: str, *, reads_logp: bool) -> Iterator[tuple[str, str, str]]:
-    """Yield (author, field, line for the user) of what stands out, and say what to do about it.
+    """Yield (node, field, line for the user) of what stands out, and say what to do about it.
     ``reads_logp`` tells if the run's method reads what authors claim."""
+    if report.own_cut_share == 1:
+        yield (
+            me,
+            "own_cut_share",
+            f"{me}: every one of its completions ran out of tokens before it ended, so grading "
+            f"gives none anything; raise [sampling] max_new_tokens (or max_total_tokens), or "
+            f"see in completions.jsonl why it does not stop",
+        )
     if reads_logp:
         yield from _doubtful_claims(report, me)
     for author, its in report.sources.items():

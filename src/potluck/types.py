@@ -14,8 +14,8 @@ Shape letters, the same in every file (an array's name ends in its shape):
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, repeat
 from typing import Literal, NoReturn, get_args
 
@@ -28,6 +28,16 @@ LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 NODE_NAME = re.compile(r"[a-z0-9-]{1,32}")
 """Pattern of a node's name, which becomes a folder, a key on the network and a label."""
+
+
+WHOLE = 1 - 1e-9
+"""Weighted rewards that make 1 in mathematics may make a little less in floating point."""
+
+
+def is_right(reward: float) -> bool:
+    """Return whether an answer that earns ``reward`` is right, here and wherever answers are
+    counted: it earns the whole reward, 1, or more."""
+    return reward >= WHOLE
 
 
 class PotluckError(Exception):
@@ -143,8 +153,8 @@ class Completion:
         columns = (*own, texts, repeat(tokenizer))
         completions = tuple(object.__new__(cls) for _ in lengths)
         # Not through __init__, which would check and copy each of them again.
-        for field, column in zip(cls.__slots__, columns, strict=True):
-            write = getattr(cls, field).__set__
+        for slot, column in zip(cls.__slots__, columns, strict=True):
+            write = getattr(cls, slot).__set__
             for completion, value in zip(completions, column, strict=False):
                 write(completion, value)
         return completions
@@ -243,3 +253,5 @@ class Group:
     """[G] in the one order that every node derives: by author, then by index."""
     rewards: tuple[float, ...]
     """[G] graded here. Rewards are never taken from a peer."""
+    parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """[G] for each reward function, what it returned, before its weight."""

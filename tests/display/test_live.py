@@ -282,3 +282,20 @@ def test_the_bars_are_gone_after_a_run_that_failed():
     # The cursor is back, and what was drawn last is an erased line.
     assert "\x1b[?25h" in out.getvalue()
     assert out.getvalue().endswith("\x1b[2K")
+
+
+def test_what_is_looked_at_first_stands_in_the_line():
+    told = {"own_length_mean": 31.4, "own_cut_share": 0.125, "kl": 0.00123, "learning_rate": 1e-5}
+    rewards = {"right": {"mean": 0.5, "std": 0.25}, HOSTILE: {"mean": -1.0, "std": None}}
+    live, out = display()
+    with live:
+        live.show(RoundDone("small", report(0, **told, rewards=rewards)))
+        live.show(RoundDone("small", report(1, own_length_mean=8.0, own_cut_share=0.0)))
+        live.show(RoundDone("small", report(2, rewards={"task": {"mean": 0.5}})))
+    first, second, third = out.getvalue().splitlines()
+    assert "  right 0.500 ± 0.250  " in first
+    assert "-1.000 ± -  length 31 (12% cut off)  KL 0.0012  rate 1e-05  " in first
+    assert not set(STEERS) & set(first)
+    assert "  length 8  " in second
+    assert not re.search("cut|KL|rate", second)
+    assert "±" not in third  # the own reward is that already

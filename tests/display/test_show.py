@@ -6,6 +6,7 @@ from rich.console import Console
 from display.run_folders import HOSTILE, STEERS, make_run, metrics, source, written
 from potluck.display.runs import RunReadError
 from potluck.display.show import show
+from potluck.evaluation.grade import ProblemScores, count_right
 
 
 def shown(path, *, terminal=False):
@@ -123,6 +124,16 @@ def test_each_author_has_a_right_and_a_wrong_answer_of_the_last_round(tmp_path):
     ]
 
 
+def test_right_is_what_an_evaluation_calls_right_and_other_rewards_are_told(tmp_path):
+    rewards = (0.23, 1 - 1e-12, 2.5, -0.1)
+    for reward in rewards:
+        completions = [written(reward=reward, text="x")]
+        text = shown(make_run(tmp_path / str(reward), "small", completions=completions))
+        is_counted = count_right(ProblemScores("x", (reward,), 0)) == 1
+        label = "right" if is_counted else "wrong"
+        assert f"small  {label} (reward {reward:.3g})  digits/1+2" in text
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_hostile_text_is_shown_as_text_wherever_it_stands(tmp_path, terminal):
     path = make_run(
@@ -190,3 +201,20 @@ def test_a_control_is_called_by_its_weights_and_its_choice_of_others(tmp_path):
     assert "TIS + successes" in text
     lws = {"importance": "none", "filter": False, "others": "likely-successes"}
     assert "LWS" in shown(make_run(tmp_path / "lws", "small", objective=lws))
+
+
+def test_what_is_looked_at_first_has_a_row_where_it_was_measured(tmp_path):
+    rewards = {"right": {"mean": 0.5, "std": 0.1}, "brief": {"mean": -2.0, "std": None}}
+    figures = {"own_length_mean": 31.4, "own_cut_share": 0.125, "groups_alike": 0.5}
+    more = {"entropy": 1.25, "kl": 0.00123, "learning_rate": 1e-5, "rewards": rewards}
+    text = shown(make_run(tmp_path / "new", "small", rounds=[metrics(0, **figures, **more)]))
+    for name, cell in {
+        "tokens an answer": "31", "answers cut off": "12%", "groups of one reward": "50%",
+        "entropy, nats": "1.250", "KL to the start": "0.0012", "learning rate": "1e-05",
+        "right": "0.500", "brief": "-2.000",
+    }.items():  # fmt: skip
+        assert row(text, name) == [cell]
+    old = shown(make_run(tmp_path / "old", "small", rounds=[metrics(0)]))
+    assert not {"KL to the start", "learning rate", "tokens an answer"} & {
+        line.partition("  ")[0] for line in old.splitlines()
+    }

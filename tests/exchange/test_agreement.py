@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from nouns import completion, terms
-from potluck.exchange import Agreement, WireError
+from nouns import completion, prompt_digest, terms, text_only
+from potluck.exchange import Agreement, WireError, decode, encode
 from potluck.exchange.wire.codec import Limits
 
 
@@ -80,6 +80,122 @@ def test_what_was_made_on_other_terms_is_refused_with_both_values(message, reaso
     with pytest.raises(WireError, match=why) as caught:
         terms("north").accept("south", 3, message)
     assert caught.value.reason == reason
+
+
+# Nodes of unlike tokenizers, and nodes without one.
+
+ALIKE, UNLIKE, NONE = b"t", b"u", b""
+"""Tokenizers: the reader's, another one, and none."""
+
+
+def another(problem_id):
+    """A digest of another system prompt, question or chat template."""
+    return prompt_digest(problem_id) and b"another."
+
+
+def sent(tokenizer, form, *, prompt=prompt_digest, messages=None, problem="p"):
+    """The message of an author with that tokenizer, in the form "ids", "ids and texts" or "texts".
+
+    ``prompt`` and ``messages`` make the author's digests; without ``messages`` they are the
+    reader's, so that a prompt may differ by its template alone."""
+    theirs = terms(
+        "south", tokenizer=tokenizer, digest=prompt, asked=messages or terms().question_digest
+    )
+    ids = completion(author="south", problem=problem)
+    batch = {
+        "nothing": (),
+        "ids": (ids,),
+        "ids named": (replace(ids, tokenizer=theirs.provenance.tokenizer),),
+        "ids and texts": (replace(ids, text="5", tokenizer=theirs.provenance.tokenizer),),
+        "texts": (text_only("5", author="south", problem=problem),),
+    }
+    # As it comes: questions are on the wire or they are not.
+    return decode(encode(theirs.message(3, batch[form])))
+
+
+TAKEN = {
+    "ids of the same tokenizer": (ALIKE, sent(ALIKE, "ids")),
+    "with texts": (ALIKE, sent(ALIKE, "ids and texts")),
+    "with texts, behind another template": (ALIKE, sent(ALIKE, "ids and texts", prompt=another)),
+    "texts beside another tokenizer's ids": (ALIKE, sent(UNLIKE, "ids and texts")),
+    "and behind another template": (ALIKE, sent(UNLIKE, "ids and texts", prompt=another)),
+    "another tokenizer's ids that no text says": (ALIKE, sent(UNLIKE, "ids named")),
+    "texts of an author without a tokenizer": (ALIKE, sent(NONE, "texts")),
+    "nothing of another tokenizer": (ALIKE, sent(UNLIKE, "nothing")),
+    "nothing of none": (ALIKE, sent(NONE, "nothing")),
+    # What has no tokenizer learns from nobody, and takes all that is of its run.
+    "by an author: ids": (NONE, sent(ALIKE, "ids")),
+    "by an author: ids behind another template": (NONE, sent(ALIKE, "ids", prompt=another)),
+    "by an author: ids and texts": (NONE, sent(ALIKE, "ids and texts")),
+    "by an author: texts": (NONE, sent(NONE, "texts")),
+    "by an author: nothing": (NONE, sent(ALIKE, "nothing")),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_completions_are_taken_as_ids_of_the_same_tokenizer_or_as_texts(name):
+    tokenizer, message = TAKEN[name]
+    assert terms("north", tokenizer=tokenizer).accept("south", 3, message) == message.completions
+
+
+OTHER_PROMPT = (
+    "asked 'p' with a prompt of digest 616e6f.*; nodes need one question, system prompt and"
+)
+OTHER_MESSAGES = (
+    "asked 'p' with messages of digest 616e6f.*, which here has .*; nodes need one question"
+)
+WAY_OUT = (
+    "^'south' has a tokenizer with fingerprint 752e.*, and 'north' one with 742e.*, but only token "
+    r"ids came; set \[swarm\] text = 'always' on both sides, or take models of one tokenizer$"
+)
+TEXTS = ((ALIKE, "ids and texts"), (UNLIKE, "ids and texts"), (NONE, "texts"))
+NOWHERE = "sent problem 'nowhere/1', which this task has not"
+REFUSED = {
+    "ids behind another template": (ALIKE, sent(ALIKE, "ids", prompt=another), OTHER_PROMPT),
+    "ids of another tokenizer": (ALIKE, sent(UNLIKE, "ids"), WAY_OUT),
+    "and of another prompt": (ALIKE, sent(UNLIKE, "ids", prompt=another), WAY_OUT),
+    **{
+        f"{form} of {tokenizer or b'none'}, other messages, read by {reader or b'none'}": (
+            reader, sent(tokenizer, form, messages=another), OTHER_MESSAGES,
+        )
+        for tokenizer, form in TEXTS
+        for reader in (ALIKE, NONE)
+    },
+    **{
+        f"another task's problem, {form} of {tokenizer or b'none'}, read by {reader or b'none'}": (
+            reader,
+            sent(tokenizer, form, prompt=lambda id: b"whatever", messages=lambda id: b"whatever",
+                 problem="nowhere/1"),
+            NOWHERE,
+        )
+        for tokenizer, form in ((ALIKE, "ids"), (UNLIKE, "ids and texts"), (NONE, "texts"))
+        for reader in (ALIKE, NONE)
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_can_be_read_neither_as_ids_nor_as_texts_is_refused_with_the_way_out(name):
+    tokenizer, message, why = REFUSED[name]
+    with pytest.raises(WireError, match=why) as caught:
+        terms("north", tokenizer=tokenizer).accept("south", 3, message)
+    assert caught.value.reason == ("other tokenizer" if why == WAY_OUT else "other task")
+
+
+@pytest.mark.parametrize("tokenizer", [ALIKE, NONE])
+@pytest.mark.parametrize("changes", [{"task": b"x"}, {"temperature": 0.5}, {"run": "other"}])
+def test_texts_too_are_of_one_run_task_and_sampling(tokenizer, changes):
+    theirs = terms("south", tokenizer=NONE, **changes)
+    for batch in ((text_only("5", author="south"),), ()):
+        with pytest.raises(WireError) as caught:
+            terms("north", tokenizer=tokenizer).accept("south", 3, theirs.message(3, batch))
+        assert caught.value.reason in ("other task", "other sampling", "other run")
+
+
+def test_digests_of_the_messages_are_told_where_there_are_texts():
+    assert sent(ALIKE, "ids").questions == {}
+    assert sent(ALIKE, "ids and texts").questions == {"p": terms().question_digest("p")}
+    assert sent(NONE, "texts").prompts == {"p": b""}
 
 
 def test_a_node_cannot_send_what_its_own_task_has_not():

@@ -59,3 +59,17 @@ def test_the_synthetic_batch_is_what_it_says(bench, batches):
     assert 0.03 < np.mean(logp_X == 0) < 0.05
     assert -0.17 < logp_X.mean() < -0.13
     assert decode(encode(batch)) == batch
+
+
+def test_a_text_costs_2_bytes_a_token_beside_its_ids_or_alone(bench):
+    """English of 3.7 bytes a token."""
+    forms = bench.prose_batches()
+    tokens = bench.tokens_of(forms["prose"])
+    assert 3 < sum(len(c.text) for c in forms["prose, texts alone"].completions) / tokens < 5
+    cost = {name: bench.sealed_size(batch, "exact") / tokens for name, batch in forms.items()}
+    assert cost["prose, texts alone"] < 2
+    for name in ("prose", "prose, ids alone"):
+        both = "prose, ids and texts" + ", no log-probs" * (name != "prose")
+        assert 1 < cost[both] - cost[name] < 2
+    for batch in forms.values():
+        assert decode(encode(batch)) == batch

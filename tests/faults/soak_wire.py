@@ -41,14 +41,15 @@ from potluck.exchange.protocol.announcement import (
 from potluck.exchange.protocol.status import STATUS, read_status
 from potluck.status import MOST_AUTHORS
 
-TIGHT = Limits(message_bytes=1 << 16, completions=16, tokens=1000, vocabulary=50)
+TIGHT = Limits(message_bytes=1 << 16, completions=16, tokens=1000, vocabulary=50, text_bytes=2000)
 KIND_WEIGHTS = {"batch": 16, "announcement": 2, "answer": 1, "page": 2, "status": 2}
 """How often each is drawn."""
 
 
 def most_memory(limits):
     """Bytes that a reader may hold while it reads one message, by docs/wire.md."""
-    return 4 * limits.message_bytes + 1024 * limits.completions + (1 << 16)
+    text_bytes = min(limits.message_bytes, limits.completions * limits.text_bytes)
+    return 4 * limits.message_bytes + 4 * text_bytes + 1024 * limits.completions + (1 << 16)
 
 
 @dataclass
@@ -73,9 +74,12 @@ def _read_batch(signed, limits):
     got = decode(signed, limits)
     assert len(got.completions) <= limits.completions, "too many completions"
     for completion in got.completions:
-        assert 1 <= len(completion.token_T) <= limits.tokens, "length"
-        assert 0 <= completion.token_T.min() <= completion.token_T.max() < limits.vocabulary, "id"
-        if completion.logp_T is not None:
+        count, text = len(completion.token_T), completion.text
+        assert (text is None) <= count <= limits.tokens, "length"
+        assert text is None or len(text.encode()) <= limits.text_bytes, "text"
+        below = 2**31 if got.has_texts else limits.vocabulary
+        assert not count or 0 <= completion.token_T.min() <= completion.token_T.max() < below, "id"
+        if completion.logp_T is not None and count:
             assert all(map(math.isfinite, completion.logp_T)), "log-probability"
             assert completion.logp_T.max() <= 0, "log-probability"
     return got

@@ -24,10 +24,11 @@ from fuzz import (
     blocks_of,
     claiming,
     damaged,
+    header_of,
     message,
     windowed,
 )
-from nouns import completion, terms
+from nouns import completion, terms, text_only
 from potluck.exchange import Key, Round, encode, encode_round
 from potluck.exchange.keys.keys import SIGNATURE_BYTES, SIGNED
 from potluck.exchange.protocol.announcement import (
@@ -39,7 +40,6 @@ from potluck.exchange.protocol.announcement import (
 )
 from potluck.exchange.protocol.status import STATUS, encode_status
 from potluck.exchange.wire import byte_planes
-from potluck.exchange.wire.message import Header
 from potluck.status import AuthorStatus, StatusLine
 
 OTHER = Key(Ed25519PrivateKey.from_private_bytes(b"o" * 32))
@@ -58,7 +58,7 @@ TEXTS = (
 def sound(generator, codec="exact"):
     """(start, header, blocks) of a sound message."""
     start, blocks = blocks_of(encode(message(generator), codec=codec))
-    return start, Header.read(blocks[0]), blocks
+    return start, header_of(start, blocks[0]), blocks
 
 
 def with_header(generator, **changes):
@@ -109,7 +109,7 @@ def with_body(generator, codec, token_X, logp_X, *, id_bits=ID_BITS, rest=None):
     for the last block."""
     one = completion([1] * len(token_X), problem="digits/0+1=")
     start, blocks = blocks_of(encode(terms().message(ROUND, (one,)), codec=codec))
-    head = msgspec.msgpack.encode(replace(Header.read(blocks[0]), id_bits=id_bits))
+    head = msgspec.msgpack.encode(replace(header_of(start, blocks[0]), id_bits=id_bits))
     packed = head if codec == "raw" else zstandard.compress(head)
     body = byte_planes.write_body(codec, id_bits, token_X, logp_X)
     if rest is not None:
@@ -146,6 +146,50 @@ def escapes(generator):
     return with_body(generator, "compact", token_X, logp_X, rest=rest[: generator.randrange(60)])
 
 
+NOT_UTF8 = (
+    *(b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xc0\xaf", b"\xf4\x90\x80\x80", b"\xff", b"\x80"),
+    *("🙂".encode()[:3], "é".encode()[:1], b"ok\xe6\x97", b"\xef\xbb"),
+)
+SIZES = (0, 1, 2, 2000, 2001, 2002, 2**16, 2**20, 2**24, 2**31, 2**32 - 1)
+
+
+def texts(generator):
+    """Texts that are not UTF-8, cut within a character, too long, too many, or not there; digests
+    that do not fit; tokens of no tokenizer. The claimed sizes are true in half of them."""
+    count = generator.randint(1, 6)
+    made = [generator.choice([b"", b"5", "日本".encode()]) for _ in range(count)]
+    if generator.random() < 0.5:
+        made[generator.randrange(count)] = generator.choice(NOT_UTF8)
+    if generator.random() < 0.2:
+        made[0] = generator.choice(["a", "é", "🙂"]).encode() * generator.choice(
+            [500, 2**14, 2**16]
+        )
+    written = [text_only("", problem=f"digits/{at % 3}+1=", index=at) for at in range(count)]
+    sound = terms(tokenizer=b"").message(ROUND, tuple(written))
+    start, blocks = blocks_of(encode(sound, codec=generator.choice(["raw", "exact"])))
+    sizes = [1 + len(each) for each in made]
+    if generator.random() < 0.5:
+        sizes[generator.randrange(count)] = generator.choice(SIZES)
+    column = b"".join(byte_planes.split_planes(np.array(sizes, np.uint32), 4))
+    changes = {"text_sizes": column}
+    match generator.randrange(8):
+        case 0:
+            changes["text_sizes"] = damaged(generator, column)
+        case 1:
+            changes["questions"] = generator.randbytes(8 * generator.choice([0, 1, 3, 1000]))
+        case 2:
+            changes["digests"] = generator.randbytes(8 * generator.choice([1, 3, 1000]))
+        case 3:
+            changes["tokenizer"] = generator.randbytes(generator.choice([1, 15, 16, 17, 1000]))
+        case 4:
+            changes["lengths"] = generator.choice([b"\1" + bytes(4 * count - 1), b"\1" * count])
+    head = msgspec.msgpack.encode(replace(header_of(start, blocks[0]), **changes))
+    body = generator.choice(
+        [[b"".join(made)]] * 8 + [[], [b"", b"".join(made)], [b"".join(made)] * 2]
+    )
+    return KEY.sign(b"batch", assembled(start, [head, *body]))
+
+
 @cache
 def bomb(size):
     return zstandard.compress(bytes(size))
@@ -174,7 +218,8 @@ def msgpack(generator):
     return generator.choice([
         b"\x91" * 100_000 + b"\xc0", b"\x81\xc0" * 50_000 + b"\xc0", b"\x91" * 900 + b"\xc0",
         claim + b"\xff\xff\xff\xff", b"\xdc\xff\xff" + b"\xc0" * generator.randrange(90), b"\xc1",
-        b"\xdc\x00\x10" + claim + b"\x7f\xff\xff\xff" + generator.randbytes(40),
+        b"\xdc\x00" + generator.choice([b"\x10", b"\x12"]) + claim + b"\x7f\xff\xff\xff"
+        + generator.randbytes(40),
     ])  # fmt: skip
 
 
@@ -191,7 +236,7 @@ def starts(generator):
     """Another magic, version or codec, and blocks that go beyond the end."""
     signed = bytearray(KEY.sign(b"batch", encode(message(generator))))
     at = SEAL_BYTES + generator.randrange(START.size + 4)
-    signed[at] = generator.choice([0, 1, 3, 4, 5, 0x7F, 0x80, 0xFF])
+    signed[at] = generator.choice([0, 1, 2, 3, 4, 5, 0x7F, 0x80, 0xFF])
     return bytes(signed)
 
 
@@ -311,7 +356,7 @@ def pages(generator):
 KINDS = {
     "batch": (
         *(after_signing, before_compression, numbers, names, problems, fingerprints, duplicates),
-        *(log_probabilities, ids, escapes, bombs, nested, starts, seals),
+        *(log_probabilities, ids, escapes, texts, bombs, nested, starts, seals),
     ),
     "announcement": (announcements,),
     "answer": (answers,),

@@ -2,10 +2,14 @@
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig
 
 import tiny
+from potluck.config import LoraConfig
 from potluck.model import ModelError
-from potluck.model.lora import add_adapter, restore_adapter, trained
+from potluck.model.lora import adapter_off, add_adapter, restore_adapter, targets_of, trained
+from potluck.model.shape import shape_of
+from potluck.preflight.memory import adapted_names, adapter_numbers
 
 
 def adapted(*, seed=0, rank=2, targets=("q_proj", "v_proj"), alpha=4.0, dropout=0.0):
@@ -104,7 +108,9 @@ def test_a_layer_that_is_not_there_is_refused_with_those_that_are():
 
 
 def test_a_name_that_fits_nothing_is_refused_even_where_others_fit():
-    with pytest.raises(ModelError, match=r"has 'v_porj', which is no layer; .* up_proj, v_proj$"):
+    with pytest.raises(
+        ModelError, match=r"has 'v_porj', which is no layer; .* up_proj, v_proj; or"
+    ):
         adapted(targets=["q_proj", "v_porj"])
 
 
@@ -116,3 +122,70 @@ def test_one_use_of_a_weight_that_has_two_is_not_adapted(targets):
     with pytest.raises(ModelError, match="are one weight: an adapter of one"):
         add_adapter(tied, targets=targets, **options)
     add_adapter(tiny.policy().network, targets=targets, **options)  # untied, it is as any other
+
+
+def test_all_linear_is_every_linear_layer_but_the_head():
+    network = adapted(targets="all-linear")
+    layers = {n.split(".lora_")[0].rpartition(".")[2] for n, p in network.named_parameters()
+              if p.requires_grad}  # fmt: skip
+    assert layers == {
+        *("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    }
+
+
+OTHERS = {
+    "gpt2": (GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2, n_positions=64), ["c_attn"]),
+    "gpt_neox": (
+        GPTNeoXConfig(
+            vocab_size=50,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=64,
+        ),
+        ["query_key_value"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_model_without_the_default_layers_gets_those_that_peft_has_for_it(kind):
+    config, layers = OTHERS[kind]
+    network = AutoModelForCausalLM.from_config(config)
+    add_adapter(network, rank=2, alpha=4.0, dropout=0.0, targets=("q_proj", "v_proj"), seed=0)
+    names = [n.split(".lora_")[0].rpartition(".")[2] for n, p in network.named_parameters()
+             if p.requires_grad]  # fmt: skip
+    assert set(names) == set(layers)
+    # What --check counts, without weights, is what is trained.
+    shape, lora = shape_of(config), LoraConfig(r=2)
+    assert adapted_names(lora, shape) == layers
+    assert adapter_numbers(lora, shape) == sum(p.numel() for p in trained(network))
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_all_linear_is_counted_as_it_is_trained(kind):
+    config, _ = OTHERS[kind]
+    network = AutoModelForCausalLM.from_config(config)
+    add_adapter(network, rank=2, alpha=4.0, dropout=0.0, targets="all-linear", seed=0)
+    lora = LoraConfig(r=2, targets="all-linear")
+    assert adapter_numbers(lora, shape_of(config)) == sum(p.numel() for p in trained(network))
+
+
+def test_layers_that_were_named_are_not_replaced_nor_those_of_an_unknown_architecture():
+    assert targets_of(["query"], ["c_attn"], "gpt2") == ["query"]
+    assert targets_of(("q_proj", "v_proj"), ["q_proj", "c_attn"], "gpt2") == ("q_proj", "v_proj")
+    assert targets_of(("q_proj", "v_proj"), ["qkv_proj"], "unheard-of") == ("q_proj", "v_proj")
+    assert targets_of(("q_proj", "v_proj"), ["qkv_proj"], "gemma4") == ("q_proj", "v_proj")
+
+
+def test_an_adapter_that_is_off_is_not_there_and_comes_back():
+    network, plain = moved(adapted()), tiny.policy().network
+    before = logits(network)
+    with adapter_off(network):
+        assert torch.equal(logits(network), logits(plain))
+        assert trained(network)
+    assert torch.equal(logits(network), before)
+    assert not torch.equal(before, logits(plain))
+    with adapter_off(plain):
+        assert torch.equal(logits(plain), logits(tiny.policy().network))

@@ -19,6 +19,7 @@ from torch.testing import assert_close
 import paper
 import tiny
 from nouns import completion, group
+from potluck.model import LearningRate
 from potluck.node import Learner, pack
 from potluck.node.batch import micro_batches
 from potluck.node.learner import silent
@@ -32,6 +33,10 @@ OBJECTIVE_OF = {
     "vanilla": paper.vis_objective,
     "truncated": paper.tis_objective,
 }
+
+
+LONGEST = 11
+"""Limit of a completion, of which dr_grpo makes its denominator; none is as long."""
 
 
 class Graded(NamedTuple):
@@ -81,10 +86,17 @@ def learner_of(
         policy=policy,
         optimizer=torch.optim.SGD(policy.network.parameters(), lr=lr),
         objective=objective or ObjectiveConfig(),
+        longest=LONGEST,
+        reference=reference() if objective and objective.beta else None,
         temperature=temperature,
         gradient_clip_norm=clip,
         micro_batch_tokens=budget,
     )
+
+
+def reference():
+    """A model that is near the policy of the tests, and another."""
+    return tiny.policy(sharpness=3)
 
 
 def batch_of(policy, groups, scale="std"):
@@ -130,9 +142,26 @@ def oracle(policy, groups, objective, *, lr=0.0, temperature=1.0):
                 lengths=in_bytes if objective.likelihood_unit == "byte" else None,
             )  # fmt: skip
         options = {"C": objective.weight_cap} if objective.importance == "truncated" else {}
-        total = OBJECTIVE_OF[objective.importance](
-            logp, start, gen, advantage, epsilon=objective.clip_epsilon, **options
-        )
+        low, high = objective.clip_epsilon, objective.clip_epsilon_high or objective.clip_epsilon
+        counted = {"loss_type": objective.loss_type, "longest": LONGEST}
+        if counted["loss_type"] == "grpo" and low == high:
+            total = OBJECTIVE_OF[objective.importance](
+                logp, start, gen, advantage, epsilon=low, **options
+            )
+        else:
+            parts = paper.surrogates(
+                logp, start, gen, advantage,
+                importance=objective.importance, low=low, high=high, **options,
+            )  # fmt: skip
+            total = paper.normalised(parts, **counted)
+        if objective.beta:
+            other = copy.deepcopy(reference().network).double()
+            mine = [
+                (lp, row) for lp, row in zip(logp, rows, strict=True) if row[1].author == "north"
+            ]
+            ref = [[x.item() for x in row_logp(other, *row, temperature)] for _, row in mine]
+            kl = paper.distances([lp for lp, _ in mine], ref)
+            total = total - objective.beta * paper.normalised(kl, **counted)
         (-total).backward()
         with torch.no_grad():
             for p in network.parameters():
@@ -221,6 +250,16 @@ def test_the_temperature_divides_the_learners_logits():
         ("clip_epsilon", 10.0, {"importance": "vanilla"}),
         ("clip_epsilon", 10.0, {"updates_per_round": 2}),
         ("clip_epsilon", 10.0, {"importance": "none", "updates_per_round": 2}),
+        ("clip_epsilon_high", 10.0, {"updates_per_round": 2}),
+        ("clip_epsilon_high", 0.05, {"updates_per_round": 2}),
+        ("loss_type", "dr_grpo", {}),
+        ("loss_type", "bnpo", {}),
+        ("loss_type", "dapo", {}),
+        ("loss_type", "dapo", METHODS["lws"].fields),
+        ("beta", 0.5, {}),
+        ("beta", 0.5, {"updates_per_round": 2}),
+        ("beta", 0.5, {"loss_type": "dapo"}),
+        ("beta", 0.5, {"loss_type": "dr_grpo"}),
         ("updates_per_round", 2, {}),
         ("advantage_scale", "none", {}),
         ("others", "none", {}),
@@ -241,13 +280,16 @@ def test_an_option_of_the_objective_changes_the_gradient_as_the_paper_says(optio
     two = oracle(policy, groups, changed, lr=0.3)[1]
     one = learn(tiny.policy(sharpness=4), groups, plain, lr=0.3)[1]
     assert any(not torch.allclose(a.double(), b, atol=1e-4) for a, b in zip(one, two, strict=True))
-    assert_same_gradient(learn(policy, groups, changed, lr=0.3)[1], two)
+    for budget in (10_000, 30, 1):
+        policy = tiny.policy(sharpness=4)
+        assert_same_gradient(learn(policy, groups, changed, lr=0.3, budget=budget)[1], two)
 
 
 def test_every_option_of_the_objective_is_tried_above():
     (mark,) = test_an_option_of_the_objective_changes_the_gradient_as_the_paper_says.pytestmark
-    # What only reports is tried in test_alignment.py, and trust in test_trust.py.
-    elsewhere = {"alignment_every", "trust", "untrusted_exponent"}
+    # What only reports is tried in test_alignment.py, trust in test_trust.py, an own loss in
+    # test_trl_run.py.
+    elsewhere = {"alignment_every", "trust", "untrusted_exponent", "loss"}
     options = {*ObjectiveConfig.__struct_fields__} - elsewhere
     assert {option for option, _, _ in mark.args[1]} == options
 
@@ -591,3 +633,79 @@ def test_memory_is_given_back_when_no_gradient_holds_it_any_more(monkeypatch, up
     assert len(seen) == 1
     assert seen[0]
     assert set(seen[0]) == {None}
+
+
+# The KL to a reference.
+
+
+def test_own_completions_of_one_reward_are_read_for_their_kl_alone():
+    objective = ObjectiveConfig(beta=0.5)
+    policy, (alike,) = tiny.policy(sharpness=4), ragged_groups(authors=("north",))[1:2]
+    report, ours = learn(policy, [alike], objective)
+    assert report.updates == 1
+    loss, gradient = oracle(tiny.policy(sharpness=4), [alike], objective)
+    assert_same_gradient(ours, gradient)
+    assert report.loss == pytest.approx(loss, rel=1e-4)
+    assert report.loss > 0
+    report, ours = learn(policy, [alike], ObjectiveConfig())
+    assert (report.updates, ours) == (0, None)
+
+
+def test_others_completions_have_no_kl_and_do_not_thin_ones_own():
+    """The mean is over one's own, so beta means the same in any company."""
+    own, others = ragged_groups(authors=("north",)), ragged_groups(authors=("south",))
+    policy, alike = tiny.policy(sharpness=4), ObjectiveConfig(beta=0.5, others="none", filter=False)
+    without = msgspec.structs.replace(alike, beta=0.0)
+    # Of the same rows: the KL's part is the difference that beta makes.
+    parts = []
+    for groups in (own, [*own, *others]):
+        _, with_kl = learn(policy, groups, alike)
+        _, plain = learn(policy, groups, without)
+        parts.append([a - b for a, b in zip(with_kl, plain, strict=True)])
+    assert_same_gradient(parts[0], [g.double() for g in parts[1]])
+    assert max(float(g.abs().max()) for g in parts[0]) > 1e-2
+
+
+def test_at_the_reference_itself_the_kl_has_neither_value_nor_gradient():
+    policy, groups = tiny.policy(), ragged_groups(authors=("north",))[1:2]
+    at_home = replace(learner_of(policy, ObjectiveConfig(beta=0.5)), reference=tiny.policy())
+    report = at_home.learn(batch_of(policy, groups), silent)
+    assert (report.loss, report.gradient_norm) == (0.0, 0.0)
+
+
+def test_an_untrusted_author_gets_no_part_of_the_kl_and_does_not_change_it():
+    groups = ragged_groups(authors=("north",))
+    policy, objective = tiny.policy(sharpness=4), ObjectiveConfig(beta=0.5, untrusted_exponent=0.1)
+    strangers = ragged_groups(seed=3, authors=("south",))
+    batch = pack(
+        [group(*each, policy) for each in [*groups, *strangers]],
+        trusts=lambda author: author == "north",
+    )
+    trusted = learner_of(policy, objective)
+    alone = trusted.gradient(trusted.score(batch_of(policy, groups)))
+    mixed = trusted.score(batch)
+    own_B = torch.where(batch.by("north"), mixed.kept_advantage_B, 0.0)
+    of_own = trusted.gradient(replace(mixed, kept_advantage_B=own_B))
+    assert_same_gradient(of_own.tensors, [g.double() for g in alone.tensors])
+
+
+# The learning rate.
+
+
+def test_each_update_has_the_rate_of_its_number():
+    rates = LearningRate(0.1, "linear", warmup=2, updates=8)
+    groups, found = ragged_groups(spread=0.1), []
+
+    class Notes(Recording):
+        def step(self, gradient):
+            found.append(self.optimizer.param_groups[0]["lr"])
+            super().step(gradient)
+
+    policy = tiny.policy()
+    plain = learner_of(policy, ObjectiveConfig(updates_per_round=2))
+    learner = Notes(**{f.name: getattr(plain, f.name) for f in fields(plain)})
+    learner = replace(learner, learning_rate=rates)
+    for round in (0, 1, 3):
+        report = learner.learn(batch_of(policy, groups), silent, round=round)
+    assert found == [rates.at(update) for update in (0, 1, 2, 3, 6, 7)]
+    assert report.learning_rate == found[-1] == pytest.approx(0.1 / 6)

@@ -1,5 +1,6 @@
 """What is looked at first of a round: lengths, cut answers, groups of one reward, entropy."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from potluck.node import pack
 from potluck.node.report import report_of
 from potluck.node.selection import Selection
 from potluck.objective.methods import ObjectiveConfig
+from potluck.reports import RewardReport
 from potluck.types import Group
 
 NOTHING = Selection((), 0, {}, 0, 0, 0)
@@ -58,3 +60,44 @@ def test_without_own_completions_nothing_is_made_up():
     found = report(groups_of(policy, authors=(OTHER,)), policy)
     assert (found.own_length_mean, found.own_cut_share, found.entropy) == (None, None, None)
     assert found.groups_alike is not None
+
+
+def test_each_reward_function_has_the_mean_and_deviation_of_ones_own():
+    """As TRL's ``rewards/NAME/mean`` and ``/std`` (1.16: nanmean and nanstd over the batch)."""
+    policy = tiny.policy(sharpness=4)
+    groups, own = [], {"right": [], "brief": []}
+    for at, group in enumerate(groups_of(policy)):
+        parts = {"right": group.rewards, "brief": tuple(at - i / 7 for i in range(len(group.rows)))}
+        groups.append(replace(group, parts=parts))
+        for name, values in parts.items():
+            for row, value in zip(group.rows, values, strict=True):
+                if row.completion.author == OWN:
+                    own[name].append(value)
+    found = report(groups, policy).rewards
+    assert list(found) == ["right", "brief"]
+    for name, values in own.items():
+        mean = sum(values) / len(values)
+        variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+        assert found[name].mean == pytest.approx(mean)
+        assert found[name].std == pytest.approx(variance**0.5)
+    assert RewardReport(None, None) == report(
+        [replace(g, parts={"x": g.rewards}) for g in groups_of(policy, authors=(OTHER,))], policy
+    ).rewards.get("x")
+
+
+def test_the_kl_is_the_mean_of_k3_over_ones_own_tokens():
+    policy, other, groups = tiny.policy(sharpness=4), tiny.policy(sharpness=3), None
+    groups = groups_of(policy)
+    learner = replace(learner_of(policy, ObjectiveConfig(beta=1e-6)), reference=other)
+    update = learner.learn(pack(groups), lambda done, total: None)
+    rest = {"worth": {}, "habits": {}, "selection": NOTHING, "arrived": Round(())}
+    found = report_of(0, OWN, groups, update, **rest, size_bytes=0, seconds={})
+    parts = []
+    for group in groups:
+        for row in group.rows:
+            if row.completion.author == OWN:
+                start, reference = read_by(tiny.policy(sharpness=4), row), read_by(other, row)
+                for s, r in zip(start, reference, strict=True):
+                    parts.append(math.exp(r - s) - (r - s) - 1)
+    assert found.kl == pytest.approx(sum(parts) / len(parts), rel=1e-4)
+    assert found.kl > 1e-3

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from msgspec.structs import replace
 from rich.console import Console
 
 import potluck
-from potluck.config import ConfigError
+from potluck import STARTING_RECIPE
+from potluck.config import ConfigError, load
 from potluck.model import ModelError
 from potluck.preflight.memory import (
     CUDA_BYTES,
@@ -101,6 +103,41 @@ def test_the_table_holds_what_was_estimated():
 def test_a_slip_in_a_models_name_is_an_error_still(model):
     with pytest.raises(ModelError, match=f"cannot load model '{model}': no such folder is here"):
         printed(paper("size", f"node.small.model={model}"))
+
+
+@pytest.mark.parametrize(
+    "left_out, message",
+    [
+        ("model.safetensors", "has no weights; copy"),
+        ("tokenizer.json", "has no tokenizer.json; co"),
+    ],
+)
+def test_a_folder_that_lacks_a_part_of_its_model_is_an_error_here(tmp_path, left_out, message):
+    whole = Path(potluck.__file__).parent / "models" / "digits-small"
+    shutil.copytree(
+        whole, tmp_path / "part", ignore=shutil.ignore_patterns(left_out, "tokenizer_*")
+    )
+    config = load(STARTING_RECIPE, [f"node.columns.model={tmp_path}/part"])
+    with pytest.raises(ModelError, match=message):
+        printed(config)
+
+
+def test_what_is_capped_is_told():
+    plain = printed(load(STARTING_RECIPE))
+    more = ["sampling.max_new_tokens=99999999", "evaluation.problems=5000"]
+    text = printed(load(STARTING_RECIPE, more))
+    for line in (
+        "of 5000 validation problems there are 1000",
+        "columns: max_new_tokens = 99999999",
+    ):
+        assert line in text
+        assert line not in plain
+    assert "is capped by" not in plain
+
+
+def test_an_absolute_path_is_no_id():
+    with pytest.raises(ModelError, match=r"cannot load model '/no/such': no such folder is here$"):
+        printed(load(STARTING_RECIPE, ["node.columns.model=/no/such"]))
 
 
 def test_a_slip_in_the_datas_path_is_an_error_still():

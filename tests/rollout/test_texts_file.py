@@ -12,7 +12,7 @@ import pytest
 from potluck.config import from_tree
 from potluck.rollout.base import RolloutError, RolloutRequest
 from potluck.rollout.texts import file as file_module
-from potluck.rollout.texts.base import Cost, TextSettings
+from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost, TextSettings
 from potluck.rollout.texts.options import FileOptions
 from potluck.types import Problem
 
@@ -114,9 +114,11 @@ def test_the_keys_are_those_of_the_recipe(author):
 
 
 def test_solutions_too_long_for_a_completion_are_left_out_and_told_once(author):
-    made = author(line(1, "x" * 65, "y" * 64), line(2, "z" * 65), max_new_tokens=1)
+    most = BYTES_A_TOKEN
+    lines = line(1, "x" * (most + 1), "y" * most), line(2, "z" * (most + 1))
+    made = author(*lines, max_new_tokens=1)
     for _ in range(2):
-        assert texts(write(made, problem(1), problem(2))) == ["y" * 64]
+        assert texts(write(made, problem(1), problem(2))) == ["y" * most]
     (news,) = made.news
     assert "has solutions, of 'sum/train/1' first, longer than 1 tokens can be" in news
 
@@ -244,7 +246,7 @@ def test_a_file_that_has_changed_or_is_gone_is_named(author):
 
 def test_the_table_is_read_without_torch_and_may_change_on_resume():
     engine = {"name": "file", "path": "a", "problem": "q", "solution": "s"}
-    tree = {"name": "x", "node": {"teacher": {"model": "x", "engine": engine}}}
+    tree = {"name": "x", "node": {"learner": {"model": "x"}, "teacher": {"engine": engine}}}
     made = from_tree(tree).node["teacher"].engine
     assert made == FileOptions(path="a", problem="q", solution="s")
     assert made.may_change

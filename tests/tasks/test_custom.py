@@ -12,6 +12,7 @@ import pytest
 from nouns import completion
 from potluck.tasks import TaskError
 from potluck.tasks.arithmetic import Digits
+from potluck.tasks.base import WithOutOfDistribution, graded
 from potluck.tasks.rewards import CustomRewards, Reward
 from potluck.tasks.table import Table, TableOptions
 
@@ -375,3 +376,43 @@ def test_a_function_in_c_of_unknown_parameters_gets_everything():
     # It has a key for each of the nine that f is given above.
     with pytest.raises(TaskError, match="returned 9 values for 2 completions"):
         asked(paid_by(by(dict)), "18", "3")
+
+
+# What each function returned.
+
+
+def test_the_parts_of_a_reward_are_told_by_function_before_weight_and_cut():
+    task = paid_by(
+        by(lambda completions, **_: [1.0, None], "a.py:right", weight=2.0),
+        by(lambda completions, **_: [-3, 4], "a.py:brief"),
+        by(None, "task"),
+    )
+    problems = [task.problem("jsonl/train/0")] * 2
+    written = [completion(end="length"), completion(index=1)]
+    given = problems, written, ["18", "17"]
+    rewards, parts = graded(task, *given)
+    assert parts == {"right": [1.0, 0.0], "brief": [-3.0, 4.0], "task": [0.0, 0.0]}
+    assert rewards == [-1.0, 4.0] == task.rewards(*given)
+
+
+def test_functions_of_one_name_are_told_apart():
+    one, other, again = (by(lambda completions, **_: [3], f"{i}.py:f") for i in (1, 2, 2))
+    task = paid_by(one, other, again, by(lambda completions, **_: [4], "m:g"))
+    _, parts = graded(task, [task.problem("jsonl/train/0")], [completion()], ["18"])
+    assert list(parts) == ["1.py:f", "2.py:f-2", "2.py:f-3", "g"]
+
+
+def test_a_task_that_grades_by_itself_has_one_part():
+    task = rows_task(*ROWS)
+    given = [task.problem("jsonl/train/0")], [completion()], ["18"]
+    assert graded(task, *given) == ([1.0], {"task": [1.0]})
+
+
+def test_with_a_task_out_of_distribution_the_parts_are_those_of_the_function():
+    own = paid_by(by(lambda completions, **_: [0.5] * len(completions), "a.py:half"))
+    task = WithOutOfDistribution(own, Digits())
+    assert graded(task, [task.problem("jsonl/train/0")], [completion()], ["18"])[1] == {
+        "half": [0.5]
+    }
+    elsewhere = task.problem(task.ids("out-of-distribution")[0])
+    assert graded(task, [elsewhere], [completion()], ["18"]) == ([0.0], {"task": [0.0]})

@@ -98,7 +98,7 @@ def test_the_real_splits_and_digest_are_the_same_for_ever(real, gsm8k_path):
     ]
     assert real.ids("train")[:2] == ["gsm8k/train/1", "gsm8k/train/2"]
     digest = Gsm8k(path=gsm8k_path, system_prompt="p").digest
-    assert digest == "9a161e5a50b35fe9e31921377e8d8c16b8e6102d2f013c153a316706e833a315"
+    assert digest == "0e307cf5e91f41afe22a01ac6943c3b621f335795d1b3a6229df9393d2ecfee2"
     first = real.problem("gsm8k/test/0")
     assert first.question.startswith("Janet\u2019s ducks lay 16 eggs")
     assert first.answer == "18"

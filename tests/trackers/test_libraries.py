@@ -344,3 +344,45 @@ def test_the_mode_is_what_wandb_begins_with(recipe, tmp_path, monkeypatch):
     for mode in ("online", "offline"):
         with pytest.raises(Enough, match=mode):
             TRACKERS["wandb"](dataclasses.replace(begin, wandb_mode=mode))
+
+
+ROWS = [
+    {"round": 2, "problem": "p|1", "reward": 0.5, "text": "4+8\n```<b>|"},
+    {"round": 2, "problem": "p2", "reward": 1.0, "text": ""},
+]
+
+
+def test_a_table_of_completions_is_read_back_from_tensorboard(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tracker = TRACKERS["tensorboard"](About("p", "g", "small", tmp_path, 0, False, {}, "offline"))
+    tracker.table(2, ROWS)
+    tracker.close(failed=False)
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "small")).Reload()
+    (event,) = events.Tensors("completions/text_summary")
+    lines = event.tensor_proto.string_val[0].decode().splitlines()
+    assert event.step == 2
+    assert all(line.startswith("    ") for line in lines)  # code, whatever was written
+    decoder, text, read = json.JSONDecoder(), "\n".join(lines).strip(), []
+    while text:
+        row, end = decoder.raw_decode(text)
+        read, text = [*read, row], text[end:].strip()
+    assert read == ROWS
+
+
+def test_a_table_of_completions_is_read_back_from_wandb(tmp_path):
+    tracker = TRACKERS["wandb"](About("p", "g", "small", tmp_path, 0, False, {}, "offline"))
+    tracker.table(2, ROWS)
+    tracker.close(failed=False)
+    (file,) = (tmp_path / "wandb").rglob("completions*.table.json")
+    table = json.loads(file.read_text())
+    assert [dict(zip(table["columns"], row, strict=True)) for row in table["data"]] == ROWS
+
+
+def test_a_table_of_completions_is_read_back_from_trackio(tmp_path):
+    tracker = TRACKERS["trackio"](About("curves", "t", "small", tmp_path, 0, False, {}, "offline"))
+    tracker.table(2, ROWS)
+    tracker.close(failed=False)
+    (row,) = trackio_rows("t", "small")
+    assert row["step"] == 2
+    assert row["completions"]["_value"] == ROWS

@@ -1,5 +1,6 @@
 """What happens to a run when the tools that draw its curves misbehave. They are stand-ins here."""
 
+import json
 import os
 import signal
 from dataclasses import replace
@@ -15,7 +16,7 @@ from potluck.launch.in_process import run
 from potluck.preflight.plan import check
 from potluck.reports import AuthorReport, EvaluationReport, RoundReport
 from potluck.trackers import tracked
-from potluck.trackers.base import About, TrackerError
+from potluck.trackers.base import About, NewCompletions, TrackerError
 from potluck.trackers.tracked import TRACKERS, Tracked
 from potluck.types import PotluckError
 
@@ -39,6 +40,9 @@ class Fake:
 
     def log(self, round, values):
         self.tell("log", round, dict(values))
+
+    def table(self, round, rows):
+        self.tell("table", round, rows)
 
     def close(self, *, failed):
         self.tell("close", failed)
@@ -202,7 +206,7 @@ def test_what_a_tracker_breaks_is_never_the_run(recipe, tmp_path, fake, breaks):
     display = Hears()
     result = run(recipe(), tmp_path / "run", display=display)
     assert (result.rounds, result.interrupted) == (2, False)
-    assert len(display.said) == 2  # one line for each node
+    assert sum("no space left" in text for text in display.said) == 2  # one line for each node
 
 
 def test_after_ctrl_c_they_are_closed_and_the_run_has_not_failed(recipe, tmp_path, fake):
@@ -280,3 +284,45 @@ def test_wandb_without_an_account_is_one_line_unless_it_is_offline(recipe, tmp_p
     with pytest.raises(TrackerError, match="knows no account here; call `wandb login`, or set"):
         run(recipe("log.wandb_mode=online"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+# The table of completions.
+
+
+def test_no_completion_is_told_unless_it_is_asked_for(recipe, tmp_path, fake):
+    heard = fake()
+    run(recipe(), tmp_path / "run", display=Hears())
+    assert {what for _, what, *_ in heard} == {"open", "log", "close"}
+
+
+def test_a_table_has_the_first_completions_that_the_node_wrote_in_the_round(recipe, tmp_path, fake):
+    heard = fake()
+    run(recipe("log.completions=3"), tmp_path / "run", display=Hears())
+    for node in ("one", "two"):
+        text = (tmp_path / "run" / node / "completions.jsonl").read_text()
+        own = [line for line in map(json.loads, text.splitlines()) if line.pop("author") == node]
+        tables = [rest for by, what, *rest in heard if (by, what) == (node, "table")]
+        assert tables == [
+            [round, [line for line in own if line["round"] == round][:3]] for round in (0, 1)
+        ]
+        assert tables[0][1][0].keys() >= {"problem", "text", "reward", "end"}
+
+
+def test_a_resumed_run_tells_the_rounds_that_it_repeats(recipe, tmp_path, fake):
+    class Stops(Hears):
+        def round_done(self, node, report):
+            if (node, report.round) == ("two", 1):
+                raise RuntimeError
+
+    config, heard = recipe("log.completions=3", "rounds=3", "checkpoint_every=1"), fake()
+    with pytest.raises(RuntimeError):
+        run(config, tmp_path / "run", display=Stops())
+    heard.clear()
+    run(config, tmp_path / "run", resume=True, display=Hears())
+    told = [(by, rest[0]) for by, what, *rest in heard if what == "table"]
+    assert told == [("one", 1), ("two", 1), ("one", 2), ("two", 2)]
+
+
+def test_a_node_that_grades_nothing_has_no_table(tmp_path):
+    missing = replace(about("one", tmp_path), completions=2)
+    assert NewCompletions(missing).rows(0) == []

@@ -1,6 +1,7 @@
 """Checks that concern all nodes together, made before anything is written."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,12 +14,15 @@ from potluck.model.loading import (
     load_tokenizer,
     named_stop_ids,
     require_device,
+    require_weights,
 )
 from potluck.model.policy import prompt_ids
 from potluck.node.processes.group import ProcessGroup
 from potluck.objective.methods import method_of, reads_author_logp
 from potluck.rollout.base import completion_budget
 from potluck.tasks import Task
+from potluck.tasks.base import Shortened
+from potluck.types import Problem
 
 
 def require_partners(config: RunConfig) -> None:
@@ -28,9 +32,10 @@ def require_partners(config: RunConfig) -> None:
 
 
 def require_devices(config: RunConfig) -> None:
-    """Raise ModelError unless every node's device is here."""
+    """Raise ModelError unless every node's device and weights are here, as far as one can see."""
     for name, node in config.learners.items():
         require_device(node.device, name)
+        require_weights(node.model)
 
 
 def require_tokenizers(config: RunConfig) -> None:
@@ -40,8 +45,7 @@ def require_tokenizers(config: RunConfig) -> None:
     for tokenizer in tokenizers.values():
         named_stop_ids(tokenizer, config.sampling.stop)
     prints = {name: fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
-    (one, *others) = prints
-    for other in others:
+    for one, other in pairwise(prints):
         if prints[other] == prints[one]:
             continue
         sizes = {name: len(tokenizers[name]) for name in (one, other)}
@@ -58,6 +62,20 @@ def require_tokenizers(config: RunConfig) -> None:
             )
         if config.swarm.text == "never":
             raise ModelError(f"{differ}, and [swarm] text is 'never'; drop it, so that texts go")
+
+
+def notes_on_tokenizers(config: RunConfig) -> list[str]:
+    """Return a line that says which nodes read each other's texts and not ids, if any. All models
+    are on this machine."""
+    groups: dict[str, list[str]] = {}
+    for name, node in config.learners.items():
+        groups.setdefault(fingerprint(load_tokenizer(node.model)), []).append(name)
+    if len(groups) < 2:
+        return []
+    kinds = " | ".join(", ".join(names) for names in groups.values())
+    return [
+        f"{len(groups)} tokenizers ({kinds}): each reads the others' texts (docs/tokenizers.md)"
+    ]
 
 
 def sends_text(config: RunConfig, *, all_here: bool) -> bool:
@@ -82,8 +100,7 @@ def require_one_prompt(config: RunConfig, task: Task) -> None:
         return
     models = {name: node.model for name, node in config.learners.items()}
     prompts = {name: prompt_ids(load_tokenizer(models[name]), problem) for name in models}
-    (one, *others) = prompts
-    for other in others:
+    for one, other in pairwise(prompts):
         if not np.array_equal(prompts[one], prompts[other]):
             raise ModelError(
                 f"{one!r} and {other!r} ask {problem.id!r} with different prompts ("
@@ -93,11 +110,25 @@ def require_one_prompt(config: RunConfig, task: Task) -> None:
             )
 
 
+def without_long_prompts(config: RunConfig, task: Task, models: Iterable[str]) -> Task:
+    """Return the task without the problems whose prompts are too long for any of the models."""
+    if not (most := config.sampling.max_prompt_tokens):
+        return task
+    tokenizers = [load_tokenizer(model) for model in dict.fromkeys(models)]
+
+    def fits(problem: Problem) -> bool:
+        return all(len(prompt_ids(tokenizer, problem)) <= most for tokenizer in tokenizers)
+
+    return Shortened(task, fits, f"sampling.max_prompt_tokens = {most}")
+
+
 def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
     """Return the lengths of the run's prompts, in tokens, once for each model; raise RolloutError
     if one of them leaves no room to write in."""
     agenda, sampling, wanted = make_agenda(config, task), config.sampling, config.evaluation
-    shares = (each for round in range(config.rounds) for each in agenda.shares(round, config.node))
+    # By then every problem has been asked: a run that is stopped by hand may have any number.
+    rounds = min(config.rounds, len(task.ids("train")) // config.problems_per_round + 1)
+    shares = (each for round in range(rounds) for each in agenda.shares(round, config.node))
     asked = [*{share.problem_id for share in shares}]
     asked += task.ids("validation")[: wanted.problems]
     asked += task.ids("out-of-distribution")[: wanted.out_of_distribution]
@@ -132,8 +163,7 @@ def require_one_stop(policies: Mapping[str, LanguageModel]) -> None:
     """Raise ModelError unless the same tokens end a completion on every node that is to read the
     ids of others: each looks up, and does not believe, whether a peer's completion is finished, as
     that decides what it earns. Behind a text each node puts a stop token of its own."""
-    (one, *others) = policies
-    for other in others:
+    for one, other in pairwise(policies):
         if differ := policies[one].stop_ids ^ policies[other].stop_ids:
             tokens = policies[one].tokenizer.convert_ids_to_tokens(sorted(differ))
             raise ModelError(

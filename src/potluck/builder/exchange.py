@@ -24,11 +24,10 @@ from potluck.model import LanguageModel
 from potluck.model.loading import load_tokenizer
 from potluck.model.policy import prompt_ids
 from potluck.node import Record
+from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import PLANS, Agenda, cohort
 from potluck.tasks import Task
 
-TEXT_BYTES = 16
-"""Bytes of text that are taken for each token that a completion may have: English has 4."""
 REMEMBERED = 2 * 64
 """Rounds whose batches a restarted node still knows: more than the others keep."""
 MOST_MESSAGE_BYTES = (1 << 24) - (1 << 12)
@@ -99,7 +98,8 @@ def _limits(config: RunConfig, policy: LanguageModel | None) -> Limits:
     completions = problems * config.group_size
     tokens = min(config.sampling.max_new_tokens, config.sampling.max_total_tokens)
     # 8 bytes a token, its text, the columns of each completion, and what stands once in a header.
-    text_bytes = 0 if swarm.text == "never" else TEXT_BYTES * tokens
+    # An author sends as much as this, also where max_total_tokens is less.
+    text_bytes = 0 if swarm.text == "never" else BYTES_A_TOKEN * config.sampling.max_new_tokens
     most = (1 << 16) + completions * (64 + 8 * tokens + text_bytes) + problems * 512
     return Limits(
         message_bytes=min(most, MOST_MESSAGE_BYTES),
@@ -167,6 +167,12 @@ def open_exchange(
     members, roster = frozenset(members_of(config)), swarm_roster(config, folder)
     # A name that was mistyped is not to become a new key.
     key = Key.load(Path(swarm.key)) if swarm.key else make_key(here / f"{name}.key")
+    owners = [owner for owner, public in roster.items() if public == key.public]
+    if owners and name not in owners:
+        raise IdentityError(
+            f"{swarm.key or here} holds the key of {owners[0]!r}, not of {name!r}; name "
+            f"the file of {name!r} with --set swarm.key=FILE"
+        )
     if name in roster and roster[name] != key.public:
         raise IdentityError(
             f"the roster has another key for {name!r} than {swarm.key or here}; put "

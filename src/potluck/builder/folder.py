@@ -1,12 +1,13 @@
 """A run's folder: free, or that of the run that goes on."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from potluck.config import ConfigError, RunConfig, as_tree, load
-from potluck.files import LOCK
+from potluck.files import LOCK, is_unbegun
 from potluck.node import Record, RunFolderError
 from potluck.node.storage import checkpoint
 from potluck.tasks import Task
@@ -25,7 +26,10 @@ def prepare_resume(folder: Path, config: RunConfig, first: int) -> str:
     for name in config.learners:  # checkpoints of repeated rounds would push the new ones out
         checkpoint.delete_after(folder / name, first)
     if not first:
-        return "no checkpoint stands that every node has: beginning anew, rounds on disk are reused"
+        return (
+            "no checkpoint that every node has, so all start from their models; rounds whose "
+            "completions are on disk are learned again"
+        )
     here = checkpoint.reproducibility_info()
     was = [checkpoint.reproducibility_info_of(folder / name, first) for name in config.learners]
     odd = next((made for made in was if made != here), None)
@@ -36,9 +40,10 @@ def prepare_resume(folder: Path, config: RunConfig, first: int) -> str:
 def require_folder(folder: Path, config: RunConfig, resume: bool) -> None:
     """Raise RunFolderError unless ``folder`` is free, or, to ``resume``, is this run's."""
     if not resume:
-        if _is_taken(folder):
+        if _is_taken(folder) and not is_unbegun(folder):
             raise RunFolderError(
-                f"{folder} exists; --resume goes on with that run, --out names another folder"
+                f"{folder} exists; --resume goes on with that run, --out names another folder, and "
+                f"`rm -r {shlex.quote(str(folder))}` forgets it"
             )
         return
     if (was := _recipe_in(folder)) is None:
@@ -126,6 +131,20 @@ def require_same_task(folder: Path, task: Task) -> None:
             f"{folder} was made with a task of digest {str(was)[:12]}, which now is "
             f"{task.digest[:12]}: its data or the code of its rewards has changed; put back what "
             f"was there, or start another run with --out"
+        )
+
+
+def require_same_loss(folder: Path, digest: str) -> None:
+    """Raise RunFolderError where ``folder`` holds a run with another [objective] loss: its file may
+    have changed while its name in the recipe has not."""
+    try:
+        was = json.loads((folder / "task.json").read_text(encoding="utf-8")).get("loss", "")
+    except (OSError, ValueError, AttributeError):  # no run there
+        return
+    if was != digest:
+        raise RunFolderError(
+            f"{folder} was made with an [objective] loss whose file has changed since; put back "
+            f"what was there, or start another run with --out"
         )
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import torch
 
 from potluck.builder.exchange import make_agenda
+from potluck.builder.loss import load_loss
 from potluck.builder.trust import trusts_of
 from potluck.config import LoraConfig, RunConfig
 from potluck.exchange import Exchange
 from potluck.files import derived_seed
-from potluck.model import LanguageModel, ModelError, make_optimizer
+from potluck.model import LanguageModel, LearningRate, ModelError, make_optimizer
 from potluck.model.loading import base_of, locate
 from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
@@ -26,7 +27,12 @@ from potluck.types import PotluckError
 
 
 def make_learners(
-    config: RunConfig, folder: Path, first: int, processes: ProcessGroup = SINGLE_PROCESS
+    config: RunConfig,
+    folder: Path,
+    first: int,
+    processes: ProcessGroup = SINGLE_PROCESS,
+    *,
+    trust_code: bool = False,
 ) -> dict[str, Learner]:
     """Make every node's learner, after ``first`` rounds. A collective: every process calls it, and
     raises the PotluckError of any."""
@@ -34,7 +40,10 @@ def make_learners(
     learners, error = {}, None
     try:
         for name in config.learners:
-            learners[name] = make_learner(config, name, folder / name, first, processes)
+            place = folder / name
+            learners[name] = make_learner(
+                config, name, place, first, processes, trust_code=trust_code
+            )
     except PotluckError as caught:
         error = caught
     for trouble in processes.all_gather(error):
@@ -44,10 +53,16 @@ def make_learners(
 
 
 def make_learner(
-    config: RunConfig, name: str, folder: Path, first: int, processes: ProcessGroup = SINGLE_PROCESS
+    config: RunConfig,
+    name: str,
+    folder: Path,
+    first: int,
+    processes: ProcessGroup = SINGLE_PROCESS,
+    *,
+    trust_code: bool = False,
 ) -> Learner:
     """Make a learner of the recipe's model, or of the checkpoint of ``first`` rounds."""
-    node = config.node[name]
+    node, loss = config.node[name], load_loss(config, trust_code=trust_code)
     saved = checkpoint.checkpoint_folder(folder, first) if first else None
     model = node.model if node.lora or not saved else str(saved)
     computes = getattr(torch, node.dtype)
@@ -70,7 +85,9 @@ def make_learner(
         _checkpoint_activations(policy, name)
     if processes.size > 1:
         policy = ShardedModel(policy, device_of(node.device))
-    optimizer = make_optimizer(policy, node.optimizer, node.learning_rate, node.weight_decay)
+    optimizer = make_optimizer(
+        policy, node.optimizer, node.learning_rate, node.weight_decay, betas=node.adam_betas
+    )
     if first:
         checkpoint.restore(folder, first, policy, optimizer)
     return Learner(
@@ -82,7 +99,37 @@ def make_learner(
         gradient_clip_norm=node.gradient_clip_norm,
         micro_batch_tokens=node.micro_batch_tokens,
         processes=processes,
+        learning_rate=LearningRate(
+            node.learning_rate,
+            node.lr_schedule,
+            node.warmup_updates,
+            config.rounds * config.objective.updates_per_round,
+        ),
+        longest=config.sampling.max_new_tokens,
+        loss=loss,
+        reference=_reference(config, name, policy, processes) if config.objective.beta else None,
     )
+
+
+def _reference(
+    config: RunConfig, name: str, policy: LanguageModel, processes: ProcessGroup
+) -> LanguageModel:
+    """Return the model that the node started from: ``policy`` itself where only its adapter is
+    trained, else one that stays as it is."""
+    node = config.node[name]
+    if node.lora:
+        return policy
+    computes = getattr(torch, node.dtype)
+    made = LanguageModel.load(
+        node.model,
+        device=node.device if processes.size == 1 else "cpu",
+        stop=config.sampling.stop,
+        dtype=computes,
+        stored=computes,  # it makes no steps, so it needs no more
+        attention=node.attention,
+    )
+    made.network.requires_grad_(False)
+    return ShardedModel(made, device_of(node.device)) if processes.size > 1 else made
 
 
 def _checkpoint_activations(policy: LanguageModel, name: str) -> None:
@@ -156,7 +203,7 @@ def make_nodes(
                 sampling=config.sampling,
                 sends_logp=config.sends_logp,
                 sends_text=sends_text,
-                trusts=trusts_of(config, folder, name, learners),
+                trusts=trusts_of(config, folder, name, exchanges),
                 deadline_s=config.deadline_s,
                 progress=progress,
             )

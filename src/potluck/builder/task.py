@@ -1,9 +1,12 @@
 """The task that a recipe describes."""
 
+from collections.abc import Sequence
+
 from potluck.config import ConfigError, RunConfig
+from potluck.rollout.options import TextOptions
 from potluck.tasks import Task, TaskOptions
 from potluck.tasks.base import WithOutOfDistribution, overlaps
-from potluck.tasks.rewards import CustomRewards, HashReward, Reward
+from potluck.tasks.rewards import CustomRewards, Format, HashReward, Reward
 from potluck.tasks.table import Table
 
 
@@ -15,11 +18,14 @@ def make_task(config: RunConfig, *, trust_code: bool = False) -> Task:
         TaskError: its data cannot be read, or a function not imported.
         ConfigError: it names code that is not trusted.
     """
+    require_trusted(config, trust_code)  # before the data, which may take minutes, is read
     base = config.task.make()
     task = _paid(config.task, base)
     if config.reward:
         row = (lambda problem: base.row(problem.id)) if isinstance(base, Table) else None
-        task = CustomRewards(task, _rewards(config, trust_code), columns=row)
+        has_messages = isinstance(base, Table) and base.has_messages
+        task = paid = CustomRewards(task, _rewards(config, has_messages), columns=row)
+        paid.try_once()
     if other := config.out_of_distribution:
         return WithOutOfDistribution(task, _paid(other, other.make()))
     return task
@@ -45,19 +51,50 @@ def require_problems(config: RunConfig, task: Task) -> None:
 
 def code_of(config: RunConfig) -> list[str]:
     """Return the functions that the recipe names; somebody may have written one to do harm."""
+    own = [config.objective.loss] if config.objective.loss else []
+    return [*_paying(config), *own]
+
+
+def _paying(config: RunConfig) -> list[str]:
     return [reward.function for reward in config.reward if reward.function != "task"]
 
 
-def _rewards(config: RunConfig, trust_code: bool) -> list[Reward]:
-    if (code := code_of(config)) and not trust_code:
+def require_trusted(config: RunConfig, trust_code: bool) -> None:
+    """Raise ConfigError if the recipe names code and may not run it."""
+    require_trust("[[reward]]", _paying(config), trust_code=trust_code)
+    loss = [config.objective.loss] if config.objective.loss else []
+    require_trust("[objective] loss", loss, trust_code=trust_code)
+
+
+def require_trust(place: str, code: Sequence[str], *, trust_code: bool) -> None:
+    """Raise ConfigError if the recipe names ``code``, at ``place``, that is not trusted."""
+    if code and not trust_code:
         raise ConfigError(
-            f"the recipe runs code, [[reward]] {', '.join(map(repr, code))}; read it, then allow "
+            f"the recipe runs code, {place} {', '.join(map(repr, code))}; read it, then allow "
             f"it with --trust-code (from Python: trust_code=True)"
         )
-    return [Reward.load(r.function, weight=r.weight, format=r.format) for r in config.reward]
+
+
+def _rewards(config: RunConfig, has_messages: bool) -> list[Reward]:
+    form: Format = "messages" if has_messages else "text"
+    return [
+        Reward.load(r.function, weight=r.weight, format=form if r.format == "auto" else r.format)
+        for r in config.reward
+    ]
+
+
+def notes_on_authors(config: RunConfig, task: Task) -> list[str]:
+    """Return a line on each author that cannot write to every problem; raise RolloutError for one
+    that can to none."""
+    lines = []
+    for name, node in config.node.items():
+        if isinstance(node.engine, TextOptions):
+            clause = node.engine.coverage([task.problem(id) for id in task.ids("train")])
+            lines += [f"{name} {clause}"] if clause else []
+    return lines
 
 
 def notes_on(config: RunConfig, task: Task) -> list[str]:
     """Return what to know of a task's splits before trusting a number, mostly nothing; raise
     TaskError if a problem is in two of them."""
-    return [*overlaps(task), *config.task.notes]
+    return [*task.notes, *overlaps(task), *config.task.notes]

@@ -62,6 +62,7 @@ def prepare_process(threads: int) -> None:
         "OMP_WAIT_POLICY": "passive",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
         "TRANSFORMERS_VERBOSITY": "error",
         "HF_HUB_VERBOSITY": "error",  # its retries; what comes of them is said
     }

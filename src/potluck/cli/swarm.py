@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from potluck.builder.task import require_trusted
 from potluck.cli.base import app, complain, err, out, prepare_process, say
 from potluck.cli.options import (
     Connect,
@@ -28,6 +29,7 @@ from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
 from potluck.display import Watched, open_displays
 from potluck.display.text import printable
 from potluck.events import Notice
+from potluck.files import JOINED
 from potluck.launch.signals import interrupts
 from potluck.types import NODE_NAME
 
@@ -61,6 +63,7 @@ def join_command(
 ) -> None:
     """Train one node; it meets the others on the network, and they may come and go."""
     config = joining(recipe, name, model=model, connect=connect, listen=listen, overrides=set)
+    require_trusted(config, trust_code)
     prepare_process(config.threads)
     place, displays = folder or Path("runs") / config.name, display or ["live"]
     loading = out.status("loading torch and transformers ...")
@@ -86,7 +89,8 @@ def join_command(
         complain("stopped at once; --resume goes on from the last checkpoint")
         raise typer.Exit(130) from None
     if "lines" not in displays:
-        command = f"join {shlex.quote(str(place / 'recipe.json'))} --as {name}"
+        # Its own: the run's recipe.json is also that of other nodes in this folder.
+        command = f"join {shlex.quote(str(place / name / JOINED))} --as {name}"
         tell_end(result, command, place, trust_code)
     if result.interrupted:
         raise typer.Exit(130)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from potluck import STARTING_RECIPE
+from potluck.builder.task import require_trusted
 from potluck.cli.base import TEAM, app, complain, out, prepare_process, say
 from potluck.cli.options import (
     Displays,
@@ -23,6 +24,7 @@ from potluck.cli.options import (
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, load
 from potluck.display import Watched, open_displays
+from potluck.files import is_unbegun
 from potluck.launch.local_swarm import LocalSwarmResult, run_local_swarm
 
 if TYPE_CHECKING:
@@ -87,6 +89,8 @@ def run_command(
 ) -> None:
     """Train the nodes of a recipe together on this machine, each in a process of its own."""
     config = load(recipe, set or [])
+    if not check:
+        require_trusted(config, trust_code)
     if gpu and not check:
         raise ConfigError("--gpu only plans, so it needs --check; [node.NAME] device places a run")
     prepare_process(config.threads)
@@ -169,9 +173,13 @@ def _tell_ends(ended: LocalSwarmResult, place: Path, trust_code: bool) -> int:
         if not failed:
             say("stopped before anything was begun; nothing was written")
         return code or 130
-    say(f"potluck show {place}")
+    if not is_unbegun(place):
+        say(f"potluck show {place}")
     if not any(ended.codes.values()):  # Ctrl-C may have come when all was done
         return 0
+    if is_unbegun(place):
+        say("no round was finished, so nothing is kept: mend it, and run it again")
+        return 130 if ended.interrupted else code or 130
     say("to go on from what is saved:" if failed else "stopped, saved; go on with:")
     _say_command(f"run {_recipe_of(place)}", place, trust_code)
     return 130 if ended.interrupted else code or 130

@@ -6,7 +6,6 @@ a task or an engine stand beside it, in its room. Nothing here imports torch.
 
 from potluck.config.reading import as_tree, from_tree, load, read_tree
 from potluck.config.run import (
-    LOCAL_SWARM,
     EvaluationConfig,
     LogConfig,
     LoraConfig,
@@ -17,6 +16,7 @@ from potluck.config.run import (
     TlsConfig,
 )
 from potluck.fields import ConfigError
+from potluck.files import LOCAL_SWARM
 
 __all__ = [
     "LOCAL_SWARM",

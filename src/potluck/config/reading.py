@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -171,6 +171,11 @@ def _about_value(kind: Any, value: Any, at: str) -> str:
     if origin is Mapping:
         wanted = f"one table for each name, [{at}.NAME]" if _is_table(inner[1]) else "a table"
         return f"{found} expected {wanted}"
+    if origin is Union:
+        words = [repr(word) for part in inner for word in get_args(part) if isinstance(word, str)]
+        return f"{found} expected a list, or {', '.join(words)}"
+    if origin is tuple and ... not in inner:
+        return f"{found} expected a list of {len(inner)}"
     if origin is tuple and _is_table(inner[0]):
         return f"{found} expected one table for each, [[{at}]]"
     return f"{found} expected a list, such as [{value!r}]" if origin is tuple else ""

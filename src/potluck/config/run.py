@@ -17,6 +17,7 @@ from potluck.tasks.rewards import RewardOptions
 
 AnyEngine = HFOptions | VllmOptions | OpenAIOptions | FileOptions
 """The engines that a recipe can name: a new one is a file with its options, and a member here."""
+Fraction = Annotated[float, Meta(ge=0, lt=1)]
 
 
 class SamplingConfig(Options, frozen=True, kw_only=True):
@@ -30,6 +31,9 @@ class SamplingConfig(Options, frozen=True, kw_only=True):
     """Longest completion, in tokens, the stop token included."""
     max_total_tokens: Count = 2048
     """Longest prompt and completion together, in tokens."""
+    max_prompt_tokens: Amount = 0
+    """Longest prompt, in tokens; problems with a longer one are left out and counted. 0: none is,
+    and a prompt that leaves no room to write in ends the run."""
     stop: tuple[str, ...] = ()
     """Further tokens that end a completion, beside the model's own end-of-text tokens."""
 
@@ -52,6 +56,9 @@ class LogConfig(Options, frozen=True, kw_only=True):
     """Project of the runs in W&B and trackio."""
     group: str = ""
     """Group of the nodes' runs there; empty: the name of the run."""
+    completions: Amount = 0
+    """Completions of a node in each round that its trackers show in a table, with its rewards. 0:
+    none, and no text leaves this machine."""
     wandb_mode: Literal["online", "offline"] = "online"
     """"offline" keeps everything in the run's folder, for a later ``wandb sync``."""
 
@@ -63,10 +70,11 @@ class LoraConfig(Options, frozen=True, kw_only=True):
     """Rank of A and B; the paper's experiments have 128."""
     alpha: Positive = 32.0
     """Scale of B A, times r. Dimensionless; the paper's experiments have 256."""
-    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
-    """Share of the adapter's inputs that an update leaves out; never while writing."""
-    targets: tuple[str, ...] = ("q_proj", "v_proj")
-    """Names of the layers that get an adapter; query and value, as in the paper."""
+    dropout: Fraction = 0.0
+    """Fraction of the adapter's inputs that an update leaves out; never while writing."""
+    targets: tuple[str, ...] | Literal["all-linear"] = ("q_proj", "v_proj")
+    """Names of the layers that get an adapter; query and value, as in the paper, or where a model
+    has no such layers those that peft has for it. "all-linear": every linear layer but the head."""
 
 
 class NodeConfig(Options, frozen=True, kw_only=True):
@@ -89,6 +97,14 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     optimizer: Literal["adam", "adamw", "adamw-8bit"] = "adam"
     """"adamw-8bit" keeps the moments in 8 bits each (extra ``eightbit``)."""
     learning_rate: Positive = 1e-6
+    """Rate of an update; with a schedule the highest one."""
+    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Course of the rate over the updates of all ``rounds``, as transformers has it. A resumed run
+    that has more rounds goes on at the rate of the longer course."""
+    warmup_updates: Annotated[float, Meta(ge=0)] = 0.0
+    """Updates in which the rate rises from 0; below 1, a share of all updates."""
+    adam_betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    """Decay of the optimiser's mean and mean square of gradients, per update."""
     weight_decay: Annotated[float, Meta(ge=0)] = 0.0
     """Decoupled, so it needs ``optimizer = "adamw"`` (or its 8-bit form)."""
     gradient_clip_norm: Positive = 1.0
@@ -108,12 +124,6 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     def title(self) -> str:
         """Name of what writes: a model, or the engine of an author without one."""
         return self.model or self.engine.title
-
-
-LOCAL_SWARM = "_swarm"
-"""In a run's folder: what its nodes on this machine need to meet. No node can have this name."""
-
-BatchShare = Annotated[float, Meta(ge=0, lt=1)]
 
 
 class TlsConfig(Options, frozen=True, kw_only=True):
@@ -141,9 +151,9 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
     """True: strangers, names that are no members, may write groups of problems of their own."""
     stranger_problems: Count = 2
     """Groups that a stranger may write in a round."""
-    stranger_share: BatchShare = 0.1
+    stranger_share: Fraction = 0.1
     """Largest share of a batch that one stranger may fill."""
-    strangers_share: BatchShare = 0.3
+    strangers_share: Fraction = 0.3
     """Largest share of a batch that all strangers together may fill."""
     text: Literal["auto", "always", "never"] = "auto"
     """Completions go as text beside their ids, for nodes with other tokenizers. "auto": if models

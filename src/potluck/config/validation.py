@@ -46,6 +46,12 @@ def require_valid(run: RunConfig) -> None:
             top_k=run.sampling.top_k,
             top_p=run.sampling.top_p,
         )
+    _require_objective(run)
+    if (prompt := run.sampling.max_prompt_tokens) >= (total := run.sampling.max_total_tokens):
+        raise ConfigError(
+            f"[sampling] max_prompt_tokens is {prompt}, which leaves no room to write in below "
+            f"max_total_tokens = {total}; lower it, or raise the other"
+        )
     _require_rewards(run)
     _require_swarm_sense(run)
     if (rows := run.problems_per_round * run.group_size) > 2**16:
@@ -109,6 +115,12 @@ def _require_room_for_strangers(run: RunConfig, has_members: bool) -> None:
                 f"[swarm] {key} is {share:g}, but one group beside {groups} others is {least:.3g} "
                 f"of a batch; raise it to that at least, or set it to 0 to learn from no stranger"
             )
+
+
+def _require_objective(run: RunConfig) -> None:
+    loss = run.objective.loss
+    if loss and (loss == "task" or not FUNCTION.fullmatch(loss)):
+        raise ConfigError(f"[objective] loss is {loss!r}; expected 'FILE.py:NAME' or 'MODULE:NAME'")
 
 
 def _require_rewards(run: RunConfig) -> None:

@@ -28,7 +28,7 @@ from potluck.display.runs import NodeRun, read_run
 from potluck.display.text import label, new_table, printable
 from potluck.events import PhaseProgress
 from potluck.files import available_cores
-from potluck.types import PotluckError
+from potluck.types import PotluckError, is_right
 
 NODES = ("large", "small")
 """Nodes of the demo and, behind ``builtin:digits-``, their models."""
@@ -142,7 +142,7 @@ def _outcome(node: NodeRun) -> Outcome:
 def _samples(node: NodeRun) -> list[Sample]:
     """Pick the first right and the first wrong completion of the last round."""
     own = [w for w in node.last_written if w.author == node.name]
-    first = {bool(w.reward): w for w in reversed(own)}
+    first = {is_right(w.reward): w for w in reversed(own)}
     return [
         Sample(w.problem.removeprefix("digits/"), w.text, w.reward)
         for right in (True, False)

@@ -8,7 +8,7 @@ from rich import progress as bars
 from rich.console import Console
 from rich.text import Text
 
-from potluck.display.text import decimal, percent, printable
+from potluck.display.text import decimal, percent, printable, spent
 from potluck.events import Evaluated, Event, Notice, PhaseProgress, RoundDone
 from potluck.reports import AUTHOR_COLUMNS, EvaluationReport, RoundReport
 
@@ -115,9 +115,15 @@ class LiveDisplay:
         self._furthest = max(self._furthest, done)
         self._progress.update(self._round_task, completed=self._furthest)
         line = self._start_of_line(done, node)
-        line.append(f"reward {decimal(report.reward_mean)}")
-        line.append(f"  own {decimal(report.own_reward_mean)}")
-        line.append(f"  filtered {percent(report.filtered_share):>4}")
+        if report.texts is not None:
+            line.append(f"wrote {report.texts} texts")
+            line.append("".join(f"  {spent(name, cost)}" for name, cost in report.cost.items()))
+        else:
+            line.append(f"reward {decimal(report.reward_mean)}")
+            line.append(f"  own {decimal(report.own_reward_mean)}")
+            line.append(f"  filtered {percent(report.filtered_share):>4}")
+        for figure in _figures(report):
+            line.append(f"  {figure}")
         for statistic in _others(node, report):
             line.append(f"  {statistic}")
         line.append(f"  {sum(report.seconds.values()):.1f} s", style="dim")
@@ -144,6 +150,23 @@ class LiveDisplay:
         self._console.print(line, soft_wrap=not self._console.is_terminal, highlight=False)
 
 
+def _figures(report: RoundReport) -> Iterator[str]:
+    """Yield what shows first that training goes wrong; of reward functions where there are any."""
+    if [*report.rewards] != ["task"]:
+        parts = (
+            f"{name} {decimal(each.mean)} ± {decimal(each.std)}"
+            for name, each in report.rewards.items()
+        )
+        yield from map(printable, parts)
+    if report.own_length_mean is not None:
+        cut = f" ({percent(report.own_cut_share)} cut off)" if report.own_cut_share else ""
+        yield f"length {report.own_length_mean:.0f}{cut}"
+    if report.kl is not None:
+        yield f"KL {decimal(report.kl, 4)}"
+    if report.learning_rate is not None:
+        yield f"rate {report.learning_rate:.2g}"
+
+
 def _others(node: str, report: RoundReport) -> Iterator[str]:
     """Yield each live statistic of the other authors: "ln ratio: north -0.125, south 0.250"."""
     for field, column in AUTHOR_COLUMNS.items():
@@ -157,7 +180,7 @@ def _others(node: str, report: RoundReport) -> Iterator[str]:
 
 
 def _troubles(report: RoundReport) -> Iterator[str]:
-    if not report.updates:
+    if not report.updates and report.texts is None:
         yield "no step: no completion was better than its group"
     if report.missing:
         yield f"missing: {_names(report.missing)}"

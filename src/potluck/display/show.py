@@ -14,6 +14,7 @@ from potluck.display.runs import NodeRun, Run, WrittenCompletion, read_run
 from potluck.display.text import decimal, formatted, mean, new_table, percent, printable, sparkline
 from potluck.objective.methods import METHODS
 from potluck.reports import AUTHOR_COLUMNS, RoundReport, doubts
+from potluck.types import is_right
 
 WINDOW = 5
 """Rounds in the means of "first" and "last": one round alone says little."""
@@ -26,6 +27,17 @@ taken: weight of its good answers; filtered: share of the bad ones left out
 ESS: effective sample size, 1 where all weigh the same
 worth: pull along the node's own gradient, 1: as much as own answers; its noise is
 that of one estimate"""
+FIGURES: tuple[
+    tuple[str, Callable[[RoundReport], float | None], Callable[[float | None], str]], ...
+] = (
+    ("tokens an answer", lambda r: r.own_length_mean, lambda v: formatted(v, ".0f")),
+    ("answers cut off", lambda r: r.own_cut_share, percent),
+    ("groups of one reward", lambda r: r.groups_alike, percent),
+    ("entropy, nats", lambda r: r.entropy, decimal),
+    ("KL to the start", lambda r: r.kl, lambda v: decimal(v, 4)),
+    ("learning rate", lambda r: r.learning_rate, lambda v: formatted(v, ".2g")),
+)
+"""Rows on what is looked at first when training goes wrong, where a run has measured them."""
 TITLES: Mapping[tuple[Any, ...], str] = {
     tuple(method.fields.values()): method.title for method in METHODS.values()
 }
@@ -42,7 +54,8 @@ def show(path: Path, console: Console) -> None:
         console.print()
         console.print(_nodes(run, run.nodes[start : start + NODES_ABREAST], console))
     if any(node.rounds for node in run.nodes):
-        title = f"Each node's view of each author's answers (mean of its last {WINDOW} values)"
+        window = min(WINDOW, max(len(node.rounds) for node in run.nodes))
+        title = f"Each node's view of each author's answers (mean of its last {window} values)"
         console.print(Text(f"\n{title}", style="bold"))
         console.print(_authors(run, console))
         console.print(Text(LEGEND, style="dim"))
@@ -86,6 +99,17 @@ def _results(run: Run) -> Iterator[TableRow]:
         "rows trained",
         _change(lambda r: r.rows_trained / r.completions if r.completions else None, percent),
     )
+    reports = [report for node in run.nodes for report in node.rounds]
+    for name, value, shown in FIGURES:
+        if any(value(report) is not None for report in reports):
+            yield name, _change(value, shown)
+    functions = dict.fromkeys(name for report in reports for name in report.rewards)
+    for function in functions if [*functions] != ["task"] else ():
+        # The default binds the function of this turn.
+        def value(report: RoundReport, name: str = function) -> float | None:
+            return report.rewards[name].mean if name in report.rewards else None
+
+        yield printable(function, 20), _change(value, decimal)
 
 
 def _troubles(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
@@ -99,6 +123,10 @@ def _troubles(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
     for name, count in counts.items():
         if any(count(report) for node in nodes for report in node.rounds):
             yield name, lambda node, count=count: str(sum(map(count, node.rounds)))  # type: ignore[misc]
+    if any(report.texts is not None for node in nodes for report in node.rounds):
+        yield "texts written", lambda node: str(sum(report.texts or 0 for report in node.rounds))
+    for cost in dict.fromkeys(name for n in nodes for r in n.rounds for name in r.cost):
+        yield f"{printable(cost, 20)} in all", _sum_of_cost(cost)
     if any(report.sent_bytes_per_token for node in nodes for report in node.rounds):
         yield "bytes sent a token", _mean_of(lambda report: report.sent_bytes_per_token)
 
@@ -108,6 +136,10 @@ def _seconds(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
     for phase in dict.fromkeys(phases):
         # The default binds the phase of this turn.
         yield f"{printable(phase, 12)}, s a round", _mean_of(lambda r, p=phase: r.seconds.get(p))  # type: ignore[misc]
+
+
+def _sum_of_cost(name: str) -> Callable[[NodeRun], str]:
+    return lambda node: f"{sum(report.cost.get(name, 0) for report in node.rounds):,.6g}"
 
 
 def _mean_of(value: Callable[[RoundReport], float | None]) -> Callable[[NodeRun], str]:
@@ -177,14 +209,15 @@ def _samples(run: Run) -> Iterator[Text]:
     chosen: dict[tuple[str, bool], WrittenCompletion] = {}
     for node in run.nodes:
         for written in node.last_written:
-            chosen.setdefault((written.author, written.reward <= 0), written)
+            chosen.setdefault((written.author, not is_right(written.reward)), written)
     if chosen:
         yield Text("\nAnswers of the last round", style="bold")
     for author, is_wrong in sorted(chosen):
         written = chosen[author, is_wrong]
+        earned = "" if written.reward in (0, 1) else f" (reward {written.reward:.3g})"
         yield Text.assemble(
             (f"{printable(author, 32)}  ", "cyan"),
-            ("wrong", "red") if is_wrong else ("right", "green"),
+            (f"wrong{earned}", "red") if is_wrong else (f"right{earned}", "green"),
             (f"  {printable(written.problem, 60)}", "dim"),
         )
         yield Text("  " + printable(written.text, 300))

@@ -107,3 +107,9 @@ def new_table(console: Console, texts: Sequence[str], numbers: Sequence[str] = (
     for name in numbers:
         made.add_column(Text(name), justify="right")
     return made
+
+
+def spent(name: str, amount: float) -> str:
+    """Write an amount of a cost: "1,200 prompt tokens", "0.0013 usd"."""
+    shown = f"{amount:,.4g}" if name == "usd" else f"{amount:,.0f}"
+    return f"{shown} {printable(name.replace('_', ' '), 20)}"

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import transformers
 
+from potluck.builder.checks import without_long_prompts
 from potluck.builder.task import make_task
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.evaluation import grade
@@ -46,6 +47,7 @@ def evaluate_models(request: EvaluationRequest, *, progress: EvaluationProgress)
         torch.set_num_threads(config.threads)
     with as_options():
         task = make_task(config, trust_code=request.trust_code)
+        task = without_long_prompts(config, task, settings.models)
         problems = _problems(task, config, request.split)
         for model in settings.models[1:]:
             # A wrong name fails here, before the first model has worked for an hour.

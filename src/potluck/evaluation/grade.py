@@ -13,12 +13,10 @@ from potluck.evaluation import intervals
 from potluck.model import LanguageModel
 from potluck.rollout.base import Engine, GreedySampler, Progress, RolloutRequest, Sampler
 from potluck.tasks import Split, Task
-from potluck.types import Problem
+from potluck.types import Problem, is_right
 
 UNBOUNDED = 2**31
 """Tokens: only the model's context bounds an answer further."""
-WHOLE = 1 - 1e-9
-"""Weighted rewards that make 1 in mathematics may make a little less in floating point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,7 @@ def grade_samples(
 
 
 def count_right(answers: ProblemScores) -> int:
-    return sum(reward >= WHOLE for reward in answers.rewards)
+    return sum(map(is_right, answers.rewards))
 
 
 def summary(scores_by_model: Mapping[str, ModelScores], k: int) -> dict[str, Any]:

@@ -99,9 +99,10 @@ def _config(request: EvaluationRequest, model: Path) -> RunConfig:
         # <run>/<node>/checkpoints/<round>
         recipe = model.parent.parent.parent / "recipe.json"
         if model.parent.name != "checkpoints" or not recipe.is_file():
+            absent = "" if model.exists() else f"; there is no run {request.model!r} here"
             raise ConfigError(
                 "no task is named; add --task NAME, or --recipe FILE_OR_RUN to be asked as a run "
-                "asks (see potluck evaluate --help)"
+                f"asks (see potluck evaluate --help){absent}"
             )
     if recipe:
         config = load(recipe / "recipe.json" if recipe.is_dir() else recipe, request.overrides)

@@ -3,13 +3,13 @@
 import errno
 import os
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from potluck.files import LOCK, OF_WRITES, way_out
+from potluck.files import LOCK, OF_WRITES, forget_unbegun, way_out
 from potluck.types import RunFolderError
 
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
@@ -21,7 +21,12 @@ def exclusive(folder: Path, notify: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock of ``folder``, made for it and removed if it stays empty; the kernel takes it
     back however the process ends. Raise RunFolderError if another process holds it."""
     made = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot make the folder {folder}: {error.strerror}; name another one with --out"
+        ) from error
     file = folder / LOCK
     lock = FileLock(file, timeout=0, fallback_to_soft=False)
     try:
@@ -46,6 +51,17 @@ def exclusive(folder: Path, notify: Callable[[str], None]) -> Iterator[None]:
                 for each in made:
                     each.rmdir()
         lock.release()
+
+
+def forget_failed_start(folder: Path, nodes: Iterable[str], notify: Callable[[str], None]) -> None:
+    """Clear the folder of a run that finished no round, if nobody is at it; the caller holds the
+    folder's own lock. Raise RunFolderError if a node of it is still going."""
+    with ExitStack() as stack:
+        for name in nodes:
+            if (folder / name).is_dir():
+                stack.enter_context(exclusive(folder / name, notify))
+        if forget_unbegun(folder):
+            notify(f"{folder} held a run that finished no round; it is begun anew")
 
 
 @contextmanager

@@ -31,7 +31,8 @@ def run(
         folder: must not exist or be empty, unless ``resume``.
         resume: goes on from the newest checkpoint that all nodes have. On the same machine, torch
             and thread count, the whole run then equals an uninterrupted one to the bit.
-        trust_code: whether functions that ``[[reward]]`` names may be imported and run.
+        trust_code: whether functions that ``[[reward]]`` and ``[objective] loss`` name may be
+            imported and run.
     """
 
     def meet(

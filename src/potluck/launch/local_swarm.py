@@ -23,8 +23,8 @@ from pathlib import Path
 from potluck.config import LOCAL_SWARM, RunConfig, as_tree
 from potluck.events import Display, Event, Notice, decode_event
 from potluck.exchange.keys.keys import make_key, roster_text
-from potluck.files import LOCK, write_atomically
-from potluck.launch.folder import disk_errors_explained, exclusive
+from potluck.files import LOCK, is_unbegun, write_atomically
+from potluck.launch.folder import disk_errors_explained, exclusive, forget_failed_start
 from potluck.launch.signals import interrupts
 from potluck.types import RunFolderError
 
@@ -32,6 +32,8 @@ FOR_JOINING = ("listen", "connect", "tls", "roster", "key")
 """Keys of [swarm] that say how nodes of several machines meet."""
 ONE_EVENT_S = 10.0
 """Seconds within which equal messages of several nodes are about one event."""
+ONE_CAUSE_S = 3.0
+"""Seconds within which several nodes that fail have failed of one thing."""
 ROUND_BEGUN = "recipe.json"
 """File that a node writes when it has looked at everything that can be wrong with a recipe."""
 _JOIN = (sys.executable, "-m", "potluck", "join")
@@ -71,6 +73,8 @@ def run_local_swarm(
     lock = exclusive(folder, lambda said: display.show(Notice(said)))
     with disk_errors_explained(folder), lock:
         _require_free(folder, resume)  # again: another process may have had it until now
+        if not resume:
+            forget_failed_start(folder, config.node, lambda said: display.show(Notice(said)))
         return _run(config, folder, resume, display, trust_code)
 
 
@@ -107,9 +111,10 @@ def _require_free(folder: Path, resume: bool) -> None:
         raise RunFolderError(f"{folder} holds no run to resume; leave --resume out to start one")
     # Leftovers of an aborted start may be overwritten.
     in_the_way = _names_in(folder) - {LOCAL_SWARM, LOCK} if folder.is_dir() else folder.exists()
-    if not resume and in_the_way:
+    if not resume and in_the_way and not is_unbegun(folder):
         raise RunFolderError(
-            f"{folder} exists; --resume goes on with that run, --out names another folder"
+            f"{folder} exists; --resume goes on with that run, --out names another folder, and "
+            f"`rm -r {shlex.quote(str(folder))}` forgets it"
         )
 
 
@@ -187,6 +192,7 @@ def _watch(
 ) -> None:
     """Show what the children say until all have ended."""
     stopping = False
+    lost: list[tuple[str, float]] = []  # nodes that failed, and when
     with selectors.DefaultSelector() as selector:
         for child in children:
             for fd in child.rest:
@@ -200,7 +206,11 @@ def _watch(
                         if not key.data.rest:
                             # A user has to mend something; then no other node need begin.
                             failed |= bool(key.data.process.wait()) and not key.data.begun
-                            _tell_end(key.data, display, folder)
+                            if _tell_end(key.data, display):
+                                lost.append((key.data.name, time.monotonic()))
+                # What ends one node often ends all: then there is none to come back to.
+                while lost and not stopping and time.monotonic() >= lost[0][1] + ONE_CAUSE_S:
+                    _tell_way_back(lost.pop(0)[0], display, folder)
                 # Once: the second one would be "at once" to a node that is about to save.
                 if (interrupted() or failed) and not stopping:
                     stopping = True
@@ -228,16 +238,20 @@ def _read(child: _Child, fd: int, display: Display) -> bool:
     return bool(came)
 
 
-def _tell_end(child: _Child, display: Display, folder: Path) -> None:
-    """Tell how a child ended whose streams are shut; the others go on without it."""
+def _tell_end(child: _Child, display: Display) -> bool:
+    """Tell how a child ended whose streams are shut; return whether the others lack it now."""
     code = child.process.wait()
     if code in (0, 130, -signal.SIGINT) or not child.begun:
-        return
+        return False
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     said = f": {child.said[-1]}" if child.said and code > 0 else ""
     display.show(Notice(f"{child.name} {how}{said}"))
+    return True
+
+
+def _tell_way_back(name: str, display: Display, folder: Path) -> None:
     where = shlex.quote(str(folder))
-    command = f"potluck join {where}/{LOCAL_SWARM}/recipe.json --as {child.name} --out {where}"
+    command = f"potluck join {where}/{LOCAL_SWARM}/recipe.json --as {name} --out {where}"
     display.show(Notice(f"the others go on; to bring it back: {command} --resume"))
 
 

@@ -1,6 +1,7 @@
 """The rounds of the nodes of one process, from the first look at a recipe to the end."""
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -14,16 +15,22 @@ from msgspec.structs import replace
 
 from potluck.builder import checks
 from potluck.builder.exchange import agreements_of
-from potluck.builder.folder import first_round, prepare_resume, require_same_task
+from potluck.builder.folder import (
+    first_round,
+    prepare_resume,
+    require_same_loss,
+    require_same_task,
+)
+from potluck.builder.loss import loss_digest
 from potluck.builder.nodes import make_authors, make_learners, make_nodes
-from potluck.builder.task import make_task, notes_on, require_problems
+from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
 from potluck.builder.trust import notes_on_trust, require_baseline
 from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
 from potluck.exchange import Agreement, Exchange
-from potluck.files import remove_parts, remove_parts_of_the_dead, write_atomically
-from potluck.launch.folder import disk_errors_explained, exclusive
+from potluck.files import JOINED, remove_parts, remove_parts_of_the_dead, write_atomically
+from potluck.launch.folder import disk_errors_explained, exclusive, forget_failed_start
 from potluck.launch.journal import Journal
 from potluck.launch.signals import interrupts
 from potluck.node import Author, Node, NodeProgress, Participant, step_together
@@ -34,7 +41,7 @@ from potluck.node.storage.model_card import card_of
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import EvaluationReport, as_line, doubts
 from potluck.schedule import Pace
-from potluck.tasks import Split, Task
+from potluck.tasks import Split
 from potluck.trackers.base import About
 from potluck.trackers.tracked import Tracked, require_trackers
 from potluck.types import PotluckError
@@ -78,7 +85,7 @@ class LocalNodes:
     all_here: bool
     """True: the models of all others are on this machine too, so that they can be looked at."""
     trust_code: bool
-    """True: functions that ``[[reward]]`` names may be imported and run."""
+    """True: functions that ``[[reward]]`` and ``[objective] loss`` name may be imported and run."""
 
     @property
     def mine(self) -> RunConfig:
@@ -92,12 +99,19 @@ def run_nodes(local: LocalNodes, folder: Path, *, resume: bool, display: Display
         torch.set_num_threads(local.config.threads)
     with process_group() as processes:
         if isinstance(processes, TorchGroup) and processes.rank:
-            return _run_worker(processes, local.mine, folder)
+            return _run_worker(processes, local, folder)
         try:
             local.check_folder()  # before one is made, to be locked
             with disk_errors_explained(folder), ExitStack() as stack:
-                for each in local.folders:
-                    stack.enter_context(exclusive(each, lambda said: display.show(Notice(said))))
+
+                def say(text: str) -> None:
+                    display.show(Notice(text))
+
+                stack.enter_context(exclusive(local.folders[0], say))
+                if not resume and local.folders[0] == folder:  # all nodes are of this process
+                    forget_failed_start(folder, local.names, say)
+                for each in local.folders[1:]:
+                    stack.enter_context(exclusive(each, say))
                 result = _run_leader(local, processes, folder, resume, display)
         except (PotluckError, OSError) as error:
             processes.broadcast(Stop(error))
@@ -106,12 +120,11 @@ def run_nodes(local: LocalNodes, folder: Path, *, resume: bool, display: Display
         return result
 
 
-def _run_worker(processes: TorchGroup, mine: RunConfig, folder: Path) -> RunResult:
+def _run_worker(processes: TorchGroup, local: LocalNodes, folder: Path) -> RunResult:
     """Take part in what the first process of a node does, and end as it does."""
+    make = partial(make_learners, processes=processes, trust_code=local.trust_code)
     with interrupts() as interrupted:
-        outcome = run_worker(
-            processes, lambda first: make_learners(mine, folder, first, processes), interrupted
-        )
+        outcome = run_worker(processes, partial(make, local.mine, folder), interrupted)
     if isinstance(outcome, RunResult):
         return outcome
     assert isinstance(outcome, Exception)
@@ -126,19 +139,25 @@ def _run_leader(
     config, mine = local.config, local.mine
     local.check_folder()  # again: another process may have had it until now
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
+    seen = config if local.all_here else mine
     task = make_task(config, trust_code=local.trust_code)
+    models = [node.model for node in seen.learners.values()]
+    task = checks.without_long_prompts(config, task, models)
     require_problems(config, task)
     require_same_task(folder, task)
+    loss = loss_digest(config, trust_code=local.trust_code)
+    require_same_loss(folder, loss)
     notes = [*notes_on(config, task), *notes_on_trust(config, folder, local.names)]
-    seen = config if local.all_here else mine
+    notes += notes_on_authors(mine, task)
     checks.require_partners(seen)
+    notes += checks.notes_on_tokenizers(seen)
     require_baseline(config, folder, local.names)
     checks.require_one_prompt(seen, task)
     lengths = checks.require_completion_budget(mine, task)
     checks.require_servers(mine, longest_prompt=max(lengths, default=0))
     checks.require_processes(mine, processes)
     first = first_round(folder, mine) if resume else 0
-    learners = make_learners(mine, folder, first, processes)
+    learners = make_learners(mine, folder, first, processes, trust_code=local.trust_code)
     policies = {name: learner.policy for name, learner in learners.items()}
     sends_text = checks.sends_text(config, all_here=local.all_here)
     if not sends_text:
@@ -146,7 +165,9 @@ def _run_leader(
     for each in local.folders:
         remove_parts(each)
     remove_parts_of_the_dead(folder)
-    _write_recipe(folder, config, task)
+    _write_recipe(folder, config, {"digest": task.digest, "loss": loss})
+    if local.folders[0] != folder:  # the run's is that of other nodes here, too: other keys
+        shutil.copy(folder / "recipe.json", local.folders[0] / JOINED)
     if resume:
         which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""
         display.show(Notice(which + prepare_resume(folder, mine, first)))
@@ -341,16 +362,17 @@ def _about_nodes(config: RunConfig, folder: Path, first: int, resume: bool) -> l
             resumed=resume,
             recipe=as_tree(config),
             wandb_mode=config.log.wandb_mode,
+            completions=config.log.completions if config.log.to else 0,
         )
         for name in config.node
     ]
 
 
-def _write_recipe(folder: Path, config: RunConfig, task: Task) -> None:
+def _write_recipe(folder: Path, config: RunConfig, digests: Mapping[str, str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     recipe = json.dumps(as_tree(config), indent=2) + "\n"
     write_atomically(folder / "recipe.json", recipe.encode())
-    write_atomically(folder / "task.json", (json.dumps({"digest": task.digest}) + "\n").encode())
+    write_atomically(folder / "task.json", (json.dumps(digests) + "\n").encode())
 
 
 class _Stopped(Exception):

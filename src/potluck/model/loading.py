@@ -31,6 +31,8 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from potluck.types import PotluckError
 
 ADAPTER = "adapter_model.safetensors"
+TOKENIZERS = ("tok*", "tekken*", "vocab*", "*.model")
+"""Names that the files of a tokenizer have."""
 BUILT_IN = Path(__file__).parent.parent / "models"
 SAME_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -117,6 +119,13 @@ def locate(model: str) -> str:
     return str(BUILT_IN / name)
 
 
+def require_weights(model: str) -> None:
+    """Raise ModelError if a folder holds no weights, before anything is started for it."""
+    folder = Path(locate(model))
+    if folder.is_dir() and not (any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))):
+        raise ModelError(f"{model!r} has no weights; copy its model.safetensors there")
+
+
 def load_config(model: str) -> PreTrainedConfig:
     """Load the configuration, without the weights; raise ModelError if there is no such model."""
     where = locate(model)
@@ -134,6 +143,9 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
     that calls itself generic is therefore loaded as a generic one.
     """
     where = locate(model)
+    if (folder := Path(where)).is_dir() and not any(map(any, map(folder.glob, TOKENIZERS))):
+        # The library would make an empty one, which has no token for anything.
+        raise ModelError(f"{model!r} has no tokenizer.json; copy the tokenizer's files there")
     try:
         named = get_tokenizer_config(where).get("tokenizer_class")
         generic = named in ("TokenizersBackend", "PreTrainedTokenizerFast")
@@ -215,6 +227,8 @@ def _cannot_load(what: str, model: str, error: Exception, *, base: str | None = 
             f"adapter_config.json names, is not here ({first_line(error)})"
         )
     absent = not model.startswith("builtin:") and not Path(model).exists()
+    if absent and model.startswith(("/", "~", ".")):
+        return ModelError(f"cannot load {what} {model!r}: no such folder is here")
     why = "no such folder is here; as a Hugging Face id: " if absent else ""
     return ModelError(f"cannot load {what} {model!r}: {why}{first_line(error)}")
 

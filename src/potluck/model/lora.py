@@ -4,15 +4,20 @@ They are put into the network in place, so everything that takes a network takes
 adapters; ``save_pretrained`` then writes the adapter alone, as peft reads it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from potluck.model.loading import ModelError, first_line
+
+Targets = Sequence[str] | Literal["all-linear"]
+"""Names of the layers that get an adapter, or every linear one but the head."""
+DEFAULT_TARGETS = ("q_proj", "v_proj")
 
 
 def add_adapter(
@@ -21,7 +26,7 @@ def add_adapter(
     rank: int,
     alpha: float,
     dropout: float,
-    targets: Sequence[str],
+    targets: Targets,
     seed: int,
 ) -> None:
     """Replace W x by W x + alpha/r * B A dropout(x); A and B are trained, in float32, and W not.
@@ -29,9 +34,10 @@ def add_adapter(
     A is random (by ``seed``; torch's own generator stays as it is), B zero: at first the network's
     output is what it was. Source: Hu et al. 2021, arXiv:2106.09685.
 
-    ``rank`` is r, rows of A; ``targets`` are names of layers, as ``q_proj``. Raise ModelError if
-    the network has no layer of such a name, or none that can be adapted.
+    ``rank`` is r, rows of A; ``targets`` are names of layers, as ``q_proj``, or "all-linear".
+    Raise ModelError if the network has no layer of such a name, or none that can be adapted.
     """
+    targets = targets_of(targets, _linear_names(network), network.config.model_type)
     # Here and not above: it takes a second to import, and most nodes have no use for it.
     from peft import LoraConfig
 
@@ -39,7 +45,8 @@ def add_adapter(
         r=rank,
         lora_alpha=alpha,  # type: ignore[arg-type]  # it says int, and only divides by it
         lora_dropout=dropout,
-        target_modules=list(targets),
+        target_modules=targets if isinstance(targets, str) else list(targets),
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in network.modules()),
         task_type="CAUSAL_LM",
     )
     try:
@@ -49,13 +56,24 @@ def add_adapter(
             network.add_adapter(config)
     except ValueError as error:
         raise ModelError(
-            f"no adapter fits lora.targets = {list(targets)}: {first_line(error)[:120]}; "
+            f"no adapter fits lora.targets = {_shown(targets)}: {first_line(error)[:120]}; "
             f"{_layers(network)}"
         ) from error
     _require_all(network, targets)
     for parameter in trained(network):
         parameter.data = parameter.data.float()
     network.eval()  # new layers come in training mode
+
+
+def targets_of(targets: Targets, layers: Collection[str], model_type: str) -> Targets:
+    """Return what gets an adapter in a model that has linear ``layers`` of these names: where it
+    has none of the default ones, those that peft has for its architecture, if any."""
+    if tuple(targets) != DEFAULT_TARGETS or {*targets} & {*layers}:
+        return targets
+    from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as KNOWN
+
+    known = KNOWN.get(model_type, DEFAULT_TARGETS)
+    return tuple(known) if isinstance(known, list) else DEFAULT_TARGETS  # a pattern, for some
 
 
 def restore_adapter(network: PreTrainedModel, folder: Path) -> None:
@@ -81,27 +99,56 @@ def trained(network: torch.nn.Module) -> list[torch.nn.Parameter]:
     return [p for p in network.parameters() if p.requires_grad]
 
 
-def _require_all(network: PreTrainedModel, targets: Sequence[str]) -> None:
+@contextmanager
+def adapter_off(network: PreTrainedModel) -> Iterator[None]:
+    """Let the network compute as without its adapter, if it has one, inside the ``with`` block.
+
+    Its scale is 0 there: peft's own switch also stops its parameters from being trained, and FSDP
+    asks for that once.
+    """
+    adapted: list[Any] = [m for m in network.modules() if hasattr(m, "unscale_layer")]
+    for module in adapted:
+        module.scale_layer(0.0)
+    try:
+        yield
+    finally:
+        for module in adapted:
+            module.unscale_layer()
+
+
+def _require_all(network: PreTrainedModel, targets: Targets) -> None:
     """Refuse what peft lets pass: a name that fits nothing, and a weight that has two uses."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     adapted = {n: m for n, m in network.named_modules() if isinstance(m, BaseTunerLayer)}
-    for target in targets:
+    for target in () if isinstance(targets, str) else targets:
         if not any(name == target or name.endswith(f".{target}") for name in adapted):
             raise ModelError(f"lora.targets has {target!r}, which is no layer; {_layers(network)}")
     head, embedding = network.get_output_embeddings(), network.get_input_embeddings()
     if head.weight is embedding.weight and {head, embedding} & set(adapted.values()):
         raise ModelError(
-            f"lora.targets = {list(targets)} has the embedding or the head, which in this "
+            f"lora.targets = {_shown(targets)} has the embedding or the head, which in this "
             f"{type(network).__name__} are one weight: an adapter of one of them could not be "
             f"merged; leave it out"
         )
 
 
 def _layers(network: PreTrainedModel) -> str:
-    names = {
+    names = ", ".join(_linear_names(network))
+    return f'{type(network).__name__} has {names}; or set lora.targets = "all-linear"'
+
+
+def _linear_names(network: PreTrainedModel) -> list[str]:
+    """Return the last part of the name of each linear layer but the head, once."""
+    head = network.get_output_embeddings()
+    named = (
         name.removesuffix(".base_layer").rpartition(".")[2]
         for name, module in network.named_modules()
         if isinstance(module, torch.nn.Linear | Conv1D) and ".lora_" not in name
-    }
-    return f"{type(network).__name__} has {', '.join(sorted(names))}"
+        if module is not head
+    )
+    return sorted(set(named))
+
+
+def _shown(targets: Targets) -> str:
+    return f'"{targets}"' if isinstance(targets, str) else str(list(targets))

@@ -1,12 +1,11 @@
-"""A causal language model with its tokenizer, and the optimizer that trains it."""
+"""A causal language model with its tokenizer."""
 
 import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,14 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potluck.model.loading import (
-    ModelError,
-    fingerprint,
-    load_network,
-    load_tokenizer,
-    stop_ids,
-)
-from potluck.model.lora import trained
+from potluck.model.loading import fingerprint, load_network, load_tokenizer, stop_ids
 from potluck.model.scoring import Scorer
 from potluck.model.spelling import encode_behind, text_behind
 from potluck.types import Completion, Problem
@@ -126,14 +118,15 @@ class LanguageModel:
         """Return the ids of a text behind a prompt; None if none say exactly that."""
         return encode_behind(self.tokenizer, prompt_P, text)
 
-    def spelled(self, completion: Completion, problem: Problem) -> Completion:
+    def spelled(self, completion: Completion, problem: Problem, *, most_bytes: int) -> Completion:
         """Return an own completion with its text, for readers with other tokenizers; with none if
-        no text says exactly what its ids do."""
+        no text of ``most_bytes`` says exactly what its ids do."""
         ids = completion.token_T.tolist()
         text = text_behind(
             self.tokenizer, self.prompt(problem), ids[:-1] if completion.end == "stop" else ids
         )
-        return replace(completion, text=text, tokenizer=self.tokenizer_digest)
+        sent = text if text is not None and len(text.encode()) <= most_bytes else None
+        return replace(completion, text=sent, tokenizer=self.tokenizer_digest)
 
     def logp(
         self, prompts: Sequence[np.ndarray], tokens: Sequence[np.ndarray], *, temperature: float
@@ -209,30 +202,3 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarr
 
 def _templated(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> Any:
     return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-
-
-def make_optimizer(
-    policy: LanguageModel,
-    name: Literal["adam", "adamw", "adamw-8bit"],
-    learning_rate: float,
-    weight_decay: float,
-) -> torch.optim.Optimizer:
-    """Return Adam or AdamW over the trained parameters, at a constant learning rate (Table 1).
-
-    "adamw-8bit" has moments in blocks of 8-bit numbers, 2 bytes a weight for both instead of 8;
-    parameters of fewer than 4,096 numbers keep theirs in float32. Source: Dettmers et al. 2021,
-    arXiv:2110.02861. Raise ModelError if the library for them is not here.
-    """
-    parameters = trained(policy.network)
-    kind: Any = torch.optim.AdamW
-    if name == "adam":
-        return torch.optim.Adam(parameters, lr=learning_rate)
-    if name == "adamw-8bit":
-        try:
-            kind = import_module("bitsandbytes.optim.adamw").AdamW8bit
-        except ImportError as error:
-            raise ModelError(
-                f"optimizer 'adamw-8bit' needs the library bitsandbytes ({error}); "
-                f"pip install 'potluck[eightbit]', or set optimizer = 'adamw'"
-            ) from error
-    return kind(parameters, lr=learning_rate, weight_decay=weight_decay)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen2Config
+from transformers.pytorch_utils import Conv1D
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,10 @@ class Shape:
     """Longest text that it has positions for, in tokens; 0: it does not say."""
     linears: tuple[tuple[str, int, int], ...]
     """(name, inputs, outputs) of every linear layer, under the last part of its name."""
+    head: str
+    """Name of the head among them."""
+    model_type: str
+    """Architecture, as transformers names it."""
 
 
 PUBLISHED = re.compile(r"Qwen/Qwen2\.5-(?:Coder-)?(0\.5B|1\.5B|3B|7B)(?:-Instruct)?")
@@ -86,8 +91,20 @@ def shape_of(config: PreTrainedConfig) -> Shape:
         tied=head is network.get_input_embeddings().weight,
         context=getattr(text, "max_position_embeddings", None) or 0,
         linears=tuple(
-            (name.rpartition(".")[2], module.in_features, module.out_features)
+            (name.rpartition(".")[2], *_sizes(module))
             for name, module in network.named_modules()
-            if isinstance(module, torch.nn.Linear)
+            if isinstance(module, torch.nn.Linear | Conv1D)
         ),
+        head=next(
+            name.rpartition(".")[2]
+            for name, module in network.named_modules()
+            if module is network.get_output_embeddings()
+        ),
+        model_type=config.model_type,
     )
+
+
+def _sizes(linear: torch.nn.Linear | Conv1D) -> tuple[int, int]:
+    """Return (inputs, outputs); a Conv1D (GPT-2) has its weight the other way round."""
+    first, second = linear.weight.shape
+    return (first, second) if isinstance(linear, Conv1D) else (second, first)

@@ -53,7 +53,7 @@ class Author(Participant):
         traffic = arrived.traffic
         report = RoundReport(
             round=round,
-            completions=sum(c.author == self.name for c in arrived.completions),
+            texts=sum(c.author == self.name for c in arrived.completions),
             missing=arrived.missing,
             late=sum(map(len, arrived.late.values())),
             refused=dict(traffic.refused),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +34,8 @@ class Batch:
     rows_counted: int
     """Number of rows that the loss is the mean over: the trusted ones, but for one that no other
     trusted row of its problem stands beside; without the others it would not be here."""
+    tokens_counted: int
+    """Number of tokens in those rows."""
 
     def by(self, author: str) -> Tensor:
         """Return own_B: True at the rows that ``author`` wrote."""
@@ -54,7 +56,25 @@ class Batch:
             bytes_B=self.bytes_B[row_M],
             trusted_B=self.trusted_B[row_M],
             rows_counted=self.rows_counted,
+            tokens_counted=self.tokens_counted,
         )
+
+    def size(self, rows_B: Tensor) -> tuple[int, int]:
+        """Return the number of rows where ``rows_B`` is True, and of their tokens."""
+        return int(rows_B.sum()), int(self.mask_BT[rows_B].sum())
+
+
+class Piece(NamedTuple):
+    """The part of one process in one turn of a pass over a batch."""
+
+    row_M: Tensor
+    """Places in the batch; none where there is nothing left for this process."""
+    rows: Batch
+    """Rows of the forward pass: these, or one of another process, as all make a pass."""
+    tethered_M: Tensor
+    """True at the rows whose KL is in the loss."""
+    whole: tuple[int, int]
+    """Rows and tokens of the whole batch whose KL is in the loss."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +90,8 @@ class Scored:
     """Numbers of ``metrics.METRICS``, float64; NaN in rows that were not read."""
     dropped: Mapping[int, str]
     """Foreign rows that made a number non-finite, and which number."""
+    logp_reference_BT: Tensor | None = None
+    """ln p of own completions under the reference, nats; 0 elsewhere. None: there is none."""
 
     def without(self, rows: Mapping[int, str]) -> "Scored":
         """Return the same with these rows dropped as well; they keep their place in B."""
@@ -94,6 +116,7 @@ def pack(
         advantages_by_trust(torch.tensor(group.rewards), of_group, trusted_G, scale=scale)
         for group, of_group, trusted_G in zip(groups, authors, trusted, strict=True)
     ]
+    counted_B = torch.cat([each_G & bool(each_G.all() or each_G.sum() > 1) for each_G in trusted])
     return Batch(
         completions=tuple(row.completion for row in rows),
         prompts=tuple(row.prompt_P for row in rows),
@@ -110,9 +133,8 @@ def pack(
         mask_BT=torch.arange(int(length_B.max())) < length_B.unsqueeze(1),
         bytes_B=torch.tensor([max(1, len(row.text.encode())) for row in rows]),
         trusted_B=torch.cat(trusted),
-        rows_counted=sum(
-            int(each_G.sum()) for each_G in trusted if each_G.all() or each_G.sum() > 1
-        ),
+        rows_counted=int(counted_B.sum()),
+        tokens_counted=int(length_B[counted_B].sum()),
     )
 
 

@@ -23,13 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from potluck.model import LanguageModel
-from potluck.model.lora import trained
+from potluck.model import LanguageModel, LearningRate
+from potluck.model.lora import adapter_off, trained
 from potluck.model.sharding import full_tensor
-from potluck.node.batch import Batch, Scored, micro_batches
+from potluck.node.batch import Batch, Piece, Scored, micro_batches
 from potluck.node.processes.group import SINGLE_PROCESS, Learn, ProcessGroup
 from potluck.node.score import RowScores, candidates, merge_scores, score_rows
-from potluck.objective.losses import LOSSES
+from potluck.objective.losses import LOSSES, Loss, kl_loss, share_of
 from potluck.objective.methods import ObjectiveConfig
 from potluck.objective.trust import bounded_scale
 from potluck.rollout.base import Progress
@@ -64,9 +64,11 @@ class UpdateReport:
     updates: int
     """Optimiser steps taken; 0 where nothing was left to learn."""
     loss: float
-    """Loss of the last update, over the whole batch; dimensionless."""
+    """Loss of the last update, over the whole batch, KL included; dimensionless."""
     gradient_norm: float
     """L2 norm of the last update's gradient before it was clipped."""
+    learning_rate: float
+    """Rate of the last update; of the one that was due where none was made."""
     scored: Scored
     shares: Mapping[str, float]
     """``Gradient.shares`` of the last update."""
@@ -86,8 +88,17 @@ class Learner:
     micro_batch_tokens: int
     processes: ProcessGroup = SINGLE_PROCESS
     """Processes over which ``policy`` is spread."""
+    learning_rate: LearningRate | None = None
+    """Rate of each update; None: the optimiser's own, for all."""
+    longest: int = 1
+    """Limit of a completion in tokens, which ``loss_type = "dr_grpo"`` divides by."""
+    loss: Loss | None = None
+    """Own loss of the recipe; None: that of its importance scheme."""
+    reference: LanguageModel | None = None
+    """Model that the KL is measured to: ``policy`` itself, whose adapter is then switched off, or
+    a frozen one. None: there is no KL."""
 
-    def learn(self, batch: Batch, progress: Progress) -> UpdateReport:
+    def learn(self, batch: Batch, progress: Progress, *, round: int = 0) -> UpdateReport:
         """Take ``objective.updates_per_round`` optimiser steps on ``batch``.
 
             L = 1/B sum_i L_i = sum over micro-batches of  rows/B * (mean of their L_i)
@@ -95,17 +106,23 @@ class Learner:
         A row of zero advantage has L_i = 0, so it is spared the forward and backward
         pass. It still counts in B: the others do not grow for its absence. Rows of authors
         that are not trusted do not count: silent or not, they change no other's part. A batch
-        of which nothing is left to learn moves nothing, momentum included.
+        of which nothing is left to learn moves nothing, momentum included. With a reference there
+        is a KL to learn from in each completion of one's own, so none of them is spared.
+
+        Args:
+            round: number of the round, which decides the learning rate.
 
         Raises:
             NonFiniteError: a number of this node's own making is not finite. One that a
                 foreign completion caused costs that completion, and no more.
         """
-        self.processes.broadcast(Learn(self.name, batch, torch.initial_seed()))
+        self.processes.broadcast(Learn(self.name, batch, torch.initial_seed(), round))
+        self._set_rate(due := round * self.objective.updates_per_round)
         scored, gradient = self.score_and_gradient(batch, progress)
         updates, loss, norm, shares = 0, 0.0, 0.0, gradient.shares
         # Without a trusted lesson others add nothing, and Adam must not move by momentum alone.
-        while (scored.kept_advantage_B * batch.trusted_B).any():
+        while (scored.kept_advantage_B * batch.trusted_B).any() or self._tethered(batch).any():
+            self._set_rate(due + updates)
             self.step(gradient)
             updates, loss = updates + 1, gradient.loss
             norm, shares = gradient.norm, gradient.shares
@@ -116,7 +133,10 @@ class Learner:
             scored = scored.without(gradient.dropped)
         del gradient  # or its memory stays in torch, and another process may want it
         self.policy.empty_cache()
-        return UpdateReport(updates, loss, norm, scored, shares)
+        if self.reference:
+            self.reference.empty_cache()
+        rate = self.optimizer.param_groups[0]["lr"]
+        return UpdateReport(updates, loss, norm, rate, scored, shares)
 
     def score(self, batch: Batch) -> Scored:
         """Compute ln pi_start, filter and weights of every row that may teach, without dropout.
@@ -126,11 +146,12 @@ class Learner:
         """
         scores = []
         self.policy.network.eval()
+        tethered_B = self._tethered(batch)
         with torch.no_grad():
-            for row_M, micro in self._turns(batch, self._candidates(batch), silent):
-                logp_MT = self._logp(micro)
-                if len(row_M):
-                    scores.append(self._score_rows(row_M, micro, logp_MT))
+            for piece in self._turns(batch, self._candidates(batch), tethered_B, silent):
+                reference_MT, logp_MT = self._reference_logp(piece), self._logp(piece.rows)
+                if len(piece.row_M):
+                    scores.append(self._score_rows(piece, logp_MT, reference_MT))
         return self._merge_scores(batch, scores)
 
     def gradient(self, scored: Scored, progress: Progress = silent) -> Gradient:
@@ -149,13 +170,8 @@ class Learner:
 
     def gradient_of(self, scored: Scored, kept_B: Tensor, progress: Progress = silent) -> Gradient:
         """Compute the gradient of the rows ``kept_B``, advantages or 0, whatever bounds hold for
-        their authors. Its norm may be infinite."""
-        loss = 0.0
-        self._begin()
-        for row_M, micro in self._turns(scored.batch, kept_B, progress):
-            start_MT = scored.logp_start_BT[row_M, : micro.mask_BT.shape[1]]
-            loss += self._backward(self._logp(micro), start_MT, kept_B[row_M], micro, scored.batch)
-        return self._collect_gradient(loss)
+        their authors, without a KL. Its norm may be infinite."""
+        return self._part(scored, kept_B, torch.zeros_like(kept_B, dtype=torch.bool), progress)
 
     def score_and_gradient(
         self, batch: Batch, progress: Progress = silent
@@ -187,52 +203,91 @@ class Learner:
     def _in_one_pass(self, batch: Batch, progress: Progress) -> tuple[Scored, Gradient]:
         scores: list[RowScores] = []
 
-        def part(advantage_B: Tensor) -> Gradient:
+        def part(advantage_B: Tensor, tethered_B: Tensor) -> Gradient:
             loss = 0.0
             self._begin()
-            for row_M, micro in self._turns(batch, advantage_B, progress):
-                logp_MT = self._logp(micro)
-                start_MT, kept_M = logp_MT.detach(), micro.advantage_B[:0]
-                if len(row_M):
-                    scores.append(self._score_rows(row_M, micro, start_MT))
+            for piece in self._turns(batch, advantage_B, tethered_B, progress):
+                reference_MT, logp_MT = self._reference_logp(piece), self._logp(piece.rows)
+                start_MT, kept_M = logp_MT.detach(), piece.rows.advantage_B[:0]
+                if len(piece.row_M):
+                    scores.append(self._score_rows(piece, start_MT, reference_MT))
                     kept_M = scores[-1].kept_advantage_M
-                loss += self._backward(logp_MT, start_MT, kept_M, micro, batch)
+                loss += self._backward(logp_MT, start_MT, reference_MT, kept_M, piece)
                 del logp_MT, start_MT  # or the graph of a filtered piece outlives its turn
             return self._collect_gradient(loss)
 
-        gradient = _bounded_sum(batch, self._candidates(batch), part)
+        tethered_B = self._tethered(batch)
+        gradient = _bounded_sum(batch, self._candidates(batch), tethered_B, part)
         return self._merge_scores(batch, scores), gradient
 
     def _gradient(self, scored: Scored, progress: Progress) -> Gradient:
         return _bounded_sum(
             scored.batch,
             scored.kept_advantage_B,
-            lambda kept_B: self.gradient_of(scored, kept_B, progress),
+            self._tethered(scored.batch),
+            lambda kept_B, tethered_B: self._part(scored, kept_B, tethered_B, progress),
         )
 
+    def _part(
+        self, scored: Scored, kept_B: Tensor, tethered_B: Tensor, progress: Progress
+    ) -> Gradient:
+        loss, reference_BT = 0.0, scored.logp_reference_BT
+        self._begin()
+        for piece in self._turns(scored.batch, kept_B, tethered_B, progress):
+            row_M, width = piece.row_M, piece.rows.mask_BT.shape[1]
+            start_MT = scored.logp_start_BT[row_M, :width]
+            reference_MT = start_MT if reference_BT is None else reference_BT[row_M, :width]
+            logp_MT = self._logp(piece.rows)
+            loss += self._backward(logp_MT, start_MT, reference_MT, kept_B[row_M], piece)
+            del logp_MT
+        return self._collect_gradient(loss)
+
     def _turns(
-        self, batch: Batch, advantage_B: Tensor, progress: Progress
-    ) -> Iterator[tuple[Tensor, Batch]]:
-        """Yield this process's rows of each turn, and the micro-batch of its forward pass.
+        self, batch: Batch, advantage_B: Tensor, tethered_B: Tensor, progress: Progress
+    ) -> Iterator[Piece]:
+        """Yield this process's part of each turn: rows with an advantage or a KL.
 
         The model is spread over the processes, so a pass is made by all or by none: one that
         has no rows left goes through a row of another's.
         """
-        row_X = advantage_B.nonzero().squeeze(1)
+        row_X = ((advantage_B != 0) | tethered_B).nonzero().squeeze(1)
         pieces = list(micro_batches(batch, row_X, token_budget=self.micro_batch_tokens))
         done = 0
         for first in range(0, len(pieces), self.processes.size):
             turn = pieces[first : first + self.processes.size]
             row_M = turn[self.processes.rank] if self.processes.rank < len(turn) else row_X[:0]
-            yield row_M, batch.rows(row_M if len(row_M) else turn[0][-1:])
+            rows = batch.rows(row_M if len(row_M) else turn[0][-1:])
+            yield Piece(row_M, rows, tethered_B[row_M], batch.size(tethered_B))
             done += sum(map(len, turn))
             progress(done, len(row_X))
 
     def _candidates(self, batch: Batch) -> Tensor:
         return candidates(batch, self.name, self.objective)
 
-    def _score_rows(self, row_M: Tensor, micro: Batch, start_MT: Tensor) -> RowScores:
-        return score_rows(row_M, micro, start_MT.cpu(), self.name, self.objective)
+    def _tethered(self, batch: Batch) -> Tensor:
+        """Return True at the rows whose distance from the reference is in the loss."""
+        return batch.by(self.name) & (self.reference is not None)
+
+    def _score_rows(self, piece: Piece, start_MT: Tensor, reference_MT: Tensor) -> RowScores:
+        scores = score_rows(piece.row_M, piece.rows, start_MT.cpu(), self.name, self.objective)
+        return scores._replace(logp_reference_MT=reference_MT) if self.reference else scores
+
+    def _reference_logp(self, piece: Piece) -> Tensor:
+        """Return ln p under the reference, nats, of the rows that have a KL; 0 in the others."""
+        logp_MT = torch.zeros(piece.rows.mask_BT.shape)
+        at = piece.tethered_M.nonzero().squeeze(1)
+        # Of several processes all make a pass, or none.
+        if self.reference and (len(at) or (self.processes.size > 1 and piece.whole[0])):
+            rows = piece.rows.rows(at if len(at) else torch.tensor([0]))
+            with torch.no_grad(), adapter_off(self.reference.network):
+                read = self.reference.logp(rows.prompts, rows.tokens, temperature=self.temperature)
+            logp_MT[at, : read.shape[1]] = read[: len(at)].cpu()
+        return logp_MT
+
+    def _set_rate(self, update: int) -> None:
+        if self.learning_rate:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.learning_rate.at(update)
 
     def _logp(self, micro: Batch) -> Tensor:
         return self.policy.logp(micro.prompts, micro.tokens, temperature=self.temperature)
@@ -242,36 +297,46 @@ class Learner:
         self.policy.network.train()
 
     def _backward(
-        self, logp_MT: Tensor, start_MT: Tensor, kept_M: Tensor, micro: Batch, batch: Batch
+        self,
+        logp_MT: Tensor,
+        start_MT: Tensor,
+        reference_MT: Tensor,
+        kept_M: Tensor,
+        piece: Piece,
     ) -> float:
-        """Add the gradient of a micro-batch's part of the loss; return that part.
+        """Add the gradient of a piece's part of the loss; return that part.
 
         The gradient becomes the mean over the processes, and the loss is a sum over rows, so
         each part is multiplied by their number.
         """
-        if not kept_M.any():
+        rows, device, parts = piece.rows, logp_MT.device, []
+        mask_MT = rows.mask_BT.to(device)
+        if kept_M.any():
+            start_MT, whole = start_MT.to(device), (rows.rows_counted, rows.tokens_counted)
+            # The claims of an author that is not trusted are not read: its weight is P^c.
+            gen_MT = torch.where(
+                rows.trusted_B.unsqueeze(1).to(device), rows.logp_gen_BT.to(device), start_MT
+            )
+            loss_of = self.loss or LOSSES[self.objective.importance]
+            given = (logp_MT, start_MT, gen_MT, kept_M.to(device), mask_MT, self.objective)
+            parts.append(
+                self._share(rows.size(torch.ones_like(piece.tethered_M)), whole) * loss_of(*given)
+            )
+        if piece.tethered_M.any():
+            own_M, share = piece.tethered_M, self._share(rows.size(piece.tethered_M), piece.whole)
+            both = logp_MT[own_M.to(device)], reference_MT[own_M].to(device)
+            parts.append(share * kl_loss(*both, rows.mask_BT[own_M].to(device), self.objective))
+        if not parts:
             if self.processes.size > 1:  # the others' collectives wait for this process
                 (0.0 * logp_MT.sum()).backward()
             return 0.0
-        device, share = (
-            logp_MT.device,
-            len(kept_M) * self.processes.size / max(1, batch.rows_counted),
-        )
-        start_MT = start_MT.to(device)
-        # The claims of an author that is not trusted are not read: its weight is P^c and no other.
-        gen_MT = torch.where(
-            micro.trusted_B.unsqueeze(1).to(device), micro.logp_gen_BT.to(device), start_MT
-        )
-        loss = share * LOSSES[self.objective.importance](
-            logp_MT,
-            start_MT,
-            gen_MT,
-            kept_M.to(device),
-            micro.mask_BT.to(device),
-            self.objective,
-        )
+        loss = sum(parts[1:], parts[0])
         loss.backward()
         return loss.item()
+
+    def _share(self, part: tuple[int, int], whole: tuple[int, int]) -> float:
+        rows, tokens = (count * self.processes.size for count in part)
+        return share_of((rows, tokens), whole, self.objective.loss_type, longest=self.longest)
 
     def _collect_gradient(self, loss: float) -> Gradient:
         """Take the gradient out of the parameters."""
@@ -303,8 +368,7 @@ class Learner:
         for row in scored.kept_advantage_B.nonzero().squeeze(1).tolist():
             alone_B = torch.zeros_like(scored.kept_advantage_B)
             alone_B[row] = scored.kept_advantage_B[row]
-            norm = self._gradient(replace(scored, kept_advantage_B=alone_B), silent).norm
-            if not math.isfinite(norm):
+            if not math.isfinite(self.gradient_of(scored, alone_B).norm):
                 self._require_foreign(scored.batch.completions[row], "gradient")
                 found[row] = "gradient"
         if not found:
@@ -348,18 +412,21 @@ class Learner:
         return drawn
 
 
-def _bounded_sum(batch: Batch, kept_B: Tensor, part: Callable[[Tensor], Gradient]) -> Gradient:
-    """Return the gradient of the rows ``kept_B``; ``part`` returns that of some of them. It is made
-    in one part for all trusted rows and one for each other author, within its bound."""
+def _bounded_sum(
+    batch: Batch, kept_B: Tensor, tethered_B: Tensor, part: Callable[[Tensor, Tensor], Gradient]
+) -> Gradient:
+    """Return the gradient of the rows ``kept_B`` and of the KL of the rows ``tethered_B``; ``part``
+    returns that of some of them. It is made in one part for all trusted rows, the KL among them,
+    and one for each other author, within its bound."""
     rows = Counter(
         completion.author
         for completion, trusted in zip(batch.completions, batch.trusted_B.tolist(), strict=True)
         if not trusted
     )
-    total = part(torch.where(batch.trusted_B, kept_B, 0.0))
+    total = part(torch.where(batch.trusted_B, kept_B, 0.0), tethered_B)
     norms, trusted_norm = dict.fromkeys(sorted(rows), 0.0), total.norm
     for author in norms:
-        added = part(torch.where(batch.by(author), kept_B, 0.0))
+        added = part(torch.where(batch.by(author), kept_B, 0.0), torch.zeros_like(tethered_B))
         scale = bounded_scale(
             added.norm,
             rows[author],

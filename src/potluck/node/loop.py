@@ -9,7 +9,7 @@
 
 How this departs from GRPO: a group may be another model's, which the method's weights make up
 for (F-TIS, arXiv:2605.22537; LWS, docs/method.md); there is no KL term to a reference model, as
-in the paper (section 2).
+in the paper (section 2), unless [objective] beta asks for one.
 """
 
 import math
@@ -33,7 +33,9 @@ from potluck.node.selection import Selector
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport, as_line
 from potluck.rollout.base import Engine, RandomSampler, RolloutRequest
+from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.tasks import Task
+from potluck.tasks.base import graded
 from potluck.types import Completion, Group, NonFiniteError, Row
 
 
@@ -61,7 +63,10 @@ class Node(Participant):
             completions = [replace(c, logp_T=None) for c in completions]
         if self.sends_text:
             policy, asked = self.learner.policy, self.task.problem
-            completions = [policy.spelled(c, asked(c.problem_id)) for c in completions]
+            most_bytes = BYTES_A_TOKEN * self.sampling.max_new_tokens
+            completions = [
+                policy.spelled(c, asked(c.problem_id), most_bytes=most_bytes) for c in completions
+            ]
         with Clock() as sending:
             self.exchange.send(round, completions)
         return Spent(generating.seconds, sending.seconds)
@@ -105,7 +110,9 @@ class Node(Participant):
                     habits = self._habits(groups)
                 torch.manual_seed(self.seed(round, "learn"))  # dropout, where there is any
                 update = self.learner.learn(
-                    batch, lambda done, total: self.progress(self.name, "learn", done, total)
+                    batch,
+                    lambda done, total: self.progress(self.name, "learn", done, total),
+                    round=round,
                 )
                 self._record_sample(round, groups, update.scored, size_bytes)
         report = report_of(
@@ -140,18 +147,20 @@ class Node(Participant):
             written = [row.completion for row in rows]
             problem = self.task.problem(written[0].problem_id)
             texts = [row.text for row in rows]
-            rewards = self.task.rewards([problem] * len(rows), written, texts)
-            for c, text, reward in zip(written, texts, rewards, strict=True):
+            rewards, by_function = graded(self.task, [problem] * len(rows), written, texts)
+            parts = {name: tuple(values) for name, values in by_function.items()}
+            for at, (c, text, reward) in enumerate(zip(written, texts, rewards, strict=True)):
                 if not math.isfinite(reward):
                     raise NonFiniteError(
                         f"the task's reward for completion {c.index} of {c.problem_id!r} by "
                         f"{c.author!r} is {reward}; a reward is a finite number"
                     )
                 origin = {"problem": c.problem_id, "author": c.author, "index": c.index}
-                lines.append(
-                    {"round": round, **origin, "reward": reward, "end": c.end, "text": text}
-                )
-            groups.append(Group(problem, rows, tuple(rewards)))
+                paid = {"reward": reward}
+                if [*parts] != ["task"]:
+                    paid |= {f"reward/{name}": values[at] for name, values in parts.items()}
+                lines.append({"round": round, **origin, **paid, "end": c.end, "text": text})
+            groups.append(Group(problem, rows, tuple(rewards), parts))
         self.record.add("completions", lines)
         return groups
 

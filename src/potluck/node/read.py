@@ -26,7 +26,8 @@ UnreadReason = Literal[
     inexact text          no ids of this tokenizer decode to the text
     special token         its text would be a special token here
     stop token            it ends otherwise than it says, or has a stop token within
-    too long              more tokens here than [sampling] allows
+    too long              more tokens than max_new_tokens (a text may have more), or with its
+                          prompt than max_total_tokens or than the model has positions
 """
 
 
@@ -49,6 +50,8 @@ def read(
         needs_logp: True if the method reads the author's log-probabilities.
     """
     prompt_P = model.prompt(problem)
+    most = limits.max_total_tokens  # and no position that the model has not
+    budget = min(most, model.context or most) - len(prompt_P)
     if completion.tokenizer not in (b"", model.tokenizer_digest) or not len(completion.token_T):
         if needs_logp:
             return "no log-probabilities"
@@ -65,8 +68,9 @@ def read(
             return "stop token"
         token_T = np.array(ids, np.int32)
         completion = replace(completion, token_T=token_T, logp_T=None, tokenizer=b"")
+    else:  # A text that others were to write in max_new_tokens of theirs may have more here.
+        budget = min(budget, limits.max_new_tokens)
     token_T = completion.token_T
-    budget = min(limits.max_new_tokens, limits.max_total_tokens - len(prompt_P))
     stops_T = np.isin(token_T, list(model.stop_ids))
     if not (token_T < model.vocabulary).all():
         return "unknown token"

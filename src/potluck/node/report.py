@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import stdev
 
 from potluck.exchange import Round
 from potluck.node.alignment import Worth
@@ -11,7 +12,8 @@ from potluck.node.learner import UpdateReport
 from potluck.node.metrics import author_reports
 from potluck.node.read import UnreadReason
 from potluck.node.selection import Selection
-from potluck.reports import AuthorReport, RoundReport
+from potluck.objective.losses import k3
+from potluck.reports import AuthorReport, RewardReport, RoundReport
 from potluck.types import Group
 
 
@@ -57,10 +59,13 @@ def report_of(
         round=round,
         reward_mean=_mean(rewards),
         own_reward_mean=_mean([reward for _, reward in own]),
+        rewards=_by_function(groups, name),
         own_length_mean=_mean([len(one.token_T) for one, _ in own]),
         own_cut_share=_mean([one.end == "length" for one, _ in own]),
         groups_alike=_mean([len(set(group.rewards)) == 1 for group in groups]),
         entropy=_entropy(update.scored, name) if update else None,
+        kl=_kl(update.scored, name) if update else None,
+        learning_rate=update.learning_rate if update else None,
         loss=update.loss if update else 0.0,
         gradient_norm=update.gradient_norm if update else 0.0,
         updates=update.updates if update else 0,
@@ -98,6 +103,27 @@ def _entropy(scored: Scored, name: str) -> float | None:
     read_B = scored.batch.by(name) & scored.metrics_BK[:, 0].isfinite()
     surprise = -scored.logp_start_BT[read_B][scored.batch.mask_BT[read_B]]
     return surprise.mean().item() if len(surprise) else None
+
+
+def _by_function(groups: Sequence[Group], name: str) -> dict[str, RewardReport]:
+    own: dict[str, list[float]] = {}
+    for group in groups:
+        for function, values in group.parts.items():
+            pairs = zip(group.rows, values, strict=True)
+            mine = [value for row, value in pairs if row.completion.author == name]
+            own.setdefault(function, []).extend(mine)
+    return {
+        function: RewardReport(_mean(values), stdev(values) if len(values) > 1 else None)
+        for function, values in own.items()
+    }
+
+
+def _kl(scored: Scored, name: str) -> float | None:
+    own_B, batch = scored.batch.by(name), scored.batch
+    if scored.logp_reference_BT is None or not own_B.any():
+        return None
+    k3_BT = k3(scored.logp_start_BT, scored.logp_reference_BT, batch.mask_BT)
+    return k3_BT[own_B][batch.mask_BT[own_B]].mean().item()
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -29,6 +29,7 @@ class RowScores(NamedTuple):
     logp_start_MT: Tensor
     kept_advantage_M: Tensor
     metrics_MK: Tensor
+    logp_reference_MT: Tensor | None = None
 
 
 def candidates(batch: Batch, me: str, objective: ObjectiveConfig) -> Tensor:
@@ -93,8 +94,13 @@ def merge_scores(batch: Batch, scores: Iterable[RowScores]) -> Scored:
     logp_start_BT = torch.zeros_like(batch.logp_gen_BT)
     kept_advantage_B = torch.zeros_like(batch.advantage_B)
     metrics_BK = torch.full((len(batch.completions), len(METRICS)), torch.nan, dtype=torch.float64)
-    for row_M, logp_start_MT, kept_advantage_M, metrics_MK in scores:
+    logp_reference_BT = None
+    for row_M, logp_start_MT, kept_advantage_M, metrics_MK, logp_reference_MT in scores:
         logp_start_BT[row_M, : logp_start_MT.shape[1]] = logp_start_MT
         kept_advantage_B[row_M] = kept_advantage_M
         metrics_BK[row_M] = metrics_MK
-    return Scored(batch, logp_start_BT, kept_advantage_B, metrics_BK, {})
+        if logp_reference_MT is not None:
+            if logp_reference_BT is None:
+                logp_reference_BT = torch.zeros_like(logp_start_BT)
+            logp_reference_BT[row_M, : logp_reference_MT.shape[1]] = logp_reference_MT
+    return Scored(batch, logp_start_BT, kept_advantage_B, metrics_BK, {}, logp_reference_BT)

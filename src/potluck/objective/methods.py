@@ -12,6 +12,8 @@ Importance = Literal["none", "vanilla", "truncated"]
 """Keys of ``losses.LOSSES``."""
 Others = Literal["all", "none", "successes", "likely-successes"]
 """Completions of other authors that are learned from: see ``others.py``."""
+LossType = Literal["grpo", "dr_grpo", "bnpo", "dapo"]
+"""Denominators of a loss: see ``losses.mean_of``."""
 Trust = Literal["roster", "everybody", "nobody"]
 """Authors to whom the method is applied as it stands: see ``trust.py``."""
 
@@ -79,6 +81,16 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     """Reduction of a completion's tokens to D."""
     clip_epsilon: Annotated[float, Meta(ge=0)] = 0.2
     """epsilon of the PPO clip. Dimensionless."""
+    clip_epsilon_high: Annotated[float, Meta(ge=0)] = 0.0
+    """epsilon of the clip above 1, where it is another one (DAPO: 0.28); 0: the same."""
+    loss_type: LossType = "grpo"
+    """Denominator of the loss, under TRL's names: see ``losses.mean_of``."""
+    loss: str = ""
+    """Own loss instead, ``FILE.py:NAME`` or ``MODULE:NAME``, called as those of ``losses.py``. It
+    is code, so it runs only with --trust-code. See docs/trl.md."""
+    beta: Annotated[float, Meta(ge=0)] = 0.0
+    """Weight of the KL to the model that the node started from, over its own completions: see
+    ``losses.kl_loss``. 0: none, and no reference model is loaded."""
     updates_per_round: Count = 1
     """Optimiser steps on the completions of one round."""
     advantage_scale: Literal["std", "none"] = "std"
@@ -89,8 +101,10 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
 
 
 def reads_author_logp(objective: ObjectiveConfig | Method) -> bool:
-    """Return True if learning needs the authors' log-probabilities of what they wrote."""
-    return objective.importance != "none" or objective.filter
+    """Return True if learning needs the authors' log-probabilities of what they wrote; a loss of
+    one's own may."""
+    own_loss = isinstance(objective, ObjectiveConfig) and objective.loss != ""
+    return objective.importance != "none" or objective.filter or own_loss
 
 
 def method_of(objective: ObjectiveConfig) -> str:

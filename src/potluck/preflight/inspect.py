@@ -14,7 +14,7 @@ from huggingface_hub import constants, get_session, try_to_load_from_cache
 from msgspec.structs import replace
 
 from potluck.builder import checks
-from potluck.builder.task import make_task, notes_on, require_problems
+from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
 from potluck.config import RunConfig
 from potluck.model import ModelError
 from potluck.model.loading import load_config
@@ -52,6 +52,10 @@ def inspect_recipe(config: RunConfig, *, trust_code: bool, here: bool) -> Inspec
     else:
         unseen.append("the tokenizers: whether all nodes have the same one")
     task, whole = _task(config, trust_code, unseen)
+    if task and known:
+        models = [node.model for node in config.learners.values()]
+        task = checks.without_long_prompts(config, task, models)
+        require_problems(config, task)
     if here:
         checks.require_devices(config)
     prompts = TYPICAL_PROMPTS
@@ -63,6 +67,8 @@ def inspect_recipe(config: RunConfig, *, trust_code: bool, here: bool) -> Inspec
         lengths = checks.require_completion_budget(config, task)
         prompts = Prompts(fmean(lengths), max(lengths))
     notes = notes_on(config, task) if task and whole else []
+    notes += notes_on_authors(config, task) if task else []
+    notes += checks.notes_on_tokenizers(config) if known else []
     return Inspection(shapes, prompts, task, notes, list(dict.fromkeys(unseen)))
 
 
@@ -98,7 +104,7 @@ def _task(config: RunConfig, trust_code: bool, unseen: list[str]) -> tuple[Task 
 
 def at_hand(model: str) -> bool:
     """Return whether ``model`` can be loaded: a folder, in the cache, or the Hub answers."""
-    if model.startswith("builtin:") or Path(model).exists():
+    if model.startswith(("builtin:", "/", "~", ".")) or Path(model).exists():
         return True
     try:
         if isinstance(try_to_load_from_cache(model, "config.json"), str):

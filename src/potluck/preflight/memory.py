@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from potluck.config import ConfigError, LoraConfig, NodeConfig, RunConfig
+from potluck.model.lora import targets_of
 from potluck.model.scoring import logits_at_once
 from potluck.model.shape import Shape
 from potluck.rollout.options import BYTES, Writing
@@ -56,7 +57,7 @@ class Memory:
     """Memory of one node on its device, in bytes."""
 
     weights: int
-    """Weights as they are held; an adapter's included."""
+    """Weights as they are held; an adapter's and a reference model's included."""
     moments: int
     writing: int
     evaluating: int
@@ -96,8 +97,11 @@ def memory_of(
     # The gradient of an author that is not trusted is bounded before it is added to the others'.
     untrusted = config.objective.trust == "nobody" and len(config.node) > 1
     apart = 4 * trained if untrusted or config.swarm.open else 0
+    # The start model, beside the one that moves away from it; under an adapter it is there anyway.
+    reference = BYTES[node.dtype] * shape.parameters
+    kept = reference if config.objective.beta and not node.lora else 0
     return Memory(
-        weights=4 * trained + held * frozen,
+        weights=4 * trained + held * frozen + kept,
         moments=MOMENTS[node.optimizer] * trained,
         writing=_writing(node, shape, own, problems, prompts.longest, longest),
         evaluating=_writing(node, shape, evaluated, evaluated, prompts.longest, at_end),
@@ -119,9 +123,16 @@ def adapter_numbers(lora: LoraConfig, shape: Shape) -> int:
     return lora.r * sum(inputs + outputs for inputs, outputs in _adapted(lora, shape))
 
 
+def adapted_names(lora: LoraConfig, shape: Shape) -> list[str]:
+    """Return the names of the layers that get an adapter; a target may be a path to one."""
+    layers = dict.fromkeys(name for name, _, _ in shape.linears if name != shape.head)
+    targets = targets_of(lora.targets, layers, shape.model_type)
+    return [*layers] if targets == "all-linear" else [each.rpartition(".")[2] for each in targets]
+
+
 def _adapted(lora: LoraConfig, shape: Shape) -> list[tuple[int, int]]:
-    """Return (inputs, outputs) of each layer that gets an adapter; a target may be a path to it."""
-    names = {target.rpartition(".")[2] for target in lora.targets}
+    """Return (inputs, outputs) of each layer that gets an adapter."""
+    names = adapted_names(lora, shape)
     return [(inputs, outputs) for layer, inputs, outputs in shape.linears if layer in names]
 
 

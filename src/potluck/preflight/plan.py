@@ -1,7 +1,7 @@
 """A run's cost, told before it begins, without weights: ``potluck run --check``."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from potluck.builder.loss import loss_digest
 from potluck.builder.task import code_of
 from potluck.config import RunConfig, as_tree
 from potluck.objective.methods import method_of
@@ -22,6 +23,7 @@ from potluck.preflight.memory import (
     GIB,
     DeviceLoad,
     Memory,
+    adapted_names,
     by_device,
     gpu_gib,
     memory_of,
@@ -71,7 +73,10 @@ def plan_cost(config: RunConfig, *, trust_code: bool = False, gpu: str = "") -> 
         trust_code: whether code that the recipe names is imported; else it is left out.
         gpu: a GPU, or its GiB, to plan for instead of this machine's devices.
     """
-    plain = replace(config, reward=()) if code_of(config) and not trust_code else config
+    plain = config
+    if code_of(config) and not trust_code:
+        plain = replace(config, reward=(), objective=replace(config.objective, loss=""))
+    loss_digest(plain, trust_code=trust_code)  # tries it
     inspection = inspect_recipe(plain, trust_code=trust_code, here=not gpu)
     on_gpu = bool(gpu) or torch.cuda.is_available()
     shapes, prompts = inspection.shapes, inspection.prompts
@@ -110,8 +115,10 @@ def check(
         Text(json.dumps(as_tree(config), indent=2)),
         Text(f"\n{_headline(config)}"),
         *_data(plan.inspection),
+        *map(Text, _capped(config, plan.inspection)),
         *(Text(f"would run {_place_of(name)}; not without --trust-code") for name in code),
         *(Text(f"{name!r} {note}") for name, note in notes.items()),
+        *map(Text, _learning_lines(config, plan)),
         Text(),
         _memory_table(plan),
         Text("peak = state (weights, optimiser) + the largest of the three that follow it"),
@@ -139,6 +146,17 @@ def _headline(config: RunConfig) -> str:
     )
 
 
+def _learning_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
+    """Yield which layers get an adapter, and what the KL is measured to."""
+    for name, node in config.learners.items():
+        if node.lora:
+            layers = adapted_names(node.lora, plan.inspection.shapes[name])
+            yield f"{name!r} trains adapters of {', '.join(layers)}"
+        if config.objective.beta:
+            model = "its model without the adapter" if node.lora else "a frozen copy of its model"
+            yield f"{name!r} holds its KL to {model}, beta = {config.objective.beta:g}"
+
+
 def _data(inspection: Inspection) -> list[RenderableType]:
     if (task := inspection.task) is None:
         return []
@@ -147,6 +165,23 @@ def _data(inspection: Inspection) -> list[RenderableType]:
         Text(f"task: {counts} problems; digest {task.digest[:12]}"),
         *map(Text, inspection.notes or ["overlap: no question is in two of them"]),
     ]
+
+
+def _capped(config: RunConfig, inspection: Inspection) -> Iterator[str]:
+    """Yield a line on each number that is more than can be."""
+    wanted, most = config.evaluation, config.sampling.max_new_tokens
+    asked: dict[Split, int] = {
+        "validation": wanted.problems,
+        "out-of-distribution": wanted.out_of_distribution,
+    }
+    for split, count in asked.items():
+        there = len(inspection.task.ids(split)) if inspection.task else count
+        if 0 < there < count:
+            yield f"of {count} {split} problems there are {there}"
+    for name, shape in inspection.shapes.items():
+        if shape.context and most > shape.context:
+            limit = f"the model's {shape.context} positions"
+            yield f"{name}: max_new_tokens = {most} is capped by {limit}"
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -40,8 +40,10 @@ class RecordingLearner(Learner):
         """Return a copy of ``learner`` that shares its model and its optimiser."""
         return cls(*(getattr(learner, each.name) for each in dataclasses.fields(Learner)))
 
-    def learn(self, batch: Batch, progress: Callable[[int, int], None]) -> UpdateReport:
-        update = super().learn(batch, progress)
+    def learn(
+        self, batch: Batch, progress: Callable[[int, int], None], *, round: int = 0
+    ) -> UpdateReport:
+        update = super().learn(batch, progress, round=round)
         self.scored[:] = [update.scored]
         return update
 

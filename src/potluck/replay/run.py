@@ -128,7 +128,8 @@ def replay(
             f"needs none, but {', '.join(needing)} cannot do without; choose --method {free}"
         )
     for recorded in recordings:  # all before the first one learns, which takes minutes
-        learner = make_learner(plan.config, recorded.node, plan.run / recorded.node, 0)
+        plain = _as_methods_are(plan.config)
+        learner = make_learner(plain, recorded.node, plan.run / recorded.node, 0)
         if recorded.has_logp:
             recorded.require_same_model(learner, task, plan.config.node[recorded.node])
         else:
@@ -162,6 +163,7 @@ def node_of(
     }
     # A method is compared as it stands, so with everybody trusted unless the recipe says nobody.
     trust = "nobody" if config.objective.trust == "nobody" else "everybody"
+    config = _as_methods_are(config)
     objective = replace(config.objective, **METHODS[method].fields, trust=trust)
     config = replace(config, node=own, objective=objective)
     name = recorded.node
@@ -170,3 +172,8 @@ def node_of(
         config, scratch, task, learners, exchanges, lambda *_: None, 0, sends_text=False
     )
     return nodes[0]
+
+
+def _as_methods_are(config: RunConfig) -> RunConfig:
+    """Return the recipe without a loss of its own, which would replace that of every method."""
+    return replace(config, objective=replace(config.objective, loss=""))

@@ -58,7 +58,8 @@ def completion_budget(prompt_P: np.ndarray, problem: Problem, max_total_tokens: 
     if len(prompt_P) >= max_total_tokens:
         raise RolloutError(
             f"the prompt of {problem.id!r} has {len(prompt_P)} tokens, which leaves no room below "
-            f"max_total_tokens = {max_total_tokens} (or the model's context); raise it"
+            f"max_total_tokens = {max_total_tokens} (or the model's context); raise it, or leave "
+            f"out long prompts with sampling.max_prompt_tokens"
         )
     return max_total_tokens - len(prompt_P)
 

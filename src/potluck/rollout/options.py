@@ -1,11 +1,13 @@
 """The tables [node.NAME.engine]: what an engine tells of itself before torch is loaded."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from potluck.fields import ConfigError, Count, Options, Positive
+from potluck.types import Problem
 
 if TYPE_CHECKING:
     from potluck.model.policy import LanguageModel
@@ -228,6 +230,11 @@ class TextOptions(EngineOptions, frozen=True, kw_only=True):
     def open(self, settings: "TextSettings") -> "TextEngine":
         """Build the author; raise RolloutError if its file or its library is not here."""
         raise NotImplementedError
+
+    def coverage(self, problems: Sequence[Problem]) -> str:
+        """Return a clause on which of ``problems`` it can write to; empty: all. Raise RolloutError
+        if it is none."""
+        return ""
 
     def bytes_needed(self, writing: Writing) -> int:
         return 0

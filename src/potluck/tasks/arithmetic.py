@@ -70,6 +70,8 @@ Draw = Callable[[random.Random, int], str]
 class Arithmetic:
     """Problems that are drawn at random, all different, the same on every machine."""
 
+    notes: tuple[str, ...] = ()
+
     def __init__(
         self,
         name: str,

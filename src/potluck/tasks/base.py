@@ -2,7 +2,7 @@
 
 import hashlib
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Literal, Protocol, get_args
 
@@ -22,6 +22,10 @@ class Task(Protocol):
     @property
     def digest(self) -> str:
         """Hash of every problem and of the rules of grading; nodes of one run share it."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines on what was left out of the data, to read before a number is trusted."""
 
     def ids(self, split: Split) -> Sequence[str]:
         """Return the ids of a split, in an order that is the same on every node.
@@ -76,8 +80,28 @@ def binary_rewards(correct: Iterable[bool], completions: Sequence[Completion]) -
     return [float(right and c.end == "stop") for right, c in zip(correct, completions, strict=True)]
 
 
+Graded = tuple[list[float], Mapping[str, list[float]]]
+"""(rewards, what each reward function returned, by its name)."""
+
+
+def graded(
+    task: Task,
+    problems: Sequence[Problem],
+    completions: Sequence[Completion],
+    texts: Sequence[str],
+) -> Graded:
+    """Return ``task.rewards``, and the numbers that they were made of; "task": its own grading."""
+    if made := getattr(task, "graded", None):
+        both: Graded = made(problems, completions, texts)
+        return both
+    rewards = task.rewards(problems, completions, texts)
+    return rewards, {"task": rewards}
+
+
 class HeldTask:
     """A task whose problems are all in memory; ids end in a position, from 0."""
+
+    notes: tuple[str, ...] = ()
 
     def __init__(
         self, rules: str, problems: Iterable[Problem], ids: Mapping[Split, Sequence[str]]
@@ -145,6 +169,41 @@ def normalised(question: str) -> str:
     return " ".join(question.casefold().split())
 
 
+class Shortened:
+    """A task without the problems that are too long for the models."""
+
+    def __init__(self, task: Task, fits: Callable[[Problem], bool], limit: str) -> None:
+        """Leave out what does not fit; ``limit`` is the key that says so. Raise TaskError where
+        nothing of a split is left."""
+        self._task = task
+        self._ids: dict[Split, list[str]] = {}
+        long: list[str] = []
+        for split in get_args(Split):
+            there = task.ids(split)
+            self._ids[split] = [id for id in there if fits(task.problem(id))]
+            if there and not self._ids[split]:
+                raise TaskError(
+                    f"all {len(there)} {split} prompts are longer than {limit}; raise it"
+                )
+            long += sorted({*there} - {*self._ids[split]})
+        count = sum(map(len, self._ids.values())) + len(long)
+        note = f"{len(long)} of {count} problems have prompts longer than {limit} and are left out"
+        self.notes = (*task.notes, *([note] if long else []))
+        rules = f"shortened 1: {task.digest} without {long}"
+        self.digest = digest_of(rules, ()) if long else task.digest
+
+    def ids(self, split: Split) -> Sequence[str]:
+        return self._ids[split]
+
+    def problem(self, id: str) -> Problem:
+        return self._task.problem(id)
+
+    def rewards(
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+    ) -> list[float]:
+        return self._task.rewards(problems, completions, texts)
+
+
 class WithOutOfDistribution:
     """A task whose out-of-distribution split is that of another, graded by the other's rules."""
 
@@ -162,6 +221,7 @@ class WithOutOfDistribution:
                 f"choose another task"
             )
         self._task, self._other = task, other
+        self.notes = (*task.notes, *other.notes)
         self._elsewhere = frozenset(there)
         self.digest = digest_of(f"elsewhere 1: {task.digest} and {other.digest}", ())
 
@@ -170,6 +230,15 @@ class WithOutOfDistribution:
 
     def problem(self, id: str) -> Problem:
         return (self._other if id in self._elsewhere else self._task).problem(id)
+
+    def graded(
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+    ) -> Graded:
+        """Grade problems of [task], with the parts of each reward."""
+        if any(p.id in self._elsewhere for p in problems):
+            rewards = self.rewards(problems, completions, texts)
+            return rewards, {"task": rewards}
+        return graded(self._task, problems, completions, texts)
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]

@@ -7,6 +7,7 @@ math-verify, which the field uses, takes ``2*9``, ``18%`` and ``17, 18`` for 18.
 
 import re
 from decimal import Decimal
+from fractions import Fraction
 
 LONGEST_TEXT = 1_000_000
 """Characters of a completion; a longer one is no answer. Far beyond any real run."""
@@ -16,16 +17,25 @@ LONGEST_NUMBER = 40
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 TAGGED = re.compile(r"\s*<think>.*?</think>\s*<answer>(.*?)</answer>\s*", re.DOTALL)
 NUMBER = re.compile(
-    r"""(?: [+-]? \$? | \$ [+-] )                # 18  -18  $18  -$18  $-18
+    r"""(?: [+-]?[ ]? (?: (?: \\?\$ | [€£] )[ ]? )?   # 18  -18  - 18  $18  \$18  £ 18  -$18
+          | (?: \\?\$ | [€£] ) [+-] )                # $-18
         ( (?: [1-9][0-9]{0,2} (?: ,[0-9]{3} )+   # 1,234,567: commas at every thousand
             | [0-9]+ )                           # 1234567:   or at none
-          (?: \.[0-9]+ )? )
-        \.? \$?                                  # the full stop of a sentence; $18$, 18$
+          (?: \.[0-9]+ )? | \.[0-9]+ )           # 1.5  .5
+        \.?[ ]?(?: \\?\$ | [€£] )?              # the full stop of a sentence; $18$, 18$, 18 €
     """,
     re.VERBOSE,
 )
-BOXED = re.compile(r"\s*\$?\s*\\boxed\s*\{([^{}]*)\}\s*\$?\s*\.?\s*")
-"""A box around a number, alone or in math mode: ``$\\boxed{18}$.``"""
+MARKUP = tuple(
+    re.compile(rf"\s*{pattern}\s*\.?\s*", re.DOTALL)
+    for pattern in (
+        r"\*\*(.*)\*\*",
+        r"\\\((.*)\\\)",
+        r"\\\[(.*)\\\]",
+        r"\$?\s*\\boxed\s*\{([^{}]*)\}\s*\$?",
+    )
+)
+"""What may stand around a number, each once and in this order: bold type, math mode, a box."""
 
 
 def prompt_for_tags(alone: str, *, noun: str = "answer") -> str:
@@ -63,10 +73,11 @@ def answer_in(text: str) -> str | None:
 def one_number(text: str) -> Decimal | None:
     """Return the number that ``text`` is, or None where it is anything but one number.
 
-    Whitespace around it, a sign, a dollar sign, thousands commas in their places and a full
-    stop are how people write a number. All else is refused, even where a reader could guess:
-    powers, fractions, sums, percentages, lists, other scripts' digits. So are words and units:
-    "18 percent" and "half of 18" are no 18, and no list of harmless words is complete.
+    Whitespace around it, a sign, a sign of money, thousands commas in their places (LaTeX:
+    ``{,}``) and a full stop are how people write a number. All else is refused, even where a
+    reader could guess: powers, fractions, sums, percentages, lists, other scripts' digits. So are
+    words and units: "18 percent" and "half of 18" are no 18, and no list of harmless words is
+    complete.
 
     >>> one_number(" $1,234.50. ")
     Decimal('1234.50')
@@ -74,21 +85,36 @@ def one_number(text: str) -> Decimal | None:
     [None, None, None, None, None, None]
     """
     bare = text.strip()
-    if len(bare) > LONGEST_NUMBER or not (match := NUMBER.fullmatch(bare)):
+    if len(bare) > LONGEST_NUMBER:
+        return None
+    bare = bare.replace("{,}", ",").replace("\u2212", "-")
+    if not (match := NUMBER.fullmatch(bare)):
         return None
     size = Decimal(match[1].replace(",", ""))
     # copy_negate is exact; `-size` would round to the context's precision.
     return size.copy_negate() if "-" in bare else size
 
 
-def same_number(gold: str, answer: str) -> bool:
+def same_number(gold: str, answer: str, *, tolerance: float = 0.0) -> bool:
     """Return whether both are one number, and the same: "18.0" is "18", "18.01" is not.
+
+        |answer - gold| <= tolerance * |gold|
 
     The answer may stand in one box, as models that were brought up on LaTeX write it.
 
     >>> same_number("18", "\\\\boxed{18}"), same_number("18", "\\\\boxed{17} \\\\boxed{18}")
     (True, False)
     """
-    boxed = BOXED.fullmatch(answer) if len(answer) <= 2 * LONGEST_NUMBER else None
-    expected, found = one_number(gold), one_number(boxed[1] if boxed else answer)
-    return expected is not None and expected == found
+    if len(answer) <= 2 * LONGEST_NUMBER:
+        answer = answer.replace("{,}", ",")  # a box ends at its first brace
+        for pattern in MARKUP:
+            if match := pattern.fullmatch(answer):
+                answer = match[1]
+    expected, found = one_number(gold), one_number(answer)
+    if expected is None or found is None:
+        return False
+    if not tolerance:
+        return expected == found
+    # Of the tolerance as it is written: 1e-6 as a float is a little less.
+    apart = abs(Fraction(found) - Fraction(expected))
+    return apart <= Fraction(repr(tolerance)) * abs(Fraction(expected))

@@ -17,10 +17,12 @@ from typing import Any, Literal, get_args
 
 from potluck.tasks.base import HeldTask, TaskError, TaskOptions, binary_rewards
 from potluck.tasks.grading import answer_in, one_number, prompt_for_tags, same_number
+from potluck.tasks.math.pool import Ask, are_right, require_algebra
 from potluck.tasks.sources import benchmark_rows, printable_text_of, text_of
 from potluck.types import Completion, Problem
 
 Part = Literal["train", "test"]
+NumberGrading = Literal["number", "math-verify"]
 
 SYSTEM_PROMPT = prompt_for_tags("the number alone, without words or units", noun="number")
 HUB_NAME = "openai/gsm8k"
@@ -33,11 +35,19 @@ class Gsm8kOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag
     """Folder that holds train.jsonl and test.jsonl; empty: from the Hub (extra ``data``)."""
     validation: Part = "train"
     """File that the validation problems come from; "test" is what the paper does."""
+    grading: NumberGrading = "number"
+    """"number": one decimal number, as docs/grading.md says; "math-verify": what that library
+    takes, so that accuracies compare with those of other projects (extra ``math``)."""
     system_prompt: str = ""
     """Replacement of the built-in one that asks for <think> and <answer> tags."""
 
     def make(self) -> "Gsm8k":
-        return Gsm8k(path=self.path, validation=self.validation, system_prompt=self.system_prompt)
+        return Gsm8k(
+            path=self.path,
+            validation=self.validation,
+            grading=self.grading,
+            system_prompt=self.system_prompt,
+        )
 
     @property
     def hub_name(self) -> str:
@@ -61,11 +71,19 @@ class Gsm8k(HeldTask):
     """
 
     def __init__(
-        self, *, path: str = "", validation: Part = "train", system_prompt: str = ""
+        self,
+        *,
+        path: str = "",
+        validation: Part = "train",
+        grading: NumberGrading = "number",
+        system_prompt: str = "",
     ) -> None:
         """Read the folder ``path``, or the Hub where it is empty; raise TaskError for bad data."""
         if validation not in get_args(Part):
             raise TaskError(f"task.validation is {validation!r}; choose one of train, test")
+        if grading == "math-verify":
+            require_algebra()
+        self._grading = grading
         parts = {part: _pairs(path, part) for part in get_args(Part)}
         system = system_prompt or SYSTEM_PROMPT
         everything = [
@@ -77,14 +95,18 @@ class Gsm8k(HeldTask):
         held_out = _held_out(train) if validation == "train" else test[:VALIDATION_SIZE]
         avoid = {problem.id for problem in held_out}
         own = [problem.id for problem in train if problem.id not in avoid]
-        rules = f"gsm8k 2: the tags in order, one number, maybe boxed; validation from {validation}"
+        number = "math-verify 0.9" if grading == "math-verify" else "one number, maybe boxed"
+        rules = f"gsm8k 3: the tags in order, {number}; validation from {validation}"
         super().__init__(rules, everything, {"train": own, "validation": [p.id for p in held_out]})
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
-        correct = [is_right(p, text) for p, text in zip(problems, texts, strict=True)]
-        return binary_rewards(correct, completions)
+        pairs = list(zip(problems, texts, strict=True))
+        if self._grading == "math-verify":
+            asks = [Ask(p.question, p.answer, answer_in(t), "math-verify") for p, t in pairs]
+            return binary_rewards(are_right(asks), completions)
+        return binary_rewards([is_right(p, text) for p, text in pairs], completions)
 
 
 def is_right(problem: Problem, text: str) -> bool:

@@ -68,7 +68,8 @@ class Math500(HeldTask):
             for i, (where, row) in enumerate(rows)
         ]
         finished = "one finished answer, " if grading == "math" else ""
-        rules = f"math500 1: the tags in order, {finished}math-verify 0.9"
+        version = 2 if grading == "math" else 1
+        rules = f"math500 {version}: the tags in order, {finished}math-verify 0.9"
         super().__init__(rules, problems, {"out-of-distribution": [p.id for p in problems]})
 
     def rewards(

@@ -30,11 +30,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from potluck.fields import Options
-from potluck.tasks.base import Split, Task, TaskError, digest_of
+from potluck.tasks.base import Graded, Split, Task, TaskError, digest_of
 from potluck.types import Completion, Problem
 
 Format = Literal["text", "messages"]
+TRIAL_TEXT = "A completion."
 ColumnsOf = Callable[[Problem], Mapping[str, Any]]
 
 NOT_COLUMNS = ("prompt", "completion", "completion_ids")
@@ -49,8 +52,9 @@ class RewardOptions(Options, frozen=True, kw_only=True):
     grading. It is code, so it runs only with --trust-code. See docs/tasks.md."""
     weight: float = 1.0
     """Factor of its numbers; a completion earns the sum."""
-    format: Format = "text"
-    """Form of the prompts and completions that it is given: texts, or lists of messages."""
+    format: Literal["auto", "text", "messages"] = "auto"
+    """Form of the prompts and completions that it is given: texts, or lists of messages; "auto":
+    messages where the questions of the data are messages, as TRL does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +78,29 @@ class Reward:
         """
         if name == "task":
             return cls(name, None, "", weight, format)
-        place, _, attribute = name.rpartition(":")
-        module, file = _from_file(name, place) if place.endswith(".py") else _module(name, place)
-        function = getattr(module, attribute, None)
-        if not callable(function):
-            found = "is no function" if hasattr(module, attribute) else "is not there"
-            raise TaskError(f"reward {name!r}: {attribute!r} {found} in {place}")
-        return cls(name, function, _sha256(file), weight, format)
+        return cls(name, *load_function("reward", name), weight, format)
+
+
+def load_function(what: str, name: str) -> tuple[Callable[..., Any], str]:
+    """Import, and so run, the file or module that ``name`` begins with; return its function, and
+    the SHA-256 of the file. ``what`` it is for is told in errors.
+
+    Raise TaskError if it is not there, cannot be imported, or has no such function.
+    """
+    what, (place, _, attribute) = f"{what} {name!r}", name.rpartition(":")
+    module, file = _from_file(what, place) if place.endswith(".py") else _module(what, place)
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        found = "is no function" if hasattr(module, attribute) else "is not there"
+        raise TaskError(f"{what}: {attribute!r} {found} in {place}")
+    return function, _sha256(file)
 
 
 class RepaidTask:
     """Another task's problems, paid in another way."""
 
     def __init__(self, task: Task, rules: str) -> None:
-        self._task = task
+        self._task, self.notes = task, task.notes
         self.digest = digest_of(f"{rules}; problems of {task.digest}", ())
 
     def ids(self, split: Split) -> Sequence[str]:
@@ -107,12 +120,44 @@ class CustomRewards(RepaidTask):
         code = [(r.name, r.source, r.weight, r.format) for r in rewards]
         super().__init__(task, f"custom 1: {code}")
         self._rewards = tuple(rewards)
+        self._names = _short_names([reward.name for reward in rewards])
         self._columns = columns or (lambda p: {"question": p.question, "answer": p.answer})
         first = next((id for split in get_args(Split) for id in task.ids(split)), None)
-        if first:
-            given = _given([task.problem(first)], [], [], "text", self._columns)
+        self._first = task.problem(first) if first else None
+        if self._first:
+            given = _given([self._first], [], [], "text", self._columns)
             for reward in self._rewards:
                 _require_columns(reward, given)
+
+    def try_once(self) -> None:
+        """Call each function for a made-up group of the first problem, before any model is loaded.
+
+        Raise TaskError as ``rewards`` does, and say so where another ``format`` would do.
+        """
+        if self._first is None:
+            return
+        texts = ["", self._first.answer or TRIAL_TEXT]  # a model may stop at once
+        token_T, logp_T = np.zeros(1, np.int32), np.zeros(1, np.float32)
+        id, count, problems = self._first.id, len(texts), [self._first] * len(texts)
+        written = [Completion(id, "trial", i, token_T, logp_T, "stop") for i in range(count)]
+
+        def call(reward: Reward, format: Format) -> None:
+            if reward.function:
+                given = _given(problems, written, texts, format, self._columns)
+                _called(reward, reward.function, given, count)
+
+        for reward in self._rewards:
+            try:
+                call(reward, reward.format)
+            except TaskError as error:
+                other: Format = "text" if reward.format == "messages" else "messages"
+                try:
+                    call(reward, other)
+                except TaskError:
+                    raise error from None
+                raise TaskError(
+                    f"{error}; with format = {other!r} in its [[reward]] it can"
+                ) from error
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
@@ -121,19 +166,33 @@ class CustomRewards(RepaidTask):
 
         Raise TaskError if a function raised, or returned anything but one number or None for each.
         """
+        return self.graded(problems, completions, texts)[0]
+
+    def graded(
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+    ) -> Graded:
+        """Return the rewards and what each function returned, 0 for None."""
         if not list(zip(problems, completions, texts, strict=True)):
-            return []
-        totals = [0.0] * len(texts)
-        for reward in self._rewards:
+            return [], {}
+        totals, parts = [0.0] * len(texts), {}
+        for name, reward in zip(self._names, self._rewards, strict=True):
             if reward.function is None:
                 values = self._task.rewards(problems, completions, texts)
             else:
                 given = _given(problems, completions, texts, reward.format, self._columns)
                 values = _called(reward, reward.function, given, len(texts))
+            parts[name] = values
             totals = [t + reward.weight * value for t, value in zip(totals, values, strict=True)]
         # At most: where a bad answer costs something, running on must not be the cheaper way.
         pairs = zip(totals, completions, strict=True)
-        return [total if c.end == "stop" else min(total, 0.0) for total, c in pairs]
+        return [total if c.end == "stop" else min(total, 0.0) for total, c in pairs], parts
+
+
+def _short_names(names: Sequence[str]) -> list[str]:
+    """Return the functions' names without their files, where that tells them apart."""
+    short = [name.rpartition(":")[2] for name in names]
+    told = [name if short.count(own) > 1 else own for name, own in zip(names, short, strict=True)]
+    return [f"{n}-{i}" if told.count(n) > 1 else n for i, n in enumerate(told, 1)]
 
 
 class HashReward(RepaidTask):
@@ -261,11 +320,11 @@ def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return [inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)]
 
 
-def _from_file(name: str, place: str) -> tuple[ModuleType, Path]:
+def _from_file(what: str, place: str) -> tuple[ModuleType, Path]:
     file = Path(place).expanduser()
     if not file.is_file():
         raise TaskError(
-            f"reward {name!r}: there is no file {file}; a relative path begins in the current "
+            f"{what}: there is no file {file}; a relative path begins in the current "
             f"directory, {Path.cwd()}"
         )
     # By its content: two functions of one file share a module, a changed file is another one.
@@ -281,24 +340,24 @@ def _from_file(name: str, place: str) -> tuple[ModuleType, Path]:
         exec(compile(file.read_bytes(), file, "exec"), module.__dict__)
     except Exception as error:
         del sys.modules[own_name]
-        raise _not_imported(name, error) from error
+        raise _not_imported(what, error) from error
     return module, file
 
 
-def _module(name: str, place: str) -> tuple[ModuleType, Path]:
+def _module(what: str, place: str) -> tuple[ModuleType, Path]:
     try:
         module = importlib.import_module(place)
     except Exception as error:
-        raise _not_imported(name, error) from error
+        raise _not_imported(what, error) from error
     if not (file := getattr(module, "__file__", None)):
-        raise TaskError(f"reward {name!r}: module {place} has no file; name one that has")
+        raise TaskError(f"{what}: module {place} has no file; name one that has")
     return module, Path(file)
 
 
-def _not_imported(name: str, error: Exception) -> TaskError:
+def _not_imported(what: str, error: Exception) -> TaskError:
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
     return TaskError(
-        f"reward {name!r} cannot be imported ({reason}); expected a module on Python's path, or "
+        f"{what} cannot be imported ({reason}); expected a module on Python's path, or "
         f"a file FILE.py:FUNCTION"
     )
 

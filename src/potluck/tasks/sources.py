@@ -1,14 +1,15 @@
-"""Rows of untrusted data, from files of JSON lines or from the Hub.
+"""Rows of untrusted data, from files (JSON lines, a JSON array, CSV, TSV) or from the Hub.
 
 A file is read line by line with a limit. A line that is not as expected is refused with its
 place; the caller says what was expected and what to do instead.
 """
 
 import codecs
+import csv
 import json
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,40 @@ SourceRow = tuple[str, Any]
 
 Parts = Mapping[Split, Iterable[SourceRow]]
 """Rows of the splits that there are."""
+Refuse = Callable[[TaskError], None]
+"""Takes the error of a bad row: raises it, or counts it and the row is left out."""
 LONGEST_LINE_BYTES = 65_536
 """The longest line of the files of GSM8K has 1,744, of MATH-500 5,500."""
 LONGEST_ROW_BYTES = 2**20
 """Longest line of a user's own file."""
+LONGEST_ARRAY_BYTES = 2**28
+"""Size of a file that is one JSON array: all of it is read at once."""
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+"""What stands between the columns of a table, by the file's ending."""
 MOST_ROWS = 1_000_000
 """Number of rows of one part. All of them are held in memory."""
 
 # Terminal escapes have no place in a question, and lone surrogates no encoding.
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class JsonNumber(float):
+    """A number with a point or an exponent, and its own text: 0.1 is not always 0.1 as a float."""
+
+    text: str
+
+    def __new__(cls, text: str) -> "JsonNumber":
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    def __getnewargs__(self) -> tuple[str]:  # type: ignore[override]
+        """Return what a copy is made of."""
+        return (self.text,)
+
+
+def refuse_all(error: TaskError) -> None:
+    raise error
 
 
 def benchmark_rows(
@@ -55,7 +81,12 @@ def benchmark_rows(
 
 
 def json_lines(
-    path: Path, *, file: str, line: str, longest_bytes: int = LONGEST_LINE_BYTES
+    path: Path,
+    *,
+    file: str,
+    line: str,
+    longest_bytes: int = LONGEST_LINE_BYTES,
+    refuse: Refuse = refuse_all,
 ) -> Iterator[SourceRow]:
     """Yield every line of JSON with its place; blank lines are skipped.
 
@@ -77,8 +108,10 @@ def json_lines(
                     raise TaskError(
                         f"{where} has more than {longest_bytes} bytes; expected one problem"
                     )
-                if raw.strip():
-                    rows.append((where, _decoded(raw, where, line)))
+                try:
+                    rows += [(where, _decoded(raw, where, line))] if raw.strip() else []
+                except TaskError as error:
+                    refuse(error)
                 if len(rows) > MOST_ROWS:
                     break
     except OSError as error:
@@ -152,14 +185,66 @@ def printable_text_of(row: Any, key: str, where: str, *, expected: str) -> str:
     return text
 
 
-def own_rows(file: str, split: Split) -> Iterator[SourceRow]:
-    """Return the rows of a user's own ``file``, which the recipe names for ``split``."""
+def own_rows(
+    file: str, split: Split, columns: Sequence[str] = (), refuse: Refuse = refuse_all
+) -> Iterator[SourceRow]:
+    """Return the rows of a user's own ``file``, which the recipe names for ``split``.
+
+    Args:
+        columns: names for the columns of a CSV or TSV file; empty: its first line has them.
+    """
     key = "path" if split == "train" else split.replace("-", "_")
-    wanted = f"a file with one JSON object a line in task.{key}"
-    line = "an object with a question and an answer"
+    wanted = f"a file with one JSON object a line in task.{key}, a JSON array, .csv or .tsv"
+    line = "an object with a question and an answer (or a file that is one JSON array, .csv, .tsv)"
     place = Path(file).expanduser()
-    found = json_lines(place, file=wanted, line=line, longest_bytes=LONGEST_ROW_BYTES)
+    try:
+        if separator := SEPARATORS.get(place.suffix.lower()):
+            return _counted(_separated(place, separator, columns, refuse), file)
+        with place.open("rb") as source:
+            if source.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"[":
+                return _counted(_array(place), file)
+    except OSError as error:
+        raise TaskError(f"cannot read {place} ({error.strerror}); expected {wanted}") from error
+    found = json_lines(
+        place, file=wanted, line=line, longest_bytes=LONGEST_ROW_BYTES, refuse=refuse
+    )
     return _counted(found, file)
+
+
+def _array(path: Path) -> Iterator[SourceRow]:
+    """Yield the elements of a file that is one JSON array."""
+    if (size := path.stat().st_size) > LONGEST_ARRAY_BYTES:
+        raise TaskError(
+            f"{path} is a JSON array of {size} bytes; at most {LONGEST_ARRAY_BYTES}, or write one "
+            f"object a line"
+        )
+    whole = _decoded(path.read_bytes(), str(path), "one JSON array, or one object a line")
+    return ((f"{path}, element {i}", row) for i, row in enumerate(whole))
+
+
+def _separated(
+    path: Path, separator: str, columns: Sequence[str], refuse: Refuse
+) -> Iterator[SourceRow]:
+    """Yield the lines of a CSV or TSV file as objects of texts; blank ones are skipped."""
+    names = list(columns)
+    with path.open("rb") as source:
+        lines = iter(partial(source.readline, LONGEST_ROW_BYTES), b"")
+        texts = (_text(raw, f"{path}, line {n}") for n, raw in enumerate(lines, start=1))
+        reader = csv.reader(texts, delimiter=separator, strict=True)
+        try:
+            for cells in reader:
+                where = f"{path}, line {reader.line_num}"
+                if cells and not names:
+                    names = cells
+                elif cells and len(cells) != len(names):
+                    refuse(TaskError(f"{where} has {len(cells)} columns; expected {len(names)}"))
+                elif cells:
+                    yield where, dict(zip(names, cells, strict=True))
+        except csv.Error as error:  # a quotation mark is not closed, or a cell without end
+            raise TaskError(
+                f"{path}, line {reader.line_num}: {error}; a text with a quotation mark stands in "
+                f"quotation marks and doubles it"
+            ) from None
 
 
 def own_hub_rows(dataset: str, subset: str, split: str) -> Iterator[SourceRow]:
@@ -183,14 +268,18 @@ def _counted(
         raise TaskError(f"{source} holds no problem; expected {expected}")
 
 
-def _decoded(line: bytes, where: str, expected: str) -> Any:
+def _text(line: bytes, where: str) -> str:
     try:
-        text = line.removeprefix(codecs.BOM_UTF8).decode("utf-8")  # Windows writes one
+        return line.removeprefix(codecs.BOM_UTF8).decode("utf-8")  # Windows writes one
     except UnicodeDecodeError as error:
         found = f"byte {line[error.start]:#04x} at {error.start}"
         raise TaskError(f"{where} has {found}, which is not UTF-8; save it as UTF-8") from None
+
+
+def _decoded(line: bytes, where: str, expected: str) -> Any:
+    text = _text(line, where)
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=JsonNumber)
     except (ValueError, RecursionError):  # too long a number; too deep a list
         raise TaskError(
             f"{where} is {reprlib.repr(text.strip())}, which is not JSON; expected {expected}"

@@ -1,19 +1,24 @@
-"""Your own rows as a task: the lines of a JSON file, or a data set of the Hub.
+"""Your own rows as a task: a file (JSON lines, a JSON array, CSV, TSV), or a data set of the Hub.
 
     {"prompt": "What is 9 + 9?", "solution": "18", "level": 1}
 
 A question is a text, or messages as TRL has them: at most one of the role "system", then exactly
 one of "user". An answer is a text or a number. All columns of a row stay with its problem, for a
 function of ``rewards.py``. An id is the part and the position in it, from 0: ``jsonl/train/17``.
+A question may be made of several columns: ``{Body} {Question}``.
 """
 
 import hashlib
 import json
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from itertools import chain, islice
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from potluck.fields import Amount
 from potluck.tasks.base import (
@@ -24,9 +29,24 @@ from potluck.tasks.base import (
     binary_rewards,
     normalised,
 )
-from potluck.tasks.grading import answer_in, one_number, prompt_for_tags, same_number
+from potluck.tasks.grading import (
+    LONGEST_NUMBER,
+    answer_in,
+    one_number,
+    prompt_for_tags,
+    same_number,
+)
 from potluck.tasks.math.pool import Ask, are_right, require_algebra
-from potluck.tasks.sources import Parts, SourceRow, own_hub_rows, own_rows, printable_text_of
+from potluck.tasks.sources import (
+    JsonNumber,
+    Parts,
+    Refuse,
+    SourceRow,
+    own_hub_rows,
+    own_rows,
+    printable_text_of,
+    refuse_all,
+)
 from potluck.types import Completion, Problem
 
 Grading = Literal["number", "exact", "math", "math-verify"]
@@ -43,13 +63,16 @@ SYSTEM_PROMPTS = {grading: prompt_for_tags(alone) for grading, alone in ALONE.it
 
 RULES = ("question", "answer", "answer_after", "grading", "tags", "system_prompt")
 """Options that decide what the problems are and when one is solved: the digest has them."""
+TEMPLATE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
+"""A place for a column, or a brace: doubled it is one, else a slip."""
 
 
 class TableOptions(TaskOptions, frozen=True, kw_only=True):
     """Rows of one's own: the options that are the same wherever the rows come from."""
 
     question: str = "question"
-    """Column that holds the problem: a text, or messages of a system and a user."""
+    """Column that holds the problem: a text, or messages of a system and a user. With braces, a
+    template of several columns: "{Body} {Question}"; a brace itself is doubled."""
     answer: str = "answer"
     """Column that holds the right answer; empty: there is none, so [[reward]] has to grade."""
     answer_after: str = ""
@@ -57,6 +80,10 @@ class TableOptions(TaskOptions, frozen=True, kw_only=True):
     grading: Grading = "number"
     """Right is the same decimal number, the same text, one finished answer in mathematics, or
     what math-verify alone finds equal (both extra ``math``). For anything else see [[reward]]."""
+    tolerance: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    """Share of the right number by which an answer may differ; for ``grading = "number"``."""
+    skip_bad: bool = False
+    """True: rows that are no problems are left out and counted; False: they end the run."""
     tags: bool = True
     """True: the answer stands in <think></think><answer></answer>, with nothing outside; False:
     the whole completion is the answer."""
@@ -73,9 +100,9 @@ class TableOptions(TaskOptions, frozen=True, kw_only=True):
     def has_answers(self) -> bool:
         return bool(self.answer)
 
-    def parts(self) -> Parts:
-        """Return the rows of each part that is named. Raise TaskError if none is; and, as they are
-        read, if one is missing, empty or malformed."""
+    def parts(self, refuse: Refuse = refuse_all) -> Parts:
+        """Return the rows of each part that is named; ``refuse`` takes errors of single rows. Raise
+        TaskError if none is; and, as they are read, if one is missing, empty or malformed."""
         raise NotImplementedError
 
     def _parts(self, train: str, rows: Callable[[str, Split], Iterable[SourceRow]]) -> Parts:
@@ -87,15 +114,26 @@ class TableOptions(TaskOptions, frozen=True, kw_only=True):
         return {split: rows(place, split) for split, place in places.items() if place}
 
     def make(self) -> "Table":
-        return Table(str(self.__struct_config__.tag), self.parts(), self)
+        unreadable: list[str] = []
+
+        def leave_out(error: TaskError) -> None:
+            unreadable.append(str(error))
+
+        parts = self.parts(leave_out if self.skip_bad else refuse_all)
+        return Table(str(self.__struct_config__.tag), parts, self, unreadable)
 
 
 class JsonlOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag="jsonl"):
     path: str = ""
-    """File to train on, one JSON object a line."""
+    """File to train on: one JSON object a line, a JSON array, or a table in .csv or .tsv."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of .csv and .tsv files whose first line does not have them."""
 
-    def parts(self) -> Parts:
-        if not (parts := self._parts(self.path, own_rows)):
+    def parts(self, refuse: Refuse = refuse_all) -> Parts:
+        parts = self._parts(
+            self.path, lambda file, split: own_rows(file, split, self.columns, refuse)
+        )
+        if not parts:
             raise TaskError("task.path is empty; expected a file with one JSON object a line")
         return parts
 
@@ -108,7 +146,7 @@ class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag=
     train: str = "train"
     """Split to train on; empty: none."""
 
-    def parts(self) -> Parts:
+    def parts(self, refuse: Refuse = refuse_all) -> Parts:
         dataset, subset = self.dataset, self.subset
         parts = self._parts(self.train, lambda name, _: own_hub_rows(dataset, subset, name))
         if not parts:
@@ -129,15 +167,27 @@ class Table(HeldTask):
     out together, so there may be a few more.
     """
 
-    def __init__(self, name: str, parts: Parts, rules: TableOptions) -> None:
-        """Read every row of ``parts``; a part that is not there is an empty split.
+    def __init__(
+        self, name: str, parts: Parts, rules: TableOptions, unreadable: Sequence[str] = ()
+    ) -> None:
+        """Read every row of ``parts``; a part that is not there is an empty split. Reading fills
+        ``unreadable`` with errors of lines that are left out.
 
         Raise TaskError for a row without its columns, for too few rows to hold some out, and where
         math-verify is needed and not installed.
         """
         if rules.answer and rules.grading in ("math", "math-verify"):
             require_algebra()
+        if rules.tolerance and rules.grading != "number":
+            raise TaskError(
+                f"task.tolerance is {rules.tolerance:g}, but grading {rules.grading!r} has none; "
+                f"set task.grading = 'number' or drop it"
+            )
         self._name, self._rules = name, rules
+        self.has_messages = False
+        """True: some question is messages, so that rewards get messages too."""
+        require_template(rules.question)
+        bad: list[str] = []
         self._rows: dict[str, Mapping[str, Any]] = {}
         found: dict[Split, list[Problem]] = {"train": [], "validation": []}
         found["out-of-distribution"] = []
@@ -145,15 +195,24 @@ class Table(HeldTask):
         for split, rows in parts.items():
             for i, (where, row) in enumerate(rows):
                 id = f"{name}/{split}/{i}"
-                found[split].append(problem_of(id, row, where, rules))
+                try:
+                    found[split].append(problem_of(id, row, where, rules))
+                except TaskError as error:
+                    bad.append(str(error))
+                    continue
+                self.has_messages |= isinstance(row.get(rules.question), list | dict)
                 self._rows[id], plain = plain_columns(row)
                 columns.update(plain.encode() + b"\n")
+        if bad := [*unreadable, *bad]:
+            self.notes = _notes_on_bad(name, bad, sum(map(len, found.values())), rules.skip_bad)
         if "train" in parts and "validation" not in parts and rules.held_out:
             found |= _held_out(name, found["train"], rules.held_out)
         sizes = {split: len(problems) for split, problems in found.items()}
-        chosen = ", ".join(f"{key}={getattr(rules, key)!r}" for key in RULES)
+        shown = (*RULES, "tolerance") if rules.tolerance else RULES
+        chosen = ", ".join(f"{key}={getattr(rules, key)!r}" for key in shown)
+        version = 2 if rules.grading in ("number", "math") else 1
         super().__init__(
-            f"table 1: {name}, Rules({chosen}), {sizes}, columns {columns.hexdigest()}",
+            f"table {version}: {name}, Rules({chosen}), {sizes}, columns {columns.hexdigest()}",
             chain.from_iterable(found.values()),
             {split: [problem.id for problem in problems] for split, problems in found.items()},
         )
@@ -169,7 +228,17 @@ class Table(HeldTask):
         if not self._rules.answer:
             raise TaskError(f"{self._name} has no answers to grade by; give a [[reward]]")
         answers = [answer_in(text) if self._rules.tags else text for text in texts]
-        return binary_rewards(_right(problems, answers, self._rules.grading), completions)
+        return binary_rewards(_right(problems, answers, self._rules), completions)
+
+
+def _notes_on_bad(name: str, bad: Sequence[str], good: int, skip_bad: bool) -> tuple[str, ...]:
+    """Return a line on rows that are left out; raise TaskError if they may not be, or all are."""
+    if not good:
+        raise TaskError(bad[0])
+    count = f"{len(bad)} of {good + len(bad)} rows"
+    if not skip_bad:
+        raise TaskError(f"{bad[0]}; {count} are no problems: task.skip_bad = true leaves them out")
+    return (f"{name}: {count} are left out, the first as {bad[0]}",)
 
 
 def _held_out(name: str, train: Sequence[Problem], count: int) -> dict[Split, list[Problem]]:
@@ -190,16 +259,17 @@ def _held_out(name: str, train: Sequence[Problem], count: int) -> dict[Split, li
 
 
 def _right(
-    problems: Sequence[Problem], answers: Sequence[str | None], grading: Grading
+    problems: Sequence[Problem], answers: Sequence[str | None], rules: TableOptions
 ) -> list[bool]:
     """Return whether each answer is its problem's; None is no answer."""
     pairs = list(zip(problems, answers, strict=True))
-    match grading:
+    match rules.grading:
         case "number":
-            return [a is not None and same_number(p.answer, a) for p, a in pairs]
+            apart = rules.tolerance
+            return [a is not None and same_number(p.answer, a, tolerance=apart) for p, a in pairs]
         case "exact":
             return [a is not None and p.answer.strip() == a.strip() for p, a in pairs]
-        case "math" | "math-verify":
+        case "math" | "math-verify" as grading:
             return are_right([Ask(p.question, p.answer, a, grading) for p, a in pairs])
 
 
@@ -209,10 +279,59 @@ def problem_of(id: str, row: Any, where: str, rules: TableOptions) -> Problem:
         raise TaskError(
             f"{where} is {reprlib.repr(row)}; expected an object with a question and an answer"
         )
-    system, question = _asked(_column(row, rules.question, where), rules.question, where)
+    if "{" in rules.question or "}" in rules.question:
+        asked: Any = _filled(rules.question, row, where)
+    else:
+        asked = _column(row, rules.question, where)
+    system, question = _asked(asked, rules.question, where)
     built_in = SYSTEM_PROMPTS[rules.grading] if rules.tags and rules.answer else ""
     answer = _answer(row, where, rules) if rules.answer else ""
     return Problem(id, question, answer, rules.system_prompt or system or built_in)
+
+
+def _filled(template: str, row: Mapping[str, Any], where: str) -> str:
+    """Return ``template`` with texts and numbers of the row in place of its columns' names. What is
+    put in is not read again."""
+
+    def part(match: re.Match[str]) -> str:
+        if match[0] in ("{{", "}}"):
+            return match[0][0]
+        value = _column(row, match[1], where)
+        if (text := _text_of(value)) is None:
+            found = reprlib.repr(value)
+            raise TaskError(f"{where} has {found} as {match[1]!r}; expected a text or a number")
+        return text
+
+    return TEMPLATE.sub(part, template)
+
+
+def require_template(question: str) -> None:
+    """Raise TaskError if a brace of the template has no partner."""
+    for match in TEMPLATE.finditer(question):
+        if match[0] in ("{", "}"):
+            raise TaskError(
+                f"task.question is {question!r}, with a {match[0]!r} alone at {match.start()}; a "
+                f"column stands in two, as in '{{Body}} {{Question}}', and a brace is doubled"
+            )
+
+
+def _text_of(value: Any) -> str | None:
+    """Return a text, or a number as its file has it and without an exponent; None if it is else."""
+    match value:
+        case bool():
+            return None
+        case JsonNumber():
+            text = value.text
+        case float():
+            # The Hub's library has made a float of every number of the column.
+            text = str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+        case str() | int():
+            return str(value)
+        case _:
+            return None
+    if "e" in text.lower() and abs(Decimal(text).adjusted()) < LONGEST_NUMBER:
+        return f"{Decimal(text):f}"
+    return text
 
 
 def _column(row: Mapping[str, Any], key: str, where: str) -> Any:
@@ -246,10 +365,9 @@ def _printable(text: str, key: str, where: str) -> str:
 
 def _answer(row: Mapping[str, Any], where: str, rules: TableOptions) -> str:
     value = _column(row, rules.answer, where)
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if (text := _text_of(value)) is None:
         found = reprlib.repr(value)
         raise TaskError(f"{where} has {found} as {rules.answer!r}; expected a text or a number")
-    text = str(value)
     if rules.answer_after:
         _, mark, text = text.partition(rules.answer_after)
         if not mark:

@@ -1,6 +1,7 @@
 """A tracker, what it is told when it starts, and the names of the numbers that it gets."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -31,6 +32,8 @@ class About:
     recipe: Mapping[str, Any]
     """Recipe as plain data, every default spelled out."""
     wandb_mode: Literal["online", "offline"]
+    completions: int = 0
+    """Rows of the table of a round's completions; 0: there is none."""
 
     @property
     def name(self) -> str:
@@ -43,6 +46,9 @@ class Tracker(Protocol):
 
     def log(self, round: int, values: Mapping[str, float]) -> None:
         """Add a point at ``round`` to each curve; may be called several times for one round."""
+
+    def table(self, round: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Show some of the completions of ``round``; all rows have the same columns."""
 
     def close(self, *, failed: bool) -> None:
         """End the curves: called once, however the run ended."""
@@ -58,6 +64,29 @@ def round_values(metrics: Mapping[str, Any]) -> dict[str, float]:
     """
     named = {GROUPED.get(key, key): value for key, value in metrics.items() if key != "round"}
     return dict(_numbers(named))
+
+
+class NewCompletions:
+    """Reader of the lines that a node adds to its completions.jsonl."""
+
+    def __init__(self, about: About) -> None:
+        self._about, self._file = about, about.folder / about.node / "completions.jsonl"
+        self._seen = 0
+
+    def rows(self, round: int) -> list[dict[str, Any]]:
+        """Return the first completions of the node itself in ``round``, as rows of a table."""
+        if not self._file.exists():
+            return []
+        with self._file.open("rb") as file:
+            file.seek(self._seen)
+            lines = [json.loads(line) for line in file.readlines()]
+            self._seen = file.tell()
+        own = [
+            {key: value for key, value in line.items() if key != "author"}
+            for line in lines
+            if (line["round"], line["author"]) == (round, self._about.node)
+        ]
+        return own[: self._about.completions]
 
 
 def evaluation_values(line: Mapping[str, Any]) -> dict[str, float]:

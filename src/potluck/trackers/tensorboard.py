@@ -6,8 +6,8 @@ Values are float32 there, as in all of TensorBoard; metrics.jsonl has them in fu
 """
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from potluck.trackers.base import About, Tracker
 
@@ -36,6 +36,11 @@ class _TensorBoard:
         for name, value in values.items():
             self._writer.add_scalar(name, value, round)
         self._writer.flush()  # so that this round is seen at once, and a full disk is noticed
+
+    def table(self, round: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        # As code, indented: a completion is no Markdown, and has what would end a table's cell.
+        lines = [line for row in rows for line in [*json.dumps(row, indent=2).splitlines(), ""]]
+        self._writer.add_text("completions", "\n".join(f"    {line}" for line in lines), round)
 
     def close(self, *, failed: bool) -> None:
         self._writer.close()

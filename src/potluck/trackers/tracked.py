@@ -3,12 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import Self
+from typing import Any, Self
 
 from potluck.events import Display, Evaluated, Event, Notice, RoundDone
 from potluck.files import one_line
 from potluck.reports import as_line
-from potluck.trackers.base import About, Tracker, TrackerError, evaluation_values, round_values
+from potluck.trackers.base import (
+    About,
+    NewCompletions,
+    Tracker,
+    TrackerError,
+    evaluation_values,
+    round_values,
+)
 from potluck.trackers.tensorboard import open_tensorboard
 from potluck.trackers.trackio import open_trackio
 from potluck.trackers.wandb import has_credentials, open_wandb
@@ -49,6 +56,7 @@ class Tracked:
         self._display, self._nodes = display, nodes
         self._names = tuple(dict.fromkeys(names))
         self._open: list[tuple[str, str, Tracker]] = []
+        self._new = {each.node: NewCompletions(each) for each in nodes if each.completions}
 
     def __enter__(self) -> Self:
         for about in self._nodes:
@@ -72,15 +80,24 @@ class Tracked:
     def show(self, event: Event) -> None:
         match event:
             case RoundDone(node=node, report=report):
-                self._log(node, report.round, round_values(as_line(report)))
+                rows = self._new[node].rows(report.round) if node in self._new else []
+                self._log(node, report.round, round_values(as_line(report)), rows)
             case Evaluated(node=node, report=evaluation):
                 self._log(node, evaluation.round, evaluation_values(as_line(evaluation)))
 
-    def _log(self, node: str, round: int, values: Mapping[str, float]) -> None:
+    def _log(
+        self,
+        node: str,
+        round: int,
+        values: Mapping[str, float],
+        rows: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         for entry in [entry for entry in self._open if entry[1] == node]:
             name, _, tracker = entry
             try:
                 tracker.log(round, values)
+                if rows:
+                    tracker.table(round, rows)
             # Three libraries, their network and their disk: they raise what they like.
             except Exception as error:
                 self._open.remove(entry)

@@ -7,8 +7,8 @@ goes on in the newest one of its group and node, known by name; a repeated round
 import contextlib
 import contextvars
 import io
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from potluck.trackers.base import About, Tracker
 
@@ -44,6 +44,12 @@ class _Trackio:
 
     def log(self, round: int, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=round)
+
+    def table(self, round: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        import trackio
+
+        table = trackio.Table(columns=[*rows[0]], data=[[*row.values()] for row in rows])
+        self._run.log({"completions": table}, step=round)
 
     def close(self, *, failed: bool) -> None:
         with contextlib.redirect_stdout(io.StringIO()):

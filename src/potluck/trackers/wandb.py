@@ -8,9 +8,9 @@ Deviation: no ``step`` is given, as W&B refuses one below its last, such as a re
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from potluck.trackers.base import About, Tracker, TrackerError
 
@@ -57,6 +57,12 @@ class _Wandb:
 
     def log(self, round: int, values: Mapping[str, float]) -> None:
         self._run.log({"round": round, **values})
+
+    def table(self, round: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        import wandb
+
+        table = wandb.Table(columns=[*rows[0]], data=[[*row.values()] for row in rows])
+        self._run.log({"round": round, "completions": table})
 
     def close(self, *, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))

@@ -4,7 +4,7 @@
     block   = u32 size, then as many bytes
     header  = sender, round, how it was made, the problems; a row for each completion
     body    = the ids of all completions one after the other, then their log-probabilities, if any;
-              in version 3 then their texts
+              in version 3 then their texts, if any has a byte
 
 All little-endian. In the codecs "exact" and "compact" a block holds one zstd frame, in "raw"
 nothing is compressed. ``message.py`` and ``byte_planes.py`` have the two parts, ``docs/wire.md``
@@ -80,8 +80,7 @@ def encode(message: Message, *, codec: Codec = "exact") -> bytes:
     number = FORMATS.index((written, has_logp))
     start = START.pack(MAGIC, TEXT_VERSION if message.has_texts else VERSION, number)
     body = byte_planes.write_body(codec, id_bits, token_X.view(np.uint32), logp_X)
-    if message.has_texts:
-        text = "".join(c.text or "" for c in completions).encode()
+    if text := "".join(c.text or "" for c in completions).encode():
         body += map(byte_planes.block, [text] if codec == "raw" else byte_planes.squeezed(text))
     data = b"".join((start, byte_planes.block(head), *body))
     if len(header) > HEADER_BYTES or len(data) > MOST.message_bytes:
@@ -132,12 +131,14 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
 
 
 def _read_texts(codec: Codec, rows: Rows, blocks: Blocks) -> list[str | None]:
-    size, data = text_size(rows), bytes(blocks.take("texts"))
+    if not (size := text_size(rows)):
+        return texts_of(rows, memoryview(b""))
+    data: byte_planes.Buffer = blocks.take("texts")
     if codec != "raw":
         data = byte_planes.expanded(data, "texts", at_most=size)
     if len(data) != size:
         raise WireError(f"texts: {len(data)} bytes where {size} are expected")
-    return texts_of(rows, data)
+    return texts_of(rows, memoryview(data))
 
 
 def _start(data: bytes, limits: Limits) -> tuple[int, Codec, bool, Blocks]:

@@ -40,8 +40,8 @@ class Limits:
     """Tokens of one completion."""
     vocabulary: int = BEYOND
     """Bound of the token ids: each is below it."""
-    text_bytes: int = 1 << 20
-    """Bytes of one completion as text."""
+    text_bytes: int = 1 << 24
+    """Bytes of one completion as text; those of all together are at most ``message_bytes``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +151,17 @@ def header_of(message: Message, id_bits: int) -> Header:
     if not has_ids and any(len(c.token_T) for c in completions):
         raise ValueError("a completion has tokens, but its author no tokenizer")
     _require_digests("prompt", message.prompts, PROMPT_DIGEST_BYTES * has_ids)
-    if message.has_texts:
-        _require_digests("question", message.questions, PROMPT_DIGEST_BYTES)
-        if message.questions.keys() != message.prompts.keys():
-            raise ValueError("the question digests are not of the problems of the prompt digests")
+    _require_digests("question", message.questions, PROMPT_DIGEST_BYTES)
+    if message.questions.keys() != (at.keys() if message.has_texts else set()):
+        raise ValueError("a message with texts has a question digest of each problem, others none")
+    # A reader gives all completions one tokenizer: that of the header, if there are tokens.
+    names_it = message.has_texts and any(len(c.token_T) for c in completions)
+    tokenizer = provenance.tokenizer if names_it else b""
     for c in completions:
-        if c.tokenizer not in (b"", provenance.tokenizer):
-            raise ValueError(f"a completion of {c.problem_id!r} has another tokenizer's ids")
+        if c.tokenizer != tokenizer:
+            found = f"{c.problem_id!r} names tokenizer {c.tokenizer.hex() or 'none'}"
+            expected = f"each of this message names {tokenizer.hex() or 'none'}"
+            raise ValueError(f"a completion of {found}; {expected}")
         if c.problem_id not in at:
             raise ValueError(f"a completion of {c.problem_id!r}, which has no prompt digest")
     if unused := at.keys() - {c.problem_id for c in completions}:
@@ -268,7 +272,7 @@ def text_size(rows: Rows) -> int:
     return int(np.maximum(rows.text_B.astype(np.int64) - 1, 0).sum())
 
 
-def texts_of(rows: Rows, data: bytes) -> list[str | None]:
+def texts_of(rows: Rows, data: memoryview) -> list[str | None]:
     """Return the texts of all rows, cut from ``data``; raise WireError if one is not UTF-8."""
     texts: list[str | None] = []
     at = 0
@@ -277,7 +281,7 @@ def texts_of(rows: Rows, data: bytes) -> list[str | None]:
             texts.append(None)
             continue
         try:
-            texts.append(data[at : at + size - 1].decode())
+            texts.append(str(data[at : at + size - 1], "utf-8"))
         except UnicodeDecodeError as error:
             raise WireError(f"the text of completion {place} is not UTF-8: {error}") from error
         at += size - 1
@@ -303,13 +307,14 @@ def _prompts(header: Header, *, at_most: int) -> dict[str, bytes]:
         raise WireError(f"problems of {at_most} completions are not readable: {error}") from error
     if len(set(problems)) != len(problems):
         raise WireError("a problem is listed twice")
-    if header.tokenizer == NO_TOKENIZER and not header.digests:
-        return dict.fromkeys(problems, b"")
-    return _digests_of(problems, header.digests, "prompt")
+    size = 0 if header.tokenizer == NO_TOKENIZER else PROMPT_DIGEST_BYTES
+    return _digests_of(problems, header.digests, "prompt", size)
 
 
-def _digests_of(problems: Sequence[str], digests: bytes, what: str) -> dict[str, bytes]:
-    count, size = len(problems), PROMPT_DIGEST_BYTES
+def _digests_of(
+    problems: Sequence[str], digests: bytes, what: str, size: int = PROMPT_DIGEST_BYTES
+) -> dict[str, bytes]:
+    count = len(problems)
     if len(digests) != size * count:
         raise WireError(f"{count} problems have {len(digests)} bytes of {what} digests")
     return {id: digests[at * size : (at + 1) * size] for at, id in enumerate(problems)}

@@ -121,6 +121,7 @@ class Learn:
     batch: Batch
     seed: int
     """Seed of dropout; each process adds its rank."""
+    round: int = 0
 
 
 class Align(Learn):

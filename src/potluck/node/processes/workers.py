@@ -128,9 +128,9 @@ def run_worker(
                     generate_together(processes, policy, command, progress)
                 case Align(node=node, batch=batch, seed=seed):
                     authors_worth(learners[node], batch, seed)
-                case Learn(node=node, batch=batch, seed=seed):
+                case Learn(node=node, batch=batch, seed=seed, round=round):
                     torch.manual_seed(seed + processes.rank)
-                    learners[node].learn(batch, lambda done, total: None)
+                    learners[node].learn(batch, lambda done, total: None, round=round)
                 case Save(node=node):
                     learner = learners[node]
                     checkpoint.full_state(learner.policy, learner.optimizer, keep=False)

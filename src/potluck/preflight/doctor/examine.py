@@ -15,7 +15,7 @@ from potluck.config import LOCAL_SWARM, RunConfig
 from potluck.exchange import ExchangeError
 from potluck.exchange.keys.keys import read_roster
 from potluck.exchange.protocol.announcement import ANNOUNCEMENT_VERSION
-from potluck.exchange.wire.codec import VERSION
+from potluck.exchange.wire.codec import TEXT_VERSION, VERSION
 from potluck.exchange.zenoh.session import Endpoints, Tls
 from potluck.files import available_cores
 from potluck.preflight.doctor import credentials, machine, network
@@ -79,7 +79,10 @@ def examine(target: Target) -> Iterator[Finding]:
 
 def _machine(target: Target) -> Iterator[Finding]:
     here = 1 if target.name else target.nodes
-    spoken = {"messages": VERSION, "announcements": ANNOUNCEMENT_VERSION}
+    spoken = {
+        "messages": f"{VERSION} and {TEXT_VERSION}",
+        "announcements": str(ANNOUNCEMENT_VERSION),
+    }
     found = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
     yield machine.versions(found, spoken)
     yield machine.cores(available_cores(), here, target.config.threads if target.config else 0)

@@ -26,7 +26,7 @@ class Finding:
     """State of the thing; unless it is well, also the way out."""
 
 
-def versions(found: Mapping[str, str | None], protocol: Mapping[str, int]) -> Finding:
+def versions(found: Mapping[str, str | None], protocol: Mapping[str, str]) -> Finding:
     """Check the versions of libraries (None: not installed) and of what nodes exchange."""
     if absent := ", ".join(name for name, version in found.items() if version is None):
         text = f"{absent} not installed; pip install potluck brings all"

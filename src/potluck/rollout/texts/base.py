@@ -67,8 +67,9 @@ class TextEngine(Protocol):
         """
 
 
-BYTES_A_TOKEN = 64
-"""Longest text, for each token that a completion may have: one of a vocabulary has 4 or so."""
+BYTES_A_TOKEN = 16
+"""Bytes of the longest text that is sent and taken, for each token that a completion may have; a
+token of English has 4."""
 
 
 def can_be_read(text: str, max_new_tokens: int) -> bool:

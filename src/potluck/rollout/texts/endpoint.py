@@ -148,7 +148,7 @@ class ChatEndpoint:
         try:
             raw = await self.ask(client.models.with_raw_response.list())
             return [card["id"] for card in json.loads(raw)["data"]]
-        except (Refused, ValueError, RecursionError, KeyError, TypeError):
+        except (Unavailable, Refused, ValueError, RecursionError, KeyError, TypeError):
             return []
 
     def _line(self, text: str) -> str:

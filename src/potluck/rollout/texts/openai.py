@@ -63,7 +63,7 @@ class OpenAIEngine:
     def write(self, requests: Requests, *, author: str, seed: int, progress: Progress) -> Written:
         requests = [request for request in requests if request.count]
         total = sum(request.count for request in requests)
-        if not requests or self._is_spent():
+        if not requests:
             return Written(())
         work = _Round(self, requests, seed)
         with ThreadPoolExecutor(1) as pool:
@@ -79,20 +79,7 @@ class OpenAIEngine:
             raise self.endpoint.refuse(*work.refused)
         self.spent += work.cost
         self._tell(work)
-        self._is_spent()
         return Written(tuple(work.completions(author)), work.cost)
-
-    def _is_spent(self) -> bool:
-        """Return whether nothing may be asked any more, and tell it once."""
-        spent = self.spent
-        if is_spent := self.budget.is_spent(spent):
-            self._tell_once(
-                "budget",
-                f"the budget of {self.settings.node!r} is spent ({spent.prompt_tokens} tokens of "
-                f"prompts, {spent.completion_tokens} of completions, {spent.usd:.2f} USD): it "
-                f"writes no more; to go on, resume with a larger one in its table engine",
-            )
-        return is_spent
 
     def _tell(self, work: "_Round") -> None:
         url, model = self.endpoint.address.url, self.endpoint.model
@@ -103,6 +90,13 @@ class OpenAIEngine:
             self._told.discard("trouble")
         if work.refused:
             self._tell_once("refused", f"{url} does not answer some questions ({work.refused[0]})")
+        if self.budget.is_spent(spent := self.spent):
+            self._tell_once(
+                "budget",
+                f"the budget of {self.settings.node!r} is spent ({spent.prompt_tokens} tokens of "
+                f"prompts, {spent.completion_tokens} of completions, {spent.usd:.2f} USD): it "
+                f"writes no more; to go on, resume with a larger one in its table engine",
+            )
         for name in sorted(self.dialect.left_out & {"top_p", "temperature"}):
             self._tell_once(name, f"{model!r} at {url} takes no {name}: it writes with its own")
 

@@ -1,5 +1,6 @@
 """The tables [node.NAME.engine] of authors without weights; see docs/authors.md."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -7,6 +8,7 @@ from msgspec import Meta
 
 from potluck.fields import Amount, ConfigError, Count, Positive
 from potluck.rollout.options import URL, TextOptions
+from potluck.types import Problem
 
 if TYPE_CHECKING:
     from potluck.rollout.texts.base import TextEngine, TextSettings
@@ -68,6 +70,10 @@ class OpenAIOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", ta
         self._endpoint().require_ready()
 
     @property
+    def title(self) -> str:
+        return f"{self.model} at {self.url}"
+
+    @property
     def note(self) -> str:
         return f"writes through {self.url} as {self.model!r}: not asked yet"
 
@@ -100,6 +106,20 @@ class FileOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", tag=
         from potluck.rollout.texts.file import SolutionFile
 
         return SolutionFile.read(Path(self.path).expanduser(), self.problem, self.solution)
+
+    @property
+    def title(self) -> str:
+        return f"solutions of {Path(self.path).name}"
+
+    def coverage(self, problems: Sequence[Problem]) -> str:
+        from potluck.rollout.base import RolloutError
+
+        if not (solved := self.read().solved(problems)):
+            raise RolloutError(
+                f"{self.path} has no solution of any of {len(problems)} problems; expected the id "
+                f"({problems[0].id!r}) or the question of a problem as {self.problem!r}"
+            )
+        return f"has solutions of {solved:,} of {len(problems):,} problems"
 
     def require_ready(self, *, adapter: bool, longest: int) -> None:
         from potluck.rollout.texts.file import require_file

@@ -26,9 +26,23 @@ SIGNS = str.maketrans({
     "\u2212": "-", "\u00b0": r"^\circ ", "\u03c0": r"\pi ", "\u221e": r"\infty ",
     "\u222a": r"\cup ", "\u00b1": r"\pm ", "\u00d7": r"\times ", "\u00b7": r"\cdot ",
     "\u22c5": r"\cdot ", "\u2208": r"\in ", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+    "\u200b": "", "\u2060": "", "\ufeff": "",
 })  # fmt: skip
 BLANK = re.compile(
     r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|quad|qquad)(?![A-Za-z])|(?<!\\)\\[,!;: ]|~"
+)
+BOLD = re.compile(r"\*\*((?:(?!\*\*).)+)\*\*")
+ANNOUNCED = re.compile(
+    r"(?:(?:so|thus|therefore|hence),? )?(?:the )?(?:final |correct )?(?:answer|result|solution)"
+    r" is:? ?(\\boxed\b.*)",
+    re.IGNORECASE,
+)
+"""The usual last sentence of a model: only a box makes it clear what in it is the answer."""
+MIXED = re.compile(r"([-+]? ?[0-9]+) ([0-9]+) ?/ ?([0-9]+)")
+SPELLED = re.compile(r"([0-9]{1,2}) ?\\text ?\{ ?\(([a-z]+)\) ?\}")
+NUMERALS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve"),
 )
 UNITS = {
     "degree": re.compile(
@@ -62,7 +76,18 @@ LETTERS = {
     "alpha", "beta", "gamma", "delta", "epsilon", "theta", "lambda", "mu", "phi", "omega", "sigma",
 }  # fmt: skip
 COMMANDS = {f"\\{name}" for name in WORDS | LETTERS | {"infty", "cdot", "pm", "mp", "frac"}}
-THOUSANDS = re.compile(r"[-+]? ?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
+THOUSANDS = re.compile(r"[-+]? ?[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?:\.[0-9]+)?")
+SHORT_UNITS = {
+    "in": "inch", "ft": "foot", "feet": "foot", "yd": "yard", "mi": "mile", "mm": "millimeter",
+    "cm": "centimeter", "km": "kilometer", "kg": "kilogram", "sec": "second", "min": "minute",
+    "hr": "hour", "mph": "mile per hour",
+}  # fmt: skip
+"""Units by their short names."""
+MEASURES = {
+    *SHORT_UNITS.values(),
+    *("meter", "gram", "pound", "ounce", "liter", "gallon", "day", "week", "month", "year", "cent"),
+}
+"""Units that an answer may have where only the question names them: other words may be names."""
 MATRIX = re.compile(r"\\begin ?\{([pb]?matrix)\}(.*)\\end ?\{\1\}")
 NAME = re.compile(r"[A-Za-z](?: _ (?:[A-Za-z0-9]|\{ [A-Za-z0-9] \})| \( [A-Za-z] \))?")
 NUMBER = re.compile(r"[0-9.]+")
@@ -111,9 +136,16 @@ def strip_markup(text: str) -> str:
     text = re.sub(r"\\[dtc]frac(?![A-Za-z])", r"\\frac", text)
     text = re.sub(r"\\(?:mbox|textrm|textbf|textit|mathrm)(?![A-Za-z])", r"\\text", text)
     text = " ".join(text.split()).removesuffix(".").strip()
+    for marked in (BOLD, ANNOUNCED):
+        if inside := marked.fullmatch(text):
+            text = inside[1].removesuffix(".").strip()
     # Of two boxes side by side "17} \boxed{18" is left, which nothing can read.
     if box := re.fullmatch(r"\\(?:boxed|fbox) ?\{(.*)\}", text):
         text = box[1].strip()
+    text = MIXED.sub(r"\1\\frac{\2}{\3}", text) if MIXED.fullmatch(text) else text
+    spelled = SPELLED.fullmatch(text)
+    if spelled and spelled[2] in NUMERALS and NUMERALS.index(spelled[2]) == int(spelled[1]):
+        text = spelled[1]
     if not (text := text.removesuffix(".").strip()):
         raise Unreadable
     return text
@@ -154,6 +186,20 @@ def split_unit(text: str, expected: str = "") -> tuple[str, str]:
     return text, ""
 
 
+def unit_named_in(text: str, question: str) -> str:
+    r"""Return the unit behind a bare number if the question names it, else "".
+
+    >>> unit_named_in("12 cm", "How many centimeters?"), unit_named_in("12 ab", "Find $ab$.")
+    ('centimeter', '')
+    """
+    match = WORDED_UNIT.fullmatch(text)
+    if match is None:
+        return ""
+    unit = _unit((match["text"] or match["word"]).lower(), match["power"])
+    asked = {_unit(word.lower(), None) for word in re.findall("[A-Za-z]+", question)}
+    return unit if unit.partition("^")[0] in asked.intersection(MEASURES) else ""
+
+
 def tokens_of(text: str) -> list[str]:
     r"""Return the tokens of a bare text; ``*`` and ``\times`` are ``\cdot``.
 
@@ -185,7 +231,7 @@ def _unit(name: str, power: str | None) -> str:
     for word, value in (("square ", "2"), ("sq ", "2"), ("cubic ", "3")):
         if name.startswith(word):
             name, power = name.removeprefix(word), value
-    name = re.sub(r"(?<=ch)es$|(?<!s)s$", "", name)
+    name = re.sub(r"(?<=ch)es$|(?<!s)s$", "", SHORT_UNITS.get(name, name))
     return name + (f"^{power}" if power else "")
 
 
@@ -211,7 +257,7 @@ def parse(text: str, *, unit: str = "", is_list: bool = False) -> Answer:
     """
     text, found = split_unit(text, unit)
     if not is_list and THOUSANDS.fullmatch(text):
-        text = text.replace(",", "")
+        text = re.sub(r"(?<=[0-9])[, ](?=[0-9])", "", text)
     if matrix := MATRIX.fullmatch(text):
         return _matrix(matrix[2])
     text = re.sub(r",? ?(?:\\text ?\{ ?(?:and|or) ?\}|\b(?:and|or)\b)", ",", text)
@@ -265,6 +311,8 @@ def _element(tokens: Sequence[str]) -> Answer:
     """Read a point, an interval or one value; two values where it says ``\\pm``."""
     if _is_wrapped(tokens) and tokens[0] in ("(", "[") and "," in tokens:
         return _bracketed(tokens)
+    if _is_wrapped(tokens) and tokens[0] + tokens[-1] == "()":
+        tokens = tokens[1:-1]
     if sum(token in ("\\pm", "\\mp") for token in tokens) == 1:
         both = ({"\\pm": "+", "\\mp": "-"}, {"\\pm": "-", "\\mp": "+"})
         return Answer("list", tuple(_one([s.get(t, t) for t in tokens]) for s in both))

@@ -14,7 +14,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fractions import Fraction
 
-from potluck.tasks.math.form import FUNCTIONS, Answer, Unreadable, parse, phrase, strip_markup
+from potluck.tasks.math.form import (
+    FUNCTIONS,
+    LETTERS,
+    OPEN,
+    PAIRS,
+    Answer,
+    Unreadable,
+    parse,
+    phrase,
+    strip_markup,
+    unit_named_in,
+)
 
 Equal = Callable[[str, str], bool]
 """Decides whether two leaves, gold first, are worth the same. Asked last, and may be slow."""
@@ -32,12 +43,17 @@ PLAIN = re.compile(
 )
 IN_BASE = re.compile(r"([0-9]+) _ \{ ([0-9]+) \}")
 ADDITION = re.compile(r"(?<=[^({[/,=^_] )[-+] ")
+HALF = r"\{ (?:1 / 2|\\frac \{ 1 \} \{ 2 \}) \}"
 LEFT_TO_DO = re.compile(
     rf"{DIGITS} \\cdot (?:- )?{DIGITS}"  # 2 * 9
-    rf"|{DIGITS} \^|\( {DIGITS} \)"  # 3^2, 2(9)
+    rf"|{DIGITS} \^ (?!{HALF})|\( {DIGITS} \)"  # 3^2, 2(9); 2^{{1/2}} is a root
     rf"|{DIGITS} / {DIGITS} (?:[A-Za-z(]|\\)"  # 1/2x: which of two?
     rf"|{DIGITS} \\frac \{{ -? ?{DIGITS} \}} \{{ -? ?{DIGITS} \}}"  # 1 1/2 x, or half of x?
 )
+EXPAND, FACTOR = re.compile("expand", re.IGNORECASE), re.compile(r"[)0-9] \(")
+WORKED_OUT = re.compile(r"\)\s*\(|expand|simplif|multipl|product", re.IGNORECASE)
+"""Marks of a question whose answer may not be left, or copied, as a product."""
+OPTION = re.compile(r"\(([A-Za-z])\) ([A-Za-z ]+)")
 MATH = re.compile(r"\$([^$]+)\$")
 """Formulas of a question."""
 LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|\\(?:[a-z]+)")
@@ -57,21 +73,29 @@ def same_answer(gold: str, answer: str, *, question: str = "", equal: Equal) -> 
     except Unreadable:
         return False
     if expected_phrase := phrase(reference, marked=True):
-        return phrase(written, marked=False) == expected_phrase
+        return phrase(_option(written, question), marked=False) == expected_phrase
     if written == reference:
         return True
     try:
         expected = parse(reference)
-        found = parse(written, unit=expected.unit, is_list=expected.shape == "list")
+        unit = expected.unit or unit_named_in(written, question)
+        found = parse(written, unit=unit, is_list=expected.shape == "list")
     except Unreadable:
         return False
     if found.expression != expected.expression and _is_copied(written, question):
         return False
-    return (
-        _unit_fits(expected, found, question)
-        and _name_fits(expected, found, question)
-        and _same_structure(expected, found, equal)
-    )
+    if (expected.unit, found.unit) == ("percent", "") and _is_hundredth(expected, found):
+        return True
+    if not (_unit_fits(expected, found, unit, question) and _name_fits(expected, found, question)):
+        return False
+    if expected.shape == found.shape == "one":
+        if EXPAND.search(question) and len(FACTOR.findall(found.expression)) > len(
+            FACTOR.findall(expected.expression)
+        ):
+            return False
+        factors = bool(question) and not WORKED_OUT.search(question)
+        return same_expression(expected.expression, found.expression, equal, factors=factors)
+    return _same_structure(expected, found, equal)
 
 
 def number(expression: str) -> Fraction | None:
@@ -104,8 +128,22 @@ def _is_copied(written: str, question: str) -> bool:
     return False
 
 
-def _unit_fits(expected: Answer, found: Answer, question: str) -> bool:
-    if found.unit in ("", expected.unit):
+def _option(written: str, question: str) -> str:
+    """Return the letter of "(C) Plane" where the question offers just that."""
+    option = OPTION.fullmatch(written)
+    is_offered = option and written.lower() in " ".join(question.lower().split())
+    return option[1] if option and is_offered else written
+
+
+def _is_hundredth(expected: Answer, found: Answer) -> bool:
+    """Return whether ``found`` is the gold's percentage as a plain number: 0.1 for 10%."""
+    whole, part = number(expected.expression), number(found.expression)
+    return whole is not None and part is not None and not found.name and whole == 100 * part
+
+
+def _unit_fits(expected: Answer, found: Answer, named: str, question: str) -> bool:
+    """``named``: the unit that an answer may have though the gold has none."""
+    if found.unit in ("", expected.unit, named):
         return True
     asked = ASKED_FOR.get(found.unit)
     return not expected.unit and asked is not None and bool(asked.search(question))
@@ -114,7 +152,11 @@ def _unit_fits(expected: Answer, found: Answer, question: str) -> bool:
 def _name_fits(expected: Answer, found: Answer, question: str) -> bool:
     if not found.name or expected.name:
         return found.name in ("", expected.name)
-    return not question or found.name[0] in LETTER.findall(question)
+    # "a" and "I" are words, too: only in a formula are they names for sure.
+    letters, formulas = set(LETTER.findall(question)), " ".join(MATH.findall(question))
+    names = (letters - {"a", "A", "I"}) | set(LETTER.findall(formulas))
+    is_named = any(len(name) == 1 or name[1:] in LETTERS for name in names)
+    return not is_named or found.name[0] in letters
 
 
 def _same_structure(expected: Answer, found: Answer, equal: Equal) -> bool:
@@ -143,8 +185,11 @@ def _in_any_order(expected: Sequence[Answer], found: Sequence[Answer], equal: Eq
     return True
 
 
-def same_expression(gold: str, answer: str, equal: Equal) -> bool:
-    """Return whether two leaves are worth the same and the answer is as finished as the gold."""
+def same_expression(gold: str, answer: str, equal: Equal, *, factors: bool = False) -> bool:
+    """Return whether two leaves are worth the same and the answer is as finished as the gold.
+
+    ``factors``: a sum may be written as a product of sums that are no longer than it.
+    """
     if gold == answer:
         return True
     if base := IN_BASE.fullmatch(gold):
@@ -157,9 +202,27 @@ def same_expression(gold: str, answer: str, equal: Equal) -> bool:
     letters = set(LETTER.findall(gold)) | {"\\frac", "\\sqrt", "\\cdot"}
     if any(f"\\{name}" in letters for name in FUNCTIONS):
         letters |= {f"\\{name}" for name in FUNCTIONS}
+    most, additions = (len(ADDITION.findall(leaf)) for leaf in (gold, answer))
     return (
         letters.issuperset(LETTER.findall(answer))
-        and len(ADDITION.findall(answer)) <= len(ADDITION.findall(gold))
+        and (additions <= most or (factors and _is_product(answer, most)))
         and len(LEFT_TO_DO.findall(answer)) <= len(LEFT_TO_DO.findall(gold))
         and equal(gold, answer)
     )
+
+
+def _is_product(answer: str, most: int) -> bool:
+    """Return whether only factors have additions, ``most`` each, and no sum has one inside."""
+    groups, before = [(0, False)], "("
+    for token in answer.split():
+        if token in OPEN:
+            groups.append((0, False))
+        elif token in PAIRS:
+            (count, inside), (outer, has_sum) = groups.pop(), groups.pop()
+            if count > most or (count and inside):
+                return False
+            groups.append((outer, has_sum or inside or count > 0))
+        elif token in "+-" and before not in ("(", "[", "{", "/", ",", "=", "^", "_"):
+            groups[-1] = (groups[-1][0] + 1, groups[-1][1])
+        before = token
+    return groups[0][0] == 0

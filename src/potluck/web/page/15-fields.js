@@ -102,6 +102,8 @@ const CURVE_FIELDS = {
   loss: ["Training", "Loss", "number"],
   gradient_norm: ["Training", "Gradient norm", "number"],
   entropy: ["Training", "Entropy of own tokens", "nats"],
+  kl: ["Training", "KL to the start model", "nats"],
+  learning_rate: ["Training", "Learning rate", "number"],
   groups_alike: ["Training", "Share of groups of one reward", "share"],
   rows_trained: ["Training", "Completions learned from", "count"],
   completions: ["Training", "Completions used", "count"],

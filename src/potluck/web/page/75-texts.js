@@ -93,7 +93,7 @@ function textLine(text) {
     el(
       "div",
       { class: "facts" },
-      pill(text.reward > 0 ? "right" : "wrong", `reward ${plain(text.reward, 2)}`),
+      pill(text.reward >= 1 - 1e-9 ? "right" : "wrong", `reward ${plain(text.reward, 2)}`),
       el("span", { class: "by" }, `${text.author}, no. ${text.index}`),
       pill("", advantage),
       pill(taken === "dropped" ? "dropped" : "", taken),

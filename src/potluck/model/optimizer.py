@@ -1,0 +1,82 @@
+"""The optimizer of the trained parameters, and its learning rate at each update."""
+
+import math
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+import torch
+
+from potluck.model.loading import ModelError
+from potluck.model.lora import trained
+from potluck.model.policy import LanguageModel
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRate:
+    """A learning rate as a function of the update's number, so that a checkpoint need not keep it.
+
+        warmup                u / w                         while u < w, so 0 at first
+        then  "constant"      1
+              "linear"        (n - u) / (n - w)
+              "cosine"        (1 + cos(pi (u - w) / (n - w))) / 2
+
+    times ``peak``; never below 0. Source: transformers' ``get_scheduler``, which TRL calls.
+    Deviation: u counts the updates that rounds *may* have, round x updates_per_round and on, also
+    of rounds that were skipped or had nothing to learn from; the last round has the last rates.
+    """
+
+    peak: float
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup: float = 0.0
+    """w: a number of updates; below 1 a share of all, rounded up."""
+    updates: int = 1
+    """n: updates of the whole run."""
+
+    def at(self, update: int) -> float:
+        """Return the rate of an update; the first is 0.
+
+        >>> [LearningRate(4e-6, "linear", warmup=2, updates=6).at(u) for u in (0, 1, 2, 4, 6)]
+        [0.0, 2e-06, 4e-06, 2e-06, 0.0]
+        """
+        share = self.warmup < 1
+        first = math.ceil(self.updates * self.warmup) if share else int(self.warmup)
+        if update < first:
+            return self.peak * (update / first)
+        left = max(0.0, (self.updates - update) / max(1, self.updates - first))
+        match self.schedule:
+            case "constant":
+                return self.peak
+            case "linear":
+                return self.peak * left
+            case "cosine":
+                return self.peak * 0.5 * (1 + math.cos(math.pi * (1 - left)))
+
+
+def make_optimizer(
+    policy: LanguageModel,
+    name: Literal["adam", "adamw", "adamw-8bit"],
+    learning_rate: float,
+    weight_decay: float,
+    *,
+    betas: tuple[float, float] = (0.9, 0.999),
+) -> torch.optim.Optimizer:
+    """Return Adam or AdamW over the trained parameters.
+
+    "adamw-8bit" has moments in blocks of 8-bit numbers, 2 bytes a weight for both instead of 8;
+    parameters of fewer than 4,096 numbers keep theirs in float32. Source: Dettmers et al. 2021,
+    arXiv:2110.02861. Raise ModelError if the library for them is not here.
+    """
+    parameters = trained(policy.network)
+    kind: Any = torch.optim.AdamW
+    if name == "adam":
+        return torch.optim.Adam(parameters, lr=learning_rate, betas=betas)
+    if name == "adamw-8bit":
+        try:
+            kind = import_module("bitsandbytes.optim.adamw").AdamW8bit
+        except ImportError as error:
+            raise ModelError(
+                f"optimizer 'adamw-8bit' needs the library bitsandbytes ({error}); "
+                f"pip install 'potluck[eightbit]', or set optimizer = 'adamw'"
+            ) from error
+    return kind(parameters, lr=learning_rate, weight_decay=weight_decay, betas=betas)

@@ -1,0 +1,260 @@
+"""Files of one's own as people have them: arrays, tables, odd numbers, questions in two columns.
+
+The shapes are those of SVAMP, GSM-Hard and MGSM; the rows are made up.
+"""
+
+import copy
+import json
+import pickle
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nouns import completion
+from potluck.tasks import TaskError, sources
+from potluck.tasks.base import Shortened
+from potluck.tasks.sources import JsonNumber
+from potluck.tasks.table import HubOptions, JsonlOptions
+
+SVAMP = [
+    {"ID": f"chal-{i}", "Body": f"Ada has {i} pens.", "Question": "How many has she?", "Answer": i}
+    for i in range(1, 4)
+]
+HARD = """\
+{"input": "How much is it?", "target": 72000}
+{"input": "And this?", "target": 0.1}
+{"input": "So little?", "target": 2.0107e-06}
+{"input": "With noise?", "target": 3244047.0999999996}
+{"input": "A whole one?", "target": -9867630.0}
+{"input": "Far off?", "target": 1E3}
+"""
+MGSM = "Janets Enten legen 16 Eier.\t18\nEin Gewand kostet 2.125 Dollar, wie viel?\t2,125\n"
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A function that writes a file and makes a task of it."""
+
+    def table(text, name="rows.jsonl", **options):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return JsonlOptions(path=str(path), **({"held_out": 0} | options)).make()
+
+    return table
+
+
+def asked(task):
+    return [(p.question, p.answer) for p in map(task.problem, task.ids("train"))]
+
+
+def paid(task, answer, at=0):
+    problem = task.problem(task.ids("train")[at])
+    text = f"<think></think><answer>{answer}</answer>"
+    return task.rewards([problem], [completion(problem=problem.id)], [text])[0]
+
+
+def lines(*rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+# Three data sets.
+
+
+def test_a_file_like_svamp_loads_without_a_script(table):
+    names = {"question": "{Body} {Question}", "answer": "Answer"}
+    for text in (json.dumps(SVAMP), json.dumps(SVAMP, indent=4), "\ufeff\n" + json.dumps(SVAMP)):
+        task = table(text, "SVAMP.json", **names)
+        assert asked(task) == [(f"Ada has {i} pens. How many has she?", str(i)) for i in (1, 2, 3)]
+    assert task.row("jsonl/train/0") == SVAMP[0]
+    assert table(lines(*SVAMP), **names).digest == task.digest
+
+
+def test_a_file_like_gsm_hard_loads_without_a_script(table):
+    task = table(HARD, question="input", answer="target", tolerance=1e-6)
+    golds = [gold for _, gold in asked(task)]
+    assert golds == ["72000", "0.1", "0.0000020107", "3244047.0999999996", "-9867630.0", "1000"]
+    assert paid(task, "3244047.1", at=3) == paid(task, "-9,867,630", at=4) == 1
+    exact = table(HARD, question="input", answer="target")
+    assert paid(exact, "3244047.1", at=3) == 0
+    assert exact.digest != task.digest
+
+
+def test_a_file_like_mgsm_loads_without_a_script(table):
+    task = table(MGSM, "mgsm_de.tsv", columns=("question", "answer"))
+    golds = [gold for _, gold in asked(task)]
+    assert golds == ["18", "2,125"]
+    assert paid(task, "2125", at=1) == 1
+    with pytest.raises(TaskError, match="line 2 has no column 'question'; it has Janets Enten leg"):
+        table(MGSM, "mgsm_de.tsv")
+
+
+# Tables and arrays.
+
+
+def test_a_csv_file_has_its_names_in_the_first_line(table):
+    text = 'question,answer,more\r\n"Is 9, or ""18"", 9+9?\nSay",18,x\r\n\r\n9+8?,17,\r\n'
+    task = table(text, "rows.CSV")
+    assert asked(task) == [('Is 9, or "18", 9+9?\nSay', "18"), ("9+8?", "17")]
+    assert task.row("jsonl/train/1") == {"question": "9+8?", "answer": "17", "more": ""}
+
+
+BAD_TABLES = {
+    "too few": ("question,answer\n9?,9\n8?\n", "line 3 has 1 columns; expected 2"),
+    "too many": ("question,answer\n9?,9,9\n", "line 2 has 3 columns; expected 2"),
+    "an open quotation mark": ('question,answer\n"9?,9\n', "unexpected end of data; a text with"),
+    "a mark in the middle": ('question,answer\n"9"?,9\n', "line 2: .* expected after"),
+    "a cell without end": ("question,answer\n" + "9" * 200_000, "field larger than field limit"),
+    "no UTF-8": (b"question,answer\n\xff,9\n", "line 2 has byte 0xff at 0, which is not UTF-8"),
+    "names alone": ("question,answer\n", "holds no problem"),
+    "nothing": ("", "holds no problem"),
+}
+
+
+@pytest.mark.parametrize("text, message", BAD_TABLES.values(), ids=BAD_TABLES)
+def test_a_table_that_is_none_is_told_with_its_line(table, text, message):
+    with pytest.raises(TaskError, match=message):
+        table(text, "rows.csv")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("[1, 2]", "element 0 is 1; expected an object"),
+        ("[]", "holds no problem"),
+        ('[{"question": "9?"}', "which is not JSON; expected one JSON array, or one object a line"),
+        ("[]\n[]\n", "which is not JSON"),
+        ('{"data": [\n{"question": "9?"}\n]}', "line 1 .* is not JSON; expected an ob.* array"),
+    ],
+)
+def test_an_array_that_is_none_is_told(table, text, message):
+    with pytest.raises(TaskError, match=message):
+        table(text, "rows.json")
+
+
+def test_an_array_beyond_memory_is_refused_unread(table, monkeypatch):
+    monkeypatch.setattr(sources, "LONGEST_ARRAY_BYTES", 20)
+    with pytest.raises(TaskError, match=r"is a JSON array of \d+ bytes; at most 20"):
+        table(json.dumps(SVAMP), question="Body", answer="Answer")
+
+
+pieces = st.lists(st.sampled_from(["a", ",", "\t", '"', "\n", "\r", "[", "{", "}"]))
+
+
+@given(st.binary() | pieces.map(lambda parts: "".join(parts).encode()))
+def test_any_bytes_load_or_are_a_task_error(tmp_path_factory, raw):
+    for name in ("x.csv", "x.tsv", "x.json"):
+        path = tmp_path_factory.mktemp("bytes") / name
+        path.write_bytes(raw)
+        with suppress(TaskError):
+            names = {"question": "a", "answer": "", "columns": ("a", "b")}
+            assert JsonlOptions(path=str(path), held_out=0, **names).make().ids("train")
+
+
+# Questions of several columns.
+
+
+def test_a_template_puts_texts_and_numbers_in_and_reads_them_once(table):
+    row = {"a b": "{n}", "n": 7, "x": 0.10, "answer": 1}
+    task = table(json.dumps(row), question="{{{a b}}} {n}/{x} }}{{")
+    assert asked(task)[0][0] == "{{n}} 7/0.1 }{"
+
+
+@pytest.mark.parametrize(
+    "template, message",
+    [
+        ("{Body", "'{Body', with a '{' alone at 0; a column stands in two"),
+        ("Body}", "with a '}' alone at 4"),
+        ("{}", "with a '{' alone at 0"),
+        ("{Bodi}", "has no column 'Bodi'; it has ID, Body, Question, Answer"),
+        ("{Body.__class__}", "has no column 'Body.__class__'"),
+        ("{Body!r}", "has no column 'Body!r'"),
+        ("{list}", r"has \[1\] as 'list'; expected a text or a number"),
+    ],
+)
+def test_a_template_names_columns_and_does_nothing_else(table, template, message):
+    row = SVAMP[0] | ({"list": [1]} if "list" in template else {})
+    with pytest.raises(TaskError, match=message):
+        table(lines(row), question=template, answer="Answer", skip_bad=True)
+
+
+# Numbers.
+
+
+def test_a_number_of_json_is_a_float_with_its_own_text(table):
+    (row,) = sources.json.loads('[{"x": 0.10}]', parse_float=JsonNumber)
+    number = row["x"]
+    assert (number, number.text, number * 2) == (0.1, "0.10", 0.2)
+    for copied in (copy.deepcopy(number), pickle.loads(pickle.dumps(number))):
+        assert (copied, copied.text) == (0.1, "0.10")
+
+
+@pytest.mark.parametrize("text", ["1E400", "1e-300", "NaN", "Infinity", "1e999999999"])
+def test_a_number_that_no_answer_could_be_is_refused(table, text):
+    with pytest.raises(TaskError, match="needs one decimal number"):
+        table('{"question": "9?", "answer": ' + text + "}")
+
+
+def test_floats_of_the_hub_are_written_without_an_exponent(monkeypatch):
+    import potluck.tasks.table as module
+
+    rows = [("row", {"question": f"{x}?", "answer": x}) for x in (72000.0, 2.0107e-06, 1e22, 0.5)]
+    monkeypatch.setattr(module, "own_hub_rows", lambda *_: rows)
+    task = HubOptions(dataset="a/b", held_out=0).make()
+    golds = [gold for _, gold in asked(task)]
+    assert golds == ["72000", "0.0000020107", "10000000000000000000000", "0.5"]
+
+
+@pytest.mark.parametrize("grading", ["exact", "math", "math-verify"])
+def test_a_tolerance_is_for_numbers_alone(table, grading):
+    with pytest.raises(TaskError, match=f"tolerance is 0.01, but grading '{grading}' has none"):
+        table(lines(SVAMP[0]), question="Body", answer="Answer", grading=grading, tolerance=0.01)
+
+
+# Bad rows, long prompts.
+
+
+def test_bad_rows_are_counted_and_left_out_where_that_is_asked_for(table):
+    good = {"question": "9?", "answer": 9}
+    text = lines(good, {"question": "8?"}, good | {"answer": "nine"}) + "{no JSON}\n" + lines(good)
+    task = table(text, skip_bad=True)
+    assert list(task.ids("train")) == ["jsonl/train/0", "jsonl/train/3"]
+    (note,) = task.notes
+    assert note.startswith("jsonl: 3 of 5 rows are left out, the first as ")
+    assert "rows.jsonl, line 4 is '{no JSON}'" in note
+    with pytest.raises(TaskError, match=r"line 4 .* is not JSON"):
+        table(text)
+    with pytest.raises(
+        TaskError, match=r"line 2 has no .*; 2 of 4 rows are no problems: task.skip_b"
+    ):
+        table(text.replace("{no JSON}\n", ""))
+
+
+def test_where_every_row_is_bad_the_recipe_is(table):
+    for skip_bad in (False, True):
+        with pytest.raises(TaskError, match=r"line 1 has no column .* it has ID, Body, [^;]*$"):
+            table(lines(*SVAMP), skip_bad=skip_bad)
+
+
+def test_a_table_without_bad_rows_has_no_notes(table):
+    assert table(lines(*SVAMP), question="Body", answer="Answer", skip_bad=True).notes == ()
+
+
+def test_problems_that_are_too_long_are_left_out_and_counted(table):
+    rows = [{"question": "?" * n, "answer": n} for n in (3, 30, 4, 31)]
+    task = table(lines(*rows))
+    short = Shortened(task, lambda problem: len(problem.question) < 10, "limit = 10")
+    assert list(short.ids("train")) == ["jsonl/train/0", "jsonl/train/2"]
+    assert short.notes == ("2 of 4 problems have prompts longer than limit = 10 and are left out",)
+    assert short.digest != task.digest
+    same = Shortened(task, lambda problem: True, "limit = 99")
+    assert (same.digest, same.notes) == (task.digest, ())
+    with pytest.raises(TaskError, match="all 4 train prompts are longer than limit = 1; raise it"):
+        Shortened(task, lambda problem: False, "limit = 1")
+
+
+def test_messages_in_the_data_are_noticed(table):
+    said = [{"role": "user", "content": "9?"}]
+    assert table(lines({"question": said, "answer": 9})).has_messages
+    assert not table(lines({"question": "9?", "answer": 9})).has_messages
