@@ -189,8 +189,12 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._learner, name)
 
-    def learn(self, batch: Batch, progress: Callable[[int, int], None]) -> UpdateReport:
-        update, self.cost = observed(lambda: self._learner.learn(batch, progress), self._device)
+    def learn(
+        self, batch: Batch, progress: Callable[[int, int], None], *, round: int
+    ) -> UpdateReport:
+        update, self.cost = observed(
+            lambda: self._learner.learn(batch, progress, round=round), self._device
+        )
         return update
 
 
@@ -215,7 +219,9 @@ def measure(scale: Scale, options: argparse.Namespace) -> tuple[list[Phase], dic
         exchanges = {name: hub.member(name) for name in learners}
         nodes = [
             replace(node, learner=Watched(node.learner, device))
-            for node in make_nodes(recipe, place / "run", task, learners, exchanges, _say, 0)
+            for node in make_nodes(
+                recipe, place / "run", task, learners, exchanges, _say, 0, sends_text=False
+            )
         ]
         for round in range(options.rounds):
             phases += one_round(nodes, round, recipe, device, ceiling)

@@ -212,7 +212,9 @@ def test_every_key_of_the_table_reaches_the_engine(recipe, server, tmp_path):
         task, here = make_task(config), tmp_path / "run"
         hub = MemoryHub(agreements_of(config, task, {n: learners[n].policy for n in NAMES}))
         exchanges = {name: hub.member(name) for name in NAMES}
-        nodes = make_nodes(config, here, task, learners, exchanges, lambda *_: None, 0)
+        nodes = make_nodes(
+            config, here, task, learners, exchanges, lambda *_: None, 0, sends_text=False
+        )
         engines = {node.name: node.engine for node in nodes}
         assert isinstance(engines["large"], HFEngine)
         engine = engines["small"]

@@ -89,7 +89,7 @@ def test_a_special_token_within_has_no_text_and_a_long_text_is_not_sent():
 def test_half_a_character_has_no_text_but_its_own_sign_has_one():
     policy = unlike.policy("think tags")
     prompt_P = policy.prompt(PROBLEM)
-    half, sign = policy.encode(prompt_P, "🙂")[:2], policy.encode(prompt_P, "\ufffd")
+    half, sign = policy.encode(prompt_P, "🦆")[:2], policy.encode(prompt_P, "\ufffd")
     made = [
         policy.spelled(sampled(ids, end="length"), PROBLEM, most_bytes=99) for ids in (half, sign)
     ]

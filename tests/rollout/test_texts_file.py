@@ -248,7 +248,8 @@ def test_a_file_that_has_changed_or_is_gone_is_named(author):
 
 def test_the_table_is_read_without_torch_and_may_change_on_resume():
     engine = {"name": "file", "path": "a", "problem": "q", "solution": "s"}
-    tree = {"name": "x", "node": {"learner": {"model": "x"}, "teacher": {"engine": engine}}}
+    nodes = {"learner": {"model": "x"}, "teacher": {"engine": engine}}
+    tree = {"name": "x", "objective": {"method": "lws"}, "node": nodes}
     made = from_tree(tree).node["teacher"].engine
     assert made == FileOptions(path="a", problem="q", solution="s")
     assert made.may_change

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from potluck.config import ConfigError, RunConfig, as_tree, load
-from potluck.files import LOCK, is_unbegun
+from potluck.files import JOINED, LOCK, is_unbegun
 from potluck.node import Record, RunFolderError
 from potluck.node.storage import checkpoint
 from potluck.tasks import Task
@@ -71,10 +71,11 @@ def require_node_folder(folder: Path, config: RunConfig, name: str, resume: bool
 
 
 def _is_taken(folder: Path) -> bool:
-    """Return whether there is more than locks and folders for them."""
+    """Return whether there is more than locks, folders for them, and recipes of starts that came to
+    nothing."""
     if not folder.is_dir():
         return folder.exists()
-    return any(each.name != LOCK and _is_taken(each) for each in folder.iterdir())
+    return any(each.name not in (LOCK, JOINED) and _is_taken(each) for each in folder.iterdir())
 
 
 def _recipe_in(folder: Path) -> RunConfig | None:
