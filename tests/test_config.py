@@ -289,8 +289,10 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
     where, _, name = at.partition(":")
     task = name if where == "task" else "digits"
     bare = f"name='x'\n[task]\nname='{task}'\n{NEEDS.get(task, '')}\n"
+    only_writes = name in ("openai", "file")
+    bare += "[objective]\nmethod='lws'\n" if only_writes else ""
     bare += "[node.learner]\nmodel='x'\n[node.small]\n"
-    bare += "" if name in ("openai", "file") else "model='x'\n"
+    bare += "" if only_writes else "model='x'\n"
     bare += {
         "node.small.lora": "[node.small.lora]",
         "node.small.engine": f"[node.small.engine]\nname='{name}'\n{NEEDS.get(name, '')}",

@@ -305,7 +305,7 @@ def test_check_names_no_kl_of_an_author_that_learns_nothing(recipe, tmp_path):
     solution = {"problem": "digits/232+475", "solution": "1"}
     (tmp_path / "solutions.jsonl").write_text(json.dumps(solution) + "\n")
     teacher = {"engine": {"name": "file", "path": str(tmp_path / "solutions.jsonl")}}
-    config = recipe("objective.beta=0.04")
+    config = recipe("objective.beta=0.04", "objective.method=lws")
     tree = as_tree(config)
     tree["node"] = {**tree["node"], "teacher": teacher}
     said = [str(part) for part in check(from_tree(tree)).renderables]
