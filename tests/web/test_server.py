@@ -93,8 +93,8 @@ def test_a_stream_has_the_run_then_its_changes_then_ends(tmp_path):
 
 def test_a_node_that_says_nothing_more_turns_silent_without_a_question(tmp_path):
     folder = make_run(tmp_path / "r", "small")
-    write_status(folder, "small", age_s=3.5)
     with watching(folder) as (address, _):
+        write_status(folder, "small")  # not before: a server may take seconds to start
         states = (view["nodes"][0]["state"] for view in events(address) if view.get("nodes"))
         assert next(states) == "training"
         assert next(states) == "silent"
