@@ -7,14 +7,18 @@
 It may have fewer texts than its share, or none: the others then have smaller groups.
 """
 
+import time
 from dataclasses import asdict, dataclass
 
-from potluck.exchange import Round
+from potluck.exchange import ExchangeError, Round
 from potluck.node.participant import Clock, Participant, Spent
 from potluck.reports import RoundReport, as_line
 from potluck.rollout.base import RolloutRequest
 from potluck.rollout.texts.base import TextEngine
 from potluck.tasks import Task
+
+PAUSE_S = 0.2
+"""Seconds between two looks for a reader: how fast Ctrl-C is heard."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -25,7 +29,8 @@ class Author(Participant):
     engine: TextEngine
 
     def generate_and_send(self, round: int) -> Spent:
-        """Write this author's share of the round and send it."""
+        """Write this author's share of the round and send it, once somebody is there to read it."""
+        self._await_readers(round)
         shares = self.agenda.shares_of(round, self.name)
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
         with Clock() as writing:
@@ -38,6 +43,20 @@ class Author(Participant):
         with Clock() as sending:
             self.exchange.send(round, written.completions)
         return Spent(writing.seconds, sending.seconds, written.cost)
+
+    def _await_readers(self, round: int) -> None:
+        """Wait for a node that is connected, ``deadline_s`` at most: texts may cost money, and by
+        itself an author would be through all rounds in no time. Raise ExchangeError if none comes.
+        """
+        began_s = time.monotonic()
+        while not any(peer.live for peer in self.exchange.status().peers.values()):
+            if time.monotonic() - began_s >= self.deadline_s:
+                raise ExchangeError(
+                    f"nobody was there to read what {self.name!r} writes in round {round} for "
+                    f"{self.deadline_s:g} s; to go on when others are back, use --resume"
+                )
+            self.progress(self.name, "wait", 0, 1)
+            time.sleep(PAUSE_S)
 
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
         """Report what came; nothing is learned. What a round cost that was sent before a crash

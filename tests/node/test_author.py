@@ -1,0 +1,74 @@
+"""An author writes while somebody reads, and not by itself."""
+
+import pytest
+
+from potluck.exchange import ExchangeError
+from potluck.exchange.base import PeerStatus, Status
+from potluck.node.author import Author
+from potluck.node.storage.record import Record
+from potluck.rollout.texts.base import Cost, Written
+
+
+class Room:
+    """An exchange in which somebody is there from the so-manieth look on."""
+
+    def __init__(self, comes_at):
+        self.looks, self.comes_at, self.sent = 0, comes_at, []
+
+    def status(self):
+        self.looks += 1
+        return Status({"north": PeerStatus(live=self.looks >= self.comes_at)})
+
+    def send(self, round, batch):
+        self.sent.append((round, self.looks))
+
+
+class Agenda:
+    seed = 0
+
+    def shares_of(self, round, name):
+        return []
+
+
+class Engine:
+    def __init__(self):
+        self.rounds = 0
+
+    def write(self, requests, *, author, seed, progress):
+        self.rounds += 1
+        return Written((), Cost(requests=1))
+
+
+def author(tmp_path, room, deadline_s, waits):
+    return Author(
+        name="people", agenda=Agenda(), max_staleness=1, exchange=room,
+        record=Record(tmp_path / "people", run="x", node="people"), deadline_s=deadline_s,
+        progress=lambda *told: waits.append(told), task=None, engine=Engine(),
+    )  # fmt: skip
+
+
+def test_it_waits_for_a_reader_before_it_writes(tmp_path):
+    room, waits = Room(comes_at=3), []
+    made = author(tmp_path, room, 60.0, waits)
+    spent = made.generate_and_send(5)
+    assert room.sent == [(5, 3)]
+    assert waits == [("people", "wait", 0, 1)] * 2
+    assert spent.cost.requests == made.engine.rounds == 1
+
+
+def test_it_ends_where_nobody_comes_and_has_written_nothing(tmp_path):
+    made = author(tmp_path, Room(comes_at=99), 0.5, waits := [])
+    with pytest.raises(ExchangeError, match=r"read what 'people' writes in round 5 for 0.5 s"):
+        made.generate_and_send(5)
+    assert (made.engine.rounds, made.exchange.sent) == (0, [])
+    assert waits
+
+
+def test_ctrl_c_is_heard_while_it_waits(tmp_path):
+    def pressed(*told):
+        raise KeyboardInterrupt
+
+    made = author(tmp_path, Room(comes_at=99), 60.0, [])
+    object.__setattr__(made, "progress", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        made.generate_and_send(0)
