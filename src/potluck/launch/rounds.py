@@ -210,7 +210,7 @@ class _Rounds:
     nodes: list[Node]
     """Nodes that learn."""
     authors: list[Author]
-    """Those that only write."""
+    """Participants that only write."""
     config: RunConfig
     display: Display
     progress: NodeProgress

@@ -30,7 +30,7 @@ LONGEST_ROW_BYTES = 2**20
 LONGEST_ARRAY_BYTES = 2**28
 """Size of a file that is one JSON array: all of it is read at once."""
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-"""What stands between the columns of a table, by the file's ending."""
+"""Separators of the columns of a table, by the file's ending."""
 MOST_ROWS = 1_000_000
 """Number of rows of one part. All of them are held in memory."""
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from potluck.rollout.base import Progress, Requests
 from potluck.types import LONE_SURROGATE, Completion
 
@@ -28,6 +30,8 @@ class Cost:
 
 
 NOTHING = Cost()
+NO_TOKENS = np.zeros(0, np.int32)
+"""Ids of a completion that is a text only."""
 
 
 @dataclass(frozen=True, slots=True)

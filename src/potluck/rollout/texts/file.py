@@ -20,13 +20,12 @@ import numpy as np
 
 from potluck.files import derived_seed
 from potluck.rollout.base import Progress, Requests, RolloutError
-from potluck.rollout.texts.base import TextSettings, Written, can_be_read
+from potluck.rollout.texts.base import NO_TOKENS, TextSettings, Written, can_be_read
 from potluck.types import Completion, Problem
 
 LONGEST_LINE_BYTES = 2**20
 MOST_LINES = 2**25
 """Number of lines whose places are kept: 512 MiB."""
-NO_TOKENS = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,11 +10,16 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from potluck.files import derived_seed
 from potluck.rollout.base import Progress, Requests
-from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost, TextSettings, Written, can_be_read
+from potluck.rollout.texts.base import (
+    BYTES_A_TOKEN,
+    NO_TOKENS,
+    Cost,
+    TextSettings,
+    Written,
+    can_be_read,
+)
 from potluck.rollout.texts.endpoint import ChatEndpoint, Refused, Unavailable
 from potluck.rollout.texts.messages import ChatRequest, Dialect, read_answer
 from potluck.types import Completion, End
@@ -26,7 +31,6 @@ TICK_S = 0.2
 """Between two calls of ``progress`` while nothing arrives: how fast Ctrl-C is heard."""
 BYTES_AROUND, BYTES_A_BYTE = 2**16, 12
 """Longest answer: JSON escapes a byte as 6, and a text may come with its hidden reasoning."""
-NO_TOKENS = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Budget:
     """Limits of what is spent, and prices."""
 
     tokens: int = 0
-    """Of prompts and completions; 0: no limit."""
+    """Tokens of prompts and completions; 0: no limit."""
     usd: float = 0.0
     """US dollars; 0: no limit."""
     usd_per_million_prompt: float = 0.0
