@@ -35,7 +35,7 @@ MARKUP = tuple(
         r"\$?\s*\\boxed\s*\{([^{}]*)\}\s*\$?",
     )
 )
-"""Marks that may stand around a number, each once and in this order: bold type, math mode, a box."""
+"""Marks that may stand around a number, each once, in this order: bold type, math mode, a box."""
 
 
 def prompt_for_tags(alone: str, *, noun: str = "answer") -> str:
