@@ -151,7 +151,7 @@ def _require_pace(run: RunConfig) -> None:
     weighed = [name for name, node in run.node.items() if node.weight != 1]
     if run.pace == "free" and weighed:
         raise ConfigError(
-            f"pace is 'free', but [node.{weighed[0]}] has weight = {run.node[weighed[0]].weight:g}: "
+            f"pace is 'free', but [node.{weighed[0]}] has a weight of its own: "
             f"at its own pace a node writes as much as it has time for; remove the weight"
         )
     if run.pace == "together" and run.intake:
