@@ -188,7 +188,7 @@ class RoundReport:
     """Completions of others beyond what a node at its own pace takes; left out."""
     staleness: float | None = None
     """Mean age of the others' completions that were used, in rounds of their authors; None in step
-    with them, and of a round that a resumed run repeats from its file."""
+    with them."""
     joint_share: float | None = None
     """Share of them that were compared with completions of this node; at its own pace."""
     missing: tuple[str, ...] = ()

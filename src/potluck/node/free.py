@@ -47,7 +47,7 @@ def step_free(node: Node, round: int) -> RoundReport:
     return node.use(round, arrived, spent, size_bytes)
 
 
-class Written:
+class WrittenProblems:
     """The problems that a node has written, and the rewards of its completions of the last
     ``WINDOW`` rounds. It is in ``written.jsonl``, too."""
 
@@ -79,7 +79,7 @@ class Written:
 class FreeSelector(Selector):
     """Rules by which a node at its own pace draws problems, and selects completions."""
 
-    written: Written
+    written: WrittenProblems
     intake: float
     """Most completions of others that are learned from, for each of this node's. A node's own part
     of a round is 1 / (1 + intake), so that a round with a full intake is as large as one in step.
