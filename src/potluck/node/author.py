@@ -30,7 +30,8 @@ class Author(Participant):
 
     def generate_and_send(self, round: int) -> Spent:
         """Write this author's share of the round and send it, once somebody is there to read it."""
-        self._await_readers(round)
+        with Clock() as waiting:
+            self._await_readers(round)
         shares = self.agenda.shares_of(round, self.name)
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
         with Clock() as writing:
@@ -42,7 +43,7 @@ class Author(Participant):
             )
         with Clock() as sending:
             self.exchange.send(round, written.completions)
-        return Spent(writing.seconds, sending.seconds, written.cost)
+        return Spent(writing.seconds, sending.seconds, written.cost, waiting.seconds)
 
     def _await_readers(self, round: int) -> None:
         """Wait for a node that is connected, ``deadline_s`` at most: texts may cost money, and by
@@ -73,7 +74,7 @@ class Author(Participant):
             received_bytes=traffic.received_bytes,
             size_bytes=size_bytes,
             cost={key: value for key, value in asdict(spent.cost).items() if value},
-            seconds={"write": spent.write_s, "exchange": spent.exchange_s, "learn": 0.0},
+            seconds=spent.seconds(learn_s=0.0),
         )
         self.record.add("metrics", [as_line(report)])
         return report
