@@ -39,7 +39,7 @@ class Record:
 
 
 class Stand(Participant):
-    def generate_and_send(self, round):
+    def generate_and_send(self, round, shares):
         raise NotImplementedError
 
     def use(self, round, arrived, spent, size_bytes):

@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from potluck.exchange import Exchange, Round
@@ -10,7 +10,7 @@ from potluck.files import derived_seed
 from potluck.node.storage.record import Record
 from potluck.reports import RoundReport
 from potluck.rollout.texts.base import NOTHING, Cost
-from potluck.schedule import Agenda
+from potluck.schedule import Agenda, Share
 
 NodeProgress = Callable[[str, str, int, int], None]
 """Called with (node, phase, done, total) during everything that takes long."""
@@ -52,8 +52,8 @@ class Participant(ABC):
     progress: NodeProgress
 
     @abstractmethod
-    def generate_and_send(self, round: int) -> Spent:
-        """Write this node's share of the round and send it."""
+    def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
+        """Write this node's shares of the round and send them."""
 
     @abstractmethod
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
