@@ -182,6 +182,9 @@ class RunConfig(Options, frozen=True, kw_only=True):
     group_size: Annotated[int, Meta(ge=2)] = 12
     """G: completions of one problem."""
     plan: Literal["vertical", "horizontal"] = "vertical"
+    shares: Literal["weight", "speed"] = "weight"
+    """Parts of a round that the nodes write: by their weights; or, measured in each round, such
+    that all are done at about the same time (and a node of weight 2 twice as late)."""
     deadline_s: Positive = 600.0
     """Longest wait for the other nodes' completions in a round, seconds; unused in one process."""
     checkpoint_every: Amount = 10

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from potluck.exchange import ExchangeError, Round
 from potluck.node.participant import Clock, Participant, Spent
-from potluck.reports import RoundReport, as_line
+from potluck.reports import RoundReport
 from potluck.rollout.base import RolloutRequest
 from potluck.rollout.texts.base import TextEngine
 from potluck.tasks import Task
@@ -31,7 +31,7 @@ class Author(Participant):
     def generate_and_send(self, round: int) -> Spent:
         """Write this author's share of the round and send it, once somebody is there to read it."""
         self._await_readers(round)
-        shares = self.agenda.shares_of(round, self.name)
+        shares = self.shares(round)
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
         with Clock() as writing:
             written = self.engine.write(
@@ -41,8 +41,9 @@ class Author(Participant):
                 progress=lambda done, total: self.progress(self.name, "write", done, total),
             )
         with Clock() as sending:
-            self.exchange.send(round, written.completions)
-        return Spent(writing.seconds, sending.seconds, written.cost)
+            self.send(round, written.completions)
+        share = self.part_of_round(written.completions)
+        return Spent(writing.seconds, sending.seconds, written.cost, share)
 
     def _await_readers(self, round: int) -> None:
         """Wait for a node that is connected, ``deadline_s`` at most: texts may cost money, and by
@@ -72,8 +73,8 @@ class Author(Participant):
             sent_bytes=traffic.sent_bytes,
             received_bytes=traffic.received_bytes,
             size_bytes=size_bytes,
+            share=spent.share,
             cost={key: value for key, value in asdict(spent.cost).items() if value},
             seconds={"write": spent.write_s, "exchange": spent.exchange_s, "learn": 0.0},
         )
-        self.record.add("metrics", [as_line(report)])
-        return report
+        return self.keep(report)

@@ -31,7 +31,7 @@ from potluck.node.report import report_of
 from potluck.node.sample import sample
 from potluck.node.selection import Selector
 from potluck.objective.methods import reads_author_logp
-from potluck.reports import RoundReport, as_line
+from potluck.reports import RoundReport
 from potluck.rollout.base import Engine, RandomSampler, RolloutRequest
 from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.tasks import Task
@@ -68,11 +68,11 @@ class Node(Participant):
                 policy.spelled(c, asked(c.problem_id), most_bytes=most_bytes) for c in completions
             ]
         with Clock() as sending:
-            self.exchange.send(round, completions)
-        return Spent(generating.seconds, sending.seconds)
+            self.send(round, completions)
+        return Spent(generating.seconds, sending.seconds, share=self.part_of_round(completions))
 
     def _generate(self, round: int) -> list[Completion]:
-        shares = self.agenda.shares_of(round, self.name)
+        shares = self.shares(round)
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
         policy = self.learner.policy
         generator = torch.Generator(policy.device).manual_seed(self.seed(round, "write"))
@@ -117,14 +117,14 @@ class Node(Participant):
             selection=selection,
             arrived=arrived,
             size_bytes=size_bytes,
+            share=spent.share,
             seconds={
                 "write": spent.write_s,
                 "exchange": spent.exchange_s,
                 "learn": learning.seconds,
             },
         )
-        self.record.add("metrics", [as_line(report)])
-        return report
+        return self.keep(report)
 
     def _read(self, completion: Completion) -> Row | UnreadReason:
         needs_logp = reads_author_logp(self.learner.objective) and self.trusts(completion.author)
