@@ -184,6 +184,13 @@ class RoundReport:
     """Completions that came without another one of their problem; left out."""
     over_share: int = 0
     """Completions of strangers beyond their part of a batch; left out."""
+    over_intake: int = 0
+    """Completions of others beyond what a node at its own pace takes; left out."""
+    staleness: float | None = None
+    """Mean age of the others' completions that were used, in rounds of their authors; None in step
+    with them, and of a round that a resumed run repeats from its file."""
+    joint_share: float | None = None
+    """Share of them that were compared with completions of this node; at its own pace."""
     missing: tuple[str, ...] = ()
     """Nodes from which nothing came in time."""
     late: int = 0

@@ -10,6 +10,7 @@ import pytest
 import tiny
 from displays import Listener
 from nouns import completion
+from potluck.config import ConfigError
 from potluck.exchange import Round
 from potluck.exchange.base import PeerStatus, Status
 from potluck.launch.in_process import run
@@ -55,10 +56,10 @@ class Corner:
 class Writer(Participant):
     """Writes in the seconds that SECONDS say."""
 
-    def generate_and_send(self, round):
+    def generate_and_send(self, round, shares):
         batch = [
             completion(problem=share.problem_id, author=self.name, index=index)
-            for share in self.shares(round)
+            for share in shares
             for index in range(share.count)
         ]
         self.send(round, batch)
@@ -132,7 +133,7 @@ def test_one_that_is_started_again_counts_by_weight_until_it_has_told_what_it_me
     assert again.shares(4) == nodes[1].agenda.shares_of(
         4, "north", {n: s for n, s in square.told.items() if s}
     ) == expected  # fmt: skip
-    again.generate_and_send(4)
+    again.generate_and_send(4, again.shares(4))
     assert square.fresh["north"] == north
 
 
@@ -159,6 +160,11 @@ def test_no_measurement_is_beyond_what_others_take():
 
 
 # From the recipe to the nodes.
+
+
+def test_at_a_pace_of_its_own_a_node_has_no_share_to_follow(tiny_models):
+    with pytest.raises(ConfigError, match=r"pace is 'free', but shares is 'speed': .*; remove one"):
+        tiny.recipe(tiny_models, "pace=free", "shares=speed")
 
 
 class Said(Listener):

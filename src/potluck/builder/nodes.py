@@ -1,6 +1,7 @@
 """Models, learners and engines from the tables of the nodes."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from potluck.model.loading import base_of, locate
 from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
 from potluck.node import Author, Learner, Node, NodeProgress, Record, Selector
+from potluck.node.free import FreeSelector, Written
 from potluck.node.participant import MEASURED, Speedometer
 from potluck.node.processes.group import SINGLE_PROCESS, Begin, ProcessGroup, device_of
 from potluck.node.processes.workers import DistributedEngine
@@ -185,18 +187,13 @@ def make_nodes(
     for name, learner in learners.items():
         record = Record(folder / name, run=config.name, node=name)
         record.truncate_from(first)
+        trusts = trusts_of(config, folder, name, exchanges)
         nodes.append(
             Node(
                 name=name,
                 agenda=agenda,
                 max_staleness=config.swarm.max_staleness,
-                selector=Selector(
-                    agenda=agenda,
-                    me=name,
-                    max_staleness=config.swarm.max_staleness,
-                    stranger_share=config.swarm.stranger_share,
-                    strangers_share=config.swarm.strangers_share,
-                ),
+                selector=_selector(config, agenda, record, trusts),
                 task=task,
                 engine=_engine(config, learner, folder),
                 learner=learner,
@@ -205,13 +202,34 @@ def make_nodes(
                 sampling=config.sampling,
                 sends_logp=config.sends_logp,
                 sends_text=sends_text,
-                trusts=trusts_of(config, folder, name, exchanges),
+                trusts=trusts,
                 deadline_s=config.deadline_s,
                 progress=progress,
                 speedometer=_speedometer(agenda, record),
             )
         )
     return nodes
+
+
+def _selector(
+    config: RunConfig, agenda: Agenda, record: Record, trusts: Callable[[str], bool]
+) -> Selector:
+    make: Callable[..., Selector] = Selector
+    if config.pace == "free":
+        make = partial(
+            FreeSelector,
+            written=Written(record),
+            intake=config.taken,
+            meets=config.plan == "horizontal",
+            trusts=trusts,
+        )
+    return make(
+        agenda=agenda,
+        me=record.node,
+        max_staleness=config.swarm.max_staleness,
+        stranger_share=config.swarm.stranger_share,
+        strangers_share=config.swarm.strangers_share,
+    )
 
 
 def make_authors(

@@ -28,7 +28,10 @@ def require_baseline(config: RunConfig, folder: Path, here: Collection[str]) -> 
     for name in weights.keys() & {*here} if config.plan == "horizontal" else ():
         trusts = trusts_of(config, folder, name, here)
         trusted = sum(weight for author, weight in weights.items() if trusts(author))
-        rows = int(config.group_size * trusted / sum(weights.values()) + 1e-9)
+        part = trusted / sum(weights.values())
+        if config.pace == "free":  # others come later, or never
+            part = 1 / (1 + config.taken)
+        rows = int(config.group_size * part + 1e-9)
         if rows < 2:
             raise ConfigError(
                 f"plan 'horizontal' gives the authors that {name!r} trusts {rows} of the "

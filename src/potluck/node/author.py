@@ -8,6 +8,7 @@ It may have fewer texts than its share, or none: the others then have smaller gr
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from potluck.exchange import ExchangeError, Round
@@ -15,6 +16,7 @@ from potluck.node.participant import Clock, Participant, Spent
 from potluck.reports import RoundReport
 from potluck.rollout.base import RolloutRequest
 from potluck.rollout.texts.base import TextEngine
+from potluck.schedule import Share
 from potluck.tasks import Task
 
 PAUSE_S = 0.2
@@ -28,10 +30,9 @@ class Author(Participant):
     task: Task
     engine: TextEngine
 
-    def generate_and_send(self, round: int) -> Spent:
-        """Write this author's share of the round and send it, once somebody is there to read it."""
+    def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
+        """Write these shares of the round and send them, once somebody is there to read them."""
         self._await_readers(round)
-        shares = self.shares(round)
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
         with Clock() as writing:
             written = self.engine.write(

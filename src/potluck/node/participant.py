@@ -77,8 +77,8 @@ class Participant(ABC):
     """None: shares follow the weights, and the node tells no speed."""
 
     @abstractmethod
-    def generate_and_send(self, round: int) -> Spent:
-        """Write this node's share of the round and send it."""
+    def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
+        """Write this node's shares of the round and send them."""
 
     @abstractmethod
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:

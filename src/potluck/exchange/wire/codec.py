@@ -200,7 +200,7 @@ def decode_round(data: bytes, *, run: str, round: int, node: str) -> Round:
     sent_bytes = sent_tokens = received_bytes = 0
     for data in page.messages:
         message = decode(without_signature(data))
-        if message.run != run or message.round > round:
+        if message.run != run or (message.sender == node and message.round != round):
             what = f"a message of round {message.round} of {message.run!r}"
             reason: Reason = "other run" if message.run != run else "other round"
             raise WireError(f"{what} lies in round {round} of {run!r}", reason)

@@ -128,8 +128,10 @@ class Endpoint:
         self.workers.start("announce batches", self._announce)
 
     def announce(self, speed: Speed | None = None) -> None:
-        """Announce the batches in the outbox at once, and from now on this ``speed``."""
+        """Announce the batches in the outbox at once, and from now on this ``speed``; fetch what is
+        of use by now."""
         with self._lock:
+            self._fetcher.wake()
             self._speed, self._due_s = speed, 0.0
             self._to_announce.notify()
 
