@@ -154,6 +154,11 @@ def _require_pace(run: RunConfig) -> None:
             f"pace is 'free', but [node.{weighed[0]}] has a weight of its own: "
             f"at its own pace a node writes as much as it has time for; remove the weight"
         )
+    if run.pace == "free" and run.shares == "speed":
+        raise ConfigError(
+            "pace is 'free', but shares is 'speed': at its own pace a node writes as much as it "
+            "has time for; remove one of the two"
+        )
     if run.pace == "together" and run.intake:
         raise ConfigError(
             f"intake is {run.intake:g}, but pace is 'together', where a round has the completions "

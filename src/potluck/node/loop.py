@@ -31,7 +31,7 @@ from potluck.node.report import report_of
 from potluck.node.sample import sample
 from potluck.node.selection import Selection, Selector
 from potluck.objective.methods import reads_author_logp
-from potluck.reports import RoundReport, as_line
+from potluck.reports import RoundReport
 from potluck.rollout.base import Engine, RandomSampler, RolloutRequest
 from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import Share
@@ -69,8 +69,8 @@ class Node(Participant):
                 policy.spelled(c, asked(c.problem_id), most_bytes=most_bytes) for c in completions
             ]
         with Clock() as sending:
-            self.exchange.send(round, completions)
-        return Spent(generating.seconds, sending.seconds)
+            self.send(round, completions)
+        return Spent(generating.seconds, sending.seconds, share=self.part_of_round(completions))
 
     def _generate(self, round: int, shares: Sequence[Share]) -> list[Completion]:
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
@@ -118,10 +118,10 @@ class Node(Participant):
             selection=selection,
             arrived=arrived,
             size_bytes=size_bytes,
+            share=spent.share,
             seconds=spent.seconds(learning.seconds),
         )
-        self.record.add("metrics", [as_line(report)])
-        return report
+        return self.keep(report)
 
     def _read(self, completion: Completion) -> Row | UnreadReason:
         needs_logp = reads_author_logp(self.learner.objective) and self.trusts(completion.author)
@@ -183,7 +183,7 @@ def step_together(nodes: Sequence[Participant], round: int) -> list[RoundReport]
     if all(arrived is not None for arrived in kept):
         pairs = zip(nodes, kept, strict=True)
         return [node.learn_again(round, arrived) for node, arrived in pairs if arrived]
-    shares = [node.agenda.shares_of(round, node.name) for node in nodes]
+    shares = [node.shares(round) for node in nodes]
     spent = [node.generate_and_send(round, its) for node, its in zip(nodes, shares, strict=True)]
     # All keep the round before one learns from it: after a crash nobody writes it again.
     came = [node.collect(round, so_far) for node, so_far in zip(nodes, spent, strict=True)]

@@ -28,6 +28,7 @@ def report_of(
     selection: Selection,
     arrived: Round,
     size_bytes: int,
+    share: float | None,
     seconds: Mapping[str, float],
 ) -> RoundReport:
     """Report a round; ``update`` is None if nothing came to learn from."""
@@ -90,6 +91,7 @@ def report_of(
         sent_bytes_per_token=line.sent_bytes / line.sent_tokens if line.sent_tokens else None,
         received_bytes=line.received_bytes,
         size_bytes=size_bytes,
+        share=share,
         seconds=seconds,
         sources=sources,
     )
