@@ -32,7 +32,8 @@ class Author(Participant):
 
     def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
         """Write these shares of the round and send them, once somebody is there to read them."""
-        self._await_readers(round)
+        with Clock() as waiting:
+            self._await_readers(round)
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
         with Clock() as writing:
             written = self.engine.write(
@@ -43,7 +44,7 @@ class Author(Participant):
             )
         with Clock() as sending:
             self.exchange.send(round, written.completions)
-        return Spent(writing.seconds, sending.seconds, written.cost)
+        return Spent(writing.seconds, sending.seconds, written.cost, waiting.seconds)
 
     def _await_readers(self, round: int) -> None:
         """Wait for a node that is connected, ``deadline_s`` at most: texts may cost money, and by
@@ -74,7 +75,7 @@ class Author(Participant):
             received_bytes=traffic.received_bytes,
             size_bytes=size_bytes,
             cost={key: value for key, value in asdict(spent.cost).items() if value},
-            seconds={"write": spent.write_s, "exchange": spent.exchange_s, "learn": 0.0},
+            seconds=spent.seconds(learn_s=0.0),
         )
         self.record.add("metrics", [as_line(report)])
         return report

@@ -118,11 +118,7 @@ class Node(Participant):
             selection=selection,
             arrived=arrived,
             size_bytes=size_bytes,
-            seconds={
-                "write": spent.write_s,
-                "exchange": spent.exchange_s,
-                "learn": learning.seconds,
-            },
+            seconds=spent.seconds(learning.seconds),
         )
         self.record.add("metrics", [as_line(report)])
         return report
