@@ -32,7 +32,7 @@ from potluck.exchange.protocol.announcement import Announcement, Offer, encode_a
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.newest import NewestMailbox
 from potluck.exchange.protocol.peers import Peers, announcement_pause_s
-from potluck.node.free import FreeSelector, Written
+from potluck.node.free import FreeSelector, WrittenProblems
 from potluck.schedule import cohort
 from potluck.types import Group, Problem, Row
 
@@ -44,7 +44,7 @@ QUINTILES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Written1:
+class Completed:
     """A completion without tokens."""
 
     problem_id: str
@@ -139,7 +139,7 @@ class Swarm:
                     max_staleness=config.swarm.max_staleness,
                     stranger_share=config.swarm.stranger_share,
                     strangers_share=config.swarm.strangers_share,
-                    written=Written(NoRecord()),
+                    written=WrittenProblems(NoRecord()),
                     intake=config.taken,
                     meets=True,
                     trusts=lambda author: True,
@@ -177,7 +177,7 @@ class Swarm:
     def send(self, node, taken, shares):
         """End the writing, and learn."""
         own = tuple(
-            Written1(share.problem_id, node.name, index)
+            Completed(share.problem_id, node.name, index)
             for share in shares
             for index in range(share.count)
         )
