@@ -17,7 +17,7 @@ from potluck.model.loading import base_of, locate
 from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
 from potluck.node import Author, Learner, Node, NodeProgress, Record, Selector
-from potluck.node.free import FreeSelector, Written
+from potluck.node.free import FreeSelector, WrittenProblems
 from potluck.node.participant import MEASURED, Speedometer
 from potluck.node.processes.group import SINGLE_PROCESS, Begin, ProcessGroup, device_of
 from potluck.node.processes.workers import DistributedEngine
@@ -218,7 +218,7 @@ def _selector(
     if config.pace == "free":
         make = partial(
             FreeSelector,
-            written=Written(record),
+            written=WrittenProblems(record),
             intake=config.taken,
             meets=config.plan == "horizontal",
             trusts=trusts,

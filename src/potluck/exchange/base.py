@@ -83,8 +83,7 @@ class Round:
     """Bytes from which ``completions`` and ``late`` were read."""
     traffic: Traffic = field(default=Traffic(), compare=False)
     newest: Mapping[str, int] = field(default_factory=dict, compare=False)
-    """Newest round that each author had when this one was finished, at ``pace = "free"``; empty of
-    a round that is read from its file."""
+    """Newest round that each author had when this one was finished, at ``pace = "free"``."""
 
 
 @dataclass(frozen=True, slots=True)

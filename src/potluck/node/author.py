@@ -32,7 +32,8 @@ class Author(Participant):
 
     def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
         """Write these shares of the round and send them, once somebody is there to read them."""
-        self._await_readers(round)
+        with Clock() as waiting:
+            self._await_readers(round)
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
         with Clock() as writing:
             written = self.engine.write(
@@ -44,7 +45,7 @@ class Author(Participant):
         with Clock() as sending:
             self.send(round, written.completions)
         share = self.part_of_round(written.completions)
-        return Spent(writing.seconds, sending.seconds, written.cost, share)
+        return Spent(writing.seconds, sending.seconds, written.cost, waiting.seconds, share)
 
     def _await_readers(self, round: int) -> None:
         """Wait for a node that is connected, ``deadline_s`` at most: texts may cost money, and by
@@ -76,6 +77,6 @@ class Author(Participant):
             size_bytes=size_bytes,
             share=spent.share,
             cost={key: value for key, value in asdict(spent.cost).items() if value},
-            seconds={"write": spent.write_s, "exchange": spent.exchange_s, "learn": 0.0},
+            seconds=spent.seconds(learn_s=0.0),
         )
         return self.keep(report)

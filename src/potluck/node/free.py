@@ -15,12 +15,13 @@ what then comes with the rewards of its own earlier completions, which it keeps.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from potluck.exchange import Delivery, Round
 from potluck.files import derived_seed
 from potluck.node.loop import Node
+from potluck.node.participant import Clock
 from potluck.node.selection import Read, Selection, Selector, readable_rows
 from potluck.node.storage.record import Record
 from potluck.reports import RoundReport
@@ -39,15 +40,18 @@ def step_free(node: Node, round: int) -> RoundReport:
     if (kept := node.record.kept_round(round)) is not None:
         return node.learn_again(round, kept)
     selector = node.selector
-    taken = selector.choose(round, node.exchange.take())
+    with Clock() as taking:
+        taken = selector.choose(round, node.exchange.take())
     spent = node.generate_and_send(round, selector.draw(round, taken))
-    arrived = node.exchange.finish(round, taken)
-    size_bytes = node.record.keep_round(round, arrived)
-    node.record.add_taken(arrived)
+    with Clock() as storing:
+        arrived = node.exchange.finish(round, taken)
+        size_bytes = node.record.keep_round(round, arrived)
+        node.record.add_taken(arrived)
+    spent = replace(spent, exchange_s=spent.exchange_s + taking.seconds + storing.seconds)
     return node.use(round, arrived, spent, size_bytes)
 
 
-class Written:
+class WrittenProblems:
     """The problems that a node has written, and the rewards of its completions of the last
     ``WINDOW`` rounds. It is in ``written.jsonl``, too."""
 
@@ -79,7 +83,7 @@ class Written:
 class FreeSelector(Selector):
     """Rules by which a node at its own pace draws problems, and selects completions."""
 
-    written: Written
+    written: WrittenProblems
     intake: float
     """Most completions of others that are learned from, for each of this node's. A node's own part
     of a round is 1 / (1 + intake), so that a round with a full intake is as large as one in step.

@@ -119,11 +119,7 @@ class Node(Participant):
             arrived=arrived,
             size_bytes=size_bytes,
             share=spent.share,
-            seconds={
-                "write": spent.write_s,
-                "exchange": spent.exchange_s,
-                "learn": learning.seconds,
-            },
+            seconds=spent.seconds(learning.seconds),
         )
         return self.keep(report)
 

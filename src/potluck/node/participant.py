@@ -29,9 +29,21 @@ class Spent:
 
     write_s: float = 0.0
     exchange_s: float = 0.0
+    """Time of sending, reading and storing."""
     cost: Cost = NOTHING
+    wait_s: float = 0.0
+    """Time in which others were awaited."""
     share: float | None = None
     """Part of the round that it wrote; None where that is not measured."""
+
+    def seconds(self, learn_s: float) -> dict[str, float]:
+        """Return the duration of each phase of the whole round."""
+        return {
+            "write": self.write_s,
+            "wait": self.wait_s,
+            "exchange": self.exchange_s,
+            "learn": learn_s,
+        }
 
 
 class Speedometer:
@@ -149,14 +161,22 @@ class Participant(ABC):
     def collect(self, round: int, spent: Spent) -> tuple[Round, Spent, int]:
         """Collect the round's completions and store them; return them with the time added to
         ``spent``, and the size of their file in bytes."""
-        with Clock() as waiting:
-            arrived = self.exchange.collect(
-                round,
-                deadline_s=self.deadline_s,
-                waiting=lambda came, all: self.progress(self.name, "wait", came, all),
-            )
-        spent = replace(spent, exchange_s=spent.exchange_s + waiting.seconds)
-        return arrived, spent, self.record.keep_round(round, arrived)
+        asked_s: list[float] = []  # the first and the last time that the exchange was waiting
+
+        def waiting(came: int, all: int) -> None:
+            asked_s[1:] = [time.perf_counter()]
+            self.progress(self.name, "wait", came, all)
+
+        with Clock() as collecting:
+            arrived = self.exchange.collect(round, deadline_s=self.deadline_s, waiting=waiting)
+            size_bytes = self.record.keep_round(round, arrived)
+        wait_s = asked_s[-1] - asked_s[0] if asked_s else 0.0
+        spent = replace(
+            spent,
+            wait_s=spent.wait_s + wait_s,
+            exchange_s=spent.exchange_s + collecting.seconds - wait_s,
+        )
+        return arrived, spent, size_bytes
 
     def seed(self, round: int, what: str) -> int:
         """Return 63 bits that no other (run seed, round, node, purpose) has."""

@@ -37,7 +37,7 @@ class Selection:
     over_intake: int = 0
     """Completions beyond what a node at its own pace takes of others."""
     staleness: float | None = None
-    """Mean age of others' completions, in rounds of their authors; None: in step, or unknown."""
+    """Mean age of others' completions, in rounds of their authors; None: in step, or none came."""
     joint_share: float | None = None
     """Share of others' completions that are compared with this node's own, at its own pace."""
 
