@@ -158,6 +158,12 @@ def test_the_slowest_writes_a_group_or_two_completions_of_each_if_there_are_so_m
         assert written(one.shares_of(round, "north", known)) == {"north": least}
 
 
+def test_a_weight_counts_beside_the_speed():
+    known = {"north": Speed(30.0, 4.0), "south": Speed(30.0, 4.0)}
+    one = agenda(weights={"north": 3.0, "south": 1.0})
+    assert written(one.members_shares(4, known)) == {"north": 180, "south": 60}
+
+
 def test_one_known_speed_is_compared_with_nothing():
     one = agenda()
     for known in (
