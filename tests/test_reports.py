@@ -18,7 +18,8 @@ ROUND_KEYS = """
     kl learning_rate loss gradient_norm updates completions rows_trained
     filtered_share dropped_nonfinite unasked unusable unreadable too_few over_share missing
     late late_used refused quarantined
-    sent_bytes sent_bytes_per_token received_bytes size_bytes texts cost
+    sent_bytes sent_bytes_per_token received_bytes size_bytes
+    server_apart server_apart_first texts cost
     seconds sources
 """
 AUTHOR_KEYS = """

@@ -69,7 +69,8 @@ class Node(Participant):
             ]
         with Clock() as sending:
             self.exchange.send(round, completions)
-        return Spent(generating.seconds, sending.seconds)
+        apart = self.engine.server_apart if completions else None
+        return Spent(generating.seconds, sending.seconds, server_apart=apart)
 
     def _generate(self, round: int) -> list[Completion]:
         shares = self.agenda.shares_of(round, self.name)
@@ -117,6 +118,8 @@ class Node(Participant):
             selection=selection,
             arrived=arrived,
             size_bytes=size_bytes,
+            server_apart=spent.server_apart,
+            server_apart_first=self._first_apart(spent.server_apart),
             seconds={
                 "write": spent.write_s,
                 "exchange": spent.exchange_s,
@@ -163,6 +166,11 @@ class Node(Participant):
         room = self.record.room_for_sample(size_bytes)
         lines = sample(round, groups, scored, policy, objective, me=self.name, size_bytes=room)
         self.record.add_sample(lines)
+
+    def _first_apart(self, now: float | None) -> float | None:
+        """Return the ``server_apart`` of the run's first writing, where a server writes."""
+        first = None if now is None else self.record.first("metrics", "server_apart")
+        return now if first is None else first
 
     def _habits(self, groups: Sequence[Group]) -> dict[str, Habit]:
         """Return the habit of each other author that grows most in what this node writes."""

@@ -18,11 +18,13 @@ NodeProgress = Callable[[str, str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds and money that a participant has spent on a round so far."""
+    """Seconds and money that a participant has spent on a round so far; how well it was served."""
 
     write_s: float = 0.0
     exchange_s: float = 0.0
     cost: Cost = NOTHING
+    server_apart: float | None = None
+    """See ``Engine``; None too if a round is learned again, and not written."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
