@@ -161,7 +161,10 @@ def measure(kind, asked, folder, nodes):
         "sent /s": round(sum(float(each.communicate()[0]) for each in flooders)),
         "rounds": [len(each) for each in done.values()],
         "with somebody missing": sum(bool(m["missing"]) for each in done.values() for m in each),
-        "exchange s": statistics.median(m["seconds"]["exchange"] for x in done.values() for m in x),
+        **{
+            f"{phase} s": statistics.median(m["seconds"][phase] for x in done.values() for m in x)
+            for phase in ("wait", "exchange")
+        },
         "cpu s a round": used.total() / sum(len(each) for each in done.values()),
         "zenoh": sum(used[name] for name in used if name[:3] in ZENOH) / used.total(),
         "kernel": used["kernel"] / used.total(),
@@ -195,7 +198,7 @@ def main():
             for node in nodes.values():
                 node.kill()
                 node.wait()
-    columns = ("sent /s", "with somebody missing", "exchange s", "cpu s a round", "zenoh", "kernel")
+    columns = ("sent /s", "with somebody missing", "wait s", "cpu s a round", "zenoh", "kernel")
     print("| flood | rounds | of undisturbed | " + " | ".join(columns) + " |\n" + "|---" * 9 + "|")
     for at, row in enumerate(rows):
         beside = [sum(calm["rounds"]) for calm in rows[max(0, at - 1) : at + 2] if calm is not row]

@@ -79,7 +79,7 @@ def measure(nodes, rounds, answer):
             "round s": statistics.median(b - a for a, b in pairwise(done)),
             **{
                 f"{phase} s": statistics.median(m["seconds"][phase] for m in metrics)
-                for phase in ("write", "learn", "exchange")
+                for phase in ("write", "learn", "wait", "exchange")
             },
             "of a node s": statistics.median(own),
             "missing": sum(len(m["missing"]) for m in metrics),

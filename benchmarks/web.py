@@ -102,7 +102,7 @@ def write_run(folder: Path, rounds: int) -> None:
                     author: AuthorReport(8, 400, **{share: dice.random() for share in shares})
                     for author in authors
                 }
-                seconds = {phase: dice.random() for phase in ("write", "exchange", "learn")}
+                seconds = {phase: dice.random() for phase in ("write", "wait", "exchange", "learn")}
                 numbers = [dice.random() for _ in range(4)]
                 report = RoundReport(round, *numbers, seconds=seconds, sources=sources)
                 file.write(json.dumps(asdict(report)) + "\n")

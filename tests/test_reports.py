@@ -16,7 +16,8 @@ from potluck.reports import (
 ROUND_KEYS = """
     round reward_mean own_reward_mean rewards own_length_mean own_cut_share groups_alike entropy
     kl learning_rate loss gradient_norm updates completions rows_trained
-    filtered_share dropped_nonfinite unasked unusable unreadable too_few over_share missing
+    filtered_share dropped_nonfinite unasked unusable unreadable too_few over_share
+    over_intake staleness joint_share missing
     late late_used refused quarantined
     sent_bytes sent_bytes_per_token received_bytes size_bytes
     server_apart server_apart_first texts cost

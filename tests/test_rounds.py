@@ -225,7 +225,7 @@ def test_each_round_of_a_run_is_timed(tmp_path, monkeypatch):
     timed = []
     monkeypatch.setattr(_Course, "add_round", lambda self, seconds: timed.append(set(seconds)))
     run(tiny.recipe({"north": tiny.save(tmp_path / "model")}), tmp_path / "run")
-    assert timed == [{"write", "exchange", "learn"}] * 2
+    assert timed == [{"write", "wait", "exchange", "learn"}] * 2
 
 
 def test_a_resumed_node_knows_since_when_it_was_away(tmp_path):

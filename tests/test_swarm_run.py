@@ -180,7 +180,7 @@ def test_survivors_lose_nothing_of_each_other(killed):
 
 def test_they_close_the_round_without_waiting_for_the_deadline(killed):
     swarm, _, _, _ = killed
-    slowest = max(line["seconds"]["exchange"] for line in swarm.metrics("east"))
+    slowest = max(line["seconds"]["wait"] for line in swarm.metrics("east"))
     assert slowest < swarm.config.deadline_s / 2
 
 

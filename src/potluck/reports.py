@@ -7,7 +7,7 @@ is read; None is "not measured".
 Shares are 0..1, times seconds, sizes bytes. Every number is one node's own view.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -188,6 +188,13 @@ class RoundReport:
     """Completions that came without another one of their problem; left out."""
     over_share: int = 0
     """Completions of strangers beyond their part of a batch; left out."""
+    over_intake: int = 0
+    """Completions of others beyond what a node at its own pace takes; left out."""
+    staleness: float | None = None
+    """Mean age of the others' completions that were used, in rounds of their authors; None in step
+    with them."""
+    joint_share: float | None = None
+    """Share of them that were compared with completions of this node; at its own pace."""
     missing: tuple[str, ...] = ()
     """Nodes from which nothing came in time."""
     late: int = 0
@@ -216,7 +223,8 @@ class RoundReport:
     cost: Mapping[str, float] = field(default_factory=dict)
     """Cost of them: requests, prompt_tokens, completion_tokens, usd; what is 0 is left out."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Duration of each phase: write, exchange, learn."""
+    """Duration of each phase: write, learn, wait (for others), exchange. Without "wait", as older
+    releases wrote it, the waiting is in "exchange"."""
     sources: Mapping[str, AuthorReport] = field(default_factory=dict)
     """Reports on the authors, by name."""
 
@@ -242,6 +250,17 @@ def as_line(report: RoundReport | EvaluationReport) -> dict[str, Any]:
     """
     whole = isinstance(report, RoundReport)
     return {key: value for key, value in asdict(report).items() if whole or value is not None}
+
+
+def waited_share(rounds: Iterable[RoundReport]) -> float | None:
+    """Return the share of the rounds' time in which the node waited for others; None: not measured.
+
+    >>> waited_share([RoundReport(0, seconds={"write": 3.0, "wait": 1.0})])
+    0.25
+    """
+    known = [each.seconds for each in rounds if "wait" in each.seconds]
+    all_s = sum(sum(each.values()) for each in known)
+    return sum(each["wait"] for each in known) / all_s if all_s else None
 
 
 def doubts(report: RoundReport, me: str, *, reads_logp: bool) -> Iterator[tuple[str, str, str]]:

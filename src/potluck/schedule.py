@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import count, islice
+from itertools import count as count_from
+from itertools import islice
 from math import lcm
 from statistics import median
 from typing import Protocol
@@ -125,7 +126,7 @@ class Agenda:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RoundBound:
     """Bound on the round that others can have reached: anybody can sign a batch of any round."""
 
     last: int
@@ -137,7 +138,7 @@ class Pace:
     has just started and never was, so it does not know how old the run is and believes any round
     of it. If others are mute then, this is the time of that start, and ``round`` its first."""
 
-    def counted_until(self, now_s: float) -> "Pace":
+    def counted_until(self, now_s: float) -> "RoundBound":
         """Return this pace; if the clock was set back since, one that counts from ``now_s`` on."""
         if self.in_step_s is None or self.in_step_s <= now_s:
             return self
@@ -151,7 +152,7 @@ class Pace:
         ``own_s`` are seconds of work of this node's rounds, waiting aside. A healthy majority
         that is not believed will be: each round here adds four to the bound, and one to theirs.
 
-        >>> Pace(last=99, round=1, in_step_s=100.0).furthest(106.0, [2.0, 3.0, 2.0])
+        >>> RoundBound(last=99, round=1, in_step_s=100.0).furthest(106.0, [2.0, 3.0, 2.0])
         14
         """
         if self.in_step_s is None:
@@ -180,10 +181,48 @@ def problems_of_round(ids: Sequence[str], *, seed: int | str, round: int, count:
     return list(chosen)
 
 
+def unwritten_problems(
+    ids: Sequence[str],
+    times: Mapping[str, int],
+    *,
+    wanted: Iterable[str],
+    seed: int | str,
+    count: int,
+) -> list[str]:
+    """Draw the problems of a round of one node: those ``wanted`` that it has not written in its
+    present pass over the task, then the next ones in the order of ``problems_of_round``.
+
+    ``times`` says how often the node has written each; a pass ends when it has written all of them
+    equally often. So no one who sends problems can have one written twice in a pass. Raise
+    ValueError if the task has fewer than ``count`` problems.
+    """
+    if count > len(ids):
+        raise ValueError(f"a round takes {count} problems, but the task has {len(ids)}")
+    whole, lap = tuple(ids), min(times.get(id, 0) for id in ids)
+    known = frozenset(whole)
+    left = [id for id in dict.fromkeys(wanted) if id in known and times.get(id, 0) <= lap]
+    chosen = dict.fromkeys(left[:count])
+    for at in count_from(lap):
+        order = (id for id in _shuffled(whole, f"{seed}/{at}") if times.get(id, 0) <= at)
+        for id in order:
+            if len(chosen) == count:
+                return list(chosen)
+            chosen.setdefault(id)
+    raise AssertionError("the passes have no end")
+
+
 def cohort(
-    names: Collection[str], *, members: frozenset[str], me: str, run: str, round: int, size: int
+    names: Collection[str],
+    *,
+    members: frozenset[str],
+    me: str,
+    run: str,
+    round: int,
+    size: int,
+    all_up_to: int = ALL_UP_TO,
 ) -> frozenset[str]:
-    """Return the ``names`` that ``me`` fetches from in ``round``: all, or ``size`` of more than 64.
+    """Return the ``names`` that ``me`` fetches from in ``round``: all, or ``size`` of them from
+    ``all_up_to`` on.
 
     They are the first by SHA-256 of (run, round, me, name), members before strangers: no node
     chooses its readers, no crowd of strangers pushes a member out, each member is read by about
@@ -191,7 +230,7 @@ def cohort(
     knowledge is everywhere after log(n) / log(size) rounds.
     """
     others = frozenset(names) - {me}
-    if len(others) < ALL_UP_TO:
+    if len(others) < all_up_to:
         return others
 
     salt = f"{run}/{round}/{me}"
@@ -264,7 +303,7 @@ def _turns(weights: Mapping[str, float], *, done: int) -> Iterator[str]:
     part = {name: int(share * whole_numbers) for name, share in parts.items()}
     # After ``whole`` turns each node has had its part exactly, and it begins again.
     whole, taken = sum(part.values()), Counter[str]()
-    for turn in count():
+    for turn in count_from():
         node = max(part, key=lambda name: part[name] * (taken.total() + 1) - taken[name] * whole)
         taken[node] += 1
         if turn >= done % whole:

@@ -161,7 +161,7 @@ def test_waiting_counts_nodes_and_says_so():
         live.show(PhaseProgress("small", "wait", 0, 3))
         clock.now_s += 10
         live.show(PhaseProgress("small", "wait", 2, 3))
-    assert out.getvalue() == "small wait 2/3 nodes are here\n"
+    assert out.getvalue() == "small wait 2/3 nodes here\n"
 
 
 def test_without_a_terminal_short_phases_say_nothing():
@@ -190,7 +190,7 @@ def test_in_a_terminal_there_are_bars_for_the_rounds_and_for_the_phase():
     assert "rounds" in text
     assert "━" in text
     assert re.search(r" 4/40", text)
-    assert re.search(r"small wait .* 7/9 .*nodes are here", text)
+    assert re.search(r"small wait .* 7/9 .*nodes here", text)
     assert "round  4/40  small     reward 0.250" in text
 
 
@@ -208,7 +208,7 @@ def test_in_a_terminal_each_node_has_a_bar_of_its_own():
         live.show(PhaseProgress("a", "wait", 1, 2))
         rounds, first, second = last_bars(live)
     assert rounds.startswith("rounds")
-    assert re.fullmatch(r"a      wait +━+ +1/2 .* nodes are here", first)
+    assert re.fullmatch(r"a      wait +━+ +1/2 .* nodes here", first)
     assert re.fullmatch(r"longer learn +━+ +2/9 .*", second)
 
 
@@ -302,3 +302,39 @@ def test_what_is_looked_at_first_stands_in_the_line():
     assert "  length 8  " in second
     assert not re.search("cut|KL|apart|rate", second)
     assert "±" not in third  # the own reward is that already
+
+
+def test_each_node_has_a_bar_of_where_its_time_went_and_the_blocks_are_explained():
+    live, out = display(terminal=True)
+    spent = {"write": 1.0, "learn": 1.0, "wait": 1.0, "exchange": 1.0}
+    with live:
+        live.show(PhaseProgress("small", "write", 1, 2))
+        live._progress.refresh()
+        assert "time:" not in out.getvalue()
+        for round, seconds in enumerate([spent, {**spent, "wait": 5.0}]):
+            live.show(RoundDone("small", report(round, seconds=seconds)))
+        live._progress.refresh()
+    text = without_colours(out.getvalue())
+    assert "██▓▓░░░░░░▒▒" in text  # of both rounds: 2, 2, 6 and 2 s
+    assert "time:  █ write  ▓ learn  ░ wait  ▒ exchange" in text
+    assert "4.0 s (25% waiting)" in text
+
+
+def test_a_terminal_of_few_columns_has_no_bar_of_time():
+    live, out = display(terminal=True, width=60)
+    with live:
+        live.show(PhaseProgress("small", "write", 1, 2))
+        live.show(RoundDone("small", report(0, seconds={"write": 1.0, "wait": 1.0})))
+        live._progress.refresh()
+    assert "░" not in out.getvalue()
+    assert "time:" not in out.getvalue()
+
+
+def test_waiting_is_told_where_it_was_measured_and_is_a_hundredth_or_more():
+    live, out = display()
+    for round, wait_s in enumerate((0.0, 0.009, 1.0)):
+        live.show(RoundDone("small", report(round, seconds={"write": 1.0, "wait": wait_s})))
+    live.show(RoundDone("small", report(3, seconds={"write": 1.0, "exchange": 1.0})))
+    lines = out.getvalue().splitlines()
+    assert ["waiting" in line for line in lines] == [False, False, True, False]
+    assert lines[2].endswith("  2.0 s (50% waiting)")

@@ -220,3 +220,15 @@ def test_what_is_looked_at_first_has_a_row_where_it_was_measured(tmp_path):
     assert not {"KL to the start", "learning rate", "tokens an answer", "server apart, nats"} & {
         line.partition("  ")[0] for line in old.splitlines()
     }
+
+
+def test_the_share_of_waiting_counts_the_rounds_that_measured_it(tmp_path):
+    seconds = [
+        {"write": 1.0, "wait": 3.0, "exchange": 0.0, "learn": 4.0},
+        {"write": 1.0, "wait": 0.0, "exchange": 1.0, "learn": 2.0},
+    ]
+    rounds = [metrics(at, seconds=each) for at, each in enumerate(seconds)]
+    old = [metrics(2, seconds={"write": 1.0, "exchange": 9.0, "learn": 1.0})]
+    made = make_run(tmp_path / "run", "small", rounds=rounds + old)
+    assert row(shown(made), "waited") == ["25%", "of", "its", "time"]
+    assert "waited" not in shown(make_run(tmp_path / "old", "small", rounds=old))

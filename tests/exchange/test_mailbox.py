@@ -6,9 +6,10 @@ import pytest
 
 from nouns import completion
 from potluck.exchange import WireError
+from potluck.exchange.base import Delivery
 from potluck.exchange.protocol.announcement import Announcement, Offer
 from potluck.exchange.protocol.fetch_queue import FetchQueue
-from potluck.exchange.protocol.mailbox import AT_THE_DOOR, MOST_NEWS, Delivery, Mailbox
+from potluck.exchange.protocol.mailbox import AT_THE_DOOR, MOST_NEWS, Mailbox
 from potluck.exchange.protocol.peers import FORGIVEN_AFTER, HEARD_S, Peers
 
 KEPT_ROUNDS, MAX_STALENESS = 4, 1

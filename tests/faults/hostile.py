@@ -158,7 +158,7 @@ def main():
 
     for kind in ("other bytes", "no answer", "no offer"):
         lived = rounds_of(silent(kind), 1, 1, "rounds=50", "deadline_s=6")["east"]
-        waited_s = [line["seconds"]["exchange"] for line in lived]
+        waited_s = [line["seconds"]["wait"] for line in lived]
         late = sum(each > 5.9 for each in waited_s)
         print(f"| {kind} | {len(lived)} | {late} | {sum(waited_s):.1f} |", flush=True)
     for honest, liars in ((1, 1), (2, 1), (2, 2)):

@@ -50,7 +50,7 @@ def author(tmp_path, room, deadline_s, waits):
 def test_it_waits_for_a_reader_before_it_writes(tmp_path):
     room, waits = Room(comes_at=3), []
     made = author(tmp_path, room, 60.0, waits)
-    spent = made.generate_and_send(5)
+    spent = made.generate_and_send(5, [])
     assert room.sent == [(5, 3)]
     assert waits == [("people", "wait", 0, 1)] * 2
     assert spent.cost.requests == made.engine.rounds == 1
@@ -59,7 +59,7 @@ def test_it_waits_for_a_reader_before_it_writes(tmp_path):
 def test_it_ends_where_nobody_comes_and_has_written_nothing(tmp_path):
     made = author(tmp_path, Room(comes_at=99), 0.5, waits := [])
     with pytest.raises(ExchangeError, match=r"read what 'people' writes in round 5 for 0.5 s"):
-        made.generate_and_send(5)
+        made.generate_and_send(5, [])
     assert (made.engine.rounds, made.exchange.sent) == (0, [])
     assert waits
 
@@ -71,4 +71,4 @@ def test_ctrl_c_is_heard_while_it_waits(tmp_path):
     made = author(tmp_path, Room(comes_at=99), 60.0, [])
     object.__setattr__(made, "progress", pressed)
     with pytest.raises(KeyboardInterrupt):
-        made.generate_and_send(0)
+        made.generate_and_send(0, [])

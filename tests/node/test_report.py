@@ -16,7 +16,7 @@ from potluck.objective.methods import ObjectiveConfig
 from potluck.reports import RewardReport
 from potluck.types import Group
 
-NOTHING = Selection((), 0, {}, 0, 0, 0)
+NOTHING = Selection((), 0, {}, 0, 0, 0, 0)
 
 
 def report(groups, policy):

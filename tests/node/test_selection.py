@@ -21,7 +21,7 @@ def selector(*, plan=vertical, weights=("north", "south"), **changes):
         problems_per_round=6, seed=0, stranger_problems=2,
     )  # fmt: skip
     fields = {"max_staleness": 1, "stranger_share": 0.5, "strangers_share": 0.5}
-    return Selector(agenda, "north", **{**fields, **changes})
+    return Selector(agenda=agenda, me="north", **{**fields, **changes})
 
 
 def written(one, round, *names):
@@ -185,5 +185,5 @@ def test_late_groups_of_strangers_count_against_their_part_too():
 def test_a_stranger_does_not_count_itself_among_the_strangers():
     one = selector(strangers_share=0.0)
     assert len(select(one, 0, written(one, 0, "north", "south", "mia")).groups) == 6
-    as_mia = Selector(one.agenda, "mia", 1, 0.0, 0.0)
+    as_mia = replace(one, me="mia", max_staleness=1, stranger_share=0.0, strangers_share=0.0)
     assert len(select(as_mia, 0, written(one, 0, "north", "south", "mia")).groups) == 8

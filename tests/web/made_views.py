@@ -121,6 +121,7 @@ def made_curves(name: str, place: int, rounds: int) -> Columns:
         "filtered_share": [min(1, 0.3 + 0.02 * abs(noisy[4][at])) for at in range(rounds)],
         "own_length_mean": [24 + noisy[5][at] for at in range(rounds)],
         "seconds/write": [0.7 + 0.05 * abs(noisy[6][at]) for at in range(rounds)],
+        "seconds/wait": [[1.2, 0.05, 4.0][place % 3]] * rounds,
         "seconds/exchange": [0.03] * rounds,
         "seconds/learn": [1.7 + 0.1 * abs(noisy[7][at]) for at in range(rounds)],
         "sent_bytes": [13_250 + 90 * noisy[5][at] for at in range(rounds)],

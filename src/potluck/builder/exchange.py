@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from math import ceil
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from potluck.config import LOCAL_SWARM, ConfigError, RunConfig, as_tree
 from potluck.exchange import Agreement, Exchange, Limits, Membership, Provenance, transport
 from potluck.exchange.keys.keys import IdentityError, Key, make_key, read_roster, roster_line
 from potluck.exchange.keys.known_keys import KnownKeys
+from potluck.exchange.protocol.mailbox import Partners
 from potluck.exchange.wire.message import (
     BEYOND,
     FINGERPRINT_BYTES,
@@ -25,7 +27,7 @@ from potluck.model.loading import load_tokenizer
 from potluck.model.policy import prompt_ids
 from potluck.node import Record
 from potluck.rollout.texts.base import BYTES_A_TOKEN
-from potluck.schedule import PLANS, Agenda, cohort
+from potluck.schedule import ALL_UP_TO, PLANS, Agenda, cohort
 from potluck.tasks import Task
 
 REMEMBERED = 2 * 64
@@ -83,6 +85,7 @@ def _agreed_digest(config: RunConfig, task: Task) -> bytes:
         **{key: tree[key] for key in ("seed", "plan", "problems_per_round", "group_size")},
         **{key: tree["sampling"][key] for key in ("max_new_tokens", "max_total_tokens")},
         "stranger_problems": config.swarm.stranger_problems if config.swarm.open else 0,
+        **({"pace": config.pace, "intake": config.taken} if config.pace == "free" else {}),
     }
     return _short(json.dumps(agreed, sort_keys=True))
 
@@ -181,15 +184,14 @@ def open_exchange(
     listen, connect = swarm.listen, swarm.connect
     if not (listen or connect):
         listen, connect = _prepared_addresses(here / "addresses.json", name)
+    record = Record(folder / name, run=config.name, node=name)
     own = Membership(
         agreement=agreement,
         key=key,
         known_keys=KnownKeys(roster, members, swarm.open, here / f"{name}.known.toml"),
         folder=folder / name,
         members=members,
-        partners=lambda round, live: cohort(
-            live, members=members, me=name, run=config.name, round=round, size=swarm.cohort
-        ),
+        partners=_partners(config, name),
         codec=swarm.codec,
         max_staleness=swarm.max_staleness,
         kept_rounds=swarm.kept_rounds,
@@ -199,13 +201,31 @@ def open_exchange(
         certificates=Path(swarm.tls.folder) if swarm.tls else None,
         # All that the recipe or the roster names may connect, strangers among them.
         may_connect=tuple(dict.fromkeys([*config.node, *roster])),
-        already_received=Record(folder / name, run=config.name, node=name).batches(REMEMBERED),
+        already_received=record.batches(REMEMBERED),
+        taken=record.taken() if config.pace == "free" else None,
         notify=notify,
         waiting=lambda: progress(name, "connect", 0, 1),
         watches_status=watches_status,
     )
     with transport(config.swarm.transport).open_exchange(own) as exchange:
         yield exchange
+
+
+def _partners(config: RunConfig, name: str) -> Partners:
+    """Return the function of those to fetch from; at its own pace a node needs few in a round: of
+    most authors it takes nothing, and others have their turn in the next."""
+    members, size, all_up_to = frozenset(members_of(config)), config.swarm.cohort, ALL_UP_TO
+    if config.pace == "free":
+        size = all_up_to = min(size, max(2, ceil(2 * config.taken)))
+    return lambda round, live: cohort(
+        live,
+        members=members,
+        me=name,
+        run=config.name,
+        round=round,
+        size=size,
+        all_up_to=all_up_to,
+    )
 
 
 def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:

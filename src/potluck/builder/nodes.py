@@ -1,6 +1,7 @@
 """Models, learners and engines from the tables of the nodes."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,12 +17,14 @@ from potluck.model.loading import base_of, locate
 from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
 from potluck.node import Author, Learner, Node, NodeProgress, Record, Selector
+from potluck.node.free import FreeSelector, WrittenProblems
 from potluck.node.processes.group import SINGLE_PROCESS, Begin, ProcessGroup, device_of
 from potluck.node.processes.workers import DistributedEngine
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import Engine
 from potluck.rollout.options import EngineSettings, TextOptions
 from potluck.rollout.texts.base import TextSettings
+from potluck.schedule import Agenda
 from potluck.tasks import Task
 from potluck.types import PotluckError
 
@@ -183,18 +186,13 @@ def make_nodes(
     for name, learner in learners.items():
         record = Record(folder / name, run=config.name, node=name)
         record.truncate_from(first)
+        trusts = trusts_of(config, folder, name, exchanges)
         nodes.append(
             Node(
                 name=name,
                 agenda=agenda,
                 max_staleness=config.swarm.max_staleness,
-                selector=Selector(
-                    agenda=agenda,
-                    me=name,
-                    max_staleness=config.swarm.max_staleness,
-                    stranger_share=config.swarm.stranger_share,
-                    strangers_share=config.swarm.strangers_share,
-                ),
+                selector=_selector(config, agenda, record, trusts),
                 task=task,
                 engine=_engine(config, learner, folder),
                 learner=learner,
@@ -203,12 +201,33 @@ def make_nodes(
                 sampling=config.sampling,
                 sends_logp=config.sends_logp,
                 sends_text=sends_text,
-                trusts=trusts_of(config, folder, name, exchanges),
+                trusts=trusts,
                 deadline_s=config.deadline_s,
                 progress=progress,
             )
         )
     return nodes
+
+
+def _selector(
+    config: RunConfig, agenda: Agenda, record: Record, trusts: Callable[[str], bool]
+) -> Selector:
+    make: Callable[..., Selector] = Selector
+    if config.pace == "free":
+        make = partial(
+            FreeSelector,
+            written=WrittenProblems(record),
+            intake=config.taken,
+            meets=config.plan == "horizontal",
+            trusts=trusts,
+        )
+    return make(
+        agenda=agenda,
+        me=record.node,
+        max_staleness=config.swarm.max_staleness,
+        stranger_share=config.swarm.stranger_share,
+        strangers_share=config.swarm.strangers_share,
+    )
 
 
 def make_authors(

@@ -20,6 +20,10 @@ AnyEngine = HFOptions | VllmOptions | OpenAIOptions | FileOptions
 Fraction = Annotated[float, Meta(ge=0, lt=1)]
 
 
+MOST_TAKEN = 3
+"""Completions of others for each own one, where a recipe does not say."""
+
+
 class SamplingConfig(Options, frozen=True, kw_only=True):
     temperature: Positive = 1.0
     """T: divides the logits, when writing and when learning."""
@@ -162,7 +166,8 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
     codec: Literal["exact", "compact", "raw"] = "exact"
     """Encoding of this node's batches: docs/wire.md. "compact" rounds log-probabilities."""
     max_staleness: Amount = 1
-    """Rounds for which a group that came late is still learned from; 0: never."""
+    """Rounds for which a group that came late is still learned from; 0: never. At pace "free":
+    rounds that its author had sent since, when this node took it."""
     cohort: Count = 32
     """Nodes whose completions are fetched in a round where there are more than 64."""
     kept_rounds: Annotated[int, Meta(ge=1, le=64)] = 32
@@ -182,8 +187,16 @@ class RunConfig(Options, frozen=True, kw_only=True):
     group_size: Annotated[int, Meta(ge=2)] = 12
     """G: completions of one problem."""
     plan: Literal["vertical", "horizontal"] = "vertical"
+    pace: Literal["together", "free"] = "together"
+    """"together": all nodes do a round at the same time, which lasts as long as its slowest node.
+    "free": each has rounds of its own, waits for nobody, and learns from what came meanwhile."""
+    intake: Annotated[float, Meta(ge=0)] = 0.0
+    """Most completions of others that a round learns from, for each of its own, at pace "free"; a
+    node then writes 1 / (1 + intake) of a round. 0: as many as there are other members, 3 at most.
+    """
     deadline_s: Positive = 600.0
-    """Longest wait for the other nodes' completions in a round, seconds; unused in one process."""
+    """Longest wait for the other nodes' completions in a round, seconds; unused in one process, and
+    at pace "free"."""
     checkpoint_every: Amount = 10
     """Rounds from one checkpoint to the next; 0: at the end (and on Ctrl-C) only."""
     threads: Amount = 0
@@ -208,6 +221,12 @@ class RunConfig(Options, frozen=True, kw_only=True):
     def learners(self) -> Mapping[str, NodeConfig]:
         """The nodes that have a model and learn."""
         return {name: node for name, node in self.node.items() if node.engine.has_weights}
+
+    @property
+    def taken(self) -> float:
+        """Number of others' completions for each own one: ``intake``, or what its 0 stands for."""
+        members = sum(not node.stranger for node in self.node.values())
+        return self.intake or min(members - 1, MOST_TAKEN)
 
     @property
     def sends_logp(self) -> bool:

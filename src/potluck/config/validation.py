@@ -48,6 +48,7 @@ def require_valid(run: RunConfig) -> None:
             top_p=run.sampling.top_p,
         )
     _require_objective(run)
+    _require_pace(run)
     if (prompt := run.sampling.max_prompt_tokens) >= (total := run.sampling.max_total_tokens):
         raise ConfigError(
             f"[sampling] max_prompt_tokens is {prompt}, which leaves no room to write in below "
@@ -138,6 +139,26 @@ def _require_objective(run: RunConfig) -> None:
     loss = run.objective.loss
     if loss and (loss == "task" or not FUNCTION.fullmatch(loss)):
         raise ConfigError(f"[objective] loss is {loss!r}; expected 'FILE.py:NAME' or 'MODULE:NAME'")
+
+
+def _require_pace(run: RunConfig) -> None:
+    authors = [name for name, node in run.node.items() if not node.engine.has_weights]
+    if run.pace == "free" and authors:
+        raise ConfigError(
+            f"pace is 'free', but [node.{authors[0]}] has no model: it writes what the others' "
+            f"rounds need, and at that pace there are none; set pace = 'together'"
+        )
+    weighed = [name for name, node in run.node.items() if node.weight != 1]
+    if run.pace == "free" and weighed:
+        raise ConfigError(
+            f"pace is 'free', but [node.{weighed[0]}] has a weight of its own: "
+            f"at its own pace a node writes as much as it has time for; remove the weight"
+        )
+    if run.pace == "together" and run.intake:
+        raise ConfigError(
+            f"intake is {run.intake:g}, but pace is 'together', where a round has the completions "
+            f"of all; set pace = 'free', or remove intake"
+        )
 
 
 def _require_rewards(run: RunConfig) -> None:

@@ -1,22 +1,23 @@
 """Progress of a run: bars in a terminal, plain lines anywhere else."""
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Self
 
 from rich import progress as bars
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 
-from potluck.display.text import decimal, percent, printable, spent
+from potluck.display.text import TIME_BAR, decimal, percent, printable, spent, time_bar
 from potluck.events import Evaluated, Event, Notice, PhaseProgress, RoundDone
-from potluck.reports import AUTHOR_COLUMNS, EvaluationReport, RoundReport
+from potluck.reports import AUTHOR_COLUMNS, EvaluationReport, RoundReport, waited_share
 
 PLAIN_EVERY_S = 10.0
 """Least time between two lines about phases, where there is no terminal for bars."""
 WIDE = 80
 """Columns of a terminal; with fewer the bars are shorter, and notes have no room."""
-NOTES = {"wait": "nodes are here"}
+NOTES = {"wait": "nodes here"}
 """Notes beside the bars of phases that do not count work."""
 LEFT_OUT = {
     "unasked": "unasked",
@@ -26,6 +27,24 @@ LEFT_OUT = {
     "dropped_nonfinite": "not finite",
 }
 """Counts of a round that are shown where they are not 0."""
+LEGEND = Text("time:", style="dim")
+for phase, (block, style) in TIME_BAR.items():
+    LEGEND.append(f"  {block} {phase}", style)
+
+
+class _TimeColumn(bars.ProgressColumn):
+    def render(self, task: bars.Task) -> Text:
+        return time_bar(task.fields.get("spent_s", {}))
+
+
+class _Bars(bars.Progress):
+    """Bars, and below them what the blocks of a bar of time mean, once there is one."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield from super().get_renderables()
+        is_drawn = any(task.fields.get("spent_s") for task in self.tasks)
+        if is_drawn and self.console.width >= WIDE:
+            yield LEGEND
 
 
 class LiveDisplay:
@@ -50,15 +69,17 @@ class LiveDisplay:
         self._plain_s: float | None = None
         self._plain: dict[str, str] = {}
         self._phases: dict[str, tuple[bars.TaskID, str]] = {}
+        self._spent_s: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._widest = 0  # of the nodes' names, so that the phases stand in a column
         wide = console.width >= WIDE
         # Descriptions are of nodes and notes, so none of them is markup.
-        self._progress = bars.Progress(
+        note = bars.TextColumn("{task.fields[note]}", style="dim", markup=False)
+        self._progress = _Bars(
             bars.TextColumn("{task.description}", markup=False),
             bars.BarColumn(bar_width=24 if wide else 10),
             bars.MofNCompleteColumn(),
             bars.TimeElapsedColumn(),
-            *([bars.TextColumn("{task.fields[note]}", style="dim", markup=False)] if wide else []),
+            *([note, _TimeColumn()] if wide else []),
             console=console,
             transient=True,
             disable=not console.is_terminal,
@@ -114,6 +135,9 @@ class LiveDisplay:
         done = report.round + 1
         self._furthest = max(self._furthest, done)
         self._progress.update(self._round_task, completed=self._furthest)
+        self._spent_s[node].update(report.seconds)
+        if node in self._phases:
+            self._progress.update(self._phases[node][0], spent_s=self._spent_s[node])
         line = self._start_of_line(done, node)
         if report.texts is not None:
             line.append(f"wrote {report.texts} texts")
@@ -127,6 +151,8 @@ class LiveDisplay:
         for statistic in _others(node, report):
             line.append(f"  {statistic}")
         line.append(f"  {sum(report.seconds.values()):.1f} s", style="dim")
+        if (waited := waited_share([report]) or 0.0) >= 0.01:
+            line.append(f" ({percent(waited)} waiting)", style="dim")
         for trouble in _troubles(report):
             line.append(f"  {trouble}", style="yellow")
         self._print(line)

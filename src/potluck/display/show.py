@@ -13,7 +13,7 @@ from rich.text import Text
 from potluck.display.runs import NodeRun, Run, WrittenCompletion, read_run
 from potluck.display.text import decimal, formatted, mean, new_table, percent, printable, sparkline
 from potluck.objective.methods import METHODS
-from potluck.reports import AUTHOR_COLUMNS, RoundReport, doubts
+from potluck.reports import AUTHOR_COLUMNS, RoundReport, doubts, waited_share
 from potluck.types import is_right
 
 WINDOW = 5
@@ -137,6 +137,8 @@ def _seconds(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
     for phase in dict.fromkeys(phases):
         # The default binds the phase of this turn.
         yield f"{printable(phase, 12)}, s a round", _mean_of(lambda r, p=phase: r.seconds.get(p))  # type: ignore[misc]
+    if "wait" in phases:
+        yield "waited", lambda node: f"{percent(waited_share(node.rounds))} of its time"
 
 
 def _mean_of(value: Callable[[RoundReport], float | None]) -> Callable[[NodeRun], str]:

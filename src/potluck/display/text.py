@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich import box
 from rich.console import Console
@@ -15,6 +15,13 @@ INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that steer a display instead of showing on it (or show nothing)."""
 DRAWN = {"\n": "⏎", "\r": "⏎", "\r\n": "⏎", "\t": " "}
 SPARKS = "▁▂▃▄▅▆▇█"
+TIME_BAR = {
+    "write": ("█", "cyan"),
+    "learn": ("▓", "green"),
+    "wait": ("░", "yellow"),
+    "exchange": ("▒", "magenta"),
+}
+"""Block and colour of each phase in a bar of time."""
 METHOD_LABELS = {name: name for name in ("alone", "half")} | {
     name: method.title for name, method in METHODS.items()
 }
@@ -97,6 +104,22 @@ def sparkline(shares: Sequence[float], width: int = 16) -> str:
     if (last := len(shares) - 1) >= width:  # evenly spread, the first and the last among them
         shares = [shares[round(at * last / (width - 1))] for at in range(width)]
     return "".join(SPARKS[min(7, max(0, int(share * 8)))] for share in shares)
+
+
+def time_bar(seconds: Mapping[str, float], width: int = 12) -> Text:
+    """Draw where time went, by phase.
+
+    >>> time_bar({"write": 2.0, "learn": 1.0, "wait": 1.0}, width=8).plain
+    '████▓▓░░'
+    """
+    bar, before_s, all_s = Text(), 0.0, sum(seconds.get(phase, 0.0) for phase in TIME_BAR)
+    for phase, (block, style) in TIME_BAR.items():
+        until_s = before_s + seconds.get(phase, 0.0)
+        if all_s:
+            blocks = round(width * until_s / all_s) - round(width * before_s / all_s)
+            bar.append(block * blocks, style)
+        before_s = until_s
+    return bar
 
 
 def new_table(console: Console, texts: Sequence[str], numbers: Sequence[str] = ()) -> Table:

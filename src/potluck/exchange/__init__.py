@@ -1,6 +1,7 @@
 """The exchange of completions between nodes. Imports neither torch nor the model."""
 
 from potluck.exchange.base import (
+    Delivery,
     Exchange,
     ExchangeError,
     PeerStatus,
@@ -19,8 +20,8 @@ from potluck.exchange.wire.codec import batches_of, decode, decode_round, encode
 from potluck.exchange.wire.message import Limits, Message, Provenance
 
 __all__ = [
-    "TRANSPORTS", "Agreement", "Exchange", "ExchangeError", "Key", "Limits", "Membership",
-    "MemoryHub", "Message", "PeerStatus", "Provenance", "Reason", "Round", "Status", "Traffic",
-    "Transport", "Waiting", "WireError", "batches_of", "canonical_order", "decode", "decode_round",
-    "encode", "encode_round", "transport",
+    "TRANSPORTS", "Agreement", "Delivery", "Exchange", "ExchangeError", "Key", "Limits",
+    "Membership", "MemoryHub", "Message", "PeerStatus", "Provenance", "Reason", "Round",
+    "Status", "Traffic", "Transport", "Waiting", "WireError", "batches_of", "canonical_order",
+    "decode", "decode_round", "encode", "encode_round", "transport",
 ]  # fmt: skip

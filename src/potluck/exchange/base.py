@@ -54,6 +54,17 @@ class Traffic:
     """Nodes that are in quarantine now, sorted."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Delivery:
+    """One usable batch, as it came and as it was read."""
+
+    author: str
+    round: int
+    """Round of its author, which need not be this node's."""
+    message: bytes
+    completions: tuple[Completion, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """Completions that a node has of a round when it stops waiting.
@@ -66,10 +77,13 @@ class Round:
     missing: tuple[str, ...] = ()
     """Awaited nodes of which nothing readable came in time, sorted."""
     late: Mapping[int, tuple[Completion, ...]] = field(default_factory=dict)
-    """Completions of earlier rounds, by round, that came too late for them. Each is here once."""
+    """Completions of other rounds, by round: each is here once. They came too late for theirs; at
+    ``pace = "free"`` they are of their authors' own rounds."""
     messages: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
     """Bytes from which ``completions`` and ``late`` were read."""
     traffic: Traffic = field(default=Traffic(), compare=False)
+    newest: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """Newest round that each author had when this one was finished, at ``pace = "free"``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +152,14 @@ class Exchange(Protocol):
         everybody's, so they carry the same rounded numbers. A peer that is silent, sends noise, or
         signs with another's name is ``missing``; it raises nothing.
         """
+
+    def take(self) -> tuple[Delivery, ...]:
+        """Return the batches of others that came since the last call: of each author those of its
+        newest ``max_staleness + 1`` rounds, and no round twice. It waits for nothing. For nodes
+        at their own pace, which call it instead of ``collect``."""
+
+    def finish(self, round: int, taken: Sequence[Delivery]) -> Round:
+        """Return this node's batch of ``round``, as others read it, and those ``taken``."""
 
     def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
         """Wait until every other member is connected, and its newest batch is here if it has one:

@@ -4,8 +4,11 @@ through the wire format, so that these nodes learn from the same numbers as thos
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from types import MappingProxyType
 
 from potluck.exchange.base import (
+    Delivery,
     Exchange,
     ExchangeError,
     PeerStatus,
@@ -48,9 +51,21 @@ def open_exchange(own: Membership) -> Iterator[Exchange]:
 class MemoryHub:
     """The connection between the nodes; ``hub.member(name)`` is one node's end of it."""
 
-    def __init__(self, agreements: Mapping[str, Agreement], *, codec: Codec = "exact") -> None:
+    def __init__(
+        self,
+        agreements: Mapping[str, Agreement],
+        *,
+        codec: Codec = "exact",
+        max_staleness: int = 1,
+        received: Mapping[str, Mapping[tuple[str, int], bytes]] = MappingProxyType({}),
+    ) -> None:
+        """``received``: batches that each node had before a restart, by author and round."""
         self._agreements, self._codec = dict(sorted(agreements.items())), codec
+        self._max_staleness, self._received = max_staleness, received
         self._sent: dict[tuple[int, str], bytes] = {}
+        for node, had in received.items():
+            own = {key: data for key, data in had.items() if key[0] == node}
+            self._sent |= {(round, node): data for (_, round), data in own.items()}
         self._lines: dict[str, StatusLine] = {}
 
     def member(self, name: str) -> "_Member":
@@ -69,6 +84,7 @@ class _Member:
     def __init__(self, hub: MemoryHub, agreement: Agreement) -> None:
         self._hub, self._agreement = hub, agreement
         self._owed: list[tuple[int, str]] = []
+        self._taken = set(hub._received.get(agreement.node, {}))
         self._sent_tokens = 0
         self._rounds: dict[str, set[int]] = {name: set() for name in hub._agreements}
         self._refused: dict[tuple[int, str], Reason] = {}
@@ -83,11 +99,40 @@ class _Member:
         came, missing = self._read((round, name) for name in self._hub._agreements)
         late, owed = self._read(self._owed)
         self._owed = [key for key in owed + missing if key[0] > round - KEPT_ROUNDS]
-        own = self._hub._sent.get((round, self._agreement.node), b"")
         batches = [(key[0], self._hub._sent[key], made) for key, made in (came | late).items()]
+        return self._assemble(round, batches, [name for _, name in missing])
+
+    def take(self) -> tuple[Delivery, ...]:
+        sent, me = self._hub._sent, self._agreement.node
+        newest = {author: round for round, author in sorted(sent)}
+        wanted = [
+            (round, author)
+            for round, author in sorted(sent, reverse=True)
+            if author != me and (author, round) not in self._taken
+            if round >= newest[author] - self._hub._max_staleness
+        ]
+        came, _ = self._read(wanted)
+        self._taken |= {(author, round) for round, author in wanted}
+        return tuple(Delivery(name, at, sent[at, name], made) for (at, name), made in came.items())
+
+    def finish(self, round: int, taken: Sequence[Delivery]) -> Round:
+        own, missing = self._read([(round, self._agreement.node)])
+        batches = [(key[0], self._hub._sent[key], made) for key, made in own.items()]
+        batches += [(each.round, each.message, each.completions) for each in taken]
+        newest = {author: then for then, author in sorted(self._hub._sent)}
+        finished = self._assemble(round, batches, [name for _, name in missing])
+        return replace(finished, newest=newest)
+
+    def _assemble(
+        self,
+        round: int,
+        batches: Sequence[tuple[int, bytes, tuple[Completion, ...]]],
+        missing: Sequence[str],
+    ) -> Round:
+        own = self._hub._sent.get((round, self._agreement.node), b"")
         received_bytes = sum(len(data) for _, data, _ in batches) - len(own)
         traffic = Traffic(len(own), self._sent_tokens, received_bytes)
-        return assemble_round(round, batches, (name for _, name in missing), traffic)
+        return assemble_round(round, batches, missing, traffic)
 
     def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
         return ()

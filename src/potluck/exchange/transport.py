@@ -165,6 +165,9 @@ class Membership:
     already_received: Mapping[tuple[str, int], bytes] = field(default_factory=dict)
     """Sealed batches by (author, round) that the node learned from before a restart: fetched once
     more, they would count as late."""
+    taken: Mapping[str, int] | None = None
+    """Newest round of each author that the node has taken, at its own pace; None: it is in step
+    with the others."""
     watches_status: bool = False
     """True: the node listens to the status lines of others; it tells its own in any case."""
     notify: Callable[[str], None] = lambda text: None

@@ -13,8 +13,9 @@ from potluck.builder.folder import require_folder, require_node_folder
 from potluck.config import ConfigError, RunConfig
 from potluck.events import Display, Notice, Silent
 from potluck.exchange import Agreement, Exchange, MemoryHub
+from potluck.exchange.memory import KEPT_ROUNDS
 from potluck.launch.rounds import LocalNodes, RunResult, run_nodes
-from potluck.node import NodeProgress
+from potluck.node import NodeProgress, Record
 
 
 def run(
@@ -35,13 +36,24 @@ def run(
             imported and run.
     """
 
+    folder, display = Path(folder), display or Silent()
+
     def meet(
         agreements: Mapping[str, Agreement], display: Display, progress: NodeProgress
     ) -> AbstractContextManager[Mapping[str, Exchange]]:
-        hub = MemoryHub(agreements, codec=config.swarm.codec)
+        received = {
+            name: Record(folder / name, run=config.name, node=name).batches(KEPT_ROUNDS)
+            for name in agreements
+            if resume and config.pace == "free"  # in step all is sent and collected in one round
+        }
+        hub = MemoryHub(
+            agreements,
+            codec=config.swarm.codec,
+            max_staleness=config.swarm.max_staleness,
+            received=received,
+        )
         return nullcontext({name: hub.member(name) for name in agreements})
 
-    folder, display = Path(folder), display or Silent()
     check_folder = partial(require_folder, folder, config, resume)
     names = tuple(config.node)
     folders = (folder, *(folder / name for name in names))

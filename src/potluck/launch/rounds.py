@@ -34,13 +34,14 @@ from potluck.launch.folder import disk_errors_explained, exclusive, forget_faile
 from potluck.launch.journal import Journal
 from potluck.launch.signals import interrupts
 from potluck.node import Author, Node, NodeProgress, Participant, step_together
+from potluck.node.free import step_free
 from potluck.node.processes.group import ProcessGroup, Save, Stop, TorchGroup, process_group
 from potluck.node.processes.workers import run_worker
 from potluck.node.storage import checkpoint
 from potluck.node.storage.model_card import card_of
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import EvaluationReport, as_line, doubts
-from potluck.schedule import Pace
+from potluck.schedule import RoundBound
 from potluck.tasks import Split
 from potluck.trackers.base import About
 from potluck.trackers.tracked import Tracked, require_trackers
@@ -222,16 +223,20 @@ class _Rounds:
         seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
         last: dict[str, SplitAccuracy] = {}
         everybody = [*self.nodes, *self.authors]
+        together = config.pace == "together"
         course = _Course(everybody[0], config.rounds, self.display)
         reads, doubted = reads_author_logp(config.objective), set[tuple[str, str]]()
         try:
             while done < config.rounds:
-                round = course.next_round(done, time.time())
+                round = course.next_round(done, time.time()) if together else done
                 # Rounds may be skipped, so "every five" is the first one after each fifth.
                 if (every := config.evaluation.every) and round // every > seen // every:
                     self.evaluate(round, at_end=False)
                     seen = round
-                reports = step_together(everybody, round)
+                if together:
+                    reports = step_together(everybody, round)
+                else:
+                    reports = [step_free(node, round) for node in self.nodes]
                 for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
                     for author, kind, line in doubts(report, node.name, reads_logp=reads):
@@ -313,20 +318,22 @@ class _Course:
         self._own_s: list[float] = []
         for line in node.record.rows("metrics"):
             self.add_round(line.get("seconds", {}))
-        self._pace = Pace(rounds - 1)
+        self._bound = RoundBound(rounds - 1)
         for line in node.record.rows("in_step")[-1:]:
-            self._pace = Pace(rounds - 1, line["round"], line["time_s"])
+            self._bound = RoundBound(rounds - 1, line["round"], line["time_s"])
 
     def add_round(self, seconds: Mapping[str, float]) -> None:
         """Note the seconds of each phase of a round."""
-        self._own_s.append(sum(s for phase, s in seconds.items() if phase != "exchange"))
+        self._own_s.append(seconds.get("write", 0.0) + seconds.get("learn", 0.0))
 
     def next_round(self, done: int, now_s: float) -> int:
         """Return the round to do next, after ``done`` rounds; ``now_s``: seconds since 1970."""
-        node, pace = self._node, self._pace.counted_until(now_s)
-        if pace != self._pace:  # the clock was set back: a resume must not count from before either
+        node, pace = self._node, self._bound.counted_until(now_s)
+        if (
+            pace != self._bound
+        ):  # the clock was set back: a resume must not count from before either
             node.record.add("in_step", [{"round": pace.round, "time_s": now_s}])
-            self._pace = pace
+            self._bound = pace
         furthest = pace.furthest(now_s, self._own_s)
         round, others = node.next_round(done, furthest)
         if round > done:
@@ -342,12 +349,12 @@ class _Course:
             self._display.show(Notice(f"{node.name}: {what}"))
         self._is_told = is_refused
         if node.is_in_step(round, others):
-            self._pace = Pace(pace.last, round, now_s)
+            self._bound = RoundBound(pace.last, round, now_s)
             node.record.add("in_step", [{"round": round, "time_s": now_s}])
         elif (
             pace.in_step_s is None
         ):  # a partner that is mute until later gets no more than time allows
-            self._pace = Pace(pace.last, round, now_s)
+            self._bound = RoundBound(pace.last, round, now_s)
         return round
 
 

@@ -8,6 +8,7 @@ It may have fewer texts than its share, or none: the others then have smaller gr
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from potluck.exchange import ExchangeError, Round
@@ -15,6 +16,7 @@ from potluck.node.participant import Clock, Participant, Spent
 from potluck.reports import RoundReport, as_line
 from potluck.rollout.base import RolloutRequest
 from potluck.rollout.texts.base import TextEngine
+from potluck.schedule import Share
 from potluck.tasks import Task
 
 PAUSE_S = 0.2
@@ -28,10 +30,10 @@ class Author(Participant):
     task: Task
     engine: TextEngine
 
-    def generate_and_send(self, round: int) -> Spent:
-        """Write this author's share of the round and send it, once somebody is there to read it."""
-        self._await_readers(round)
-        shares = self.agenda.shares_of(round, self.name)
+    def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
+        """Write these shares of the round and send them, once somebody is there to read them."""
+        with Clock() as waiting:
+            self._await_readers(round)
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
         with Clock() as writing:
             written = self.engine.write(
@@ -42,7 +44,7 @@ class Author(Participant):
             )
         with Clock() as sending:
             self.exchange.send(round, written.completions)
-        return Spent(writing.seconds, sending.seconds, written.cost)
+        return Spent(writing.seconds, sending.seconds, written.cost, waiting.seconds)
 
     def _await_readers(self, round: int) -> None:
         """Wait for a node that is connected, ``deadline_s`` at most: texts may cost money, and by
@@ -73,7 +75,7 @@ class Author(Participant):
             received_bytes=traffic.received_bytes,
             size_bytes=size_bytes,
             cost={key: value for key, value in asdict(spent.cost).items() if value},
-            seconds={"write": spent.write_s, "exchange": spent.exchange_s, "learn": 0.0},
+            seconds=spent.seconds(learn_s=0.0),
         )
         self.record.add("metrics", [as_line(report)])
         return report

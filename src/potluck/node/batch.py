@@ -110,13 +110,21 @@ def pack(
     author if it is trusted."""
     rows = [row for group in groups for row in group.rows]
     length_B = torch.tensor([len(row.token_T) for row in rows])
-    authors = [[row.completion.author for row in group.rows] for group in groups]
-    trusted = [torch.tensor([trusts(author) for author in of_group]) for of_group in authors]
-    advantages = [
-        advantages_by_trust(torch.tensor(group.rewards), of_group, trusted_G, scale=scale)
-        for group, of_group, trusted_G in zip(groups, authors, trusted, strict=True)
-    ]
-    counted_B = torch.cat([each_G & bool(each_G.all() or each_G.sum() > 1) for each_G in trusted])
+    trusted, advantages, counted = [], [], []
+    for group in groups:
+        count, kept = len(group.rows), len(group.kept)
+        authors = [row.completion.author for row in group.rows]
+        trusted_G = torch.tensor([trusts(author) for author in authors])
+        advantage_G = advantages_by_trust(
+            torch.tensor(group.rewards + group.kept),
+            [*authors, *[""] * kept],
+            torch.cat([trusted_G, torch.ones(kept, dtype=torch.bool)]),
+            scale=scale,
+        )
+        trusted.append(trusted_G)
+        advantages.append(advantage_G[:count])
+        counted.append(trusted_G & bool(trusted_G.all() or trusted_G.sum() + kept > 1))
+    counted_B = torch.cat(counted)
     return Batch(
         completions=tuple(row.completion for row in rows),
         prompts=tuple(row.prompt_P for row in rows),

@@ -13,7 +13,7 @@ in the paper (section 2), unless [objective] beta asks for one.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -29,11 +29,12 @@ from potluck.node.participant import Clock, Participant, Spent
 from potluck.node.read import UnreadReason, read
 from potluck.node.report import report_of
 from potluck.node.sample import sample
-from potluck.node.selection import Selector
+from potluck.node.selection import Selection, Selector
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport, as_line
 from potluck.rollout.base import Engine, RandomSampler, RolloutRequest
 from potluck.rollout.texts.base import BYTES_A_TOKEN
+from potluck.schedule import Share
 from potluck.tasks import Task
 from potluck.tasks.base import graded
 from potluck.types import Completion, Group, NonFiniteError, Row
@@ -55,10 +56,10 @@ class Node(Participant):
     trusts: Callable[[str], bool]
     """Function that tells of an author if it is trusted: see ``objective/trust.py``."""
 
-    def generate_and_send(self, round: int) -> Spent:
-        """Write this node's share of the round and send it."""
+    def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
+        """Write these shares of the round and send them."""
         with Clock() as generating:
-            completions = self._generate(round)
+            completions = self._generate(round, shares)
         if not self.sends_logp:
             completions = [replace(c, logp_T=None) for c in completions]
         if self.sends_text:
@@ -72,8 +73,7 @@ class Node(Participant):
         apart = self.engine.server_apart if completions else None
         return Spent(generating.seconds, sending.seconds, server_apart=apart)
 
-    def _generate(self, round: int) -> list[Completion]:
-        shares = self.agenda.shares_of(round, self.name)
+    def _generate(self, round: int, shares: Sequence[Share]) -> list[Completion]:
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
         policy = self.learner.policy
         generator = torch.Generator(policy.device).manual_seed(self.seed(round, "write"))
@@ -94,7 +94,8 @@ class Node(Participant):
         every = self.learner.objective.alignment_every
         with Clock() as learning, _error_context(round, self.name):
             selection = self.selector.select(round, arrived, self._read)
-            groups = self._grade(round, selection.groups)
+            groups = self._grade(round, selection)
+            self.selector.keep(round, groups)
             if groups:
                 scale = self.learner.objective.advantage_scale
                 batch = pack(groups, scale=scale, trusts=self.trusts)
@@ -120,11 +121,7 @@ class Node(Participant):
             size_bytes=size_bytes,
             server_apart=spent.server_apart,
             server_apart_first=self._first_apart(spent.server_apart),
-            seconds={
-                "write": spent.write_s,
-                "exchange": spent.exchange_s,
-                "learn": learning.seconds,
-            },
+            seconds=spent.seconds(learning.seconds),
         )
         self.record.add("metrics", [as_line(report)])
         return report
@@ -135,10 +132,10 @@ class Node(Participant):
         policy = self.learner.policy
         return read(completion, problem, policy, self.sampling, needs_logp=needs_logp)
 
-    def _grade(self, round: int, selected: Iterable[tuple[Row, ...]]) -> list[Group]:
+    def _grade(self, round: int, selected: Selection) -> list[Group]:
         """Reward every completion by the node's own task, and record it."""
         groups, lines = [], []
-        for rows in selected:
+        for rows, kept in zip(selected.groups, selected.kept, strict=True):
             written = [row.completion for row in rows]
             problem = self.task.problem(written[0].problem_id)
             texts = [row.text for row in rows]
@@ -155,7 +152,7 @@ class Node(Participant):
                 if [*parts] != ["task"]:
                     paid |= {f"reward/{name}": values[at] for name, values in parts.items()}
                 lines.append({"round": round, **origin, **paid, "end": c.end, "text": text})
-            groups.append(Group(problem, rows, tuple(rewards), parts))
+            groups.append(Group(problem, rows, tuple(rewards), parts, kept))
         self.record.add("completions", lines)
         return groups
 
@@ -194,7 +191,8 @@ def step_together(nodes: Sequence[Participant], round: int) -> list[RoundReport]
     if all(arrived is not None for arrived in kept):
         pairs = zip(nodes, kept, strict=True)
         return [node.learn_again(round, arrived) for node, arrived in pairs if arrived]
-    spent = [node.generate_and_send(round) for node in nodes]
+    shares = [node.agenda.shares_of(round, node.name) for node in nodes]
+    spent = [node.generate_and_send(round, its) for node, its in zip(nodes, shares, strict=True)]
     # All keep the round before one learns from it: after a crash nobody writes it again.
     came = [node.collect(round, so_far) for node, so_far in zip(nodes, spent, strict=True)]
     return [node.use(round, *each) for node, each in zip(nodes, came, strict=True)]

@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from potluck.exchange import Exchange, Round
@@ -10,7 +10,7 @@ from potluck.files import derived_seed
 from potluck.node.storage.record import Record
 from potluck.reports import RoundReport
 from potluck.rollout.texts.base import NOTHING, Cost
-from potluck.schedule import Agenda
+from potluck.schedule import Agenda, Share
 
 NodeProgress = Callable[[str, str, int, int], None]
 """Called with (node, phase, done, total) during everything that takes long."""
@@ -22,9 +22,21 @@ class Spent:
 
     write_s: float = 0.0
     exchange_s: float = 0.0
+    """Time of sending, reading and storing."""
     cost: Cost = NOTHING
+    wait_s: float = 0.0
+    """Time in which others were awaited."""
     server_apart: float | None = None
     """See ``Engine``; None too if a round is learned again, and not written."""
+
+    def seconds(self, learn_s: float) -> dict[str, float]:
+        """Return the duration of each phase of the whole round."""
+        return {
+            "write": self.write_s,
+            "wait": self.wait_s,
+            "exchange": self.exchange_s,
+            "learn": learn_s,
+        }
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -42,8 +54,8 @@ class Participant(ABC):
     progress: NodeProgress
 
     @abstractmethod
-    def generate_and_send(self, round: int) -> Spent:
-        """Write this node's share of the round and send it."""
+    def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
+        """Write this node's shares of the round and send them."""
 
     @abstractmethod
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
@@ -82,14 +94,22 @@ class Participant(ABC):
     def collect(self, round: int, spent: Spent) -> tuple[Round, Spent, int]:
         """Collect the round's completions and store them; return them with the time added to
         ``spent``, and the size of their file in bytes."""
-        with Clock() as waiting:
-            arrived = self.exchange.collect(
-                round,
-                deadline_s=self.deadline_s,
-                waiting=lambda came, all: self.progress(self.name, "wait", came, all),
-            )
-        spent = replace(spent, exchange_s=spent.exchange_s + waiting.seconds)
-        return arrived, spent, self.record.keep_round(round, arrived)
+        asked_s: list[float] = []  # the first and the last time that the exchange was waiting
+
+        def waiting(came: int, all: int) -> None:
+            asked_s[1:] = [time.perf_counter()]
+            self.progress(self.name, "wait", came, all)
+
+        with Clock() as collecting:
+            arrived = self.exchange.collect(round, deadline_s=self.deadline_s, waiting=waiting)
+            size_bytes = self.record.keep_round(round, arrived)
+        wait_s = asked_s[-1] - asked_s[0] if asked_s else 0.0
+        spent = replace(
+            spent,
+            wait_s=spent.wait_s + wait_s,
+            exchange_s=spent.exchange_s + collecting.seconds - wait_s,
+        )
+        return arrived, spent, size_bytes
 
     def seed(self, round: int, what: str) -> int:
         """Return 63 bits that no other (run seed, round, node, purpose) has."""

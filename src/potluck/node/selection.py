@@ -1,13 +1,13 @@
 """Selection of the groups that are learned from, and the counts of all that is left out."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from potluck.exchange import Round
 from potluck.node.read import UnreadReason
 from potluck.schedule import Agenda, within_caps
-from potluck.types import Completion, Row
+from potluck.types import Completion, Group, Row
 
 Read = Callable[[Completion], Row | UnreadReason]
 """Reader of a completion with the learner's tokenizer."""
@@ -26,13 +26,37 @@ class Selection:
     """Number of completions of an author that cannot be read, for each reason; late ones too."""
     too_few: int
     """Completions alone of their problem: nothing to be compared with."""
+    late: int
+    """Completions of earlier rounds that came."""
     late_used: int
     """Completions of earlier rounds, learned from in this one."""
     over_share: int
     """Completions beyond the strangers' share of a batch."""
+    kept: tuple[tuple[float, ...], ...] = ()
+    """Rewards of this node's earlier completions that each group is compared with as well."""
+    over_intake: int = 0
+    """Completions beyond what a node at its own pace takes of others."""
+    staleness: float | None = None
+    """Mean age of others' completions, in rounds of their authors; None: in step, or none came."""
+    joint_share: float | None = None
+    """Share of others' completions that are compared with this node's own, at its own pace."""
 
 
-@dataclass(frozen=True)
+def readable_rows(
+    came: Iterable[Completion], read: Read
+) -> tuple[list[Row], Counter[tuple[str, UnreadReason]]]:
+    """Return the rows of what can be read; count the rest by author and reason."""
+    rows, unreadable = [], Counter[tuple[str, UnreadReason]]()
+    for completion in came:
+        row = read(completion)
+        if isinstance(row, Row):
+            rows.append(row)
+        else:
+            unreadable[completion.author, row] += 1
+    return rows, unreadable
+
+
+@dataclass(frozen=True, kw_only=True)
 class Selector:
     """Rules by which one node selects completions."""
 
@@ -45,35 +69,31 @@ class Selector:
     strangers_share: float
     """Largest share of a batch that all strangers together may fill."""
 
+    def keep(self, round: int, groups: Iterable[Group]) -> None:
+        """Keep what later rounds need of this one: nothing, in step with the others."""
+
     def select(self, round: int, arrived: Round, read: Read) -> Selection:
         """Select what ``round`` is learned from, and count the rest."""
         asked = self._asked_for(round, arrived.completions)
-        unreadable = Counter[tuple[str, UnreadReason]]()
-
-        def rows(came: Iterable[Completion]) -> Iterator[Row]:
-            for completion in came:
-                row = read(completion)
-                if isinstance(row, Row):
-                    yield row
-                else:
-                    unreadable[completion.author, row] += 1
-
-        readable = list(rows(asked))
+        readable, unreadable = readable_rows(asked, read)
         every = self._groups(round, readable)
         present = [group for group in every if len(group) > 1]
-        late = [
-            group
-            for then, came in sorted(arrived.late.items())
-            if round - then <= self.max_staleness
-            for group in self._groups(then, rows(self._asked_for(then, came)))
-            if self._is_one_authors_whole(then, group)
-        ]
+        late: list[tuple[Row, ...]] = []
+        for then, came in sorted(arrived.late.items()):
+            if round - then <= self.max_staleness:
+                rows, reasons = readable_rows(self._asked_for(then, came), read)
+                unreadable += reasons
+                whole = (g for g in self._groups(then, rows) if self._is_one_authors_whole(then, g))
+                late += whole
         kept = self._within_caps(round, present + late)
+        used = tuple(group for group, keeps in zip(present + late, kept, strict=True) if keeps)
         return Selection(
-            tuple(group for group, keeps in zip(present + late, kept, strict=True) if keeps),
+            used,
+            kept=((),) * len(used),
             unasked=len(arrived.completions) - len(asked),
             unreadable=unreadable,
             too_few=len(every) - len(present),
+            late=sum(map(len, arrived.late.values())),
             late_used=sum(
                 len(group) * keeps for group, keeps in zip(late, kept[len(present) :], strict=True)
             ),

@@ -12,7 +12,7 @@ from potluck.builder.folder import require_same_task
 from potluck.builder.nodes import make_learner, make_nodes
 from potluck.builder.task import make_task
 from potluck.config import NodeConfig, RunConfig
-from potluck.exchange import Round, Status, Waiting
+from potluck.exchange import Delivery, Round, Status, Waiting
 from potluck.exchange.base import silent
 from potluck.node import Learner, Node, Record
 from potluck.objective.methods import METHODS, reads_author_logp
@@ -62,6 +62,12 @@ class RecordedExchange:
         if kept is None:
             raise ReplayError(f"round {round} of {self.node!r} in {self.run} went away meanwhile")
         return kept
+
+    def take(self) -> tuple[Delivery, ...]:
+        return ()
+
+    def finish(self, round: int, taken: Sequence[Delivery]) -> Round:
+        return self.collect(round, deadline_s=0)
 
     def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
         return ()

@@ -3,13 +3,11 @@ no network; the caller passes the time, in seconds of a clock that never goes ba
 
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
-from potluck.exchange.base import WireError
+from potluck.exchange.base import Delivery, WireError
 from potluck.exchange.protocol.announcement import Announcement, Offer
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.peers import Peer, Peers
-from potluck.types import Completion
 
 AT_THE_DOOR = 1000
 """Most names that are kept of peers that have said nothing yet, and of those refused."""
@@ -19,16 +17,6 @@ MOST_NEWS = 1000
 
 Partners = Callable[[int, Collection[str]], Collection[str]]
 """Function of a round and the others' names that returns those to fetch from in that round."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Delivery:
-    """One usable batch, as it came and as it was read."""
-
-    author: str
-    round: int
-    signed: bytes
-    completions: tuple[Completion, ...]
 
 
 class Mailbox:

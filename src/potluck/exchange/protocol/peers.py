@@ -104,6 +104,11 @@ class Peers:
     def live(self) -> set[str]:
         return {name for name, peer in self._peers.items() if peer.live}
 
+    def newest_offer(self, name: str, known: int) -> int:
+        """Return the newest round that the peer offers, at least ``known``, which came from it."""
+        peer = self._peers.get(name)
+        return max(known, max(peer.offered, default=known)) if peer else known
+
     def members(self) -> frozenset[str]:
         """Return the names of the other members."""
         return self._members

@@ -127,8 +127,9 @@ class Endpoint:
         self.workers.start("announce batches", self._announce)
 
     def announce(self) -> None:
-        """Announce the batches in the outbox at once."""
+        """Announce the batches in the outbox at once, and fetch what is of use by now."""
         with self._lock:
+            self._fetcher.wake()
             self._due_s = 0.0
             self._to_announce.notify()
 

@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 
 import zenoh
 
 from potluck.exchange.base import (
+    Delivery,
     ExchangeError,
     PeerStatus,
     Round,
@@ -27,6 +29,7 @@ from potluck.exchange.keys.keys import BATCH, without_signature
 from potluck.exchange.protocol.announcement import offer_of
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.mailbox import Mailbox
+from potluck.exchange.protocol.newest import NewestMailbox
 from potluck.exchange.protocol.outbox import Outbox
 from potluck.exchange.protocol.peers import Peers
 from potluck.exchange.transport import Membership
@@ -61,7 +64,8 @@ class ZenohExchange:
         sent, kept_rounds = own.folder / "sent", own.kept_rounds
         self._outbox = Outbox(sent, own.agreement, own.key, kept_rounds=kept_rounds)
         peers = Peers(me, own.members, quarantine_s=own.quarantine_s)
-        self._mailbox = Mailbox(
+        make = Mailbox if own.taken is None else partial(NewestMailbox, taken=own.taken)
+        self._mailbox = make(
             peers,
             FetchQueue(me, peers.has_priority),
             own.partners,
@@ -97,7 +101,6 @@ class ZenohExchange:
 
     def collect(self, round: int, *, deadline_s: float, waiting: Waiting = silent) -> Round:
         end_s = time.monotonic() + deadline_s
-        own, own_signed = self._own(round)
         with self._changed:
             self._mailbox.begin(round, time.monotonic())
         self._wait(lambda: self._mailbox.arrivals(round, time.monotonic()), end_s, waiting)
@@ -106,14 +109,34 @@ class ZenohExchange:
             if deadline_s:  # Without one nobody was waited for.
                 self._mailbox.miss_deadline(round, now_s)
             missing = self._mailbox.missing(round, now_s)
-            came, peers = self._mailbox.take(round), self._mailbox.peers
-            sent_tokens = sum(len(c.token_T) for c in own or ())
+            came = self._mailbox.take(round)
+        return self._assemble(round, came, missing)
+
+    def take(self) -> tuple[Delivery, ...]:
+        self._notify_all()
+        with self._changed:
+            assert isinstance(self._mailbox, NewestMailbox), "for nodes at their own pace"
+            return tuple(self._mailbox.take_newest())
+
+    def finish(self, round: int, taken: Sequence[Delivery]) -> Round:
+        with self._changed:
+            peers = self._mailbox.peers
+            newest = {d.author: peers.newest_offer(d.author, d.round) for d in taken}
+        return replace(self._assemble(round, taken, set()), newest=newest)
+
+    def _assemble(self, round: int, came: Sequence[Delivery], missing: set[str]) -> Round:
+        """Return the round of this node's own batch and of those that ``came``."""
+        own, own_signed = self._own(round)
+        sent_tokens = sum(len(c.token_T) for c in own or ())
+        with self._changed:
+            peers = self._mailbox.peers
             sizes = len(own_signed), sent_tokens, self._mailbox.take_received_bytes()
-            traffic = Traffic(*sizes, peers.take_refused(), peers.quarantined(now_s))
+            quarantined = peers.quarantined(time.monotonic())
+            traffic = Traffic(*sizes, peers.take_refused(), quarantined)
         self._notify_all()
         if own is None and self._expects_self:
             missing.add(self._agreement.node)
-        batches = [(d.round, d.signed, d.completions) for d in came]
+        batches = [(d.round, d.message, d.completions) for d in came]
         if own is not None:
             batches.insert(0, (round, own_signed, own))
         return assemble_round(round, batches, missing, traffic)

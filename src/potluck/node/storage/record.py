@@ -9,6 +9,9 @@
 <run>/<node>/cost.json            what an author has spent, see rollout/texts/base.py
 <run>/<node>/in_step.jsonl        one line a round that it began in step with others: the time;
                                   again when the clock was set back since
+<run>/<node>/written.jsonl        at pace = "free", one line a round: the problems that it wrote,
+                                  with the rewards of its completions
+<run>/<node>/taken.json           at pace = "free", the newest round that it took of each author
 <run>/<node>/rounds/000012.ptlk   what was learned from, the messages as they came: what
                                   resume (and replay) reads, see exchange/wire/codec.py
 <run>/<node>/checkpoints/000010/  see checkpoint.py
@@ -64,6 +67,25 @@ class Record:
         files = sorted((self.folder / "rounds").glob("[0-9]*.ptlk"))[-newest:]
         pages = (self.kept_round(int(file.stem)) for file in files if file.stem.isdecimal())
         return {key: data for page in pages if page for key, data in batches_of(page).items()}
+
+    def add_taken(self, arrived: Round) -> None:
+        """Note the rounds of others that ``arrived`` holds: none of them, nor one before, is to be
+        taken again."""
+        newest = self.taken()
+        for author, round in batches_of(arrived):
+            newest[author] = max(newest.get(author, -1), round)
+        write_atomically(self.folder / "taken.json", msgspec.json.encode(newest))
+
+    def taken(self) -> dict[str, int]:
+        """Return the newest round of each author that was taken, this node's own among them."""
+        try:
+            data = (self.folder / "taken.json").read_bytes()
+            newest = msgspec.json.decode(data, type=dict[str, int])
+        except FileNotFoundError:
+            newest = {}
+        for author, round in self.batches(1):  # A crash may have come between the two files.
+            newest[author] = max(newest.get(author, -1), round)
+        return newest
 
     def size(self, round: int) -> int:
         """Return the size of the round's file in bytes."""

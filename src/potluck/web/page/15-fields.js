@@ -112,8 +112,9 @@ const CURVE_FIELDS = {
   filtered_share: ["Training", "Share filtered", "share"],
   updates: ["Training", "Updates", "count"],
   "seconds/write": ["Time", "Seconds of writing", "seconds"],
-  "seconds/exchange": ["Time", "Seconds of exchange", "seconds"],
   "seconds/learn": ["Time", "Seconds of learning", "seconds"],
+  "seconds/wait": ["Time", "Seconds of waiting for others", "seconds"],
+  "seconds/exchange": ["Time", "Seconds of exchange", "seconds"],
   sent_bytes: ["Network", "Bytes sent", "bytes"],
   sent_bytes_per_token: ["Network", "Bytes sent per token", "number"],
   received_bytes: ["Network", "Bytes fetched", "bytes"],
@@ -183,6 +184,20 @@ function curve(view, node, field) {
   if (rows?.columns[field]) return [rows.columns.round, rows.columns[field]];
   const graded = view.evaluations?.[node];
   return graded?.[field] ? [graded.round, graded[field]] : [[], []];
+}
+
+/** Share of a node's time in each phase, over all its rounds; null where no round has any.
+    Older releases did not tell waiting from exchange: their rounds count where no other is. */
+function timeShares(view, node) {
+  const columns = view.curves?.[node]?.columns ?? {};
+  const told = columns["seconds/wait"]?.map((value) => value !== null);
+  const phases = told ? ["write", "learn", "wait", "exchange"] : ["write", "learn", "exchange"];
+  const sums = phases.map((phase) => {
+    const column = columns[`seconds/${phase}`] ?? [];
+    return [phase, column.reduce((sum, value, at) => sum + (!told || told[at] ? value : 0), 0)];
+  });
+  const all = sums.reduce((sum, [, seconds]) => sum + seconds, 0);
+  return all > 0 ? Object.fromEntries(sums.map(([phase, s]) => [phase, s / all])) : null;
 }
 
 function fieldsOf(view) {

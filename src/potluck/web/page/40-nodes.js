@@ -9,6 +9,7 @@ const COLUMNS = [
   "Doing",
   "Heard",
   "Writing",
+  "Time",
   "Sent · fetched",
   "Release",
 ];
@@ -25,6 +26,29 @@ const PHASES = {
   learn: "learning",
   evaluate: "being evaluated",
 };
+
+/** A bar of where a node's time went, and the share of waiting in words. */
+function timeBar() {
+  const words = el("span", {});
+  const bar = el("span", { class: "times", role: "img" });
+  const parts = new Map();
+  for (const phase of ["write", "learn", "wait", "exchange"]) {
+    parts.set(phase, el("span", { "data-phase": phase }));
+    bar.append(parts.get(phase));
+  }
+  const set = (shares) => {
+    bar.hidden = !shares;
+    const known = Object.entries(shares ?? {});
+    const spelled = known.map(([phase, share]) => `${phase} ${show(share, "share")}`).join(", ");
+    bar.setAttribute("aria-label", spelled);
+    bar.title = spelled;
+    for (const [phase, part] of parts) part.style.flexGrow = shares?.[phase] ?? 0;
+    const { wait, exchange } = shares ?? {};
+    const told = wait === undefined ? [exchange, "exchange"] : [wait, "waiting"];
+    write(words, shares ? `${show(told[0], "share")} ${told[1]}` : UNKNOWN);
+  };
+  return { node: el("span", {}, words, bar), set };
+}
 
 function nodesSection() {
   const rows = new Map();
@@ -49,7 +73,11 @@ function nodesSection() {
     { class: "empty", hidden: true },
     "No node has told anything yet. Start one with potluck run or potluck join; its line appears here by itself.",
   );
-  const place = el("div", {}, scrolled("Who is here", table), empty);
+  const phases = ["write", "learn", "wait", "exchange"].map((phase) =>
+    el("span", {}, el("span", { class: "swatch", "data-phase": phase }), phase),
+  );
+  const legend = el("p", { class: "hint timelegend", hidden: true }, "Time: ", ...phases);
+  const place = el("div", {}, scrolled("Who is here", table), legend, empty);
   let view = null;
   let heardAt = 0;
   const told = new Map();
@@ -68,6 +96,7 @@ function nodesSection() {
       work: progress(`Work of ${node.name} in this phase`),
       heard: el("span", {}),
       rate: el("span", {}),
+      time: timeBar(),
       traffic: el("span", {}),
       version: el("span", {}),
       known: el("small", {}),
@@ -93,6 +122,7 @@ function nodesSection() {
       cell("Doing", parts.phase, parts.work.node),
       cell("Heard", parts.heard),
       cell("Writing", parts.rate),
+      cell("Time", parts.time.node),
       cell("Sent · fetched", parts.traffic, parts.refused),
       cell("Release", parts.version),
     );
@@ -110,6 +140,7 @@ function nodesSection() {
     empty.hidden = nodes.length > 0;
     table.hidden = nodes.length === 0;
     const order = namesOf(view);
+    legend.hidden = !nodes.some((node) => timeShares(view, node.name));
     for (const node of nodes) {
       if (!rows.has(node.name)) rows.set(node.name, rowOf(node, order.indexOf(node.name)));
       const parts = rows.get(node.name);
@@ -134,6 +165,7 @@ function nodesSection() {
       parts.work.node.hidden = !(isWorking && node.total);
       parts.work.set(node.done / node.total);
       write(parts.rate, show(node.tokens_per_s, "rate"));
+      parts.time.set(timeShares(view, node.name));
       write(
         parts.traffic,
         `${show(node.sent_bytes, "bytes")} · ${show(node.received_bytes, "bytes")}`,
@@ -177,7 +209,7 @@ function nodesSection() {
   return {
     id: "nodes",
     title: "Who is here",
-    needs: ["nodes", "rounds"],
+    needs: ["nodes", "rounds", "curves"],
     node: place,
     update,
     tick,

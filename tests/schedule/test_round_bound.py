@@ -2,16 +2,16 @@
 
 import pytest
 
-from potluck.schedule import FASTER, SHORTEST_ROUND_S, Pace
+from potluck.schedule import FASTER, SHORTEST_ROUND_S, RoundBound
 
 
 def test_a_node_that_was_never_in_step_believes_each_round_of_the_run_and_none_after_it():
-    assert Pace(last=499).furthest(0.0, []) == 499
-    assert Pace(last=499).furthest(1e9, [2.0]) == 499
+    assert RoundBound(last=499).furthest(0.0, []) == 499
+    assert RoundBound(last=499).furthest(1e9, [2.0]) == 499
 
 
 def test_the_bound_is_one_round_and_four_for_each_of_its_own_that_would_have_fitted():
-    pace = Pace(last=10_000, round=20, in_step_s=1000.0)
+    pace = RoundBound(last=10_000, round=20, in_step_s=1000.0)
     assert FASTER == 4
     assert pace.furthest(1000.0, [2.0]) == 21
     assert pace.furthest(1000.4, [2.0]) == 21
@@ -21,7 +21,7 @@ def test_the_bound_is_one_round_and_four_for_each_of_its_own_that_would_have_fit
 
 
 def test_a_few_odd_rounds_do_not_move_the_bound():
-    pace = Pace(last=10_000, round=0, in_step_s=0.0)
+    pace = RoundBound(last=10_000, round=0, in_step_s=0.0)
     plain = pace.furthest(10.0, [2.0] * 5)
     assert pace.furthest(10.0, [0.0, 2.0, 2.0, 2.0, 600.0]) == plain == 21
     assert pace.furthest(10.0, [1.0] * 5) == 41
@@ -29,28 +29,28 @@ def test_a_few_odd_rounds_do_not_move_the_bound():
 
 @pytest.mark.parametrize("own_s", [[], [0.0], [SHORTEST_ROUND_S]])
 def test_no_round_is_believed_to_be_shorter_than_one_can_be(own_s):
-    pace = Pace(last=10_000, round=0, in_step_s=0.0)
+    pace = RoundBound(last=10_000, round=0, in_step_s=0.0)
     assert pace.furthest(10.0, own_s) == 1 + int(10 / SHORTEST_ROUND_S)
 
 
 def test_after_a_clock_was_set_back_time_counts_from_then_on():
-    pace = Pace(last=99, round=7, in_step_s=1000.0)
+    pace = RoundBound(last=99, round=7, in_step_s=1000.0)
     assert pace.furthest(10.0, [2.0]) == 8
     later = pace.counted_until(10.0)
-    assert later == Pace(last=99, round=7, in_step_s=10.0)
+    assert later == RoundBound(last=99, round=7, in_step_s=10.0)
     assert later.furthest(20.0, [2.0]) == 28
 
 
 @pytest.mark.parametrize("in_step_s", [None, 5.0, 10.0])
 def test_a_clock_that_was_not_set_back_changes_nothing(in_step_s):
-    pace = Pace(last=99, round=7, in_step_s=in_step_s)
+    pace = RoundBound(last=99, round=7, in_step_s=in_step_s)
     assert pace.counted_until(10.0) == pace
 
 
 @pytest.mark.parametrize("ahead", [50, 300])
 def test_a_healthy_majority_that_is_not_believed_will_be(ahead):
     """Both sides of a partition went on; all nodes take 2 s a round."""
-    pace = Pace(last=10_000, round=100, in_step_s=0.0)
+    pace = RoundBound(last=10_000, round=100, in_step_s=0.0)
     lived = next(
         lived for lived in range(1000) if 100 + ahead + lived <= pace.furthest(lived * 2.0, [2.0])
     )
@@ -60,10 +60,10 @@ def test_a_healthy_majority_that_is_not_believed_will_be(ahead):
 def test_who_claims_what_can_just_be_leaves_a_node_a_fifth_of_its_rounds():
     """The worst that a majority can do to a node that takes 2 s a round."""
     done, lived, now_s = 0, 0, 0.0
-    pace = Pace(last=999, round=0, in_step_s=now_s)
+    pace = RoundBound(last=999, round=0, in_step_s=now_s)
     while done < 1000:
         round = max(done, pace.furthest(now_s, [2.0]))
-        pace = Pace(pace.last, round, now_s)
+        pace = RoundBound(pace.last, round, now_s)
         done, lived, now_s = round + 1, lived + 1, now_s + 2.0
     assert lived >= 1000 / (FASTER + 2)
     assert lived < 1000 / FASTER

@@ -1,0 +1,77 @@
+"""The mailbox of a node at its own pace: others' newest batches, whatever rounds they are of.
+
+Such a node awaits nobody. It looks for batches while it learns, which is when it will soon use
+some, and of each author for the newest ``max_staleness + 1`` only: what a fast author writes
+meanwhile costs no bytes and no memory.
+"""
+
+from collections.abc import Mapping
+
+from potluck.exchange.base import Delivery
+from potluck.exchange.protocol.fetch_queue import FetchQueue
+from potluck.exchange.protocol.mailbox import Mailbox, Partners
+from potluck.exchange.protocol.peers import Peers
+
+
+class NewestMailbox(Mailbox):
+    """Filled from ``begin`` on, until ``take_newest`` has something to take."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        fetch_queue: FetchQueue,
+        partners: Partners,
+        *,
+        max_staleness: int,
+        kept_rounds: int,
+        size_limit_bytes: int,
+        taken: Mapping[str, int],
+    ) -> None:
+        super().__init__(
+            peers,
+            fetch_queue,
+            partners,
+            max_staleness=max_staleness,
+            kept_rounds=kept_rounds,
+            size_limit_bytes=size_limit_bytes,
+        )
+        self._taken = dict(taken)
+        self._is_open = True
+
+    def begin(self, round: int, now_s: float) -> None:
+        """Look for batches of the partners of ``round`` from now on: those announced already,
+        too."""
+        self._latest, self._is_open = round, True
+        self._on_other_peers()
+        for name in sorted(self.cohort()):
+            peer = self.peers.get(name)
+            if peer and peer.announcement and not self.peers.is_quarantined(name, now_s):
+                self.on_announcement(peer.announcement, now_s)
+
+    def take_newest(self) -> list[Delivery]:
+        """Return what came, newest first of each author; stop looking if there is something."""
+        for name in {author for _, author in self._here}:
+            self._make_room(name)
+        taken = [self._here.pop(key) for key in sorted(self._here, key=lambda key: -key[0])]
+        for delivery in taken:
+            before = self._taken.get(delivery.author, -1)
+            self._taken[delivery.author] = max(before, delivery.round)
+        if taken:
+            self._is_open = False
+            self.fetch_queue.drop(lambda author, round: True)
+        return taken
+
+    def _is_of_use(self, author: str, round: int, newest: int) -> bool:
+        is_wanted = self._is_open and author in self.cohort()
+        return is_wanted and round > self._taken.get(author, -1) and not self._is_old(round, newest)
+
+    def _make_room(self, author: str) -> None:
+        """Drop what is not among the author's newest rounds any more."""
+        held = [round for round, name in self._here if name == author]
+        newest = self.peers.newest_offer(author, max(held, default=-1))
+        for round in held:
+            if self._is_old(round, newest) or round <= self._taken.get(author, -1):
+                del self._here[round, author]
+
+    def _is_old(self, round: int, newest: int) -> bool:
+        return round < newest - self._max_staleness

@@ -1,0 +1,231 @@
+"""A node at its own pace, ``pace = "free"``: no round of it waits for anybody. Start reading at
+``step_free``.
+
+    take       what others have sent since the last round             (exchange)
+    draw       problems: those of what was taken, then new ones       (schedule)
+    generate   completions of these problems, and send them           (rollout, exchange)
+    learn      from these and from what was taken                     (node/loop.py)
+
+Nodes count rounds of their own, so staleness is in rounds of the author: its updates since. They
+meet at the same problems without talking about it: a node writes what others wrote lately and it
+did not in this pass over the task, so a slow node follows a fast one; and all go through the
+task in one order. Where a fast node wrote a problem some rounds before a slow one, it compares
+what then comes with the rewards of its own earlier completions, which it keeps.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+from potluck.exchange import Delivery, Round
+from potluck.files import derived_seed
+from potluck.node.loop import Node
+from potluck.node.participant import Clock
+from potluck.node.selection import Read, Selection, Selector, readable_rows
+from potluck.node.storage.record import Record
+from potluck.reports import RoundReport
+from potluck.schedule import Share, unwritten_problems
+from potluck.types import Completion, Group, Row
+
+OTHERS = ""
+"""Stand-in for all others where a node's own part is dealt: no node has that name."""
+WINDOW = 64
+"""Own rounds for which rewards are kept, to compare what others send later with."""
+
+
+def step_free(node: Node, round: int) -> RoundReport:
+    """Do one round of a node at its own pace."""
+    assert isinstance(node.selector, FreeSelector)
+    if (kept := node.record.kept_round(round)) is not None:
+        return node.learn_again(round, kept)
+    selector = node.selector
+    with Clock() as taking:
+        taken = selector.choose(round, node.exchange.take())
+    spent = node.generate_and_send(round, selector.draw(round, taken))
+    with Clock() as storing:
+        arrived = node.exchange.finish(round, taken)
+        size_bytes = node.record.keep_round(round, arrived)
+        node.record.add_taken(arrived)
+    spent = replace(spent, exchange_s=spent.exchange_s + taking.seconds + storing.seconds)
+    return node.use(round, arrived, spent, size_bytes)
+
+
+class WrittenProblems:
+    """The problems that a node has written, and the rewards of its completions of the last
+    ``WINDOW`` rounds. It is in ``written.jsonl``, too."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self.times = Counter[str]()
+        """Rounds in which each problem was written."""
+        self._kept: dict[str, tuple[int, tuple[float, ...]]] = {}
+        for line in record.rows("written"):
+            self._add(line["round"], line["rewards"])
+
+    def add(self, round: int, rewards: Mapping[str, Sequence[float]]) -> None:
+        """Note the rewards of this node's completions of a round, by problem."""
+        self._record.add("written", [{"round": round, "rewards": rewards}])
+        self._add(round, rewards)
+
+    def rewards(self, problem_id: str) -> tuple[float, ...]:
+        """Return the rewards of this node's newest completions of the problem, or none."""
+        return self._kept.get(problem_id, (0, ()))[1]
+
+    def _add(self, round: int, rewards: Mapping[str, Sequence[float]]) -> None:
+        self.times.update(rewards.keys())
+        self._kept |= {id: (round, tuple(paid)) for id, paid in rewards.items()}
+        oldest = round - WINDOW
+        self._kept = {id: kept for id, kept in self._kept.items() if kept[0] > oldest}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreeSelector(Selector):
+    """Rules by which a node at its own pace draws problems, and selects completions."""
+
+    written: WrittenProblems
+    intake: float
+    """Most completions of others that are learned from, for each of this node's. A node's own part
+    of a round is 1 / (1 + intake), so that a round with a full intake is as large as one in step.
+    """
+    meets: bool
+    """True: a group is joint, of all that have written its problem (plan "horizontal")."""
+    trusts: Callable[[str], bool]
+
+    def choose(self, round: int, came: Sequence[Delivery]) -> list[Delivery]:
+        """Return the batches to learn from: those of trusted authors first, then each author's
+        newest, in an order of authors that differs from round to round; the last one may be more
+        than ``intake`` has room for."""
+        salt, nth = f"{self.agenda.seed}/{round}/{self.me}", Counter[str]()
+        turns = []
+        for each in sorted(came, key=lambda delivery: -delivery.round):
+            order = derived_seed(f"{salt}/{each.author}")
+            turns.append((not self.trusts(each.author), nth[each.author], order, each))
+            nth[each.author] += 1
+        agenda = self.agenda
+        own = agenda.problems_per_round * agenda.group_size / (1 + self.intake)
+        room = self.intake * own
+        chosen = []
+        for *_, each in sorted(turns, key=lambda turn: turn[:3]):
+            if room > 0:
+                chosen.append(each)
+                room -= len(each.completions)
+        return chosen
+
+    def draw(self, round: int, taken: Sequence[Delivery]) -> list[Share]:
+        """Draw this node's shares of a round of its own. With joint groups its problems are those
+        of ``taken`` that it has not written in this pass, then the next ones of the pass; without,
+        those of a pass in an order of its own."""
+        agenda = self.agenda
+        if self.me not in agenda.weights:
+            return agenda.strangers_shares(round, self.me)
+        drawn = unwritten_problems(
+            agenda.ids,
+            self.written.times,
+            wanted=[c.problem_id for each in taken for c in each.completions] if self.meets else (),
+            seed=agenda.seed if self.meets else f"{agenda.seed}/{self.me}",
+            count=agenda.problems_per_round,
+        )
+        parts = {self.me: 1.0, **({OTHERS: self.intake} if self.intake else {})}
+        every = agenda.plan(drawn, parts, agenda.group_size, round=round)
+        return [share for share in every if share.node == self.me]
+
+    def keep(self, round: int, groups: Iterable[Group]) -> None:
+        """Keep the rewards of this node's completions for what comes later."""
+        rewards: dict[str, list[float]] = {}
+        for group in groups:
+            for row, reward in zip(group.rows, group.rewards, strict=True):
+                if row.completion.author == self.me:
+                    rewards.setdefault(group.problem.id, []).append(reward)
+        self.written.add(round, rewards)
+
+    def select(self, round: int, arrived: Round, read: Read) -> Selection:
+        """Select what ``round`` is learned from, and count the rest."""
+        by_batch: dict[tuple[str, int], list[Completion]] = {}
+        for then, came in [(round, arrived.completions), *sorted(arrived.late.items())]:
+            for completion in came:
+                by_batch.setdefault((completion.author, then), []).append(completion)
+        asked = [c for key, came in by_batch.items() for c in self._asked_of(*key, came)]
+        rows, unreadable = readable_rows(asked, read)
+        # One's own groups first, then those that one's own rewards are kept of.
+        groups: dict[tuple[str, str], list[Row]] = {}
+        for row in sorted(rows, key=lambda row: row.completion.author != self.me):
+            author, problem = row.completion.author, row.completion.problem_id
+            own_group = author in self.agenda.weights and self.meets
+            groups.setdefault(("" if own_group else author, problem), []).append(row)
+        kept = {
+            key: () if key[0] or self._own(each) else self.written.rewards(key[1])
+            for key, each in groups.items()
+        }
+        every = sorted(groups, key=lambda key: (not self._own(groups[key]), not kept[key]))
+        present = [key for key in every if len(groups[key]) + len(kept[key]) > 1]
+        room = self.intake * sum(self._own(groups[key]) for key in present)
+        within, over = [], 0
+        for key in present:
+            count = len(groups[key]) - self._own(groups[key])
+            if count > room:
+                over += count
+                groups[key] = [r for r in groups[key] if r.completion.author == self.me]
+                count = 0
+            room -= count
+            within += [key] * (len(groups[key]) > 1 or bool(groups[key] and kept[key]))
+        is_kept = self._within_caps(round, [tuple(groups[key]) for key in within])
+        used = [key for key, keeps in zip(within, is_kept, strict=True) if keeps]
+        others = [r for key in used for r in groups[key] if r.completion.author != self.me]
+        joint = sum(
+            len(groups[key]) - self._own(groups[key])
+            for key in used
+            if kept[key] or self._own(groups[key])
+        )
+        left_out = (key for key, keeps in zip(within, is_kept, strict=True) if not keeps)
+        return Selection(
+            tuple(tuple(groups[key]) for key in used),
+            kept=tuple(kept[key] for key in used),
+            unasked=sum(map(len, by_batch.values())) - len(asked),
+            unreadable=unreadable,
+            too_few=len(every) - len(present),
+            late=0,
+            late_used=0,
+            over_share=sum(len(groups[key]) for key in left_out),
+            over_intake=over,
+            staleness=self._staleness(by_batch, others, arrived.newest),
+            joint_share=joint / len(others) if others else None,
+        )
+
+    def _staleness(
+        self,
+        by_batch: Mapping[tuple[str, int], Iterable[Completion]],
+        others: Sequence[Row],
+        newest: Mapping[str, int],
+    ) -> float | None:
+        since = {
+            id(c): newest[author] - then
+            for (author, then), came in by_batch.items()
+            if author in newest
+            for c in came
+        }
+        known = [since[id(row.completion)] for row in others if id(row.completion) in since]
+        return sum(known) / len(known) if known else None
+
+    def _asked_of(self, author: str, round: int, came: list[Completion]) -> list[Completion]:
+        """Return what an author may write in one of its rounds: as many problems, and of each as
+        many completions, as its share has. Which problems its draw has, others cannot know."""
+        agenda = self.agenda
+        if author == self.me:
+            return came
+        if author not in agenda.weights:
+            return self._asked_for(round, came)
+        problems, each = float(agenda.problems_per_round), float(agenda.group_size)
+        if self.meets:
+            each /= 1 + self.intake
+        else:
+            problems /= 1 + self.intake
+        asked = list(dict.fromkeys(c.problem_id for c in came))[: _rounded_up(problems)]
+        return [c for c in came if c.problem_id in asked and c.index < _rounded_up(each)]
+
+    def _own(self, rows: Iterable[Row]) -> int:
+        return sum(row.completion.author == self.me for row in rows)
+
+
+def _rounded_up(number: float) -> int:
+    return ceil(number - 1e-9)
