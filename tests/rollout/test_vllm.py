@@ -76,9 +76,10 @@ def write(engine, sampler=None, requests=None, progress=lambda done, total: None
     return engine.generate(requests, sampler or sampled(), author="me", progress=progress)
 
 
-def greedy(engine):
+def greedy(engine, progress=lambda done, total: None):
     """One each: vLLM refuses more, as they would be the same."""
-    return write(engine, GreedySampler(), [RolloutRequest(problem, 1) for problem in PROBLEMS])
+    requests = [RolloutRequest(problem, 1) for problem in PROBLEMS]
+    return write(engine, GreedySampler(), requests, progress)
 
 
 def change(made):
@@ -609,6 +610,82 @@ def test_a_server_that_stays_away_is_given_up_when_the_time_is_over(server, engi
         setattr(server, name, value)
     with pytest.raises(RolloutError, match=r"does not do /(v1/completions|collective_rpc) \("):
         write(engine_of(timeout_s=0.3))
+
+
+def begin(engine, seed=0):
+    requests = [RolloutRequest(problem, 3) for problem in PROBLEMS]
+    return engine.begin(requests, sampled(seed), author="me")
+
+
+def no_progress(done, total):
+    pass
+
+
+def test_what_was_begun_is_of_the_weights_of_then_and_is_checked_against_them(server, engine_of):
+    engine = engine_of(overlap=True, tolerance=1e-5)
+    then = write(engine)
+    writing = begin(engine)
+    change(engine.policy)
+    now = digest(engine.policy)
+    assert writing.collect(no_progress) == then
+    assert digest(engine.policy) == now
+    assert engine.server_apart < 1e-5
+    assert write(engine) != then
+
+
+def test_an_engine_that_is_not_to_overlap_begins_nothing(server, engine_of):
+    assert begin(engine_of()) is None
+    assert server.seen == []
+
+
+def test_a_server_of_other_weights_is_found_when_what_was_begun_is_collected(server, engine_of):
+    engine = engine_of(policy(), overlap=True)
+    writing = begin(engine)
+    writing.collect(no_progress)
+    server.stale = True
+    change(engine.policy)
+    writing = begin(engine)
+    change(engine.policy)  # to what the server has: it is to be held against what it was sent
+    with pytest.raises(RolloutError, match=r"has other weights"):
+        writing.collect(no_progress)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_is_started_anew_meanwhile_gets_the_weights_of_then(server, engine_of):
+    engine = engine_of(overlap=True, tolerance=1e-5, concurrency=1)
+    then = write(engine)
+    server.restarts_after, server.drops = 2, 2
+    writing = begin(engine)
+    change(engine.policy)
+    assert writing.collect(no_progress) == then
+    assert server.restarted
+
+
+def test_another_writing_waits_until_what_was_begun_is_there(server, engine_of):
+    """An evaluation: it sends other weights, and takes nothing away."""
+    server.stalls, seen = threading.Event(), []
+    engine = engine_of(overlap=True, tolerance=1e-5)
+    writing = begin(engine)
+    change(engine.policy)
+
+    def progress(done, total):
+        seen.append(len(server.asked()))
+        if len(seen) == 3:
+            server.stalls.set()
+
+    greedy(engine.with_limits(max_new_tokens=12, max_total_tokens=60), progress)
+    assert seen[:3] == [seen[0], 4, 4]
+    assert [body["temperature"] for body in server.asked()] == [1.0] * 4 + [0.0] * 4
+    change(engine.policy)
+    assert len(writing.collect(no_progress)) == 12
+
+
+def test_what_was_begun_can_be_broken_off(server, engine_of):
+    server.stalls, start = threading.Event(), time.monotonic()
+    begin(engine_of(overlap=True)).abandon()
+    assert time.monotonic() - start < 60  # ten minutes, if it waited for the answers
+    assert not [t for t in threading.enumerate() if t.name == "vllm-writing"]
+    server.stalls.set()
 
 
 def test_an_answer_that_drips_is_late_too(server, engine_of):
