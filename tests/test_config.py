@@ -242,6 +242,8 @@ def another(kind, default):
     if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal:
         return list(get_args(get_args(kind)[0]))
     match default:
+        case None if kind == Amount | None:
+            return 7
         case None | MappingProxyType():
             return {"key": 1}
         case bool():
