@@ -238,7 +238,15 @@ def one_round(
 ) -> list[Phase]:
     """What ``step_together`` does, with a look at clock and memory between the halves."""
     problems = [nodes[0].task.problem(id) for id in nodes[0].task.ids("train")]
-    halves = [observed(lambda node=node: node.generate_and_send(round), device) for node in nodes]
+    halves = [
+        observed(
+            lambda node=node: node.generate_and_send(
+                round, node.agenda.shares_of(round, node.name)
+            ),
+            device,
+        )
+        for node in nodes
+    ]
     phases = []
     for node, (spent, half) in zip(nodes, halves, strict=True):
         told = node.collect_and_learn(round, spent)

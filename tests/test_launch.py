@@ -214,7 +214,7 @@ def test_rounds_that_are_on_disk_are_learned_again_and_not_written_again(
     monkeypatch.setattr(
         loop_module.Node,
         "_generate",
-        lambda self, round: written.append(round) or write(self, round),
+        lambda self, round, shares: written.append(round) or write(self, round, shares),
     )
     run(recipe(), tmp_path / "run", resume=True)
     assert written == [3, 3]
@@ -320,6 +320,7 @@ CHANGES = [
     "problems_per_round=3",
     "group_size=5",
     "plan=horizontal",
+    "pace=free",
     "sampling.temperature=0.5",
     "sampling.top_k=2",
     "sampling.top_p=0.2",
@@ -498,6 +499,8 @@ ELSEWHERE = {
     "rounds": "made longer",
     "checkpoint_every": "only the newest checkpoints",
     "deadline_s": "waits for the others",
+    "intake": "test_free_run.py",
+    "shares": "test_swarm_options.py",
     "threads": "threads are set",
     "node.device": "a device that is not there",
     "node.model": "both nodes learn from both",

@@ -16,10 +16,12 @@ from potluck.reports import (
 ROUND_KEYS = """
     round reward_mean own_reward_mean rewards own_length_mean own_cut_share groups_alike entropy
     kl learning_rate loss gradient_norm updates completions rows_trained
-    filtered_share dropped_nonfinite unasked unusable unreadable too_few over_share missing
+    filtered_share dropped_nonfinite unasked unusable unreadable too_few over_share
+    over_intake staleness joint_share missing
     late late_used refused quarantined
-    sent_bytes sent_bytes_per_token received_bytes size_bytes texts cost
-    seconds sources
+sent_bytes sent_bytes_per_token received_bytes size_bytes
+    server_apart server_apart_first texts cost
+    share seconds sources
 """
 AUTHOR_KEYS = """
     completions tokens reward_mean with_advantage rows_trained log_ratio_mean log_ratio_max k1 k3

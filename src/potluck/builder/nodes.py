@@ -17,7 +17,8 @@ from potluck.model.loading import base_of, locate
 from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
 from potluck.node import Author, Learner, Node, NodeProgress, Record, Selector
-from potluck.node.free import FreeSelector, Written
+from potluck.node.free import FreeSelector, WrittenProblems
+from potluck.node.participant import MEASURED, Speedometer
 from potluck.node.processes.group import SINGLE_PROCESS, Begin, ProcessGroup, device_of
 from potluck.node.processes.workers import DistributedEngine
 from potluck.node.storage import checkpoint
@@ -202,8 +203,10 @@ def make_nodes(
                 sends_logp=config.sends_logp,
                 sends_text=sends_text,
                 trusts=trusts,
+                rounds=config.rounds,
                 deadline_s=config.deadline_s,
                 progress=progress,
+                speedometer=_speedometer(agenda, record),
             )
         )
     return nodes
@@ -216,7 +219,7 @@ def _selector(
     if config.pace == "free":
         make = partial(
             FreeSelector,
-            written=Written(record),
+            written=WrittenProblems(record),
             intake=config.taken,
             meets=config.plan == "horizontal",
             trusts=trusts,
@@ -268,9 +271,16 @@ def make_authors(
                 record=record,
                 deadline_s=config.deadline_s,
                 progress=progress,
+                speedometer=_speedometer(agenda, record),
             )
         )
     return authors
+
+
+def _speedometer(agenda: Agenda, record: Record) -> Speedometer | None:
+    """Return what measures a member, where shares follow speed; a stranger's part is fixed."""
+    follows = agenda.by_speed and record.node in agenda.weights
+    return Speedometer(record.rows("metrics")[-MEASURED:]) if follows else None
 
 
 def _engine(config: RunConfig, learner: Learner, folder: Path) -> Engine:

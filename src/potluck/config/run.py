@@ -187,6 +187,9 @@ class RunConfig(Options, frozen=True, kw_only=True):
     group_size: Annotated[int, Meta(ge=2)] = 12
     """G: completions of one problem."""
     plan: Literal["vertical", "horizontal"] = "vertical"
+    shares: Literal["weight", "speed"] = "weight"
+    """Parts of a round that the nodes write: by their weights; or by the speed that they measure,
+    so that all are done at about the same time. There a node of weight 2 writes twice as long."""
     pace: Literal["together", "free"] = "together"
     """"together": all nodes do a round at the same time, which lasts as long as its slowest node.
     "free": each has rounds of its own, waits for nobody, and learns from what came meanwhile."""

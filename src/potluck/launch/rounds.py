@@ -150,6 +150,8 @@ def _run_leader(
     require_same_loss(folder, loss)
     notes = [*notes_on(config, task), *notes_on_trust(config, folder, local.names)]
     notes += notes_on_authors(mine, task)
+    if config.shares == "speed" and len(local.names) > 1:
+        notes.append("shares = 'speed': these nodes take turns, so their shares follow the weights")
     checks.require_partners(seen)
     notes += checks.notes_on_tokenizers(seen) + checks.notes_on_devices(mine)
     require_baseline(config, folder, local.names)
@@ -267,6 +269,9 @@ class _Rounds:
             self.write_cards(done)
         except _Stopped:
             stopped = True
+        finally:
+            for node in self.nodes:
+                node.abandon()
         self.save(done)
         accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
         skipped = done - len(everybody[0].record.rows("metrics"))

@@ -42,16 +42,18 @@ def step_free(node: Node, round: int) -> RoundReport:
     selector = node.selector
     with Clock() as taking:
         taken = selector.choose(round, node.exchange.take())
-    spent = node.generate_and_send(round, selector.draw(round, taken))
+    shares = node.begun[round][0] if round in node.begun else selector.draw(round, taken)
+    spent = node.generate_and_send(round, shares)
     with Clock() as storing:
         arrived = node.exchange.finish(round, taken)
         size_bytes = node.record.keep_round(round, arrived)
         node.record.add_taken(arrived)
+    node.begin(round + 1, selector.draw(round + 1, taken, written=shares))
     spent = replace(spent, exchange_s=spent.exchange_s + taking.seconds + storing.seconds)
     return node.use(round, arrived, spent, size_bytes)
 
 
-class Written:
+class WrittenProblems:
     """The problems that a node has written, and the rewards of its completions of the last
     ``WINDOW`` rounds. It is in ``written.jsonl``, too."""
 
@@ -83,7 +85,7 @@ class Written:
 class FreeSelector(Selector):
     """Rules by which a node at its own pace draws problems, and selects completions."""
 
-    written: Written
+    written: WrittenProblems
     intake: float
     """Most completions of others that are learned from, for each of this node's. A node's own part
     of a round is 1 / (1 + intake), so that a round with a full intake is as large as one in step.
@@ -94,8 +96,9 @@ class FreeSelector(Selector):
 
     def choose(self, round: int, came: Sequence[Delivery]) -> list[Delivery]:
         """Return the batches to learn from: those of trusted authors first, then each author's
-        newest, in an order of authors that differs from round to round; the last one may be more
-        than ``intake`` has room for."""
+        newest, in an order of authors that differs from round to round. If groups are joint, there
+        is one more than ``intake`` has room for: ``select`` takes first what meets this node's own.
+        """
         salt, nth = f"{self.agenda.seed}/{round}/{self.me}", Counter[str]()
         turns = []
         for each in sorted(came, key=lambda delivery: -delivery.round):
@@ -104,7 +107,7 @@ class FreeSelector(Selector):
             nth[each.author] += 1
         agenda = self.agenda
         own = agenda.problems_per_round * agenda.group_size / (1 + self.intake)
-        room = self.intake * own
+        room = (self.intake + self.meets) * own
         chosen = []
         for *_, each in sorted(turns, key=lambda turn: turn[:3]):
             if room > 0:
@@ -112,16 +115,19 @@ class FreeSelector(Selector):
                 room -= len(each.completions)
         return chosen
 
-    def draw(self, round: int, taken: Sequence[Delivery]) -> list[Share]:
+    def draw(
+        self, round: int, taken: Sequence[Delivery], *, written: Sequence[Share] = ()
+    ) -> list[Share]:
         """Draw this node's shares of a round of its own. With joint groups its problems are those
         of ``taken`` that it has not written in this pass, then the next ones of the pass; without,
-        those of a pass in an order of its own."""
+        those of a pass in an order of its own. ``written`` are shares of the round before, which
+        is not learned from yet."""
         agenda = self.agenda
         if self.me not in agenda.weights:
             return agenda.strangers_shares(round, self.me)
         drawn = unwritten_problems(
             agenda.ids,
-            self.written.times,
+            self.written.times + Counter(share.problem_id for share in written),
             wanted=[c.problem_id for each in taken for c in each.completions] if self.meets else (),
             seed=agenda.seed if self.meets else f"{agenda.seed}/{self.me}",
             count=agenda.problems_per_round,
@@ -157,7 +163,14 @@ class FreeSelector(Selector):
             key: () if key[0] or self._own(each) else self.written.rewards(key[1])
             for key, each in groups.items()
         }
-        every = sorted(groups, key=lambda key: (not self._own(groups[key]), not kept[key]))
+
+        def turn(key: tuple[str, str]) -> tuple[bool, bool, bool, int]:
+            its = groups[key]
+            trusted = any(self.trusts(row.completion.author) for row in its)
+            order = derived_seed(f"{self.agenda.seed}/{round}/{self.me}/{key[1]}")
+            return not self._own(its), not kept[key], not trusted, order
+
+        every = sorted(groups, key=turn)
         present = [key for key in every if len(groups[key]) + len(kept[key]) > 1]
         room = self.intake * sum(self._own(groups[key]) for key in present)
         within, over = [], 0

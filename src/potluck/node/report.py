@@ -28,7 +28,10 @@ def report_of(
     selection: Selection,
     arrived: Round,
     size_bytes: int,
+    share: float | None,
     seconds: Mapping[str, float],
+    server_apart: float | None = None,
+    server_apart_first: float | None = None,
 ) -> RoundReport:
     """Report a round; ``update`` is None if nothing came to learn from."""
     rewards = [reward for group in groups for reward in group.rewards]
@@ -90,6 +93,9 @@ def report_of(
         sent_bytes_per_token=line.sent_bytes / line.sent_tokens if line.sent_tokens else None,
         received_bytes=line.received_bytes,
         size_bytes=size_bytes,
+        share=share,
+        server_apart=server_apart,
+        server_apart_first=server_apart_first,
         seconds=seconds,
         sources=sources,
     )

@@ -134,11 +134,13 @@ def _headline(config: RunConfig) -> str:
     limit = f", g = {chosen.divergence_limit:g}" if chosen.filter else ""
     if chosen.others == "likely-successes":
         limit += f", c = {chosen.likelihood_exponent:g}"
+    by_speed = config.shares == "speed"
+    shares = "; shares follow the nodes' speed (below: their weight)" if by_speed else ""
     joint = config.plan == "horizontal" or len(config.node) == 1 or chosen.others == "all"
     advice = "" if joint else f"\n{VERTICAL_ADVICE}"
     return (
         f"{config.name}: {config.rounds} rounds of {config.problems_per_round} problems x "
-        f"{config.group_size} completions, {config.plan}\n"
+        f"{config.group_size} completions, {config.plan}{shares}\n"
         f"{method_of(chosen)}{limit}; {chosen.updates_per_round} update a round; "
         f"evaluated every {config.evaluation.every or config.rounds} rounds{advice}"
     )

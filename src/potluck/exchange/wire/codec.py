@@ -14,6 +14,7 @@ grades for itself.
 """
 
 import struct
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec
@@ -171,12 +172,14 @@ class _RoundFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     node: str
     missing: list[str]
     messages: list[bytes]
+    newest: dict[str, int] = {}
 
 
 def encode_round(round: int, node: str, arrived: Round) -> bytes:
     """Serialise a received round for ``decode_round``. Refused messages are not kept."""
     columns = list(arrived.missing), list(arrived.messages)
-    return msgspec.msgpack.encode(_RoundFile(ROUND_FILE_VERSION, round, node, *columns))
+    newest = dict(arrived.newest)
+    return msgspec.msgpack.encode(_RoundFile(ROUND_FILE_VERSION, round, node, *columns, newest))
 
 
 def batches_of(arrived: Round) -> dict[tuple[str, int], bytes]:
@@ -210,4 +213,4 @@ def decode_round(data: bytes, *, run: str, round: int, node: str) -> Round:
         else:
             received_bytes += len(data)
     traffic = Traffic(sent_bytes, sent_tokens, received_bytes)
-    return assemble_round(round, batches, page.missing, traffic)
+    return replace(assemble_round(round, batches, page.missing, traffic), newest=page.newest)
