@@ -23,6 +23,7 @@ from potluck.config import (
     load,
 )
 from potluck.config.run import AnyEngine
+from potluck.fields import Amount
 from potluck.objective.methods import METHODS, ObjectiveConfig, method_of
 from potluck.rollout.options import HFOptions, VllmOptions
 from potluck.tasks import TASKS
