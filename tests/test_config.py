@@ -23,6 +23,7 @@ from potluck.config import (
     load,
 )
 from potluck.config.run import AnyEngine
+from potluck.fields import Amount
 from potluck.objective.methods import METHODS, ObjectiveConfig, method_of
 from potluck.rollout.options import HFOptions, VllmOptions
 from potluck.tasks import TASKS
@@ -245,6 +246,8 @@ def another(kind, default):
     if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal:
         return list(get_args(get_args(kind)[0]))
     match default:
+        case None if kind == Amount | None:
+            return 7
         case None | MappingProxyType():
             return {"key": 1}
         case bool():
