@@ -161,6 +161,9 @@ def test_horizontal_takes_as_many_nodes_as_a_group_has_completions(toml):
     assert load(toml(third), ["group_size=2"]).plan == "vertical"
     with pytest.raises(ConfigError, match="among 3 nodes; raise group_size to at least 3"):
         load(toml(third), ["plan=horizontal", "group_size=2"])
+    # At its own pace a node writes as much of a group however many others there are.
+    free = load(toml(third), ["plan=horizontal", "group_size=2", "pace=free"])
+    assert len(free.node) > free.group_size
 
 
 def test_the_starting_recipe_is_lws_on_two_nodes_and_says_it_by_method():

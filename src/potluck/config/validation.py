@@ -61,7 +61,8 @@ def require_valid(run: RunConfig) -> None:
             f"problems_per_round x group_size is {rows}; a round has at most {2**16} completions"
         )
     members = sum(not node.stranger for node in run.node.values())
-    if run.plan == "horizontal" and run.group_size < members:
+    is_shared = run.plan == "horizontal" and run.pace == "together"
+    if is_shared and run.group_size < members:
         raise ConfigError(
             f"plan 'horizontal' shares each group of {run.group_size} among {members} nodes; "
             f"raise group_size to at least {members}"

@@ -94,8 +94,9 @@ class FreeSelector(Selector):
 
     def choose(self, round: int, came: Sequence[Delivery]) -> list[Delivery]:
         """Return the batches to learn from: those of trusted authors first, then each author's
-        newest, in an order of authors that differs from round to round; the last one may be more
-        than ``intake`` has room for."""
+        newest, in an order of authors that differs from round to round. If groups are joint, there
+        is one more than ``intake`` has room for: ``select`` takes first what meets this node's own.
+        """
         salt, nth = f"{self.agenda.seed}/{round}/{self.me}", Counter[str]()
         turns = []
         for each in sorted(came, key=lambda delivery: -delivery.round):
@@ -104,7 +105,7 @@ class FreeSelector(Selector):
             nth[each.author] += 1
         agenda = self.agenda
         own = agenda.problems_per_round * agenda.group_size / (1 + self.intake)
-        room = self.intake * own
+        room = (self.intake + self.meets) * own
         chosen = []
         for *_, each in sorted(turns, key=lambda turn: turn[:3]):
             if room > 0:
@@ -157,7 +158,14 @@ class FreeSelector(Selector):
             key: () if key[0] or self._own(each) else self.written.rewards(key[1])
             for key, each in groups.items()
         }
-        every = sorted(groups, key=lambda key: (not self._own(groups[key]), not kept[key]))
+
+        def turn(key: tuple[str, str]) -> tuple[bool, bool, bool, int]:
+            its = groups[key]
+            trusted = any(self.trusts(row.completion.author) for row in its)
+            order = derived_seed(f"{self.agenda.seed}/{round}/{self.me}/{key[1]}")
+            return not self._own(its), not kept[key], not trusted, order
+
+        every = sorted(groups, key=turn)
         present = [key for key in every if len(groups[key]) + len(kept[key]) > 1]
         room = self.intake * sum(self._own(groups[key]) for key in present)
         within, over = [], 0

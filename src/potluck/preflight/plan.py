@@ -1,6 +1,5 @@
 """A run's cost, told before it begins, without weights: ``potluck run --check``."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from potluck.builder.loss import loss_digest
 from potluck.builder.task import code_of
-from potluck.config import RunConfig, as_tree
+from potluck.config import RunConfig
 from potluck.objective.methods import method_of
 from potluck.preflight.inspect import Inspection, inspect_recipe
 from potluck.preflight.memory import (
@@ -100,7 +99,7 @@ def _tokens_of(config: RunConfig, name: str, inspection: Inspection) -> Tokens:
 def check(
     config: RunConfig, *, trust_code: bool = False, gpu: str = "", one_process: bool = False
 ) -> Stacked:
-    """Return the resolved run and its cost, to be printed; with a ``gpu``, whether the nodes fit.
+    """Return a run in short and its cost, to be printed; with a ``gpu``, whether the nodes fit.
 
     ``one_process``: they would take turns in one. Raise PotluckError as ``plan_cost`` does, whose
     arguments these are; or for a tracker that is not installed.
@@ -112,8 +111,7 @@ def check(
     notes = {name: node.engine.note for name, node in config.node.items() if node.engine.note}
     unseen = [Padding(Text(part), (0, 0, 0, 2)) for part in plan.inspection.unseen]
     return Stacked(
-        Text(json.dumps(as_tree(config), indent=2)),
-        Text(f"\n{_headline(config)}"),
+        Text(_headline(config)),
         *_data(plan.inspection),
         *map(Text, _capped(config, plan.inspection)),
         *(Text(f"would run {_place_of(name)}; not without --trust-code") for name in code),
@@ -127,7 +125,7 @@ def check(
         _token_table(plan),
         *(Text("\nnot looked at:") for _ in unseen[:1]),
         *unseen,
-        Text("\nnothing was started"),
+        Text("\nnothing was started; --json prints the recipe with every default"),
     )
 
 

@@ -183,6 +183,10 @@ class FetchQueue:
         """Return all rounds of which a valid batch of ``author`` came."""
         return frozenset(r for r, one in self._settled.get(author, {}).items() if one.valid)
 
+    def untried(self) -> int:
+        """Return the number of batches to come of which no attempt has failed."""
+        return sum(not one.failures for ours in self._open.values() for one in ours.values())
+
     def to_come(self, author: str) -> Set[int]:
         """Return the rounds of which a batch of ``author`` is still to come."""
         return self._open.get(author, {}).keys()

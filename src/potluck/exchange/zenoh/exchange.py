@@ -64,7 +64,9 @@ class ZenohExchange:
         sent, kept_rounds = own.folder / "sent", own.kept_rounds
         self._outbox = Outbox(sent, own.agreement, own.key, kept_rounds=kept_rounds)
         peers = Peers(me, own.members, quarantine_s=own.quarantine_s)
-        make = Mailbox if own.taken is None else partial(NewestMailbox, taken=own.taken)
+        make: Callable[..., Mailbox] = Mailbox
+        if own.taken is not None:
+            make = partial(NewestMailbox, taken=own.taken, enough=own.enough)
         self._mailbox = make(
             peers,
             FetchQueue(me, peers.has_priority),
