@@ -3,7 +3,7 @@
     python benchmarks/pace.py           # half an hour; a line for each seed and arm
 
 Three nodes with a process each, as ``potluck run`` starts them, whose writing and learning last
-longer by sleeping (``pace_node.py``); the slow two share a core, and the fast one has another. Arms:
+longer by sleeping (``pace_node.py``). The slow two share a core, the fast one has another. Arms:
 ``together``, the same with ``shares = "speed"``, and ``pace = "free"``. An arm ends when the
 slowest node has done ROUNDS rounds.
 
