@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export GOMP_SPINCOUNT := 0
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test check results soak bench bench-gpu wheel clean
+.PHONY: demo test test-vllm check results soak bench bench-gpu wheel clean
 
 demo: $(VENV)/ready
 	$(BIN)/potluck demo $(ARGS)
@@ -17,6 +17,10 @@ demo: $(VENV)/ready
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Through a real vLLM: POTLUCK_VLLM_PYTHON or POTLUCK_VLLM_URL name it, see docs/vllm.md.
+test-vllm: $(VENV)/ready
+	$(BIN)/python -m pytest -n0 -v -s -rs tests/test_real_vllm.py $(ARGS)
 
 check: $(VENV)/ready
 	$(BIN)/ruff check .

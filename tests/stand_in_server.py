@@ -10,6 +10,11 @@ pass over the whole text for each token. What a server can do wrong is set as da
     server.stalls = Event()              completions wait for it
     server.cuts = 2                      so many answers end before they are complete
     server.drips_s = 0.05                each byte of an answer takes so long
+    server.restarts_after = 2            so many completions later it is started anew: with the
+                                         weights of its start and no adapters
+    server.drops = 1                     then it closes so many connections without an answer
+    server.can_sleep = False             no --enable-sleep-mode: it says 200 and does nothing
+    server.pause_s = 0.5                 a request takes at least so long; others go on meanwhile
 """
 
 import json
@@ -39,6 +44,8 @@ class StandIn(ThreadingHTTPServer):
         self.mode, self.stale, self.twist, self.statuses = "raw_logprobs", False, None, []
         self.stalls, self.key, self.asleep = None, "", set()
         self.can_reload, self.cuts, self.drips_s = True, 0, 0.0
+        self.restarts_after, self.drops, self.can_sleep, self.pause_s = None, 0, True, 0.0
+        self.restarted = False
         self.seen, self.lock = [], threading.Lock()
 
     @property
@@ -65,7 +72,9 @@ class StandIn(ThreadingHTTPServer):
             case "/v1/completions":
                 if self.stalls:
                     self.stalls.wait()
+                time.sleep(self.pause_s)
                 with self.lock:
+                    self.restart_in_time()
                     return self.completions(body)
             case "/v1/load_lora_adapter":
                 if body["lora_name"] in self.adapters:
@@ -85,6 +94,8 @@ class StandIn(ThreadingHTTPServer):
                     self.network = self.load(body["kwargs"]["weights_path"])
             case "/reset_prefix_cache":
                 pass
+            case "/sleep" if not self.can_sleep:
+                pass
             case "/sleep":
                 self.asleep = {"weights", "kv_cache"}
                 if query["level"] == ["2"]:
@@ -96,9 +107,20 @@ class StandIn(ThreadingHTTPServer):
                 raise Refused(404, "Not Found")
         return None
 
+    def restart_in_time(self):
+        if self.restarts_after == 0:
+            self.network, self.adapters, self.restarted = self.load(self.folder), {}, True
+        if self.restarts_after is not None:
+            self.restarts_after -= 1
+        if self.restarted and self.drops:
+            self.drops -= 1
+            raise ConnectionAbortedError
+
     def completions(self, body):
         if self.asleep:
             raise Refused(500, "asleep")
+        if body["temperature"] == 0 and body["n"] > 1:
+            raise Refused(400, f"n must be 1 when using greedy sampling, got {body['n']}.")
         if body["model"] != self.name and body["model"] not in self.adapters:
             raise Refused(404, f"The model `{body['model']}` does not exist.")
         network = self.adapters.get(body["model"], self.network)
@@ -178,6 +200,9 @@ class Handler(BaseHTTPRequestHandler):
             answer = server.answer(parts.path, parse_qs(parts.query), body)
         except Refused as refused:
             status, answer = refused.status, refused.text
+        except ConnectionAbortedError:
+            self.close_connection = True
+            return
         sent = answer if isinstance(answer, bytes) else b""
         if isinstance(answer, str):
             sent = answer.encode()

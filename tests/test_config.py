@@ -303,6 +303,7 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
     }.get(where, "")
     needs = {
         "weight_decay": ["node.small.optimizer=adamw"],
+        "intake": ["pace=free"],
         "budget_usd": ["node.small.engine.usd_per_million_prompt=1"],
         "stranger": [*("swarm.open=true", "swarm.stranger_share=0.5", "swarm.strangers_share=0.5")],
     }.get(field.name, [])

@@ -134,3 +134,20 @@ def test_a_node_all_of_whose_completions_are_cut_off_is_told_what_to_raise():
     assert "north: every one of its completions ran out of tokens" in line
     assert "raise [sampling] max_new_tokens" in line
     assert said(own_cut_share=0.99) == said(own_cut_share=None) == said() == []
+
+
+@pytest.mark.parametrize("apart, first, lines", [
+    (None, None, 0),
+    (3e-8, 3e-8, 0),
+    (9e-7, 7e-9, 0),  # both are rounding of float32
+    (1.9e-5, 3e-8, 0),
+    (4e-4, 3e-8, 1),
+    (3e-2, 2e-3, 0),  # both of bfloat16
+    (4.1e-2, 2e-3, 1),
+])  # fmt: skip
+def test_a_server_that_is_farther_from_the_model_than_at_first_is_told_of(apart, first, lines):
+    report = RoundReport(3, server_apart=apart, server_apart_first=first)
+    told = list(doubts(report, "north", reads_logp=False))
+    assert [(who, kind) for who, kind, _ in told] == [("north", "server_apart")] * lines
+    for _, _, line in told:
+        assert f"are {apart:.1e} nats a token from its own, in the run's first" in line

@@ -19,7 +19,8 @@ ROUND_KEYS = """
     filtered_share dropped_nonfinite unasked unusable unreadable too_few over_share
     over_intake staleness joint_share missing
     late late_used refused quarantined
-    sent_bytes sent_bytes_per_token received_bytes size_bytes texts cost
+sent_bytes sent_bytes_per_token received_bytes size_bytes
+    server_apart server_apart_first texts cost
     share seconds sources
 """
 AUTHOR_KEYS = """

@@ -89,6 +89,30 @@ def test_a_node_writes_through_a_server_and_another_here_and_both_learn_from_bot
     assert (tmp_path / "run" / "small" / "served").is_dir()
 
 
+def test_the_difference_of_each_writing_is_measured_and_its_growth_is_told(
+    recipe, server, tmp_path
+):
+    class Ages(Listener):
+        """Has the server keep its weights from the second round on."""
+
+        def round_done(self, node, report):
+            server.stale = True
+
+        def say(self, text):
+            notes.append(text)
+
+    notes, display = [], Ages()
+    changes = ("rounds=3", "node.small.learning_rate=1e-4", "checkpoint_every=2")
+    run(recipe(*changes), tmp_path / "run", display=display)
+    lines = metrics(tmp_path / "run", "small")
+    first, second, third = (line["server_apart"] for line in lines)
+    assert 0 <= first < 1e-6 < 1e-4 < second < third < 0.1
+    assert {line["server_apart_first"] for line in lines} == {first}
+    assert {line["server_apart"] for line in metrics(tmp_path / "run", "large")} == {None}
+    (told,) = [text for text in notes if "in the run's first writing" in text]
+    assert told.startswith("small: the log-probabilities of its server are")
+
+
 def test_the_log_probabilities_of_a_round_are_those_of_the_model_that_began_it(
     recipe, models, tmp_path
 ):

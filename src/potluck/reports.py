@@ -23,6 +23,10 @@ DOUBTFUL_GROWTH = 0.25
 """Growth of an author's phrase in this node's answers that a person should look at."""
 FEWEST_TOKENS = 50
 """Tokens of an author in a round below which a mean over them is noise."""
+APART_GROWTH, APART_FLOOR = 20, 1e-6
+"""Times the first ``server_apart``, or nats where that is less, that stand out. A server in float32
+is 7e-9 to 9e-7 nats apart by rounding; with a part of its weights one round old, at a learning rate
+of 1e-4, it was 4e-4. In bfloat16 rounding costs 1e-3 to 4e-3."""
 DOUBT = (
     "its log-probabilities may be forged. [objective] method = 'lws' reads none, and trust = "
     "'nobody' none of others"
@@ -209,6 +213,11 @@ class RoundReport:
     """Size of all batches that were fetched."""
     size_bytes: int = 0
     """Size of the round's file, which holds the messages that were learned from."""
+    server_apart: float | None = None
+    """Mean |difference| of the log-probabilities of the server that writes for this node from those
+    of the node's own weights, nats a token; None: no server wrote."""
+    server_apart_first: float | None = None
+    """The same in the run's first writing: of equal weights, so of rounding alone."""
     texts: int | None = None
     """Number of texts that an author without weights wrote; None: the node learns."""
     cost: Mapping[str, float] = field(default_factory=dict)
@@ -266,6 +275,15 @@ def doubts(report: RoundReport, me: str, *, reads_logp: bool) -> Iterator[tuple[
             f"{me}: every one of its completions ran out of tokens before it ended, so grading "
             f"gives none anything; raise [sampling] max_new_tokens (or max_total_tokens), or "
             f"see in completions.jsonl why it does not stop",
+        )
+    apart, first = report.server_apart, report.server_apart_first
+    if apart and first is not None and apart >= APART_GROWTH * max(first, APART_FLOOR):
+        yield (
+            me,
+            "server_apart",
+            f"{me}: the log-probabilities of its server are {apart:.1e} nats a token from its own, "
+            f"in the run's first writing {first:.1e}: the server may have old weights, all or in "
+            f"part (docs/vllm.md, 'The checks')",
         )
     if reads_logp:
         yield from _doubtful_claims(report, me)

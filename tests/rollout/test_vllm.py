@@ -18,12 +18,12 @@ from potluck.model.lora import add_adapter
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine
 from potluck.rollout.vllm import client as line_module
-from potluck.rollout.vllm import engine as server_module
+from potluck.rollout.vllm import writing as writing_module
 from potluck.rollout.vllm.client import Address, Client
 from potluck.rollout.vllm.engine import ServerEngine, require_server
 from potluck.rollout.vllm.weights import WeightSync
 from potluck.types import Problem
-from stand_in_server import stand_in
+from stand_in_server import Refused, stand_in
 
 PROBLEMS = [Problem(f"p{i}", "1+2=3+4=5+6="[: 2 + 3 * i], "?") for i in range(4)]
 """Prompts of four lengths."""
@@ -76,6 +76,12 @@ def write(engine, sampler=None, requests=None, progress=lambda done, total: None
     return engine.generate(requests, sampler or sampled(), author="me", progress=progress)
 
 
+def greedy(engine, progress=lambda done, total: None):
+    """One each: vLLM refuses more, as they would be the same."""
+    requests = [RolloutRequest(problem, 1) for problem in PROBLEMS]
+    return write(engine, GreedySampler(), requests, progress)
+
+
 def change(made):
     with torch.no_grad():
         made.network.lm_head.weight.mul_(-1)
@@ -106,8 +112,8 @@ def test_log_probabilities_are_those_of_a_forward_pass_with_the_weights_of_here(
     server, engine_of, mode, sampler
 ):
     server.mode, engine = mode, engine_of()
-    written = write(engine, GreedySampler() if sampler is None else sampled(**sampler))
-    assert len(written) == 12
+    written = write(engine, sampled(**sampler)) if sampler is not None else greedy(engine)
+    assert len(written) == (4 if sampler is None else 12)
     temperature = (sampler or {}).get("temperature", 1.0)
     for c in written:
         np.testing.assert_allclose(c.logp_T, forward(engine.policy, c, temperature), atol=2e-5)
@@ -116,9 +122,7 @@ def test_log_probabilities_are_those_of_a_forward_pass_with_the_weights_of_here(
 def test_both_engines_write_the_same_where_nothing_is_left_to_chance(engine_of):
     engine = engine_of()
     here = HFEngine(engine.policy, max_new_tokens=12, max_total_tokens=60)
-    for ours, theirs in zip(
-        write(here, GreedySampler()), write(engine, GreedySampler()), strict=True
-    ):
+    for ours, theirs in zip(greedy(here), greedy(engine), strict=True):
         assert ours.token_T.tolist() == theirs.token_T.tolist()
         assert (ours.problem_id, ours.index, ours.end) == (
             (theirs.problem_id, theirs.index, theirs.end)
@@ -285,6 +289,47 @@ def test_log_probabilities_of_another_kind_are_noticed(server, engine_of, mode, 
         write(engine, sampled(**sampler))
 
 
+@pytest.mark.parametrize(
+    "mode, sampler",
+    [
+        ("raw_logprobs", {"temperature": 0.95}),
+        ("processed_logprobs", {"top_k": 30}),
+        ("processed_logprobs", {"top_p": 0.95}),
+    ],
+)
+def test_the_wrong_mode_is_found_however_little_it_is_off(server, engine_of, mode, sampler):
+    server.mode, engine = mode, engine_of(policy(sharpness=2))
+    with pytest.raises(RolloutError, match=r"those of another mode: \d.*e-0[78] nats a token from"):
+        write(engine, sampled(**sampler))
+    server.mode = {"raw_logprobs": "processed_logprobs"}.get(mode, "raw_logprobs")
+    assert len(write(engine, sampled(**sampler))) == 12
+
+
+@pytest.mark.parametrize(
+    "mode, sampler",
+    [
+        ("processed_logprobs", {"temperature": 0.95}),
+        ("raw_logprobs", {"top_k": 30}),
+        ("raw_logprobs", {"top_p": 0.95}),
+    ],
+)
+def test_noise_is_not_taken_for_the_wrong_mode(server, engine_of, mode, sampler):
+    """As large as the difference of the modes here: 0.02 nats and more."""
+    server.mode, engine, generator = mode, engine_of(policy(sharpness=2)), np.random.default_rng(0)
+
+    def noisy(answer):
+        for choice in answer["choices"]:
+            told = choice["logprobs"]
+            told["token_logprobs"] = [
+                min(p + generator.laplace(0, 0.02), 0.0) for p in told["token_logprobs"]
+            ]
+        return answer
+
+    server.twist = noisy
+    for seed in range(20):
+        write(engine, sampled(seed, **sampler))
+
+
 def test_how_far_the_server_may_be_off_is_the_recipes_to_say(server, engine_of):
     engine, off = engine_of(), 0.05
 
@@ -409,7 +454,7 @@ def test_a_stop_token_in_the_last_place_ends_a_completion_whatever_the_server_ca
 def impatient(monkeypatch):
     monkeypatch.setattr(line_module, "LONGEST_PAUSE_S", 0.02)
     monkeypatch.setattr(line_module, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(server_module, "TICK_S", 0.02)
+    monkeypatch.setattr(writing_module, "TICK_S", 0.02)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -424,7 +469,7 @@ def test_a_server_that_is_busy_or_stumbles_is_asked_again(server, engine_of):
     [
         ([500] * 9, r"does not do /collective_rpc \(status 500 told to\); see its log"),
         ([307] * 9, "redirects are not followed: set url to where it leads"),
-        ([404] * 9, "must be switched on when it is started, see docs/vllm.md"),
+        ([404] * 9, "start it with VLLM_SERVER_DEV_MODE=1"),
         ([401] * 9, "name the variable that holds its key in api_key_variable"),
     ],
 )
@@ -433,6 +478,46 @@ def test_a_server_that_will_not_is_one_line_at_once(server, engine_of, statuses,
     with pytest.raises(RolloutError, match=message):
         write(engine_of())
     assert len(server.seen) == (3 if statuses[0] == 500 else 1)
+
+
+@pytest.mark.parametrize(
+    "path, status, said, way_out",
+    [
+        ("/v1/load_lora_adapter", 404, "No adapter found for /a", r"name one that both see in \["),
+        ("/v1/load_lora_adapter", 404, "Not Found", "must be switched on when it is started"),
+        (
+            "/v1/load_lora_adapter",
+            500,
+            "LoRA rank 9 is greater than max_lora_rank 8",
+            "-rank of",
+        ),
+        ("/collective_rpc", 500, "Repo id must be in the form 'repo'", "does not see that folder"),
+        ("/collective_rpc", 500, "Worker failed with error ''", "other sizes, and is broken now"),
+        (
+            "/collective_rpc",
+            500,
+            "The size of tensor a (1) must match",
+            "restart it with",
+        ),
+        ("/collective_rpc", 500, "no such method", "too old to reload from a path"),
+        ("/sleep?level=2", 404, "Not Found", "start it with VLLM_SERVER_DEV_MODE=1"),
+    ],
+)
+def test_a_refusal_names_its_cause(server, path, status, said, way_out):
+    server.answer = lambda *_: refuse(status, said)
+    with Client(Address(server.url)) as line, pytest.raises(RolloutError, match=way_out):
+        line.ask("POST", path)
+
+
+def refuse(status, said):
+    raise Refused(status, said)
+
+
+def test_a_server_that_cannot_sleep_says_yes_and_stays_awake(server, engine_of):
+    server.can_sleep = False
+    engine = engine_of(sleeps=True)
+    for _ in range(2):
+        assert_all_ours(engine, write(engine))
 
 
 def test_a_server_that_serves_no_such_model_says_so(server, engine_of):
@@ -454,7 +539,153 @@ def test_an_answer_that_breaks_off_is_asked_for_again(server, engine_of):
     write(engine)
     server.cuts = 2
     assert len(write(engine, requests=[RolloutRequest(PROBLEMS[0], 2)])) == 2
-    assert len(server.asked()) == len(PROBLEMS) + 3
+    # The second one to break off is that of the reload, and nothing is asked before one holds.
+    assert len(server.asked()) == len(PROBLEMS) + 2
+    assert server.paths().count("/collective_rpc") == 4
+
+
+def assert_all_ours(engine, written):
+    assert [c.problem_id for c in written] == [p.id for p in PROBLEMS for _ in range(3)]
+    for c in written:
+        np.testing.assert_allclose(c.logp_T, forward(engine.policy, c), atol=5e-5)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("concurrency", [1, 64])
+def test_a_server_that_is_started_anew_in_the_middle_gets_the_weights_again(
+    server, engine_of, concurrency
+):
+    engine = engine_of(concurrency=concurrency)  # the server began with other weights
+    server.restarts_after, server.drops = 2, 2
+    assert_all_ours(engine, write(engine))
+    assert server.restarted
+    # What was answered before it ended is not asked for again.
+    assert len(server.asked()) == {1: 2 + 1 + 1 + 2, 64: 4 + 2}[concurrency]
+    change(engine.policy)
+    assert_all_ours(engine, write(engine))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_is_started_anew_gets_the_adapter_again(server, engine_of):
+    made = policy()
+    add_adapter(made.network, rank=2, alpha=64, dropout=0, targets=["q_proj", "v_proj"], seed=0)
+    server.restarts_after, server.drops = 1, 1
+    engine = engine_of(made, adapter="mine", concurrency=1)
+    assert_all_ours(engine, write(engine))
+    assert server.paths().count("/v1/load_lora_adapter") == 2
+
+
+def test_a_server_that_was_started_anew_between_two_requests_is_found_by_its_last_answer(
+    server, engine_of
+):
+    server.restarts_after = 2  # and no connection breaks
+    with pytest.raises(RolloutError, match=r"differ from this model's by \d.* has other weights"):
+        write(engine_of(concurrency=1))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_every_answer_to_a_request_that_was_asked_twice_is_checked(server, engine_of):
+    engine = engine_of(concurrency=1)
+
+    def second_is_off(answer):
+        if answer["choices"][0]["prompt_token_ids"] == engine.policy.prompt(PROBLEMS[1]).tolist():
+            for choice in answer["choices"]:
+                told = choice["logprobs"]
+                told["token_logprobs"] = [p - 0.5 for p in told["token_logprobs"]]
+        return answer
+
+    server.twist = second_is_off
+    write(engine)  # neither the first nor the last
+    server.restarts_after, server.drops = 1, 1
+    with pytest.raises(RolloutError, match=r"by 0\.5 nats a token"):
+        write(engine)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("drops", [{"drops": 10**9}, {"statuses": [502] * 10**4}])
+def test_a_server_that_stays_away_is_given_up_when_the_time_is_over(server, engine_of, drops):
+    write(engine_of())
+    server.restarts_after, server.drops = 0, 0
+    for name, value in drops.items():
+        setattr(server, name, value)
+    with pytest.raises(RolloutError, match=r"does not do /(v1/completions|collective_rpc) \("):
+        write(engine_of(timeout_s=0.3))
+
+
+def begin(engine, seed=0):
+    requests = [RolloutRequest(problem, 3) for problem in PROBLEMS]
+    return engine.begin(requests, sampled(seed), author="me")
+
+
+def no_progress(done, total):
+    pass
+
+
+def test_what_was_begun_is_of_the_weights_of_then_and_is_checked_against_them(server, engine_of):
+    engine = engine_of(overlap=True, tolerance=1e-5)
+    then = write(engine)
+    writing = begin(engine)
+    change(engine.policy)
+    now = digest(engine.policy)
+    assert writing.collect(no_progress) == then
+    assert digest(engine.policy) == now
+    assert engine.server_apart < 1e-5
+    assert write(engine) != then
+
+
+def test_an_engine_that_is_not_to_overlap_begins_nothing(server, engine_of):
+    assert begin(engine_of()) is None
+    assert server.seen == []
+
+
+def test_a_server_of_other_weights_is_found_when_what_was_begun_is_collected(server, engine_of):
+    engine = engine_of(policy(), overlap=True)
+    writing = begin(engine)
+    writing.collect(no_progress)
+    server.stale = True
+    change(engine.policy)
+    writing = begin(engine)
+    change(engine.policy)  # to what the server has: it is to be held against what it was sent
+    with pytest.raises(RolloutError, match=r"has other weights"):
+        writing.collect(no_progress)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_is_started_anew_meanwhile_gets_the_weights_of_then(server, engine_of):
+    engine = engine_of(overlap=True, tolerance=1e-5, concurrency=1)
+    then = write(engine)
+    server.restarts_after, server.drops = 2, 2
+    writing = begin(engine)
+    change(engine.policy)
+    assert writing.collect(no_progress) == then
+    assert server.restarted
+
+
+def test_another_writing_waits_until_what_was_begun_is_there(server, engine_of):
+    """An evaluation: it sends other weights, and takes nothing away."""
+    server.stalls, seen = threading.Event(), []
+    engine = engine_of(overlap=True, tolerance=1e-5)
+    writing = begin(engine)
+    change(engine.policy)
+
+    def progress(done, total):
+        seen.append(len(server.asked()))
+        if len(seen) == 3:
+            server.stalls.set()
+
+    greedy(engine.with_limits(max_new_tokens=12, max_total_tokens=60), progress)
+    assert seen[:3] == [seen[0], 4, 4]
+    assert [body["temperature"] for body in server.asked()] == [1.0] * 4 + [0.0] * 4
+    change(engine.policy)
+    assert len(writing.collect(no_progress)) == 12
+
+
+def test_what_was_begun_can_be_broken_off(server, engine_of):
+    server.stalls, start = threading.Event(), time.monotonic()
+    begin(engine_of(overlap=True)).abandon()
+    assert time.monotonic() - start < 60  # ten minutes, if it waited for the answers
+    assert not [t for t in threading.enumerate() if t.name == "vllm-writing"]
+    server.stalls.set()
 
 
 def test_an_answer_that_drips_is_late_too(server, engine_of):

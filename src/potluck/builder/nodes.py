@@ -203,6 +203,7 @@ def make_nodes(
                 sends_logp=config.sends_logp,
                 sends_text=sends_text,
                 trusts=trusts,
+                rounds=config.rounds,
                 deadline_s=config.deadline_s,
                 progress=progress,
                 speedometer=_speedometer(agenda, record),

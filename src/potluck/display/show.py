@@ -36,6 +36,7 @@ FIGURES: tuple[
     ("entropy, nats", lambda r: r.entropy, decimal),
     ("KL to the start", lambda r: r.kl, lambda v: decimal(v, 4)),
     ("part written", lambda r: r.share, percent),
+    ("server apart, nats", lambda r: r.server_apart, lambda v: formatted(v, ".1e")),
     ("learning rate", lambda r: r.learning_rate, lambda v: formatted(v, ".2g")),
 )
 """Rows on what is looked at first when training goes wrong, where a run has measured them."""

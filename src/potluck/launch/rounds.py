@@ -269,6 +269,9 @@ class _Rounds:
             self.write_cards(done)
         except _Stopped:
             stopped = True
+        finally:
+            for node in self.nodes:
+                node.abandon()
         self.save(done)
         accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
         skipped = done - len(everybody[0].record.rows("metrics"))

@@ -162,6 +162,13 @@ class LanguageModel:
         logp_MT = torch.zeros(mask_MT.shape, device=self.device)
         return logp_MT.masked_scatter(mask_MT.to(self.device), logp_X)
 
+    def next_logp(self, prompt_P: np.ndarray, token_T: np.ndarray) -> Tensor:
+        """Return logp_TV: ln p of every id in each place of a completion, nats, float32."""
+        ids = torch.from_numpy(np.concatenate([prompt_P, token_T[:-1]])).long().to(self.device)
+        rounds = self.dtype != torch.float32
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=rounds):
+            return self.scorer.every(ids.unsqueeze(0), len(token_T))
+
     def logp_gap(
         self, prompts: Sequence[np.ndarray], written: Sequence[Completion], *, temperature: float
     ) -> float:

@@ -67,6 +67,12 @@ class Scorer(torch.nn.Module):
         chunks = zip(hidden_XD.split(size), wanted_X.split(size), strict=True)
         return torch.cat([again(self._score, *chunk, temperature, kind) for chunk in chunks])
 
+    def every(self, token_1S: Tensor, last: int) -> Tensor:
+        """Return logp_TV: ln p of every id behind each of the ``last`` tokens of a text, nats."""
+        out = self.network.get_decoder()(input_ids=token_1S, use_cache=False)
+        logits_TV = self._logits(out.last_hidden_state[0, -last:], type(out))
+        return logits_TV[:, : self.vocabulary].float().log_softmax(dim=1)
+
     def _score(
         self, hidden_XD: Tensor, wanted_X: Tensor, temperature: float, kind: type[ModelOutput]
     ) -> Tensor:

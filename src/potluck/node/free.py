@@ -42,11 +42,13 @@ def step_free(node: Node, round: int) -> RoundReport:
     selector = node.selector
     with Clock() as taking:
         taken = selector.choose(round, node.exchange.take())
-    spent = node.generate_and_send(round, selector.draw(round, taken))
+    shares = node.begun[round][0] if round in node.begun else selector.draw(round, taken)
+    spent = node.generate_and_send(round, shares)
     with Clock() as storing:
         arrived = node.exchange.finish(round, taken)
         size_bytes = node.record.keep_round(round, arrived)
         node.record.add_taken(arrived)
+    node.begin(round + 1, selector.draw(round + 1, taken, written=shares))
     spent = replace(spent, exchange_s=spent.exchange_s + taking.seconds + storing.seconds)
     return node.use(round, arrived, spent, size_bytes)
 
@@ -113,16 +115,19 @@ class FreeSelector(Selector):
                 room -= len(each.completions)
         return chosen
 
-    def draw(self, round: int, taken: Sequence[Delivery]) -> list[Share]:
+    def draw(
+        self, round: int, taken: Sequence[Delivery], *, written: Sequence[Share] = ()
+    ) -> list[Share]:
         """Draw this node's shares of a round of its own. With joint groups its problems are those
         of ``taken`` that it has not written in this pass, then the next ones of the pass; without,
-        those of a pass in an order of its own."""
+        those of a pass in an order of its own. ``written`` are shares of the round before, which
+        is not learned from yet."""
         agenda = self.agenda
         if self.me not in agenda.weights:
             return agenda.strangers_shares(round, self.me)
         drawn = unwritten_problems(
             agenda.ids,
-            self.written.times,
+            self.written.times + Counter(share.problem_id for share in written),
             wanted=[c.problem_id for each in taken for c in each.completions] if self.meets else (),
             seed=agenda.seed if self.meets else f"{agenda.seed}/{self.me}",
             count=agenda.problems_per_round,

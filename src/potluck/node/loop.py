@@ -15,7 +15,7 @@ in the paper (section 2), unless [objective] beta asks for one.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -32,7 +32,13 @@ from potluck.node.sample import sample
 from potluck.node.selection import Selection, Selector
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport
-from potluck.rollout.base import Engine, RandomSampler, RolloutRequest
+from potluck.rollout.base import (
+    Engine,
+    OpenWriting,
+    RandomSampler,
+    Requests,
+    RolloutRequest,
+)
 from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import Share
 from potluck.tasks import Task
@@ -55,6 +61,10 @@ class Node(Participant):
     """True: its completions go as text too, as some reader may have another tokenizer."""
     trusts: Callable[[str], bool]
     """Function that tells of an author if it is trusted: see ``objective/trust.py``."""
+    rounds: int
+    """Rounds of the run: none beyond them is begun."""
+    begun: dict[int, tuple[Sequence[Share], OpenWriting]] = field(default_factory=dict)
+    """Shares of a later round that are being written, see ``begin``."""
 
     def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
         """Write these shares of the round and send them."""
@@ -70,22 +80,48 @@ class Node(Participant):
             ]
         with Clock() as sending:
             self.send(round, completions)
-        return Spent(generating.seconds, sending.seconds, share=self.part_of_round(completions))
+        return Spent(
+            generating.seconds,
+            sending.seconds,
+            share=self.part_of_round(completions),
+            server_apart=self.engine.server_apart if completions else None,
+        )
+
+    def begin(self, round: int, shares: Sequence[Share]) -> None:
+        """Begin to write these shares of a later round with the weights as they are now, where the
+        engine can while they change; ``generate_and_send`` of that round waits for the rest."""
+        if round < self.rounds:
+            writing = self.engine.begin(*self._ordered(round, shares), author=self.name)
+            if writing:
+                self.begun[round] = shares, writing
+
+    def abandon(self) -> None:
+        """Break off what was begun and is not waited for any more."""
+        while self.begun:
+            _, (_, writing) = self.begun.popitem()
+            writing.abandon()
 
     def _generate(self, round: int, shares: Sequence[Share]) -> list[Completion]:
+        def progress(done: int, total: int) -> None:
+            self.progress(self.name, "write", done, total)
+
+        _, begun = self.begun.pop(round, (shares, None))
+        with _error_context(round, self.name):
+            if begun:
+                return begun.collect(progress)
+            self.abandon()  # the others are ahead, and the round that was begun is skipped
+            requests, sampler = self._ordered(round, shares)
+            return self.engine.generate(requests, sampler, author=self.name, progress=progress)
+
+    def _ordered(self, round: int, shares: Sequence[Share]) -> tuple[Requests, RandomSampler]:
+        """Return what an engine is asked for these shares."""
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
         policy = self.learner.policy
         generator = torch.Generator(policy.device).manual_seed(self.seed(round, "write"))
         sampler = RandomSampler(
             generator, self.sampling.temperature, self.sampling.top_k, self.sampling.top_p
         )
-        with _error_context(round, self.name):
-            return self.engine.generate(
-                requests,
-                sampler,
-                author=self.name,
-                progress=lambda done, total: self.progress(self.name, "write", done, total),
-            )
+        return requests, sampler
 
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
         """Select, grade and learn from the completions of all."""
@@ -119,6 +155,8 @@ class Node(Participant):
             arrived=arrived,
             size_bytes=size_bytes,
             share=spent.share,
+            server_apart=spent.server_apart,
+            server_apart_first=self._first_apart(spent.server_apart),
             seconds=spent.seconds(learning.seconds),
         )
         return self.keep(report)
@@ -161,6 +199,11 @@ class Node(Participant):
         lines = sample(round, groups, scored, policy, objective, me=self.name, size_bytes=room)
         self.record.add_sample(lines)
 
+    def _first_apart(self, now: float | None) -> float | None:
+        """Return the ``server_apart`` of the run's first writing, where a server writes."""
+        first = None if now is None else self.record.first("metrics", "server_apart")
+        return now if first is None else first
+
     def _habits(self, groups: Sequence[Group]) -> dict[str, Habit]:
         """Return the habit of each other author that grows most in what this node writes."""
         now = answers_by_author(
@@ -179,15 +222,28 @@ def step_together(nodes: Sequence[Participant], round: int) -> list[RoundReport]
 
     One thread, so a run repeats to the last bit and a debugger can follow it.
     """
-    kept = [node.record.kept_round(round) for node in nodes]
-    if all(arrived is not None for arrived in kept):
-        pairs = zip(nodes, kept, strict=True)
-        return [node.learn_again(round, arrived) for node, arrived in pairs if arrived]
+    if kept := _kept(nodes, round):
+        if not _kept(nodes, round + 1):
+            _begin(nodes, round + 1)
+        return [node.learn_again(round, its) for node, its in zip(nodes, kept, strict=True)]
     shares = [node.shares(round) for node in nodes]
     spent = [node.generate_and_send(round, its) for node, its in zip(nodes, shares, strict=True)]
+    _begin(nodes, round + 1)
     # All keep the round before one learns from it: after a crash nobody writes it again.
     came = [node.collect(round, so_far) for node, so_far in zip(nodes, spent, strict=True)]
     return [node.use(round, *each) for node, each in zip(nodes, came, strict=True)]
+
+
+def _begin(nodes: Sequence[Participant], round: int) -> None:
+    for node in nodes:
+        if isinstance(node, Node):
+            node.begin(round, node.shares(round))
+
+
+def _kept(nodes: Sequence[Participant], round: int) -> list[Round]:
+    """Return the round as each node kept it; nothing unless all did."""
+    kept = [arrived for node in nodes if (arrived := node.record.kept_round(round))]
+    return kept if len(kept) == len(nodes) else []
 
 
 @contextmanager

@@ -25,7 +25,7 @@ NodeProgress = Callable[[str, str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds and money that a participant has spent on a round so far."""
+    """Seconds and money that a participant has spent on a round so far; how well it was served."""
 
     write_s: float = 0.0
     exchange_s: float = 0.0
@@ -35,6 +35,8 @@ class Spent:
     """Time in which others were awaited."""
     share: float | None = None
     """Part of the round that it wrote; None where that is not measured."""
+    server_apart: float | None = None
+    """See ``Engine``; None too if a round is learned again, and not written."""
 
     def seconds(self, learn_s: float) -> dict[str, float]:
         """Return the duration of each phase of the whole round."""

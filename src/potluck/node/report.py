@@ -30,6 +30,8 @@ def report_of(
     size_bytes: int,
     share: float | None,
     seconds: Mapping[str, float],
+    server_apart: float | None = None,
+    server_apart_first: float | None = None,
 ) -> RoundReport:
     """Report a round; ``update`` is None if nothing came to learn from."""
     rewards = [reward for group in groups for reward in group.rewards]
@@ -92,6 +94,8 @@ def report_of(
         received_bytes=line.received_bytes,
         size_bytes=size_bytes,
         share=share,
+        server_apart=server_apart,
+        server_apart_first=server_apart_first,
         seconds=seconds,
         sources=sources,
     )

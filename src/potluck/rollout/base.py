@@ -31,8 +31,23 @@ class RolloutRequest:
 Requests = Sequence[RolloutRequest]
 
 
+class OpenWriting(Protocol):
+    """Completions that are written while the node does something else."""
+
+    def collect(self, progress: Progress) -> list[Completion]:
+        """Wait for all completions and return them, as ``Engine.generate`` does."""
+
+    def abandon(self) -> None:
+        """Break off what is still open."""
+
+
 class Engine(Protocol):
     """A model that writes."""
+
+    @property
+    def server_apart(self) -> float | None:
+        """Mean difference of a server's log-probabilities from the model's own in the last writing,
+        nats a token; None: no server writes."""
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "Engine":
         """Return the same model with other limits: an evaluation may ask for longer answers."""
@@ -47,6 +62,10 @@ class Engine(Protocol):
         RolloutError if a prompt leaves no room to write in, or a server does not write;
         NonFiniteError if the model gave a logit that is not finite.
         """
+
+    def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> OpenWriting | None:
+        """Begin to write with the weights as they are now; None if the engine does not write while
+        they change, so that ``generate`` is to be called in its time."""
 
 
 def completion_budget(prompt_P: np.ndarray, problem: Problem, max_total_tokens: int) -> int:
@@ -85,8 +104,15 @@ class RandomSampler:
 
     def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
         logp_NV = log_probabilities(logits_NV, self.temperature)
-        kept_NV = _nucleus(_likeliest(logp_NV, self.top_k), self.top_p)
-        return _scored(logp_NV, _pick(kept_NV.exp(), self.generator))
+        return _scored(logp_NV, _pick(self.truncated(logp_NV).exp(), self.generator))
+
+    @property
+    def truncates(self) -> bool:
+        return self.top_k > 0 or self.top_p < 1
+
+    def truncated(self, logp_NV: Tensor) -> Tensor:
+        """Return ``logp_NV`` with -inf for the tokens that are not drawn from."""
+        return _nucleus(_likeliest(logp_NV, self.top_k), self.top_p)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,13 @@ class HFEngine:
         if self.policy.context:
             self.max_total_tokens = min(self.max_total_tokens, self.policy.context)
 
+    @property
+    def server_apart(self) -> None:
+        """None: no server writes."""
+
+    def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> None:
+        """Begin nothing: it writes only while it is waited for."""
+
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "HFEngine":
         return replace(self, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens)
 

@@ -151,6 +151,8 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
     """Folder of each round's weights, under the same path there; empty: in the run folder."""
     sleeps: bool = False
     """It gives its GPU's memory back while the node learns (--enable-sleep-mode)."""
+    overlap: bool = False
+    """It writes the next round with the weights of this one while the node learns from this one."""
     concurrency: Count = 64
     """Problems that it is asked for at once."""
     timeout_s: Positive = 600.0
@@ -182,6 +184,7 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
             max_total_tokens=settings.max_total_tokens,
             concurrency=self.concurrency,
             tolerance=self.tolerance,
+            overlap=self.overlap,
         )
 
     def bytes_needed(self, writing: Writing) -> int:
@@ -195,6 +198,11 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
     ) -> None:
         if not URL.fullmatch(self.url):
             raise ConfigError(f"[{at}.engine] url is {self.url!r}; expected http://HOST:PORT")
+        if self.overlap and self.sleeps:
+            raise ConfigError(
+                f"[{at}.engine] overlap = true has the server write while the node learns, and "
+                f"sleeps = true has it sleep then; drop one of the two"
+            )
         if dtype != "float32":
             raise ConfigError(
                 f"[{at}] sampling_dtype is {dtype!r}, but its server writes in a format of its own "

@@ -27,7 +27,7 @@ WORST: tuple[State, ...] = (
 """States, the first of which that a node has is the run's."""
 
 
-Line = TypeVar("Line")
+Entry = TypeVar("Entry")
 
 
 class _Line(msgspec.Struct):
@@ -95,7 +95,7 @@ def _read(folder: Path, run: str, recipe: RunRecipe) -> RunEntry:
     )
 
 
-def _last_lines(file: Path, kind: type[Line]) -> list[Line]:
+def _last_lines(file: Path, kind: type[Entry]) -> list[Entry]:
     """Return the lines at the end of the file that can be read."""
     found = []
     for line in lines_from_end(file, END_BYTES):

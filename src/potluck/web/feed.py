@@ -61,7 +61,7 @@ class Feed(Protocol):
         """Return an experiment by its id; raise NotHereError if there is none."""
 
 
-class Rows(Protocol):
+class NodeRows(Protocol):
     """Rows of a node, to which some are added in a step."""
 
     steps: "Steps"
@@ -97,7 +97,7 @@ class Sections:
         self._changed |= dict.fromkeys(new, step)
         return bool(new)
 
-    def since(self, step: int, nodes: Mapping[str, Rows]) -> dict[str, Any]:
+    def since(self, step: int, nodes: Mapping[str, NodeRows]) -> dict[str, Any]:
         """Return what changed after this step, as fields of a ``RunView``; ``curves`` of ``nodes``,
         too."""
         firsts = {name: rows.steps.first_since(step) for name, rows in nodes.items()}

@@ -52,7 +52,8 @@ class NewestMailbox(Mailbox):
         self._on_other_peers()
         names = sorted(self.cohort())
         first = round % max(1, len(names))  # or names with an "a" were read most
-        for self._depth in (0, self._max_staleness):
+        for depth in (0, self._max_staleness):
+            self._depth = depth
             for name in names[first:] + names[:first]:
                 peer = self.peers.get(name)
                 if peer and peer.announcement and not self.peers.is_quarantined(name, now_s):

@@ -135,6 +135,11 @@ class Record:
                 found.append((row["author"], row["text"], row["reward"]))
         return found
 
+    def first(self, name: str, key: str) -> Any:
+        """Return the first value of ``key`` in ``name``.jsonl that is not null, or None."""
+        with suppress(FileNotFoundError), self._lines(name).open(encoding="utf-8") as file:
+            return next((v for line in file if (v := json.loads(line).get(key)) is not None), None)
+
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Return the lines of ``name``.jsonl; none if there is no such file."""
         try:

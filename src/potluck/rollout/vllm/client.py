@@ -21,11 +21,28 @@ from potluck.rollout.base import RolloutError
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 """Pause before a second attempt; it doubles from one attempt to the next."""
 CONNECT_S = 10.0
-LATER = (429, 502, 503, 504)
-"""Statuses of a server that is busy, starts, or loads: asked again while there is time."""
+GONE = (502, 503, 504)
+"""Statuses of what stands before a server that is gone, or starts."""
+LATER = (429, *GONE)
+"""Statuses after which is asked again while there is time."""
 TRIES_OF_500 = 3
 """Attempts after status 500: such an error may pass, but is not worth all of ``timeout_s``."""
 SAID_CHARACTERS = 300
+NO_FOLDER = "it does not see that folder: name one that both see in [node.NAME.engine] folder"
+OTHER_SIZES = "its model has other sizes, and is broken now: restart it with the node's own"
+NO_DEVELOPMENT = "start it with VLLM_SERVER_DEV_MODE=1"
+WAYS_OUT = (
+    ("/v1/load_lora_adapter", "No adapter found", NO_FOLDER),
+    ("/v1/load_lora_adapter", "max_lora_rank", "restart it with --max-lora-rank of lora.r or more"),
+    ("/collective_rpc", "Repo id must be in the form", NO_FOLDER),
+    ("/collective_rpc", "Worker failed with error ''", OTHER_SIZES),
+    ("/collective_rpc", "The size of tensor", OTHER_SIZES),
+    ("/collective_rpc", "status 500", "see its log: vLLM may be too old to reload from a path"),
+    ("/collective_rpc", "status 404", NO_DEVELOPMENT),
+    ("/sleep", "status 404", NO_DEVELOPMENT),
+    ("/wake_up", "status 404", NO_DEVELOPMENT),
+)
+"""Ways out by the path's beginning and what the trouble says, in the words of vLLM 0.27 to 0.32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +80,10 @@ class Address:
         )
 
 
+class Disconnected(RolloutError):
+    """A connection broke. A server that comes back has the weights that it was started with."""
+
+
 class Cancelled(Exception):
     """The request was broken off on purpose: another one failed, or the run stops."""
 
@@ -74,11 +95,17 @@ class Client:
         self.address, self._parts, self._key = address, address.parts(), address.key()
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._sockets: set[socket] = set()
+        self.breaks = 0
+        """Connections so far that were refused or broke, on any thread."""
 
     def __enter__(self) -> "Client":
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Break off all requests, and refuse new ones."""
         self._ended.set()
         with self._lock:
             for open_socket in self._sockets:
@@ -93,16 +120,20 @@ class Client:
         *,
         limit_bytes: int = 2**20,
         fine: Sequence[int] = (200,),
+        breaks: int | None = None,
     ) -> bytes:
         """Return the body of the answer, whose status is one of ``fine``.
 
         ``body`` becomes JSON (None: the request has none). Raise RolloutError for any other status,
         no answer in time, or one beyond ``limit_bytes``, which is not read to its end; Cancelled
-        if the block of this client was left meanwhile.
+        if the block of this client was left meanwhile. With a number of ``breaks``, raise
+        Disconnected instead of asking once there are more.
         """
         deadline = time.monotonic() + self.address.timeout_s
-        pause_s, stumbles = FIRST_PAUSE_S, 0
+        pause_s, stumbles, trouble = FIRST_PAUSE_S, 0, "another connection to it broke"
         while True:
+            if breaks not in (None, self.breaks):
+                raise Disconnected(str(self._failed(path, trouble)))
             try:
                 status, raw = self._once(method, path, body, limit_bytes, deadline)
             except (OSError, HTTPException) as error:
@@ -111,6 +142,7 @@ class Client:
                 if isinstance(error, TimeoutError | ssl.SSLCertVerificationError):
                     raise self._failed(path, one_line(str(error), SAID_CHARACTERS)) from error
                 trouble = one_line(str(error) or type(error).__name__, SAID_CHARACTERS)
+                self._count_break()
             else:
                 if status in fine:
                     return raw
@@ -119,11 +151,24 @@ class Client:
                 stumbles += status == 500
                 if status not in LATER and not (status == 500 and stumbles < TRIES_OF_500):
                     raise self._failed(path, trouble, status)
+                if status in GONE:
+                    self._count_break()
+            if breaks not in (None, self.breaks):
+                continue
             if time.monotonic() + pause_s > deadline:
                 raise self._failed(path, trouble)
-            if self._ended.wait(pause_s):
-                raise Cancelled
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = self.pause(pause_s)
+
+    def pause(self, seconds: float) -> float:
+        """Wait between two attempts; return the length of the next pause. Raise Cancelled if the
+        client is closed meanwhile."""
+        if self._ended.wait(seconds):
+            raise Cancelled
+        return min(2 * seconds, LONGEST_PAUSE_S)
+
+    def _count_break(self) -> None:
+        with self._lock:
+            self.breaks += 1
 
     def refuse(self, found: str, way_out: str) -> RolloutError:
         """Return the error for an answer that is not what was asked for."""
@@ -176,7 +221,10 @@ class Client:
 
     def _failed(self, path: str, trouble: str, status: int = 0) -> RolloutError:
         way_out = "is it running, and is [node.NAME.engine] url its own?"
-        if 300 <= status < 400:
+        known = (out for at, says, out in WAYS_OUT if path.startswith(at) and says in trouble)
+        if found := next(known, ""):
+            way_out = found
+        elif 300 <= status < 400:
             way_out = "redirects are not followed: set url to where it leads"
         elif status in (401, 403):
             way_out = "name the variable that holds its key in api_key_variable"

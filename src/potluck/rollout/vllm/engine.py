@@ -10,13 +10,13 @@ T = 1) or after everything (``processed_logprobs``: right where nothing is trunc
 not 1 and something is truncated, neither are right, and the engine refuses.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import msgspec
 import torch
+from torch import Tensor
 
 from potluck.files import derived_seed
 from potluck.model.policy import LanguageModel
@@ -30,14 +30,10 @@ from potluck.rollout.base import (
     completion_budget,
 )
 from potluck.rollout.vllm.client import Address, Client
-from potluck.rollout.vllm.response import ServerRequest, read_response
-from potluck.rollout.vllm.weights import WeightSync
+from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
+from potluck.rollout.vllm.weights import WeightSync, trained_copy
+from potluck.rollout.vllm.writing import TICK_S, ServerWriting
 from potluck.types import Completion
-
-TICK_S = 0.2
-"""Between two calls of ``progress`` while nothing arrives: how fast Ctrl-C is heard."""
-CHECKED_ROWS, CHECKED_TOKENS = 8, 128
-"""Completions of the first problem, and tokens of each, scored again in each writing."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,6 +49,11 @@ class ServerEngine:
     max_total_tokens: int
     concurrency: int
     tolerance: float
+    overlap: bool = False
+
+    @property
+    def server_apart(self) -> float | None:
+        return self.weight_sync.apart
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "ServerEngine":
         return replace(self, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens)
@@ -62,28 +63,40 @@ class ServerEngine:
     ) -> list[Completion]:
         if not (server_requests := self._requests(requests, sampler)):
             return []
-        total = sum(each.count for each in server_requests)
-        answers: list[list[Completion]] = [[] for _ in server_requests]
+        while self.weight_sync.writing.is_alive():  # an evaluation, with other weights
+            progress(0, sum(each.count for each in server_requests))
+            self.weight_sync.writing.join(TICK_S)
+        return self._begin(server_requests, sampler, author, kept={}).collect(progress)
 
-        def tell() -> None:
-            progress(sum(map(len, answers)), total)
+    def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> ServerWriting | None:
+        if not self.overlap or not (server_requests := self._requests(requests, sampler)):
+            return None
+        return self._begin(server_requests, sampler, author, kept=trained_copy(self.policy.network))
 
-        # The client ends before the pool does: open requests are broken off, not waited for.
-        with ThreadPoolExecutor(self.concurrency) as pool, Client(self.address) as client:
-            renewal = pool.submit(self.weight_sync.push, client)
-            for _ in _as_completed([renewal], tell):
-                version = renewal.result()
-            asked = {
-                pool.submit(self._ask, client, each, version, author): place
-                for place, each in enumerate(server_requests)
-            }
-            for future in _as_completed(asked, tell):
-                answers[asked[future]] = future.result()
-                if asked[future] == 0:
-                    self._require_ours(server_requests[0], answers[0], sampler)
-                tell()
-            self.weight_sync.sleep(client)
-        return [completion for answer in answers for completion in answer]
+    def _begin(
+        self,
+        server_requests: Sequence[ServerRequest],
+        sampler: Sampler,
+        author: str,
+        *,
+        kept: Mapping[str, Tensor],
+    ) -> ServerWriting:
+        return ServerWriting(
+            server_requests,
+            self.address,
+            self.weight_sync,
+            self.weight_sync.snapshot(),
+            self.concurrency,
+            read=partial(read_response, policy=self.policy, author=author),
+            check=partial(
+                require_ours,
+                self.policy,
+                sampler,
+                tolerance=self.tolerance,
+                server=self.address.url,
+            ),
+            kept=kept,
+        )
 
     def _requests(self, requests: Requests, sampler: Sampler) -> list[ServerRequest]:
         sampling, seed = sampling_of(sampler), _seed(sampler)
@@ -111,35 +124,6 @@ class ServerEngine:
             made = ServerRequest(request.problem, prompt_P, request.count, budget, body)
             server_requests.append(made)
         return [each for each in server_requests if each.count]
-
-    def _ask(
-        self, client: Client, server_request: ServerRequest, version: str, author: str
-    ) -> list[Completion]:
-        # The cache of an older version's prompts is never used again.
-        body = server_request.body | {"cache_salt": version}
-        raw = client.ask("POST", "/v1/completions", body, limit_bytes=server_request.limit_bytes)
-        return read_response(raw, server_request, self.policy, client, author)
-
-    def _require_ours(
-        self, server_request: ServerRequest, completions: Sequence[Completion], sampler: Sampler
-    ) -> None:
-        """Raise RolloutError unless our weights find the same tokens as likely."""
-        rows = [
-            replace(c, token_T=c.token_T[:CHECKED_TOKENS], logp_T=c.logp_T[:CHECKED_TOKENS])
-            for c in completions[:CHECKED_ROWS]
-            if c.logp_T is not None
-        ]
-        prompts = [server_request.prompt_P] * len(rows)
-        temperature = sampler.temperature if isinstance(sampler, RandomSampler) else 1.0
-        self.policy.network.eval()
-        apart = self.policy.logp_gap(prompts, rows, temperature=temperature)
-        if not apart <= self.tolerance:
-            mode = "raw_logprobs" if temperature == 1 else "processed_logprobs"
-            raise RolloutError(
-                f"the log-probabilities of the server at {self.address.url} differ from this "
-                f"model's by {apart:.3g} nats a token, more than {self.tolerance:g}: it has other "
-                f"weights, or was not started with --logprobs-mode {mode}; see docs/vllm.md"
-            )
 
 
 def require_server(address: Address, model: str, *, adapter: bool, longest: int) -> None:
@@ -197,14 +181,3 @@ def _seed(sampler: Sampler) -> int:
         return 0
     generator = sampler.generator
     return int(torch.randint(2**62, (), generator=generator, device=generator.device))
-
-
-def _as_completed(
-    futures: Sequence[Future[Any]] | dict[Future[Any], int], tick: Callable[[], None]
-) -> Iterator[Future[Any]]:
-    pending = set(futures)
-    while pending:
-        done, pending = wait(pending, timeout=TICK_S, return_when=FIRST_COMPLETED)
-        if not done:
-            tick()
-        yield from done

@@ -1,12 +1,17 @@
-"""Completions of a server, read without trust: bytes become completions or a RolloutError."""
+"""Completions of a server, read without trust: bytes become completions or a RolloutError, and
+their log-probabilities are held against the weights that it was to write with."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+import torch
 
 from potluck.model.policy import LanguageModel
+from potluck.rollout.base import RandomSampler, RolloutError, Sampler
 from potluck.rollout.vllm.client import Client
 from potluck.types import Completion, End, Problem
 
@@ -16,6 +21,14 @@ ROUNDING = 1e-3
 """Nats: a log-probability may lie so far above 0 by rounding."""
 NEVER = -9999.0
 """Number that vLLM writes for ln 0, as JSON has no infinity."""
+
+CHECKED_ROWS, CHECKED_TOKENS = 8, 128
+"""Completions of a request, and tokens of each, that are scored again."""
+EVIDENCE = 20.0
+"""Log-likelihood ratio, nats, from which a server is held to tell the numbers of another mode. If
+it tells the right ones, noise looks like that in one of e^20 checks."""
+LEAST = 1e-12
+"""Nats: no mean difference is taken to be smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +67,7 @@ class _Response(msgspec.Struct):
 
 
 def read_response(
-    raw: bytes, request: ServerRequest, policy: LanguageModel, client: Client, author: str
+    raw: bytes, request: ServerRequest, client: Client, *, policy: LanguageModel, author: str
 ) -> list[Completion]:
     """Return the completions by index; raise RolloutError if the model cannot have written them."""
     try:
@@ -114,3 +127,86 @@ def _completion(
     logp_T = np.minimum(np.array(logps, np.float32), 0)
     token_T = np.array(tokens, np.int32)
     return Completion(request.problem.id, author, choice.index, token_T, logp_T, end)
+
+
+def require_ours(
+    policy: LanguageModel,
+    sampler: Sampler,
+    prompt_P: np.ndarray,
+    completions: Sequence[Completion],
+    *,
+    tolerance: float,
+    server: str,
+) -> np.ndarray:
+    """Return gap_X: |ln p of the server - ln p of ``policy``| of X tokens of some completions of
+    one request, nats.
+
+    Raise RolloutError if the mean is above ``tolerance``, or the server tells the numbers of the
+    other ``--logprobs-mode``, which may be nearer than that. If its noise has a Laplace
+    distribution of any scale, the other ones explain what it tells better by
+
+        X ln(mean |told - owed| / mean |told - other|)   nats.
+    """
+    rows = [
+        replace(c, token_T=c.token_T[:CHECKED_TOKENS], logp_T=c.logp_T[:CHECKED_TOKENS])
+        for c in completions[:CHECKED_ROWS]
+        if c.logp_T is not None
+    ]
+    told_X = np.concatenate([c.logp_T for c in rows if c.logp_T is not None])
+    temperature = sampler.temperature if isinstance(sampler, RandomSampler) else 1.0
+    policy.network.eval()
+    with torch.no_grad():
+        owed_X = _scored(policy, prompt_P, rows, temperature)
+        other_X = _other_mode(policy, sampler, prompt_P, rows, owed_X)
+    gap_X = np.abs(told_X - owed_X)
+    apart, other = float(gap_X.mean()), float(np.abs(told_X - other_X).mean())
+    owed_mode = "raw_logprobs" if temperature == 1 else "processed_logprobs"
+    evidence = len(told_X) * (log(max(apart, LEAST)) - log(max(other, LEAST)))
+    if evidence > EVIDENCE and other <= tolerance:
+        raise RolloutError(
+            f"the log-probabilities of the server at {server} are those of another mode: "
+            f"{other:.2g} nats a token from these, {apart:.2g} from those that are owed; start it "
+            f"with --logprobs-mode {owed_mode}, see docs/vllm.md"
+        )
+    if not apart <= tolerance:
+        raise RolloutError(
+            f"the log-probabilities of the server at {server} differ from this model's by "
+            f"{apart:.3g} nats a token, more than {tolerance:g}: it has other weights"
+            f"{_hint(policy)}, or was not started with --logprobs-mode {owed_mode}; see "
+            f"docs/vllm.md"
+        )
+    return gap_X
+
+
+def _scored(
+    policy: LanguageModel, prompt_P: np.ndarray, rows: Sequence[Completion], temperature: float
+) -> np.ndarray:
+    tokens = [c.token_T for c in rows]
+    logp_MT = policy.logp([prompt_P] * len(rows), tokens, temperature=temperature).cpu().numpy()
+    return np.concatenate([row_T[: len(c.token_T)] for row_T, c in zip(logp_MT, rows, strict=True)])
+
+
+def _other_mode(
+    policy: LanguageModel,
+    sampler: Sampler,
+    prompt_P: np.ndarray,
+    rows: Sequence[Completion],
+    owed_X: np.ndarray,
+) -> np.ndarray:
+    """Return the log-probabilities that a server of the wrong mode tells; ``owed_X`` where both
+    modes tell the same."""
+    if not isinstance(sampler, RandomSampler):
+        return owed_X
+    if sampler.temperature != 1:
+        return _scored(policy, prompt_P, rows, 1.0)
+    if not sampler.truncates:
+        return owed_X
+    # After truncation: a share of what is left of the distribution.
+    kept = (sampler.truncated(policy.next_logp(prompt_P, c.token_T)) for c in rows)
+    return owed_X - torch.cat([kept_TV.logsumexp(dim=1) for kept_TV in kept]).cpu().numpy()
+
+
+def _hint(policy: LanguageModel) -> str:
+    if policy.network.config.get_text_config().tie_word_embeddings:
+        return " (on a CPU vLLM 0.28 and newer keep the old head of a model that ties it)"
+    return ""

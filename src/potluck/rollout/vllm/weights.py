@@ -6,9 +6,14 @@ model, or only the adapter if a LoRA node trains one.
 
 import re
 import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
+import torch
 from safetensors import SafetensorError
+from torch import Tensor
 
 from potluck.files import whole_folder
 from potluck.model.loading import weights_digest
@@ -38,15 +43,22 @@ class WeightSync:
         self.policy, self.folder = policy, folder.absolute()
         self.adapter, self.sleeps = adapter, sleeps
         self._served_version = ""
+        self.writing = Thread()
+        """Thread that has the server write: while it is alive, the weights there must stay."""
+        self.apart: float | None = None
+        """Mean difference of the last writing's log-probabilities, see ``require_ours``."""
 
-    def push(self, client: Client) -> str:
-        """Send the server the weights as they are now; return a name of those weights.
-        Raise RolloutError if the disk is full, say, or the server does not reload."""
-        version = weights_digest(self.policy.network, trained=True)
-        if version == self._served_version:
-            return version
-        self._served_version = ""  # until it is known to be there again
-        place = self._written(version)
+    def snapshot(self) -> Path:
+        """Write the weights as they are now into a folder that has their name; return it. Raise
+        RolloutError if the disk is full, say."""
+        return self._written(weights_digest(self.policy.network, trained=True))
+
+    def push(self, client: Client, place: Path) -> None:
+        """Have the server load the weights of ``place``, unless it has them; raise RolloutError if
+        it does not."""
+        if place.name == self._served_version:
+            return
+        self.forget()  # until they are known to be there again
         if self.sleeps:
             # Room for the cache only after the weights are in: loading needs some itself.
             client.ask("POST", "/wake_up?tags=weights")
@@ -66,13 +78,16 @@ class WeightSync:
         for old in self.folder.iterdir():
             if old != place and VERSION.fullmatch(old.name):
                 shutil.rmtree(old, ignore_errors=True)
-        self._served_version = version
-        return version
+        self._served_version = place.name
+
+    def forget(self) -> None:
+        """Take the server to have other weights: it may have been started anew."""
+        self._served_version = ""
 
     def sleep(self, client: Client) -> None:
         """Let the server free its GPU, if it sleeps between writings."""
         if self.sleeps:
-            self._served_version = ""
+            self.forget()
             # Level 1 keeps the base model, which is not sent again, in the CPU's memory.
             client.ask("POST", f"/sleep?level={1 if self.adapter else 2}")
 
@@ -91,3 +106,26 @@ class WeightSync:
                 f"name another [node.NAME.engine] folder"
             ) from error
         return place
+
+
+def trained_copy(network: torch.nn.Module) -> dict[str, Tensor]:
+    """Return the trained weights as they are now, in main memory."""
+    trained = (pair for pair in network.named_parameters() if pair[1].requires_grad)
+    return {name: each.detach().to("cpu", copy=True) for name, each in trained}
+
+
+@contextmanager
+def as_it_was(network: torch.nn.Module, kept: Mapping[str, Tensor]) -> Iterator[None]:
+    """Put ``kept`` into the network for a block, and afterwards what it has now, to the bit."""
+    now = trained_copy(network) if kept else {}
+    try:
+        _put(network, kept)
+        yield
+    finally:
+        _put(network, now)
+
+
+@torch.no_grad()
+def _put(network: torch.nn.Module, weights: Mapping[str, Tensor]) -> None:
+    for name, each in weights.items():
+        network.get_parameter(name).copy_(each)

@@ -103,6 +103,8 @@ const CURVE_FIELDS = {
   gradient_norm: ["Training", "Gradient norm", "number"],
   entropy: ["Training", "Entropy of own tokens", "nats"],
   kl: ["Training", "KL to the start model", "nats"],
+  server_apart: ["Training", "Server's log-probabilities: difference from own", "nats"],
+  server_apart_first: ["Training", "The same in the run's first writing", "nats"],
   learning_rate: ["Training", "Learning rate", "number"],
   groups_alike: ["Training", "Share of groups of one reward", "share"],
   rows_trained: ["Training", "Completions learned from", "count"],
