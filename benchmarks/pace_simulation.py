@@ -1,4 +1,4 @@
-"""Simulate a swarm at its own pace (``pace = "free"``): what each node learns from, and what it costs.
+"""Simulate a swarm at its own pace (``pace = "free"``): what its nodes learn from, and its cost.
 
     python benchmarks/pace_simulation.py [--nodes 2 8 64 250 1000] [--rounds 60] [--picture FILE]
 
@@ -25,6 +25,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from large_swarm import key_of
+
 from potluck.builder.exchange import enough_of, make_agenda, partners_of
 from potluck.config import from_tree
 from potluck.exchange.base import Delivery, Traffic, assemble_round
