@@ -99,6 +99,7 @@ def test_nothing_is_taken_twice_however_often_it_is_announced():
 
 def test_a_round_before_the_newest_one_that_was_taken_never_comes():
     box = make(staleness=5, taken={"south": 7})
+    box.fetch_queue.settle("south", offer(3), valid=True)  # of before the restart
     hear(box, "south", *range(7))
     box.begin(0, 0.0)
     assert fetch(box) == []
@@ -280,6 +281,24 @@ def test_who_is_in_quarantine_is_not_read_until_it_is_over():
 
 
 # Who is hostile.
+
+
+def test_who_lost_its_folder_and_begins_anew_is_read_from_its_first_round_on():
+    box = make(staleness=0)
+    for round in (0, 30):
+        hear(box, "south", round)
+        box.begin(round, 0.0)
+        assert fetch(box) == take(box) == [("south", round)]
+    box.drain_messages()
+    box.begin(31, 0.0)
+    box.confirm(announcement("south", offer(0, mark=b"n"), session=b"n" * 16), 0.0)
+    assert fetch(box) == take(box) == [("south", 0)]
+    assert box.drain_messages() == ["'south' has begun anew: its rounds count from 0 again"]
+    box.begin(32, 0.0)
+    offers = offer(0, mark=b"n"), offer(1, mark=b"n")
+    box.confirm(announcement("south", *offers, session=b"n" * 16), 0.0)
+    assert fetch(box) == take(box) == [("south", 1)]
+    assert box.drain_messages() == []
 
 
 def test_who_announces_rounds_far_ahead_is_believed_once_and_hides_nobody_else():

@@ -18,6 +18,7 @@ from potluck.types import Group, Problem, Row
 
 IDS = [f"p{i}" for i in range(30)]
 G, PROBLEMS = 6, 4
+FOUR = ("north", "south", "east", "west")
 
 
 @pytest.fixture
@@ -83,12 +84,12 @@ def remember(one, round, rewards):
 
 
 def test_of_each_author_the_newest_comes_first_and_no_more_than_there_is_room_for(record):
-    one = selector(record, intake=1.0)  # its own part of a round: 4 problems x 3
+    one = selector(record, members=FOUR, intake=1.0)  # its own part of a round: 4 problems x 3
     came = [delivery(name, r, IDS[:4]) for name in ("east", "west") for r in (5, 6)]
     chosen = one.choose(0, came)
     assert sorted((d.author, d.round) for d in chosen) == [("east", 6), ("west", 6)]
-    one = selector(record, intake=2.0)  # 4 problems x 2, and twice as much of others
-    assert len(one.choose(0, came)) == 2
+    one = selector(record, members=FOUR, intake=2.0)  # 4 problems x 2, and twice as much of others
+    assert len(one.choose(0, came)) == 3  # two fill it, and one to choose from
     assert len(one.choose(0, [delivery("east", 5, IDS[:4], 2)] * 9)) == 3
     assert len(one.choose(0, came[:1])) == 1
 
@@ -96,12 +97,39 @@ def test_of_each_author_the_newest_comes_first_and_no_more_than_there_is_room_fo
 def test_trusted_authors_come_first(record):
     came = [delivery(name, 1, IDS[:4]) for name in ("east", "south", "west")]
     for name in ("east", "south", "west"):
-        one = selector(record, trusts=name.__eq__)
+        one = selector(record, members=FOUR, trusts=name.__eq__)
         assert one.choose(0, came)[0].author == name
 
 
-def test_authors_take_turns(record):
+def test_members_come_before_strangers_and_strangers_take_no_room_of_theirs(record):
     one = selector(record)
+    came = [delivery("mia", 9, IDS[:4], G), delivery("south", 1, IDS[:4])]
+    assert all(one.choose(round, came)[0].author == "south" for round in range(20))
+    own, south = batch("north", IDS[:2]), batch("south", IDS[4:6])
+    strangers = batch("mia", IDS[6:8], G)
+    selection, groups = select(one, 1, arrived(1, own, (3, south), (9, strangers)))
+    assert [counts for counts, _ in groups.values()] == [{"north": 3}] * 2 + [{"south": 3}] * 2
+    assert selection.over_intake == 2 * G
+
+
+def test_a_batch_that_is_larger_than_asked_takes_no_more_room(record):
+    one = selector(record, intake=2.0, members=("north", "south", "east"))
+    full = delivery("south", 1, IDS[:24], 6)  # 144 completions; 4 x 2 are asked of it
+    others = [delivery("east", r, IDS[:4], 2) for r in (1, 2)]
+    for round in range(10):
+        assert len(one.choose(round, [full, *others])) == 3
+
+
+def test_strangers_and_what_was_not_asked_decide_nothing_that_is_written(record):
+    one = selector(record)
+    alone = one.draw(0, ())
+    assert one.draw(0, [delivery("mia", 3, IDS[20:24])]) == alone
+    unasked = delivery("south", 3, IDS[20:30])
+    assert [s.problem_id for s in one.draw(0, [unasked])] == IDS[20:24]
+
+
+def test_authors_take_turns(record):
+    one = selector(record, members=FOUR)
     came = [delivery(name, 1, IDS[:4]) for name in ("east", "south", "west")]
     first = Counter(one.choose(round, came)[0].author for round in range(60))
     assert min(first.values()) > 10
@@ -238,12 +266,11 @@ def test_vertically_groups_are_one_authors(record):
     assert selection.joint_share == 0
 
 
-def test_a_stranger_is_held_to_its_draw_and_its_share_and_compared_with_itself(record):
+def test_a_stranger_is_held_to_its_share_and_compared_with_itself(record):
     one = selector(record)
-    drawn = [s.problem_id for s in one.agenda.strangers_shares(9, "mia")]
-    other = next(id for id in IDS if id not in drawn)
+    drawn, other = IDS[4:6], IDS[6]
     remember(one, 0, {drawn[0]: [1.0, 0.0]})
-    own = batch("north", [id for id in IDS if id not in drawn][:4], G)
+    own = batch("north", IDS[:4], G)
     came = arrived(1, own, (9, batch("mia", [*drawn, other], G)))
     selection, groups = select(one, 1, came)
     assert selection.unasked == G

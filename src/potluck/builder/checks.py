@@ -1,6 +1,7 @@
 """Checks that concern all nodes together, made before anything is written."""
 
 from collections.abc import Iterable, Mapping
+from heapq import nlargest
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +28,9 @@ from potluck.rollout.base import completion_budget
 from potluck.tasks import Task
 from potluck.tasks.base import Shortened
 from potluck.types import Problem
+
+LONGEST = 200
+"""Problems with the longest questions whose prompts are looked at, where any may be drawn."""
 
 
 def require_partners(config: RunConfig) -> None:
@@ -150,6 +154,10 @@ def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
     rounds = min(config.rounds, len(task.ids("train")) // config.problems_per_round + 1)
     shares = (each for round in range(rounds) for each in agenda.shares(round, config.node))
     asked = [*{share.problem_id for share in shares}]
+    if (
+        config.pace == "free"
+    ):  # others decide the order, so it may be any; tokens take long to count
+        asked += nlargest(LONGEST, task.ids("train"), lambda id: len(task.problem(id).question))
     asked += task.ids("validation")[: wanted.problems]
     asked += task.ids("out-of-distribution")[: wanted.out_of_distribution]
     lengths = []

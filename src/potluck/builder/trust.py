@@ -29,13 +29,6 @@ def require_baseline(config: RunConfig, folder: Path, here: Collection[str]) -> 
         trusts = trusts_of(config, folder, name, here)
         trusted = sum(weight for author, weight in weights.items() if trusts(author))
         rows = int(config.group_size * trusted / sum(weights.values()) + 1e-9)
-        own = int(config.group_size / (1 + config.taken) + 1e-9)
-        if config.pace == "free" and own < 2:  # others come later, or never
-            raise ConfigError(
-                f"with an intake of {config.taken:g} {name!r} writes {own} of the "
-                f"{config.group_size} completions of a problem, and one has nothing to be compared "
-                f"with; raise group_size, lower intake, or set plan = 'vertical'"
-            )
         if config.pace == "together" and rows < 2:
             raise ConfigError(
                 f"plan 'horizontal' gives the authors that {name!r} trusts {rows} of the "

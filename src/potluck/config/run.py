@@ -193,7 +193,7 @@ class RunConfig(Options, frozen=True, kw_only=True):
     pace: Literal["together", "free"] = "together"
     """"together": all nodes do a round at the same time, which lasts as long as its slowest node.
     "free": each has rounds of its own, waits for nobody, and learns from what came meanwhile."""
-    intake: Annotated[float, Meta(ge=0)] = 0.0
+    intake: Annotated[float, Meta(ge=0, le=64)] = 0.0
     """Most completions of others that a round learns from, for each of its own, at pace "free"; a
     node then writes 1 / (1 + intake) of a round. 0: as many as there are other members, 3 at most.
     """
@@ -229,7 +229,8 @@ class RunConfig(Options, frozen=True, kw_only=True):
     def taken(self) -> float:
         """Number of others' completions for each own one: ``intake``, or what its 0 stands for."""
         members = sum(not node.stranger for node in self.node.values())
-        return self.intake or min(members - 1, MOST_TAKEN)
+        least = 1 if self.swarm.open else 0  # strangers may come
+        return self.intake or max(least, min(members - 1, MOST_TAKEN))
 
     @property
     def sends_logp(self) -> bool:

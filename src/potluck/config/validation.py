@@ -166,6 +166,20 @@ def _require_pace(run: RunConfig) -> None:
             f"shares is 'speed', but [node.{overlaps[0]}.engine] overlap is true: what is written "
             f"while the node learns tells nothing of its speed; remove one of the two"
         )
+    part = 1 / (1 + run.taken) + 1e-12
+    each = int(run.group_size * part)
+    if run.pace == "free" and run.plan == "horizontal" and each < 2:
+        raise ConfigError(
+            f"with an intake of {run.taken:g} a node writes {each} of the {run.group_size} "
+            f"completions of a problem, and one has nothing to be compared with; raise group_size, "
+            f"lower intake, or set plan = 'vertical'"
+        )
+    if run.pace == "free" and run.plan == "vertical" and run.problems_per_round * part < 1:
+        raise ConfigError(
+            f"with an intake of {run.taken:g} a node writes less than one of the "
+            f"{run.problems_per_round} problems of a round; raise problems_per_round, or lower "
+            f"intake"
+        )
     if run.pace == "together" and run.intake:
         raise ConfigError(
             f"intake is {run.intake:g}, but pace is 'together', where a round has the completions "

@@ -255,7 +255,7 @@ class _Rounds:
                             self.display.show(Notice(line))
                         doubted.add((author, kind))
                 alone = 0 if self._has_company(reports) else alone + 1
-                if alone == ALONE_ROUNDS:
+                if alone == ALONE_ROUNDS and together:  # at its own pace that is as it should be
                     self.display.show(Notice(ALONE))
                 course.add_round(reports[0].seconds)
                 done = round + 1

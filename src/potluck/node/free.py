@@ -13,7 +13,7 @@ task in one order. Where a fast node wrote a problem some rounds before a slow o
 what then comes with the rewards of its own earlier completions, which it keeps.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
@@ -60,7 +60,8 @@ class WrittenProblems:
         self.times = Counter[str]()
         """Rounds in which each problem was written."""
         self._kept: dict[str, tuple[int, tuple[float, ...]]] = {}
-        for line in record.rows("written"):
+        self._window = deque[tuple[int, list[str]]]()
+        for line in record.each("written"):
             self._add(line["round"], line["rewards"])
 
     def add(self, round: int, rewards: Mapping[str, Sequence[float]]) -> None:
@@ -75,8 +76,12 @@ class WrittenProblems:
     def _add(self, round: int, rewards: Mapping[str, Sequence[float]]) -> None:
         self.times.update(rewards.keys())
         self._kept |= {id: (round, tuple(paid)) for id, paid in rewards.items()}
-        oldest = round - WINDOW
-        self._kept = {id: kept for id, kept in self._kept.items() if kept[0] > oldest}
+        self._window.append((round, [*rewards]))
+        while self._window[0][0] <= round - WINDOW:
+            old, ids = self._window.popleft()
+            for id in ids:
+                if id in self._kept and self._kept[id][0] == old:
+                    del self._kept[id]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,15 +98,18 @@ class FreeSelector(Selector):
     trusts: Callable[[str], bool]
 
     def choose(self, round: int, came: Sequence[Delivery]) -> list[Delivery]:
-        """Return the batches to learn from: those of trusted authors first, then each author's
-        newest, in an order of authors that differs from round to round. If groups are joint, there
-        is one more than ``intake`` has room for: ``select`` takes first what meets this node's own.
+        """Return the batches to learn from: members' before strangers', trusted authors' first, of
+        each author the newest first, in an order of authors that differs from round to round. If
+        groups are joint, there is one more than ``intake`` has room for: ``select`` takes first
+        what meets this node's own.
         """
         salt, nth = f"{self.agenda.seed}/{round}/{self.me}", Counter[str]()
         turns = []
         for each in sorted(came, key=lambda delivery: -delivery.round):
             order = derived_seed(f"{salt}/{each.author}")
-            turns.append((not self.trusts(each.author), nth[each.author], order, each))
+            is_stranger = each.author not in self.agenda.weights
+            first = is_stranger, not self.trusts(each.author)
+            turns.append((first, nth[each.author], order, each))
             nth[each.author] += 1
         agenda = self.agenda
         own = agenda.problems_per_round * agenda.group_size / (1 + self.intake)
@@ -110,7 +118,7 @@ class FreeSelector(Selector):
         for *_, each in sorted(turns, key=lambda turn: turn[:3]):
             if room > 0:
                 chosen.append(each)
-                room -= len(each.completions)
+                room -= len(self._asked_of(each.author, each.round, each.completions))
         return chosen
 
     def draw(
@@ -126,7 +134,7 @@ class FreeSelector(Selector):
         drawn = unwritten_problems(
             agenda.ids,
             self.written.times + Counter(share.problem_id for share in written),
-            wanted=[c.problem_id for each in taken for c in each.completions] if self.meets else (),
+            wanted=self._offered(taken) if self.meets else (),
             seed=agenda.seed if self.meets else f"{agenda.seed}/{self.me}",
             count=agenda.problems_per_round,
         )
@@ -161,11 +169,12 @@ class FreeSelector(Selector):
             for key, each in groups.items()
         }
 
-        def turn(key: tuple[str, str]) -> tuple[bool, bool, bool, int]:
+        def turn(key: tuple[str, str]) -> tuple[bool, bool, bool, bool, int]:
             its = groups[key]
-            trusted = any(self.trusts(row.completion.author) for row in its)
+            authors = {row.completion.author for row in its}
+            last = authors.isdisjoint(self.agenda.weights), not any(map(self.trusts, authors))
             order = derived_seed(f"{self.agenda.seed}/{round}/{self.me}/{key[1]}")
-            return not self._own(its), not kept[key], not trusted, order
+            return not self._own(its), not kept[key], *last, order
 
         every = sorted(groups, key=turn)
         present = [key for key in every if len(groups[key]) + len(kept[key]) > 1]
@@ -217,16 +226,24 @@ class FreeSelector(Selector):
         known = [since[id(row.completion)] for row in others if id(row.completion) in since]
         return sum(known) / len(known) if known else None
 
-    def _asked_of(self, author: str, round: int, came: list[Completion]) -> list[Completion]:
+    def _offered(self, taken: Sequence[Delivery]) -> list[str]:
+        """Return the problems that other members have written; strangers decide no order."""
+        members = [each for each in taken if each.author in self.agenda.weights]
+        asked = [self._asked_of(each.author, each.round, each.completions) for each in members]
+        return [completion.problem_id for of_one in asked for completion in of_one]
+
+    def _asked_of(
+        self, author: str, round: int, came: Sequence[Completion]
+    ) -> Sequence[Completion]:
         """Return what an author may write in one of its rounds: as many problems, and of each as
         many completions, as its share has. Which problems its draw has, others cannot know."""
         agenda = self.agenda
         if author == self.me:
             return came
-        if author not in agenda.weights:
-            return self._asked_for(round, came)
         problems, each = float(agenda.problems_per_round), float(agenda.group_size)
-        if self.meets:
+        if author not in agenda.weights:
+            problems = agenda.stranger_problems
+        elif self.meets:
             each /= 1 + self.intake
         else:
             problems /= 1 + self.intake

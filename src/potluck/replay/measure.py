@@ -62,9 +62,12 @@ def replay_node(
     live = replace(node, learner=recording)
     for round in rounds:
         came = node.exchange.collect(round, deadline_s=0).completions
-        shares = node.agenda.shares(round, {c.author for c in came})
-        there = {c.problem_id for c in came}
-        asked = list(dict.fromkeys(s.problem_id for s in shares if s.problem_id in there))
+        if config.pace == "free":  # what was drawn then depended on what had come
+            asked = list(dict.fromkeys(c.problem_id for c in came if c.author == node.name))
+        else:
+            shares = node.agenda.shares(round, {c.author for c in came})
+            there = {c.problem_id for c in came}
+            asked = list(dict.fromkeys(s.problem_id for s in shares if s.problem_id in there))
         groups = [fresh_groups(node, round, asked, take=take) for take in (0, 1) if asked]
         estimates = [on_policy_gradient(node.learner, each) for each in groups]
         recording.directions.clear()

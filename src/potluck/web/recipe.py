@@ -43,6 +43,8 @@ def read_recipe(folder: Path) -> RunRecipe | None:
         return None
     settings = dict(islice(_dotted("", tree, 0), MOST_SETTINGS))
     staleness = settings.get("swarm.max_staleness", "1")
+    if settings.get("pace") == "free":  # rounds are each node's own: nobody is behind
+        staleness = str(read.rounds)
     return RunRecipe(
         name=read.name[:TEXT],
         rounds=read.rounds,

@@ -183,6 +183,11 @@ class FetchQueue:
         one = self._settled.get(author, {}).get(round)
         return one is not None and one.valid
 
+    def came(self, author: str, offer: Offer) -> bool:
+        """Return whether this very batch came."""
+        one = self._settled.get(author, {}).get(offer.round)
+        return one == _Settled(offer.digest, valid=True)
+
     def rounds(self, author: str) -> frozenset[int]:
         """Return all rounds of which a valid batch of ``author`` came."""
         return frozenset(r for r, one in self._settled.get(author, {}).items() if one.valid)

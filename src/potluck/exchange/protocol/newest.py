@@ -8,6 +8,7 @@ meanwhile costs bytes and memory only where it replaces a batch that became too 
 from collections.abc import Mapping
 
 from potluck.exchange.base import Delivery
+from potluck.exchange.protocol.announcement import Announcement
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.mailbox import Mailbox, Partners
 from potluck.exchange.protocol.peers import Peers
@@ -60,6 +61,20 @@ class NewestMailbox(Mailbox):
                 if peer and peer.announcement and not self.peers.is_quarantined(name, now_s):
                     self.on_announcement(peer.announcement, now_s)
         self._depth = 0
+
+    def on_announcement(self, said: Announcement, now_s: float) -> None:
+        """Note what is to be fetched. An author whose newest round is before what was taken of it,
+        and of whose batches none ever came, has lost its folder and begun anew: it counts from 0.
+        """
+        author, taken = said.node, self._taken.get(said.node, -1)
+        offers = said.offers() if taken >= 0 else ()
+        came = (self.fetch_queue.came(author, offer) for offer in offers)
+        if offers and offers[-1].round < taken and not any(came):
+            del self._taken[author]
+            self.fetch_queue.only(self.peers.names() - {author})
+            self._here = {key: here for key, here in self._here.items() if key[1] != author}
+            self._news.append(f"{author!r} has begun anew: its rounds count from 0 again")
+        super().on_announcement(said, now_s)
 
     def take_newest(self) -> list[Delivery]:
         """Return what came, newest first of each author; stop looking if there is something."""

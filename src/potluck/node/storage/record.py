@@ -18,7 +18,7 @@
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -70,11 +70,8 @@ class Record:
 
     def add_taken(self, arrived: Round) -> None:
         """Note the rounds of others that ``arrived`` holds: none of them, nor one before, is to be
-        taken again."""
-        newest = self.taken()
-        for author, round in batches_of(arrived):
-            newest[author] = max(newest.get(author, -1), round)
-        write_atomically(self.folder / "taken.json", msgspec.json.encode(newest))
+        taken again, unless their author begins anew."""
+        write_atomically(self.folder / "taken.json", msgspec.json.encode(self.taken()))
 
     def taken(self) -> dict[str, int]:
         """Return the newest round of each author that was taken, this node's own among them."""
@@ -83,9 +80,10 @@ class Record:
             newest = msgspec.json.decode(data, type=dict[str, int])
         except FileNotFoundError:
             newest = {}
+        last: dict[str, int] = {}
         for author, round in self.batches(1):  # A crash may have come between the two files.
-            newest[author] = max(newest.get(author, -1), round)
-        return newest
+            last[author] = max(last.get(author, -1), round)
+        return newest | last
 
     def size(self, round: int) -> int:
         """Return the size of the round's file in bytes."""
@@ -139,6 +137,11 @@ class Record:
         """Return the first value of ``key`` in ``name``.jsonl that is not null, or None."""
         with suppress(FileNotFoundError), self._lines(name).open(encoding="utf-8") as file:
             return next((v for line in file if (v := json.loads(line).get(key)) is not None), None)
+
+    def each(self, name: str) -> Iterator[dict[str, Any]]:
+        """Yield the lines of ``name``.jsonl, one at a time."""
+        with suppress(FileNotFoundError), self._lines(name).open(encoding="utf-8") as file:
+            yield from map(json.loads, file)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Return the lines of ``name``.jsonl; none if there is no such file."""
