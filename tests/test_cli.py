@@ -248,14 +248,26 @@ def test_new_then_check_starts_nothing_and_says_what_a_run_would_cost(
     before = everything_in(desk)
     code, out, err = potluck_says("run", "first.toml", "--check")
     assert (code, err) == (0, "")
-    assert '"weight_cap": 2.0' in out
-    assert "nothing was started" in out
+    assert out.startswith("digits: ")  # in short; the recipe with its defaults is asked for
+    assert "weight_cap" not in out
+    assert "nothing was started; --json prints the recipe with every default" in out
     assert "train 20,000" in out
     assert "weights" in out
     for name, model in (("columns", "digits-small"), ("terse", "digits-terse")):
         row, _ = (line for line in out.splitlines() if line.startswith(f"│ {name} "))
         assert row.split()[3] == f"{parameters_of(SMALL.parent / model) / 1e6:.2f}M"
     assert everything_in(desk) == before
+
+
+def test_a_check_prints_the_whole_recipe_as_json_that_runs_as_it_is(desk, recipe, potluck_says):
+    code, out, err = potluck_says("run", recipe, "--check", "--json", "--set", "seed=7")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["objective"]["weight_cap"] == 2.0
+    (desk / "whole.json").write_text(out)
+    assert potluck_says("run", "whole.json", "--check", "--json") == (0, out, "")
+    code, out, err = potluck_says("run", recipe, "--json")
+    assert (code, out) == (2, "")
+    assert "--json prints a recipe and starts nothing, so it needs --check" in err
 
 
 def test_a_check_of_one_process_counts_the_memory_of_nodes_that_take_turns(recipe, potluck_says):
@@ -360,6 +372,7 @@ RARE = {
     "a run without a name": ["--set", "name=''", "--check"],
     "a name that is no folder": ["--set", r'name="a\u0000b"', "--check"],
     "a name too long for the wire": ["--set", f"name={'x' * 257}", "--check"],
+    "a seed below 0": ["--set", "seed=-1", "--check"],
     "a number of 5,000 digits": ["--set", f"seed={'1' * 5000}", "--check"],
     "lists without end": ["--set", f"seed={'[' * 5000}", "--check"],
     "a stop token that no model has": ["--set", "sampling.stop=['<none>']"],

@@ -23,6 +23,7 @@ from potluck.config import (
     load,
 )
 from potluck.config.run import AnyEngine
+from potluck.fields import Amount
 from potluck.objective.methods import METHODS, ObjectiveConfig, method_of
 from potluck.rollout.options import HFOptions, VllmOptions
 from potluck.tasks import TASKS
@@ -161,6 +162,9 @@ def test_horizontal_takes_as_many_nodes_as_a_group_has_completions(toml):
     assert load(toml(third), ["group_size=2"]).plan == "vertical"
     with pytest.raises(ConfigError, match="among 3 nodes; raise group_size to at least 3"):
         load(toml(third), ["plan=horizontal", "group_size=2"])
+    # At its own pace a node writes as much of a group however many others there are.
+    free = load(toml(third), ["plan=horizontal", "group_size=2", "pace=free"])
+    assert len(free.node) > free.group_size
 
 
 def test_the_starting_recipe_is_lws_on_two_nodes_and_says_it_by_method():
@@ -242,6 +246,8 @@ def another(kind, default):
     if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal:
         return list(get_args(get_args(kind)[0]))
     match default:
+        case None if kind == Amount | None:
+            return 7
         case None | MappingProxyType():
             return {"key": 1}
         case bool():
@@ -300,6 +306,7 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
     }.get(where, "")
     needs = {
         "weight_decay": ["node.small.optimizer=adamw"],
+        "intake": ["pace=free"],
         "budget_usd": ["node.small.engine.usd_per_million_prompt=1"],
         "stranger": [*("swarm.open=true", "swarm.stranger_share=0.5", "swarm.strangers_share=0.5")],
     }.get(field.name, [])

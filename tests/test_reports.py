@@ -19,9 +19,9 @@ ROUND_KEYS = """
     filtered_share dropped_nonfinite unasked unusable unreadable too_few over_share
     over_intake staleness joint_share missing
     late late_used refused quarantined
-    sent_bytes sent_bytes_per_token received_bytes size_bytes
+sent_bytes sent_bytes_per_token received_bytes size_bytes
     server_apart server_apart_first texts cost
-    seconds sources
+    share seconds sources
 """
 AUTHOR_KEYS = """
     completions tokens reward_mean with_advantage rows_trained log_ratio_mean log_ratio_max k1 k3

@@ -4,9 +4,10 @@ import pytest
 
 import tiny
 from displays import Listener
-from potluck.exchange import PeerStatus, Status
-from potluck.launch.in_process import run
-from potluck.launch.rounds import _Course
+from potluck.exchange import ExchangeError, PeerStatus, Status
+from potluck.launch import in_process
+from potluck.launch.in_process import join, run
+from potluck.launch.rounds import ALONE, ALONE_ROUNDS, _Course
 from potluck.node import Node, Record
 
 ROUNDS, ROUND_S = 50, 2.0
@@ -261,3 +262,39 @@ def test_nodes_of_one_process_write_no_times(tmp_path):
     life = Life(tmp_path, Together(south=0))
     life.step(0)
     assert life.node.record.rows("in_step") == []
+
+
+SWARM = ("swarm.gather_s=0", "deadline_s=0.05", "swarm.listen=['tcp/127.0.0.1:0']")
+
+
+@pytest.mark.parametrize("rounds", [ALONE_ROUNDS - 1, ALONE_ROUNDS + 2])
+def test_a_node_that_is_alone_for_long_says_so_once(tmp_path, tiny_models, rounds):
+    shown = Says()
+    config = tiny.recipe(tiny_models, f"rounds={rounds}", "problems_per_round=2", *SWARM)
+    join(config, "small", tmp_path / "run", display=shown)
+    assert shown.said.count(ALONE) == (rounds >= ALONE_ROUNDS)
+
+
+def test_nodes_of_one_process_and_a_node_by_itself_are_never_alone(tmp_path, tiny_models):
+    rounds = f"rounds={ALONE_ROUNDS}", "problems_per_round=2"
+    for names in (["small"], ["large", "small"]):
+        shown = Says()
+        config = tiny.recipe({name: tiny_models[name] for name in names}, *rounds)
+        run(config, tmp_path / f"run{len(names)}", display=shown)
+        assert ALONE not in shown.said
+
+
+@pytest.mark.parametrize("all_here", [True, False])
+def test_when_a_node_leaves_the_way_back_is_told_unless_another_process_tells_it(
+    tmp_path, tiny_models, monkeypatch, all_here
+):
+    def leave(*given, **more):
+        given[4]("'large' left")
+        raise ExchangeError("the end")
+
+    monkeypatch.setattr(in_process, "open_exchange", leave)
+    shown = Says()
+    with pytest.raises(ExchangeError, match="the end"):
+        join(tiny.recipe(tiny_models), "small", tmp_path, display=shown, all_here=all_here)
+    back = "potluck join RUN/large/join.json --as large --out RUN --resume"
+    assert any(back in text for text in shown.said) != all_here

@@ -147,7 +147,7 @@ def _print_check(suite: Suite, cells: Sequence[CellSpec], reuse: Reuse) -> None:
         state = "to run" if states.is_to_run(cell) else states.state[cell.name]
         hours = [f"{hours_of(cell.config, gpu):.2f} h on {gpu}" for gpu in GPUS if scale == "paper"]
         _say(f"{state:8}  {cell.name}  {', '.join(hours)}".rstrip())
-    bases = missing_bases(suite, cells)
+    bases = missing_bases(suite, left)  # as a run makes them
     for model in bases:
         _say(f"to make   {model}")
     takes = f"{Estimates(suite, scale).minutes(left)} core-minutes"

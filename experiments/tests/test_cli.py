@@ -235,6 +235,13 @@ def test_the_check_counts_the_making_of_base_models(tmp_path, says, monkeypatch)
     monkeypatch.setattr("potluck_experiments.cli.read_suite", lambda folder: made)
     told = "and 2 core-minutes before them to make 1 base models, once\n"
     assert told in says("fig04", "--seeds", 1, "--check")[1]
+    cells = cells_of(made, made.experiments, "tiny", 1)
+    for cell in cells[1:]:
+        finish(made, cell)
+    assert told in says("fig04", "--seeds", 1, "--check")[1]
+    finish(made, cells[0])  # what is finished needs none
+    assert "base models" not in says("fig04", "--seeds", 1, "--check")[1]
+    assert told in says("fig04", "--seeds", 1, "--check", "--again")[1]
     (tmp_path / "models/small").mkdir(parents=True)
     assert "base models" not in says("fig04", "--seeds", 1, "--check")[1]
 

@@ -222,6 +222,8 @@ class RoundReport:
     """Number of texts that an author without weights wrote; None: the node learns."""
     cost: Mapping[str, float] = field(default_factory=dict)
     """Cost of them: requests, prompt_tokens, completion_tokens, usd; what is 0 is left out."""
+    share: float | None = None
+    """Part of the round's completions that this node wrote, where shares follow speed."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Duration of each phase: write, learn, wait (for others), exchange. Without "wait", as older
     releases wrote it, the waiting is in "exchange"."""

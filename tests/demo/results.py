@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from potluck.demo.report import Outcome, Result, Sample
-
-SAMPLE = Sample("1+2=", "3#3", 1.0)
+from potluck.demo.report import Outcome, Result
 
 
 def outcome(late: float, **changes: Any) -> Outcome:
@@ -33,7 +31,6 @@ def result(**changes: Any) -> Result:
         "rounds": 4,
         "seconds": 123.4,
         "nodes": {"large": outcomes(), "small": outcomes(0.5, 0.5, 0.25)},
-        "samples": {"large": [SAMPLE], "small": []},
         **changes,
     }
     return Result(**content)

@@ -19,6 +19,7 @@ from potluck.exchange.protocol.announcement import (
     offer_of,
     split_answer,
 )
+from potluck.types import Speed
 
 KEY = Key.new()
 OFFERS = (Offer(3, 300, b"c" * 16), Offer(7, 700, b"g" * 16))
@@ -30,9 +31,20 @@ def signed(*fields):
     return KEY.sign(WHAT, msgspec.msgpack.encode(fields))
 
 
-def fields(*, version=2, run="first", node="north", key=KEY.public, clock_s=12.5, packed=b""):
+def fields(*more, version=2, run="first", node="north", key=KEY.public, clock_s=12.5, packed=b""):
     """An announcement with these fields, signed by north whatever they are."""
-    return signed(version, run, node, key, b"s" * 16, b"t" * 16, clock_s, packed)
+    return signed(version, run, node, key, b"s" * 16, b"t" * 16, clock_s, packed, *more)
+
+
+def test_a_speed_stands_behind_the_rest_and_where_there_is_none_nothing_does():
+    speed = Speed(12.5, 0.0)
+    said = encode_announcement("first", "north", KEY, OFFERS, **ABOUT, speed=speed)
+    packed = msgspec.msgpack.decode(said[68:])
+    assert packed[8:] == [[12.5, 0.0]]
+    assert packed[:8] == msgspec.msgpack.decode(SAID[68:])
+    heard = decode_announcement(said, run="first", node="north")
+    assert (heard.speed, heard.offers()) == (speed, OFFERS)
+    assert decode_announcement(SAID, run="first", node="north").speed is None
 
 
 def test_what_is_said_is_heard():
@@ -80,6 +92,14 @@ WRONG = {
     "a short session": (signed(2, "first", "north", KEY.public, b"s", b"", 0.0, b""), "16 bytes"),
     "a clock of text": (fields(clock_s="0"), "not readable"),
     "a clock that is no number": (fields(clock_s=float("nan")), "finite clock"),
+    "no time to write": (fields((0.0, 1.0)), r"a speed of 0\.0 s to write"),
+    "a year to write": (fields((3e7, 1.0)), "0.01 or 0 to 1e\\+06 s"),
+    "less than no time to learn": (fields((1.0, -1.0)), r"-1\.0 s to learn"),
+    "a speed that is no number": (fields((1.0, float("nan"))), "nan s to learn"),
+    "an infinite speed": (fields((float("inf"), 1.0)), "inf s to write"),
+    "half a speed": (fields((1.0,)), "not readable"),
+    "a speed of text": (fields(("1", "1")), "not readable"),
+    "a field too many": (fields((1.0, 1.0), None), "not readable"),
     "half an offer": (fields(packed=b"x" * 30), "take 30 bytes"),
     "65 offers": (fields(packed=b"x" * 24 * 65), "take 1560 bytes"),
     "a round twice": (fields(packed=(b"\1" + bytes(23)) * 2), "do not go up"),

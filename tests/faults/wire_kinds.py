@@ -41,6 +41,7 @@ from potluck.exchange.protocol.announcement import (
 from potluck.exchange.protocol.status import STATUS, encode_status
 from potluck.exchange.wire import byte_planes
 from potluck.status import AuthorStatus, StatusLine
+from potluck.types import Speed
 
 OTHER = Key(Ed25519PrivateKey.from_private_bytes(b"o" * 32))
 SEAL_BYTES = len(SIGNED) + SIGNATURE_BYTES
@@ -259,14 +260,16 @@ def sound_announcement(generator):
     drawn = generator.sample(range(100), generator.randrange(5))
     offers = [Offer(round, generator.randrange(2**32), generator.randbytes(16)) for round in drawn]
     session, task = generator.randbytes(16), generator.randbytes(16)
-    return encode_announcement("run", "north", KEY, offers, session=session, task=task, clock_s=1.0)
+    speed = generator.choice([None, Speed(10 ** generator.uniform(-2, 6), 0.0)])
+    about = {"session": session, "task": task, "clock_s": 1.0, "speed": speed}
+    return encode_announcement("run", "north", KEY, offers, **about)
 
 
 def announcements(generator):
     """Properly signed, with contents that are not right; or right ones that were damaged."""
     signed = sound_announcement(generator)
     data = signed[SEAL_BYTES:]
-    kind = generator.randrange(6)
+    kind = generator.randrange(7)
     if kind == 0:
         return damaged(generator, signed)
     if kind == 1:
@@ -278,10 +281,13 @@ def announcements(generator):
     if kind == 3:
         fields[at] = generator.choice([*WHOLE[:10], *FLOATS, *TEXTS, b"", b"k" * 32, None, [], {}])
     elif kind == 4:  # offers that are cut, repeated, out of order, or of rounds beyond 2^31
-        fields[-1] = generator.choice([
-            damaged(generator, fields[-1]), fields[-1] * 2, b"\xff" * 24, bytes(24 * 65),
+        fields[7] = generator.choice([
+            damaged(generator, fields[7]), fields[7] * 2, b"\xff" * 24, bytes(24 * 65),
             bytes(24 * 64), generator.randbytes(24 * generator.randrange(70)),
         ])  # fmt: skip
+    elif kind == 5:  # a speed beyond the bounds, or of other numbers or of none
+        count = generator.randrange(4)
+        fields[8:] = [[generator.choice([*FLOATS, *WHOLE[:10], 0.01, 1e6]) for _ in range(count)]]
     else:
         fields = generator.choice([fields[:at], [*fields, None], fields[::-1]])
     return KEY.sign(WHAT, msgspec.msgpack.encode(fields))

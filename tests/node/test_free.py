@@ -83,13 +83,14 @@ def remember(one, round, rewards):
 
 
 def test_of_each_author_the_newest_comes_first_and_no_more_than_there_is_room_for(record):
-    one = selector(record, intake=1.0)  # a whole round of one's own: 4 problems x 3
-    came = [delivery(name, r, IDS[:2]) for name in ("east", "west") for r in (5, 6)]
+    one = selector(record, intake=1.0)  # its own part of a round: 4 problems x 3
+    came = [delivery(name, r, IDS[:4]) for name in ("east", "west") for r in (5, 6)]
     chosen = one.choose(0, came)
     assert sorted((d.author, d.round) for d in chosen) == [("east", 6), ("west", 6)]
-    one = selector(record, intake=3.0)  # 18 own ones of 24: each batch has 6
-    assert len(one.choose(0, came)) == 3
-    assert len(one.choose(0, came[:2])) == 2
+    one = selector(record, intake=2.0)  # 4 problems x 2, and twice as much of others
+    assert len(one.choose(0, came)) == 2
+    assert len(one.choose(0, [delivery("east", 5, IDS[:4], 2)] * 9)) == 3
+    assert len(one.choose(0, came[:1])) == 1
 
 
 def test_trusted_authors_come_first(record):

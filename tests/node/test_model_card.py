@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 import potluck
 from potluck.config import from_tree
-from potluck.node.storage.model_card import card_of, model_card
+from potluck.node.storage.model_card import card_of, merged_card, model_card
 from potluck.objective.methods import METHODS
 
 EVALUATION = {
@@ -62,6 +62,23 @@ def test_an_adapter_is_pefts():
     data = ModelCard(card(lora=LORA)).data
     assert (data.library_name, data.tags[-1]) == ("peft", "lora")
     assert data.base_model == "Qwen/Qwen2.5-1.5B"
+
+
+def test_the_card_of_a_merged_adapter_is_that_of_a_whole_model_but_says_how_it_was_trained():
+    adapter, whole = card(lora=LORA), card()
+    merged = merged_card(adapter)
+    assert ModelCard(merged).data.to_dict() == ModelCard(whole).data.to_dict()
+    assert merged.rpartition("## Loading")[2].strip() == whole.rpartition("## Loading")[2].strip()
+    head = adapter.partition("# `size`")[2].partition("## Loading")[0]
+    assert "LoRA, r = 8" in head
+    assert head in merged
+
+
+def test_another_tools_card_of_an_adapter_keeps_its_text():
+    text = "---\nlibrary_name: peft\nlicense: mit\n---\n# An adapter\nAs it is.\n"
+    merged = ModelCard(merged_card(text))
+    assert (merged.data.library_name, merged.data.license) == ("transformers", "mit")
+    assert merged.text.strip() == "# An adapter\nAs it is."
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -23,7 +23,7 @@ def report(groups, policy):
     objective = ObjectiveConfig()
     update = learner_of(policy, objective).learn(pack(groups), lambda done, total: None)
     rest = {"worth": {}, "habits": {}, "selection": NOTHING, "arrived": Round(())}
-    return report_of(0, OWN, groups, update, **rest, size_bytes=0, seconds={})
+    return report_of(0, OWN, groups, update, **rest, share=None, size_bytes=0, seconds={})
 
 
 def cut_off(group, at):
@@ -91,7 +91,7 @@ def test_the_kl_is_the_mean_of_k3_over_ones_own_tokens():
     learner = replace(learner_of(policy, ObjectiveConfig(beta=1e-6)), reference=other)
     update = learner.learn(pack(groups), lambda done, total: None)
     rest = {"worth": {}, "habits": {}, "selection": NOTHING, "arrived": Round(())}
-    found = report_of(0, OWN, groups, update, **rest, size_bytes=0, seconds={})
+    found = report_of(0, OWN, groups, update, **rest, share=None, size_bytes=0, seconds={})
     parts = []
     for group in groups:
         for row in group.rows:

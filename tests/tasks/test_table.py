@@ -209,6 +209,17 @@ def test_problems_of_smallest_hash_are_held_out_wherever_they_stand(write):
     }
 
 
+@pytest.mark.parametrize("rows, held_out", [(2, 1), (9, 1), (40, 4), (5119, 511), (5200, 512)])
+def test_where_no_number_is_given_a_tenth_is_held_out_but_never_more_than_512(
+    write, rows, held_out
+):
+    task = JsonlOptions(path=write(*numbered(rows))).make()
+    assert len(task.ids("validation")) == held_out
+    assert len(task.ids("train")) == rows - held_out
+    with pytest.raises(TaskError, match="has 1 problems to train on"):
+        JsonlOptions(path=write(GOOD)).make()
+
+
 def test_rows_that_ask_the_same_are_held_out_together(write):
     rows = [row for row in numbered(40) for _ in range(3)]
     rows[1] = rows[1] | {"question": "  WHAT is 0\n+ 1? "}

@@ -161,7 +161,7 @@ def test_a_node_that_does_rounds_again_has_them_once():
     assert history.evaluation_columns()["round"] == [1, 2, 3, 5]
     history.add(replace(NORTH, round=0, accuracy=None), step=9)
     assert history.curves(0)["round"] == []
-    assert history.rows_since(8) == 0
+    assert history.steps.first_since(8) == 0
 
 
 def test_an_older_round_goes_before_a_newer_one_when_there_are_too_many():
@@ -171,7 +171,7 @@ def test_an_older_round_goes_before_a_newer_one_when_there_are_too_many():
     rounds = history.curves(0)["round"]
     assert len(rounds) < MOST_ROUNDS
     assert rounds[-1000:] == list(range(MOST_ROUNDS + 1 - 1000, MOST_ROUNDS + 1))
-    assert history.rows_since(MOST_ROUNDS) == 0
+    assert history.steps.first_since(MOST_ROUNDS) == 0
 
 
 def test_what_all_nodes_together_told_is_bounded(observed, monkeypatch):

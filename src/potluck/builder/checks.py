@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 import numpy as np
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from potluck.builder.exchange import make_agenda
@@ -16,6 +17,7 @@ from potluck.model.loading import (
     named_stop_ids,
     require_device,
     require_weights,
+    unused_accelerator,
 )
 from potluck.model.policy import prompt_ids
 from potluck.model.spelling import special_ids
@@ -210,3 +212,15 @@ def require_processes(config: RunConfig, processes: ProcessGroup) -> None:
                 f"[node.{name}] device is {node.device!r}, but each of {processes.size} processes "
                 f"has its own; set device = 'auto', 'cuda' or 'cpu'"
             )
+
+
+def notes_on_devices(config: RunConfig) -> list[str]:
+    """Return a line where a node takes the CPU though one may expect a GPU."""
+    names = [name for name, node in config.learners.items() if node.device == "auto"]
+    if not names or not (what := unused_accelerator()):
+        return []
+    return [
+        f'{", ".join(names)}: device = "auto" takes the CPU: this machine seems to have {what}, '
+        f"but torch {torch.__version__} cannot use it; install a torch built for it, or set "
+        f'device = "cpu"'
+    ]

@@ -51,6 +51,7 @@ def make_agenda(config: RunConfig, task: Task) -> Agenda:
         problems_per_round=config.problems_per_round,
         seed=config.seed,
         stranger_problems=config.swarm.stranger_problems if config.swarm.open else 0,
+        by_speed=config.shares == "speed",
     )
 
 
@@ -85,6 +86,7 @@ def _agreed_digest(config: RunConfig, task: Task) -> bytes:
         **{key: tree[key] for key in ("seed", "plan", "problems_per_round", "group_size")},
         **{key: tree["sampling"][key] for key in ("max_new_tokens", "max_total_tokens")},
         "stranger_problems": config.swarm.stranger_problems if config.swarm.open else 0,
+        **({"shares": config.shares} if config.shares != "weight" else {}),
         **({"pace": config.pace, "intake": config.taken} if config.pace == "free" else {}),
     }
     return _short(json.dumps(agreed, sort_keys=True))
@@ -191,7 +193,7 @@ def open_exchange(
         known_keys=KnownKeys(roster, members, swarm.open, here / f"{name}.known.toml"),
         folder=folder / name,
         members=members,
-        partners=_partners(config, name),
+        partners=partners_of(config, name),
         codec=swarm.codec,
         max_staleness=swarm.max_staleness,
         kept_rounds=swarm.kept_rounds,
@@ -203,6 +205,7 @@ def open_exchange(
         may_connect=tuple(dict.fromkeys([*config.node, *roster])),
         already_received=record.batches(REMEMBERED),
         taken=record.taken() if config.pace == "free" else None,
+        enough=enough_of(config),
         notify=notify,
         waiting=lambda: progress(name, "connect", 0, 1),
         watches_status=watches_status,
@@ -211,7 +214,12 @@ def open_exchange(
         yield exchange
 
 
-def _partners(config: RunConfig, name: str) -> Partners:
+def enough_of(config: RunConfig) -> int:
+    """Return the number of others' batches that fill a round at its own pace, and one to spare."""
+    return ceil(config.taken) + 1
+
+
+def partners_of(config: RunConfig, name: str) -> Partners:
     """Return the function of those to fetch from; at its own pace a node needs few in a round: of
     most authors it takes nothing, and others have their turn in the next."""
     members, size, all_up_to = frozenset(members_of(config)), config.swarm.cohort, ALL_UP_TO

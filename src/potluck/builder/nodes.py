@@ -18,6 +18,7 @@ from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
 from potluck.node import Author, Learner, Node, NodeProgress, Record, Selector
 from potluck.node.free import FreeSelector, WrittenProblems
+from potluck.node.participant import MEASURED, Speedometer
 from potluck.node.processes.group import SINGLE_PROCESS, Begin, ProcessGroup, device_of
 from potluck.node.processes.workers import DistributedEngine
 from potluck.node.storage import checkpoint
@@ -205,6 +206,7 @@ def make_nodes(
                 rounds=config.rounds,
                 deadline_s=config.deadline_s,
                 progress=progress,
+                speedometer=_speedometer(agenda, record),
             )
         )
     return nodes
@@ -269,9 +271,16 @@ def make_authors(
                 record=record,
                 deadline_s=config.deadline_s,
                 progress=progress,
+                speedometer=_speedometer(agenda, record),
             )
         )
     return authors
+
+
+def _speedometer(agenda: Agenda, record: Record) -> Speedometer | None:
+    """Return what measures a member, where shares follow speed; a stranger's part is fixed."""
+    follows = agenda.by_speed and record.node in agenda.weights
+    return Speedometer(record.rows("metrics")[-MEASURED:]) if follows else None
 
 
 def _engine(config: RunConfig, learner: Learner, folder: Path) -> Engine:

@@ -1,5 +1,6 @@
 """Commands that train on this machine: demo, new, run."""
 
+import json
 import shlex
 import signal
 from pathlib import Path
@@ -22,7 +23,7 @@ from potluck.cli.options import (
     WebToken,
 )
 from potluck.cli.watching import shown_in_browser
-from potluck.config import ConfigError, RunConfig, load
+from potluck.config import ConfigError, RunConfig, as_tree, load
 from potluck.display import Watched, open_displays
 from potluck.files import is_unbegun
 from potluck.launch.local_swarm import LocalSwarmResult, run_local_swarm
@@ -71,7 +72,10 @@ def run_command(
     set: Sets = None,
     folder: Out = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Print the resolved run and its cost; start nothing")
+        bool, typer.Option("--check", help="Print the run in short and its cost; start nothing")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --check: print the recipe with every default alone")
     ] = False,
     resume: Resume = False,
     trust_code: TrustCode = False,
@@ -91,13 +95,19 @@ def run_command(
     config = load(recipe, set or [])
     if not check:
         require_trusted(config, trust_code)
+    if as_json and not check:
+        raise ConfigError("--json prints a recipe and starts nothing, so it needs --check")
     if gpu and not check:
         raise ConfigError("--gpu only plans, so it needs --check; [node.NAME] device places a run")
     prepare_process(config.threads)
     if check:
         from potluck.preflight.plan import check as check_run
 
-        out.print(check_run(config, trust_code=trust_code, gpu=gpu, one_process=one_process))
+        checked = check_run(config, trust_code=trust_code, gpu=gpu, one_process=one_process)
+        if as_json:  # for a file, so it is not folded
+            print(json.dumps(as_tree(config), indent=2))
+        else:
+            out.print(checked)
         return
     place = folder or Path("runs") / config.name
     try:

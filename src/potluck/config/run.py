@@ -90,7 +90,7 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     stranger: bool = False
     """True: the plan does not count on it, as it comes uninvited; see [swarm] open."""
     device: str = "auto"
-    """Device as torch names it; "auto": the GPU where there is one, else the CPU."""
+    """Device as torch names it; "auto": a CUDA GPU, else a Mac's ("mps"), else the CPU."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Dtype that learning computes in. In bfloat16 trained weights, their gradients and the
     optimiser's state stay float32; frozen ones, under an adapter, are stored in bfloat16."""
@@ -181,12 +181,15 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
 class RunConfig(Options, frozen=True, kw_only=True):
     name: str
     """Name of the run; its folder is runs/<name> unless --out says otherwise."""
-    seed: int = 0
+    seed: Amount = 0
     rounds: Count = 50
     problems_per_round: Count = 24
     group_size: Annotated[int, Meta(ge=2)] = 12
     """G: completions of one problem."""
     plan: Literal["vertical", "horizontal"] = "vertical"
+    shares: Literal["weight", "speed"] = "weight"
+    """Parts of a round that the nodes write: by their weights; or by the speed that they measure,
+    so that all are done at about the same time. There a node of weight 2 writes twice as long."""
     pace: Literal["together", "free"] = "together"
     """"together": all nodes do a round at the same time, which lasts as long as its slowest node.
     "free": each has rounds of its own, waits for nobody, and learns from what came meanwhile."""

@@ -61,7 +61,8 @@ def require_valid(run: RunConfig) -> None:
             f"problems_per_round x group_size is {rows}; a round has at most {2**16} completions"
         )
     members = sum(not node.stranger for node in run.node.values())
-    if run.plan == "horizontal" and run.group_size < members:
+    is_shared = run.plan == "horizontal" and run.pace == "together"
+    if is_shared and run.group_size < members:
         raise ConfigError(
             f"plan 'horizontal' shares each group of {run.group_size} among {members} nodes; "
             f"raise group_size to at least {members}"
@@ -153,6 +154,17 @@ def _require_pace(run: RunConfig) -> None:
         raise ConfigError(
             f"pace is 'free', but [node.{weighed[0]}] has a weight of its own: "
             f"at its own pace a node writes as much as it has time for; remove the weight"
+        )
+    if run.pace == "free" and run.shares == "speed":
+        raise ConfigError(
+            "pace is 'free', but shares is 'speed': at its own pace a node writes as much as it "
+            "has time for; remove one of the two"
+        )
+    overlaps = [name for name, node in run.node.items() if getattr(node.engine, "overlap", False)]
+    if run.shares == "speed" and overlaps:
+        raise ConfigError(
+            f"shares is 'speed', but [node.{overlaps[0]}.engine] overlap is true: what is written "
+            f"while the node learns tells nothing of its speed; remove one of the two"
         )
     if run.pace == "together" and run.intake:
         raise ConfigError(

@@ -4,7 +4,7 @@ run folders --summarise--> Result --> summary.json, picture, table
 run folders and Result --> report.html: the page of ``potluck watch`` with its data inside
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,15 +63,6 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """A completion that the report shows. Its texts are not safe to show as they are."""
-
-    question: str
-    text: str
-    reward: float
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
     """Everything that the demo has measured: the content of summary.json."""
 
@@ -81,8 +72,6 @@ class Result:
     """Duration of the whole demo."""
     nodes: Mapping[str, Mapping[str, Outcome]]
     """node -> setting -> outcome; the settings are "alone", "half" and "lws"."""
-    samples: Mapping[str, Sequence[Sample]]
-    """Completions of the last round together, by their author."""
 
 
 def verdict(result: Result) -> list[str]:

@@ -22,13 +22,13 @@ from rich.text import Text
 from potluck import STARTING_RECIPE
 from potluck.config import as_tree, from_tree
 from potluck.demo.picture import draw
-from potluck.demo.report import COLUMNS, Outcome, Result, Sample, write_report
+from potluck.demo.report import COLUMNS, Outcome, Result, write_report
 from potluck.display.live import LiveDisplay
 from potluck.display.runs import NodeRun, read_run
 from potluck.display.text import label, new_table, printable
 from potluck.events import PhaseProgress
 from potluck.files import available_cores
-from potluck.types import PotluckError, is_right
+from potluck.types import PotluckError
 
 NODES = ("large", "small")
 """Nodes of the demo and, behind ``builtin:digits-``, their models."""
@@ -125,7 +125,6 @@ def summarise(plan: list[Cell], folder: Path, *, seconds: float) -> Result:
         rounds=plan[0].recipe["rounds"],
         seconds=seconds,
         nodes={name: {each: outcome(name, each) for each in SETTINGS} for name in NODES},
-        samples={name: _samples(runs["lws", name]) for name in NODES},
     )
 
 
@@ -137,17 +136,6 @@ def _outcome(node: NodeRun) -> Outcome:
         greedy=end.validation,
         out_of_distribution=end.out_of_distribution,
     )
-
-
-def _samples(node: NodeRun) -> list[Sample]:
-    """Pick the first right and the first wrong completion of the last round."""
-    own = [w for w in node.last_written if w.author == node.name]
-    first = {is_right(w.reward): w for w in reversed(own)}
-    return [
-        Sample(w.problem.removeprefix("digits/"), w.text, w.reward)
-        for right in (True, False)
-        if (w := first.get(right))
-    ]
 
 
 def _run_side_by_side(plan: list[Cell], folder: Path, rounds: int, console: Console) -> None:

@@ -168,6 +168,8 @@ class Membership:
     taken: Mapping[str, int] | None = None
     """Newest round of each author that the node has taken, at its own pace; None: it is in step
     with the others."""
+    enough: int = 1
+    """Number of others' batches that it needs in a round, at its own pace."""
     watches_status: bool = False
     """True: the node listens to the status lines of others; it tells its own in any case."""
     notify: Callable[[str], None] = lambda text: None

@@ -3,6 +3,7 @@
 One thread, so the same recipe gives the same numbers, and a debugger can follow it.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -14,8 +15,12 @@ from potluck.config import ConfigError, RunConfig
 from potluck.events import Display, Notice, Silent
 from potluck.exchange import Agreement, Exchange, MemoryHub
 from potluck.exchange.memory import KEPT_ROUNDS
+from potluck.files import JOINED
 from potluck.launch.rounds import LocalNodes, RunResult, run_nodes
 from potluck.node import NodeProgress, Record
+
+LEFT = re.compile(r"'([a-z0-9-]{1,32})' left")
+"""Message about a peer that is gone, as ``exchange/protocol/mailbox.py`` words it."""
 
 
 def run(
@@ -95,6 +100,9 @@ def join(
     ) -> Iterator[Mapping[str, Exchange]]:
         def say(text: str) -> None:
             display.show(Notice(text))
+            if (left := LEFT.fullmatch(text)) and not all_here:  # else `potluck run` tells it
+                back = f"potluck join RUN/{left[1]}/{JOINED} --as {left[1]} --out RUN --resume"
+                display.show(Notice(f"if it did not mean to: on its machine, {back}"))
 
         agreement = agreements[name]
         with open_exchange(

@@ -3,7 +3,7 @@
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -40,7 +40,7 @@ from potluck.node.processes.workers import run_worker
 from potluck.node.storage import checkpoint
 from potluck.node.storage.model_card import card_of
 from potluck.objective.methods import reads_author_logp
-from potluck.reports import EvaluationReport, as_line, doubts
+from potluck.reports import EvaluationReport, RoundReport, as_line, doubts
 from potluck.schedule import RoundBound
 from potluck.tasks import Split
 from potluck.trackers.base import About
@@ -150,8 +150,10 @@ def _run_leader(
     require_same_loss(folder, loss)
     notes = [*notes_on(config, task), *notes_on_trust(config, folder, local.names)]
     notes += notes_on_authors(mine, task)
+    if config.shares == "speed" and len(local.names) > 1:
+        notes.append("shares = 'speed': these nodes take turns, so their shares follow the weights")
     checks.require_partners(seen)
-    notes += checks.notes_on_tokenizers(seen)
+    notes += checks.notes_on_tokenizers(seen) + checks.notes_on_devices(mine)
     require_baseline(config, folder, local.names)
     checks.require_one_prompt(seen, task)
     lengths = checks.require_completion_budget(mine, task)
@@ -204,6 +206,14 @@ def _tell(display: Display, text: str) -> None:
     display.show(Notice(text))
 
 
+ALONE_ROUNDS = 10
+ALONE = (
+    f"in {ALONE_ROUNDS} rounds nothing of another node was learned from: this node trains alone, "
+    f"and its model goes its own way. To wait for others: Ctrl-C, and --resume when they are back"
+)
+"""Notice after ALONE_ROUNDS such rounds in a row."""
+
+
 @dataclass(frozen=True)
 class _Rounds:
     """The nodes of this process, in their rounds."""
@@ -222,6 +232,7 @@ class _Rounds:
         config, done, stopped = self.config, first, False
         seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
         last: dict[str, SplitAccuracy] = {}
+        alone = 0  # rounds in a row without others
         everybody = [*self.nodes, *self.authors]
         together = config.pace == "together"
         course = _Course(everybody[0], config.rounds, self.display)
@@ -243,6 +254,9 @@ class _Rounds:
                         if (author, kind) not in doubted:
                             self.display.show(Notice(line))
                         doubted.add((author, kind))
+                alone = 0 if self._has_company(reports) else alone + 1
+                if alone == ALONE_ROUNDS:
+                    self.display.show(Notice(ALONE))
                 course.add_round(reports[0].seconds)
                 done = round + 1
                 if (every := config.checkpoint_every) and done // every > saved // every:
@@ -262,6 +276,13 @@ class _Rounds:
         accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
         skipped = done - len(everybody[0].record.rows("metrics"))
         return RunResult(folder, done, stopped, accuracy, skipped)
+
+    def _has_company(self, reports: Sequence[RoundReport]) -> bool:
+        """Return whether anything came of nodes elsewhere, or there are none to come."""
+        here = {node.name for node in (*self.nodes, *self.authors)}
+        if here >= set(self.config.node) and not any(report.missing for report in reports):
+            return True
+        return not self.nodes or any(report.sources.keys() - here for report in reports)
 
     def evaluate(self, round: int, *, at_end: bool) -> dict[str, SplitAccuracy]:
         """Measure each node by itself; return its accuracy on the validation problems."""

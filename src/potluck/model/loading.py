@@ -9,6 +9,9 @@ terminal, and runs the code of a model folder at a "y".
 
 import hashlib
 import json
+import os
+import platform
+import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.backends import mps
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -34,6 +38,8 @@ ADAPTER = "adapter_model.safetensors"
 TOKENIZERS = ("tok*", "tekken*", "vocab*", "*.model")
 """Names that the files of a tokenizer have."""
 BUILT_IN = Path(__file__).parent.parent / "models"
+DRIVERS = {"/dev/nvidiactl": "an NVIDIA GPU", "/dev/kfd": "an AMD GPU"}
+"""Files that the drivers of accelerators make."""
 SAME_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -51,8 +57,7 @@ def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str)
     if Path(where).is_dir():
         # An adapter remembers where its base lies, and is read from other folders too.
         where = str(Path(where).resolve())
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = auto_device() if device == "auto" else device
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
     base = base_of(where)
     try:
@@ -192,6 +197,21 @@ def named_stop_ids(tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]) -> s
         if token not in vocabulary:
             raise ModelError(f"[sampling] stop names {token!r}, which is no token of the model")
     return {vocabulary[token] for token in stop}
+
+
+def auto_device() -> str:
+    """Return the device that "auto" stands for here."""
+    return "cuda" if torch.cuda.is_available() else "mps" if mps.is_available() else "cpu"
+
+
+def unused_accelerator() -> str:
+    """Return in words what accelerator this machine seems to have though "auto" takes the CPU;
+    empty: none, or it is hidden on purpose."""
+    if auto_device() != "cpu" or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return ""
+    if (sys.platform, platform.machine()) == ("darwin", "arm64"):
+        return "a Mac's GPU"
+    return next((what for file, what in DRIVERS.items() if Path(file).exists()), "")
 
 
 def require_device(device: str, node: str) -> None:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 from potluck.exchange import ExchangeError, Round
 from potluck.node.participant import Clock, Participant, Spent
-from potluck.reports import RoundReport, as_line
+from potluck.reports import RoundReport
 from potluck.rollout.base import RolloutRequest
 from potluck.rollout.texts.base import TextEngine
 from potluck.schedule import Share
@@ -43,8 +43,9 @@ class Author(Participant):
                 progress=lambda done, total: self.progress(self.name, "write", done, total),
             )
         with Clock() as sending:
-            self.exchange.send(round, written.completions)
-        return Spent(writing.seconds, sending.seconds, written.cost, waiting.seconds)
+            self.send(round, written.completions)
+        share = self.part_of_round(written.completions)
+        return Spent(writing.seconds, sending.seconds, written.cost, waiting.seconds, share)
 
     def _await_readers(self, round: int) -> None:
         """Wait for a node that is connected, ``deadline_s`` at most: texts may cost money, and by
@@ -74,8 +75,8 @@ class Author(Participant):
             sent_bytes=traffic.sent_bytes,
             received_bytes=traffic.received_bytes,
             size_bytes=size_bytes,
+            share=spent.share,
             cost={key: value for key, value in asdict(spent.cost).items() if value},
             seconds=spent.seconds(learn_s=0.0),
         )
-        self.record.add("metrics", [as_line(report)])
-        return report
+        return self.keep(report)

@@ -25,11 +25,9 @@ from potluck.node.participant import Clock
 from potluck.node.selection import Read, Selection, Selector, readable_rows
 from potluck.node.storage.record import Record
 from potluck.reports import RoundReport
-from potluck.schedule import Share, unwritten_problems
+from potluck.schedule import Share, part_of_round, unwritten_problems
 from potluck.types import Completion, Group, Row
 
-OTHERS = ""
-"""Stand-in for all others where a node's own part is dealt: no node has that name."""
 WINDOW = 64
 """Own rounds for which rewards are kept, to compare what others send later with."""
 
@@ -96,8 +94,9 @@ class FreeSelector(Selector):
 
     def choose(self, round: int, came: Sequence[Delivery]) -> list[Delivery]:
         """Return the batches to learn from: those of trusted authors first, then each author's
-        newest, in an order of authors that differs from round to round; the last one may be more
-        than ``intake`` has room for."""
+        newest, in an order of authors that differs from round to round. If groups are joint, there
+        is one more than ``intake`` has room for: ``select`` takes first what meets this node's own.
+        """
         salt, nth = f"{self.agenda.seed}/{round}/{self.me}", Counter[str]()
         turns = []
         for each in sorted(came, key=lambda delivery: -delivery.round):
@@ -106,7 +105,7 @@ class FreeSelector(Selector):
             nth[each.author] += 1
         agenda = self.agenda
         own = agenda.problems_per_round * agenda.group_size / (1 + self.intake)
-        room = self.intake * own
+        room = (self.intake + self.meets) * own
         chosen = []
         for *_, each in sorted(turns, key=lambda turn: turn[:3]):
             if room > 0:
@@ -131,9 +130,8 @@ class FreeSelector(Selector):
             seed=agenda.seed if self.meets else f"{agenda.seed}/{self.me}",
             count=agenda.problems_per_round,
         )
-        parts = {self.me: 1.0, **({OTHERS: self.intake} if self.intake else {})}
-        every = agenda.plan(drawn, parts, agenda.group_size, round=round)
-        return [share for share in every if share.node == self.me]
+        dealt = agenda.plan, drawn, self.me, self.intake, agenda.group_size
+        return part_of_round(*dealt, round=round)
 
     def keep(self, round: int, groups: Iterable[Group]) -> None:
         """Keep the rewards of this node's completions for what comes later."""
@@ -162,7 +160,14 @@ class FreeSelector(Selector):
             key: () if key[0] or self._own(each) else self.written.rewards(key[1])
             for key, each in groups.items()
         }
-        every = sorted(groups, key=lambda key: (not self._own(groups[key]), not kept[key]))
+
+        def turn(key: tuple[str, str]) -> tuple[bool, bool, bool, int]:
+            its = groups[key]
+            trusted = any(self.trusts(row.completion.author) for row in its)
+            order = derived_seed(f"{self.agenda.seed}/{round}/{self.me}/{key[1]}")
+            return not self._own(its), not kept[key], not trusted, order
+
+        every = sorted(groups, key=turn)
         present = [key for key in every if len(groups[key]) + len(kept[key]) > 1]
         room = self.intake * sum(self._own(groups[key]) for key in present)
         within, over = [], 0

@@ -31,7 +31,7 @@ from potluck.node.report import report_of
 from potluck.node.sample import sample
 from potluck.node.selection import Selection, Selector
 from potluck.objective.methods import reads_author_logp
-from potluck.reports import RoundReport, as_line
+from potluck.reports import RoundReport
 from potluck.rollout.base import (
     Engine,
     OpenWriting,
@@ -80,9 +80,13 @@ class Node(Participant):
                 policy.spelled(c, asked(c.problem_id), most_bytes=most_bytes) for c in completions
             ]
         with Clock() as sending:
-            self.exchange.send(round, completions)
-        apart = self.engine.server_apart if completions else None
-        return Spent(generating.seconds, sending.seconds, server_apart=apart)
+            self.send(round, completions)
+        return Spent(
+            generating.seconds,
+            sending.seconds,
+            share=self.part_of_round(completions),
+            server_apart=self.engine.server_apart if completions else None,
+        )
 
     def begin(self, round: int, shares: Sequence[Share]) -> None:
         """Begin to write these shares of a later round with the weights as they are now, where the
@@ -151,12 +155,12 @@ class Node(Participant):
             selection=selection,
             arrived=arrived,
             size_bytes=size_bytes,
+            share=spent.share,
             server_apart=spent.server_apart,
             server_apart_first=self._first_apart(spent.server_apart),
             seconds=spent.seconds(learning.seconds),
         )
-        self.record.add("metrics", [as_line(report)])
-        return report
+        return self.keep(report)
 
     def _read(self, completion: Completion) -> Row | UnreadReason:
         needs_logp = reads_author_logp(self.learner.objective) and self.trusts(completion.author)
@@ -223,7 +227,7 @@ def step_together(nodes: Sequence[Participant], round: int) -> list[RoundReport]
         if not _kept(nodes, round + 1):
             _begin(nodes, round + 1)
         return [node.learn_again(round, its) for node, its in zip(nodes, kept, strict=True)]
-    shares = [node.agenda.shares_of(round, node.name) for node in nodes]
+    shares = [node.shares(round) for node in nodes]
     spent = [node.generate_and_send(round, its) for node, its in zip(nodes, shares, strict=True)]
     _begin(nodes, round + 1)
     # All keep the round before one learns from it: after a crash nobody writes it again.
@@ -234,7 +238,7 @@ def step_together(nodes: Sequence[Participant], round: int) -> list[RoundReport]
 def _begin(nodes: Sequence[Participant], round: int) -> None:
     for node in nodes:
         if isinstance(node, Node):
-            node.begin(round, node.agenda.shares_of(round, node.name))
+            node.begin(round, node.shares(round))
 
 
 def _kept(nodes: Sequence[Participant], round: int) -> list[Round]:

@@ -105,23 +105,24 @@ class Selector:
     def _asked_for(self, round: int, came: Iterable[Completion]) -> list[Completion]:
         """Return what was asked of its author; a peer cannot give itself a larger share."""
         came = list(came)
-        shares = self.agenda.shares(round, {c.author for c in came})
-        count = {(share.problem_id, share.node): share.count for share in shares}
-        return [c for c in came if c.index < count.get((c.problem_id, c.author), 0)]
+        most = self.agenda.most(round, {c.author for c in came})
+        return [c for c in came if c.index < most.get((c.problem_id, c.author), 0)]
 
     def _groups(self, round: int, rows: Iterable[Row]) -> list[tuple[Row, ...]]:
-        """Group by problem; a stranger's rows by themselves, so no one else's mean moves."""
+        """Group by problem; a stranger's rows by themselves, so no one else's mean moves, and so
+        all where groups are dealt whole: two members may have thought that one was theirs."""
         by_group, authors = defaultdict(list), set()
         for row in rows:
             c = row.completion
             by_group[self._group_of(c.author), c.problem_id].append(row)
             authors.add(c.author)
-        shares = self.agenda.shares(round, authors)
-        order = dict.fromkeys((self._group_of(s.node), s.problem_id) for s in shares)
+        most = self.agenda.most(round, authors)
+        order = dict.fromkeys((self._group_of(author), id) for id, author in most)
         return [tuple(by_group[key]) for key in order if key in by_group]
 
     def _group_of(self, author: str) -> str:
-        return "" if author in self.agenda.weights else author
+        joint = author in self.agenda.weights and not self.agenda.deals_whole_groups
+        return "" if joint else author
 
     def _is_one_authors_whole(self, round: int, group: tuple[Row, ...]) -> bool:
         """Return True if the group is one author's and whole.
@@ -129,12 +130,9 @@ class Selector:
         A part that comes late (horizontal plan) has nothing left to be compared with.
         """
         author, problem = group[0].completion.author, group[0].completion.problem_id
-        asked = self.agenda.shares(round, {author})
-        return (
-            len(group) == self.agenda.group_size
-            and all(row.completion.author == author for row in group)
-            and any((s.node, s.problem_id, s.count) == (author, problem, len(group)) for s in asked)
-        )
+        most = self.agenda.most(round, {author}).get((problem, author))
+        is_one_authors = all(row.completion.author == author for row in group)
+        return is_one_authors and len(group) == self.agenda.group_size == most
 
     def _within_caps(self, round: int, groups: list[tuple[Row, ...]]) -> list[bool]:
         """Return for each group True if it is within the strangers' shares."""

@@ -69,6 +69,7 @@ def inspect_recipe(config: RunConfig, *, trust_code: bool, here: bool) -> Inspec
     notes = notes_on(config, task) if task and whole else []
     notes += notes_on_authors(config, task) if task else []
     notes += checks.notes_on_tokenizers(config) if known else []
+    notes += checks.notes_on_devices(config) if here else []
     return Inspection(shapes, prompts, task, notes, list(dict.fromkeys(unseen)))
 
 

@@ -1,6 +1,5 @@
 """A run's cost, told before it begins, without weights: ``potluck run --check``."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from potluck.builder.loss import loss_digest
 from potluck.builder.task import code_of
-from potluck.config import RunConfig, as_tree
+from potluck.config import RunConfig
 from potluck.objective.methods import method_of
 from potluck.preflight.inspect import Inspection, inspect_recipe
 from potluck.preflight.memory import (
@@ -100,7 +99,7 @@ def _tokens_of(config: RunConfig, name: str, inspection: Inspection) -> Tokens:
 def check(
     config: RunConfig, *, trust_code: bool = False, gpu: str = "", one_process: bool = False
 ) -> Stacked:
-    """Return the resolved run and its cost, to be printed; with a ``gpu``, whether the nodes fit.
+    """Return a run in short and its cost, to be printed; with a ``gpu``, whether the nodes fit.
 
     ``one_process``: they would take turns in one. Raise PotluckError as ``plan_cost`` does, whose
     arguments these are; or for a tracker that is not installed.
@@ -112,8 +111,7 @@ def check(
     notes = {name: node.engine.note for name, node in config.node.items() if node.engine.note}
     unseen = [Padding(Text(part), (0, 0, 0, 2)) for part in plan.inspection.unseen]
     return Stacked(
-        Text(json.dumps(as_tree(config), indent=2)),
-        Text(f"\n{_headline(config)}"),
+        Text(_headline(config)),
         *_data(plan.inspection),
         *map(Text, _capped(config, plan.inspection)),
         *(Text(f"would run {_place_of(name)}; not without --trust-code") for name in code),
@@ -127,7 +125,7 @@ def check(
         _token_table(plan),
         *(Text("\nnot looked at:") for _ in unseen[:1]),
         *unseen,
-        Text("\nnothing was started"),
+        Text("\nnothing was started; --json prints the recipe with every default"),
     )
 
 
@@ -136,11 +134,16 @@ def _headline(config: RunConfig) -> str:
     limit = f", g = {chosen.divergence_limit:g}" if chosen.filter else ""
     if chosen.others == "likely-successes":
         limit += f", c = {chosen.likelihood_exponent:g}"
+    shares = ""
+    if config.shares == "speed":
+        shares = "; shares follow the nodes' speed (below: their weight)"
+    elif config.pace == "free":
+        shares = f", at its own pace: {config.taken:g} of others for each own one at most"
     joint = config.plan == "horizontal" or len(config.node) == 1 or chosen.others == "all"
     advice = "" if joint else f"\n{VERTICAL_ADVICE}"
     return (
         f"{config.name}: {config.rounds} rounds of {config.problems_per_round} problems x "
-        f"{config.group_size} completions, {config.plan}\n"
+        f"{config.group_size} completions, {config.plan}{shares}\n"
         f"{method_of(chosen)}{limit}; {chosen.updates_per_round} update a round; "
         f"evaluated every {config.evaluation.every or config.rounds} rounds{advice}"
     )

@@ -21,7 +21,7 @@ from potluck.replay.plan import ReplayError, ReplayPlan, ReplayRow
 from potluck.rollout.options import HFOptions
 from potluck.status import StatusLine
 from potluck.tasks import Task
-from potluck.types import Completion, NonFiniteError
+from potluck.types import Completion, NonFiniteError, Speed
 
 LOOKED_AT = 32
 """Completions by which a model is recognised."""
@@ -54,7 +54,7 @@ class RecordedExchange:
                 )
             self.has_logp &= all(c.logp_T is not None for c in came.completions)
 
-    def send(self, round: int, batch: Sequence[Completion]) -> None:
+    def send(self, round: int, batch: Sequence[Completion], *, speed: Speed | None = None) -> None:
         """Drop the batch: what is written now is not in the recording."""
 
     def collect(self, round: int, *, deadline_s: float, waiting: Waiting = silent) -> Round:

@@ -61,6 +61,7 @@ SYSTEM_PROMPTS = {grading: prompt_for_tags(alone) for grading, alone in ALONE.it
 """Default system prompt where ``tags`` are asked for and neither recipe nor row gives one."""
 
 
+MOST_HELD_OUT = 512
 RULES = ("question", "answer", "answer_after", "grading", "tags", "system_prompt")
 """Options that decide what the problems are and when one is solved: the digest has them."""
 TEMPLATE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
@@ -89,8 +90,9 @@ class TableOptions(TaskOptions, frozen=True, kw_only=True):
     the whole completion is the answer."""
     system_prompt: str = ""
     """Replacement of a row's own, and of the built-in one that asks for the tags."""
-    held_out: Amount = 512
-    """Problems of the training part that validate instead, if no validation part is named."""
+    held_out: Amount | None = None
+    """Problems of the training part that validate instead, if no validation part is named. Not
+    given: a tenth of them, MOST_HELD_OUT at most."""
     validation: str = ""
     """File, or split of the data set, of problems to validate on."""
     out_of_distribution: str = ""
@@ -205,8 +207,9 @@ class Table(HeldTask):
                 columns.update(plain.encode() + b"\n")
         if bad := [*unreadable, *bad]:
             self.notes = _notes_on_bad(name, bad, sum(map(len, found.values())), rules.skip_bad)
-        if "train" in parts and "validation" not in parts and rules.held_out:
-            found |= _held_out(name, found["train"], rules.held_out)
+        if "train" in parts and "validation" not in parts and rules.held_out != 0:
+            some = min(MOST_HELD_OUT, max(1, len(found["train"]) // 10))
+            found |= _held_out(name, found["train"], rules.held_out or some)
         sizes = {split: len(problems) for split, problems in found.items()}
         shown = (*RULES, "tolerance") if rules.tolerance else RULES
         chosen = ", ".join(f"{key}={getattr(rules, key)!r}" for key in shown)

@@ -1,30 +1,33 @@
 """Runs on the start page: the ends of their files, read again when these have changed."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from potluck.display.text import mean
 from potluck.reports import EvaluationReport
-from potluck.status import FolderStatus
 from potluck.types import NODE_NAME
-from potluck.web.metrics import DAMAGED
+from potluck.web.folder import read_status
+from potluck.web.metrics import DAMAGED, lines_from_end
 from potluck.web.recipe import RunRecipe, read_recipe
 from potluck.web.states import MOST_NODES, Facts, Here, node_views
-from potluck.web.tail import Tail, read_small
 from potluck.web.views import RunEntry, State
 
 END_BYTES = 1 << 18
 """Bytes of a metrics.jsonl that are read, from its end."""
 WINDOW = 5
 """Rounds in the mean reward."""
-STATUS_BYTES = 1 << 20
 WORST: tuple[State, ...] = (
     *("silent", "quarantined", "recovering", "training"),
     *("stopped", "unknown", "ended"),
 )
 """States, the first of which that a node has is the run's."""
+
+
+Entry = TypeVar("Entry")
 
 
 class _Line(msgspec.Struct):
@@ -64,14 +67,16 @@ def _read(folder: Path, run: str, recipe: RunRecipe) -> RunEntry:
     changed_s: list[float] = []
     for each in sorted(folder.iterdir())[: 4 * MOST_NODES]:
         metrics = each / "metrics.jsonl"
-        if not NODE_NAME.fullmatch(each.name) or not (each / "recipe.json").parent.is_dir():
+        if not NODE_NAME.fullmatch(each.name) or not each.is_dir():
             continue
-        rows, status = _last_rows(metrics), _status(each)
+        rows, status = _last_lines(metrics, _Line), read_status(each)
         if not rows and status is None:
             continue
         here[each.name] = Here(status, rows[-1].round + 1 if rows else 0)
         reward[each.name] = mean(row.own_reward_mean for row in rows[-WINDOW:])
-        accuracy[each.name] = _accuracy(each / "evaluation.jsonl")
+        graded = _last_lines(each / "evaluation.jsonl", EvaluationReport)
+        known = [report.validation for report in graded if report.validation is not None]
+        accuracy[each.name] = known[-1] if known else None
         if metrics.is_file():
             changed_s.append(metrics.stat().st_mtime)
     facts = Facts(recipe.rounds, recipe.max_staleness, recipe.models, time.time())
@@ -90,37 +95,10 @@ def _read(folder: Path, run: str, recipe: RunRecipe) -> RunEntry:
     )
 
 
-def _last_rows(file: Path) -> list[_Line]:
-    rows = []
-    for line in _end_of(file):
-        try:
-            rows.append(msgspec.json.decode(line, type=_Line))
-        except DAMAGED:
-            continue
-    return rows
-
-
-def _accuracy(file: Path) -> float | None:
-    found = None
-    for line in _end_of(file):
-        try:
-            at = msgspec.json.decode(line, type=EvaluationReport).validation
-        except DAMAGED:
-            continue
-        found = found if at is None else at
+def _last_lines(file: Path, kind: type[Entry]) -> list[Entry]:
+    """Return the lines at the end of the file that can be read."""
+    found = []
+    for line in lines_from_end(file, END_BYTES):
+        with suppress(*DAMAGED):
+            found.append(msgspec.json.decode(line, type=kind))
     return found
-
-
-def _end_of(file: Path) -> list[bytes]:
-    tail = Tail(file)
-    tail.look()
-    tail.start_near_end(END_BYTES)
-    return [line for _, line in tail.lines()]
-
-
-def _status(folder: Path) -> FolderStatus | None:
-    data = read_small(folder / "status.json", STATUS_BYTES)
-    try:
-        return msgspec.json.decode(data, type=FolderStatus) if data else None
-    except DAMAGED:
-        return None

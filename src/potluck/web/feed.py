@@ -6,10 +6,23 @@
 The server calls them from a thread, one call at a time for each run.
 """
 
-from typing import Protocol
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from potluck.types import PotluckError
-from potluck.web.views import ExperimentView, PairView, RunView, StartView, TextsView
+from potluck.web.views import (
+    Columns,
+    CurvesView,
+    ExperimentView,
+    PairView,
+    RunView,
+    StartView,
+    TextsView,
+)
+
+MOST_STEPS = 64
+"""Changes of a node's rows that are remembered; a page that missed more gets all rows."""
 
 
 class NotHereError(PotluckError):
@@ -46,3 +59,52 @@ class Feed(Protocol):
 
     def experiment(self, experiment: str) -> ExperimentView:
         """Return an experiment by its id; raise NotHereError if there is none."""
+
+
+class NodeRows(Protocol):
+    """Rows of a node, to which some are added in a step."""
+
+    steps: "Steps"
+
+    def curves(self, first: int) -> Columns:
+        """Return the rows from ``first`` on."""
+
+
+class Steps(deque[tuple[int, int]]):
+    """The last steps in which rows changed: (step, first row that it changed)."""
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=MOST_STEPS)
+
+    def first_since(self, step: int) -> int | None:
+        """Return the first row that changed after this step; None: none did. After 0: all."""
+        later = [first for at, first in self if at > step]
+        forgot = len(self) == MOST_STEPS and self[0][0] > step
+        return 0 if forgot or not step else min(later, default=None)
+
+
+class Sections:
+    """Sections of a run's view, each with the step in which it was last another one."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, Any] = {}
+        self._changed: dict[str, int] = {}
+
+    def take(self, made: Mapping[str, Any], step: int) -> bool:
+        """Take in what was made anew; return whether any of it is another than before."""
+        new = {name for name, it in made.items() if self.made.get(name) != it}
+        self.made |= made
+        self._changed |= dict.fromkeys(new, step)
+        return bool(new)
+
+    def since(self, step: int, nodes: Mapping[str, NodeRows]) -> dict[str, Any]:
+        """Return what changed after this step, as fields of a ``RunView``; ``curves`` of ``nodes``,
+        too."""
+        firsts = {name: rows.steps.first_since(step) for name, rows in nodes.items()}
+        curves = {
+            name: CurvesView(first=first, columns=nodes[name].curves(first))
+            for name, first in firsts.items()
+            if first is not None
+        }
+        shown = {name: it for name, it in self.made.items() if self._changed.get(name, 0) > step}
+        return shown | {"curves": curves or None}

@@ -14,17 +14,15 @@ import msgspec
 from potluck.reports import EvaluationReport
 from potluck.status import AuthorStatus, FolderStatus
 from potluck.types import NODE_NAME
-from potluck.web.feed import NotHereError
+from potluck.web.feed import NotHereError, Sections, Steps
 from potluck.web.metrics import DAMAGED, MOST_EVENTS, NodeMetrics, read_pairs
 from potluck.web.recipe import RunRecipe, read_recipe
 from potluck.web.states import GONE_S, MOST_NODES, Facts, Here, node_views
 from potluck.web.tail import Change, Tail, read_small
 from potluck.web.texts import NodeTexts
-from potluck.web.views import Columns, CurvesView, EventView, NodeView, PairView, RunView, TextsView
+from potluck.web.views import Columns, EventView, NodeView, PairView, RunView, TextsView
 
 STATUS_BYTES = 1 << 20
-MOST_STEPS = 64
-"""Changes of a node's rows that are remembered; a page that missed more gets all rows."""
 MOST_EVALUATIONS = 5000
 ONE_EVENT_S = 10.0
 """Seconds within which equal messages of several nodes are about one event."""
@@ -58,8 +56,7 @@ class NodeFolder:
         self.texts = NodeTexts(folder)
         self.status: FolderStatus | None = None
         self.evaluations: dict[int, EvaluationReport] = {}
-        self.steps: deque[tuple[int, int]] = deque(maxlen=MOST_STEPS)
-        """(step, first row that it changed)."""
+        self.steps, self.curves = Steps(), self.metrics.curves
         self._evaluation, self._events = (
             Tail(folder / f"{name}.jsonl") for name in ("evaluation", "events")
         )
@@ -70,7 +67,8 @@ class NodeFolder:
         first = self.metrics.look()
         if first is not None:
             self.steps.append((step, first))
-        changed = [first is not None, self._look_at_status()]
+        before, self.status = self.status, read_status(self.folder)
+        changed = [first is not None, before != self.status]
         if (change := self._evaluation.look()) is not Change.NOTHING:
             changed.append(True)
             if change is Change.ANEW:
@@ -100,15 +98,6 @@ class NodeFolder:
         event = EventView(time_s=time_s, round=round, node=self.name, kind=kind, text=text)
         self._told.append(event)
 
-    def _look_at_status(self) -> bool:
-        data = read_small(self.folder / "status.json", STATUS_BYTES)
-        before = self.status
-        try:
-            self.status = _decode_status(data) if data else None
-        except DAMAGED:  # it is written whole, so this is another release's
-            self.status = None
-        return before != self.status
-
     def events(self) -> list[EventView]:
         return [*self.metrics.events, *self._told]
 
@@ -128,11 +117,14 @@ class NodeFolder:
         names = EvaluationReport.__dataclass_fields__
         return {name: [getattr(row, name) for row in rows] for name in names}
 
-    def rows_since(self, step: int) -> int | None:
-        """Return the first row that changed after this step; None: none did."""
-        later = [first for at, first in self.steps if at > step]
-        forgot = len(self.steps) == MOST_STEPS and self.steps[0][0] > step
-        return None if not later else 0 if forgot else min(later)
+
+def read_status(folder: Path) -> FolderStatus | None:
+    """Return what a node tells of itself; None if it tells nothing that can be read."""
+    data = read_small(folder / "status.json", STATUS_BYTES)
+    try:
+        return _decode_status(data) if data else None
+    except DAMAGED:  # it is written whole, so this is another release's
+        return None
 
 
 class WatchedRun:
@@ -145,9 +137,7 @@ class WatchedRun:
         self._recipe: RunRecipe | None = None
         self._nodes: dict[str, NodeFolder] = {}
         self._matrix: dict[str, dict[str, dict[str, float | None]]] = {}
-        self._sections: dict[str, Any] = {}
-        self._changed: dict[str, int] = {}
-        """Step in which each section was last another one."""
+        self._sections = Sections()
         self._step = 0
         self._now_s = 0.0
 
@@ -197,10 +187,7 @@ class WatchedRun:
                 for name, node in self._nodes.items()
                 if node.evaluations
             }
-        new = {name for name, it in made.items() if self._sections.get(name) != it}
-        self._sections |= made
-        self._changed |= dict.fromkeys(new, step)
-        return bool(new)
+        return self._sections.take(made, step)
 
     def _is_over(self, nodes: list[NodeView]) -> bool:
         here = [node for node in nodes if node.name in self._nodes]
@@ -246,25 +233,13 @@ class WatchedRun:
 
     def view(self, since: int = 0) -> RunView:
         with self._lock:
-            curves = {}
-            for name, node in self._nodes.items():
-                first = node.rows_since(since) if since else 0
-                if first is not None:
-                    curves[name] = CurvesView(first=first, columns=node.metrics.curves(first))
-            shown = {
-                name: it
-                for name, it in self._sections.items()
-                if name != "is_over" and self._changed.get(name, 0) > since
-            }
             recipe = self._recipe
             return RunView(
                 name=recipe.name if recipe else self.folder.name,
                 run=self.id,
                 now_s=self._now_s,
                 rounds=recipe.rounds if recipe else 0,
-                curves=curves or None,
-                is_over=self._sections.get("is_over", False),
-                **shown,
+                **self._sections.since(since, self._nodes),
             )
 
     def _node(self, name: str) -> NodeFolder:

@@ -49,14 +49,9 @@ def _keep_run(folder: Path, run: str) -> tuple[KeptRun, list[str]]:
     feed.look()
     view = feed.view()
     here = [node.name for node in view.nodes or [] if node.known == "here"]
-    many = sum(len(authors) for authors in (view.matrix or {}).values()) > WHOLE_PAIRS
-    pairs: list[PairView] = []
-    for node in here:
-        whole = read_pairs(folder / node).values()
-        pairs += [_thin(pair, POINTS) for pair in whole] if many else whole
-    if many and any(
-        len(curves.columns["round"]) > POINTS for curves in (view.curves or {}).values()
-    ):
+    whole = [pair for node in here for pair in read_pairs(folder / node).values()]
+    pairs = [_thin(pair, POINTS) for pair in whole] if len(whole) > WHOLE_PAIRS else whole
+    if pairs != whole:
         left_out.append(f"rounds of {len(pairs)} pairs beyond {POINTS} of each")
     texts = [each for node in here for each in _texts(feed, node)]
     left_out.append("completions of other rounds than the newest and the most surprising")
@@ -96,7 +91,6 @@ def _fitting(kept: Kept, left_out: list[str]) -> tuple[Kept, list[str]]:
     """Leave out more until it fits."""
     steps = (
         ("completions of all rounds but the newest", _newest_texts),
-        ("rounds of pairs beyond 50 of each", lambda run: _thinner(run, 50)),
         ("all completions", lambda run: msgspec.structs.replace(run, texts=[])),
         ("all pairs", lambda run: msgspec.structs.replace(run, pairs=[])),
         (f"rounds of all curves beyond {POINTS}", _thin_curves),
@@ -116,10 +110,6 @@ def _fitting(kept: Kept, left_out: list[str]) -> tuple[Kept, list[str]]:
 def _newest_texts(run: KeptRun) -> KeptRun:
     newest = {texts.node: texts for texts in reversed(run.texts)}
     return msgspec.structs.replace(run, texts=list(newest.values()))
-
-
-def _thinner(run: KeptRun, points: int) -> KeptRun:
-    return msgspec.structs.replace(run, pairs=[_thin(pair, points) for pair in run.pairs])
 
 
 def _thin_curves(run: KeptRun) -> KeptRun:

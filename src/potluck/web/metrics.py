@@ -236,7 +236,7 @@ def shortened(values: "array[float]") -> list[float | None]:
 def read_pairs(folder: Path, author: str | None = None) -> dict[str, PairView]:
     """Return one learner's view of each author over the rounds, or of one author."""
     rows: dict[str, dict[int, AuthorReport]] = {}
-    for line in _lines_from_end(folder / "metrics.jsonl", PAIR_BYTES):
+    for line in lines_from_end(folder / "metrics.jsonl", PAIR_BYTES):
         try:
             found = _decode_line(line)
             for name, raw in found.sources.items():
@@ -264,7 +264,7 @@ def _pair(learner: str, author: str, rows: dict[int, AuthorReport]) -> PairView:
     )
 
 
-def _lines_from_end(file: Path, most: int) -> Iterator[bytes]:
+def lines_from_end(file: Path, most: int) -> Iterator[bytes]:
     tail = Tail(file)
     tail.look()
     tail.start_near_end(most)

@@ -5,7 +5,8 @@ hangs. Of one on another machine only its peers' lines are known: they tell as l
 is alive.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -79,9 +80,10 @@ def _here(
     own = its.status.own if its.status else None
     done = max(its.done, own.round if own else 0)
     state, why = _state_here(name, own, done, heard, furthest, facts)
-    view = _view(name, own, state, why, facts, heard)
+    view = view_of(name, own, state, why, facts.models.get(name, ""))
     return replace(
         view,
+        refused=_refused(heard),
         heard_s=own.time_s if own else None,
         round=done,
         # A run of an older release has these numbers in its metrics alone.
@@ -91,19 +93,14 @@ def _here(
     )
 
 
-def _view(
-    name: str,
-    told: StatusLine | None,
-    state: State,
-    why: str,
-    facts: Facts,
-    heard: list[tuple[str, PeerLine]],
+def view_of(
+    name: str, told: StatusLine | None, state: State, why: str, model: str = ""
 ) -> NodeView:
-    """Return what a node tells of itself, and others of it."""
+    """Return what a node tells of itself; ``model``: its model where it tells none."""
     is_live = state in ("training", "recovering", "quarantined")
     return NodeView(
         name=name,
-        model=(told.model if told else "") or facts.models.get(name, ""),
+        model=(told.model if told else "") or model,
         parameters=(told.parameters or None) if told else None,
         version=told.version if told else "",
         state=state,
@@ -114,7 +111,6 @@ def _view(
         tokens_per_s=told.tokens_per_s if told else None,
         sent_bytes=told.sent_bytes if told else None,
         received_bytes=told.received_bytes if told else None,
-        refused=_refused(heard),
     )
 
 
@@ -165,7 +161,8 @@ def _elsewhere(
     done = max([*newest, told.round if told else 0])
     state, why = _state_elsewhere(told, done, heard, furthest, facts)
     return replace(
-        _view(name, told, state, why, facts, heard),
+        view_of(name, told, state, why, facts.models.get(name, "")),
+        refused=_refused(heard),
         # Whatever was heard of it was signed; of one that was never met nothing is known.
         known="signed" if told or any(x.heard_s is not None for _, x in lines) else "here",
         heard_s=max((x.heard_s for _, x in lines if x.heard_s is not None), default=None),
@@ -194,16 +191,10 @@ def _state_elsewhere(
 
 
 def _refused(heard: list[tuple[str, PeerLine]]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for reason, count in _bounded(heard):
-        counts[reason] = counts.get(reason, 0) + count
-    return counts
-
-
-def _bounded(heard: list[tuple[str, PeerLine]]) -> Iterator[tuple[str, int]]:
+    counts = Counter[str]()
     for _, line in heard:
-        for reason, count in list(line.refused.items())[:16]:
-            yield reason[:64], count
+        counts.update({reason[:64]: n for reason, n in list(line.refused.items())[:16]})
+    return dict(counts)
 
 
 def _whole(number: float | None) -> int | None:

@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from statistics import median_low
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from potluck.exchange.protocol.peers import announcement_pause_s
 from potluck.exchange.protocol.sightings import Sighting
-from potluck.web.feed import NotHereError
+from potluck.web.feed import NotHereError, Sections
+from potluck.web.states import ENDS, GONE_S, view_of
 from potluck.web.swarm_history import History
 from potluck.web.views import (
-    CurvesView,
     EventView,
     ExperimentView,
     NodeView,
@@ -32,8 +34,6 @@ LOOK_S = 1.0
 """Seconds between two looks while no page is open: lines come every five seconds."""
 SLACK_S = 2.0
 """Seconds beyond three announcements for which a node may be silent."""
-GONE_S = 600.0
-"""Silence from which a node counts as stopped."""
 BEHIND = 1
 """Rounds that a node which came back may be behind the others."""
 SHOWN = 512
@@ -45,8 +45,6 @@ MOST_CELLS = 200_000
 """Numbers of authors, and of rounds, that are kept of all nodes; of more, older rounds go first."""
 OBSERVER = "(observer)"
 """Teller of events, in place of a node."""
-ENDS: Mapping[str, State] = {"ended": "ended", "stopped": "stopped"}
-"""States by the last phase that a node tells."""
 LIVES = ("training", "recovering")
 
 
@@ -74,8 +72,7 @@ class SwarmRun:
         self._refused: dict[str, tuple[float, int]] = {}
         self._events: deque[EventView] = deque(maxlen=MOST_EVENTS)
         self._was_connected: bool | None = None
-        self._sections: dict[str, Any] = {}
-        self._changed: dict[str, int] = {}
+        self._sections = Sections()
 
     def look(self) -> int:
         with self._lock:
@@ -96,29 +93,20 @@ class SwarmRun:
                 },
                 "events": list(self._events),
             }
-            changed = {name for name, it in made.items() if self._sections.get(name) != it}
-            self._sections |= made
-            self._changed |= dict.fromkeys(changed, step)
-            if changed or any(own.step == step for own in self._history.values()):
+            moved = {at for own in self._history.values() for at, _ in own.steps}
+            if self._sections.take(made, step) or step in moved:
                 self._step = step
             return self._step or 1
 
     def view(self, since: int = 0) -> RunView:
         with self._lock:
-            curves = {}
-            for name, own in self._history.items():
-                first = own.rows_since(since) if since else 0
-                if first is not None:
-                    curves[name] = CurvesView(first=first, columns=own.curves(first))
-            shown = {n: it for n, it in self._sections.items() if self._changed[n] > since}
             return RunView(
                 name=self._name,
                 run="",
                 now_s=self._now_s,
                 rounds=self._rounds,
-                curves=curves or None,
                 has_texts=False,
-                **shown,
+                **self._sections.since(since, self._history),
             )
 
     def pair(self, learner: str, author: str) -> PairView:
@@ -137,7 +125,7 @@ class SwarmRun:
     def entry(self) -> RunEntry:
         """Return the run's line of the start page."""
         with self._lock:
-            nodes: list[NodeView] = self._sections.get("nodes", [])
+            nodes: list[NodeView] = self._sections.made.get("nodes", [])
             states = [node.state for node in nodes]
             order: tuple[State, ...] = ("training", "recovering", "silent", "ended", "stopped")
             return RunEntry(
@@ -282,22 +270,10 @@ def _state(one: Sighting, limit_s: float) -> tuple[State, str]:
 
 
 def _node(name: str, one: Sighting, state: State, why: str, now_s: float) -> NodeView:
-    line, is_here = one.line, state in LIVES
-    return NodeView(
-        name=name,
-        model=line.model if line else "",
-        parameters=(line.parameters or None) if line else None,
-        version=line.version if line else "",
+    return replace(
+        view_of(name, one.line, state, why),
         known=one.known,
-        state=state,
-        why=why,
         heard_s=None if one.silent_s is None else round(now_s - one.silent_s, 1),
         round=_done(one),
-        phase=line.phase if line and is_here else "",
-        done=line.done if line and is_here else 0,
-        total=line.total if line and is_here else 0,
-        tokens_per_s=line.tokens_per_s if line else None,
-        sent_bytes=line.sent_bytes if line else None,
-        received_bytes=line.received_bytes if line else None,
         refused={str(reason): count for reason, count in one.refused.items()},
     )

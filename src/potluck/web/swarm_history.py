@@ -1,9 +1,9 @@
 """History of one node, from its status lines over the rounds: curves, evaluations, authors."""
 
-from collections import deque
 from collections.abc import Iterable
 
 from potluck.status import AuthorStatus, StatusLine
+from potluck.web.feed import Steps
 from potluck.web.views import Columns
 
 MOST_ROUNDS = 2000
@@ -11,8 +11,6 @@ RECENT = 10
 """Rounds of an author in the means of the matrix."""
 REWARDS = 5
 """Rounds in the mean reward of the start page."""
-MOST_STEPS = 64
-"""Changes of the rows that are remembered; a page that missed more gets all rows."""
 NUMBERS = AuthorStatus.__struct_fields__
 
 
@@ -20,11 +18,9 @@ class History:
     """The lines of one node, one for each round that was seen."""
 
     def __init__(self) -> None:
-        self.step = 0
-        """Step in which the rows were last changed."""
+        self.steps = Steps()
         self.accuracy: list[tuple[int, float]] = []
         self._rows: list[StatusLine] = []
-        self._steps: deque[tuple[int, int]] = deque(maxlen=MOST_STEPS)
         self._matrix: dict[str, dict[str, float | None]] | None = None
 
     @property
@@ -56,14 +52,8 @@ class History:
             self._note(step, 0)
 
     def _note(self, step: int, first: int) -> None:
-        self.step, self._matrix = step, None
-        self._steps.append((step, first))
-
-    def rows_since(self, step: int) -> int | None:
-        """Return the first row that changed after this step; None: none did."""
-        later = [first for at, first in self._steps if at > step]
-        forgot = len(self._steps) == MOST_STEPS and self._steps[0][0] > step
-        return None if not later else 0 if forgot else min(later)
+        self._matrix = None
+        self.steps.append((step, first))
 
     def curves(self, first: int) -> Columns:
         rows = self._rows[first:]

@@ -1,7 +1,8 @@
 """Announcements: the rounds that a node has ready, and how they look as bytes.
 
     announcement = Key.sign("announcement", one MessagePack array
-                            [version, run, node, public key, session, task, clock_s, offers])
+                            [version, run, node, public key, session, task, clock_s, offers]
+                            or, where shares follow speed, with [write_s, learn_s] behind them)
     offers       = for each round, one after another: round, size_bytes (u32, little-endian) and
                    the first 16 bytes of the SHA-256 of the seal in front of the batch
     answer       = Key.sign("hello", challenge + announcement)
@@ -15,7 +16,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import pairwise
 from typing import Protocol
 
@@ -23,6 +24,7 @@ import msgspec
 
 from potluck.exchange.base import WireError
 from potluck.exchange.keys.keys import SIGNATURE_BYTES, SIGNED, Key, verify, without_signature
+from potluck.types import Speed
 
 ANNOUNCEMENT_VERSION = 2
 MAX_ANNOUNCEMENT_BYTES = 2048
@@ -68,6 +70,12 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     """Seconds since 1970 when ``node`` joined, and those since then: it never goes back."""
     packed: bytes
     """Offers as they are written."""
+    measured: tuple[float, float] | None = None
+    """The node's speed: seconds in which it would write a round alone, and learn from one."""
+
+    @property
+    def speed(self) -> Speed | None:
+        return Speed(*self.measured) if self.measured else None
 
     def offers(self) -> tuple[Offer, ...]:
         """Return the offers by round, each round once; none before a node's first batch. Raise
@@ -106,13 +114,14 @@ def encode_announcement(
     session: bytes,
     task: bytes,
     clock_s: float,
+    speed: Speed | None = None,
 ) -> bytes:
     """Return the sealed announcement of the newest 64 ``offers``."""
     newest = sorted(offers, key=lambda offer: offer.round)[-MAX_OFFERS:]
     packed = b"".join(_OFFER.pack(o.round, o.size_bytes, o.digest) for o in newest)
-    version, public = ANNOUNCEMENT_VERSION, key.public
-    announcement = Announcement(version, run, node, public, session, task, clock_s, packed)
-    return key.sign(WHAT, msgspec.msgpack.encode(announcement))
+    said = [ANNOUNCEMENT_VERSION, run, node, key.public, session, task, clock_s, packed]
+    told = [astuple(speed)] if speed else []
+    return key.sign(WHAT, msgspec.msgpack.encode([*said, *told]))
 
 
 def has_form_of_announcement(payload: Payload) -> bool:
@@ -146,6 +155,10 @@ def read_announcement(payload: Payload, *, run: str, node: str) -> Announcement:
         )
     if len(said.session) != SESSION_BYTES or not math.isfinite(said.clock_s):
         raise WireError("an announcement has no session of 16 bytes, or no finite clock")
+    try:
+        said.speed  # noqa: B018 - checks itself
+    except ValueError as error:
+        raise WireError(f"an announcement tells {error}") from None
     return said
 
 

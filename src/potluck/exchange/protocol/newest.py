@@ -1,8 +1,8 @@
 """The mailbox of a node at its own pace: others' newest batches, whatever rounds they are of.
 
 Such a node awaits nobody. It looks for batches while it learns, which is when it will soon use
-some, and of each author for the newest ``max_staleness + 1`` only: what a fast author writes
-meanwhile costs no bytes and no memory.
+some: for ``enough`` of them, of each author's newest ``max_staleness + 1``. What fast authors write
+meanwhile costs bytes and memory only where it replaces a batch that became too old.
 """
 
 from collections.abc import Mapping
@@ -26,6 +26,7 @@ class NewestMailbox(Mailbox):
         kept_rounds: int,
         size_limit_bytes: int,
         taken: Mapping[str, int],
+        enough: int,
     ) -> None:
         super().__init__(
             peers,
@@ -37,16 +38,28 @@ class NewestMailbox(Mailbox):
         )
         self._taken = dict(taken)
         self._is_open = True
+        self._enough, self._depth = enough, 0
+
+    @property
+    def held(self) -> int:
+        """Number of batches that wait to be taken."""
+        return len(self._here)
 
     def begin(self, round: int, now_s: float) -> None:
-        """Look for batches of the partners of ``round`` from now on: those announced already,
-        too."""
+        """Look for batches of the partners of ``round`` from now on: for the newest of each that
+        was announced before, then for older ones if those are too few."""
         self._latest, self._is_open = round, True
         self._on_other_peers()
-        for name in sorted(self.cohort()):
-            peer = self.peers.get(name)
-            if peer and peer.announcement and not self.peers.is_quarantined(name, now_s):
-                self.on_announcement(peer.announcement, now_s)
+        names = sorted(self.cohort())
+        first = round % max(1, len(names))  # or names with an "a" were read most
+        turns = sorted(names[first:] + names[:first], key=self.peers.has_priority, reverse=True)
+        for depth in (0, self._max_staleness):
+            self._depth = depth
+            for name in turns:
+                peer = self.peers.get(name)
+                if peer and peer.announcement and not self.peers.is_quarantined(name, now_s):
+                    self.on_announcement(peer.announcement, now_s)
+        self._depth = 0
 
     def take_newest(self) -> list[Delivery]:
         """Return what came, newest first of each author; stop looking if there is something."""
@@ -62,8 +75,23 @@ class NewestMailbox(Mailbox):
         return taken
 
     def _is_of_use(self, author: str, round: int, newest: int) -> bool:
-        is_wanted = self._is_open and author in self.cohort()
-        return is_wanted and round > self._taken.get(author, -1) and not self._is_old(round, newest)
+        if not self._is_open or round <= self._taken.get(author, -1):
+            return False
+        if round < newest - self._depth or author not in self.cohort():
+            return False
+        of_members, of_all = self._places()
+        return (of_members if self.peers.has_priority(author) else of_all) < self._enough
+
+    def _places(self) -> tuple[int, int]:
+        """Return the number of batches that are here and not too old, or soon will be: of members,
+        whom strangers must not keep away, and of all."""
+        newest = self.peers.newest_offer
+        here = [name for r, name in self._here if not self._is_old(r, newest(name, r))]
+        names = here + self.fetch_queue.promising()
+        return sum(map(self.peers.has_priority, names)), len(names)
+
+    def _state(self) -> object:
+        return self._comings, self._depth, self._places()
 
     def _make_room(self, author: str) -> None:
         """Drop what is not among the author's newest rounds any more."""

@@ -37,7 +37,7 @@ from potluck.exchange.wire.codec import decode, encode
 from potluck.exchange.zenoh.endpoint import Endpoint
 from potluck.exchange.zenoh.session import Endpoints, Tls, check_endpoints, open_patiently
 from potluck.status import StatusLine
-from potluck.types import Completion
+from potluck.types import Completion, Speed
 
 __all__ = ["ZenohExchange", "check_endpoints", "open_exchange"]
 
@@ -64,7 +64,9 @@ class ZenohExchange:
         sent, kept_rounds = own.folder / "sent", own.kept_rounds
         self._outbox = Outbox(sent, own.agreement, own.key, kept_rounds=kept_rounds)
         peers = Peers(me, own.members, quarantine_s=own.quarantine_s)
-        make = Mailbox if own.taken is None else partial(NewestMailbox, taken=own.taken)
+        make: Callable[..., Mailbox] = Mailbox
+        if own.taken is not None:
+            make = partial(NewestMailbox, taken=own.taken, enough=own.enough)
         self._mailbox = make(
             peers,
             FetchQueue(me, peers.has_priority),
@@ -80,7 +82,7 @@ class ZenohExchange:
         self._endpoint = Endpoint(session, own, self._outbox, self._mailbox)
         self._changed, self._workers = self._endpoint.changed, self._endpoint.workers
 
-    def send(self, round: int, batch: Sequence[Completion]) -> None:
+    def send(self, round: int, batch: Sequence[Completion], *, speed: Speed | None = None) -> None:
         self._workers.check()
         message = self._agreement.message(round, tuple(batch))
         signed = self._key.sign(BATCH, encode(message, codec=self._codec))
@@ -97,7 +99,7 @@ class ZenohExchange:
             self._disk_is_full = True
         with self._changed:
             self._mailbox.begin(round, time.monotonic())
-        self._endpoint.announce()
+        self._endpoint.announce(speed)
 
     def collect(self, round: int, *, deadline_s: float, waiting: Waiting = silent) -> Round:
         end_s = time.monotonic() + deadline_s

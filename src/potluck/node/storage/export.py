@@ -1,4 +1,5 @@
-"""A checkpoint as a model of its own: any adapter merged in, the optimiser's state left out."""
+"""A checkpoint as a model of its own: any adapter merged in, the optimiser's state left out, the
+model card kept."""
 
 from pathlib import Path
 
@@ -6,8 +7,10 @@ import torch
 
 from potluck.files import whole_folder
 from potluck.model import LanguageModel
+from potluck.model.loading import base_of
 from potluck.node import RunFolderError
 from potluck.node.storage.checkpoint import newest
+from potluck.node.storage.model_card import merged_card
 
 
 def export(checkpoint: str, folder: Path, *, dtype: str = "float32") -> None:
@@ -24,10 +27,15 @@ def export(checkpoint: str, folder: Path, *, dtype: str = "float32") -> None:
     """
     if folder.exists():
         raise RunFolderError(f"{folder} exists; name another folder for the export")
-    policy = LanguageModel.load(newest(checkpoint), device="cpu")
+    where = newest(checkpoint)
+    policy, card = LanguageModel.load(where, device="cpu"), Path(where) / "README.md"
     try:
         with whole_folder(folder) as beside:
             policy.network.to(getattr(torch, dtype)).save_pretrained(beside)
             policy.tokenizer.save_pretrained(beside)
+            if card.is_file():
+                text = card.read_text(encoding="utf-8")
+                text = merged_card(text) if base_of(where) else text
+                (beside / "README.md").write_text(text, encoding="utf-8")
     except OSError as error:
         raise RunFolderError(f"cannot write {folder}: {error}; make room, then again") from error

@@ -18,6 +18,16 @@ from potluck.objective.methods import method_of
 from potluck.version import __version__
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
+LOADING = """
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("this/folder")
+tokenizer = AutoTokenizer.from_pretrained("this/folder")
+```
+
+No licence is stated here; mind those of the base model and of the data."""
+"""End of the card of a whole model."""
 HUB_ID = re.compile(r"(?!.*(?:--|\.\.))(?:\w[\w.-]*/)?\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 
 
@@ -82,12 +92,23 @@ def model_card(
                 "out_of_distribution_problems",
             ),
         ),
+        loading=LOADING.strip(),
         code=_code,
         model=_model,
         last_part=_last_part,
         g="{:g}".format,
     )
     return f"{card}\n"
+
+
+def merged_card(text: str) -> str:
+    """Return an adapter's card as that of the model that it was merged into."""
+    card = ModelCard(text)
+    head, heading, _ = card.text.rpartition("## Loading\n")
+    card.text = f"{head}{heading}{LOADING}\n" if heading else card.text
+    tags = [tag for tag in card.data.get("tags") or () if tag != "lora"]
+    vars(card.data).update(library_name="transformers", tags=tags)
+    return str(card)
 
 
 def _datasets(config: RunConfig) -> Iterator[str]:
