@@ -198,6 +198,20 @@ def test_two_rounds_of_full_weights(server, tmp_path):
     assert_all_ours(tmp_path / "run", 2)
 
 
+def test_three_rounds_of_which_each_is_written_while_the_one_before_is_learned_from(
+    server, tmp_path
+):
+    run(recipe(server, rounds=3, table={"overlap": True}), tmp_path / "run")
+    for line in lines(tmp_path / "run"):
+        own, seconds = line["sources"]["large"], line["seconds"]
+        print(
+            f"round {line['round']}: server {line['server_apart']:.1e} nats a token apart from the "
+            f"weights that wrote, log-ratio to those that learn {own['log_ratio_mean'] or 0:.1e}, "
+            f"waited for it {seconds['write']:.1f} s, learn {seconds['learn']:.1f} s"
+        )
+        assert line["server_apart"] < TOLERANCE
+
+
 PARTS = {
     "nothing": lambda name: False,
     "embedding": lambda name: "embed" in name,

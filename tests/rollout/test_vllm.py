@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from dataclasses import replace
+from http.client import HTTPConnection
 
 import numpy as np
 import pytest
@@ -545,6 +546,27 @@ def test_an_answer_that_breaks_off_is_asked_for_again(server, engine_of):
     # The second one to break off is that of the reload, and nothing is asked before one holds.
     assert len(server.asked()) == len(PROBLEMS) + 2
     assert server.paths().count("/collective_rpc") == 4
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_machine_that_does_not_answer_yet_is_asked_again(server, engine_of, monkeypatch):
+    connect, tries = HTTPConnection.connect, itertools.count()
+
+    def slow(self):
+        if next(tries) in (3, 4):
+            raise TimeoutError("timed out")
+        connect(self)
+
+    monkeypatch.setattr(HTTPConnection, "connect", slow)
+    engine = engine_of(concurrency=1)
+    assert_all_ours(engine, write(engine))
+    assert server.paths().count("/collective_rpc") == 3  # once more for each break
+    monkeypatch.setattr(HTTPConnection, "connect", lambda self: time.sleep(0.1) or slow(self))
+    tries = itertools.repeat(3)
+    with pytest.raises(
+        RolloutError, match=r"no connection within 10 s\)|no answer within timeout_s"
+    ):
+        write(engine_of(timeout_s=0.3))
 
 
 def assert_all_ours(engine, written):

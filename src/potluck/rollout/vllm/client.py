@@ -184,7 +184,11 @@ class Client:
         headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
         used: socket | None = None
         try:
-            connection.connect()
+            try:
+                connection.connect()
+            except TimeoutError as error:  # its machine may be starting
+                _left(deadline)
+                raise ConnectionError(f"no connection within {CONNECT_S:g} s") from error
             used = connection.sock
             with self._lock:
                 if self._ended.is_set():
