@@ -25,8 +25,8 @@ ln ratio: nats per token, the node's own policy over the author's
 P: likelihood per token that the node finds in the author's good answers
 taken: weight of its good answers; filtered: share of the bad ones left out
 ESS: effective sample size, 1 where all weigh the same
-worth: pull along the node's own gradient, 1: as much as own answers; its noise is
-that of one estimate"""
+worth: pull along the node's own gradient, 1: as much as own answers; its noise
+is that of one estimate"""
 FIGURES: tuple[
     tuple[str, Callable[[RoundReport], float | None], Callable[[float | None], str]], ...
 ] = (
