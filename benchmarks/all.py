@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-NAMES = ("generation", "training", "memory", "overhead", "wire", "exchange")
+NAMES = ("generation", "training", "memory", "overhead", "wire", "exchange", "pace-short")
 HERE = Path(__file__).parent
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0", "OMP_WAIT_POLICY": "passive"}
 """Set before torch is imported; the trainers that a benchmark starts inherit it."""
@@ -20,7 +20,9 @@ def main() -> int:
     start, failed = time.perf_counter(), []
     for name in NAMES:
         print(f"-- {name}", flush=True)
-        command = [sys.executable, str(HERE / f"{name}.py"), *sys.argv[1:]]
+        file, _, short = name.partition("-")
+        quick = {*sys.argv[1:], *(["--quick"] if short else [])}
+        command = [sys.executable, str(HERE / f"{file}.py"), *quick]
         if subprocess.run(command, env={**os.environ, **ONE_THREAD}).returncode:
             failed.append(name)
     done = [name for name in NAMES if name not in failed]

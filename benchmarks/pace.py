@@ -1,9 +1,9 @@
 """Time lost to waiting, and time to learn, where one node is 4 and one 8 times as slow.
 
-    python benchmarks/pace.py [--quick]         # 25 minutes
+    python benchmarks/pace.py           # half an hour; a line for each seed and arm
 
 Three nodes with a process each, as ``potluck run`` starts them, whose writing and learning last
-longer by sleeping (``pace_node.py``); the fast one has a core, the two others share one. Arms:
+longer by sleeping (``pace_node.py``). The slow two share a core, the fast one has another. Arms:
 ``together``, the same with ``shares = "speed"``, and ``pace = "free"``. An arm ends when the
 slowest node has done ROUNDS rounds.
 
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import fmean, stdev
@@ -31,13 +32,15 @@ from scipy.stats import t
 from potluck.config import as_tree, from_tree
 from potluck.launch import local_swarm
 
-FACTORS, CORES = {"fast": 1, "slow4": 4, "slow8": 8}, {"fast": 0, "slow4": 1, "slow8": 1}
+FACTORS = {"fast": 1, "slow4": 4, "slow8": 8}
 ARMS = {
     "together": {},
     "by speed": {"shares": "speed"},
     "free": {"pace": "free"},
 }
-ROUNDS, SEEDS, REACHED, MOST_S = 16, 5, 0.9, 400
+ROUNDS, SEEDS, REACHED, MOST_S = 16, 5, 0.9, 900
+LANES = 2
+"""Seeds at a time, each with its fast node on the core of the other's slow ones."""
 NODE = Path(__file__).with_name("pace_node.py")
 
 
@@ -50,7 +53,7 @@ def recipe(seed, rounds, names, **changes):
             "name": "pace",
             "seed": seed,
             "rounds": rounds,
-            "problems_per_round": 8,
+            "problems_per_round": 6,
             "group_size": 12,
             "plan": "horizontal",
             "threads": 1,
@@ -66,8 +69,10 @@ def recipe(seed, rounds, names, **changes):
     )
 
 
-def started(name, core, factor, *words):
-    command = [sys.executable, str(NODE), str(factor), str(core), *map(str, words)]
+def started(seed, folder, name, factor, *words):
+    core = (seed + (name != "fast")) % LANES % os.cpu_count()
+    numbers = (factor, core, folder / f"{name}.lasted")
+    command = [sys.executable, str(NODE), *map(str, numbers), *map(str, words)]
     quiet = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0", "OMP_WAIT_POLICY": "passive"}
     silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
     return subprocess.Popen(command, env={**os.environ, **quiet}, **silent)
@@ -90,7 +95,7 @@ def alone(seed, rounds, folder):
         place = folder / f"{name}.json"
         place.write_text(json.dumps(as_tree(recipe(seed, rounds, [name]))))
         words = ("run", place, "--one-process", "--out", folder / f"by-itself-{name}")
-        running.append(started(name, CORES[name], 1, *words, "--display", "none"))
+        running.append(started(seed, folder, name, 1, *words, "--display", "none"))
         if len(running) == 2:
             running.pop(0).wait()
     for process in running:
@@ -99,14 +104,16 @@ def alone(seed, rounds, folder):
 
 
 def together(seed, rounds, folder, changes):
-    """Lines of each node of one arm, with the time at which each was seen, as ``seen_s``."""
+    """Lines of each node of one arm, with the time at which each was seen, as ``seen_s``; and how
+    much longer its phases lasted than they should have."""
     most = rounds if changes.get("pace") != "free" else rounds * 2 * max(FACTORS.values())
     local_swarm._prepare(recipe(seed, most, FACTORS, **changes), folder)
     with ExitStack() as stack:
         nodes = {}
         for name, factor in FACTORS.items():
             words = ("join", folder / "_swarm" / "recipe.json", "--as", name, "--out", folder)
-            node = started(name, CORES[name], factor, *words, "--all-here", "--display", "none")
+            words = (*words, "--all-here", "--display", "none")
+            node = started(seed, folder, name, factor, *words)
             stack.callback(node.wait)
             stack.callback(node.kill)
             nodes[name] = node
@@ -129,7 +136,8 @@ def together(seed, rounds, folder, changes):
                 node.send_signal(signal.SIGINT)
         for node in nodes.values():
             node.wait(60)
-    return found
+    lasted = {name: json.loads((folder / f"{name}.lasted").read_text()) for name in FACTORS}
+    return found, {name: its["all"] / its["planned"] for name, its in lasted.items()}
 
 
 def isotonic(values, weights):
@@ -183,15 +191,16 @@ def measure_seed(seed, rounds, arms):
         found["alone"][name] = figures(own[name]) | its
     for arm in arms:
         with tempfile.TemporaryDirectory() as folder:
-            every = together(seed, rounds, Path(folder), ARMS[arm])
+            every, stretched = together(seed, rounds, Path(folder), ARMS[arm])
         found[arm] = {
-            name: figures(every[name]) | {"reached_s": reached_s(every[name], name, target[name])}
+            name: figures(every[name])
+            | {
+                "stretched": stretched[name],
+                "reached_s": reached_s(every[name], name, target[name]),
+            }
             for name in FACTORS
         }
-        told = {
-            n: f"{its['wait']:.0%} {its['reached_s'] or -1:.0f} s" for n, its in found[arm].items()
-        }
-        print(f"seed {seed} {arm}: {told}", file=sys.stderr, flush=True)
+        print(json.dumps({"seed": seed, arm: found[arm]}), file=sys.stderr, flush=True)
     return found
 
 
@@ -205,7 +214,8 @@ def row(what, values, unit, scale=1.0, **target):
 
 def measure(quick):
     seeds, rounds = (1, 3) if quick else (SEEDS, ROUNDS)
-    found = [measure_seed(seed, rounds, ARMS) for seed in range(seeds)]
+    with ThreadPoolExecutor(LANES) as lanes:
+        found = list(lanes.map(lambda seed: measure_seed(seed, rounds, ARMS), range(seeds)))
     rows = []
     for arm, name in itertools.product(ARMS, FACTORS):
         waits = [one[arm][name]["wait"] for one in found]
@@ -221,4 +231,8 @@ def measure(quick):
 
 
 if __name__ == "__main__":
-    harness.run("pace", measure, model="builtin:digits-small: .45M")
+    harness.run(
+        "pace-short" if "--quick" in sys.argv else "pace",
+        measure,
+        model="builtin:digits-small: .45M",
+    )

@@ -1,4 +1,4 @@
-"""Simulate a swarm at ``pace = "free"``: what each node learns from, and what it costs.
+"""Simulate a swarm at its own pace (``pace = "free"``): what its nodes learn from, and its cost.
 
     python benchmarks/pace_simulation.py [--nodes 2 8 64 250 1000] [--rounds 60] [--picture FILE]
 

@@ -501,6 +501,7 @@ ELSEWHERE = {
     "deadline_s": "waits for the others",
     "intake": "test_free_run.py",
     "shares": "test_swarm_options.py",
+    "node.engine.overlap": "test_overlap_run.py",
     "threads": "threads are set",
     "node.device": "a device that is not there",
     "node.model": "both nodes learn from both",

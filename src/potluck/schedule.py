@@ -22,6 +22,8 @@ from potluck.types import Speed
 ALL_UP_TO = 64
 """Nodes among which each fetches from every other: 64 batches of 350 KB are 22 MB a round."""
 
+OTHERS = ""
+"""Stand-in for all others where the part of one node is dealt: no node has that name."""
 FASTER = 4
 """Times as fast as this node that others are believed to be. To still faster ones a jump would not
 bring it: all that it writes is too stale for them when it is ready."""
@@ -310,6 +312,18 @@ def unwritten_problems(
                 return list(chosen)
             chosen.setdefault(id)
     raise AssertionError("the passes have no end")
+
+
+def part_of_round(
+    plan: Plan, ids: Sequence[str], me: str, intake: float, group_size: int, *, round: int = 0
+) -> list[Share]:
+    """Return the shares of a node at its own pace: 1 / (1 + intake) of a round of ``ids``.
+
+    >>> [s.count for s in part_of_round(horizontal, ["p", "q"], "north", 2.0, 12)]
+    [4, 4]
+    """
+    parts = {me: 1.0, **({OTHERS: intake} if intake else {})}
+    return [share for share in plan(ids, parts, group_size, round=round) if share.node == me]
 
 
 def cohort(

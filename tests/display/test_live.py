@@ -286,7 +286,7 @@ def test_the_bars_are_gone_after_a_run_that_failed():
 
 def test_what_is_looked_at_first_stands_in_the_line():
     told = {"own_length_mean": 31.4, "own_cut_share": 0.125, "kl": 0.00123, "learning_rate": 1e-5}
-    told |= {"server_apart": 3.2e-7}
+    told |= {"server_apart": 3.2e-7, "staleness": 1.5}
     rewards = {"right": {"mean": 0.5, "std": 0.25}, HOSTILE: {"mean": -1.0, "std": None}}
     live, out = display()
     with live:
@@ -295,12 +295,11 @@ def test_what_is_looked_at_first_stands_in_the_line():
         live.show(RoundDone("small", report(2, rewards={"task": {"mean": 0.5}})))
     first, second, third = out.getvalue().splitlines()
     assert "  right 0.500 ± 0.250  " in first
-    assert (
-        "-1.000 ± -  length 31 (12% cut off)  KL 0.0012  server 3e-07 apart  rate 1e-05  " in first
-    )
+    looked_at = "-1.000 ± -  length 31 (12% cut off)  KL 0.0012  others 1.5 rounds old"
+    assert f"{looked_at}  server 3e-07 apart  rate 1e-05  " in first
     assert not set(STEERS) & set(first)
     assert "  length 8  " in second
-    assert not re.search("cut|KL|apart|rate", second)
+    assert not re.search("cut|KL|apart|rounds old|rate", second)
     assert "±" not in third  # the own reward is that already
 
 

@@ -205,7 +205,14 @@ def test_a_control_is_called_by_its_weights_and_its_choice_of_others(tmp_path):
 
 def test_what_is_looked_at_first_has_a_row_where_it_was_measured(tmp_path):
     rewards = {"right": {"mean": 0.5, "std": 0.1}, "brief": {"mean": -2.0, "std": None}}
-    figures = {"own_length_mean": 31.4, "own_cut_share": 0.125, "groups_alike": 0.5, "share": 0.62}
+    figures = {
+        "own_length_mean": 31.4,
+        "own_cut_share": 0.125,
+        "groups_alike": 0.5,
+        "share": 0.62,
+        "staleness": 1.5,
+        "joint_share": 0.75,
+    }
     more = {"entropy": 1.25, "kl": 0.00123, "learning_rate": 1e-5, "rewards": rewards}
     more |= {"server_apart": 3.2e-7}
     text = shown(make_run(tmp_path / "new", "small", rounds=[metrics(0, **figures, **more)]))
@@ -213,14 +220,19 @@ def test_what_is_looked_at_first_has_a_row_where_it_was_measured(tmp_path):
         "tokens an answer": "31", "answers cut off": "12%", "groups of one reward": "50%",
         "entropy, nats": "1.250", "KL to the start": "0.0012", "learning rate": "1e-05",
         "part written": "62%",
-        "server apart, nats": "3.2e-07",
+        "server apart, nats": "3.2e-07", "others' age, rounds": "1.5", "others' met own": "75%",
         "right": "0.500", "brief": "-2.000",
     }.items():  # fmt: skip
         assert row(text, name) == [cell]
     old = shown(make_run(tmp_path / "old", "small", rounds=[metrics(0)]))
-    assert not {"KL to the start", "part written", "learning rate", "server apart, nats"} & {
-        line.partition("  ")[0] for line in old.splitlines()
-    }
+    assert not {
+        "others' age, rounds",
+        "others' met own",
+        "KL to the start",
+        "part written",
+        "learning rate",
+        "server apart, nats",
+    } & {line.partition("  ")[0] for line in old.splitlines()}
 
 
 def test_the_share_of_waiting_counts_the_rounds_that_measured_it(tmp_path):

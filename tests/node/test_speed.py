@@ -179,6 +179,16 @@ def lines(folder, node, name):
     return [json.loads(line) for line in (folder / node / name).read_text().splitlines()]
 
 
+def test_a_node_that_writes_while_it_learns_cannot_be_measured(tiny_models):
+    node = {
+        "model": tiny_models["small"],
+        "engine": {"name": "vllm", "url": "http://127.0.0.1:1", "model": "m", "overlap": True},
+    }
+    tiny.recipe(tiny_models, node={"small": node})
+    with pytest.raises(ConfigError, match=r"shares is 'speed', but \[node.small.engine\] overlap"):
+        tiny.recipe(tiny_models, "shares=speed", node={"small": node})
+
+
 def test_in_one_process_it_changes_nothing_and_that_is_said(tiny_models, tmp_path):
     said = {}
     for shares in ("weight", "speed"):

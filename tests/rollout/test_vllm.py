@@ -20,7 +20,7 @@ from potluck.rollout.hf import HFEngine
 from potluck.rollout.vllm import client as line_module
 from potluck.rollout.vllm import writing as writing_module
 from potluck.rollout.vllm.client import Address, Client
-from potluck.rollout.vllm.engine import ServerEngine, require_server
+from potluck.rollout.vllm.engine import OverlappingServerEngine, ServerEngine, require_server
 from potluck.rollout.vllm.weights import WeightSync
 from potluck.types import Problem
 from stand_in_server import Refused, stand_in
@@ -57,12 +57,15 @@ def server(folder):
 def engine_of(server, tmp_path):
     """An engine of the server, which started with weights that are not the engine's."""
 
-    def make(made=None, *, timeout_s=600.0, key="", adapter="", sleeps=False, **options):
+    def make(
+        made=None, *, timeout_s=600.0, key="", adapter="", sleeps=False, overlap=False, **options
+    ):
         made = made or policy(seed=1)
         weight_sync = WeightSync(made, tmp_path / "served", adapter=adapter, sleeps=sleeps)
         address = Address(server.url, timeout_s, key)
         limits = {"max_new_tokens": 12, "max_total_tokens": 60, "concurrency": 64, "tolerance": 0.1}
-        return ServerEngine(made, address, weight_sync, adapter or "tiny", **(limits | options))
+        kind = OverlappingServerEngine if overlap else ServerEngine
+        return kind(made, address, weight_sync, adapter or "tiny", **(limits | options))
 
     return make
 
@@ -633,8 +636,8 @@ def test_what_was_begun_is_of_the_weights_of_then_and_is_checked_against_them(se
     assert write(engine) != then
 
 
-def test_an_engine_that_is_not_to_overlap_begins_nothing(server, engine_of):
-    assert begin(engine_of()) is None
+def test_nothing_is_begun_where_nothing_is_asked_for(server, engine_of):
+    assert engine_of(overlap=True).begin([], sampled(), author="me") is None
     assert server.seen == []
 
 

@@ -160,6 +160,12 @@ def _require_pace(run: RunConfig) -> None:
             "pace is 'free', but shares is 'speed': at its own pace a node writes as much as it "
             "has time for; remove one of the two"
         )
+    overlaps = [name for name, node in run.node.items() if getattr(node.engine, "overlap", False)]
+    if run.shares == "speed" and overlaps:
+        raise ConfigError(
+            f"shares is 'speed', but [node.{overlaps[0]}.engine] overlap is true: what is written "
+            f"while the node learns tells nothing of its speed; remove one of the two"
+        )
     if run.pace == "together" and run.intake:
         raise ConfigError(
             f"intake is {run.intake:g}, but pace is 'together', where a round has the completions "

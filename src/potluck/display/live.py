@@ -189,6 +189,8 @@ def _figures(report: RoundReport) -> Iterator[str]:
         yield f"length {report.own_length_mean:.0f}{cut}"
     if report.kl is not None:
         yield f"KL {decimal(report.kl, 4)}"
+    if report.staleness is not None:
+        yield f"others {report.staleness:.1f} rounds old"
     if report.server_apart is not None:
         yield f"server {report.server_apart:.0e} apart"
     if report.learning_rate is not None:

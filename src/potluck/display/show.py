@@ -35,6 +35,8 @@ FIGURES: tuple[
     ("entropy, nats", lambda r: r.entropy, decimal),
     ("KL to the start", lambda r: r.kl, lambda v: decimal(v, 4)),
     ("part written", lambda r: r.share, percent),
+    ("others' age, rounds", lambda r: r.staleness, lambda v: formatted(v, ".1f")),
+    ("others' met own", lambda r: r.joint_share, percent),
     ("server apart, nats", lambda r: r.server_apart, lambda v: formatted(v, ".1e")),
     ("learning rate", lambda r: r.learning_rate, lambda v: formatted(v, ".2g")),
 )

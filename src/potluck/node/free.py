@@ -25,11 +25,9 @@ from potluck.node.participant import Clock
 from potluck.node.selection import Read, Selection, Selector, readable_rows
 from potluck.node.storage.record import Record
 from potluck.reports import RoundReport
-from potluck.schedule import Share, unwritten_problems
+from potluck.schedule import Share, part_of_round, unwritten_problems
 from potluck.types import Completion, Group, Row
 
-OTHERS = ""
-"""Stand-in for all others where a node's own part is dealt: no node has that name."""
 WINDOW = 64
 """Own rounds for which rewards are kept, to compare what others send later with."""
 
@@ -132,9 +130,8 @@ class FreeSelector(Selector):
             seed=agenda.seed if self.meets else f"{agenda.seed}/{self.me}",
             count=agenda.problems_per_round,
         )
-        parts = {self.me: 1.0, **({OTHERS: self.intake} if self.intake else {})}
-        every = agenda.plan(drawn, parts, agenda.group_size, round=round)
-        return [share for share in every if share.node == self.me]
+        dealt = agenda.plan, drawn, self.me, self.intake, agenda.group_size
+        return part_of_round(*dealt, round=round)
 
     def keep(self, round: int, groups: Iterable[Group]) -> None:
         """Keep the rewards of this node's completions for what comes later."""

@@ -35,6 +35,7 @@ from potluck.reports import RoundReport
 from potluck.rollout.base import (
     Engine,
     OpenWriting,
+    Overlapping,
     RandomSampler,
     Requests,
     RolloutRequest,
@@ -90,10 +91,10 @@ class Node(Participant):
     def begin(self, round: int, shares: Sequence[Share]) -> None:
         """Begin to write these shares of a later round with the weights as they are now, where the
         engine can while they change; ``generate_and_send`` of that round waits for the rest."""
-        if round < self.rounds:
-            writing = self.engine.begin(*self._ordered(round, shares), author=self.name)
-            if writing:
-                self.begun[round] = shares, writing
+        if round >= self.rounds or not isinstance(self.engine, Overlapping):
+            return
+        if writing := self.engine.begin(*self._ordered(round, shares), author=self.name):
+            self.begun[round] = shares, writing
 
     def abandon(self) -> None:
         """Break off what was begun and is not waited for any more."""

@@ -20,7 +20,7 @@ from potluck.model.lora import targets_of
 from potluck.model.scoring import logits_at_once
 from potluck.model.shape import Shape
 from potluck.rollout.options import BYTES, Writing
-from potluck.schedule import PLANS
+from potluck.schedule import PLANS, part_of_round
 
 GIB = 2**30
 GPUS = {
@@ -114,6 +114,9 @@ def own_completions(config: RunConfig, name: str) -> int:
     """Return how many completions a node writes in a round."""
     weights = {each: node.weight for each, node in config.node.items()}
     ids = [str(i) for i in range(config.problems_per_round)]
+    if config.pace == "free":
+        dealt = PLANS[config.plan], ids, name, config.taken, config.group_size
+        return sum(share.count for share in part_of_round(*dealt))
     shares = PLANS[config.plan](ids, weights, config.group_size)
     return sum(share.count for share in shares if share.node == name)
 

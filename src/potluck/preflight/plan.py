@@ -134,8 +134,11 @@ def _headline(config: RunConfig) -> str:
     limit = f", g = {chosen.divergence_limit:g}" if chosen.filter else ""
     if chosen.others == "likely-successes":
         limit += f", c = {chosen.likelihood_exponent:g}"
-    by_speed = config.shares == "speed"
-    shares = "; shares follow the nodes' speed (below: their weight)" if by_speed else ""
+    shares = ""
+    if config.shares == "speed":
+        shares = "; shares follow the nodes' speed (below: their weight)"
+    elif config.pace == "free":
+        shares = f", at its own pace: {config.taken:g} of others for each own one at most"
     joint = config.plan == "horizontal" or len(config.node) == 1 or chosen.others == "all"
     advice = "" if joint else f"\n{VERTICAL_ADVICE}"
     return (

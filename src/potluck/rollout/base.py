@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -63,9 +63,13 @@ class Engine(Protocol):
         NonFiniteError if the model gave a logit that is not finite.
         """
 
+
+@runtime_checkable
+class Overlapping(Protocol):
+    """An engine that writes with the weights of then while they change."""
+
     def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> OpenWriting | None:
-        """Begin to write with the weights as they are now; None if the engine does not write while
-        they change, so that ``generate`` is to be called in its time."""
+        """Begin to write with the weights as they are now; None if nothing is asked for."""
 
 
 def completion_budget(prompt_P: np.ndarray, problem: Problem, max_total_tokens: int) -> int:

@@ -60,9 +60,6 @@ class HFEngine:
     def server_apart(self) -> None:
         """None: no server writes."""
 
-    def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> None:
-        """Begin nothing: it writes only while it is waited for."""
-
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "HFEngine":
         return replace(self, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens)
 

@@ -166,7 +166,7 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
     may_change: ClassVar[bool] = True  # a scheduler starts servers on other machines each time
 
     def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
-        from potluck.rollout.vllm.engine import ServerEngine
+        from potluck.rollout.vllm.engine import OverlappingServerEngine, ServerEngine
         from potluck.rollout.vllm.weights import WeightSync
 
         weight_sync = WeightSync(
@@ -175,7 +175,8 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
             adapter=self.model if settings.adapter else "",
             sleeps=self.sleeps,
         )
-        return ServerEngine(
+        engine = OverlappingServerEngine if self.overlap else ServerEngine
+        return engine(
             policy,
             self._address(),
             weight_sync,
@@ -184,7 +185,6 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
             max_total_tokens=settings.max_total_tokens,
             concurrency=self.concurrency,
             tolerance=self.tolerance,
-            overlap=self.overlap,
         )
 
     def bytes_needed(self, writing: Writing) -> int:

@@ -46,6 +46,7 @@ class FetchQueue:
         # Beside what is open: an author that is forgotten, and heard again, keeps it.
         self._under_way: dict[str, dict[int, Offer]] = {}
         self._settled: dict[str, dict[int, _Settled]] = {}
+        self._failing: set[str] = set()
 
     def update_offers(
         self, author: str, offers: Iterable[Offer], wants: Callable[[int], bool], now_s: float
@@ -87,6 +88,7 @@ class FetchQueue:
 
     def only(self, authors: Set[str]) -> None:
         """Forget all other authors."""
+        self._failing &= authors
         for known in (self._open, self._settled):
             for author in known.keys() - authors:
                 del known[author]
@@ -127,6 +129,7 @@ class FetchQueue:
         """Retry a batch that did not come, or not as announced: in 0.1 to 0.5 s, later up to 4 s.
         ``jitter``, 0 to 1, keeps readers that fail together from coming back together."""
         self._is_back(job.author, job.offer)
+        self._failing.add(job.author)
         one = self._open.get(job.author, {}).get(job.offer.round)
         if one is not None and one.offer == job.offer:
             pause_s = (0.1 + 0.4 * jitter) * 2 ** min(one.failures, 3)
@@ -159,6 +162,7 @@ class FetchQueue:
     def settle(self, author: str, offer: Offer, *, valid: bool) -> bool:
         """Note that it came, or will never be fetched; return whether that is news."""
         self._is_back(author, offer)
+        self._failing.discard(author)
         ours, settled = self._open.get(author, {}), self._settled.setdefault(author, {})
         if offer.round in ours and (ours[offer.round].offer == offer or valid):
             del ours[offer.round]
@@ -183,9 +187,9 @@ class FetchQueue:
         """Return all rounds of which a valid batch of ``author`` came."""
         return frozenset(r for r, one in self._settled.get(author, {}).items() if one.valid)
 
-    def untried(self) -> int:
-        """Return the number of batches to come of which no attempt has failed."""
-        return sum(not one.failures for ours in self._open.values() for one in ours.values())
+    def promising(self) -> list[str]:
+        """Return the author of each batch that is to come, but for authors that failed last."""
+        return [name for name in self._open.keys() - self._failing for _ in self._open[name]]
 
     def to_come(self, author: str) -> Set[int]:
         """Return the rounds of which a batch of ``author`` is still to come."""

@@ -52,9 +52,10 @@ class NewestMailbox(Mailbox):
         self._on_other_peers()
         names = sorted(self.cohort())
         first = round % max(1, len(names))  # or names with an "a" were read most
+        turns = sorted(names[first:] + names[:first], key=self.peers.has_priority, reverse=True)
         for depth in (0, self._max_staleness):
             self._depth = depth
-            for name in names[first:] + names[:first]:
+            for name in turns:
                 peer = self.peers.get(name)
                 if peer and peer.announcement and not self.peers.is_quarantined(name, now_s):
                     self.on_announcement(peer.announcement, now_s)
@@ -76,16 +77,21 @@ class NewestMailbox(Mailbox):
     def _is_of_use(self, author: str, round: int, newest: int) -> bool:
         if not self._is_open or round <= self._taken.get(author, -1):
             return False
-        is_near = round >= newest - self._depth
-        return is_near and author in self.cohort() and self._is_short()
+        if round < newest - self._depth or author not in self.cohort():
+            return False
+        of_members, of_all = self._places()
+        return (of_members if self.peers.has_priority(author) else of_all) < self._enough
 
-    def _is_short(self) -> bool:
-        """Return whether fewer than ``enough`` are here and not too old, or soon will be."""
-        here = (not self._is_old(r, self.peers.newest_offer(name, r)) for r, name in self._here)
-        return sum(here) + self.fetch_queue.untried() < self._enough
+    def _places(self) -> tuple[int, int]:
+        """Return the number of batches that are here and not too old, or soon will be: of members,
+        whom strangers must not keep away, and of all."""
+        newest = self.peers.newest_offer
+        here = [name for r, name in self._here if not self._is_old(r, newest(name, r))]
+        names = here + self.fetch_queue.promising()
+        return sum(map(self.peers.has_priority, names)), len(names)
 
     def _state(self) -> object:
-        return self._comings, self._depth, self._is_short()
+        return self._comings, self._depth, self._places()
 
     def _make_room(self, author: str) -> None:
         """Drop what is not among the author's newest rounds any more."""

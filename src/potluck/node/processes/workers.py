@@ -21,14 +21,7 @@ from potluck.node.processes.group import (
     TorchGroup,
 )
 from potluck.node.storage import checkpoint
-from potluck.rollout.base import (
-    GreedySampler,
-    Progress,
-    RandomSampler,
-    Requests,
-    RolloutRequest,
-    Sampler,
-)
+from potluck.rollout.base import GreedySampler, Progress, RandomSampler, RolloutRequest, Sampler
 from potluck.rollout.options import EngineOptions, EngineSettings
 from potluck.types import Completion, PotluckError
 
@@ -53,9 +46,6 @@ class DistributedEngine:
     @property
     def server_apart(self) -> None:
         """None: no server writes."""
-
-    def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> None:
-        """Begin nothing: it writes only while it is waited for."""
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "DistributedEngine":
         """Return the same engine with other limits: for an evaluation."""

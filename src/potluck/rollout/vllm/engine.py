@@ -49,7 +49,6 @@ class ServerEngine:
     max_total_tokens: int
     concurrency: int
     tolerance: float
-    overlap: bool = False
 
     @property
     def server_apart(self) -> float | None:
@@ -67,11 +66,6 @@ class ServerEngine:
             progress(0, sum(each.count for each in server_requests))
             self.weight_sync.writing.join(TICK_S)
         return self._begin(server_requests, sampler, author, kept={}).collect(progress)
-
-    def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> ServerWriting | None:
-        if not self.overlap or not (server_requests := self._requests(requests, sampler)):
-            return None
-        return self._begin(server_requests, sampler, author, kept=trained_copy(self.policy.network))
 
     def _begin(
         self,
@@ -124,6 +118,16 @@ class ServerEngine:
             made = ServerRequest(request.problem, prompt_P, request.count, budget, body)
             server_requests.append(made)
         return [each for each in server_requests if each.count]
+
+
+class OverlappingServerEngine(ServerEngine):
+    """A server that writes a round with the weights of the one before, which stay in main memory
+    until what it wrote is checked against them."""
+
+    def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> ServerWriting | None:
+        if not (server_requests := self._requests(requests, sampler)):
+            return None
+        return self._begin(server_requests, sampler, author, kept=trained_copy(self.policy.network))
 
 
 def require_server(address: Address, model: str, *, adapter: bool, longest: int) -> None:
