@@ -75,6 +75,10 @@ def evaluate_command(
     prepare_process(0)
     from potluck.evaluation.compare import evaluate_models, require_writable
     from potluck.evaluation.request import EvaluationRequest
+    from potluck.model.loading import unused_accelerator
+
+    if device == "auto" and (what := unused_accelerator()):
+        complain(f"--device auto takes the CPU, as torch cannot use what seems to be {what}")
 
     request = EvaluationRequest(
         model,
