@@ -75,10 +75,6 @@ def evaluate_command(
     prepare_process(0)
     from potluck.evaluation.compare import evaluate_models, require_writable
     from potluck.evaluation.request import EvaluationRequest
-    from potluck.model.loading import unused_accelerator
-
-    if device == "auto" and (what := unused_accelerator()):
-        complain(f"--device auto takes the CPU, as torch cannot use what seems to be {what}")
 
     request = EvaluationRequest(
         model,
@@ -95,6 +91,8 @@ def evaluate_command(
         rows=rows,
         trust_code=trust_code,
     )
+    if request.note:
+        complain(request.note)
     place = Path(file) if file not in ("", "-") else None
     if place:
         require_writable(place)
