@@ -64,4 +64,4 @@ def test_labels_keep_their_distance_and_their_order(heights):
 
 
 def test_labels_that_are_far_apart_stay_where_they_are():
-    assert _spread([0.9, 0.1, 0.5]) == [0.9, 0.1, 0.5]
+    assert _spread([0.9, 0.1, 0.5]) == pytest.approx([0.9, 0.1, 0.5])

@@ -82,6 +82,15 @@ def test_a_run_says_in_one_line_that_it_takes_the_cpu_and_only_where_nobody_chos
     assert notes_on_devices(chosen) == []
 
 
+@pytest.mark.parametrize("device, is_told", [("auto", True), ("cpu", False)])
+def test_an_evaluation_says_so_too(machine, potluck_says, device, is_told):
+    machine(driver=True)
+    given = ("builtin:digits-small", "--task", "digits", "--problems", "2", "--device", device)
+    code, _, said = potluck_says("evaluate", *given, "--max-new-tokens", "4")
+    assert code == 0
+    assert ("--device auto takes the CPU" in said) == is_told
+
+
 @pytest.mark.skipif(not torch.backends.mps.is_available(), reason="there is no Mac's GPU here")
 def test_a_run_on_a_mac_learns_on_its_gpu(tiny_models, tmp_path):
     made = tiny.recipe({"small": tiny_models["small"]}, "rounds=2")

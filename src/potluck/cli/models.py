@@ -91,6 +91,8 @@ def evaluate_command(
         rows=rows,
         trust_code=trust_code,
     )
+    if request.note:
+        complain(request.note)
     place = Path(file) if file not in ("", "-") else None
     if place:
         require_writable(place)

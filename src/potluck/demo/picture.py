@@ -1,6 +1,7 @@
 """The demo's curves as a PNG: one panel per node, one curve per setting."""
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -100,26 +101,14 @@ def _smooth(shares: Sequence[float]) -> list[float]:
 
 
 def _spread(heights: list[float]) -> list[float]:
-    """Move labels at these heights apart, as little as keeps each readable and in its order.
+    """Move labels at these heights apart, so that each is readable and all keep their order.
 
     >>> [f"{height:.3f}" for height in _spread([0.5, 0.5, 0.9])]
     ['0.470', '0.530', '0.900']
     """
-    order = sorted(range(len(heights)), key=lambda at: heights[at])
-    clusters: list[tuple[float, int]] = []  # centre and count of labels side by side
-    for at in order:
-        high, above = heights[at], 1
-        while clusters:
-            low, below = clusters[-1]
-            if high - low >= LABEL_GAP * (below + above) / 2:
-                break
-            clusters.pop()
-            high, above = (low * below + high * above) / (below + above), below + above
-        clusters.append((high, above))
-    spread = (
-        centre + LABEL_GAP * (place - (count - 1) / 2)
-        for centre, count in clusters
-        for place in range(count)
-    )
-    placed = dict(zip(order, spread, strict=True))
-    return [placed[at] for at in range(len(heights))]
+    order = sorted(range(len(heights)), key=heights.__getitem__)
+    # Without the gaps: then heights that do not fall are far enough apart.
+    bare = [heights[at] - LABEL_GAP * place for place, at in enumerate(order)]
+    raised, lowered = accumulate(bare, max), [*accumulate(reversed(bare), min)][::-1]
+    between = [(high + low) / 2 for high, low in zip(raised, lowered, strict=True)]
+    return [between[place] + LABEL_GAP * place for place in map(order.index, range(len(order)))]

@@ -1,7 +1,6 @@
 """``potluck show RUN``: the contents of a run folder, on 80 columns."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from potluck.display.runs import NodeRun, Run, WrittenCompletion, read_run
+from potluck.display.runs import NodeRun, ObjectiveRecipe, Run, WrittenCompletion, read_run
 from potluck.display.text import decimal, formatted, mean, new_table, percent, printable, sparkline
 from potluck.objective.methods import METHODS
 from potluck.reports import AUTHOR_COLUMNS, RoundReport, doubts, waited_share
@@ -25,8 +24,8 @@ ln ratio: nats per token, the node's own policy over the author's
 P: likelihood per token that the node finds in the author's good answers
 taken: weight of its good answers; filtered: share of the bad ones left out
 ESS: effective sample size, 1 where all weigh the same
-worth: pull along the node's own gradient, 1: as much as own answers; its noise is
-that of one estimate"""
+worth: pull along the node's own gradient, 1: as much as own answers; its noise
+is that of one estimate"""
 FIGURES: tuple[
     tuple[str, Callable[[RoundReport], float | None], Callable[[float | None], str]], ...
 ] = (
@@ -69,12 +68,14 @@ def show(path: Path, console: Console) -> None:
         console.print(line, highlight=False)
 
 
+def title_of(its: ObjectiveRecipe) -> str:
+    """Return the method's title; of a control, its weights and its choice of others."""
+    title = TITLES.get((its.importance, its.filter, "all"), its.importance)
+    return TITLES.get((its.importance, its.filter, its.others)) or f"{title} + {its.others}"
+
+
 def _headline(run: Run) -> Text:
-    recipe, objective = run.recipe, run.recipe.objective
-    method = TITLES.get(astuple(objective))
-    if not method:  # a control: a method's weights, and a choice of others
-        method = TITLES.get((*astuple(objective)[:2], "all"), objective.importance)
-        method += f" + {objective.others}"
+    recipe, method = run.recipe, title_of(run.recipe.objective)
     how = "one node alone" if len(recipe.node) == 1 else f"{recipe.plan} plan"
     facts = (
         f"{recipe.task.name}, {method}, {how}, {recipe.problems_per_round} problems x "

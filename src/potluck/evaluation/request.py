@@ -9,6 +9,7 @@ import msgspec
 
 from potluck.config import ConfigError, RunConfig, from_tree, load
 from potluck.model import ModelError
+from potluck.model.loading import unused_accelerator
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import RolloutError
 from potluck.tasks import Split, TaskError
@@ -53,6 +54,12 @@ class EvaluationRequest:
         for name, choices in CHOICES.items():
             if (value := getattr(self, name)) not in choices:
                 raise ConfigError(f"--{name} is {value!r}; choose one of {', '.join(choices)}")
+
+    @property
+    def note(self) -> str:
+        """Sentence where it takes the CPU though one may expect a GPU; else empty."""
+        what = unused_accelerator() if self.device == "auto" else ""
+        return what and f"--device auto takes the CPU, as torch cannot use what seems to be {what}"
 
     def resolved(self) -> "Settings":
         """Return the request with what it leaves to a recipe filled in.

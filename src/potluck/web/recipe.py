@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from potluck.display.runs import RecipeRead
-from potluck.display.show import TITLES
+from potluck.display.show import title_of
 from potluck.types import NODE_NAME
 from potluck.web.tail import read_small
 from potluck.web.views import RecipeView
@@ -53,22 +53,13 @@ def read_recipe(folder: Path) -> RunRecipe | None:
         view=RecipeView(
             task=read.task.name[:TEXT],
             plan=read.plan[:TEXT],
-            method=_method(read),
+            method=title_of(read.objective)[:TEXT],
             group_size=read.group_size,
             problems_per_round=read.problems_per_round,
             seed=read.seed,
             settings=settings,
         ),
     )
-
-
-def _method(read: RecipeRead) -> str:
-    its = read.objective
-    if title := TITLES.get((its.importance, its.filter, its.others)):
-        return title
-    return f"{TITLES.get((its.importance, its.filter, 'all'), its.importance)} + {its.others}"[
-        :TEXT
-    ]
 
 
 def _dotted(key: str, tree: Any, depth: int) -> Iterator[tuple[str, str]]:
