@@ -10,7 +10,7 @@ slowest node has done ROUNDS rounds.
 A node reaches a reward when the non-decreasing curve that fits the rewards of its own samples
 best (isotonic regression, over its time, by completions) does. The target is 90 % of the mean of
 the last five rounds of a run of the same recipe in which the node is by itself, and writes all.
-Such a run is not slowed down: its seconds are multiplied.
+Such a run is not slowed down: its seconds are multiplied, and divided by what they were too long.
 """
 
 import itertools
@@ -89,7 +89,8 @@ def lines(folder, name):
 
 
 def alone(seed, rounds, folder):
-    """Lines of each node that is by itself; two at a time."""
+    """Lines of each node that is by itself, two at a time; and how much longer they lasted than
+    they should have."""
     running = []
     for name in FACTORS:
         place = folder / f"{name}.json"
@@ -100,7 +101,13 @@ def alone(seed, rounds, folder):
             running.pop(0).wait()
     for process in running:
         process.wait()
-    return {name: lines(folder / f"by-itself-{name}", name) for name in FACTORS}
+    return {n: lines(folder / f"by-itself-{n}", n) for n in FACTORS}, stretched(folder)
+
+
+def stretched(folder):
+    """How much longer each node's phases lasted than they should have, as others had the core."""
+    lasted = {name: json.loads((folder / f"{name}.lasted").read_text()) for name in FACTORS}
+    return {name: its["all"] / its["planned"] for name, its in lasted.items()}
 
 
 def together(seed, rounds, folder, changes):
@@ -136,8 +143,7 @@ def together(seed, rounds, folder, changes):
                 node.send_signal(signal.SIGINT)
         for node in nodes.values():
             node.wait(60)
-    lasted = {name: json.loads((folder / f"{name}.lasted").read_text()) for name in FACTORS}
-    return found, {name: its["all"] / its["planned"] for name, its in lasted.items()}
+    return found, stretched(folder)
 
 
 def isotonic(values, weights):
@@ -178,17 +184,21 @@ def figures(rounds):
     }
 
 
-def measure_seed(seed, rounds, arms):
+def measure_alone(seed, rounds):
     with tempfile.TemporaryDirectory() as folder:
-        own = alone(seed, rounds, Path(folder))
+        own, longer = alone(seed, rounds, Path(folder))
     target = {n: REACHED * fmean(r["own_reward_mean"] for r in own[n][-5:]) for n in own}
-    found = {"alone": {}}
+    found = {}
     for name, factor in FACTORS.items():
-        its = {
-            "reached_s": reached_s(own[name], name, target[name], factor),
-            "target": target[name],
-        }
-        found["alone"][name] = figures(own[name]) | its
+        came_s = reached_s(own[name], name, target[name], factor / longer[name])
+        its = {"stretched": longer[name], "target": target[name], "reached_s": came_s}
+        found[name] = figures(own[name]) | its
+    return found
+
+
+def measure_seed(seed, rounds, arms):
+    found = {"alone": measure_alone(seed, rounds)}
+    target = {name: its["target"] for name, its in found["alone"].items()}
     for arm in arms:
         with tempfile.TemporaryDirectory() as folder:
             every, stretched = together(seed, rounds, Path(folder), ARMS[arm])
@@ -212,22 +222,33 @@ def row(what, values, unit, scale=1.0, **target):
     return harness.Row(what, mean, mean - half, mean + half, unit, **target)
 
 
-def measure(quick):
-    seeds, rounds = (1, 3) if quick else (SEEDS, ROUNDS)
-    with ThreadPoolExecutor(LANES) as lanes:
-        found = list(lanes.map(lambda seed: measure_seed(seed, rounds, ARMS), range(seeds)))
+def rows_of(found):
     rows = []
     for arm, name in itertools.product(ARMS, FACTORS):
         waits = [one[arm][name]["wait"] for one in found]
         target = {"at_most": 3.0} if (arm, name) == ("free", "fast") else {}
         rows.append(row(f"{arm}: {name} waits", waits, " %", 100, **target))
-    for arm, name in itertools.product(["alone", *ARMS], FACTORS):
-        times = [one[arm][name]["reached_s"] for one in found]
-        came = [seconds for seconds in times if seconds is not None]
-        if came:
-            of_all = f" ({len(came)} of {seeds} seeds)" * (len(came) < seeds)
+    times = {
+        (arm, name): [one[arm][name]["reached_s"] for one in found]
+        for arm, name in itertools.product(["alone", *ARMS], FACTORS)
+    }
+    for (arm, name), its in times.items():
+        if came := [seconds for seconds in its if seconds is not None]:
+            of_all = f" ({len(came)} of {len(its)} seeds)" * (len(came) < len(its))
             rows.append(row(f"{arm}: {name} is at 90 %{of_all}", came, " s"))
-    return rows, {"factors": FACTORS, "seeds": found}
+    for arm, name in itertools.product([*ARMS][1:], FACTORS):
+        pairs = zip(times[arm, name], times["together", name], strict=True)
+        if gaps := [a - b for a, b in pairs if None not in (a, b)]:
+            of_all = f" ({len(gaps)} of {len(found)} seeds)" * (len(gaps) < len(found))
+            rows.append(row(f"{arm} - together: {name} is at 90 %{of_all}", gaps, " s"))
+    return rows
+
+
+def measure(quick):
+    seeds, rounds = (1, 3) if quick else (SEEDS, ROUNDS)
+    with ThreadPoolExecutor(LANES) as lanes:
+        found = list(lanes.map(lambda seed: measure_seed(seed, rounds, ARMS), range(seeds)))
+    return rows_of(found), {"factors": FACTORS, "seeds": found}
 
 
 if __name__ == "__main__":
