@@ -10,7 +10,16 @@ import sys
 import time
 from pathlib import Path
 
-NAMES = ("generation", "training", "memory", "overhead", "wire", "exchange", "pace-short")
+NAMES = (
+    "generation",
+    "training",
+    "memory",
+    "overhead",
+    "wire",
+    "exchange",
+    "pace-short",
+    "free_swarm",
+)
 HERE = Path(__file__).parent
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0", "OMP_WAIT_POLICY": "passive"}
 """Set before torch is imported; the trainers that a benchmark starts inherit it."""
