@@ -7,7 +7,6 @@ import harness
 from harness import Row
 from pace_simulation import measure
 
-
 TARGETS = {"others' used per own": 2.0, "joint": 0.6, "of fetched used": 0.6}
 
 
