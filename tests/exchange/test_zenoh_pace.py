@@ -90,9 +90,14 @@ def test_who_starts_again_takes_nothing_that_it_took_before(tmp_path, sessions):
     with town(tmp_path, sessions, "north", "south", enough=9) as place:
         south = place.node("south", taken={})
         send(south, "south", 0, 1, 2)
-        north = place.node("north", taken={"south": 1})
+        north = place.node("north", taken={"south": 2})
         until(lambda: "south" in live(north), "they meet")
-        came(north, "south", 2)
         north.send(0, batch("north"))
-        assert keys(north.take()) == [("south", 2)]
-        assert not has_batch(north, "south", 1)
+        send(south, "south", 3)
+        came(north, "south", 3)
+        assert keys(north.take()) == [("south", 3)]
+        north.send(1, batch("north"))
+        send(south, "south", 4)
+        came(north, "south", 4)
+        assert keys(north.take()) == [("south", 4)]
+        assert not has_batch(north, "south", 2)
