@@ -353,7 +353,7 @@ def draw(rows, path):
         ("own used by others, per own", "times that one of its own is used"),
     ):
         learned.plot(fifths, [row[key] for row in largest], "o-", label=name)
-    learned.set(title=f"completions for each own one, {counts[-1]:,} nodes", ylim=0)
+    learned.set(title=f"for each own completion, {counts[-1]:,} nodes", ylim=0)
     for count in counts:
         part = [row for row in ours if row["nodes"] == count and row["fifth"] != "all"]
         stale.plot(fifths, [row["staleness"] for row in part], "o-", label=f"{count:,} nodes")

@@ -141,6 +141,20 @@ def test_nothing_is_fetched_from_a_take_to_the_next_round():
     assert sorted(fetch(box)) == [("east", 0), ("east", 1), ("south", 1), ("west", 0)]
 
 
+def test_what_was_announced_while_it_looked_for_nothing_is_looked_at_again():
+    box = make(staleness=0)
+    for author in ALL:
+        box.on_join(author)
+    hear(box, "west", 0)
+    fetch(box)
+    take(box)
+    hear(box, "east", 0)
+    hear(box, "south", 0)
+    assert fetch(box) == []
+    box.begin(1, 0.0)
+    assert sorted(fetch(box)) == [("east", 0), ("south", 0)]
+
+
 def test_a_take_of_nothing_goes_on_looking():
     box = make()
     box.begin(0, 0.0)
