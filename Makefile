@@ -31,12 +31,13 @@ check: $(VENV)/ready
 results: $(VENV)/ready
 	$(BIN)/potluck reproduce --render
 
-# What breaks after minutes and not after seconds: half an hour on two cores.
+# What breaks after minutes and not after seconds: an hour on two cores.
 soak: $(VENV)/ready
 	POTLUCK_SOAK=1 $(BIN)/python -m pytest tests/faults
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_wire.py
 	rm -rf build/soak
-	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_training.py build/soak $(ARGS)
+	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_free.py build/soak/free
+	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_training.py build/soak/together $(ARGS)
 
 bench: $(VENV)/ready
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'

@@ -41,7 +41,7 @@ RUN, PROBLEMS, MEDIAN_S, SIGMA = "pace", 7473, 30.0, 1.0
 BATCH_BYTES, LATENCY_S, BYTES_PER_S = 350_000, 0.05, 10e6
 OFFERED, KEPT = 4, 32
 """Rounds that are announced, as older ones are of no use here; and rounds that can be fetched."""
-QUINTILES = 5
+FIFTHS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,6 @@ class Swarm:
             )
         self.readers = {name: set() for name in names}
         self.read_by = {name: frozenset() for name in names}
-        self.used_of = Counter()
 
     def run(self, until_s, *, measured_from_s):
         self.measured_from_s = measured_from_s
@@ -170,7 +169,7 @@ class Swarm:
         """Begin a round: as ``step_free`` does."""
         came = node.mailbox.take_newest()
         taken = node.selector.choose(node.round, came)
-        self.note(node, rounds=1, came=len(came), chosen=len(taken))
+        self.note(node, rounds=1, came=len(came))
         shares = node.selector.draw(node.round, taken)
         jitter = self.random.uniform(0.9, 1.1)
         self.after(node.seconds / 2 * jitter, self.send, node, taken, shares)
@@ -270,63 +269,112 @@ class Swarm:
             joint=(selected.joint_share or 0.0) * others,
             stale=(selected.staleness or 0.0) * others,
             authors=len(used.keys() - {node.name}),
-            over=selected.over_intake,
-            alone=selected.too_few,
         )
         if self.now_s >= self.measured_from_s:
             node.authors |= used.keys() - {node.name}
-            self.used_of.update({name: count for name, count in used.items() if name != node.name})
+        for author in used.keys() - {node.name}:
+            self.note(self.nodes[author], read=used[author])
 
 
 IDS = tuple(f"gsm8k/train/{at}" for at in range(PROBLEMS))
 
 
 def measure(nodes, rounds, *, with_cohorts=True):
-    """Return the figures of each fifth of the nodes, the fastest first, then those of all."""
-    begun = time.process_time()
-    swarm, until_s = Swarm(nodes, with_cohorts=with_cohorts), rounds * MEDIAN_S
-    swarm.run(until_s, measured_from_s=until_s / 3)
-    every, seconds = sorted(swarm.nodes.values(), key=lambda node: node.seconds), until_s * 2 / 3
-    fifths = [every[len(every) * q // QUINTILES : len(every) * (q + 1) // QUINTILES]
-              for q in range(QUINTILES)] if nodes >= QUINTILES else []  # fmt: skip
-    offers = [Offer(round, BATCH_BYTES, bytes(16)) for round in range(KEPT)]
-    about = {"session": bytes(16), "task": bytes(16), "clock_s": 1e9}
-    announcement_bytes = len(encode_announcement(RUN, "n0000", key_of("n"), offers, **about))
-    heard = (nodes - 1) / swarm.pause_s + sum(1 / node.seconds for node in every) * (1 - 1 / nodes)
-    rows = []
-    for which, part in [*((f"{q + 1}/5", f) for q, f in enumerate(fifths)), ("all", every)]:
-        n = Counter()
-        for node in part:
-            n.update(node.count)
-        read_of = sum(swarm.used_of[node.name] for node in part)
-        per_s = 1 / (len(part) * seconds)
-        rows.append(
-            {
-                "nodes": nodes,
-                "cohorts": with_cohorts,
-                "fifth": which,
-                "round s": statistics.median(node.seconds for node in part),
-                "others' used per own": n["used"] / max(1, n["own"]),
-                "staleness": n["stale"] / max(1, n["used"]),
-                "joint": n["joint"] / max(1, n["used"]),
-                "authors a round": n["authors"] / max(1, n["learned"]),
-                "authors in all": statistics.mean(len(node.authors) for node in part),
-                "own used by others, per own": read_of / max(1, n["own"]),
-                "heard /s": heard,
-                "fetches /s": n["fetched"] * per_s,
-                "kB/s in": (heard * announcement_bytes + n["fetched"] * BATCH_BYTES * per_s) / 1e3,
-                "kB/s out": n["served"] * BATCH_BYTES * per_s / 1e3,
-                "of fetched used": n["used"] / max(1, n["fetched_completions"]),
-                "came of fetched": n["came"] / max(1, n["fetched"]),
-                "chosen of came": n["chosen"] / max(1, n["came"]),
-                "over intake": n["over"] / max(1, n["own"]),
-                "most held": max(node.most_held for node in part),
-                "gone": n["gone"],
-                "rounds": n["rounds"],
-            }
-        )
+    """Return the figures of each fifth of the nodes, the fastest first, then those of all. Of small
+    swarms there are several, so that there are about 64 nodes."""
+    begun, until_s = time.process_time(), rounds * MEDIAN_S
+    swarms = [
+        Swarm(nodes, with_cohorts=with_cohorts, seed=seed) for seed in range(max(1, 64 // nodes))
+    ]
+    for swarm in swarms:
+        swarm.run(until_s, measured_from_s=until_s / 3)
+    every = [node for swarm in swarms for node in swarm.nodes.values()]
+    every.sort(key=lambda node: node.seconds)
+    heard = (nodes - 1) * (1 / swarms[0].pause_s + statistics.mean(1 / n.seconds for n in every))
+    parts = [(f"{q + 1}/{FIFTHS}", _fifth(every, q)) for q in range(FIFTHS)]
+    rows = [
+        {"nodes": nodes, "cohorts": with_cohorts, "fifth": which, **figures(part, heard, until_s)}
+        for which, part in [*parts, ("all", every)]
+    ]
     print(f"{nodes} nodes: {time.process_time() - begun:.0f} s", file=sys.stderr, flush=True)
     return rows
+
+
+def _fifth(every, q):
+    return every[len(every) * q // FIFTHS : len(every) * (q + 1) // FIFTHS]
+
+
+def figures(part, heard, until_s):
+    """Return what was counted of some nodes in the last two thirds of the time."""
+    n = Counter()
+    for node in part:
+        n.update(node.count)
+    per_s, own, used = 1 / (len(part) * until_s * 2 / 3), max(1, n["own"]), max(1, n["used"])
+    return {
+        "round s": statistics.median(node.seconds for node in part),
+        "others' used per own": n["used"] / own,
+        "own used by others, per own": n["read"] / own,
+        "staleness": n["stale"] / used,
+        "joint": n["joint"] / used,
+        "authors a round": n["authors"] / max(1, n["learned"]),
+        "authors in all": statistics.mean(len(node.authors) for node in part),
+        "heard /s": heard,
+        "fetches /s": n["fetched"] * per_s,
+        "kB/s heard": heard * announcement_bytes() / 1e3,
+        "kB/s fetched": n["fetched"] * BATCH_BYTES * per_s / 1e3,
+        "kB/s served": n["served"] * BATCH_BYTES * per_s / 1e3,
+        "of fetched used": n["used"] / max(1, n["fetched_completions"]),
+        "of fetched taken": n["came"] / max(1, n["fetched"]),
+        "most held": max(node.most_held for node in part),
+        "rounds": n["rounds"],
+    }
+
+
+@cache
+def announcement_bytes():
+    """Return the length of an announcement of all batches that a node keeps."""
+    offers = [Offer(round, BATCH_BYTES, bytes(16)) for round in range(KEPT)]
+    about = {"session": bytes(16), "task": bytes(16), "clock_s": 1e9}
+    return len(encode_announcement(RUN, "n0000", key_of("n"), offers, **about))
+
+
+def draw(rows, path):
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 4, figsize=(14, 3.4), layout="constrained")
+    learned, stale, shares, cost = axes
+    ours = [row for row in rows if row["cohorts"]]
+    counts = sorted({row["nodes"] for row in ours})
+    of_all = [row for row in ours if row["fifth"] == "all"]
+    largest = [row for row in ours if row["nodes"] == counts[-1] and row["fifth"] != "all"]
+    fifths = [row["fifth"] for row in largest]
+    for key, name in (
+        ("others' used per own", "others' that it learns from"),
+        ("own used by others, per own", "times that one of its own is used"),
+    ):
+        learned.plot(fifths, [row[key] for row in largest], "o-", label=name)
+    learned.set(title=f"for each own completion, {counts[-1]:,} nodes", ylim=0)
+    for count in counts:
+        part = [row for row in ours if row["nodes"] == count and row["fifth"] != "all"]
+        stale.plot(fifths, [row["staleness"] for row in part], "o-", label=f"{count:,} nodes")
+    stale.set(title="staleness, rounds of the author", ylim=0)
+    for key, name in (
+        ("joint", "others' compared with own ones"),
+        ("of fetched used", "fetched that is learned from"),
+    ):
+        shares.semilogx(counts, [row[key] for row in of_all], "o-", label=name)
+    shares.set(title="shares, mean over nodes", ylim=(0, 1.05))
+    for key, name in (("kB/s heard", "announcements"), ("kB/s fetched", "batches")):
+        cost.semilogx(counts, [row[key] for row in of_all], "o-", label=name)
+    cost.set(title="kB/s that come to a node", ylim=0)
+    for ax in (learned, stale):
+        ax.set(xlabel="fifth of the nodes, fastest first")
+    for ax in (shares, cost):
+        ax.set(xlabel="nodes", xticks=counts, xticklabels=counts)
+        ax.minorticks_off()
+    for ax in axes:
+        ax.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
 
 
 def main():
@@ -344,6 +392,8 @@ def main():
     for row in rows:
         cells = (f"{x:,.3g}" if isinstance(x, float) else str(x) for x in row.values())
         print("| " + " | ".join(cells) + " |")
+    if asked.picture:
+        draw(rows, asked.picture)
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1))
 

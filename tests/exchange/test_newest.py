@@ -49,6 +49,15 @@ def fetch(box, now_s=100.0, *, most=1000):
     return came
 
 
+def closed(**options):
+    """Return one that has taken something, and looks for nothing until its next round begins."""
+    box = make(**options)
+    hear(box, "west", 0)
+    fetch(box)
+    take(box)
+    return box
+
+
 def deliver(box, job):
     completions = (completion(author=job.author),)
     box.deliver(Delivery(job.author, job.offer.round, b"sealed", completions), job.offer)
@@ -133,6 +142,20 @@ def test_nothing_is_fetched_from_a_take_to_the_next_round():
     assert sorted(fetch(box)) == [("east", 0), ("east", 1), ("south", 1), ("west", 0)]
 
 
+def test_what_was_announced_while_it_looked_for_nothing_is_looked_at_again():
+    box = make(staleness=0)
+    for author in ALL:
+        box.on_join(author)
+    hear(box, "west", 0)
+    fetch(box)
+    take(box)
+    hear(box, "east", 0)
+    hear(box, "south", 0)
+    assert fetch(box) == []
+    box.begin(1, 0.0)
+    assert sorted(fetch(box)) == [("east", 0), ("south", 0)]
+
+
 def test_a_take_of_nothing_goes_on_looking():
     box = make()
     box.begin(0, 0.0)
@@ -155,11 +178,23 @@ def test_what_was_under_way_when_others_were_taken_is_there_for_the_next_round()
     assert take(box) == [("east", 0)]
 
 
+def test_what_was_under_way_when_a_newer_one_was_taken_is_not_kept():
+    box = make(staleness=3)
+    box.begin(0, 0.0)
+    hear(box, "south", 3)
+    job = box.fetch_queue.take(0.0)
+    hear(box, "south", 3, 4)
+    fetch(box)
+    assert take(box) == [("south", 4)]
+    deliver(box, job)
+    assert (box.held, take(box)) == (0, [])
+
+
 # How much.
 
 
 def test_no_more_is_fetched_than_is_enough_and_the_newest_of_each_first():
-    box = make(enough=4)
+    box = closed(enough=4)
     for author in ALL:
         hear(box, author, 5, 6)
     box.begin(0, 0.0)
@@ -197,6 +232,24 @@ def test_where_one_fails_or_is_worthless_others_are_fetched_instead():
     assert ("west", 0) in fetch(box)
 
 
+def test_an_author_that_failed_counts_again_when_something_of_it_came():
+    box = closed(enough=1)
+    hear(box, "east", 0)
+    box.begin(0, 0.0)
+    job = box.fetch_queue.take(0.0)
+    box.fetch_queue.again(job, 0.0, jitter=0.5)
+    assert box.fetch_queue.promising() == []
+    deliver(box, job)
+    take(box)
+    hear(box, "east", 0, 1)
+    box.begin(1, 0.0)
+    assert box.fetch_queue.promising() == ["east"]
+    box.fetch_queue.again(box.fetch_queue.take(0.0), 0.0, jitter=0.5)
+    box.fetch_queue.only({"south"})  # it had to make room, and comes again
+    hear(box, "east", 0, 1, 2)
+    assert box.fetch_queue.promising() == ["east"]
+
+
 def test_others_are_read_first_in_other_rounds():
     first = set()
     for round in range(3):
@@ -212,9 +265,10 @@ def test_others_are_read_first_in_other_rounds():
 # From whom.
 
 
-def test_partners_change_with_the_round():
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_partners_change_with_the_round(staleness):
     turns = {0: {"south"}, 1: {"east", "west"}, 2: {"south"}}
-    box = make(partners=lambda round, live: turns[round])
+    box = make(partners=lambda round, live: turns[round], staleness=staleness)
     box.begin(0, 0.0)
     for author in ALL:
         hear(box, author, 0)

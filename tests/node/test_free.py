@@ -94,6 +94,11 @@ def test_of_each_author_the_newest_comes_first_and_no_more_than_there_is_room_fo
     assert len(one.choose(0, came[:1])) == 1
 
 
+def test_groups_of_one_author_need_no_choice(record):
+    one = selector(record, plan=vertical, intake=1.0)
+    assert len(one.choose(0, [delivery("east", r, IDS[:2], G) for r in range(9)])) == 1
+
+
 def test_trusted_authors_come_first(record):
     came = [delivery(name, 1, IDS[:4]) for name in ("east", "south", "west")]
     for name in ("east", "south", "west"):
@@ -253,6 +258,22 @@ def test_more_than_it_takes_is_left_out_beginning_with_what_meets_nothing(record
         "p3": ({"south": 3}, (1.0, 0.0, 0.0)),
     }
     assert selection.over_intake == 6
+
+
+def test_of_what_meets_nothing_trusted_authors_come_first_and_no_round_of_theirs_decides(record):
+    one = selector(record, intake=1.0, members=("north", "south", "west"))
+    own = batch("north", IDS[:2])
+    came = ((3, batch("south", IDS[2:4])), (70, batch("west", IDS[4:6])))
+    used = Counter()
+    for round in range(40):
+        _, groups = select(one, round, arrived(round, own, *came))
+        used.update(author for counts, _ in groups.values() for author in counts)
+    assert min(used["south"], used["west"]) > 20
+    for author in ("south", "west"):
+        trusting = replace(one, trusts={"north", author}.__contains__)
+        _, groups = select(trusting, 0, arrived(0, own, *came))
+        authors = {name for counts, _ in groups.values() for name in counts}
+        assert authors == {"north", author}
 
 
 def test_vertically_groups_are_one_authors(record):

@@ -58,7 +58,7 @@ class NewestMailbox(Mailbox):
             self._depth = depth
             for name in turns:
                 peer = self.peers.get(name)
-                if peer and peer.announcement and not self.peers.is_quarantined(name, now_s):
+                if peer and peer.announcement:
                     self.on_announcement(peer.announcement, now_s)
         self._depth = 0
 

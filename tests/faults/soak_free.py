@@ -1,0 +1,196 @@
+"""Kills, freezes and rejoins at random of three nodes at their own pace; nothing may be learned
+twice, nothing that was kept may be lost, and memory must not grow.
+
+    python tests/faults/soak_free.py FOLDER [--events 100] [--rounds 1000] [--seed 0]
+
+Prints what was done and seen, and ends with an AssertionError if something was wrong. Needs
+minutes.
+"""
+
+import argparse
+import json
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import tiny
+from faults.swarm import Swarm
+from potluck.exchange import decode, decode_round
+from potluck.exchange.keys.keys import without_signature
+
+NAMES = ("east", "north", "south")
+PROBLEMS, GROUP = 12, 12
+OWN = GROUP // len(NAMES)
+"""Completions of a problem that a node writes itself: it takes twice as many of others."""
+
+
+def recipe(folder, rounds):
+    """Return a run of three models of a few thousand weights, which are paid by a hash."""
+    folder.mkdir(parents=True, exist_ok=True)
+    models = {name: tiny.save(folder / name, seed) for seed, name in enumerate(NAMES)}
+    return tiny.recipe(
+        models,
+        f"rounds={rounds}",
+        f"problems_per_round={PROBLEMS}",
+        f"group_size={GROUP}",
+        "checkpoint_every=4",
+        "plan=horizontal",
+        "pace=free",
+        "objective.method=lws",
+        "swarm.gather_s=1",
+    )
+
+
+AWAY_S, ROUNDS_BETWEEN = 5.0, 40
+"""Longest absence; and most rounds, of all nodes together, from one event to the next."""
+
+
+def disturb(swarm, events, generator, *, tell=lambda text: None):
+    """Kill a node and start it again, or freeze it for a while, this many times, and wait until all
+    are done; return the resident MiB that were seen, by process, and what was done."""
+    done, seen, due = Counter(), {}, []
+    for number in range(events):
+        until = rounds_of_all(swarm) + generator.randint(1, ROUNDS_BETWEEN)
+        while rounds_of_all(swarm) < until or not (there := _running(swarm, due)):
+            _come_back(swarm, due)
+            _look(swarm, seen)
+            if all(p.poll() == 0 for p in swarm.running.values()) and not due:
+                tell(f"all nodes were done after {number} events")
+                return seen, done
+            time.sleep(0.05)
+        victim, kind = generator.choice(there), generator.choice(("kill", "kill", "freeze"))
+        away_s = generator.uniform(0, AWAY_S)
+        if kind == "kill":
+            swarm.signal(victim, signal.SIGKILL)
+        else:
+            swarm.signal(victim, signal.SIGSTOP)
+        due.append((time.monotonic() + away_s, victim, kind))
+        done[kind] += 1
+        tell(f"{number:3} {kind:6} {victim} after round {swarm.round(victim)}, for {away_s:.1f} s")
+    while due or any(process.poll() is None for process in swarm.running.values()):
+        _come_back(swarm, due)
+        _look(swarm, seen)
+        time.sleep(0.05)
+    return seen, done
+
+
+def rounds_of_all(swarm):
+    return sum(swarm.round(name) + 1 for name in NAMES)
+
+
+def _running(swarm, due):
+    for name, process in swarm.running.items():
+        assert process.poll() in (None, 0), f"{name} broke:\n{swarm.log(name)}"
+    away = {victim for _, victim, _ in due}
+    return [n for n, p in swarm.running.items() if n not in away and p.poll() is None]
+
+
+def _come_back(swarm, due):
+    for one in [each for each in due if each[0] <= time.monotonic()]:
+        due.remove(one)
+        _, victim, kind = one
+        if kind == "kill":
+            # Of one that was killed before it had a folder there is nothing to resume.
+            swarm.start(victim, resume=(swarm.folder / victim).is_dir())
+        else:
+            swarm.signal(victim, signal.SIGCONT)
+
+
+def _look(swarm, seen):
+    """Note the resident MiB of each process, beside the rounds that its node has done."""
+    for name, process in swarm.running.items():
+        try:
+            pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+        except (OSError, IndexError):
+            continue
+        if pages:
+            seen.setdefault((name, process.pid), []).append((swarm.round(name), pages * 4 / 1024))
+
+
+def require_all_whole(swarm, rounds):
+    """Raise AssertionError if something was learned twice, or lost that was kept, or left out;
+    return how many batches of others each node has learned from."""
+    taken = {}
+    for name in NAMES:
+        files = sorted((swarm.folder / name / "rounds").iterdir())
+        assert [file.name for file in files] == [f"{r:06}.ptlk" for r in range(rounds)], name
+        foreign, kept = Counter(), {}
+        for round, file in enumerate(files):
+            arrived = decode_round(file.read_bytes(), run="tiny", round=round, node=name)
+            messages = [decode(without_signature(data)) for data in arrived.messages]
+            (own,) = (m for m in messages if m.sender == name)
+            whole = {(c.problem_id, c.index) for c in arrived.completions if c.author == name}
+            assert (own.round, len(whole)) == (round, PROBLEMS * OWN), (name, round)
+            foreign.update((m.sender, m.round) for m in messages if m.sender != name)
+            kept[round] = {m.sender for m in messages}
+        assert max(foreign.values(), default=1) == 1, (name, foreign.most_common(3))
+        newest = Counter()
+        for author, round in foreign:
+            newest[author] = max(newest[author], round)
+        noted = json.loads((swarm.folder / name / "taken.json").read_bytes())
+        assert noted == {**newest, name: rounds - 1}, name
+        metrics = swarm.metrics(name)
+        assert [line["round"] for line in metrics] == [*range(rounds)], name
+        for line in metrics:
+            assert line["sources"].keys() <= kept[line["round"]], (name, line["round"])
+        rows = Counter(
+            (line["round"], line["author"], line["problem"], line["index"])
+            for line in swarm._lines(name, "completions")
+        )
+        assert max(rows.values()) == 1, (name, rows.most_common(3))
+        learned = sum(its["completions"] for m in metrics for its in m["sources"].values())
+        assert rows.total() == learned, name
+        written = [line["round"] for line in swarm._lines(name, "written")]
+        assert written == [*range(rounds)], name
+        taken[name] = foreign.total()
+    return taken
+
+
+def growth_mib(seen):
+    """Return the largest growth of a process from its first rounds to its last ones, and of how
+    many rounds that was."""
+    growths = [(0.0, 0)]
+    for samples in seen.values():
+        begun = samples[0][0]
+        settled = [each for each in samples if each[0] > begun + 20]
+        if settled:
+            growths.append((settled[-1][1] - settled[0][1], settled[-1][0] - settled[0][0]))
+    return max(growths)
+
+
+def main():
+    ask = argparse.ArgumentParser()
+    ask.add_argument("folder", type=Path)
+    ask.add_argument("--events", type=int, default=100)
+    ask.add_argument("--rounds", type=int, default=1000)
+    ask.add_argument("--seed", type=int, default=0)
+    asked = ask.parse_args()
+    begun = time.monotonic()
+    config = recipe(asked.folder / "models", asked.rounds)
+    with Swarm(config, asked.folder / "run") as swarm:
+        swarm.start()
+
+        def tell(text):
+            print(f"{time.monotonic() - begun:6.1f} s  {text}", flush=True)
+
+        generator = random.Random(asked.seed)
+        seen, done = disturb(swarm, asked.events, generator, tell=tell)
+        codes = swarm.wait(patience_s=1800)
+        assert set(codes.values()) == {0}, swarm.logs()
+        taken = require_all_whole(swarm, asked.rounds)
+        lines = [line for name in NAMES for line in swarm.metrics(name)]
+    most = max(mib for samples in seen.values() for _, mib in samples)
+    grown, over = growth_mib(seen)
+    used = [line["staleness"] for line in lines if line.get("staleness") is not None]
+    print(
+        f"{dict(done)} in {time.monotonic() - begun:.0f} s; {len(seen)} processes; all nodes did "
+        f"{asked.rounds} rounds; batches of others learned from: {taken}; mean staleness "
+        f"{sum(used) / max(1, len(used)):.2f}; most resident {most:.0f} MiB, grown at most "
+        f"{grown:.1f} MiB within {over} rounds of a process"
+    )
+
+
+if __name__ == "__main__":
+    main()
