@@ -13,7 +13,6 @@ import heapq
 import itertools
 import json
 import os
-import sys
 import tempfile
 import tomllib
 from concurrent.futures import ProcessPoolExecutor
@@ -39,6 +38,7 @@ FIGURES = {
     "joint": "share of them that met own ones",
     "others": "others' completions for each own one",
 }
+KEPT = Path("runs/pace_learning.jsonl")
 ROOT = Path(__file__).parent.parent
 
 
@@ -118,6 +118,12 @@ def mean(values):
     return fmean(known) if known else None
 
 
+def kept():
+    """What an earlier command has measured: it takes long, so one that was broken off goes on."""
+    lines = KEPT.read_text().splitlines() if KEPT.exists() else []
+    return {tuple(work): figures for work, figures in map(json.loads, lines)}
+
+
 def cell(work):
     kind, pair, seed, slow = work
     return work, arm(kind, pair, seed, slow)
@@ -133,11 +139,13 @@ def row(what, values, unit=""):
 def measure(quick):
     pairs, seeds, kinds = (2, 1, ["complementary"]) if quick else (8, 2, list(KINDS))
     works = list(itertools.product(kinds, range(pairs), range(seeds), (None, SLOW, ALONE)))
-    found = {}
+    found = {} if quick else kept()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for work, figures in pool.map(cell, works):
+        for work, figures in pool.map(cell, [work for work in works if work not in found]):
             found[work] = figures
-            print(*work, figures, file=sys.stderr, flush=True)
+            KEPT.parent.mkdir(exist_ok=True)
+            with KEPT.open("a") as file:
+                file.write(json.dumps([work, figures]) + "\n")
     rows = []
     for kind, (at, name) in itertools.product(kinds, enumerate(NAMES)):
         free, together, alone = (
