@@ -163,8 +163,13 @@ def test_horizontal_takes_as_many_nodes_as_a_group_has_completions(toml):
     with pytest.raises(ConfigError, match="among 3 nodes; raise group_size to at least 3"):
         load(toml(third), ["plan=horizontal", "group_size=2"])
     # At its own pace a node writes as much of a group however many others there are.
-    free = load(toml(third), ["plan=horizontal", "group_size=2", "pace=free"])
+    fifth = third + "[node.fourth]\nmodel = 'x'\n[node.fifth]\nmodel = 'x'\n"
+    free = load(toml(fifth), ["plan=horizontal", "group_size=4", "pace=free", "intake=1"])
     assert len(free.node) > free.group_size
+    with pytest.raises(ConfigError, match="a node writes 1 of the 4 completions"):
+        load(toml(fifth), ["plan=horizontal", "group_size=4", "pace=free", "intake=3"])
+    with pytest.raises(ConfigError, match="less than one of the 2 problems"):
+        load(toml(fifth), ["plan=vertical", "problems_per_round=2", "pace=free"])
 
 
 def test_the_starting_recipe_is_lws_on_two_nodes_and_says_it_by_method():
