@@ -46,7 +46,8 @@ def step_free(node: Node, round: int) -> RoundReport:
         arrived = node.exchange.finish(round, taken)
         size_bytes = node.record.keep_round(round, arrived)
         node.record.add_taken(arrived)
-    node.begin(round + 1, selector.draw(round + 1, taken, written=shares))
+    if node.overlaps:  # a draw among many problems takes a moment
+        node.begin(round + 1, selector.draw(round + 1, taken, written=shares))
     spent = replace(spent, exchange_s=spent.exchange_s + taking.seconds + storing.seconds)
     return node.use(round, arrived, spent, size_bytes)
 

@@ -88,6 +88,11 @@ class Node(Participant):
             server_apart=self.engine.server_apart if completions else None,
         )
 
+    @property
+    def overlaps(self) -> bool:
+        """Return whether its engine can write while the weights change."""
+        return isinstance(self.engine, Overlapping)
+
     def begin(self, round: int, shares: Sequence[Share]) -> None:
         """Begin to write these shares of a later round with the weights as they are now, where the
         engine can while they change; ``generate_and_send`` of that round waits for the rest."""
