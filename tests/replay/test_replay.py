@@ -124,6 +124,25 @@ def test_adapters_dropout_and_strange_settings_come_back_too(recipe, tmp_path):
     assert (tmp_path / "again" / name).read_bytes() == saved.read_bytes()
 
 
+@pytest.mark.parametrize("plan", ["vertical", "horizontal"])
+def test_a_run_at_its_own_pace_comes_back_and_is_measured_on_the_problems_it_wrote(
+    recipe, tmp_path, monkeypatch, plan
+):
+    run(recipe("pace=free", f"plan={plan}"), tmp_path / "run")
+    asked = []
+    real = measure.fresh_groups
+
+    def noted(node, round, ids, *, take):
+        asked.append(ids)
+        return real(node, round, ids, take=take)
+
+    monkeypatch.setattr(measure, "fresh_groups", noted)
+    _, node = rehearsed(tmp_path / "run", "small", "f-tis", tmp_path / "scratch")
+    assert has_weights_of(node, tmp_path / "run")
+    wrote = [[*line["rewards"]] for line in lines_of(tmp_path / "run", "small", "written")]
+    assert [sorted(ids) for ids in asked[::2]] == [sorted(ids) for ids in wrote]
+
+
 def test_a_replay_leaves_the_runs_folder_as_it_was(recorded, tmp_path):
     before = everything_in(recorded)
     plan = make_plan(recorded, methods="tis,nois", rounds=1, out=tmp_path / "out")
