@@ -65,7 +65,7 @@ def read(completion):
 class NoRecord:
     """A node's folder that keeps nothing: nothing is resumed here."""
 
-    def rows(self, name):
+    def each(self, name):
         return []
 
     def add(self, name, lines):
