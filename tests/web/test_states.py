@@ -1,9 +1,12 @@
 """What each node of a run is doing, from its own status and from what others say of it."""
 
+import json
+
 import pytest
 
+from potluck.web.recipe import read_recipe
 from potluck.web.states import Facts, Here, node_views
-from web.run_files import peer, status
+from web.run_files import peer, recipe, status
 
 NOW_S = 1_000_000.0
 MODELS = {"north": "m-north", "south": "m-south"}
@@ -109,3 +112,13 @@ def test_a_crowd_that_one_node_names_hides_nothing_that_another_tells(monkeypatc
     )
     assert set(found) == {"north", "south", "a", "b"}
     assert found["a"].state in ("training", "recovering")  # it is live, as south tells
+
+
+@pytest.mark.parametrize("pace, staleness", [("together", 3), ("free", 10)])
+def test_at_its_own_pace_nobody_is_behind(tmp_path, pace, staleness):
+    """The rounds are each node's own, so all of them are as far apart as a run allows."""
+    swarm = {"max_staleness": 3}
+    (tmp_path / "recipe.json").write_text(
+        json.dumps(recipe("north", "south", pace=pace, rounds=10, swarm=swarm))
+    )
+    assert read_recipe(tmp_path).max_staleness == staleness
