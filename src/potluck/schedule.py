@@ -296,7 +296,7 @@ def unwritten_problems(
     present pass over the task, then the next ones in the order of ``problems_of_round``.
 
     ``times`` says how often the node has written each; a pass ends when it has written all of them
-    equally often. So no one who sends problems can have one written twice in a pass. Raise
+    equally often. So others decide the order, and no problem comes twice in a pass. Raise
     ValueError if the task has fewer than ``count`` problems.
     """
     if count > len(ids):

@@ -159,7 +159,6 @@ class FreeSelector(Selector):
                 by_batch.setdefault((completion.author, then), []).append(completion)
         asked = [c for key, came in by_batch.items() for c in self._asked_of(*key, came)]
         rows, unreadable = readable_rows(asked, read)
-        # One's own groups first, then those that one's own rewards are kept of.
         groups: dict[tuple[str, str], list[Row]] = {}
         for row in sorted(rows, key=lambda row: row.completion.author != self.me):
             author, problem = row.completion.author, row.completion.problem_id
@@ -170,6 +169,7 @@ class FreeSelector(Selector):
             for key, each in groups.items()
         }
 
+        # Room goes first to what meets this node's own completions, or rewards that it has kept.
         def turn(key: tuple[str, str]) -> tuple[bool, bool, bool, bool, int]:
             its = groups[key]
             authors = {row.completion.author for row in its}
@@ -248,7 +248,7 @@ class FreeSelector(Selector):
             each /= 1 + self.intake
         else:
             problems /= 1 + self.intake
-        asked = list(dict.fromkeys(c.problem_id for c in came))[: _rounded_up(problems)]
+        asked = {*[*dict.fromkeys(c.problem_id for c in came)][: _rounded_up(problems)]}
         return [c for c in came if c.problem_id in asked and c.index < _rounded_up(each)]
 
     def _own(self, rows: Iterable[Row]) -> int:
