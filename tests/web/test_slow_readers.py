@@ -39,8 +39,14 @@ def connect(address, path):
 
 
 def sockets_of(process):
-    links = (each for each in Path(f"/proc/{process.pid}/fd").iterdir())
-    return sum("socket:" in str(link.readlink()) for link in links if link.is_symlink())
+    return sum(_is_socket(link) for link in Path(f"/proc/{process.pid}/fd").iterdir())
+
+
+def _is_socket(link):
+    try:
+        return "socket:" in str(link.readlink())
+    except FileNotFoundError:  # the server closes connections while they are counted
+        return False
 
 
 def resident_mb(process):
