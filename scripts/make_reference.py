@@ -105,7 +105,7 @@ def kind_of(kind: Any) -> str:
     >>> kind_of(Positive)
     'number > 0'
     >>> kind_of(tuple[str, ...] | Literal["all"])
-    'list of: string; or `"all"`'
+    'list of strings; or `"all"`'
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -117,8 +117,9 @@ def kind_of(kind: Any) -> str:
     if origin in (Union, UnionType):
         return "; or ".join(kind_of(part) for part in inner if part is not NoneType)
     if origin is tuple:
-        many = "list of" if ... in inner else f"list of {len(inner)}"
-        return f"{many}: {kind_of(inner[0])}"
+        if inner[0] in PLAIN:
+            return f"list of {PLAIN[inner[0]]}s"
+        return f"list of{'' if ... in inner else len(inner)}: {kind_of(inner[0])}"
     return "table" if origin is not None else PLAIN[kind]
 
 
@@ -210,9 +211,16 @@ def metrics() -> Iterator[str]:
         yield text_of(kind)
         hints = get_type_hints(kind)
         listed = [
-            f"| `{name}` | {shape_of(hints[name])} | {text_of(kind, name)} |" for name in hints
+            f"| `{name}` | {shape_of(hints[name])} | {text_of(kind, name)}{shown_as(kind, name)} |"
+            for name in hints
         ]
         yield "\n".join(["| field | value | meaning |", "|---|---|---|", *listed])
+
+
+def shown_as(kind: type, name: str) -> str:
+    """Return a sentence with the title that ``potluck show`` gives a metric of authors, if any."""
+    column = reports.AUTHOR_COLUMNS.get(name) if kind is reports.AuthorReport else None
+    return f' `potluck show` calls it "{column.title}".' if column else ""
 
 
 def shape_of(kind: Any) -> str:

@@ -26,7 +26,10 @@ class AsMathML(Treeprocessor):
         for found in [each for each in root.iter() if each.get("class") == "arithmatex"]:
             latex = html.unescape(found.text or "").strip()[2:-2].strip()
             found.text = None
-            source = convert(latex, display="block" if found.tag == "div" else "inline")
+            try:
+                source = convert(latex, display="block" if found.tag == "div" else "inline")
+            except Exception as error:  # of a dozen types, none of which has the formula
+                raise ValueError(f"the formula {latex!r} cannot be read: {error!r}") from None
             math = ElementTree.fromstring(source.replace(NAMESPACE, ""))
             for inner in math.iter():
                 if len(inner) and inner[0].text in ("∑", "∏"):
