@@ -119,7 +119,8 @@ def kind_of(kind: Any) -> str:
     if origin is tuple:
         if inner[0] in PLAIN:
             return f"list of {PLAIN[inner[0]]}s"
-        return f"list of{'' if ... in inner else len(inner)}: {kind_of(inner[0])}"
+        many = "" if ... in inner else f" {len(inner)}"
+        return f"list of{many}: {kind_of(inner[0])}"
     return "table" if origin is not None else PLAIN[kind]
 
 

@@ -6,6 +6,7 @@ python -m http.server --directory build/site
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -50,13 +51,14 @@ def main() -> int:
     except SiteError as error:
         print(error, file=sys.stderr)
         return 1
+    site = ROOT / settings["site_dir"]
+    shutil.rmtree(site, ignore_errors=True)  # else a page that is no more would stay
     # A module of this folder is an extension of its Markdown.
     build = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
     built = subprocess.run(
         build, cwd=ROOT, env=os.environ | {"PYTHONPATH": "scripts"}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    site = ROOT / settings["site_dir"]
     found = warnings_in(built.stdout)
     found += faults(site) if built.returncode == 0 else [f"zensical ended with {built.returncode}"]
     print(*found, f"{len(list(site.rglob('*.html')))} pages, {len(found)} faults", sep="\n")

@@ -148,7 +148,7 @@ class TlsConfig(Options, frozen=True, kw_only=True):
 
 
 class SwarmConfig(Options, frozen=True, kw_only=True):
-    """How nodes in several processes meet: docs/swarm.md. Unused in one process."""
+    """How nodes reach each other, and what they take from each other: docs/swarm.md."""
 
     transport: str = "zenoh"
     """Transport that carries the batches."""
@@ -198,7 +198,7 @@ class RunConfig(Options, frozen=True, kw_only=True):
     name: str
     """Name of the run; its folder is ``runs/NAME``, unless ``--out`` says otherwise."""
     seed: Amount = 0
-    """Seed of everything that is drawn; in one process equal seeds give equal bits."""
+    """Seed of everything that is drawn; nodes in one process repeat a run to the bit."""
     rounds: Count = 50
     """Rounds of the run."""
     problems_per_round: Count = 24
