@@ -25,7 +25,7 @@ LINK_OR_CODE = re.compile(
 OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:|/")
 DOCSTRING = re.compile(r"^<!-- (::: [\w.]+.*?)\s*-->$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".sh": "bash", ".yaml": "yaml"}
-PICTURES = {".png", ".svg", ".jpg", ".css"}
+COPIED = {".png", ".svg", ".jpg", ".gif", ".webp", ".css"}
 HIDDEN = "---\nsearch:\n  exclude: true\n---\n"
 """Head of a page that the search leaves out: of a code word it would find mostly source."""
 
@@ -64,7 +64,7 @@ class Pages:
         self._made.add(place)
         target = self._folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
-        if file.suffix in PICTURES:
+        if file.suffix in COPIED:
             shutil.copyfile(file, target)
         else:
             target.write_text(self._page(file, place), encoding="utf-8")
@@ -77,7 +77,7 @@ class Pages:
         path = "source" / path
         if file.is_dir():
             return path / "index.md"
-        return path if file.suffix in PICTURES | {".md"} else path.with_name(path.name + ".md")
+        return path if file.suffix in COPIED | {".md"} else path.with_name(path.name + ".md")
 
     def _page(self, file: Path, place: Path) -> str:
         name = file.relative_to(self._root)
@@ -105,7 +105,7 @@ def lay_out(root: Path, folder: Path, nav: list[str]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     pages = Pages(root, folder)
     for file in sorted((root / "docs").rglob("*")):
-        if file.suffix in PICTURES | {".md"}:
+        if file.suffix in COPIED | {".md"}:
             pages.add(file.resolve())
     for path in nav:
         if path.startswith("source/"):

@@ -167,8 +167,7 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
     round's problems. Empty: the recipe's nodes are members, and the first key seen for a name
     counts."""
     open: bool = False
-    """True: strangers (names that are no members) may send groups too, of problems that they
-    choose."""
+    """True: strangers, names that are no members, may take part and write whole groups."""
     stranger_problems: Count = 2
     """Groups that a stranger may write in a round."""
     stranger_share: Fraction = 0.1
