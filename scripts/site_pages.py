@@ -108,5 +108,9 @@ def lay_out(root: Path, folder: Path, nav: list[str]) -> None:
         if file.suffix in COPIED | {".md"}:
             pages.add(file.resolve())
     for path in nav:
-        if path.startswith("source/"):
-            pages.add((root / path.removeprefix("source/")).resolve())
+        file = root / (
+            path.removeprefix("source/") if path.startswith("source/") else f"docs/{path}"
+        )
+        if not file.is_file():
+            raise SiteError(f"zensical.toml names {path} in nav, but there is no {file}")
+        pages.add(file.resolve())

@@ -119,6 +119,12 @@ def test_a_link_to_no_file_ends_the_build(tree, target):
         site_pages.lay_out(tree, tree / "made", [])
 
 
+@pytest.mark.parametrize("page", ["gone.md", "source/GONE.md"])
+def test_a_navigation_that_names_no_page_ends_the_build(tree, page):
+    with pytest.raises(site_pages.SiteError, match=f"names {page} in nav, but there is no "):
+        site_pages.lay_out(tree, tree / "made", ["a.md", page])
+
+
 def test_a_list_of_commonmark_keeps_its_items():
     text = "Text:\n1. one\n\n   more\n2. two\n```\n- code\n```\n- a\n  - b\n    c"
     assert site_lists.relisted(text) == (
