@@ -108,9 +108,8 @@ def lay_out(root: Path, folder: Path, nav: list[str]) -> None:
         if file.suffix in COPIED | {".md"}:
             pages.add(file.resolve())
     for path in nav:
-        file = root / (
-            path.removeprefix("source/") if path.startswith("source/") else f"docs/{path}"
-        )
+        outside = path.removeprefix("source/")
+        file = root / ("docs" if outside == path else "") / outside
         if not file.is_file():
             raise SiteError(f"zensical.toml names {path} in nav, but there is no {file}")
         pages.add(file.resolve())
