@@ -63,4 +63,4 @@ $(VENV)/ready: pyproject.toml experiments/pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist .cache

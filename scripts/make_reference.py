@@ -60,10 +60,14 @@ def docstrings(kind: type) -> dict[str, str]:
         if not each.__module__.startswith("potluck"):
             continue
         (declared,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        assert isinstance(declared, ast.ClassDef)
         for field, below in zip(declared.body, declared.body[1:], strict=False):
             match field, below:
-                case ast.AnnAssign(), ast.Expr(value=ast.Constant(value=str(text))):
-                    found[field.target.id] = text
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    found[name] = text
     return found
 
 
