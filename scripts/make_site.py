@@ -20,6 +20,8 @@ from site_pages import SiteError, lay_out
 ROOT = Path(__file__).parents[1]
 EXPECTED = re.compile(r"Build started|Build finished in .*|No issues found|\s*")
 """Lines of a build without a warning."""
+STRICT = "Aborted because --strict flag is set"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def pages_of(nav: Any) -> Iterator[str]:
@@ -41,7 +43,10 @@ def warnings_in(output: str) -> list[str]:
     >>> warnings_in("Build started\\ngriffe: x.py:3: No type\\nBuild finished in 2.44s\\n")
     ['griffe: x.py:3: No type']
     """
-    return [line for line in output.splitlines() if not EXPECTED.fullmatch(line)]
+    said = COLOUR.sub("", output)
+    if STRICT in said:  # the places stand above; where the builder raised that is of no use
+        said = said.partition("Traceback")[0]
+    return [line for line in said.splitlines() if not EXPECTED.fullmatch(line)]
 
 
 def main() -> int:
@@ -59,10 +64,12 @@ def main() -> int:
         build, cwd=ROOT, env=os.environ | {"PYTHONPATH": "scripts"}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    found = warnings_in(built.stdout)
-    found += faults(site) if built.returncode == 0 else [f"zensical ended with {built.returncode}"]
-    print(*found, f"{len(list(site.rglob('*.html')))} pages, {len(found)} faults", sep="\n")
-    return 1 if found else 0
+    print(*(found := warnings_in(built.stdout)), sep="\n", end="\n" if found else "")
+    if built.returncode:
+        return built.returncode
+    print(*(dead := list(faults(site))), sep="\n", end="\n" if dead else "")
+    print(f"{len(list(site.rglob('*.html')))} pages, {len(found) + len(dead)} faults")
+    return 1 if found or dead else 0
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ class Page(HTMLParser):
     links: list[tuple[str, str]] = field(default_factory=list)
     """Tag and address."""
     text: str = ""
-    """Text of the paragraphs outside of code."""
+    """Text of the article's paragraphs outside of code."""
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Page(HTMLParser):
         address = given.get(FETCHED.get(tag, "href" if tag == "a" else ""))
         if address and given.get("rel") != "canonical":
             self.links.append((tag, address))
-        if tag in CODE | {"p", "li"}:
+        if tag in CODE | {"article", "p", "li"}:
             self._open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -49,7 +49,8 @@ class Page(HTMLParser):
             del self._open[len(self._open) - 1 - self._open[::-1].index(tag) :]
 
     def handle_data(self, data: str) -> None:
-        if {"p", "li"} & {*self._open} and not CODE & {*self._open}:
+        inside = {*self._open}
+        if "article" in inside and {"p", "li"} & inside and not CODE & inside:
             self.text += data
 
 

@@ -138,14 +138,17 @@ FAULTS = {
     '<img src="no.png">': "no.png leads nowhere",
     '<script src="https://cdn.org/x.js"></script>': "asks another host: https://cdn.org/x.js",
     '<link rel="stylesheet" href="//fonts.org/f">': "asks another host: //fonts.org/f",
-    "<p>Two:\n- a</p>": "Markdown that was not read",
-    "<p>so $x^2$</p>": "Markdown that was not read",
+    "<article><p>Two:\n- a</p></article>": "Markdown that was not read",
+    "<article><li>so $x^2$</li></article>": "Markdown that was not read",
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_of_a_site_is_found(tmp_path, fault):
-    sound = '<a href="other.html#yes">x</a><a href="https://e.org">e</a><code>- a $x$</code>'
+    sound = (
+        '<a href="other.html#yes">x</a><a href="https://e.org">e</a><li>\n1. a heading</li>'
+        "<article><p>so <code>\n- a $x$</code></p></article>"
+    )
     (tmp_path / "other.html").write_text(f'<h2 id="yes">y</h2>{sound}')
     assert list(site_check.faults(tmp_path)) == []
     (tmp_path / "index.html").write_text(sound + fault)
