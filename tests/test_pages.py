@@ -126,6 +126,23 @@ def test_the_recipes_of_a_page_are_read(page):
         from_tree({"name": "page", "node": node} | tree)
 
 
+# Numbers.
+
+INTERVAL = re.compile(r"[+-]?\.\d{3} \[[^]\d]*\.\d{3}, [^]\d]*\.\d{3}\]")
+
+
+@pytest.mark.parametrize("page", ["methods.md", "partners.md"])
+def test_a_difference_with_its_interval_stands_in_the_results_too(page):
+    sources = [
+        *(ROOT / "experiments").glob("*/RESULTS.md"),
+        *(ROOT / "docs" / name for name in ("results.md", "tokenizers.md", "authors.md")),
+    ]
+    known = " ".join(" ".join(path.read_text(encoding="utf-8").split()) for path in sources)
+    told = INTERVAL.findall(" ".join((ROOT / "docs" / page).read_text(encoding="utf-8").split()))
+    assert len(told) >= 15
+    assert [each for each in told if each not in known] == []
+
+
 # The methods.
 
 
