@@ -25,6 +25,7 @@ test-vllm: $(VENV)/ready
 check: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 
 # docs/results.md, its pictures and experiments/*/RESULTS.md, from the finished cells.
