@@ -130,12 +130,13 @@ def test_the_merged_export_is_a_model_of_its_own_with_the_adapters_logits(done, 
     cards = (checkpoint_of(done, "full", 3) / "README.md", tmp_path / "full" / "README.md")
     assert cards[0].read_bytes() == cards[1].read_bytes()
     adapted = make_learner(recipe(dropout=0.1), "adapter", done / "adapter", 3).policy.network
-    export(str(checkpoint_of(done, "adapter", 3)), tmp_path / "merged")
+    export(str(checkpoint_of(done, "adapter", 3)), tmp_path / "merged", name="me/small")
     assert (tmp_path / "merged" / "model.safetensors").exists()
     assert not list((tmp_path / "merged").glob("adapter*"))
     card = (tmp_path / "merged" / "README.md").read_text()
     assert "library_name: transformers" in card
     assert "PeftModel" not in card
+    assert 'AutoModelForCausalLM.from_pretrained("me/small")' in card
     alone = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32).eval()
     torch.testing.assert_close(logits(alone), logits(adapted), rtol=0, atol=1e-5)
 

@@ -21,7 +21,7 @@ PRIVATE = {
     r"(?! (?:here|missing))": "a node that",
     r"hearsay": "through a third node",
     r"finds? back|found back": "reconnect",
-    r"(?:is|are) paid|pays? (?:0|in parts|for a)": "scores, rewards",
+    r"(?:is|are) paid|pays? (?:0|in parts)": "scores, rewards",
     r"say it, and end|end it itself": "print; stop it yourself",
     r"not a word": "no message",
     r"tells? from 0|told by chance": "differs from 0, by chance",

@@ -1,6 +1,7 @@
 """Commands on what training left: evaluate, show, export, replay."""
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +20,8 @@ from potluck.events import PhaseProgress
 from potluck.files import write_atomically
 from potluck.replay.plan import LEGEND, ReplayPlan, ReplayRow, make_plan, table
 
+BARS = "HF_HUB_DISABLE_PROGRESS_BARS"
+"""Variable by which the Hub's client, and transformers, show no progress bars."""
 RunFolder = Annotated[Path, typer.Argument(help="A run's folder")]
 
 
@@ -147,16 +150,42 @@ def export_command(
     checkpoint: Annotated[str, typer.Argument(help="A checkpoint, or any model of a recipe")],
     folder: Annotated[Path, typer.Argument(help="The folder to write; must not exist")],
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
+    push: Annotated[str, typer.Option(help="Upload it to the Hub as USER/NAME, a new model")] = "",
+    private: Annotated[
+        bool, typer.Option("--private", help="With --push: only its owners see it")
+    ] = False,
 ) -> None:
     """Write a checkpoint as a model of its own, an adapter merged into its base."""
     if dtype not in ("float32", "bfloat16"):
         raise ConfigError(f"--dtype is {dtype!r}; choose one of float32, bfloat16")
+    if private and not push:
+        raise ConfigError("--private is for an upload; name its place too: --push USER/NAME")
+    shown = bool(push) and BARS not in os.environ
     prepare_process(0)
+    if shown:
+        del os.environ[BARS]
+    from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
+
+    if shown:  # those of an upload, which may take hours, but none of what is loaded for it
+        disable_progress_bars()
     with out.status("loading torch and transformers ..."):
-        from potluck.node.storage.export import export
+        from potluck.node.storage.export import HERE, export, require_uploadable, upload, way_on
+    if push:
+        require_uploadable(push)
     with out.status(f"writing {printable(str(folder))} ..."):
-        export(checkpoint, folder, dtype=dtype)
+        export(checkpoint, folder, dtype=dtype, name=push or HERE)
     say(f"wrote {folder}")
+    if not push:
+        return
+    size_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    say(f"uploading {size_bytes / 1e6:,.1f} MB to {push} ...")
+    if shown:
+        enable_progress_bars()
+    try:
+        say(f"uploaded: {upload(folder, push, private=private)}")
+    except KeyboardInterrupt:
+        complain(f"stopped. {way_on(folder, push, private=private)}")
+        raise typer.Exit(130) from None
 
 
 @app.command("replay")
