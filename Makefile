@@ -25,6 +25,7 @@ test-vllm: $(VENV)/ready
 check: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 
 # The site into build/site, strictly and without a network; then every link of it is checked.

@@ -32,39 +32,47 @@ def evaluate_command(
     ],
     against: Annotated[str, typer.Option(help="Another model: which of the two is better?")] = "",
     task: Annotated[str, typer.Option(help="The task's name, without a recipe")] = "",
-    path: Annotated[str, typer.Option(help="The task's data, where it has some")] = "",
+    path: Annotated[str, typer.Option(help="The task's data, if it has any")] = "",
     recipe: Annotated[
-        Path | None, typer.Option(help="Ask as this recipe does (default for RUN/NODE: its run's)")
+        Path | None,
+        typer.Option(help="Evaluate as this recipe does (default for RUN/NODE: its run's)"),
     ] = None,
     set: Sets = None,
     split: Annotated[str, typer.Option(help="validation, out-of-distribution or both")] = "both",
     problems: Annotated[
-        int | None, typer.Option(min=1, help="Of each split, the first ones (200, or the recipe's)")
+        int | None,
+        typer.Option(min=1, help="Number of each split, from the first (200, or the recipe's)"),
     ] = None,
     k: Annotated[int, typer.Option("--k", min=0, help="pass@k; 0: greedy only")] = 0,
     samples: Annotated[
-        int, typer.Option(min=0, help="Of each problem, for pass@k; 0: k of them")
+        int, typer.Option(min=0, help="Answers to each problem, for pass@k; 0: k of them")
     ] = 0,
     temperature: Annotated[
-        float | None, typer.Option(help="Of the samples (1, or the recipe's)")
+        float | None, typer.Option(help="Sampling temperature (1, or the recipe's)")
     ] = None,
     top_k: Annotated[
-        int | None, typer.Option("--top-k", min=0, help="0: all, or the recipe's")
+        int | None,
+        typer.Option(
+            "--top-k", min=0, help="Likeliest tokens to sample from (0: all; or the recipe's)"
+        ),
     ] = None,
-    top_p: Annotated[float | None, typer.Option("--top-p", help="1: all, or the recipe's")] = None,
-    seed: Annotated[int, typer.Option(help="Of the samples")] = 0,
+    top_p: Annotated[
+        float | None,
+        typer.Option("--top-p", help="Probability to sample from (1: all; or the recipe's)"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the samples")] = 0,
     max_new_tokens: Annotated[
         int | None, typer.Option(min=1, help="Longest answer (512, or the recipe's)")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
-    dtype: Annotated[str, typer.Option(help="Of the writing: float32 or bfloat16")] = "float32",
+    dtype: Annotated[str, typer.Option(help="Generate in float32 or bfloat16")] = "float32",
     rows: Annotated[int, typer.Option(min=0, help="Answers written at once; 0: auto")] = 0,
     trust_code: TrustCode = False,
     file: Annotated[
-        str, typer.Option("--json", help="Write everything that was found; - is stdout")
+        str, typer.Option("--json", help="Write all results to this file; - is stdout")
     ] = "",
 ) -> None:
-    """Measure a model on problems it does not train on, or tell which of two is better."""
+    """Measure a model on held-out problems, or tell which of two models is better."""
     keys = {
         "task.path": json.dumps(path) if path else None,
         "evaluation.problems": problems,
@@ -120,7 +128,7 @@ def evaluate_command(
 def show_command(
     run: RunFolder,
     html: Annotated[
-        Path | None, typer.Option("--html", help="Write it as a page, a file to send around")
+        Path | None, typer.Option("--html", help="Write it as one page, a file to keep or to send")
     ] = None,
 ) -> None:
     """Show a run: accuracy, and each node's view of each author."""
@@ -192,13 +200,15 @@ def replay_command(
         ),
     ] = None,
     node: Annotated[str, typer.Option(help="One node of the run (all that are here)")] = "",
-    rounds: Annotated[int | None, typer.Option(min=1, help="The first ones only")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Number of rounds, from the first")
+    ] = None,
     folder: Annotated[
-        Path | None, typer.Option("--out", help="Where everything goes (RUN/replay)")
+        Path | None, typer.Option("--out", help="Folder of the results (RUN/replay)")
     ] = None,
     trust_code: TrustCode = False,
 ) -> None:
-    """Learn from a run's completions again, by each method: which is nearest to on-policy?"""
+    """Train again on a run's completions, by each method; compare with on-policy gradients."""
     plan = make_plan(run, methods=method, node=node, rounds=rounds, out=folder)
     prepare_process(plan.config.threads)
     with out.status("loading torch and transformers ..."):

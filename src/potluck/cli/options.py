@@ -7,29 +7,27 @@ import typer
 
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", help="A key of the recipe: --set node.small.model=some/folder"),
+    typer.Option("--set", help="Change a key of the recipe: --set node.small.model=a/folder"),
 ]
 TrustCode = Annotated[
     bool,
-    typer.Option("--trust-code", help="Run the reward functions that the recipe names: read them"),
+    typer.Option("--trust-code", help="Run the code that the recipe names; read it first"),
 ]
 Recipe = Annotated[Path, typer.Argument(help="A .toml file; `potluck new` writes one")]
 Out = Annotated[Path | None, typer.Option("--out", help="The run's folder (runs/NAME of the run)")]
 Displays = Annotated[
     list[str] | None,
-    typer.Option("--display", help="How progress is shown: live, lines (of JSON), none; several"),
+    typer.Option("--display", help="Show progress: live, lines (of JSON) or none; may be repeated"),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint")]
 Web = Annotated[bool, typer.Option("--web", help="Show the run in a browser while it goes")]
 WebAt = Annotated[
     str,
-    typer.Option(
-        "--web-at", help="Where: HOST:PORT (127.0.0.1:8420, or the next port that is free)"
-    ),
+    typer.Option("--web-at", help="Its address: HOST:PORT (127.0.0.1:8420, or the next free port)"),
 ]
 WebToken = Annotated[
     bool,
-    typer.Option("--web-token", help="Let in visitors with a token only; it is made and shown"),
+    typer.Option("--web-token", help="Let in only visitors with a token, which is made and shown"),
 ]
 Connect = Annotated[
     list[str] | None,

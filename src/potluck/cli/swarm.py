@@ -38,18 +38,18 @@ LOOK_EVERY_S = 2.0
 COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red"}
 
 Listen = Annotated[
-    list[str] | None, typer.Option("--listen", help="Where others reach it: tcp/0.0.0.0:7447")
+    list[str] | None, typer.Option("--listen", help="Address that others reach: tcp/0.0.0.0:7447")
 ]
 
 
 @app.command("join")
 def join_command(
     recipe: Recipe,
-    name: Annotated[str, typer.Option("--as", help="Which node of the recipe this is")],
+    name: Annotated[str, typer.Option("--as", help="Name of this node in the recipe")],
     connect: Connect = None,
     listen: Listen = None,
     model: Annotated[
-        str, typer.Option("--model", help="Of a node that the recipe does not have: a stranger's")
+        str, typer.Option("--model", help="Model of a node that is not in the recipe (a stranger)")
     ] = "",
     set: Sets = None,
     folder: Out = None,
@@ -136,7 +136,7 @@ def _table(tree: Any, key: str) -> dict[str, Any]:
 def keys_command(
     name: Annotated[str, typer.Argument(help="The node's name in the recipe")],
     file: Annotated[
-        Path | None, typer.Option("--out", help="Where the secret key is, or goes (NAME.key)")
+        Path | None, typer.Option("--out", help="File of the secret key (NAME.key)")
     ] = None,
 ) -> None:
     """Make a node's key, and print the line that binds it to its name in a roster."""
@@ -160,15 +160,15 @@ def keys_command(
 
 @app.command("certificates")
 def certificates_command(
-    folder: Annotated[Path, typer.Argument(help="Where the swarm's authority is, or goes")],
+    folder: Annotated[Path, typer.Argument(help="Folder of the swarm's authority")],
     names: Annotated[list[str], typer.Argument(help="Nodes, and relays: relay, relay-2, ...")],
     hosts: Annotated[
         list[str] | None,
         typer.Option("--host", help="DNS name or address at which nodes or relays are reached"),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, help="For how long they hold")] = 365,
+    days: Annotated[int, typer.Option(min=1, help="Days for which they are valid")] = 365,
 ) -> None:
-    """Make a certificate for each node; without one a node gets no connection (mutual TLS)."""
+    """Make a certificate for each node; nodes without one cannot connect (mutual TLS)."""
     from potluck.exchange.keys.certificates import LOCAL, write_certificates
 
     places = write_certificates(folder, names, tuple(dict.fromkeys([*LOCAL, *(hosts or [])])), days)
@@ -180,7 +180,7 @@ def certificates_command(
 @app.command("relay")
 def relay_command(
     listen: Annotated[
-        list[str] | None, typer.Option("--listen", help="Where nodes reach it; several are fine")
+        list[str] | None, typer.Option("--listen", help="Address that nodes reach; may be repeated")
     ] = None,
     connect: Annotated[
         list[str] | None, typer.Option("--connect", help="Another relay: tcp/HOST:PORT")
@@ -195,7 +195,7 @@ def relay_command(
         list[str] | None, typer.Option("--names", help="With --tls: nodes that may take part: a,b")
     ] = None,
 ) -> None:
-    """Pass on messages of nodes that cannot reach each other; no training, no checks."""
+    """Pass on messages between nodes that cannot reach each other; train and check nothing."""
     from potluck.exchange.zenoh.session import Endpoints, Tls, open_router
 
     nodes = tuple(each for part in names or [] for each in part.split(",") if each)
@@ -221,15 +221,15 @@ def relay_command(
 
 @app.command("doctor")
 def doctor_command(
-    recipe: Annotated[Path | None, typer.Argument(help="What is to be run")] = None,
-    name: Annotated[str, typer.Option("--as", help="The node that is to join from here")] = "",
+    recipe: Annotated[Path | None, typer.Argument(help="Recipe that is to be run")] = None,
+    name: Annotated[str, typer.Option("--as", help="Node that is to join from here")] = "",
     connect: Connect = None,
     listen: Listen = None,
     model: Annotated[str, typer.Option("--model", help="As for join")] = "",
     set: Sets = None,
     folder: Out = None,
 ) -> None:
-    """Check whether this machine can take part, and say what to do if not."""
+    """Check whether this machine can take part, and print what to do if not."""
     from potluck.preflight.doctor.examine import Target, examine
 
     if recipe is None and (name or set or model):

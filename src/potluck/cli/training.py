@@ -37,11 +37,11 @@ STOPPED = (130, -signal.SIGINT)
 
 @app.command("demo")
 def demo_command(
-    folder: Annotated[Path, typer.Option("--out", help="Where everything goes")] = Path(
+    folder: Annotated[Path, typer.Option("--out", help="Folder of the runs and the report")] = Path(
         "potluck-demo"
     ),
-    rounds: Annotated[int | None, typer.Option(min=1, help="Shorter or longer")] = None,
-    seed: Annotated[int, typer.Option(help="Another seed, other problems and samples")] = 0,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of problems and samples")] = 0,
 ) -> None:
     """Train two different models alone and together, and compare."""
     from potluck.demo.run import demo
@@ -72,15 +72,15 @@ def run_command(
     set: Sets = None,
     folder: Out = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Print the run in short and its cost; start nothing")
+        bool, typer.Option("--check", help="Print the plan and its cost; start nothing")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="With --check: print the recipe with every default alone")
+        bool, typer.Option("--json", help="With --check: print only the recipe, with every default")
     ] = False,
     resume: Resume = False,
     trust_code: TrustCode = False,
     gpu: Annotated[
-        str, typer.Option("--gpu", help="With --check: would it fit? h100, rtx4090, ... or GiB")
+        str, typer.Option("--gpu", help="With --check: does it fit? h100, rtx4090, ... or GiB")
     ] = "",
     one_process: Annotated[
         bool,

@@ -29,21 +29,19 @@ def watch_command(
         str,
         typer.Option(
             *("--web-at", "--web"),
-            help="Where: HOST:PORT (127.0.0.1:8420, or the next port that is free)",
+            help="Address of the page: HOST:PORT (127.0.0.1:8420, or the next free port)",
         ),
     ] = "",
     web_token: WebToken = False,
     connect: Connect = None,
-    run: Annotated[
-        str, typer.Option("--run", help="With --connect: name of the run that is watched")
-    ] = "",
+    run: Annotated[str, typer.Option("--run", help="With --connect: name of the run")] = "",
     roster: Annotated[
         Path | None, typer.Option("--roster", help="With --connect: the keys of its nodes")
     ] = None,
     tls: Annotated[
         Path | None, typer.Option("--tls", help="With --connect: a folder of certificates")
     ] = None,
-    name: Annotated[str, typer.Option("--as", help="With --tls: whose certificate")] = "",
+    name: Annotated[str, typer.Option("--as", help="With --tls: name of the certificate")] = "",
     of_run: Annotated[bool, typer.Option("--of-run", hidden=True)] = False,
 ) -> None:
     """Show runs in a browser, while they go or afterwards; or, with --connect, a swarm that this

@@ -57,7 +57,7 @@ def meeting(listen: Sequence[str], connect: Sequence[str], nodes: int, before: i
     if listen and len(connect) < nodes - 1:
         text = (
             f"listens and names {len(connect)} of {nodes - 1} others; the rest must name it: two "
-            f"that learn of each other only by hearsay do not find back after a loss"
+            f"that know each other only through a third do not reconnect after a loss"
         )
         return Finding("meeting", "warn" if len(connect) < before else "ok", text)
     if listen:
