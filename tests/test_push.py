@@ -153,6 +153,10 @@ def loses(hub, patch):
     hub.loses = True
 
 
+def full(hub, patch):
+    hub.full = True
+
+
 def xet_is_absent(hub, patch):
     patch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", False)
 
@@ -166,6 +170,7 @@ def xet_is_absent(hub, patch):
         (offline, "HF_HUB_OFFLINE"),
         (nobody_listens, "did not get to http://127.0.0.1:9: "),
         (busy, "503"),
+        (full, "no room"),
         (loses, "the file model.safetensors was not uploaded"),
         (xet_is_absent, "me/small did not get to http"),
     ],
