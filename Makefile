@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export GOMP_SPINCOUNT := 0
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test test-vllm check results soak bench bench-gpu wheel clean
+.PHONY: demo test test-vllm check site reference results soak bench bench-gpu wheel clean
 
 demo: $(VENV)/ready
 	$(BIN)/potluck demo $(ARGS)
@@ -26,6 +26,14 @@ check: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site into build/site, strictly and without a network; then every link of it is checked.
+site: $(VENV)/ready
+	$(BIN)/python scripts/make_site.py
+
+# docs/reference: the keys of a recipe and the metrics, from where they are declared.
+reference: $(VENV)/ready
+	$(BIN)/python scripts/make_reference.py
 
 # docs/results.md, its pictures and experiments/*/RESULTS.md, from the finished cells.
 results: $(VENV)/ready
@@ -51,8 +59,8 @@ bench-gpu: $(VENV)/ready
 $(VENV)/ready: pyproject.toml experiments/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q $$(grep '^torch==' constraints.txt)
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]' -e ./experiments
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,docs]' -e ./experiments
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist .cache

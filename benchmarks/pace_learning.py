@@ -1,12 +1,17 @@
 """Does learning suffer at its own pace, beside a node that is four times as fast?
 
-    python benchmarks/pace_learning.py [--quick]      # 20 minutes of two cores
+    python benchmarks/pace_learning.py [--quick]      # 30 minutes of two cores
 
 Base pairs of experiments/drawn (made by scripts/make_drawn_models.py) run in one process: together,
 free, and each node by itself with what it writes in a pair. Free, time is a number: a round of the
 slow node lasts four times as long as one of the fast node, it sends after two fifths of it, and
 each node does what it does at its time. So a run repeats to the bit. Compared are equal numbers of
-own rounds, ROUNDS of each node; the fast node goes on until the slow one has done them.
+own rounds, ROUNDS of each node, early and late; and what they earn when the slow one has done
+them, "end": by then the fast node has done more rounds, where it does not wait.
+
+After every fourth own round a node samples SAMPLES completions of each of ASKED problems that no
+node learns from. It is asked the same in each arm: the problems that it learns from differ between
+the arms, for all pairs alike, and so much that their rewards cannot be compared.
 """
 
 import heapq
@@ -23,14 +28,18 @@ from statistics import fmean, stdev
 from unittest.mock import patch
 
 import harness
+import torch
 from scipy.stats import t
 
 from potluck.config import from_tree
 from potluck.exchange import memory
 from potluck.launch import rounds as launch
 from potluck.launch.in_process import run
+from potluck.node.loop import Node
+from potluck.rollout.base import RandomSampler, RolloutRequest
 
 ROUNDS, SLOWER, WRITING = 20, 4, 0.4
+EVERY, ASKED, SAMPLES = 4, 200, 4
 KINDS = {"complementary": ("adds", "subtracts"), "size": ("small", "large")}
 NAMES, SLOW, ALONE = ("fast one", "slow one"), 1, "alone"
 FIGURES = {
@@ -42,8 +51,9 @@ KEPT = Path("runs/pace_learning.jsonl")
 ROOT = Path(__file__).parent.parent
 
 
-def by_time(slow, self, folder, first):
-    """Run the nodes by a clock of their own, instead of ``_Rounds.run``."""
+def by_time(slow, ends, self, folder, first):
+    """Run the nodes by a clock of their own, instead of ``_Rounds.run``; note what they earn in the
+    end, when the fast one has done more rounds."""
     done, events, order = dict.fromkeys([n.name for n in self.nodes], 0), [], itertools.count()
     nodes, open_rounds = {node.name: node for node in self.nodes}, {}
     for name in nodes:
@@ -59,6 +69,7 @@ def by_time(slow, self, folder, first):
         elif what == "send":
             taken, shares = open_rounds[name]
             spent = node.generate_and_send(round, shares)
+            taken = taken or node.selector.choose(round, node.exchange.take())
             arrived = node.exchange.finish(round, taken)
             open_rounds[name] = arrived, spent, node.record.keep_round(round, arrived)
             follows = now + (1 - WRITING) * lasts, "learn"
@@ -67,7 +78,33 @@ def by_time(slow, self, folder, first):
             done[name] += 1
             follows = now, "take"
         heapq.heappush(events, (follows[0], next(order), name, follows[1]))
+    ends.update({name: sampled_reward(node) for name, node in nodes.items()})
     return launch.RunResult(folder, ROUNDS, False, {})
+
+
+def sampled_reward(node):
+    """Return the mean reward of completions of problems that are the same in each arm."""
+    problems = [node.task.problem(id) for id in node.task.ids("validation")[:ASKED]]
+    sampling, policy = node.sampling, node.learner.policy
+    completions = node.engine.generate(
+        [RolloutRequest(problem, SAMPLES) for problem in problems],
+        RandomSampler(
+            torch.Generator().manual_seed(0), sampling.temperature, sampling.top_k, sampling.top_p
+        ),
+        author=node.name,
+        progress=lambda done, total: None,
+    )
+    asked = [problem for problem in problems for _ in range(SAMPLES)]
+    texts = [policy.text(completion.token_T) for completion in completions]
+    return fmean(node.task.rewards(asked, completions, texts))
+
+
+def measured(use, found, node, round, *rest):
+    """Learn from a round, and measure the node where it is time to."""
+    report = use(node, round, *rest)
+    if (round + 1) % EVERY == 0 and round < ROUNDS:
+        found.setdefault(node.name, []).append(sampled_reward(node))
+    return report
 
 
 def arm(kind, pair, seed, slow):
@@ -84,11 +121,14 @@ def arm_of(kind, names, seed, slow):
     tree |= {"node": {name: tree["node"][name] for name in names}}
     tree |= {"evaluation": {"every": 0, "problems": 0, "out_of_distribution": 0}}
     tree["objective"] |= {"method": "lws"}
+    rewards, ends = {}, {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        learn_and_measure = partial(measured, Node.use, rewards)
+        stack.enter_context(patch.object(Node, "use", lambda *args: learn_and_measure(*args)))
         if slow is not None:
             tree["pace"] = "free"
             stack.enter_context(patch.object(memory, "KEPT_ROUNDS", 1000))
-            own_time = partial(by_time, names[slow])
+            own_time = partial(by_time, names[slow], ends)
             stack.enter_context(patch.object(launch._Rounds, "run", lambda *args: own_time(*args)))
         run(from_tree(tree), Path(folder) / "run")
         lines = [
@@ -98,8 +138,9 @@ def arm_of(kind, names, seed, slow):
         ]
     return [
         {
-            "early": fmean(row["own_reward_mean"] for row in rows[: ROUNDS // 2]),
-            "late": fmean(row["own_reward_mean"] for row in rows[ROUNDS // 2 :]),
+            "early": fmean(rewards[names[at]][: ROUNDS // EVERY // 2]),
+            "late": fmean(rewards[names[at]][ROUNDS // EVERY // 2 :]),
+            "end": ends.get(names[at], rewards[names[at]][-1]),
             "staleness": mean(row["staleness"] for row in rows),
             "joint": mean(row["joint_share"] for row in rows),
             "others": sum(
@@ -153,7 +194,7 @@ def measure(quick):
             for slow in (SLOW, None, ALONE)
         )
         for (arm, other), when in itertools.product(
-            {"together": together, "alone": alone}.items(), ("early", "late")
+            {"together": together, "alone": alone}.items(), ("early", "late", "end")
         ):
             less = [
                 fmean(a[when] for a in its) - fmean(b[when] for b in others)

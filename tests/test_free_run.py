@@ -117,7 +117,7 @@ def test_a_batch_that_is_too_old_when_it_is_taken_is_not(recipe, tmp_path, monke
             def every_third(member, take=take, calls=calls):
                 if member._agreement.node == "small":
                     calls.append(1)
-                    if len(calls) % 3:
+                    if len(calls) % 5:  # two of a round in which nothing is there
                         return ()
                 return take(member)
 
@@ -127,6 +127,22 @@ def test_a_batch_that_is_too_old_when_it_is_taken_is_not(recipe, tmp_path, monke
         counts[staleness] = [sum(m.sender == "large" for m in round) for round in rounds]
     assert counts[0] == [0, 0, 1, 0, 0, 1]
     assert counts[1] == [0, 0, 2, 0, 0, 2]
+
+
+def test_what_comes_while_a_first_round_is_written_is_learned_from(recipe, tmp_path, monkeypatch):
+    take, first = memory._Member.take, set(NAMES)
+
+    def later(member):
+        if member._agreement.node in first:
+            first.remove(member._agreement.node)
+            return ()
+        return take(member)
+
+    monkeypatch.setattr(memory._Member, "take", later)
+    run(recipe("rounds=1"), tmp_path / "run")
+    assert [len(messages(tmp_path / "run", node)[0]) for node in NAMES] == [1, 2]
+    (report,) = lines(tmp_path / "run", NAMES[1], "metrics")
+    assert report["joint_share"] == 1.0
 
 
 def test_what_makes_no_sense_at_this_pace_is_refused_with_the_way_out(recipe, tmp_path):

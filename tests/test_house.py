@@ -16,13 +16,14 @@ MODULES = {
     ): ast.parse(path.read_text())
     for path in ROOT.rglob("*.py")
 }
-MOST_FILES, MOST_LINES = 195, 29_000
+MOST_FILES, MOST_LINES = 195, 29_100
 """Size of the package: a change that needs more merges or deletes first. It was 145 and 18,000
 until nodes defended themselves: against authors that are not trusted, replays, floods, false rounds
 and silent members, and a folder against a second process; 148 and 19,400 until runs had a page;
 179 and 24,300 until anybody could write (endpoints, files), and recipes had the keys of TRL; 192
 and 27,400 until a node could have rounds of its own, or a part by its speed, and a server could be
-started anew in a round, and write while its node learns."""
+started anew in a round, and write while its node learns; 195 and 29,000 until every key and metric
+had a docstring, as their reference is made of them, and an export could be pushed."""
 FRAGMENTS = (
     *("What", "Of", "Whether", "Where", "Who", "As"),
     *("From", "All", "By", "Those", "How", "That"),

@@ -20,13 +20,3 @@ def test_a_recipe_that_ships_is_read_and_its_built_in_models_are_there(path):
     for node in config.node.values():
         if node.model.startswith("builtin:"):
             assert (Path(locate(node.model)) / "model.safetensors").exists()
-
-
-def test_the_readmes_recipe_runs_as_it_stands():
-    text = (Path(__file__).parents[1] / "README.md").read_text()
-    (block,) = (part.split("```")[0] for part in text.split("```toml\n")[1:])
-    import tomllib
-
-    from potluck.config import from_tree
-
-    assert list(from_tree(tomllib.loads(block)).node) == ["columns", "terse"]

@@ -1,4 +1,4 @@
-"""The tables of docs/demo.md from the rows of its seeds, and the README on the demo from these."""
+"""The tables of docs/demo.md from the rows of its seeds, and its picture's caption from these."""
 
 import re
 from pathlib import Path
@@ -53,9 +53,8 @@ def test_a_difference_and_its_interval_are_those_of_the_rows(gap, measure):
     assert GAPS[gap][measure] == pytest.approx(interval[:3], abs=lost)
 
 
-def test_the_readme_says_of_the_demo_what_the_page_says():
-    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    caption = text.partition("(docs/demo.png)")[2].partition("[docs/demo.md]")[0]
+def test_the_caption_of_the_picture_says_what_the_tables_say():
+    caption = " ".join(PAGE.partition("(demo.png)")[2].partition("*\n\n")[0].split())
     told = re.findall(rf"(LWS|half|alone,[a-z ]+,) ({SHARE})", caption)
     assert len(told) == 3
     for name, share in told:

@@ -1,4 +1,4 @@
-"""The numbers of README.md and docs/method.md, from the committed cells, in plain loops."""
+"""The numbers of README.md, docs/partners.md and docs/method.md, from the committed cells."""
 
 import json
 import re
@@ -103,8 +103,8 @@ def test_what_a_steeper_weight_gives_is_that_of_the_cells():
         assert numbers(told) == pytest.approx(expected, abs=0.00051)
 
 
-def test_the_readmes_table_is_that_of_the_cells():
-    page = (ROOT / "README.md").read_text()
+def test_the_table_of_partners_is_that_of_the_cells():
+    page = (ROOT / "docs" / "partners.md").read_text()
     head = "| the models are | LWS - half | LWS - alone | LWS - F-TIS | LWS, c = 8 - half |"
     seen = set()
     for kind, *told in ROW.findall(page[page.index(head) + len(head) :])[:7]:
@@ -136,9 +136,23 @@ def test_the_core_time_of_a_pair_is_that_of_the_cells():
         # Those that read pairs of characters ran alone, and in no pair of this setting.
         if cell["setting"] in spent and "-bpe-" not in cell["models"][0]:
             spent[cell["setting"]] += cell["cpu_s"]
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs" / "partners.md").read_text()
     (told,) = re.findall(r"the pair took\s+(\.\d\d) of the core time", text)
     assert float(told) == pytest.approx(spent["lws"] / spent["alone"], abs=0.0051)
+
+
+def test_what_the_readme_says_of_sharing_is_that_of_the_cells():
+    page = (ROOT / "README.md").read_text().partition("## Does it help?")[2].partition("\n## ")[0]
+    told = [numbers(each) for each in re.findall(r"[+-]\.\d{3} \[[^]]*\]", page)]
+    expected = [
+        interval("size", "lws", "half", "late"),
+        interval("size", "lws", "alone", "late"),
+        interval("complementary", "lws", "half", "late"),
+        interval("near", "lws", "half", "late"),
+    ]
+    assert len(told) == len(expected)
+    for one, other in zip(told, expected, strict=True):
+        assert one == pytest.approx(other, abs=0.00051)
 
 
 PLANTED = {

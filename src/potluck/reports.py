@@ -42,9 +42,11 @@ class AuthorReport:
     """
 
     completions: int = 0
+    """Its completions of the round that were used."""
     tokens: int = 0
     """Tokens of all completions, those without an advantage too."""
     reward_mean: float | None = None
+    """Mean reward of them."""
     with_advantage: int = 0
     """Completions that differ in reward from their group; the fields below are about these."""
     rows_trained: int = 0
@@ -56,9 +58,9 @@ class AuthorReport:
     k1: float | None = None
     """Mean over completions of the mean over tokens of d = -log-ratio, nats."""
     k3: float | None = None
-    """The same of e^d - d - 1, nats: the default filter looks at this."""
+    """The same of e^d - d - 1, nats: what the filter compares with its limit by default."""
     capped_share: float | None = None
-    """Share of tokens with w > C, under every method; only TIS caps them."""
+    """Share of tokens with w > C, measured under every method; only TIS caps them."""
     filtered_share_positive: float | None = None
     """Share not learned from among completions of positive advantage; 0 in the paper's methods."""
     filtered_share_negative: float | None = None
@@ -66,10 +68,13 @@ class AuthorReport:
     effective_sample_size: float | None = None
     """(sum w)^2 / (n sum w^2) over its n tokens, 0..1; 1 on-policy."""
     k1_positive: float | None = None
-    """k1 over completions of positive advantage (successes); three more by estimator and sign."""
+    """k1 over its completions of positive advantage (successes) alone."""
     k1_negative: float | None = None
+    """k1 over its completions of negative advantage alone."""
     k3_positive: float | None = None
+    """k3 over its successes alone."""
     k3_negative: float | None = None
+    """k3 over its completions of negative advantage alone."""
     likelihood_positive: float | None = None
     """Mean over successes of P, the geometric mean of their tokens' probabilities here; 0..1."""
     likelihood_negative: float | None = None
@@ -83,7 +88,7 @@ class AuthorReport:
     token_weight_min: float | None = None
     """Smallest w of any token of a success; of an author without log-probabilities, smallest p."""
     blocked_share: float | None = None
-    """Share of its successes with a token whose w (or p, as above) is below BLOCKING_WEIGHT."""
+    """Share of its successes with a token whose w (or p, as above) is below 0.2."""
     blocked_share_own_wrong: float | None = None
     """The same, of problems that no completion of this node solved (joint groups only)."""
     blocked_share_own_mixed: float | None = None
@@ -93,10 +98,10 @@ class AuthorReport:
     worth: float | None = None
     """Gain to this node's own gradient, in units of own completions (``node/alignment.py``)."""
     worth_noise: float | None = None
-    """Its standard error."""
+    """Standard error of ``worth``."""
     gradient_share: float | None = None
-    """Share of an author that is not trusted in the sum of the norms of what moves this model;
-    None of one that is. All together have half at most (``objective/trust.py``)."""
+    """Share of this author in the sum of the norms of what moves the model; null if it is trusted.
+    All that are not trusted have half at most together (``objective/trust.py``)."""
     habit: str | None = None
     """Phrase of its right answers that has grown most in this node's own (``node/habits.py``)."""
     habit_share: float | None = None
@@ -112,6 +117,7 @@ class RewardReport:
     """The numbers of one reward function on the completions that this node wrote in a round."""
 
     mean: float | None = None
+    """Mean, before the function's weight."""
     std: float | None = None
     """Sample standard deviation; None of fewer than two."""
 
@@ -144,6 +150,7 @@ class RoundReport:
     """Results of one round: a line of metrics.jsonl."""
 
     round: int
+    """Number of the round, from 0."""
     reward_mean: float | None = None
     """Mean over the completions of all nodes that were used; None if there are none."""
     own_reward_mean: float | None = None
@@ -153,15 +160,15 @@ class RoundReport:
     own_length_mean: float | None = None
     """Mean length of the completions that this node wrote, tokens."""
     own_cut_share: float | None = None
-    """Share of them that ran out of room: no stop token came."""
+    """Share of them that reached the length limit: no stop token came."""
     groups_alike: float | None = None
-    """Share of the groups in which all rewards are equal, so that nothing is learned from them."""
+    """Share of the groups in which all rewards are equal: nothing is learned from them."""
     entropy: float | None = None
     """Mean of -ln p of the tokens that this node wrote, nats: an estimate of its policy's entropy,
     over the completions with an advantage; with a KL, over all."""
     kl: float | None = None
     """Mean over the tokens that this node wrote of the k3 estimate of KL(policy || start model),
-    nats, at the round's start. None: [objective] beta is 0, and it is not measured."""
+    nats, at the round's start. None: ``objective.beta`` is 0, so it is not measured."""
     learning_rate: float | None = None
     """Rate of the round's last update."""
     loss: float = 0.0
@@ -179,22 +186,22 @@ class RoundReport:
     dropped_nonfinite: int = 0
     """Foreign completions that made a number non-finite."""
     unasked: int = 0
-    """Completions that were not asked of their author; left out."""
+    """Completions that their author was not asked for; left out."""
     unusable: int = 0
     """Completions that cannot be read exactly; left out. Those of late groups count, too."""
     unreadable: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """The same number by author and reason: see ``node/read.py``."""
     too_few: int = 0
-    """Completions that came without another one of their problem; left out."""
+    """Completions that are the only one of their problem; left out."""
     over_share: int = 0
-    """Completions of strangers beyond their part of a batch; left out."""
+    """Completions of strangers beyond their share of a batch; left out."""
     over_intake: int = 0
-    """Completions of others beyond what a node at its own pace takes; left out."""
+    """Completions of others beyond ``intake``, at pace "free"; left out."""
     staleness: float | None = None
-    """Mean age of the others' completions that were used, in rounds of their authors; None in step
-    with them."""
+    """Mean age of the others' completions that were used, in rounds of their authors, at pace
+    "free"."""
     joint_share: float | None = None
-    """Share of them that were compared with completions of this node; at its own pace."""
+    """Share of them that were compared with completions of this node, at pace "free"."""
     missing: tuple[str, ...] = ()
     """Nodes from which nothing came in time."""
     late: int = 0
@@ -206,7 +213,7 @@ class RoundReport:
     quarantined: tuple[str, ...] = ()
     """Nodes whose messages were not read."""
     sent_bytes: int = 0
-    """Size of this node's batch, everything counted."""
+    """Size of this node's batch as it was sent."""
     sent_bytes_per_token: float | None = None
     """Bytes sent for each token; None where it generated nothing."""
     received_bytes: int = 0
@@ -214,19 +221,20 @@ class RoundReport:
     size_bytes: int = 0
     """Size of the round's file, which holds the messages that were learned from."""
     server_apart: float | None = None
-    """Mean |difference| of the log-probabilities of the server that writes for this node from those
-    of the node's own weights, nats a token; None: no server wrote."""
+    """Mean |difference| between the log-probabilities of the server that writes for this node and
+    those of the node's own weights, nats a token; null: no server wrote."""
     server_apart_first: float | None = None
-    """The same in the run's first writing: of equal weights, so of rounding alone."""
+    """The same in the run's first round: equal weights, so rounding alone."""
     texts: int | None = None
-    """Number of texts that an author without weights wrote; None: the node learns."""
+    """Number of texts that an author without weights wrote; null: the node learns."""
     cost: Mapping[str, float] = field(default_factory=dict)
-    """Cost of them: requests, prompt_tokens, completion_tokens, usd; what is 0 is left out."""
+    """Cost of these texts: requests, prompt_tokens, completion_tokens, usd; what is 0 is left
+    out."""
     share: float | None = None
-    """Part of the round's completions that this node wrote, where shares follow speed."""
+    """Share of the round's completions that this node wrote, with ``shares = "speed"``."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Duration of each phase: write, learn, wait (for others), exchange. Without "wait", as older
-    releases wrote it, the waiting is in "exchange"."""
+    """Duration of each phase: write, learn, wait (for others), exchange. Older releases have no
+    "wait": there it is part of "exchange"."""
     sources: Mapping[str, AuthorReport] = field(default_factory=dict)
     """Reports on the authors, by name."""
 
@@ -238,10 +246,13 @@ class EvaluationReport:
     round: int
     """Rounds trained before the evaluation."""
     validation: float | None = None
+    """Share of the validation problems that the model solves."""
     problems: int | None = None
     """Number of validation problems."""
     out_of_distribution: float | None = None
+    """The same out of distribution."""
     out_of_distribution_problems: int | None = None
+    """Number of those problems."""
 
 
 def as_line(report: RoundReport | EvaluationReport) -> dict[str, Any]:

@@ -25,35 +25,42 @@ MOST_TAKEN = 3
 
 
 class SamplingConfig(Options, frozen=True, kw_only=True):
+    """How completions are drawn, and how long they get. All nodes of a run share it."""
+
     temperature: Positive = 1.0
     """T: divides the logits, when writing and when learning."""
     top_k: Amount = 0
-    """Draw from the k likeliest tokens only; 0: from all. See paper-notes, decision 6."""
+    """Number of likeliest tokens that are drawn from; 0: all (docs/paper-notes.md, decision 6)."""
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    """Draw from the likeliest tokens that together hold this probability; 1: from all."""
+    """Probability that the likeliest tokens drawn from hold together; 1: all are drawn from."""
     max_new_tokens: Count = 512
     """Longest completion, in tokens, the stop token included."""
     max_total_tokens: Count = 2048
     """Longest prompt and completion together, in tokens."""
     max_prompt_tokens: Amount = 0
-    """Longest prompt, in tokens; problems with a longer one are left out and counted. 0: none is,
-    and a prompt that leaves no room to write in ends the run."""
+    """Longest prompt, in tokens; problems with a longer one are left out and counted. 0: no
+    limit, and a prompt that leaves no room to write in ends the run."""
     stop: tuple[str, ...] = ()
     """Further tokens that end a completion, beside the model's own end-of-text tokens."""
 
 
 class EvaluationConfig(Options, frozen=True, kw_only=True):
+    """Greedy evaluations of every model, during the run and at its end."""
+
     every: Amount = 5
-    """Rounds from one greedy evaluation to the next; 0: at the end only."""
+    """Rounds from one evaluation to the next; 0: one at the end only."""
     problems: Amount = 200
     """Problems of the validation split, always the first ones; 0: no evaluation."""
     out_of_distribution: Amount = 200
-    """Problems of that split, at the end of the run; 0: none."""
+    """Problems of the out-of-distribution split, at the end of the run; 0: none."""
     max_new_tokens: Amount = 0
-    """Longest completion; 0: as in training (a trained limit should not be a test's)."""
+    """Longest completion, in tokens; 0: ``sampling.max_new_tokens``. A larger value shows what a
+    model can do beyond the limit that it was trained with."""
 
 
 class LogConfig(Options, frozen=True, kw_only=True):
+    """Trackers that show a run's curves: docs/logging.md."""
+
     to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
     """Trackers that draw curves, each an extra of its name; metrics.jsonl is written anyway."""
     project: str = "potluck"
@@ -82,13 +89,15 @@ class LoraConfig(Options, frozen=True, kw_only=True):
 
 
 class NodeConfig(Options, frozen=True, kw_only=True):
+    """One node: its model, its optimiser, and how it computes."""
+
     model: str = ""
-    """A folder, a Hugging Face id, or ``builtin:NAME`` (digits-small, -large, -terse); empty if the
-    node's engine has no weights of ours: it writes, and learns nothing."""
+    """Folder, Hugging Face id, or ``builtin:NAME`` (digits-small, -large, -terse). Empty where the
+    node's engine needs none (openai, file): such a node writes, and learns nothing."""
     weight: Positive = 1.0
-    """This node's part of the writing, relative to the others'."""
+    """Share of the completions that this node writes, relative to the other nodes' weights."""
     stranger: bool = False
-    """True: the plan does not count on it, as it comes uninvited; see [swarm] open."""
+    """True: the node is no member, so the plan gives it no problems; see ``swarm.open``."""
     device: str = "auto"
     """Device as torch names it; "auto": a CUDA GPU, else a Mac's ("mps"), else the CPU."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -97,32 +106,33 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
     """Kernel of attention; "auto": what transformers takes for the model."""
     lora: LoraConfig | None = None
-    """A table [node.NAME.lora] trains adapters and leaves the model's own weights as they are."""
+    """With this table the node trains adapters; the model's own weights stay as they are."""
     optimizer: Literal["adam", "adamw", "adamw-8bit"] = "adam"
-    """"adamw-8bit" keeps the moments in 8 bits each (extra ``eightbit``)."""
+    """Optimiser; "adamw-8bit" keeps the moments in 8 bits each (extra ``eightbit``)."""
     learning_rate: Positive = 1e-6
-    """Rate of an update; with a schedule the highest one."""
+    """Learning rate; with a schedule the highest one."""
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Course of the rate over the updates of all ``rounds``, as transformers has it. A resumed run
-    that has more rounds goes on at the rate of the longer course."""
+    """Schedule of the learning rate over all ``rounds``, as in transformers. A run that is resumed
+    with more rounds continues on the longer schedule."""
     warmup_updates: Annotated[float, Meta(ge=0)] = 0.0
-    """Updates in which the rate rises from 0; below 1, a share of all updates."""
+    """Updates in which the learning rate rises from 0; below 1: a share of all updates."""
     adam_betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     """Decay of the optimiser's mean and mean square of gradients, per update."""
     weight_decay: Annotated[float, Meta(ge=0)] = 0.0
-    """Decoupled, so it needs ``optimizer = "adamw"`` (or its 8-bit form)."""
+    """Decoupled weight decay; it needs ``optimizer = "adamw"`` or "adamw-8bit"."""
     gradient_clip_norm: Positive = 1.0
-    """The update's gradient is scaled down to this L2 norm where it is longer."""
+    """Largest L2 norm of an update's gradient; a longer one is scaled down to it."""
     micro_batch_tokens: Count = 4096
-    """Rows x longest row, prompt included, in one backward pass: memory, not mathematics."""
+    """Rows times longest row, prompts included, of one backward pass. It changes the memory that is
+    needed and the speed, not the result."""
     gradient_checkpointing: bool = False
-    """Trades a second forward pass for the memory of the activations."""
+    """True: activations are computed twice and not stored: less memory, slower."""
     sampling_dtype: Literal["float32", "bfloat16"] = "float32"
     """Dtype that the model computes in while it writes; the importance weight corrects for it."""
     sampling_rows: Count = 512
-    """Completions that are written at once: memory against speed."""
+    """Completions that are written at once; more need more memory and are faster."""
     engine: AnyEngine = HFOptions()
-    """Engine that writes: the model itself, or (docs/vllm.md) a server that has its weights."""
+    """Engine that writes this node's completions."""
 
     @property
     def title(self) -> str:
@@ -138,21 +148,26 @@ class TlsConfig(Options, frozen=True, kw_only=True):
 
 
 class SwarmConfig(Options, frozen=True, kw_only=True):
+    """How nodes reach each other, and what they take from each other: docs/swarm.md."""
+
     transport: str = "zenoh"
     """Transport that carries the batches."""
     listen: tuple[str, ...] = ()
     """Addresses where others reach this node: ``tcp/0.0.0.0:7447``, ``tls/...``. Empty: none, as
-    behind a NAT; then ``connect`` names routers (``potluck relay``)."""
+    behind a NAT; ``connect`` then names a relay (``potluck relay``)."""
     connect: tuple[str, ...] = ()
-    """Other nodes or routers: ``tcp/HOST:PORT``, ``tls/...``. Of two nodes one names the other."""
+    """Addresses of other nodes or relays: ``tcp/HOST:PORT``, ``tls/...``. Of two nodes one names
+    the other."""
     tls: TlsConfig | None = None
     key: str = ""
-    """This node's secret key (``potluck keys``); empty: made in the node's folder at first."""
+    """File of this node's secret key (``potluck keys``); empty: one is made in the node's
+    folder."""
     roster: str = ""
-    """A file that binds names to public keys. Those in it are members: they share out each
-    round's problems. Empty: the nodes of the recipe are, and a name's first key is remembered."""
+    """File that binds names to public keys. The names in it are members, which share out each
+    round's problems. Empty: the recipe's nodes are members, and the first key seen for a name
+    counts."""
     open: bool = False
-    """True: strangers, names that are no members, may write groups of problems of their own."""
+    """True: strangers, names that are no members, may take part and write whole groups."""
     stranger_problems: Count = 2
     """Groups that a stranger may write in a round."""
     stranger_share: Fraction = 0.1
@@ -160,16 +175,16 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
     strangers_share: Fraction = 0.3
     """Largest share of a batch that all strangers together may fill."""
     text: Literal["auto", "always", "never"] = "auto"
-    """Completions go as text beside their ids, for nodes with other tokenizers. "auto": if models
-    of the recipe have unlike tokenizers; in ``potluck join``, which cannot see all of them, unless
-    all nodes name one model and the swarm is not open."""
+    """Sending of completions as text beside their ids, for nodes with other tokenizers. "auto": if
+    models of the recipe have unlike tokenizers; in ``potluck join``, which cannot see all of them,
+    unless all nodes name one model and the swarm is not open."""
     codec: Literal["exact", "compact", "raw"] = "exact"
     """Encoding of this node's batches: docs/wire.md. "compact" rounds log-probabilities."""
     max_staleness: Amount = 1
-    """Rounds for which a group that came late is still learned from; 0: never. At pace "free":
-    rounds that its author had sent since, when this node took it."""
+    """Rounds for which a late group is still learned from; 0: never. At pace "free" they are
+    counted in rounds that its author has sent since."""
     cohort: Count = 32
-    """Nodes whose completions are fetched in a round where there are more than 64."""
+    """Number of nodes whose completions are fetched in a round, in a swarm of more than 64."""
     kept_rounds: Annotated[int, Meta(ge=1, le=64)] = 32
     """Rounds for which this node's batches stay available for nodes that were away."""
     gather_s: Annotated[float, Meta(ge=0)] = 60.0
@@ -180,35 +195,39 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
 
 class RunConfig(Options, frozen=True, kw_only=True):
     name: str
-    """Name of the run; its folder is runs/<name> unless --out says otherwise."""
+    """Name of the run; its folder is ``runs/NAME``, unless ``--out`` says otherwise."""
     seed: Amount = 0
+    """Seed of everything that is drawn; nodes in one process repeat a run to the bit."""
     rounds: Count = 50
+    """Rounds of the run."""
     problems_per_round: Count = 24
+    """Problems of a round, which all nodes share."""
     group_size: Annotated[int, Meta(ge=2)] = 12
     """G: completions of one problem."""
     plan: Literal["vertical", "horizontal"] = "vertical"
+    """Division of a round: "vertical" gives each node whole problems, "horizontal" gives each node
+    a part of every group."""
     shares: Literal["weight", "speed"] = "weight"
-    """Parts of a round that the nodes write: by their weights; or by the speed that they measure,
-    so that all are done at about the same time. There a node of weight 2 writes twice as long."""
+    """Measure of each node's share of a round: its ``weight``, or the speed that it measures, so
+    that all finish at about the same time. With "speed" a node of weight 2 writes twice as long."""
     pace: Literal["together", "free"] = "together"
     """"together": all nodes do a round at the same time, which lasts as long as its slowest node.
     "free": each has rounds of its own, waits for nobody, and learns from what came meanwhile."""
     intake: Annotated[float, Meta(ge=0, le=64)] = 0.0
-    """Most completions of others that a round learns from, for each of its own, at pace "free"; a
-    node then writes 1 / (1 + intake) of a round. 0: as many as there are other members, 3 at most.
-    """
+    """Largest number of others' completions for each own one in a round at pace "free"; a node then
+    writes 1 / (1 + intake) of a round. 0: as many as there are other members, 3 at most."""
     deadline_s: Positive = 600.0
-    """Longest wait for the other nodes' completions in a round, seconds; unused in one process, and
+    """Longest wait for the other nodes' completions in a round, seconds. Unused in one process and
     at pace "free"."""
     checkpoint_every: Amount = 10
-    """Rounds from one checkpoint to the next; 0: at the end (and on Ctrl-C) only."""
+    """Rounds from one checkpoint to the next; 0: one at the end (and on Ctrl-C) only."""
     threads: Amount = 0
-    """CPU threads; 0: torch's default. Models under 10M weights are fastest with 1."""
+    """CPU threads of torch; 0: its default. Models under 10M weights are fastest with 1."""
     task: AnyTask = DigitsOptions()
+    """Problems that all nodes train on, and how answers are graded: docs/tasks.md."""
     out_of_distribution: AnyTask | None = None
     """Another task, whose out-of-distribution problems stand for the task's own ones at the end."""
     reward: tuple[RewardOptions, ...] = ()
-    """Functions that pay instead of the task's grading: tables [[reward]]."""
     sampling: SamplingConfig = SamplingConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

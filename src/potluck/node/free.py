@@ -43,6 +43,8 @@ def step_free(node: Node, round: int) -> RoundReport:
     shares = node.begun[round][0] if round in node.begun else selector.draw(round, taken)
     spent = node.generate_and_send(round, shares)
     with Clock() as storing:
+        # In a first round nothing has come before: all begin with the same problems.
+        taken = taken or selector.choose(round, node.exchange.take())
         arrived = node.exchange.finish(round, taken)
         size_bytes = node.record.keep_round(round, arrived)
         node.record.add_taken(arrived)

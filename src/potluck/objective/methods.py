@@ -48,56 +48,58 @@ successes, our own (docs/method.md)."""
 
 
 class ObjectiveConfig(Options, frozen=True, kw_only=True):
-    """The table ``[objective]`` of a recipe."""
+    """What a node learns from its own completions and from those of others: docs/method.md."""
 
     importance: Importance = "truncated"
     """Importance scheme for tokens that another model wrote: NoIS, VIS or TIS."""
     filter: bool = True
-    """Switch of the "F-": bad completions that are far off-policy are filtered."""
+    """True: completions of negative advantage that are far off-policy are left out (the "F-" of
+    F-TIS)."""
     others: Others = "all"
-    """Others' completions that are learned from; every one counts in its group and in B. "none":
-    a control, in which others serve as a baseline only."""
+    """Completions of others that are learned from; all count in their group's mean and in B. "none"
+    is a control: others serve as a baseline only."""
     likelihood_exponent: Positive = 1.0
-    """c: a success of another weighs P^c, P its likelihood per token under this model. Larger is
-    safer among strangers. Read by ``likely-successes`` only."""
+    """c: a success of another node weighs P^c, with P its likelihood per token under this model. A
+    larger c is safer among unlike models. Read with ``others = "likely-successes"`` only."""
     likelihood_unit: Literal["token", "byte"] = "token"
     """Unit of P in that weight. In bytes P does not depend on the tokenizer, so one c is alike for
     unlike models; at 4 bytes a token, c = 4 in bytes is c = 1 in tokens."""
     trust: Trust = "roster"
-    """Authors that are trusted: those whose keys are in the roster, and the nodes of one ``potluck
-    run``; or all; or none but this node. Of the others only likely successes teach, whatever the
-    method, and all together move the model no further than the trusted do (docs/trust.md)."""
+    """Authors that are trusted: those in the roster and the nodes of one ``potluck run``; all; or
+    only this node. From the others only likely successes are learned, whatever the method, and all
+    of them together move the model no further than the trusted do (docs/trust.md)."""
     untrusted_exponent: Positive = 8.0
-    """c for the successes of authors that are not trusted: they weigh P^c."""
+    """c of the weight P^c for successes of authors that are not trusted."""
     own_success_weight: Positive = 1.0
-    """Factor on one's own completions of positive advantage. A control: 1 is GRPO."""
+    """Factor on the node's own completions of positive advantage. A control: 1 is GRPO."""
     weight_cap: Positive = 2.0
-    """C: no token weighs more than this. Dimensionless; read by ``truncated`` only."""
+    """C: largest importance weight of a token. Read with ``importance = "truncated"`` only."""
     divergence_limit: Positive = 50.0
-    """g: a bad completion at or beyond this is filtered. In the estimator's unit."""
+    """g: divergence from which a completion of negative advantage is filtered, in the estimator's
+    unit."""
     divergence_estimator: Literal["k1", "k2", "k3"] = "k3"
-    """Estimator of a token's part of D; k1 and k3 in nats, k2 in nats squared."""
+    """Estimator of a token's divergence; k1 and k3 in nats, k2 in nats squared."""
     divergence_reduce: Literal["mean", "sum", "max"] = "mean"
-    """Reduction of a completion's tokens to D."""
+    """Reduction of the divergences of a completion's tokens to one number, D."""
     clip_epsilon: Annotated[float, Meta(ge=0)] = 0.2
-    """epsilon of the PPO clip. Dimensionless."""
+    """Epsilon of the PPO clip."""
     clip_epsilon_high: Annotated[float, Meta(ge=0)] = 0.0
-    """epsilon of the clip above 1, where it is another one (DAPO: 0.28); 0: the same."""
+    """Epsilon of the clip above 1, where it differs (DAPO: 0.28); 0: ``clip_epsilon``."""
     loss_type: LossType = "grpo"
-    """Denominator of the loss, under TRL's names: see ``losses.mean_of``."""
+    """Denominator of the loss, under TRL's names: see ``mean_of`` in ``objective/losses.py``."""
     loss: str = ""
-    """Own loss instead, ``FILE.py:NAME`` or ``MODULE:NAME``, called as those of ``losses.py``. It
-    is code, so it runs only with --trust-code. See docs/trl.md."""
+    """Loss of your own, ``FILE.py:NAME`` or ``MODULE:NAME``, called as those of ``losses.py``. It
+    is code, so it runs only with ``--trust-code``: docs/trl.md."""
     beta: Annotated[float, Meta(ge=0)] = 0.0
-    """Weight of the KL to the model that the node started from, over its own completions: see
-    ``losses.kl_loss``. 0: none, and no reference model is loaded."""
+    """Weight of the KL divergence from the model that the node started with, over its own
+    completions. 0: none, and no reference model is loaded."""
     updates_per_round: Count = 1
     """Optimiser steps on the completions of one round."""
     advantage_scale: Literal["std", "none"] = "std"
     """Unit of an advantage: the group's standard deviation, or the reward's own."""
     alignment_every: Annotated[int, Meta(ge=0)] = 10
-    """Rounds between two estimates of each author's worth (``node/alignment.py``), and two looks
-    for its habits (``node/habits.py``); 0: none."""
+    """Rounds from one estimate of each author's worth (``node/alignment.py``) and habits
+    (``node/habits.py``) to the next; 0: none."""
 
 
 def reads_author_logp(objective: ObjectiveConfig | Method) -> bool:

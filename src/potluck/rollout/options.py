@@ -105,7 +105,8 @@ class EngineOptions(Options, frozen=True, kw_only=True):
 
 
 class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag="hf"):
-    """The node's own model in its own memory; [node.NAME] has sampling_dtype and sampling_rows."""
+    """The node's own model writes; ``sampling_dtype`` and ``sampling_rows`` of the node are for
+    it."""
 
     several_processes: ClassVar[bool] = True
 
@@ -141,27 +142,28 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
 
 
 class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag="vllm"):
-    """A server that speaks as vLLM does and is sent each round's weights; see docs/vllm.md."""
+    """A vLLM server writes; it gets the node's weights in each round: docs/vllm.md."""
 
     url: str
-    """``http://HOST:PORT``."""
+    """Address of the server, ``http://HOST:PORT``."""
     model: str
-    """Name under which it serves the model; of a LoRA node, one for its adapter."""
+    """Name under which the server has the model; for a LoRA node, a name for its adapter."""
     folder: str = ""
-    """Folder of each round's weights, under the same path there; empty: in the run folder."""
+    """Folder for each round's weights, which the server sees under the same path; empty: one in the
+    run folder."""
     sleeps: bool = False
-    """It gives its GPU's memory back while the node learns (--enable-sleep-mode)."""
+    """True: the server frees its GPU memory while the node learns (``--enable-sleep-mode``)."""
     overlap: bool = False
-    """It writes the next round with the weights of this one while the node learns from this one."""
+    """True: the server writes the next round while the node learns, with weights one round old."""
     concurrency: Count = 64
-    """Problems that it is asked for at once."""
+    """Problems that the server is asked for at once."""
     timeout_s: Positive = 600.0
     """Longest wait for one answer, reloading the weights included. Seconds."""
     tolerance: Positive = 0.1
-    """Difference between its log-probabilities and the node's own, nats a token in the mean
-    of |.|, beyond which the run stops. bfloat16 costs about 0.003."""
+    """Largest mean |difference| between the server's log-probabilities and the node's own, nats a
+    token; beyond it the run stops. bfloat16 costs about 0.003."""
     api_key_variable: str = ""
-    """Environment variable that holds its key; empty: it asks for none."""
+    """Environment variable that holds the server's key; empty: it asks for none."""
 
     may_change: ClassVar[bool] = True  # a scheduler starts servers on other machines each time
 

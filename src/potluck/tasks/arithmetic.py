@@ -31,6 +31,8 @@ LONGEST_CHAIN = 32
 
 
 class DigitsOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag="digits"):
+    """Sums of two numbers, made up: a task for small models, with nothing to download."""
+
     width: Annotated[int, Meta(ge=3, le=8)] = 3
     """Digits of each number, in training and validation."""
     other_width: Annotated[int, Meta(ge=2, le=8)] = 4
@@ -45,6 +47,8 @@ class DigitsOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", ta
 
 
 class ChainOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag="chain"):
+    """Chains of additions and subtractions, made up: a longer task for small models."""
+
     terms: Annotated[int, Meta(ge=4, le=16)] = 6
     """Numbers of each chain, in training and validation."""
     other_terms: Annotated[int, Meta(ge=4, le=16)] = 8

@@ -50,7 +50,7 @@ class TaskOptions(Options, frozen=True, kw_only=True):
     """A table [task] or [out_of_distribution]; each task has a subclass with its name as tag."""
 
     reward: Literal["task", "hash"] = "task"
-    """"hash" pays by a hash of the token ids: a check of the plumbing, no task at all."""
+    """Reward; "hash" scores by a hash of the token ids, to test the machinery without a task."""
 
     def make(self) -> Task:
         """Build the task, whatever ``reward`` is; raise TaskError for bad data or bad options."""

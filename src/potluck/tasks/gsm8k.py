@@ -31,15 +31,17 @@ FILES = "train.jsonl and test.jsonl of GSM8K"
 
 
 class Gsm8kOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag="gsm8k"):
+    """GSM8K: word problems whose answer is one number."""
+
     path: str = ""
-    """Folder that holds train.jsonl and test.jsonl; empty: from the Hub (extra ``data``)."""
+    """Folder with train.jsonl and test.jsonl; empty: from the Hub (extra ``data``)."""
     validation: Part = "train"
-    """File that the validation problems come from; "test" is what the paper does."""
+    """File that the validation problems come from; the paper takes "test"."""
     grading: NumberGrading = "number"
-    """"number": one decimal number, as docs/grading.md says; "math-verify": what that library
-    takes, so that accuracies compare with those of other projects (extra ``math``)."""
+    """Rule for a right answer. "number": one decimal number (docs/grading.md); "math-verify": as
+    that library decides, to compare with other projects (extra ``math``)."""
     system_prompt: str = ""
-    """Replacement of the built-in one that asks for <think> and <answer> tags."""
+    """System prompt instead of the built-in one, which asks for <think> and <answer> tags."""
 
     def make(self) -> "Gsm8k":
         return Gsm8k(

@@ -54,23 +54,25 @@ numbers, lists of them and the four operations are harmless. Anything else earns
 class ReasoningGymOptions(
     TaskOptions, frozen=True, kw_only=True, tag_field="name", tag="reasoning-gym"
 ):
+    """Problems that the library reasoning-gym makes up and scores (extra ``gym``)."""
+
     dataset: str
-    """A kind of problem of the library reasoning-gym, such as "chain_sum" (extra ``gym``)."""
+    """Kind of problem, as the library names it: "chain_sum"."""
     size: Count = 10_000
-    """Problems to make up for training; those that come twice are left out."""
+    """Problems to make for training; repeated ones are left out."""
     held_out: Count = 512
-    """Problems to make up for validation, and as many out of distribution."""
+    """Problems to make for validation, and as many out of distribution."""
     seed: int = 0
     """Seed of the problems. Nodes of one run share it."""
     parameters: Mapping[str, Any] = MappingProxyType({})
     """Parameters of the kind, as the library names them: {max_terms = 3}."""
     other_parameters: Mapping[str, Any] | None = None
-    """Parameters that are out of distribution; without the table there is no such split."""
+    """Parameters of the out-of-distribution problems; without them there is no such split."""
     tags: bool = True
     """True: the answer stands in <think></think><answer></answer>, with nothing outside; False:
     the whole completion is the answer."""
     system_prompt: str = ""
-    """Replacement of the built-in one that asks for the tags."""
+    """System prompt instead of the built-in one, which asks for the tags."""
 
     def make(self) -> "ReasoningGym":
         return ReasoningGym(self)

@@ -26,15 +26,15 @@ FILE = "test.jsonl of MATH-500"
 
 
 class Math500Options(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag="math500"):
-    """Problems to be tried on and none to train on: for [out_of_distribution] (extra ``math``)."""
+    """MATH-500: problems for ``[out_of_distribution]`` only, none to train on (extra ``math``)."""
 
     path: str = ""
-    """Folder that holds test.jsonl; empty: from the Hub (extra ``data``)."""
+    """Folder with test.jsonl; empty: from the Hub (extra ``data``)."""
     grading: MathGrading = "math"
-    """"math": one finished answer in the gold's form; "math-verify": what that library takes, so
-    that accuracies compare with those of other projects. See docs/grading.md."""
+    """Rule for a right answer. "math": one finished answer in the reference's form; "math-verify":
+    as that library decides, to compare with other projects. See docs/grading.md."""
     system_prompt: str = ""
-    """Replacement of the built-in one that asks for <think> and <answer> tags."""
+    """System prompt instead of the built-in one, which asks for <think> and <answer> tags."""
 
     def make(self) -> "Math500":
         return Math500(path=self.path, grading=self.grading, system_prompt=self.system_prompt)

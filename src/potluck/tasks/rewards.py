@@ -45,16 +45,16 @@ NOT_COLUMNS = ("prompt", "completion", "completion_ids")
 
 
 class RewardOptions(Options, frozen=True, kw_only=True):
-    """One of the functions that pay, [[reward]] in TOML: without any the task's own grading."""
+    """A function that scores completions; several are added up. Without any the task grades."""
 
     function: str
-    """``FILE.py:NAME`` from the current directory, ``MODULE:NAME``, or ``task``: the task's own
-    grading. It is code, so it runs only with --trust-code. See docs/tasks.md."""
+    """Function: ``FILE.py:NAME`` from the current directory, ``MODULE:NAME``, or ``task``, the
+    task's own grading. It is code, so it runs only with ``--trust-code``: docs/tasks.md."""
     weight: float = 1.0
-    """Factor of its numbers; a completion earns the sum."""
+    """Factor on its numbers; a completion's reward is the sum over all functions."""
     format: Literal["auto", "text", "messages"] = "auto"
-    """Form of the prompts and completions that it is given: texts, or lists of messages; "auto":
-    messages where the questions of the data are messages, as TRL does."""
+    """Form of the prompts and completions that the function gets: texts, or lists of messages.
+    "auto": messages where the data's questions are messages, as in TRL."""
 
 
 @dataclass(frozen=True, slots=True)

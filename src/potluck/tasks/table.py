@@ -75,28 +75,29 @@ class TableOptions(TaskOptions, frozen=True, kw_only=True):
     """Column that holds the problem: a text, or messages of a system and a user. With braces, a
     template of several columns: "{Body} {Question}"; a brace itself is doubled."""
     answer: str = "answer"
-    """Column that holds the right answer; empty: there is none, so [[reward]] has to grade."""
+    """Column that holds the right answer; empty: there is none, so a ``[[reward]]`` has to."""
     answer_after: str = ""
-    """Mark in that column behind which the answer stands: GSM8K's "####"."""
+    """Mark in the answer column after which the answer stands: "####" in GSM8K."""
     grading: Grading = "number"
-    """Right is the same decimal number, the same text, one finished answer in mathematics, or
-    what math-verify alone finds equal (both extra ``math``). For anything else see [[reward]]."""
+    """Rule for a right answer: the same decimal number; the same text; one finished answer in
+    mathematics; or what math-verify finds equal (the last two: extra ``math``). For anything else
+    give a ``[[reward]]``."""
     tolerance: Annotated[float, Meta(ge=0, lt=1)] = 0.0
-    """Share of the right number by which an answer may differ; for ``grading = "number"``."""
+    """Relative error that an answer may have, with ``grading = "number"``."""
     skip_bad: bool = False
     """True: rows that are no problems are left out and counted; False: they end the run."""
     tags: bool = True
     """True: the answer stands in <think></think><answer></answer>, with nothing outside; False:
     the whole completion is the answer."""
     system_prompt: str = ""
-    """Replacement of a row's own, and of the built-in one that asks for the tags."""
+    """System prompt instead of a row's own and of the built-in one, which asks for the tags."""
     held_out: Amount | None = None
     """Problems of the training part that validate instead, if no validation part is named. Not
-    given: a tenth of them, MOST_HELD_OUT at most."""
+    given: a tenth of them, 512 at most."""
     validation: str = ""
-    """File, or split of the data set, of problems to validate on."""
+    """File, or split of the data set, with the validation problems."""
     out_of_distribution: str = ""
-    """File, or split, of problems of another kind, for the end of the run."""
+    """File, or split, with problems of another kind, for the end of the run."""
 
     @property
     def has_answers(self) -> bool:
@@ -126,6 +127,8 @@ class TableOptions(TaskOptions, frozen=True, kw_only=True):
 
 
 class JsonlOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag="jsonl"):
+    """Problems of your own, in files on this machine: docs/tasks.md."""
+
     path: str = ""
     """File to train on: one JSON object a line, a JSON array, or a table in .csv or .tsv."""
     columns: tuple[str, ...] = ()
@@ -141,10 +144,12 @@ class JsonlOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", ta
 
 
 class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag="hub"):
+    """A data set of the Hugging Face Hub: docs/tasks.md."""
+
     dataset: str
     """``owner/name`` on the Hub, or a folder of JSON, CSV or parquet files (extra ``data``)."""
     subset: str = ""
-    """Configuration, as the library ``datasets`` calls it; empty: the only one."""
+    """Configuration of the data set, as ``datasets`` calls it; empty: the only one."""
     train: str = "train"
     """Split to train on; empty: none."""
 

@@ -19,28 +19,28 @@ Price = Annotated[float, Meta(ge=0)]
 
 
 class OpenAIOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", tag="openai"):
-    """A model that is served as OpenAI serves its own; no log-probabilities are needed."""
+    """A model behind an OpenAI-compatible address writes; it learns nothing: docs/authors.md."""
 
     url: str
-    """Address that "/chat/completions" is added to: ``https://HOST/v1``."""
+    """Address of the server, ``https://HOST/v1``; "/chat/completions" is added to it."""
     model: str
-    """Name under which it serves the model."""
+    """Name under which the server has the model."""
     api_key_variable: str = ""
-    """Environment variable that holds its key; empty: it asks for none."""
+    """Environment variable that holds the server's key; empty: it asks for none."""
     concurrency: Count = 8
     """Requests that are under way at once."""
     timeout_s: Positive = 300.0
     """Longest wait for one answer, retries included. Seconds."""
     retries: Amount = 3
-    """Further attempts where it is busy or not there; its Retry-After is kept to."""
+    """Further attempts where the server is busy or away; its Retry-After is kept to."""
     budget_tokens: Amount = 0
-    """Tokens, of prompts and completions, after which it is asked no more; 0: no limit."""
+    """Tokens of prompts and completions after which the server is asked no more; 0: no limit."""
     budget_usd: Price = 0.0
-    """Money after which it is asked no more, by the two prices. US dollars; 0: no limit."""
+    """US dollars, by the two prices, after which the server is asked no more; 0: no limit."""
     usd_per_million_prompt: Price = 0.0
-    """Price of a million tokens of prompts."""
+    """Price of a million tokens of prompts, US dollars."""
     usd_per_million_completion: Price = 0.0
-    """Price of a million tokens of completions, hidden ones of its reasoning included."""
+    """Price of a million tokens of completions, hidden reasoning included, US dollars."""
 
     may_change: ClassVar[bool] = True  # a resumed run may have a larger budget
 
@@ -86,9 +86,10 @@ class OpenAIOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", ta
 
 
 class FileOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", tag="file"):
-    """A file of JSON lines, each with a problem and its solution, or several."""
+    """A file of JSON lines writes: each line has a problem and one solution or several."""
 
     path: str
+    """File of the solutions."""
     problem: str = "problem"
     """Key of the problem: its id, or its question as the task asks it."""
     solution: str = "solution"
