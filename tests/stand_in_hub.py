@@ -7,6 +7,7 @@ large (LFS, basic transfer), and keeps commits. What it can do wrong is set as d
     hub.mine = {"me"}               namespaces in which the token may write
     hub.statuses = [503]            answers to the next commits
     hub.loses = True                large files are confirmed and not kept: the commit is refused
+    hub.full = True                 it has no room for large files
     hub.large = ()                  no file is large
     hub.stalls = Event()            commits wait for it
 """
@@ -33,7 +34,7 @@ class StandInHub(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.token, self.mine, self.large = "hf_right", {"me"}, (".safetensors",)
-        self.statuses, self.loses, self.stalls = [], False, None
+        self.statuses, self.loses, self.full, self.stalls = [], False, False, None
         self.repos, self.objects, self.seen, self.lock = {}, {}, [], threading.Lock()
 
     @property
@@ -106,6 +107,8 @@ class StandInHub(ThreadingHTTPServer):
     def put(self, oid, body):
         if hashlib.sha256(body).hexdigest() != oid:
             raise Refused(400, "another content than was announced")
+        if self.full:
+            raise Refused(507, "no room")
         if not self.loses:
             self.objects[oid] = body
         return {}
