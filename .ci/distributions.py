@@ -16,7 +16,7 @@ from pathlib import Path
 TREE = Path(__file__).parents[1]
 IN_SOURCE = ("src/", "tests/", "recipes/", "scripts/", "benchmarks/", "docs/")
 AT_ROOT = (
-    *("pyproject.toml", "LICENSE", "CITATION.cff", "Makefile", "constraints.txt"),
+    *("pyproject.toml", "LICENSE", "CITATION.cff", "Makefile", "constraints.txt", "zensical.toml"),
     ".gitignore",  # the builder adds it
 )
 NEEDED = (
