@@ -14,10 +14,10 @@ from email import message_from_string
 from pathlib import Path
 
 TREE = Path(__file__).parents[1]
-IN_SOURCE = ("src/", "tests/", "recipes/", "scripts/", "benchmarks/", "docs/")
+IN_SOURCE = ("src/", "tests/", "recipes/", "scripts/", "benchmarks/", "docs/", "deploy/")
 AT_ROOT = (
-    *("pyproject.toml", "LICENSE", "CITATION.cff", "Makefile", "constraints.txt"),
-    ".gitignore",  # the builder adds it
+    *("pyproject.toml", "LICENSE", "CITATION.cff", "Makefile", "constraints.txt", "zensical.toml"),
+    *(".dockerignore", ".gitignore"),  # the builder adds the second
 )
 NEEDED = (
     *("potluck/py.typed", "potluck/recipe.toml", "potluck/web/page/page.html"),

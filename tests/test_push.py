@@ -1,6 +1,7 @@
 """Exports on the Hub: the real client, and a stand-in of what it talks to."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -122,6 +123,22 @@ def test_without_a_token_nothing_is_written_and_the_way_to_one_is_said(
     assert (hub.seen, (desk / "out").exists()) == ([], False)
 
 
+def test_a_disk_that_is_full_is_one_line_and_leaves_nothing(desk, checkpoint):
+    """The weights alone are larger than what a file may have."""
+    words = ["-m", "potluck", "export", checkpoint, "out"]
+    shell = 'ulimit -f 500; exec "$0" "$@"'  # KiB, as bash counts
+    source = str(Path(potluck.__file__).parents[1])
+    done = subprocess.run(
+        ["bash", "-c", shell, sys.executable, *words],
+        env=os.environ | {"PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(r"potluck: cannot write out: .*; make room, then again\n", done.stderr)
+    assert [path.name for path in desk.iterdir()] == ["checkpoint"]
+
+
 def test_private_without_push_is_refused(desk, checkpoint, potluck_says):
     code, _, complaint = potluck_says("export", checkpoint, "out", "--private")
     assert code == 2
@@ -169,7 +186,7 @@ def xet_is_absent(hub, patch):
     "fault, reason",
     [
         (wrong_token, "refuses the token; make a new one with the right to write at http"),
-        (token_of_another, "the token may not write to me/small"),
+        (token_of_another, "(the Hub: You don't have the rights to create a model under this"),
         (taken, "me/small is on the Hub already; choose another name"),
         (offline, "HF_HUB_OFFLINE"),
         (nobody_listens, "did not get to http://127.0.0.1:9: "),

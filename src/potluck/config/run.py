@@ -32,7 +32,7 @@ class SamplingConfig(Options, frozen=True, kw_only=True):
     top_k: Amount = 0
     """Number of likeliest tokens that are drawn from; 0: all (docs/paper-notes.md, decision 6)."""
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    """Probability that the likeliest tokens drawn from hold together; 1: all are drawn from."""
+    """Total probability of the likeliest tokens, which alone are drawn from; 1: all are."""
     max_new_tokens: Count = 512
     """Longest completion, in tokens, the stop token included."""
     max_total_tokens: Count = 2048

@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import HfHubHTTPError
+from safetensors import SafetensorError
 
-from potluck.files import whole_folder
+from potluck.files import one_line, whole_folder
 from potluck.model import LanguageModel
 from potluck.model.loading import base_of
 from potluck.node import RunFolderError
@@ -52,7 +53,7 @@ def export(checkpoint: str, folder: Path, *, dtype: str = "float32", name: str =
                 text = merged_card(text) if base_of(where) else text
                 text = text.replace(json.dumps(HERE), json.dumps(name))
                 (beside / "README.md").write_text(text, encoding="utf-8")
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise RunFolderError(f"cannot write {folder}: {error}; make room, then again") from error
 
 
@@ -103,12 +104,14 @@ def _reason(error: BaseException, repo: str, endpoint: str) -> str:
     """Return a line about what the client raised, with what its user can do."""
     while not isinstance(error, HfHubHTTPError) and error.__cause__:
         error = error.__cause__  # a thread's error says which file, its cause says why
-    status = error.response.status_code if isinstance(error, HfHubHTTPError) else 0
+    status, answer = 0, ""
+    if isinstance(error, HfHubHTTPError):
+        status, answer = error.response.status_code, one_line(error.server_message or "", 200)
     ways = {
         401: f"{endpoint} refuses the token; make a new one with the right to write at "
         f"{endpoint}/settings/tokens, then 'hf auth login' or HF_TOKEN",
         403: f"the token may not write to {repo}; it needs the right to write, and the name "
-        f"before '/' must be yours or your organisation's",
+        f"before '/' must be yours or your organisation's (the Hub: {answer or 'no reason'})",
         409: f"{repo} is on the Hub already; choose another name, or add to it as below",
     }
     said = " ".join(str(error).split()) or type(error).__name__
