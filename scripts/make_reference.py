@@ -154,7 +154,8 @@ def rows(table: type[Struct]) -> Iterator[str]:
     keys = zip(table.__struct_fields__, defaults_of(table), strict=True)
     for name, default in sorted(keys, key=lambda key: key[0] in shared):
         if not tables_in(hints[name]):
-            cells = (f"`{name}`", kind_of(hints[name]), value_of(default), text_of(table, name))
+            kind, meaning = kind_of(hints[name]), text_of(table, name)
+            cells = (f"`{name}`", meaning, kind, value_of(default))  # a phone shows the first two
             yield f"| {' | '.join(cells)} |"
 
 
@@ -167,7 +168,7 @@ def sections(table: type[Struct], at: str = "") -> Iterator[str]:
     """Yield the section of a table, then those of the tables in it."""
     listed = list(rows(table))
     if listed:
-        yield "\n".join(["| key | value | default | meaning |", "|---|---|---|---|", *listed])
+        yield "\n".join(["| key | meaning | value | default |", "|---|---|---|---|", *listed])
     for name, kind in get_type_hints(table, include_extras=True).items():
         if name not in table.__struct_fields__ or not (tables := tables_in(kind)):
             continue
@@ -216,10 +217,10 @@ def metrics() -> Iterator[str]:
         yield text_of(kind)
         hints = get_type_hints(kind)
         listed = [
-            f"| `{name}` | {shape_of(hints[name])} | {text_of(kind, name)}{shown_as(kind, name)} |"
+            f"| `{name}` | {text_of(kind, name)}{shown_as(kind, name)} | {shape_of(hints[name])} |"
             for name in hints
         ]
-        yield "\n".join(["| field | value | meaning |", "|---|---|---|", *listed])
+        yield "\n".join(["| field | meaning | value |", "|---|---|---|", *listed])
 
 
 def shown_as(kind: type, name: str) -> str:

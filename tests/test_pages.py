@@ -104,7 +104,7 @@ def test_the_readme_has_no_block_that_no_test_reads():
 
 def test_the_recipe_of_the_readme_is_read():
     (recipe,) = blocks(README, "toml")
-    assert list(from_tree(tomllib.loads(recipe)).node) == ["columns", "terse"]
+    assert list(from_tree(tomllib.loads(recipe)).node) == ["small", "large"]
 
 
 # Examples.

@@ -75,7 +75,7 @@ def test_the_navigation_has_every_page():
 def test_the_home_page_has_a_recipe_that_is_read():
     page = (DOCS / "index.md").read_text(encoding="utf-8")
     recipe = page.split("```toml\n")[1].split("```")[0]
-    assert set(from_tree(tomllib.loads(recipe)).node) == {"columns", "terse"}
+    assert set(from_tree(tomllib.loads(recipe)).node) == {"small", "large"}
 
 
 @pytest.fixture

@@ -283,8 +283,8 @@ def doubts(report: RoundReport, me: str, *, reads_logp: bool) -> Iterator[tuple[
         yield (
             me,
             "own_cut_share",
-            f"{me}: every one of its completions ran out of tokens before it ended, so grading "
-            f"gives none anything; raise [sampling] max_new_tokens (or max_total_tokens), or "
+            f"{me}: every one of its completions ran out of tokens before it ended, so each "
+            f"scores at most 0; raise [sampling] max_new_tokens (or max_total_tokens), or "
             f"see in completions.jsonl why it does not stop",
         )
     apart, first = report.server_apart, report.server_apart_first

@@ -104,6 +104,16 @@ def test_what_a_node_made_of_an_author_is_the_mean_of_the_last_five_rounds(tmp_p
     assert row(text, "small  large") == ["0.375", "-3.500", "-", "50%", "33%", "0.98"]
 
 
+def test_only_the_columns_that_are_shown_are_explained(tmp_path):
+    text = shown(make_run(tmp_path / "run", "small", rounds=[metrics(0)]))
+    assert "\nESS: effective" in text
+    assert "\nworth: " not in text
+    line = metrics(0, sources={"large": source(worth=0.5, effective_sample_size=None)})
+    text = shown(make_run(tmp_path / "other", "small", rounds=[line]))
+    assert "\nESS: effective" not in text
+    assert "\nworth: pull" in text
+
+
 def test_each_author_has_a_right_and_a_wrong_answer_of_the_last_round(tmp_path):
     completions = [
         written(round=2, text="old"),

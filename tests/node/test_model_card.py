@@ -89,7 +89,8 @@ def test_the_method_goes_by_its_name(method):
     limit = ", g = 50" if method.startswith("f-") else ""
     exponent = ", c = 1" if method == "lws" else ""
     assert ["method", f"`{method}`{cap}{limit}{exponent}"] in rows(text)
-    assert ("log-probabilities passed" in text) == (method not in ("nois", "lws"))
+    assert ("with log-probabilities" in text) == (method not in ("nois", "lws"))
+    assert ("arXiv:2605.22537" in text) == (method != "lws")  # LWS is not the paper's
 
 
 def test_emphasis_on_its_own_successes_is_told():
@@ -98,7 +99,7 @@ def test_emphasis_on_its_own_successes_is_told():
 
 
 def test_the_card_tells_whose_rewards_it_learned_from():
-    assert ["paid by", "the task's own grading"] in rows(card())
+    assert ["rewards", "the task's own grading"] in rows(card())
     hashed = card("task.reward=hash")
     assert "| a hash of the token ids, a check of the plumbing: it learned nothing of u" in hashed
     tree = {
@@ -110,7 +111,7 @@ def test_the_card_tells_whose_rewards_it_learned_from():
         "node": {"small": {"model": "gpt2"}},
     }
     paid = model_card(from_tree(tree), "small", 1, {}, {})
-    assert ["paid by", "`mine.py:brief` (weight 0.5), `task` (weight 1)"] in rows(paid)
+    assert ["rewards", "`mine.py:brief` (weight 0.5), `task` (weight 1)"] in rows(paid)
     assert "/home/me" not in paid
 
 

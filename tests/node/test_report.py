@@ -33,6 +33,16 @@ def cut_off(group, at):
     return Group(group.problem, tuple(rows), group.rewards)
 
 
+def test_the_part_that_a_node_wrote_is_not_an_authors_share_of_the_gradient():
+    policy = tiny.policy(sharpness=4)
+    groups = groups_of(policy)
+    update = learner_of(policy, ObjectiveConfig()).learn(pack(groups), lambda done, total: None)
+    update = replace(update, shares={OTHER: 0.125})
+    rest = {"worth": {}, "habits": {}, "selection": NOTHING, "arrived": Round(())}
+    found = report_of(0, OWN, groups, update, **rest, share=0.5, size_bytes=0, seconds={})
+    assert (found.share, found.sources[OTHER].gradient_share) == (0.5, 0.125)
+
+
 def test_each_figure_is_what_a_plain_loop_finds():
     policy = tiny.policy(sharpness=4)
     groups = groups_of(policy)

@@ -19,13 +19,16 @@ WINDOW = 5
 """Rounds in the means of "first" and "last": one round alone says little."""
 NODES_ABREAST = 3
 """Columns of nodes that fit on 80 characters."""
-LEGEND = """\
-ln ratio: nats per token, the node's own policy over the author's
-P: likelihood per token that the node finds in the author's good answers
-taken: weight of its good answers; filtered: share of the bad ones left out
-ESS: effective sample size, 1 where all weigh the same
-worth: pull along the node's own gradient, 1: as much as own answers; its noise
-is that of one estimate"""
+LEGEND = {
+    "ln ratio": "nats per token, the node's own policy over the author's",
+    "P": "likelihood per token that the node finds in the author's good answers",
+    "taken": "weight of the author's good answers",
+    "filtered": "share of the author's bad answers that is left out",
+    "ESS": "effective sample size, 1 where all weigh the same",
+    "worth": "pull along the node's own gradient, 1: as much as own answers; its noise\n"
+    "is that of one estimate",
+}
+"""Meanings of the columns of the table of authors; only those of shown columns are printed."""
 FIGURES: tuple[
     tuple[str, Callable[[RoundReport], float | None], Callable[[float | None], str]], ...
 ] = (
@@ -60,8 +63,11 @@ def show(path: Path, console: Console) -> None:
         window = min(WINDOW, max(len(node.rounds) for node in run.nodes))
         title = f"Each node's view of each author's answers (mean of its last {window} values)"
         console.print(Text(f"\n{title}", style="bold"))
-        console.print(_authors(run, console))
-        console.print(Text(LEGEND, style="dim"))
+        authors = _authors(run, console)
+        console.print(authors)
+        titles = [str(column.header) for column in authors.columns]
+        legend = [f"{title}: {text}" for title, text in LEGEND.items() if title in titles]
+        console.print(Text("\n".join(legend), style="dim"))
         for line in _doubts(run):
             console.print(line, highlight=False)
     for line in _samples(run):

@@ -52,8 +52,8 @@ def report_of(
                 habit_own_first=habit.own_first,
                 habit_own=habit.own,
             )
-        for author, share in update.shares.items():
-            sources[author] = replace(sources[author], gradient_share=share)
+        for author, of_gradient in update.shares.items():
+            sources[author] = replace(sources[author], gradient_share=of_gradient)
         trained = int((scored.kept_advantage_B != 0).sum())
         with_advantage = int((scored.batch.advantage_B != 0).sum())
         dropped = len(scored.dropped)

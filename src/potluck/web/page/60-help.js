@@ -22,7 +22,7 @@ function helpSection() {
     el(
       "p",
       { class: "what" },
-      "Own sampled reward: the share of right answers among what the node wrote itself. Worth: what completions of another author add to the node's own gradient, in units of own completions. 0 is what training alone with the same generation has; 1 is as good as own completions.",
+      "Own sampled reward: the mean reward of the completions that the node wrote itself. Worth: what completions of another author add to the node's own gradient, in units of own completions. 0 is what training alone with the same generation has; 1 is as good as own completions.",
     ),
     el("div", { class: "controls", hidden: true }, choice.node),
     empty,
@@ -175,7 +175,7 @@ function worths(view, name) {
         { class: "what" },
         every === "0"
           ? "Worth is not measured in this run: its recipe has objective.alignment_every = 0."
-          : `Worth was not measured yet: it is every ${every} rounds (objective.alignment_every).`,
+          : `No worth yet: it is estimated every ${every} rounds (objective.alignment_every), and only where the node's own completions agree on a direction.`,
       );
   return [heading, hint, scrolled(`What others are worth to ${name}`, table)].filter(Boolean);
 }
