@@ -31,32 +31,41 @@ def is_printed(line, said):
     return any(p.startswith(shape) if line.endswith("...") else p == shape for p in printed)
 
 
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory):
-    """The folder after the page: its files, its run, and what each block of commands printed."""
-    desk = tmp_path_factory.mktemp("tutorial")
+def environment_of(desk):
+    """What a shell of a reader has: `python` and `potluck` are those of these tests."""
     programs = desk / "bin"
     programs.mkdir()
     for name, words in (("python", []), ("potluck", ["-m", "potluck"])):
         program = programs / name
         program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, *words])} "$@"\n')
         program.chmod(0o755)
-    environment = os.environ | {
+    return os.environ | {
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "COLUMNS": "200",
         "HF_HUB_OFFLINE": "1",
         "MPLBACKEND": "Agg",
     }
-    said = ""
+
+
+def typed(text, desk, environment):
+    """Type a block of commands and return what they print."""
+    done = subprocess.run(
+        ["sh", "-ec", text], cwd=desk, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """The folder after the page: its files, its run, and what each block of commands printed."""
+    desk = tmp_path_factory.mktemp("tutorial")
+    environment, said = environment_of(desk), ""
     for block in BLOCK.finditer(PAGE):
         kind, text = block["kind"], block["text"]
         if kind == "sh":
-            done = subprocess.run(
-                ["sh", "-ec", text], cwd=desk, env=environment, capture_output=True, text=True
-            )
-            assert done.returncode == 0, f"{text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-            said = done.stdout
+            said = typed(text, desk, environment)
         elif kind == "text":
             missing = [line for line in text.splitlines() if not is_printed(line, said)]
             assert not missing, f"the page says {missing}; printed was\n{said[-6000:]}"
