@@ -2,6 +2,7 @@
 
 import dataclasses
 import doctest
+import re
 import tomllib
 from pathlib import Path
 
@@ -183,3 +184,9 @@ def test_an_example_in_a_docstring_is_code():
     assert docstrings.fenced("Add.\n\n>>> 1 + 1\n2\n\nEnd.") == (
         "Add.\n\n```python\n>>> 1 + 1\n2\n```\n\nEnd."
     )
+
+
+def test_a_key_is_one_word_of_the_search():
+    settings = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    words = re.split(settings["plugins"]["search"]["separator"], "log-probabilities, quarantine_s")
+    assert words == ["log", "probabilities", "quarantine_s"]
