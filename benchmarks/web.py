@@ -110,7 +110,7 @@ def write_run(folder: Path, rounds: int) -> None:
 
 def train(folder: Path, turns: int) -> list[tuple[str, list[float]]]:
     """Return (state, seconds of each round) of each block of a run."""
-    fixed = ["rounds=100000", "node.columns.learning_rate=1e-12", "node.terse.learning_rate=1e-12"]
+    fixed = ["rounds=100000", "node.small.learning_rate=1e-12", "node.large.learning_rate=1e-12"]
     # Short rounds: what a server costs shows most in them.
     fixed += ["problems_per_round=8", "group_size=4"]
     fixed += ["evaluation.every=0", "evaluation.problems=0", "evaluation.out_of_distribution=0"]
@@ -142,7 +142,7 @@ def train(folder: Path, turns: int) -> list[tuple[str, list[float]]]:
 
 def seconds_of(folder: Path) -> list[float]:
     """Return the duration of each round: the node that was slower."""
-    files = [each / "metrics.jsonl" for each in (folder / "columns", folder / "terse")]
+    files = [each / "metrics.jsonl" for each in (folder / "small", folder / "large")]
     nodes = [
         [sum(json.loads(line)["seconds"].values()) for line in file.read_text().split("\n")[:-1]]
         for file in files

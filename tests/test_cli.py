@@ -73,8 +73,8 @@ MISTAKES = {
         "[objective] has no key 'weigth_cap'; did you mean 'weight_cap'?",
     ),
     "a node that the recipe has not": (
-        [*RUN, "--set", "node.ters.weight=2"],
-        "no node is named 'ters'; did you mean 'terse'?",
+        [*RUN, "--set", "node.larg.weight=2"],
+        "no node is named 'larg'; did you mean 'large'?",
     ),
     "an override without =": ([*RUN, "--set", "seed"], "'seed' is not of the form key=value"),
     "a recipe that is not there": (
@@ -83,20 +83,20 @@ MISTAKES = {
     ),
     "a recipe that is a folder": (["run", "runs"], "cannot read runs: "),
     "a model folder that is not there": (
-        [*RUN, "--set", "node.terse.model=models/none-here"],
+        [*RUN, "--set", "node.large.model=models/none-here"],
         "'models/none-here'",
     ),
     "an absolute folder that is not there": (
-        [*RUN, "--set", "node.terse.model=/no/such/folder"],
+        [*RUN, "--set", "node.large.model=/no/such/folder"],
         "'/no/such/folder'",
     ),
-    "a folder without a model": ([*RUN, "--set", "node.terse.model=runs"], "'runs'"),
+    "a folder without a model": ([*RUN, "--set", "node.large.model=runs"], "'runs'"),
     "a built-in model that is not there": (
-        [*RUN, "--set", "node.terse.model=builtin:digits-smal"],
+        [*RUN, "--set", "node.large.model=builtin:digits-smal"],
         "no built-in model is named 'digits-smal'; there is digits-large, digits-small",
     ),
     "tokenizers that differ": (
-        [*RUN, "--set", "node.terse.model=other-tokenizer", "--set", "objective={method='tis'}"],
+        [*RUN, "--set", "node.large.model=other-tokenizer", "--set", "objective={method='tis'}"],
         "differ, so the log-probabilities that one tells of its tokens say nothing of the",
     ),
     "more problems than the task has": (
@@ -148,7 +148,7 @@ MISTAKES = {
         r"[objective] has no key '\x1b[31mred\x1b]0;title\x07'",
     ),
     "a terminal escape for a model": (
-        [*RUN, "--set", f"node.terse.model={ESCAPE_IN_TOML}"],
+        [*RUN, "--set", f"node.large.model={ESCAPE_IN_TOML}"],
         r"\x1b[31mred\x1b]0;title\x07",
     ),
     "a terminal escape in a path": (["show", ESCAPE], "there is no run folder [31mred]0;title"),
@@ -253,7 +253,7 @@ def test_new_then_check_starts_nothing_and_says_what_a_run_would_cost(
     assert "nothing was started; --json prints the recipe with every default" in out
     assert "train 20,000" in out
     assert "weights" in out
-    for name, model in (("columns", "digits-small"), ("terse", "digits-terse")):
+    for name, model in (("small", "digits-small"), ("large", "digits-large")):
         row, _ = (line for line in out.splitlines() if line.startswith(f"│ {name} "))
         assert row.split()[3] == f"{parameters_of(SMALL.parent / model) / 1e6:.2f}M"
     assert everything_in(desk) == before
@@ -283,7 +283,7 @@ def test_a_run_a_look_at_it_and_no_other_recipe_on_top(desk, recipe, potluck_say
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "potluck show runs/digits"
     there = everything_in(desk / "runs/digits")
-    for node in ("columns", "terse"):
+    for node in ("small", "large"):
         metrics = (desk / "runs/digits" / node / "metrics.jsonl").read_text().splitlines()
         assert [json.loads(line)["round"] for line in metrics] == [0]
         assert (desk / "runs/digits" / node / "checkpoints/000001/model.safetensors").exists()
@@ -291,8 +291,8 @@ def test_a_run_a_look_at_it_and_no_other_recipe_on_top(desk, recipe, potluck_say
     code, out, err = potluck_says("show", "runs/digits")
     assert (code, err) == (0, "")
     assert "1 of 1" in out
-    assert "columns" in out
-    assert "terse" in out
+    assert "small" in out
+    assert "large" in out
     assert "LWS" in out
 
     other = [*ONE_ROUND, "objective.weight_cap=3"]
@@ -376,7 +376,7 @@ RARE = {
     "a number of 5,000 digits": ["--set", f"seed={'1' * 5000}", "--check"],
     "lists without end": ["--set", f"seed={'[' * 5000}", "--check"],
     "a stop token that no model has": ["--set", "sampling.stop=['<none>']"],
-    "a device that no machine has": ["--set", "node.terse.device=abacus"],
+    "a device that no machine has": ["--set", "node.large.device=abacus"],
 }
 
 

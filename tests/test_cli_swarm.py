@@ -254,14 +254,14 @@ def test_a_second_ctrl_c_is_one_line(potluck_says, monkeypatch):
 def test_rounds_are_counted_from_the_names_of_checkpoints(desk):
     config = load(Path("first.toml"))
     assert rounds_saved(desk / "r", config) == 0
-    for place in ("columns/checkpoints/000004", "terse/checkpoints/000012.part",
-                  "terse/checkpoints/000008", "elsewhere/checkpoints/000020"):  # fmt: skip
+    for place in ("small/checkpoints/000004", "large/checkpoints/000012.part",
+                  "large/checkpoints/000008", "elsewhere/checkpoints/000020"):  # fmt: skip
         (desk / "r" / place).mkdir(parents=True)
     assert rounds_saved(desk / "r", config) == 8
 
 
 def test_a_resumed_run_of_processes_shows_the_rounds_that_are_done(desk, potluck_says, ran):
-    (desk / "r/columns/checkpoints/000007").mkdir(parents=True)
+    (desk / "r/small/checkpoints/000007").mkdir(parents=True)
     shown = []
 
     def live(run):
@@ -291,7 +291,7 @@ def joined(monkeypatch):
     return calls
 
 
-JOIN = ["join", "first.toml", "--as", "terse"]
+JOIN = ["join", "first.toml", "--as", "large"]
 
 
 def test_join_trains_the_node_that_is_named(potluck_says, joined):
@@ -299,7 +299,7 @@ def test_join_trains_the_node_that_is_named(potluck_says, joined):
     assert (code, out, err) == (0, "potluck show runs/digits\n", "")
     ((config, name, folder, options),) = joined
     assert config == load(Path("first.toml"))
-    assert (name, folder) == ("terse", Path("runs/digits"))
+    assert (name, folder) == ("large", Path("runs/digits"))
     assert options.pop("display")
     off = dict.fromkeys(("resume", "trust_code", "all_here", "watches_status"), False)
     assert options == off
@@ -385,7 +385,7 @@ def test_a_stranger_brings_a_model_and_may_set_what_a_node_has(potluck_says, joi
     assert potluck_says(*stranger, *more)[0] == 0
     ((config, name, _, _),) = joined
     assert name == "guest"
-    assert set(config.node) == {"columns", "terse", "guest"}
+    assert set(config.node) == {"small", "large", "guest"}
     guest = config.node["guest"]
     assert (guest.model, guest.stranger, guest.learning_rate) == ("builtin:digits-large", True, 0.5)
 
@@ -393,12 +393,12 @@ def test_a_stranger_brings_a_model_and_may_set_what_a_node_has(potluck_says, joi
 JOIN_MISTAKES = {
     "a name that the recipe does not have": (
         ["join", "first.toml", "--as", "guest"],
-        "first.toml has no node 'guest'; it has columns, terse. A stranger to the recipe brings "
+        "first.toml has no node 'guest'; it has small, large. A stranger to the recipe brings "
         "its own model: --model MODEL",
     ),
     "a model for a node that has one": (
         [*JOIN, "--model", "x"],
-        "--set node.terse.model=x changes it",
+        "--set node.large.model=x changes it",
     ),
     "a stranger to a swarm that takes none": (
         ["join", "first.toml", "--as", "guest", "--model", "x"],
@@ -409,11 +409,11 @@ JOIN_MISTAKES = {
         "[node.Guest]: a node's name is 1 to 32 of a-z",
     ),
     "a recipe that is not there": (
-        ["join", "none.toml", "--as", "terse"],
+        ["join", "none.toml", "--as", "large"],
         "there is no recipe none.toml",
     ),
-    "a recipe that is a list": (["join", "list.json", "--as", "terse"], "has no node 'terse'"),
-    "nodes that are none": (["join", "odd.json", "--as", "terse"], "has no node 'terse'"),
+    "a recipe that is a list": (["join", "list.json", "--as", "large"], "has no node 'large'"),
+    "nodes that are none": (["join", "odd.json", "--as", "large"], "has no node 'large'"),
 }
 
 
@@ -445,17 +445,17 @@ def test_a_join_that_was_stopped_says_how_to_go_on(desk, potluck_says, monkeypat
     assert out.splitlines() == [
         "potluck show my run",
         "stopped after 5 rounds, saved; go on with:",
-        "  potluck join 'my run/terse/join.json' --as terse --out 'my run' --resume --trust-code",
+        "  potluck join 'my run/large/join.json' --as large --out 'my run' --resume --trust-code",
     ]
     # What it says is a command that is understood.
     monkeypatch.setattr(
         "potluck.launch.in_process.join",
         lambda config, name, folder, **_: RunResult(folder, 6, False, {}),
     )
-    (desk / "my run/terse").mkdir(parents=True)
+    (desk / "my run/large").mkdir(parents=True)
     shutil.copy(desk / "first.toml", desk / "my run/recipe.toml")
     as_json = json.dumps(as_tree(load(desk / "first.toml")))
-    (desk / "my run/terse/join.json").write_text(as_json)
+    (desk / "my run/large/join.json").write_text(as_json)
     assert potluck_says(*shlex.split(out.splitlines()[-1])[1:])[0] == 0
 
 
@@ -484,7 +484,7 @@ def test_rounds_that_were_skipped_are_counted_at_the_end(
     monkeypatch.setattr("potluck.launch.in_process.join", join)
     assert potluck_says(*JOIN)[1].splitlines().count(SKIPPED) == lines
     _, out, _ = potluck_says(*JOIN, "--display", "lines")
-    notice = {"event": "message", "text": f"terse: {SKIPPED}"}
+    notice = {"event": "message", "text": f"large: {SKIPPED}"}
     assert [json.loads(line) for line in out.splitlines()] == [notice] * lines
 
 
@@ -750,6 +750,6 @@ def test_every_option_of_the_doctor_reaches_the_patient(potluck_says, examined):
 
 
 def test_the_doctor_needs_a_recipe_to_know_a_node(potluck_says, examined):
-    code, _, err = potluck_says("doctor", "--as", "terse")
+    code, _, err = potluck_says("doctor", "--as", "large")
     assert code == 2
     assert "potluck doctor RECIPE --as NAME" in err

@@ -21,7 +21,7 @@ from potluck.config import as_tree, load
 REPOSITORY = Path(__file__).parents[1]
 DEPLOY = REPOSITORY / "deploy"
 FILES = sorted(p for p in [*DEPLOY.rglob("*"), REPOSITORY / "docs/swarm.md"] if p.is_file())
-NODES = ("columns", "terse")
+NODES = ("small", "large")
 BASH = ("bash", "-euo", "pipefail")
 
 
@@ -183,8 +183,8 @@ def test_each_two_node_file_lets_the_second_call_the_first(start):
     to = "join swarm.toml --as {} --out runs/run --listen tcp/{}:20447"
     assert code == 0
     assert sorted(said.splitlines()) == [
-        to.format("columns", first),
-        f"{to.format('terse', second)} --connect tcp/{first}:20447",
+        f"{to.format('large', second)} --connect tcp/{first}:20447",
+        to.format("small", first),
     ]
     (sky,) = (tree for path, tree in documents("skypilot") if path.name == "two-nodes.yaml")
     addresses = {"SKYPILOT_NODE_IPS": f"{first}\n{second}"} | sky["envs"]
@@ -207,30 +207,30 @@ def test_each_two_node_file_lets_the_second_call_the_first(start):
         ("two-nodes.sbatch", "runs/run", SLURM),
         ("swarm.sbatch", "runs/run", SLURM | {"SLURM_ARRAY_TASK_ID": "0"}),
         ("skypilot/two-nodes.yaml", "run", {"SKYPILOT_NODE_RANK": "0", "SKYPILOT_NODE_IPS": "a"}),
-        ("skypilot/node.yaml", "run", {"NODE": "columns"}),
+        ("skypilot/node.yaml", "run", {"NODE": "small"}),
         ("kubernetes/two-nodes.yaml", "runs/run", {"JOB_COMPLETION_INDEX": "0"}),
-        ("kubernetes/node.yaml", "runs/run", {"NODE": "columns"}),
+        ("kubernetes/node.yaml", "runs/run", {"NODE": "small"}),
     ],
 )
 def test_a_node_that_has_begun_goes_on(start, tmp_path, name, folder, environment):
-    for made in ("secret", "certs/columns"):
+    for made in ("secret", "certs/small"):
         (tmp_path / made).mkdir(parents=True)
-    for key in ("secret/swarm.key", "columns.key", "certs/columns/columns.key"):
+    for key in ("secret/swarm.key", "small.key", "certs/small/small.key"):
         (tmp_path / key).write_text("secret")
     words = ("swarm.toml", *NODES) if name.endswith("sbatch") else ()
-    environment = {"NODES": "columns terse", "RECIPE": "swarm.toml"} | environment
+    environment = {"NODES": "small large", "RECIPE": "swarm.toml"} | environment
     _, first = start(of(name), *words, **environment)
-    assert "--as columns" in first
+    assert "--as small" in first
     assert "--resume" not in first
-    (tmp_path / folder / "columns").mkdir(parents=True)
+    (tmp_path / folder / "small").mkdir(parents=True)
     _, again = start(of(name), *words, **environment)
     assert again.count("--resume") == 1
-    assert re.search("--as columns .*--resume", again)
+    assert re.search("--as small .*--resume", again)
 
 
 @pytest.mark.parametrize("code, queued", [(130, True), (2, False), (0, False)])
 def test_a_job_that_was_told_to_end_is_queued_again(start, code, queued):
-    told = f'[[ "$*" == *terse* ]] && exit {code} || exit 0'
+    told = f'[[ "$*" == *large* ]] && exit {code} || exit 0'
     job = SLURM | {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1"}
     for name, number in (("two-nodes.sbatch", "10447"), ("swarm.sbatch", "7_1")):
         ended, said = start(of(name), "swarm.toml", *NODES, potluck=told, **job)

@@ -143,7 +143,7 @@ def test_a_real_mistake_in_both_processes_is_one_line_and_leaves_no_folder(
     desk, potluck_says, monkeypatch
 ):
     start_with(monkeypatch, Forked)
-    mistake = ("--set", "node.terse.model=none-here")
+    mistake = ("--set", "node.large.model=none-here")
     code, out, err = potluck_says("run", str(STARTING_RECIPE), *mistake)
     assert code == 2
     assert err.count("\n") == 1

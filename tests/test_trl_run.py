@@ -29,6 +29,7 @@ from potluck.objective.losses import no_is_loss
 from potluck.objective.methods import ObjectiveConfig
 from potluck.preflight.plan import check, plan_cost
 from potluck.tasks import TaskError
+from potluck.tasks.table import HubOptions
 
 OWN_LOSS = """\
 import torch
@@ -273,7 +274,7 @@ def test_every_key_of_the_page_is_one_of_a_recipe():
     page = (Path(__file__).parents[1] / "docs" / "trl.md").read_text()
     named = re.findall(r"\| `\[([\w.]+)\] (\w+)`", page)
     tables = {"node.NAME": NodeConfig, "objective": ObjectiveConfig, "log": LogConfig,
-              "sampling": SamplingConfig}  # fmt: skip
+              "sampling": SamplingConfig, "task": HubOptions}  # fmt: skip
     assert len(named) > 10
     for table, key in named:
         assert key in tables[table].__struct_fields__

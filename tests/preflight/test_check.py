@@ -117,7 +117,7 @@ def test_a_folder_that_lacks_a_part_of_its_model_is_an_error_here(tmp_path, left
     shutil.copytree(
         whole, tmp_path / "part", ignore=shutil.ignore_patterns(left_out, "tokenizer_*")
     )
-    config = load(STARTING_RECIPE, [f"node.columns.model={tmp_path}/part"])
+    config = load(STARTING_RECIPE, [f"node.small.model={tmp_path}/part"])
     with pytest.raises(ModelError, match=message):
         printed(config)
 
@@ -128,7 +128,7 @@ def test_what_is_capped_is_told():
     text = printed(load(STARTING_RECIPE, more))
     for line in (
         "of 5000 validation problems there are 1000",
-        "columns: max_new_tokens = 99999999",
+        "small: max_new_tokens = 99999999",
     ):
         assert line in text
         assert line not in plain
@@ -137,7 +137,7 @@ def test_what_is_capped_is_told():
 
 def test_an_absolute_path_is_no_id():
     with pytest.raises(ModelError, match=r"cannot load model '/no/such': no such folder is here$"):
-        printed(load(STARTING_RECIPE, ["node.columns.model=/no/such"]))
+        printed(load(STARTING_RECIPE, ["node.small.model=/no/such"]))
 
 
 def test_a_slip_in_the_datas_path_is_an_error_still():

@@ -197,9 +197,9 @@ def test_no_finding_holds_the_secret(tmp_path):
 
 def test_a_peers_key_is_the_rosters():
     own, other = Key.new().public, Key.new().public
-    assert credentials.peer_key("terse", own, own) is None
-    finding = credentials.peer_key("terse", other, own)
-    assert is_(finding, "FAIL", f"'terse' signs with {public_text(other)}, but", "keys terse`")
+    assert credentials.peer_key("large", own, own) is None
+    finding = credentials.peer_key("large", other, own)
+    assert is_(finding, "FAIL", f"'large' signs with {public_text(other)}, but", "keys large`")
     assert f"the roster has {public_text(own)};" in finding.text
 
 
@@ -413,19 +413,19 @@ def test_a_node_that_joins_is_looked_at_from_all_sides(tmp_path, relay, monkeypa
     monkeypatch.setattr(network, "look", lambda line, run: look(line, run, listen_s=0.3))
     Key.new().write(tmp_path / "key")
     own = Key.load(tmp_path / "key").public
-    roster = roster_text({"terse": own, "columns": Key.new().public})
+    roster = roster_text({"large": own, "small": Key.new().public})
     (tmp_path / "roster.toml").write_text(roster)
     config = load(STARTING_RECIPE, [
         f"swarm.key={tmp_path / 'key'}", f"swarm.roster={tmp_path / 'roster.toml'}",
     ])  # fmt: skip
-    target = Target(config, "terse", tmp_path / "not/yet/there", said_connect=relay.connect)
+    target = Target(config, "large", tmp_path / "not/yet/there", said_connect=relay.connect)
     found = {finding.name: finding for finding in examine(target)}
     assert is_(found["key"], "ok", "as in the roster")
     assert is_(found["roster"], "ok")
     assert is_(found["certificates"], "warn")
     assert is_(found["meeting"], "ok")
     assert is_(found["connect"], "ok", "answers")
-    assert is_(found["peers"], "warn", "no node of run 'digits'", "not there: columns")
+    assert is_(found["peers"], "warn", "no node of run 'digits'", "not there: small")
     assert is_(found["disk"], "ok") or is_(found["disk"], "warn")
     assert not (tmp_path / "not").exists()
 
@@ -435,38 +435,38 @@ def test_a_look_goes_where_tcp_is_answered_and_knows_the_roster(tmp_path, relay,
 
     def look(line, run):
         looked.append((line.connect, run))
-        return network.Seen(frozenset(), {"columns": 0.0}, {"columns": bytes(32)}, {})
+        return network.Seen(frozenset(), {"small": 0.0}, {"small": bytes(32)}, {})
 
     monkeypatch.setattr(network, "look", look)
-    roster = roster_text({"terse": Key.new().public, "columns": Key.new().public})
+    roster = roster_text({"large": Key.new().public, "small": Key.new().public})
     (tmp_path / "roster.toml").write_text(roster)
     config = load(STARTING_RECIPE, [f"swarm.roster={tmp_path / 'roster.toml'}"])
     connect = (free_place("tcp"), *relay.connect)
-    target = Target(config, "terse", tmp_path, said_connect=connect)
+    target = Target(config, "large", tmp_path, said_connect=connect)
     found = [finding for finding in examine(target) if finding.name == "peer"]
     assert looked == [(relay.connect, "digits")]
     assert [finding.verdict for finding in found] == ["ok", "FAIL"]
-    (tmp_path / "roster.toml").write_text("columns = 3")
+    (tmp_path / "roster.toml").write_text("small = 3")
     found = [finding for finding in examine(target) if finding.name == "peer"]
     assert [finding.verdict for finding in found] == ["ok"]  # what is wrong is told of the roster
 
 
 def test_a_strangers_key_need_not_be_in_the_roster(tmp_path):
     Key.new().write(tmp_path / "key")
-    roster = roster_text({name: Key.new().public for name in ("terse", "columns")})
+    roster = roster_text({name: Key.new().public for name in ("large", "small")})
     (tmp_path / "roster.toml").write_text(roster)
     config = load(STARTING_RECIPE, [
         f"swarm.key={tmp_path / 'key'}", f"swarm.roster={tmp_path / 'roster.toml'}",
-        "swarm.open=true", "node.terse.stranger=true",
+        "swarm.open=true", "node.large.stranger=true",
     ])  # fmt: skip
-    found = {f.name: f for f in examine(Target(config, "terse", tmp_path))}
+    found = {f.name: f for f in examine(Target(config, "large", tmp_path))}
     assert is_(found["key"], "ok")
     assert is_(found["meeting"], "FAIL")
 
 
 def test_addresses_of_the_wrong_kind_are_not_tried(tmp_path):
     config = load(STARTING_RECIPE)
-    target = Target(config, "terse", tmp_path, said_connect=("tls/no-such-host.invalid:1",))
+    target = Target(config, "large", tmp_path, said_connect=("tls/no-such-host.invalid:1",))
     found = {finding.name: finding for finding in examine(target)}
     assert is_(found["addresses"], "FAIL", "certificates")
     assert "connect" not in found
@@ -483,7 +483,7 @@ def test_a_port_in_use_is_found(tmp_path):
 
 def test_what_is_said_on_the_command_line_goes_before_the_recipe(tmp_path):
     config = load(STARTING_RECIPE, ["swarm.listen=['tcp/a:1']", "swarm.connect=['tcp/b:1']"])
-    target = Target(config, "terse", tmp_path, said_connect=("tcp/c:1",))
+    target = Target(config, "large", tmp_path, said_connect=("tcp/c:1",))
     assert (target.listen, target.connect) == (("tcp/a:1",), ("tcp/c:1",))
 
 

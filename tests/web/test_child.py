@@ -119,7 +119,7 @@ def test_a_run_goes_on_and_ends_while_its_page_hangs(tmp_path):
     said, _ = process.communicate(timeout=180)
     assert process.returncode == 0, said
     assert not is_there(watcher)
-    for node in ("columns", "terse"):
+    for node in ("small", "large"):
         assert (tmp_path / "r" / node / "metrics.jsonl").read_text().count("\n") == 1
 
 
@@ -141,7 +141,7 @@ def test_a_run_whose_page_cannot_be_does_not_begin(tmp_path, words, why):
 
 
 def test_a_node_that_joins_has_the_option_too(tmp_path):
-    words = ["join", str(STARTING_RECIPE), "--as", "terse", "--out", str(tmp_path / "r")]
+    words = ["join", str(STARTING_RECIPE), "--as", "large", "--out", str(tmp_path / "r")]
     done = subprocess.run(
         [sys.executable, "-m", "potluck", *words, "--web-at", "127.0.0.1:x"],
         capture_output=True,
