@@ -37,8 +37,13 @@ def is_(finding, verdict, *words):
 
 
 def test_a_library_that_is_not_here_is_named_and_what_nodes_need_alike_is_said():
-    protocol = {"messages": "2 and 3"}
-    assert is_(machine.versions({"torch": "2.5"}, protocol), "ok", "torch 2.5", "messages 2 and 3")
+    protocol = {"completions": "2 and 3"}
+    assert is_(
+        machine.versions({"torch": "2.5"}, protocol),
+        "ok",
+        "torch 2.5",
+        "the same on all nodes: completions 2 and 3",
+    )
     assert is_(machine.versions({"torch": "2.5", "msgspec": None}, protocol), "FAIL", "msgspec not")
 
 

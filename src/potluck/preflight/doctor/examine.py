@@ -80,7 +80,7 @@ def examine(target: Target) -> Iterator[Finding]:
 def _machine(target: Target) -> Iterator[Finding]:
     here = 1 if target.name else target.nodes
     spoken = {
-        "messages": f"{VERSION} and {TEXT_VERSION}",
+        "completions": f"{VERSION} and {TEXT_VERSION}",
         "announcements": str(ANNOUNCEMENT_VERSION),
     }
     found = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}

@@ -33,7 +33,7 @@ def versions(found: Mapping[str, str | None], protocol: Mapping[str, str]) -> Fi
         return Finding("versions", "FAIL", text)
     here = ", ".join(f"{name} {version}" for name, version in found.items())
     spoken = ", ".join(f"{name} {version}" for name, version in protocol.items())
-    return Finding("versions", "ok", f"{here}; all nodes need the same: {spoken}")
+    return Finding("versions", "ok", f"{here}; format versions, the same on all nodes: {spoken}")
 
 
 def cores(count: int, nodes: int, threads: int) -> Finding:
