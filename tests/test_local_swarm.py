@@ -273,8 +273,8 @@ def test_what_a_start_left_behind_that_was_itself_killed_is_in_nobodys_way(nodes
 def test_addresses_of_the_recipe_are_for_a_network_and_not_used_here(nodes, monkeypatch):
     recipe = load(STARTING_RECIPE, ["swarm.connect=['tcp/relay.example.org:7447']"])
     monkeypatch.setattr(f"{__name__}.load", lambda _: recipe)
-    monkeypatch.setenv("NODE_columns", "begins")
-    monkeypatch.setenv("NODE_terse", "begins")
+    monkeypatch.setenv("NODE_small", "begins")
+    monkeypatch.setenv("NODE_large", "begins")
     heard = Heard()
     run_local_swarm(recipe, nodes.folder, resume=False, display=heard)
     assert any("meet on loopback" in text for text in heard.said)
