@@ -73,8 +73,8 @@ MISTAKES = {
         "[objective] has no key 'weigth_cap'; did you mean 'weight_cap'?",
     ),
     "a node that the recipe has not": (
-        [*RUN, "--set", "node.larg.weight=2"],
-        "no node is named 'larg'; did you mean 'large'?",
+        [*RUN, "--set", "node.smal.weight=2"],
+        "no node is named 'smal'; did you mean 'small'?",
     ),
     "an override without =": ([*RUN, "--set", "seed"], "'seed' is not of the form key=value"),
     "a recipe that is not there": (
