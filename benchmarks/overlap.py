@@ -10,7 +10,8 @@ The server is tests/stand_in_server.py in a process of its own. It sleeps while 
 learner sleeps while it learns, as what works on a device of its own waits for it; a little is
 written and learned in fact. So this measures what the loop costs, on a machine that is busy too.
 With POTLUCK_VLLM_URL the server is a real vLLM, as docs/vllm.md starts it, whose model folder is on
-this machine, and nothing sleeps; then both want a core of their own.
+this machine, and nothing sleeps; then both want a core of their own: `taskset -c 1` before `vllm
+serve` (with VLLM_CPU_OMP_THREADS_BIND=1), `taskset -c 0` before this.
 """
 
 import json
