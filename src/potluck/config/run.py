@@ -25,7 +25,7 @@ MOST_TAKEN = 3
 
 
 class SamplingConfig(Options, frozen=True, kw_only=True):
-    """How completions are drawn, and how long they get. All nodes of a run share it."""
+    """Sampling of completions, and their greatest length. All nodes of a run share it."""
 
     temperature: Positive = 1.0
     """T: divides the logits, when writing and when learning."""
@@ -148,7 +148,7 @@ class TlsConfig(Options, frozen=True, kw_only=True):
 
 
 class SwarmConfig(Options, frozen=True, kw_only=True):
-    """How nodes reach each other, and what they take from each other: docs/swarm.md."""
+    """Addresses of a swarm, and limits on what its nodes take from each other: docs/swarm.md."""
 
     transport: str = "zenoh"
     """Transport that carries the batches."""

@@ -43,8 +43,8 @@ def step_free(node: Node, round: int) -> RoundReport:
     shares = node.begun[round][0] if round in node.begun else selector.draw(round, taken)
     spent = node.generate_and_send(round, shares)
     with Clock() as storing:
-        # In a first round nothing came before it; all begin with the same problems, so what came
-        # while they were written is compared with them. Later this holds where nothing was there.
+        # Nothing comes before a first round. All nodes begin with the same problems, so what came
+        # while this one wrote is compared with its own completions.
         taken = taken or selector.choose(round, node.exchange.take())
         arrived = node.exchange.finish(round, taken)
         size_bytes = node.record.keep_round(round, arrived)

@@ -48,7 +48,7 @@ successes, our own (docs/method.md)."""
 
 
 class ObjectiveConfig(Options, frozen=True, kw_only=True):
-    """What a node learns from its own completions and from those of others: docs/method.md."""
+    """Rules of learning from a node's own completions and from those of others: docs/method.md."""
 
     importance: Importance = "truncated"
     """Importance scheme for tokens that another model wrote: NoIS, VIS or TIS."""
