@@ -12,7 +12,7 @@ demo: $(VENV)/ready
 
 # A process for each core and one more (tests/conftest.py says why); a file stays in one, as its
 # tests share what is costly to make.
-# What ARGS names replaces the whole suite: make test ARGS="-n0 tests/test_cli.py -k help".
+# What ARGS names replaces the whole suite: make test ARGS="-n0 tests/cli/test_cli.py -k help".
 # pytest keeps what it compiles; a machine that forbids it compiles 237 files again in each process.
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/ready
@@ -20,7 +20,7 @@ test: $(VENV)/ready
 
 # Through a real vLLM: POTLUCK_VLLM_PYTHON or POTLUCK_VLLM_URL name it, see docs/vllm.md.
 test-vllm: $(VENV)/ready
-	$(BIN)/python -m pytest -n0 -v -s -rs tests/test_real_vllm.py $(ARGS)
+	$(BIN)/python -m pytest -n0 -v -s -rs tests/launch/test_real_vllm.py $(ARGS)
 
 check: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -20,9 +20,9 @@ AT_ROOT = (
     *(".dockerignore", ".gitignore"),  # the builder adds the second
 )
 NEEDED = (
-    *("potluck/py.typed", "potluck/recipe.toml", "potluck/web/page/page.html"),
-    *("potluck/web/page/page.css", "potluck/web/page/90-main.js"),
-    *("potluck/node/storage/model_card.md.j2", "potluck/models/digits-small/model.safetensors"),
+    *("potluck/py.typed", "potluck/recipe.toml", "potluck/show/web/page/page.html"),
+    *("potluck/show/web/page/page.css", "potluck/show/web/page/90-main.js"),
+    *("potluck/node/storage/card.md.j2", "potluck/models/digits-small/model.safetensors"),
 )
 """Files that git could lose without a test of the tree that fails: each has a kind of its own."""
 

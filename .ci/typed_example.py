@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import assert_type
 
 import potluck
-from potluck.events import Event
+from potluck.reports.events import Event
 
 
 class Quiet:

@@ -19,10 +19,10 @@ from harness import Row
 
 from potluck.config import NodeConfig
 from potluck.model import LanguageModel, make_optimizer
-from potluck.node import learner as learning
-from potluck.node.batch import Batch, pack
+from potluck.node.learning import learner as learning
+from potluck.node.learning.batch import Batch, pack
+from potluck.node.learning.score import score_rows
 from potluck.node.metrics import author_reports
-from potluck.node.score import score_rows
 from potluck.objective.methods import ObjectiveConfig
 from potluck.types import Completion, Group, Problem
 from potluck.types import Row as ReadRow

@@ -30,10 +30,10 @@ import harness
 from harness import Row
 
 from potluck.config import RunConfig, from_tree
-from potluck.events import Event, RoundDone
 from potluck.launch.in_process import run
 from potluck.model.loading import BUILT_IN
-from potluck.node import Learner
+from potluck.node.learning.learner import Learner
+from potluck.reports.events import Event, RoundDone
 
 MODEL = str(BUILT_IN / "digits-large")
 REAL = os.environ.get("POTLUCK_VLLM_URL")

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from potluck.cli import main
-from potluck.node.learner import Learner
+from potluck.node.learning.learner import Learner
 from potluck.rollout.hf import HFEngine
 
 UNIT = 3.0

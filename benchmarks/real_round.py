@@ -32,13 +32,13 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from potluck.builder.exchange import agreements_of
-from potluck.builder.nodes import make_learner, make_nodes
+from potluck.build.exchange import agreements_of
+from potluck.build.nodes import make_learner, make_nodes
 from potluck.config import RunConfig, from_tree
 from potluck.exchange import MemoryHub
-from potluck.node import Learner, Node
-from potluck.node.batch import Batch
-from potluck.node.learner import UpdateReport
+from potluck.node.learning.batch import Batch
+from potluck.node.learning.learner import Learner, UpdateReport
+from potluck.node.loop import Node
 from potluck.tasks.base import Split, TaskError, digest_of
 from potluck.tasks.rewards import HashReward
 from potluck.types import Problem

@@ -27,8 +27,8 @@ from potluck.exchange.protocol.status import encode_status
 from potluck.exchange.zenoh.exchange import ZenohExchange
 from potluck.exchange.zenoh.observer import observe
 from potluck.exchange.zenoh.session import Endpoints, open_router, open_session
-from potluck.status import AuthorStatus, StatusLine
-from potluck.web.swarm import swarm_feed
+from potluck.reports.status import AuthorStatus, StatusLine
+from potluck.show.web.swarm import swarm_feed
 
 RUN, TELL_S = "watched", 5.0
 

@@ -32,7 +32,7 @@ from harness import Row
 
 from potluck import STARTING_RECIPE
 from potluck.reports import AuthorReport, RoundReport
-from potluck.web.child import page_of
+from potluck.show.web.child import page_of
 
 NODES, ROUNDS, AUTHORS, READERS = 64, 500, 8, 200
 BLOCK = 20

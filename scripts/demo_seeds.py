@@ -17,7 +17,7 @@ import msgspec
 from scipy.stats import t
 
 from potluck.demo.report import Outcome, Result
-from potluck.display.text import label
+from potluck.show.terminal.text import label
 
 MEASURES: dict[str, Callable[[Outcome], Any]] = {
     "sampled reward": lambda outcome: outcome.late,

@@ -3,7 +3,7 @@
     make reference                 # or: python scripts/make_reference.py
 
 A key's type, default and range come from its declaration, its meaning from the docstring below it.
-tests/test_site.py compares the files with what this makes, and refuses a key without a meaning.
+tests/docs/test_site.py compares the files with what this makes: no key without a meaning.
 """
 
 import ast

@@ -1,9 +1,9 @@
 """The pages of the site, laid out: docs/ as it is, and all that it links to outside itself.
 
-docs/ is read on GitHub too, where ``../recipes/README.md`` and ``../src/potluck/reports.py`` are
-links that work. A site has one folder. So each such file becomes a page below ``source/``: Markdown
-as it is, a text as a block of code, a folder as the list of its files. Copies and no links to a
-repository: the site is then whole without a network, and shows the files of its own version.
+docs/ is read on GitHub too, where ``../recipes/README.md`` and ``../src/potluck/reports/rounds.py``
+are links that work. A site has one folder. So each such file becomes a page below ``source/``:
+Markdown as it is, a text as a block of code, a folder as the list of its files. Copies and no links
+to a repository: the site is then whole without a network, and shows the files of its own version.
 
 A comment ``<!-- ::: potluck.config.load -->`` becomes the line that shows a docstring: elsewhere
 it stays unseen.

@@ -1,6 +1,6 @@
 """A display for tests: a class overrides what it wants to hear of."""
 
-from potluck.events import Evaluated, Notice, PhaseProgress, RoundDone
+from potluck.reports.events import Evaluated, Notice, PhaseProgress, RoundDone
 
 
 class Listener:

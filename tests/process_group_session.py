@@ -28,10 +28,11 @@ from potluck.launch.in_process import run
 from potluck.model import LanguageModel, scoring
 from potluck.model.lora import add_adapter, trained
 from potluck.model.sharding import ShardedModel, full_tensor
-from potluck.node import Learner, pack
 from potluck.node.alignment import authors_worth
-from potluck.node.processes.group import SINGLE_PROCESS, process_group
-from potluck.node.processes.workers import DistributedEngine, generate_together
+from potluck.node.learning.batch import pack
+from potluck.node.learning.group import SINGLE_PROCESS, process_group
+from potluck.node.learning.learner import Learner
+from potluck.node.learning.workers import DistributedEngine, generate_together
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutRequest
 from potluck.rollout.options import EngineSettings, HFOptions

@@ -7,13 +7,20 @@ import pytest
 from nouns import completion
 from potluck.config import ConfigError
 from potluck.demo.run import DemoError
-from potluck.display.runs import RunReadError
 from potluck.exchange import ExchangeError, WireError
 from potluck.model import ModelError
-from potluck.node import RunFolderError
+from potluck.reports.runs import RunReadError
 from potluck.rollout.base import RolloutError
 from potluck.tasks import TaskError
-from potluck.types import NODE_NAME, Completion, Group, NonFiniteError, PotluckError, Problem
+from potluck.types import (
+    NODE_NAME,
+    Completion,
+    Group,
+    NonFiniteError,
+    PotluckError,
+    Problem,
+    RunFolderError,
+)
 
 
 @pytest.mark.parametrize(

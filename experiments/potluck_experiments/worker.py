@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from msgspec.structs import replace
 
 import potluck
-import potluck.events
+import potluck.reports.events
 from potluck import run as run_nodes  # here: its two seconds are the server's, not each cell's
 from potluck.evaluation.compare import evaluate_models
 from potluck.evaluation.request import EvaluationRequest
@@ -142,11 +142,11 @@ class LineDisplay:
     def __init__(self, line: Connection, stop: Event, last: str) -> None:
         self.line, self.stop, self.last, self.asked = line, stop, last, False
 
-    def show(self, event: potluck.events.Event) -> None:
+    def show(self, event: potluck.reports.events.Event) -> None:
         match event:
-            case potluck.events.RoundDone(node=self.last):
+            case potluck.reports.events.RoundDone(node=self.last):
                 self.line.send(("round", 1))
-            case potluck.events.Notice(text=text):
+            case potluck.reports.events.Notice(text=text):
                 print(text, flush=True)  # into the log
         if self.stop.is_set() and not self.asked:
             self.asked = True

@@ -18,10 +18,10 @@ from potluck.types import Completion, Group, PotluckError, Problem
 from potluck.version import __version__
 
 if TYPE_CHECKING:
-    from potluck.display.runs import read_run
+    from potluck.build.plan import plan_cost
     from potluck.launch.in_process import join, run
     from potluck.launch.rounds import RunResult
-    from potluck.preflight.plan import plan_cost
+    from potluck.reports.runs import read_run
 
 __all__ = [
     "STARTING_RECIPE",
@@ -47,8 +47,8 @@ STARTING_RECIPE = Path(__file__).parent / "recipe.toml"
 
 # Torch and transformers take seconds to import: a process that only reads a recipe is spared.
 LAZY = {"join": "potluck.launch.in_process", "run": "potluck.launch.in_process"}
-LAZY |= {"RunResult": "potluck.launch.rounds", "plan_cost": "potluck.preflight.plan"}
-LAZY |= {"read_run": "potluck.display.runs"}
+LAZY |= {"RunResult": "potluck.launch.rounds", "plan_cost": "potluck.build.plan"}
+LAZY |= {"read_run": "potluck.reports.runs"}
 """Modules of the names that are imported at their first use."""
 
 

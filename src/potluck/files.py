@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,34 @@ OF_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 """Errors that a read never has."""
 A_WRITE_S = 60.0
 """A whole file takes less to write."""
+INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories that steer a display instead of showing on it (or show nothing)."""
+DRAWN = {"\n": "⏎", "\r": "⏎", "\r\n": "⏎", "\t": " "}
+
+
+def printable(text: str, limit: int = 200) -> str:
+    """Put ``text`` on one line, without what could steer a terminal or turn the reading order.
+
+    A model or a peer chose the characters, so nothing in it may move a cursor, hide a part or
+    span lines. Markup (of rich, of HTML) stays: only the place that shows the text knows which
+    markup counts, so it escapes it. The result has at most ``limit`` characters, the ellipsis of
+    a text that was cut included.
+
+    >>> printable("4+8=12\\n\\x1b[31mred")
+    '4+8=12⏎[31mred'
+    >>> printable("abcdef", limit=4)
+    'abc…'
+    """
+    kept: list[str] = []
+    # Stops at the limit: a text of many megabytes costs no more than its head. What is
+    # invisible does not count.
+    for piece in re.finditer(r"\r\n|.", text, re.DOTALL):
+        character = piece.group()
+        if character in DRAWN or unicodedata.category(character) not in INVISIBLE:
+            kept.append(DRAWN.get(character, character))
+        if len(kept) > limit:
+            return "".join(kept[: limit - 1]) + "…"
+    return "".join(kept)
 
 
 def way_out(error: Exception) -> str:

@@ -6,9 +6,9 @@ import re
 import pytest
 
 from demo.results import outcome, outcomes, result
-from display.run_folders import HOSTILE, STEERS
 from potluck.demo.report import write_report
-from web.run_files import append, completion, make_run
+from show.terminal.run_folders import HOSTILE, STEERS
+from show.web.run_files import append, completion, make_run
 
 NAMES = ("lws", "alone-large", "half-large", "alone-small", "half-small")
 

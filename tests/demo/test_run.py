@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from rich.console import Console
 
 import potluck
+from potluck.build.memory import own_completions
 from potluck.config import from_tree
 from potluck.demo import run as demo_module
 from potluck.demo.report import Outcome
 from potluck.demo.run import DemoError, cells, demo, summarise
 from potluck.objective.methods import method_of
-from potluck.preflight.memory import own_completions
 
 
 def console():

@@ -9,7 +9,7 @@ from potluck.exchange.keys.certificates import write_certificates
 from potluck.exchange.protocol import status
 from potluck.exchange.zenoh.observer import observe
 from potluck.exchange.zenoh.session import Endpoints, Tls, open_router, open_session
-from potluck.status import StatusLine
+from potluck.reports.status import StatusLine
 from town import free_endpoint, live, town, until
 
 NAMES = ("north", "south")

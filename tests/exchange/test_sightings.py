@@ -13,7 +13,7 @@ from potluck.exchange.protocol.sightings import (
     Sightings,
 )
 from potluck.exchange.protocol.status import QUIET_S, encode_status
-from potluck.status import StatusLine
+from potluck.reports.status import StatusLine
 
 NORTH, SOUTH, OTHER = Key.new(), Key.new(), Key.new()
 SESSION, LATER = b"s" * 16, b"t" * 16

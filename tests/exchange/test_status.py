@@ -22,7 +22,7 @@ from potluck.exchange.protocol.status import (
     StatusLines,
     encode_status,
 )
-from potluck.status import LINE_BYTES, MOST_AUTHORS, AuthorStatus, StatusLine
+from potluck.reports.status import LINE_BYTES, MOST_AUTHORS, AuthorStatus, StatusLine
 from town import peer, town, until
 
 KEY, SESSION = Key.new(), b"s" * 16

@@ -34,8 +34,8 @@ from potluck.exchange import Agreement, Key, Membership, Round  # noqa: E402
 from potluck.exchange.keys.known_keys import KnownKeys  # noqa: E402
 from potluck.exchange.zenoh import session as sessions  # noqa: E402
 from potluck.exchange.zenoh.exchange import ZenohExchange  # noqa: E402
+from potluck.reports.status import AuthorStatus, StatusLine  # noqa: E402
 from potluck.schedule import cohort  # noqa: E402
-from potluck.status import AuthorStatus, StatusLine  # noqa: E402
 from potluck.types import Completion, PotluckError  # noqa: E402
 
 VOCABULARY = 32_000

@@ -39,7 +39,7 @@ from potluck.exchange.protocol.announcement import (
     split_answer,
 )
 from potluck.exchange.protocol.status import STATUS, read_status
-from potluck.status import MOST_AUTHORS
+from potluck.reports.status import MOST_AUTHORS
 from potluck.types import Speed
 
 TIGHT = Limits(message_bytes=1 << 16, completions=16, tokens=1000, vocabulary=50, text_bytes=2000)

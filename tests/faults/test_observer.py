@@ -9,7 +9,7 @@ from faults.exchanges import DEADLINE_S, Swarm, all_closed, meshed, require_noth
 from faults.peer import key_of
 from potluck.exchange.zenoh.observer import observe
 from potluck.exchange.zenoh.session import Endpoints
-from potluck.web.swarm import swarm_feed
+from potluck.show.web.swarm import swarm_feed
 
 RED_S = 6.0
 """Time in which a killed node must be red (design of the page)."""

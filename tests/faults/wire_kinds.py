@@ -40,7 +40,7 @@ from potluck.exchange.protocol.announcement import (
 )
 from potluck.exchange.protocol.status import STATUS, encode_status
 from potluck.exchange.wire import byte_planes
-from potluck.status import AuthorStatus, StatusLine
+from potluck.reports.status import AuthorStatus, StatusLine
 from potluck.types import Speed
 
 OTHER = Key(Ed25519PrivateKey.from_private_bytes(b"o" * 32))

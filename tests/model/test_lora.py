@@ -5,11 +5,11 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig
 
 import tiny
+from potluck.build.memory import adapted_names, adapter_numbers
 from potluck.config import LoraConfig
 from potluck.model import ModelError
 from potluck.model.lora import adapter_off, add_adapter, restore_adapter, targets_of, trained
 from potluck.model.shape import shape_of
-from potluck.preflight.memory import adapted_names, adapter_numbers
 
 
 def adapted(*, seed=0, rank=2, targets=("q_proj", "v_proj"), alpha=4.0, dropout=0.0):

@@ -12,9 +12,10 @@ import paper
 import tiny
 from nouns import groups_by
 from potluck.launch.in_process import run
-from potluck.node import Learner, alignment, loop, pack
+from potluck.node import alignment, loop
 from potluck.node.alignment import Worth, authors_worth, sketch, worth_of
-from potluck.node.learner import silent
+from potluck.node.learning.batch import pack
+from potluck.node.learning.learner import Learner, silent
 from potluck.objective.methods import METHODS, ObjectiveConfig
 
 PLAIN = ObjectiveConfig(**METHODS["nois"].fields)

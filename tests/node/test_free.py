@@ -11,8 +11,9 @@ import torch
 import tiny
 from nouns import completion, group
 from potluck.exchange import Delivery, Round
-from potluck.node import Record, pack
 from potluck.node.free import WINDOW, FreeSelector, WrittenProblems
+from potluck.node.learning.batch import pack
+from potluck.node.storage.record import Record
 from potluck.schedule import Agenda, horizontal, vertical
 from potluck.types import Group, Problem, Row
 

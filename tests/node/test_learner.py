@@ -20,9 +20,8 @@ import paper
 import tiny
 from nouns import completion, group
 from potluck.model import LearningRate
-from potluck.node import Learner, pack
-from potluck.node.batch import micro_batches
-from potluck.node.learner import silent
+from potluck.node.learning.batch import micro_batches, pack
+from potluck.node.learning.learner import Learner, silent
 from potluck.node.metrics import METRICS
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.types import NonFiniteError, Problem

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nouns import completion
-from potluck.node import Batch, Scored
+from potluck.node.learning.batch import Batch, Scored
 from potluck.node.metrics import METRICS, author_reports, row_metrics
 
 token = st.tuples(st.floats(-8, 0, width=32), st.floats(-8, 0, width=32))

@@ -22,15 +22,10 @@ import tiny
 from displays import Listener
 from forked import fork_context
 from potluck import node
-from potluck.builder.checks import require_processes
+from potluck.build.checks import require_processes
 from potluck.config import ConfigError, from_tree
 from potluck.launch.in_process import run
-from potluck.node.processes.group import (
-    SINGLE_PROCESS,
-    ProcessGroupError,
-    TorchGroup,
-    process_group,
-)
+from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroupError, TorchGroup, process_group
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import GreedySampler, RolloutRequest
 from potluck.rollout.hf import HFEngine

@@ -10,7 +10,7 @@ import pytest
 import tiny
 import unlike
 from potluck.config import SamplingConfig
-from potluck.node.read import UnreadReason, read
+from potluck.node.learning.read import UnreadReason, read
 from potluck.types import Completion, Problem, Row
 
 PROBLEM = Problem("p", "the sum of 2 and 3 is\n", "5")

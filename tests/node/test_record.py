@@ -6,8 +6,8 @@ import pytest
 
 from nouns import completion, terms
 from potluck.exchange import Key, Round, encode, encode_round
-from potluck.node import Record
-from potluck.recorded import Recorded
+from potluck.node.storage.record import Record
+from potluck.reports.tokens import Recorded
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import tiny
 from node.test_sample import read_by
 from node.test_trust import OTHER, OWN, groups_of, learner_of
 from potluck.exchange import Round
-from potluck.node import pack
+from potluck.node.learning.batch import pack
 from potluck.node.report import report_of
 from potluck.node.selection import Selection
 from potluck.objective.methods import ObjectiveConfig

@@ -10,11 +10,11 @@ from msgspec import json as lines_of_json
 import tiny
 from node.test_trust import OTHER, OWN, THIRD, groups_of, learner_of
 from potluck.launch.in_process import run
-from potluck.node import Record, pack
+from potluck.node.learning.batch import pack
 from potluck.node.sample import sample
-from potluck.node.storage.record import RECORDED
+from potluck.node.storage.record import RECORDED, Record
 from potluck.objective.methods import METHODS, ObjectiveConfig
-from potluck.recorded import FARTHEST, LONGEST_PIECE, STEP, Recorded, columns_of
+from potluck.reports.tokens import FARTHEST, LONGEST_PIECE, STEP, Recorded, columns_of
 
 PLENTY = 10**9
 

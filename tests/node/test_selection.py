@@ -7,7 +7,7 @@ import pytest
 
 from nouns import completion
 from potluck.exchange import Round, canonical_order
-from potluck.node import Selector
+from potluck.node.selection import Selector
 from potluck.schedule import Agenda, horizontal, vertical
 from potluck.types import Row, Speed
 

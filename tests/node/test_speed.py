@@ -14,8 +14,9 @@ from potluck.config import ConfigError
 from potluck.exchange import Round
 from potluck.exchange.base import PeerStatus, Status
 from potluck.launch.in_process import run
-from potluck.node import Record, step_together
+from potluck.node.loop import step_together
 from potluck.node.participant import Participant, Speedometer, Spent
+from potluck.node.storage.record import Record
 from potluck.reports import RoundReport
 from potluck.schedule import Agenda, horizontal, problems_of_round, vertical
 from potluck.types import Speed

@@ -12,8 +12,8 @@ from torch.testing import assert_close
 
 import tiny
 from nouns import completion, group
-from potluck.node import Learner, pack
-from potluck.node.learner import silent
+from potluck.node.learning.batch import pack
+from potluck.node.learning.learner import Learner, silent
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.types import Problem
 

@@ -12,11 +12,11 @@ from transformers import AutoModelForCausalLM
 
 import paper
 import tiny
-from potluck.builder.task import make_task
+from potluck.build.task import make_task
 from potluck.config import from_tree
 from potluck.launch.in_process import run
 from potluck.model import ModelError
-from potluck.node import pack
+from potluck.node.learning.batch import pack
 from potluck.node.storage import checkpoint
 from potluck.objective.methods import METHODS
 from potluck.replay import measure

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from potluck.display.text import printable
+from potluck.files import printable
 from potluck.types import PotluckError
 from potluck.version import __version__
 

@@ -12,13 +12,12 @@ import typer
 from potluck.cli.base import app, complain, err, out, prepare_process, say
 from potluck.cli.options import Sets, TrustCode
 from potluck.config import ConfigError
-from potluck.display.evaluation import show_evaluation
-from potluck.display.live import LiveDisplay
-from potluck.display.show import show
-from potluck.display.text import printable
-from potluck.events import PhaseProgress
-from potluck.files import write_atomically
+from potluck.files import printable, write_atomically
 from potluck.replay.plan import LEGEND, ReplayPlan, ReplayRow, make_plan, table
+from potluck.reports.events import PhaseProgress
+from potluck.show.terminal.evaluation import show_evaluation
+from potluck.show.terminal.live import LiveDisplay
+from potluck.show.terminal.show import show
 
 BARS = "HF_HUB_DISABLE_PROGRESS_BARS"
 """Variable by which the Hub's client, and transformers, show no progress bars."""
@@ -137,8 +136,8 @@ def show_command(
         return
     if not html.parent.is_dir():
         raise ConfigError(f"--html {html}: there is no folder {html.parent}; make it first")
-    from potluck.web.kept import keep
-    from potluck.web.page import kept_page
+    from potluck.show.web.kept import keep
+    from potluck.show.web.page import kept_page
 
     kept, left_out = keep({"": run}, title=run.resolve().name)
     write_atomically(html, kept_page(kept).encode())

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from potluck.builder.task import require_trusted
+from potluck.build.task import require_trusted
 from potluck.cli.base import app, complain, err, out, prepare_process, say
 from potluck.cli.options import (
     Connect,
@@ -26,11 +26,10 @@ from potluck.cli.options import (
 from potluck.cli.training import rounds_saved, skipped_text, tell_end
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
-from potluck.display import Watched, open_displays
-from potluck.display.text import printable
-from potluck.events import Notice
-from potluck.files import JOINED
+from potluck.files import JOINED, printable
 from potluck.launch.signals import interrupts
+from potluck.reports.events import Notice
+from potluck.show.terminal import Watched, open_displays
 from potluck.types import NODE_NAME
 
 LOOK_EVERY_S = 2.0
@@ -230,7 +229,7 @@ def doctor_command(
     folder: Out = None,
 ) -> None:
     """Check whether this machine can take part, and print what to do if not."""
-    from potluck.preflight.doctor.examine import Target, examine
+    from potluck.doctor.examine import Target, examine
 
     if recipe is None and (name or set or model):
         raise ConfigError("--as, --set and --model need a recipe: potluck doctor RECIPE --as NAME")

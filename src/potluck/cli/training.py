@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from potluck import STARTING_RECIPE
-from potluck.builder.task import require_trusted
+from potluck.build.task import require_trusted
 from potluck.cli.base import TEAM, app, complain, out, prepare_process, say
 from potluck.cli.options import (
     Displays,
@@ -24,9 +24,9 @@ from potluck.cli.options import (
 )
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, as_tree, load
-from potluck.display import Watched, open_displays
 from potluck.files import is_unbegun
 from potluck.launch.local_swarm import LocalSwarmResult, run_local_swarm
+from potluck.show.terminal import Watched, open_displays
 
 if TYPE_CHECKING:
     from potluck.launch.rounds import RunResult
@@ -101,7 +101,7 @@ def run_command(
         raise ConfigError("--gpu only plans, so it needs --check; [node.NAME] device places a run")
     prepare_process(config.threads)
     if check:
-        from potluck.preflight.plan import check as check_run
+        from potluck.build.plan import check as check_run
 
         checked = check_run(config, trust_code=trust_code, gpu=gpu, one_process=one_process)
         if as_json:  # for a file, so it is not folded
@@ -134,8 +134,8 @@ def _run(
     config: RunConfig, place: Path, resume: bool, trust_code: bool, displays: list[str] | None
 ) -> "RunResult":
     with out.status("loading torch and transformers ..."):
-        from potluck.builder.folder import first_round
         from potluck.launch.in_process import run
+        from potluck.node.storage.resume import first_round
     first = first_round(place, config) if resume else 0
     with open_displays(displays or ["live"], Watched(out, config.rounds, first)) as display:
         return run(config, place, resume=resume, display=display, trust_code=trust_code)

@@ -12,9 +12,9 @@ from potluck.cli.base import MUTE, app, complain, err, out, say
 from potluck.cli.options import Connect, WebToken
 from potluck.config import ConfigError
 from potluck.config.validation import RUN_NAME
+from potluck.show.web.child import page_of
+from potluck.show.web.feed import Feed
 from potluck.types import PotluckError
-from potluck.web.child import page_of
-from potluck.web.feed import Feed
 
 MISSING = "the page needs two more packages: pip install 'potluck[web]'"
 
@@ -47,8 +47,8 @@ def watch_command(
     """Show runs in a browser, while they go or afterwards; or, with --connect, a swarm that this
     machine has no part in. It changes nothing."""
     try:
-        from potluck.web.place import Place
-        from potluck.web.serve import serve
+        from potluck.show.web.place import Place
+        from potluck.show.web.serve import serve
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
             raise
@@ -115,7 +115,7 @@ def _swarm(
     from potluck.exchange.keys.keys import read_roster
     from potluck.exchange.zenoh.observer import observe
     from potluck.exchange.zenoh.session import Endpoints, Tls
-    from potluck.web.swarm import swarm_feed
+    from potluck.show.web.swarm import swarm_feed
 
     keys = read_roster(roster) if roster else {}
     names = tuple(sorted({*keys, name} - {*RELAYS}))

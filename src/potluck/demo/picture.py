@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from potluck.demo.report import Outcome, Result
-from potluck.display import style
-from potluck.display.style import INK, QUIET, RULE, only_below, save
-from potluck.display.text import label
+from potluck.show.terminal import style
+from potluck.show.terminal.style import INK, QUIET, RULE, only_below, save
+from potluck.show.terminal.text import label
 
 MEANINGS: Final = {
     "alone": "alone: writes every answer itself",

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from potluck.display.text import decimal, label
 from potluck.files import write_atomically
-from potluck.web.kept import keep
-from potluck.web.page import kept_page
-from potluck.web.views import KeptTable
+from potluck.show.terminal.text import decimal, label
+from potluck.show.web.kept import keep
+from potluck.show.web.page import kept_page
+from potluck.show.web.views import KeptTable
 
 COLUMNS = ("written", "sampled reward", "greedy", "four digits")
 """Titles of ``Outcome.cells``."""

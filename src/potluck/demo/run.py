@@ -23,11 +23,11 @@ from potluck import STARTING_RECIPE
 from potluck.config import as_tree, from_tree
 from potluck.demo.picture import draw
 from potluck.demo.report import COLUMNS, Outcome, Result, write_report
-from potluck.display.live import LiveDisplay
-from potluck.display.runs import NodeRun, read_run
-from potluck.display.text import label, new_table, printable
-from potluck.events import PhaseProgress
-from potluck.files import available_cores
+from potluck.files import available_cores, printable
+from potluck.reports.events import PhaseProgress
+from potluck.reports.runs import NodeRun, read_run
+from potluck.show.terminal.live import LiveDisplay
+from potluck.show.terminal.text import label, new_table
 from potluck.types import PotluckError
 
 NODES = ("large", "small")

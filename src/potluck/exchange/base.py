@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from potluck.status import StatusLine
+from potluck.reports.status import StatusLine
 from potluck.types import Completion, PotluckError, Speed
 
 Waiting = Callable[[int, int], None]

@@ -24,7 +24,7 @@ from potluck.exchange.base import (
 from potluck.exchange.transport import Agreement, Membership
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.codec import decode, encode
-from potluck.status import StatusLine
+from potluck.reports.status import StatusLine
 from potluck.types import Completion, Speed
 
 KEPT_ROUNDS = 4

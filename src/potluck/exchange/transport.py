@@ -13,7 +13,7 @@ from potluck.exchange.keys.known_keys import KnownKeys
 from potluck.exchange.protocol.mailbox import Partners
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.message import NO_TOKENIZER, Limits, Message, Provenance
-from potluck.status import StatusLine
+from potluck.reports.status import StatusLine
 from potluck.types import Completion
 
 TRANSPORTS = {"memory": "potluck.exchange.memory", "zenoh": "potluck.exchange.zenoh.exchange"}

@@ -9,15 +9,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
-from potluck.builder.exchange import open_exchange
-from potluck.builder.folder import require_folder, require_node_folder
+from potluck.build.exchange import open_exchange
 from potluck.config import ConfigError, RunConfig
-from potluck.events import Display, Notice, Silent
 from potluck.exchange import Agreement, Exchange, MemoryHub
 from potluck.exchange.memory import KEPT_ROUNDS
 from potluck.files import JOINED
 from potluck.launch.rounds import LocalNodes, RunResult, run_nodes
-from potluck.node import NodeProgress, Record
+from potluck.node.participant import NodeProgress
+from potluck.node.storage.record import Record
+from potluck.node.storage.resume import require_folder, require_node_folder
+from potluck.reports.events import Display, Notice, Silent
 
 LEFT = re.compile(r"'([a-z0-9-]{1,32})' left")
 """Message about a peer that is gone, as ``exchange/protocol/mailbox.py`` words it."""

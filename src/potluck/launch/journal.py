@@ -18,12 +18,13 @@ import msgspec
 from msgspec.structs import replace
 
 from potluck.config import RunConfig
-from potluck.events import Evaluated, Event, Notice, PhaseProgress, RoundDone
 from potluck.exchange import Exchange
 from potluck.files import one_line, write_for_readers
-from potluck.node import Node, Participant
+from potluck.node.loop import Node
+from potluck.node.participant import Participant
 from potluck.reports import RoundReport
-from potluck.status import AuthorStatus, FolderStatus, PeerLine, StatusLine
+from potluck.reports.events import Evaluated, Event, Notice, PhaseProgress, RoundDone
+from potluck.reports.status import AuthorStatus, FolderStatus, PeerLine, StatusLine
 from potluck.version import __version__
 
 BEAT_S = 1.0

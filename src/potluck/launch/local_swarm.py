@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from potluck.config import LOCAL_SWARM, RunConfig, as_tree
-from potluck.events import Display, Event, Notice, decode_event
 from potluck.exchange.keys.keys import make_key, roster_text
 from potluck.files import LOCK, is_unbegun, write_atomically
-from potluck.launch.folder import disk_errors_explained, exclusive, forget_failed_start
 from potluck.launch.signals import interrupts
+from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
+from potluck.reports.events import Display, Event, Notice, decode_event
 from potluck.types import RunFolderError
 
 FOR_JOINING = ("listen", "connect", "tls", "roster", "key")
@@ -141,7 +141,7 @@ def _names_in(folder: Path) -> set[str]:
 
 
 def _prepare(config: RunConfig, folder: Path) -> None:
-    """Write down what each node needs to meet the others: see ``builder/exchange.py``."""
+    """Write down what each node needs to meet the others: see ``build/exchange.py``."""
     place = folder / LOCAL_SWARM
     place.mkdir(parents=True, exist_ok=True)
     tree = as_tree(config)

@@ -13,38 +13,40 @@ import torch
 import transformers
 from msgspec.structs import replace
 
-from potluck.builder import checks
-from potluck.builder.exchange import agreements_of
-from potluck.builder.folder import (
+from potluck.build import checks
+from potluck.build.exchange import agreements_of
+from potluck.build.loss import loss_digest
+from potluck.build.nodes import make_authors, make_learners, make_nodes
+from potluck.build.task import make_task, notes_on, notes_on_authors, require_problems
+from potluck.build.trust import notes_on_trust, require_baseline
+from potluck.config import RunConfig, as_tree
+from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
+from potluck.exchange import Agreement, Exchange
+from potluck.files import JOINED, remove_parts, remove_parts_of_the_dead, write_atomically
+from potluck.launch.journal import Journal
+from potluck.launch.signals import interrupts
+from potluck.node.author import Author
+from potluck.node.free import step_free
+from potluck.node.learning.group import ProcessGroup, Save, Stop, TorchGroup, process_group
+from potluck.node.learning.workers import run_worker
+from potluck.node.loop import Node, step_together
+from potluck.node.participant import NodeProgress, Participant
+from potluck.node.storage import checkpoint
+from potluck.node.storage.card import card_of
+from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
+from potluck.node.storage.resume import (
     first_round,
     prepare_resume,
     require_same_loss,
     require_same_task,
 )
-from potluck.builder.loss import loss_digest
-from potluck.builder.nodes import make_authors, make_learners, make_nodes
-from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
-from potluck.builder.trust import notes_on_trust, require_baseline
-from potluck.config import RunConfig, as_tree
-from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
-from potluck.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
-from potluck.exchange import Agreement, Exchange
-from potluck.files import JOINED, remove_parts, remove_parts_of_the_dead, write_atomically
-from potluck.launch.folder import disk_errors_explained, exclusive, forget_failed_start
-from potluck.launch.journal import Journal
-from potluck.launch.signals import interrupts
-from potluck.node import Author, Node, NodeProgress, Participant, step_together
-from potluck.node.free import step_free
-from potluck.node.processes.group import ProcessGroup, Save, Stop, TorchGroup, process_group
-from potluck.node.processes.workers import run_worker
-from potluck.node.storage import checkpoint
-from potluck.node.storage.model_card import card_of
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import EvaluationReport, RoundReport, as_line, doubts
+from potluck.reports.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
 from potluck.schedule import RoundBound
+from potluck.show.trackers.base import About
+from potluck.show.trackers.tracked import Tracked, require_trackers
 from potluck.tasks import Split
-from potluck.trackers.base import About
-from potluck.trackers.tracked import Tracked, require_trackers
 from potluck.types import PotluckError
 
 # A run has a display of its own; a bar for each file that is loaded or saved only tears it.

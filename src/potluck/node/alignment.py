@@ -24,9 +24,9 @@ from torch.optim import Optimizer
 from potluck.files import derived_seed
 from potluck.model.lora import trained
 from potluck.model.sharding import full_tensor, local_part
-from potluck.node.batch import Batch
-from potluck.node.learner import Learner
-from potluck.node.processes.group import Align
+from potluck.node.learning.batch import Batch
+from potluck.node.learning.group import Align
+from potluck.node.learning.learner import Learner
 
 BUCKETS = 65_521
 """K, length of a sketch: 256 KB. Prime, so that a matrix's columns spread over all of it."""

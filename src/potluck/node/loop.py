@@ -22,11 +22,11 @@ import torch
 from potluck.config import SamplingConfig
 from potluck.exchange import Round
 from potluck.node.alignment import Worth, authors_worth
-from potluck.node.batch import Scored, pack
 from potluck.node.habits import FIRST_ROUNDS, Habit, answers_by_author, growing_habit
-from potluck.node.learner import Learner
+from potluck.node.learning.batch import Scored, pack
+from potluck.node.learning.learner import Learner
+from potluck.node.learning.read import UnreadReason, read
 from potluck.node.participant import Clock, Participant, Spent
-from potluck.node.read import UnreadReason, read
 from potluck.node.report import report_of
 from potluck.node.sample import sample
 from potluck.node.selection import Selection, Selector

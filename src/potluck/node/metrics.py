@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from potluck.node.batch import Scored
+from potluck.node.learning.batch import Scored
 from potluck.objective.filters import divergence_from_author
 from potluck.objective.others import sequence_likelihood
 from potluck.reports import BLOCKING_WEIGHT, AuthorReport

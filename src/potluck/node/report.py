@@ -6,11 +6,11 @@ from statistics import stdev
 
 from potluck.exchange import Round
 from potluck.node.alignment import Worth
-from potluck.node.batch import Scored
 from potluck.node.habits import Habit
-from potluck.node.learner import UpdateReport
+from potluck.node.learning.batch import Scored
+from potluck.node.learning.learner import UpdateReport
+from potluck.node.learning.read import UnreadReason
 from potluck.node.metrics import author_reports
-from potluck.node.read import UnreadReason
 from potluck.node.selection import Selection
 from potluck.objective.losses import k3
 from potluck.reports import AuthorReport, RewardReport, RoundReport

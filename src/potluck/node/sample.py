@@ -14,10 +14,10 @@ from msgspec import json
 from torch import Tensor
 
 from potluck.model import LanguageModel
-from potluck.node.batch import Scored
-from potluck.node.score import candidates
+from potluck.node.learning.batch import Scored
+from potluck.node.learning.score import candidates
 from potluck.objective.methods import ObjectiveConfig
-from potluck.recorded import Recorded, columns_of
+from potluck.reports.tokens import Recorded, columns_of
 from potluck.types import Group, Row
 
 QUESTION, TOKENS = 300, 1024

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from potluck.exchange import Round
-from potluck.node.read import UnreadReason
+from potluck.node.learning.read import UnreadReason
 from potluck.schedule import Agenda, within_caps
 from potluck.types import Completion, Group, Row
 

@@ -10,16 +10,18 @@ from msgspec.structs import replace as changed
 from torch import Tensor
 
 from potluck.config import RunConfig
-from potluck.display.text import mean
 from potluck.evaluation.grade import evaluate, evaluation_engine
 from potluck.files import derived_seed
-from potluck.node import Batch, Gradient, Learner, Node, Scored, UpdateReport, pack
+from potluck.node.learning.batch import Batch, Scored, pack
+from potluck.node.learning.learner import Gradient, Learner, UpdateReport
+from potluck.node.loop import Node
 from potluck.node.metrics import author_reports
 from potluck.node.participant import Spent
 from potluck.objective.methods import METHODS
 from potluck.replay.plan import ReplayRow
 from potluck.reports import AuthorReport
 from potluck.rollout.base import RandomSampler, RolloutRequest
+from potluck.show.terminal.text import mean
 from potluck.types import Group, Row
 
 Direction = Sequence[Tensor | None]

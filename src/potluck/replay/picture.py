@@ -11,10 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from potluck.display import style
-from potluck.display.text import label, mean, printable
+from potluck.files import printable
 from potluck.objective.methods import METHODS
 from potluck.replay.plan import ReplayRow, by_curve
+from potluck.show.terminal import style
+from potluck.show.terminal.text import label, mean
 
 PALETTE = style.VERMILION, style.PINK, style.GREEN, style.ORANGE, style.SKY, style.BLUE
 COLOURS: Final = dict(zip(METHODS, cycle(PALETTE)))

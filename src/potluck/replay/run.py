@@ -8,18 +8,20 @@ import torch
 import transformers
 from msgspec.structs import replace
 
-from potluck.builder.folder import require_same_task
-from potluck.builder.nodes import make_learner, make_nodes
-from potluck.builder.task import make_task
+from potluck.build.nodes import make_learner, make_nodes
+from potluck.build.task import make_task
 from potluck.config import NodeConfig, RunConfig
 from potluck.exchange import Delivery, Round, Status, Waiting
 from potluck.exchange.base import silent
-from potluck.node import Learner, Node, Record
+from potluck.node.learning.learner import Learner
+from potluck.node.loop import Node
+from potluck.node.storage.record import Record
+from potluck.node.storage.resume import require_same_task
 from potluck.objective.methods import METHODS, reads_author_logp
 from potluck.replay.measure import replay_node
 from potluck.replay.plan import ReplayError, ReplayPlan, ReplayRow
+from potluck.reports.status import StatusLine
 from potluck.rollout.options import HFOptions
-from potluck.status import StatusLine
 from potluck.tasks import Task
 from potluck.types import Completion, NonFiniteError, Speed
 

@@ -21,7 +21,7 @@ from potluck.exchange.protocol.announcement import (
 )
 from potluck.exchange.protocol.peers import NOBODY
 from potluck.exchange.protocol.status import QUIET_S, StatusLines
-from potluck.status import StatusLine
+from potluck.reports.status import StatusLine
 from potluck.types import NODE_NAME
 
 MOST_NAMES = 4096

@@ -20,7 +20,7 @@ from potluck.exchange.base import Reason, WireError
 from potluck.exchange.keys.keys import SIGNED, Key, verify, without_signature
 from potluck.exchange.protocol.announcement import SESSION_BYTES, Payload
 from potluck.exchange.protocol.peers import announcement_pause_s
-from potluck.status import LINE_BYTES, MOST_AUTHORS, AuthorStatus, StatusLine
+from potluck.reports.status import LINE_BYTES, MOST_AUTHORS, AuthorStatus, StatusLine
 from potluck.types import NODE_NAME
 
 STATUS_VERSION = 1

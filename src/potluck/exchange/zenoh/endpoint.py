@@ -4,7 +4,7 @@
     <run>/ann/<node>          an announcement, with every new batch and once a second
     <run>/q/<node>/<round>    a queryable: the sealed batch
     <run>/q/<node>/hello      asked with a challenge: proof that the node is there
-    <run>/status/<node>       a status line, for people (``status.py``)
+    <run>/status/<node>       a status line, for people (``reports/status.py``)
 
 Nothing is fetched, put or answered in a callback of Zenoh, and every channel from it is bounded.
 Announcements under each name have a channel of their own, so a flood under one pushes out no other;
@@ -28,13 +28,13 @@ from potluck.exchange.protocol.announcement import (
     encode_announcement,
     encode_answer,
 )
-from potluck.exchange.protocol.hearing import Hearing
+from potluck.exchange.protocol.beliefs import Hearing
 from potluck.exchange.protocol.mailbox import Mailbox
 from potluck.exchange.protocol.outbox import Outbox
 from potluck.exchange.protocol.peers import announcement_pause_s
 from potluck.exchange.transport import Membership
+from potluck.exchange.zenoh.channels import Rings, names_alone
 from potluck.exchange.zenoh.fetcher import Fetcher, WorkerThreads
-from potluck.exchange.zenoh.rings import Rings, names_alone
 from potluck.exchange.zenoh.status import StatusChannel
 from potluck.types import NODE_NAME, Speed
 

@@ -36,7 +36,7 @@ from potluck.exchange.transport import Membership
 from potluck.exchange.wire.codec import decode, encode
 from potluck.exchange.zenoh.endpoint import Endpoint
 from potluck.exchange.zenoh.session import Endpoints, Tls, check_endpoints, open_patiently
-from potluck.status import StatusLine
+from potluck.reports.status import StatusLine
 from potluck.types import Completion, Speed
 
 __all__ = ["ZenohExchange", "check_endpoints", "open_exchange"]

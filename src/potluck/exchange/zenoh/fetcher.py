@@ -11,8 +11,8 @@ import zenoh
 from potluck.exchange.base import Delivery, ExchangeError, WireError
 from potluck.exchange.keys.keys import BATCH, verify
 from potluck.exchange.protocol.announcement import digest_of
+from potluck.exchange.protocol.beliefs import ASKED_AT_ONCE, Hearing, Question
 from potluck.exchange.protocol.fetch_queue import AT_ONCE, IN_ALL, FetchJob
-from potluck.exchange.protocol.hearing import ASKED_AT_ONCE, Hearing, Question
 from potluck.exchange.protocol.mailbox import Mailbox
 from potluck.exchange.transport import Agreement
 from potluck.exchange.wire.codec import decode

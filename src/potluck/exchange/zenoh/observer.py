@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, suppress
 import zenoh
 
 from potluck.exchange.protocol.sightings import Sighting, Sightings
-from potluck.exchange.zenoh.rings import Rings
+from potluck.exchange.zenoh.channels import Rings
 from potluck.exchange.zenoh.session import Endpoints, open_observer
 
 SWEEP_S = 0.1

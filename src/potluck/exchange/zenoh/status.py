@@ -16,8 +16,8 @@ from potluck.exchange.base import Reason
 from potluck.exchange.protocol.peers import NOBODY
 from potluck.exchange.protocol.status import StatusLines, encode_status, status_pause_s
 from potluck.exchange.transport import Membership
-from potluck.exchange.zenoh.rings import Rings
-from potluck.status import StatusLine
+from potluck.exchange.zenoh.channels import Rings
+from potluck.reports.status import StatusLine
 
 OTHERS = 512
 """Lines that are kept, until somebody looks, of names that have no ring of their own."""

@@ -13,10 +13,9 @@ from safetensors import SafetensorError
 from potluck.files import one_line, whole_folder
 from potluck.model import LanguageModel
 from potluck.model.loading import base_of
-from potluck.node import RunFolderError
+from potluck.node.storage.card import HUB_ID, merged_card
 from potluck.node.storage.checkpoint import newest
-from potluck.node.storage.model_card import HUB_ID, merged_card
-from potluck.types import PotluckError
+from potluck.types import PotluckError, RunFolderError
 from potluck.version import __version__
 
 HERE = "this/folder"

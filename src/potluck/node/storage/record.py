@@ -3,9 +3,9 @@
 <run>/<node>/metrics.jsonl        one line a round, see RoundReport
 <run>/<node>/evaluation.jsonl     one line an evaluation
 <run>/<node>/completions.jsonl    what was written, readable
-<run>/<node>/recorded.jsonl       some of them token by token, see potluck/recorded.py
+<run>/<node>/recorded.jsonl       some of them token by token, see potluck/reports/tokens.py
 <run>/<node>/events.jsonl         what was told to the user, and when (launch/journal.py)
-<run>/<node>/status.json          what the node is doing now, see potluck/status.py
+<run>/<node>/status.json          what the node is doing now, see potluck/reports/status.py
 <run>/<node>/cost.json            what an author has spent, see rollout/texts/base.py
 <run>/<node>/in_step.jsonl        one line a round that it began in step with others: the time;
                                   again when the clock was set back since
@@ -27,7 +27,7 @@ import msgspec
 
 from potluck.exchange import Round, WireError, batches_of, decode_round, encode_round
 from potluck.files import append, write_atomically
-from potluck.recorded import Recorded
+from potluck.reports.tokens import Recorded
 from potluck.rollout.texts.base import NOTHING, Cost
 
 RECORDED = 0.15

@@ -1,0 +1,234 @@
+"""Checks that concern all nodes together, made before anything is written."""
+
+from collections.abc import Iterable, Mapping
+from heapq import nlargest
+from itertools import pairwise
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from potluck.build.exchange import make_agenda
+from potluck.config import ConfigError, RunConfig
+from potluck.model import LanguageModel, ModelError
+from potluck.model.loading import (
+    fingerprint,
+    load_config,
+    load_tokenizer,
+    named_stop_ids,
+    require_device,
+    require_weights,
+    unused_accelerator,
+)
+from potluck.model.policy import prompt_ids
+from potluck.model.spelling import special_ids
+from potluck.node.learning.group import ProcessGroup
+from potluck.objective.methods import method_of, reads_author_logp
+from potluck.rollout.base import completion_budget
+from potluck.tasks import Task
+from potluck.tasks.base import Shortened
+from potluck.types import Problem
+
+LONGEST = 200
+"""Problems with the longest questions whose prompts are looked at, where any may be drawn."""
+
+
+def require_partners(config: RunConfig) -> None:
+    """Raise ModelError unless the nodes can read each other, and have a device."""
+    require_tokenizers(config)
+    require_devices(config)
+
+
+def require_devices(config: RunConfig) -> None:
+    """Raise ModelError unless every node's device and weights are here, as far as one can see."""
+    for name, node in config.learners.items():
+        require_device(node.device, name)
+        require_weights(node.model)
+
+
+def require_tokenizers(config: RunConfig) -> None:
+    """Raise ModelError unless all nodes share a tokenizer, or read texts and no claims about ids;
+    or if one lacks the stop tokens named."""
+    tokenizers = {name: load_tokenizer(node.model) for name, node in config.learners.items()}
+    for tokenizer in tokenizers.values():
+        named_stop_ids(tokenizer, config.sampling.stop)
+    prints = {name: fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
+    if len({*prints.values()}) > 1 or config.learners.keys() != config.node.keys():
+        _require_special_stops(config, tokenizers)
+    for one, other in pairwise(prints):
+        if prints[other] == prints[one]:
+            continue
+        sizes = {name: len(tokenizers[name]) for name in (one, other)}
+        differ = (
+            f"the tokenizers of {one!r} ({config.node[one].model}, {sizes[one]} tokens, "
+            f"{prints[one][:12]}) and {other!r} ({config.node[other].model}, {sizes[other]} "
+            f"tokens, {prints[other][:12]}) differ"
+        )
+        if reads_author_logp(config.objective):
+            raise ModelError(
+                f"{differ}, so the log-probabilities that one tells of its tokens say nothing of "
+                f"the other's, but method {method_of(config.objective)!r} reads them; set "
+                f"[objective] method = 'lws', or take models of one tokenizer"
+            )
+        if config.swarm.text == "never":
+            raise ModelError(f"{differ}, and [swarm] text is 'never'; drop it, so that texts go")
+
+
+def _require_special_stops(
+    config: RunConfig, tokenizers: Mapping[str, PreTrainedTokenizerBase]
+) -> None:
+    """Raise ModelError if a stop token that the recipe names is text: a text that comes without it
+    would be read with it, and graded so."""
+    for name, tokenizer in tokenizers.items():
+        for token in config.sampling.stop:
+            if tokenizer.get_vocab()[token] not in special_ids(tokenizer):
+                raise ModelError(
+                    f"[sampling] stop names {token!r}, which is plain text to {name!r}; where "
+                    f"completions go as text, only special tokens can end them: drop it"
+                )
+
+
+def notes_on_tokenizers(config: RunConfig) -> list[str]:
+    """Return a line that says which nodes read each other's texts and not ids, if any. All models
+    are on this machine."""
+    groups: dict[str, list[str]] = {}
+    for name, node in config.learners.items():
+        groups.setdefault(fingerprint(load_tokenizer(node.model)), []).append(name)
+    if len(groups) < 2:
+        return []
+    kinds = " | ".join(", ".join(names) for names in groups.values())
+    return [
+        f"{len(groups)} tokenizers ({kinds}): each reads the others' texts (docs/tokenizers.md)"
+    ]
+
+
+def sends_text(config: RunConfig, *, all_here: bool) -> bool:
+    """Return whether completions go as text too. ``all_here``: the models of all nodes are on this
+    machine, so that their tokenizers can be compared."""
+    if config.swarm.text != "auto":
+        return config.swarm.text == "always"
+    models = {node.model for node in config.learners.values()}
+    if all_here:
+        return len({fingerprint(load_tokenizer(model)) for model in models}) > 1
+    return len(models) > 1 or config.swarm.open
+
+
+def require_one_prompt(config: RunConfig, task: Task) -> None:
+    """Raise ModelError unless all nodes ask a problem with the same ids, or send texts too.
+
+    Without texts nodes take no completion that was written to another prompt
+    (exchange/transport.py): with another chat template each would miss the other in every round.
+    """
+    problem = task.problem(task.ids("train")[0])
+    if sends_text(config, all_here=True):
+        return
+    models = {name: node.model for name, node in config.learners.items()}
+    prompts = {name: prompt_ids(load_tokenizer(models[name]), problem) for name in models}
+    for one, other in pairwise(prompts):
+        if not np.array_equal(prompts[one], prompts[other]):
+            raise ModelError(
+                f"{one!r} and {other!r} ask {problem.id!r} with different prompts ("
+                f"{len(prompts[one])} and {len(prompts[other])} tokens), so neither could learn "
+                f"from the other; give their tokenizers one chat template, or the task a system "
+                f"prompt where the templates differ in their own"
+            )
+
+
+def without_long_prompts(config: RunConfig, task: Task, models: Iterable[str]) -> Task:
+    """Return the task without the problems whose prompts are too long for any of the models."""
+    if not (most := config.sampling.max_prompt_tokens):
+        return task
+    tokenizers = [load_tokenizer(model) for model in dict.fromkeys(models)]
+
+    def fits(problem: Problem) -> bool:
+        return all(len(prompt_ids(tokenizer, problem)) <= most for tokenizer in tokenizers)
+
+    return Shortened(task, fits, f"sampling.max_prompt_tokens = {most}")
+
+
+def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
+    """Return the lengths of the run's prompts, in tokens, once for each model; raise RolloutError
+    if one of them leaves no room to write in."""
+    agenda, sampling, wanted = make_agenda(config, task), config.sampling, config.evaluation
+    # By then every problem has been asked: a run that is stopped by hand may have any number.
+    rounds = min(config.rounds, len(task.ids("train")) // config.problems_per_round + 1)
+    shares = (each for round in range(rounds) for each in agenda.shares(round, config.node))
+    asked = [*{share.problem_id for share in shares}]
+    if (
+        config.pace == "free"
+    ):  # others decide the order, so it may be any; tokens take long to count
+        asked += nlargest(LONGEST, task.ids("train"), lambda id: len(task.problem(id).question))
+    asked += task.ids("validation")[: wanted.problems]
+    asked += task.ids("out-of-distribution")[: wanted.out_of_distribution]
+    lengths = []
+    for model in dict.fromkeys(node.model for node in config.learners.values()):
+        tokenizer, limit = load_tokenizer(model), _positions(model, sampling.max_total_tokens)
+        for problem in map(task.problem, asked):
+            prompt_P = prompt_ids(tokenizer, problem)
+            completion_budget(prompt_P, problem, max_total_tokens=limit)
+            lengths.append(len(prompt_P))
+    return lengths
+
+
+def require_servers(config: RunConfig, *, longest_prompt: int) -> None:
+    """Raise RolloutError unless every engine outside this process is there and can write, to
+    prompts of ``longest_prompt`` tokens at most."""
+    # An evaluation may have a limit of its own.
+    asked = config.evaluation.max_new_tokens
+    longest = max(config.sampling.max_total_tokens, asked and longest_prompt + asked)
+    for node in config.node.values():
+        most = _positions(node.model, longest) if node.model else longest
+        node.engine.require_ready(adapter=node.lora is not None, longest=most)
+
+
+def _positions(model: str, wanted: int) -> int:
+    """Return ``wanted`` tokens, or those that the model has positions for."""
+    shape = load_config(model).get_text_config()
+    return min(wanted, getattr(shape, "max_position_embeddings", None) or wanted)
+
+
+def require_one_stop(policies: Mapping[str, LanguageModel]) -> None:
+    """Raise ModelError unless the same tokens end a completion on every node that is to read the
+    ids of others: each looks up, and does not believe, whether a peer's completion is finished, as
+    that decides what it earns. Behind a text each node puts a stop token of its own."""
+    for one, other in pairwise(policies):
+        if differ := policies[one].stop_ids ^ policies[other].stop_ids:
+            tokens = policies[one].tokenizer.convert_ids_to_tokens(sorted(differ))
+            raise ModelError(
+                f"{one!r} and {other!r} end a completion with different tokens: only one of them "
+                f"stops at {', '.join(map(repr, tokens))}; name them in [sampling] stop"
+            )
+
+
+def require_processes(config: RunConfig, processes: ProcessGroup) -> None:
+    """Raise ConfigError unless several processes, where there are, can be each node."""
+    if processes.size == 1:
+        return
+    for name, node in config.learners.items():
+        if node.optimizer == "adamw-8bit":
+            raise ConfigError(
+                f"[node.{name}] optimizer 'adamw-8bit' keeps its moments in one process, but there "
+                f"are {processes.size}; set optimizer = 'adamw', whose moments are shared out"
+            )
+        if not node.engine.several_processes:
+            raise ConfigError(
+                f"[node.{name}.engine] is sent the weights of one process, but there are "
+                f"{processes.size}; drop the table, or start one process"
+            )
+        if node.device not in ("auto", "cpu", "cuda"):
+            raise ConfigError(
+                f"[node.{name}] device is {node.device!r}, but each of {processes.size} processes "
+                f"has its own; set device = 'auto', 'cuda' or 'cpu'"
+            )
+
+
+def notes_on_devices(config: RunConfig) -> list[str]:
+    """Return a line where a node takes the CPU though one may expect a GPU."""
+    names = [name for name, node in config.learners.items() if node.device == "auto"]
+    if not names or not (what := unused_accelerator()):
+        return []
+    return [
+        f'{", ".join(names)}: device = "auto" takes the CPU: this machine seems to have {what}, '
+        f"but torch {torch.__version__} cannot use it; install a torch built for it, or set "
+        f'device = "cpu"'
+    ]

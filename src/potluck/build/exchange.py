@@ -1,0 +1,270 @@
+"""The terms that a recipe's nodes agree on, and a node's exchange with the others."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from math import ceil
+from pathlib import Path
+
+import msgspec
+
+from potluck.config import LOCAL_SWARM, ConfigError, RunConfig, as_tree
+from potluck.exchange import Agreement, Exchange, Limits, Membership, Provenance, transport
+from potluck.exchange.keys.keys import IdentityError, Key, make_key, read_roster, roster_line
+from potluck.exchange.keys.known_keys import KnownKeys
+from potluck.exchange.protocol.mailbox import Partners
+from potluck.exchange.wire.message import (
+    BEYOND,
+    FINGERPRINT_BYTES,
+    NO_TOKENIZER,
+    PROMPT_DIGEST_BYTES,
+)
+from potluck.model import LanguageModel
+from potluck.model.loading import load_tokenizer
+from potluck.model.policy import prompt_ids
+from potluck.node.storage.record import Record
+from potluck.rollout.texts.base import BYTES_A_TOKEN
+from potluck.schedule import ALL_UP_TO, PLANS, Agenda, cohort
+from potluck.tasks import Task
+
+REMEMBERED = 2 * 64
+"""Rounds whose batches a restarted node still knows: more than the others keep."""
+MOST_MESSAGE_BYTES = (1 << 24) - (1 << 12)
+"""Largest message of a session (exchange/zenoh/session.py), its own part of it left aside."""
+
+
+def members_of(config: RunConfig) -> list[str]:
+    """Return the nodes that the plan counts on."""
+    return [name for name, node in config.node.items() if not node.stranger]
+
+
+def make_agenda(config: RunConfig, task: Task) -> Agenda:
+    """Make the agenda of all rounds from the recipe and the task's problems."""
+    return Agenda(
+        ids=task.ids("train"),
+        weights={name: config.node[name].weight for name in members_of(config)},
+        plan=PLANS[config.plan],
+        group_size=config.group_size,
+        problems_per_round=config.problems_per_round,
+        seed=config.seed,
+        stranger_problems=config.swarm.stranger_problems if config.swarm.open else 0,
+        by_speed=config.shares == "speed",
+    )
+
+
+def agreements_of(
+    config: RunConfig, task: Task, policies: Mapping[str, LanguageModel | None]
+) -> dict[str, Agreement]:
+    """Return the terms on which each node of this process takes part; ``policies`` has None for
+    one that only writes."""
+    agreed, sampling = _agreed_digest(config, task), config.sampling
+    question_digest, agreements = _question_digests(task), {}
+    for name, policy in policies.items():
+        made_with = sampling.temperature, sampling.top_k, sampling.top_p
+        model = policy.fingerprint() if policy else str(config.node[name].engine)
+        tokenizer = policy.tokenizer_digest if policy else NO_TOKENIZER
+        agreements[name] = Agreement(
+            run=config.name,
+            node=name,
+            provenance=Provenance(_short(model), tokenizer, agreed, *made_with),
+            limits=_limits(config, policy),
+            prompt_digest=_prompt_digests(task, config.node[name].model),
+            question_digest=question_digest,
+        )
+    return agreements
+
+
+def _agreed_digest(config: RunConfig, task: Task) -> bytes:
+    """Hash all that decides which problems each node is asked, and how they are answered."""
+    tree = as_tree(config)
+    agreed = {
+        "task": task.digest,
+        "nodes": {name: config.node[name].weight for name in sorted(members_of(config))},
+        **{key: tree[key] for key in ("seed", "plan", "problems_per_round", "group_size")},
+        **{key: tree["sampling"][key] for key in ("max_new_tokens", "max_total_tokens")},
+        "stranger_problems": config.swarm.stranger_problems if config.swarm.open else 0,
+        **({"shares": config.shares} if config.shares != "weight" else {}),
+        **({"pace": config.pace, "intake": config.taken} if config.pace == "free" else {}),
+    }
+    return _short(json.dumps(agreed, sort_keys=True))
+
+
+def _short(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()[:FINGERPRINT_BYTES]
+
+
+def _limits(config: RunConfig, policy: LanguageModel | None) -> Limits:
+    """Return the most that any one node may write in a round."""
+    swarm = config.swarm
+    problems = max(config.problems_per_round, swarm.stranger_problems if swarm.open else 0)
+    completions = problems * config.group_size
+    tokens = min(config.sampling.max_new_tokens, config.sampling.max_total_tokens)
+    # 8 bytes a token, its text, the columns of each completion, and what stands once in a header.
+    # An author sends as much as this, also where max_total_tokens is less.
+    text_bytes = 0 if swarm.text == "never" else BYTES_A_TOKEN * config.sampling.max_new_tokens
+    most = (1 << 16) + completions * (64 + 8 * tokens + text_bytes) + problems * 512
+    return Limits(
+        message_bytes=min(most, MOST_MESSAGE_BYTES),
+        completions=completions,
+        tokens=tokens,
+        vocabulary=policy.vocabulary if policy else BEYOND,
+        text_bytes=text_bytes,
+    )
+
+
+def _prompt_digests(task: Task, model: str) -> Callable[[str], bytes | None]:
+    """Return a function from a problem's id to the digest of its prompt, empty without a ``model``;
+    None: no such problem."""
+    # A tokenizer of its own: batches are read in threads, and no two may use one at a time.
+    tokenizer = load_tokenizer(model) if model else None
+    ids, lock = frozenset(task.ids("train")), threading.Lock()
+
+    @cache
+    def known(problem_id: str) -> bytes:
+        if tokenizer is None:
+            return b""
+        prompt_P = prompt_ids(tokenizer, task.problem(problem_id))
+        return hashlib.sha256(prompt_P.astype("<i4").tobytes()).digest()[:PROMPT_DIGEST_BYTES]
+
+    def digest(problem_id: str) -> bytes | None:
+        with lock:
+            return known(problem_id) if problem_id in ids else None
+
+    return digest
+
+
+def _question_digests(task: Task) -> Callable[[str], bytes | None]:
+    """Return the same of a prompt's messages, which are alike for all tokenizers."""
+    ids, lock = frozenset(task.ids("train")), threading.Lock()
+
+    def digest(problem_id: str) -> bytes | None:
+        if problem_id not in ids:
+            return None
+        with lock:
+            problem = task.problem(problem_id)
+        asked = json.dumps([problem.system, problem.question]).encode()
+        return hashlib.sha256(asked).digest()[:PROMPT_DIGEST_BYTES]
+
+    return digest
+
+
+@contextmanager
+def open_exchange(
+    config: RunConfig,
+    name: str,
+    agreement: Agreement,
+    folder: Path,
+    notify: Callable[[str], None],
+    progress: Callable[[str, str, int, int], None],
+    *,
+    watches_status: bool = False,
+) -> Iterator[Exchange]:
+    """Connect the node to the others; what the recipe leaves out (roster, addresses, key) comes
+    from files that ``potluck run`` has prepared in the run's folder.
+
+    Raises:
+        ExchangeError: it cannot be opened: an address in use, a key or certificate not readable.
+    """
+    swarm, here = config.swarm, folder / LOCAL_SWARM
+    members, roster = frozenset(members_of(config)), swarm_roster(config, folder)
+    # A name that was mistyped is not to become a new key.
+    key = Key.load(Path(swarm.key)) if swarm.key else make_key(here / f"{name}.key")
+    owners = [owner for owner, public in roster.items() if public == key.public]
+    if owners and name not in owners:
+        raise IdentityError(
+            f"{swarm.key or here} holds the key of {owners[0]!r}, not of {name!r}; name "
+            f"the file of {name!r} with --set swarm.key=FILE"
+        )
+    if name in roster and roster[name] != key.public:
+        raise IdentityError(
+            f"the roster has another key for {name!r} than {swarm.key or here}; put "
+            f"`{roster_line(name, key)}` into it, or name the right key in [swarm] key"
+        )
+    listen, connect = swarm.listen, swarm.connect
+    if not (listen or connect):
+        listen, connect = _prepared_addresses(here / "addresses.json", name)
+    record = Record(folder / name, run=config.name, node=name)
+    own = Membership(
+        agreement=agreement,
+        key=key,
+        known_keys=KnownKeys(roster, members, swarm.open, here / f"{name}.known.toml"),
+        folder=folder / name,
+        members=members,
+        partners=partners_of(config, name),
+        codec=swarm.codec,
+        max_staleness=swarm.max_staleness,
+        kept_rounds=swarm.kept_rounds,
+        quarantine_s=swarm.quarantine_s,
+        listen=listen,
+        connect=connect,
+        certificates=Path(swarm.tls.folder) if swarm.tls else None,
+        # All that the recipe or the roster names may connect, strangers among them.
+        may_connect=tuple(dict.fromkeys([*config.node, *roster])),
+        already_received=record.batches(REMEMBERED),
+        taken=record.taken() if config.pace == "free" else None,
+        enough=enough_of(config),
+        notify=notify,
+        waiting=lambda: progress(name, "connect", 0, 1),
+        watches_status=watches_status,
+    )
+    with transport(config.swarm.transport).open_exchange(own) as exchange:
+        yield exchange
+
+
+def enough_of(config: RunConfig) -> int:
+    """Return the number of others' batches that fill a round at its own pace, and one to spare."""
+    return ceil(config.taken) + 1
+
+
+def partners_of(config: RunConfig, name: str) -> Partners:
+    """Return the function of those to fetch from; at its own pace a node needs few in a round: of
+    most authors it takes nothing, and others have their turn in the next."""
+    members, size, all_up_to = frozenset(members_of(config)), config.swarm.cohort, ALL_UP_TO
+    if config.pace == "free":
+        size = all_up_to = min(size, max(2, ceil(2 * config.taken)))
+    return lambda round, live: cohort(
+        live,
+        members=members,
+        me=name,
+        run=config.name,
+        round=round,
+        size=size,
+        all_up_to=all_up_to,
+    )
+
+
+def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
+    """Return public keys by name, from the recipe's file or that of the nodes of this machine.
+
+    Raises:
+        ConfigError: a member of the roster is no node of the recipe, so no plan counts on it.
+        IdentityError: the file cannot be read.
+    """
+    place = Path(config.swarm.roster or folder / LOCAL_SWARM / "roster.toml")
+    if not (config.swarm.roster or place.is_file()):
+        return {}
+    roster = read_roster(place)
+    for name in members_of(config):
+        if name not in roster:
+            raise ConfigError(
+                f"[node.{name}] is a member, but {place} has no key for it; ask it for the line "
+                f"that `potluck keys {name}` prints, or set stranger = true"
+            )
+    return roster
+
+
+def _prepared_addresses(file: Path, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return this node's address, and those of the nodes before it, where ``potluck run`` has
+    started them. Two that called each other could be lost to each other (docs/swarm.md)."""
+    try:
+        addresses = msgspec.json.decode(file.read_bytes(), type=dict[str, str])
+        own, before = addresses[name], list(addresses)[: list(addresses).index(name)]
+    except (OSError, msgspec.MsgspecError, KeyError):
+        raise ConfigError(
+            f"{name!r} does not know where the others are: name them with --connect (or [swarm] "
+            f"connect), and where it can be reached with --listen"
+        ) from None
+    return (own,), tuple(addresses[each] for each in before)

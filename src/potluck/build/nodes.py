@@ -1,0 +1,305 @@
+"""Models, learners and engines from the tables of the nodes."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from potluck.build.exchange import make_agenda
+from potluck.build.loss import load_loss
+from potluck.build.trust import trusts_of
+from potluck.config import LoraConfig, RunConfig
+from potluck.exchange import Exchange
+from potluck.files import derived_seed
+from potluck.model import LanguageModel, LearningRate, ModelError, make_optimizer
+from potluck.model.loading import base_of, locate
+from potluck.model.lora import add_adapter, restore_adapter
+from potluck.model.sharding import ShardedModel
+from potluck.node.author import Author
+from potluck.node.learning.learner import Learner
+from potluck.node.loop import Node
+from potluck.node.participant import NodeProgress
+from potluck.node.storage.record import Record
+from potluck.node.selection import Selector
+from potluck.node.free import FreeSelector, WrittenProblems
+from potluck.node.participant import MEASURED, Speedometer
+from potluck.node.learning.group import SINGLE_PROCESS, Begin, ProcessGroup, device_of
+from potluck.node.learning.workers import DistributedEngine
+from potluck.node.storage import checkpoint
+from potluck.rollout.base import Engine
+from potluck.rollout.options import EngineSettings, TextOptions
+from potluck.rollout.texts.base import TextSettings
+from potluck.schedule import Agenda
+from potluck.tasks import Task
+from potluck.types import PotluckError
+
+
+def make_learners(
+    config: RunConfig,
+    folder: Path,
+    first: int,
+    processes: ProcessGroup = SINGLE_PROCESS,
+    *,
+    trust_code: bool = False,
+) -> dict[str, Learner]:
+    """Make every node's learner, after ``first`` rounds. A collective: every process calls it, and
+    raises the PotluckError of any."""
+    processes.broadcast(Begin(first))
+    learners, error = {}, None
+    try:
+        for name in config.learners:
+            place = folder / name
+            learners[name] = make_learner(
+                config, name, place, first, processes, trust_code=trust_code
+            )
+    except PotluckError as caught:
+        error = caught
+    for trouble in processes.all_gather(error):
+        if trouble:
+            raise trouble
+    return learners
+
+
+def make_learner(
+    config: RunConfig,
+    name: str,
+    folder: Path,
+    first: int,
+    processes: ProcessGroup = SINGLE_PROCESS,
+    *,
+    trust_code: bool = False,
+) -> Learner:
+    """Make a learner of the recipe's model, or of the checkpoint of ``first`` rounds."""
+    node, loss = config.node[name], load_loss(config, trust_code=trust_code)
+    saved = checkpoint.checkpoint_folder(folder, first) if first else None
+    model = node.model if node.lora or not saved else str(saved)
+    computes = getattr(torch, node.dtype)
+    policy = LanguageModel.load(
+        model,
+        # Spread over GPUs, a model need not fit into one of them: it comes from main memory.
+        device=node.device if processes.size == 1 else "cpu",
+        stop=config.sampling.stop,
+        dtype=computes,
+        # What is trained keeps its small steps in float32; what is frozen makes none.
+        stored=computes if node.lora else torch.float32,
+        attention=node.attention,
+    )
+    if node.lora:
+        seed = derived_seed(f"{config.seed}/{name}/adapter")
+        _adapt(policy, model, node.lora, seed=seed, saved=saved)
+        if first:
+            checkpoint.require_same_base(folder, first, policy.network)
+    if node.gradient_checkpointing:
+        _checkpoint_activations(policy, name)
+    if processes.size > 1:
+        policy = ShardedModel(policy, device_of(node.device))
+    optimizer = make_optimizer(
+        policy, node.optimizer, node.learning_rate, node.weight_decay, betas=node.adam_betas
+    )
+    if first:
+        checkpoint.restore(folder, first, policy, optimizer)
+    return Learner(
+        name=name,
+        policy=policy,
+        optimizer=optimizer,
+        objective=config.objective,
+        temperature=config.sampling.temperature,
+        gradient_clip_norm=node.gradient_clip_norm,
+        micro_batch_tokens=node.micro_batch_tokens,
+        processes=processes,
+        learning_rate=LearningRate(
+            node.learning_rate,
+            node.lr_schedule,
+            node.warmup_updates,
+            config.rounds * config.objective.updates_per_round,
+        ),
+        longest=config.sampling.max_new_tokens,
+        loss=loss,
+        reference=_reference(config, name, policy, processes) if config.objective.beta else None,
+    )
+
+
+def _reference(
+    config: RunConfig, name: str, policy: LanguageModel, processes: ProcessGroup
+) -> LanguageModel:
+    """Return the model that the node started from: ``policy`` itself where only its adapter is
+    trained, else one that stays as it is."""
+    node = config.node[name]
+    if node.lora:
+        return policy
+    computes = getattr(torch, node.dtype)
+    made = LanguageModel.load(
+        node.model,
+        device=node.device if processes.size == 1 else "cpu",
+        stop=config.sampling.stop,
+        dtype=computes,
+        stored=computes,  # it makes no steps, so it needs no more
+        attention=node.attention,
+    )
+    made.network.requires_grad_(False)
+    return ShardedModel(made, device_of(node.device)) if processes.size > 1 else made
+
+
+def _checkpoint_activations(policy: LanguageModel, name: str) -> None:
+    network = policy.network
+    # Its name until transformers 5.x, where the other one came in.
+    enable = getattr(network, "activation_checkpointing_enable", None)
+    try:
+        (enable or network.gradient_checkpointing_enable)({"use_reentrant": False})
+    except ValueError as error:
+        raise ModelError(
+            f"[node.{name}] gradient_checkpointing is true, but {type(network).__name__} cannot "
+            f"({error}); set it to false"
+        ) from error
+
+
+def _adapt(
+    policy: LanguageModel, model: str, lora: LoraConfig, *, seed: int, saved: Path | None
+) -> None:
+    if base_of(locate(model)):
+        # Its checkpoint would name the first one's base, and lose the first one.
+        raise ModelError(
+            f"{model!r} is an adapter itself, and an adapter on an adapter is none that peft could "
+            f"load; `potluck export {model} FOLDER` first, then train on the folder"
+        )
+    add_adapter(
+        policy.network,
+        rank=lora.r,
+        alpha=lora.alpha,
+        dropout=lora.dropout,
+        targets=lora.targets,
+        seed=seed,
+    )
+    if saved:
+        restore_adapter(policy.network, saved)
+
+
+def make_nodes(
+    config: RunConfig,
+    folder: Path,
+    task: Task,
+    learners: Mapping[str, Learner],
+    exchanges: Mapping[str, Exchange],
+    progress: NodeProgress,
+    first: int,
+    *,
+    sends_text: bool,
+) -> list[Node]:
+    """Make the nodes of this process that learn: those that have a learner."""
+    agenda = make_agenda(config, task)
+    nodes = []
+    for name, learner in learners.items():
+        record = Record(folder / name, run=config.name, node=name)
+        record.truncate_from(first)
+        trusts = trusts_of(config, folder, name, exchanges)
+        nodes.append(
+            Node(
+                name=name,
+                agenda=agenda,
+                max_staleness=config.swarm.max_staleness,
+                selector=_selector(config, agenda, record, trusts),
+                task=task,
+                engine=_engine(config, learner, folder),
+                learner=learner,
+                exchange=exchanges[name],
+                record=record,
+                sampling=config.sampling,
+                sends_logp=config.sends_logp,
+                sends_text=sends_text,
+                trusts=trusts,
+                rounds=config.rounds,
+                deadline_s=config.deadline_s,
+                progress=progress,
+                speedometer=_speedometer(agenda, record),
+            )
+        )
+    return nodes
+
+
+def _selector(
+    config: RunConfig, agenda: Agenda, record: Record, trusts: Callable[[str], bool]
+) -> Selector:
+    make: Callable[..., Selector] = Selector
+    if config.pace == "free":
+        make = partial(
+            FreeSelector,
+            written=WrittenProblems(record),
+            intake=config.taken,
+            meets=config.plan == "horizontal",
+            trusts=trusts,
+        )
+    return make(
+        agenda=agenda,
+        me=record.node,
+        max_staleness=config.swarm.max_staleness,
+        stranger_share=config.swarm.stranger_share,
+        strangers_share=config.swarm.strangers_share,
+    )
+
+
+def make_authors(
+    config: RunConfig,
+    folder: Path,
+    task: Task,
+    exchanges: Mapping[str, Exchange],
+    progress: NodeProgress,
+    first: int,
+    notify: Callable[[str], None],
+) -> list[Author]:
+    """Make the participants of this process that only write, of those in ``exchanges``; raise
+    RolloutError if one has nothing to write with."""
+    agenda, authors = make_agenda(config, task), []
+    for name in exchanges:
+        if not isinstance(engine := config.node[name].engine, TextOptions):
+            continue
+        record = Record(folder / name, run=config.name, node=name)
+        record.truncate_from(first)
+        settings = TextSettings(
+            node=name,
+            folder=folder,
+            max_new_tokens=config.sampling.max_new_tokens,
+            temperature=config.sampling.temperature,
+            top_p=config.sampling.top_p,
+            spent=record.cost(),
+            pay=record.add_cost,
+            notify=notify,
+        )
+        authors.append(
+            Author(
+                name=name,
+                agenda=agenda,
+                max_staleness=config.swarm.max_staleness,
+                task=task,
+                engine=engine.open(settings),
+                exchange=exchanges[name],
+                record=record,
+                deadline_s=config.deadline_s,
+                progress=progress,
+                speedometer=_speedometer(agenda, record),
+            )
+        )
+    return authors
+
+
+def _speedometer(agenda: Agenda, record: Record) -> Speedometer | None:
+    """Return what measures a member, where shares follow speed; a stranger's part is fixed."""
+    follows = agenda.by_speed and record.node in agenda.weights
+    return Speedometer(record.rows("metrics")[-MEASURED:]) if follows else None
+
+
+def _engine(config: RunConfig, learner: Learner, folder: Path) -> Engine:
+    node, policy = config.node[learner.name], learner.policy
+    settings = EngineSettings(
+        node=learner.name,
+        folder=folder,
+        max_new_tokens=config.sampling.max_new_tokens,
+        max_total_tokens=config.sampling.max_total_tokens,
+        dtype=node.sampling_dtype,
+        rows=node.sampling_rows,
+        adapter=node.lora is not None,
+    )
+    if isinstance(policy, ShardedModel):
+        return DistributedEngine(learner.processes, policy, node.engine, settings)
+    assert not isinstance(node.engine, TextOptions), "a learner writes with weights of its own"
+    return node.engine.build(policy, settings)

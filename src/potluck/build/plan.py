@@ -1,0 +1,230 @@
+"""A run's cost, told before it begins, without weights: ``potluck run --check``."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from msgspec.structs import replace
+from rich.console import Group as Stacked
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from potluck.build.loss import loss_digest
+from potluck.build.task import code_of
+from potluck.config import RunConfig
+from potluck.objective.methods import method_of
+from potluck.build.inspect import Inspection, inspect_recipe
+from potluck.build.memory import CUDA_BYTES, GIB, DeviceLoad, Memory, adapted_names, by_device, gpu_gib, memory_of, own_completions, verdict
+from potluck.tasks import Split
+from potluck.show.trackers.tracked import require_trackers
+
+WIRE_BYTES = {"exact": 5.0, "compact": 2.6, "raw": 8.1}
+"""Bytes of a token, at most, as measured: benchmarks/wire.py."""
+IDS_ONLY_BYTES = {"exact": 2.3, "compact": 2.3, "raw": 5.2}
+"""The same without log-probabilities."""
+VERTICAL_ADVICE = """\
+plan = "vertical": a model learns nothing from a group that another one has solved throughout, also
+where it fails itself; plan = "horizontal" compares the completions of all"""
+SPLITS: tuple[Split, ...] = ("train", "validation", "out-of-distribution")
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens of one node in one round, if every completion were as long as it may be."""
+
+    completions: int
+    """Completions that the node itself writes, of ``written`` tokens."""
+    written: int
+    read: int
+    """Tokens that it learns from: prompts and completions of all nodes."""
+    sent_bytes: int
+    """Bytes of its own completions, to each other node."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostPlan:
+    """Estimated cost of a run, for each node."""
+
+    inspection: Inspection
+    memory: Mapping[str, Memory]
+    tokens: Mapping[str, Tokens]
+    on_gpu: bool
+
+
+def plan_cost(config: RunConfig, *, trust_code: bool = False, gpu: str = "") -> CostPlan:
+    """Estimate what a run costs, without its weights. Raise PotluckError for what would stop it.
+
+    Args:
+        trust_code: whether code that the recipe names is imported; else it is left out.
+        gpu: a GPU, or its GiB, to plan for instead of this machine's devices.
+    """
+    plain = config
+    if code_of(config) and not trust_code:
+        plain = replace(config, reward=(), objective=replace(config.objective, loss=""))
+    loss_digest(plain, trust_code=trust_code)  # tries it
+    inspection = inspect_recipe(plain, trust_code=trust_code, here=not gpu)
+    on_gpu = bool(gpu) or torch.cuda.is_available()
+    shapes, prompts = inspection.shapes, inspection.prompts
+    memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.learners}
+    tokens = {name: _tokens_of(config, name, inspection) for name in config.learners}
+    return CostPlan(inspection, memory, tokens, on_gpu)
+
+
+def _tokens_of(config: RunConfig, name: str, inspection: Inspection) -> Tokens:
+    """Count tokens: a completion has at most what its limit and a mean prompt leave it."""
+    sampling, mean = config.sampling, inspection.prompts.mean
+    context = inspection.shapes[name].context or sampling.max_total_tokens
+    longest = min(sampling.max_new_tokens, min(sampling.max_total_tokens, context) - mean)
+    own, every = own_completions(config, name), config.problems_per_round * config.group_size
+    written = round(own * longest)
+    bytes_each = (WIRE_BYTES if config.sends_logp else IDS_ONLY_BYTES)[config.swarm.codec]
+    sent = round(bytes_each * written)
+    return Tokens(own, written, round(every * (mean + longest)), sent)
+
+
+def check(
+    config: RunConfig, *, trust_code: bool = False, gpu: str = "", one_process: bool = False
+) -> Stacked:
+    """Return a run in short and its cost, to be printed; with a ``gpu``, whether the nodes fit.
+
+    ``one_process``: they would take turns in one. Raise PotluckError as ``plan_cost`` does, whose
+    arguments these are; or for a tracker that is not installed.
+    """
+    gib = gpu_gib(gpu) if gpu else 0.0
+    require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
+    code = [] if trust_code else code_of(config)
+    plan = plan_cost(config, trust_code=trust_code, gpu=gpu)
+    notes = {name: node.engine.note for name, node in config.node.items() if node.engine.note}
+    unseen = [Padding(Text(part), (0, 0, 0, 2)) for part in plan.inspection.unseen]
+    return Stacked(
+        Text(_headline(config)),
+        *_data(plan.inspection),
+        *map(Text, _capped(config, plan.inspection)),
+        *(Text(f"would run {_place_of(name)}; not without --trust-code") for name in code),
+        *(Text(f"{name!r} {note}") for name, note in notes.items()),
+        *map(Text, _learning_lines(config, plan)),
+        Text(),
+        _memory_table(plan),
+        Text("peak = state (weights, optimiser) + the largest of the three that follow it"),
+        *_device_lines(config, plan, gib=gib, apart=not one_process),
+        Text(),
+        _token_table(plan),
+        *(Text("\nnot looked at:") for _ in unseen[:1]),
+        *unseen,
+        Text("\nnothing was started; --json prints the recipe with every default"),
+    )
+
+
+def _headline(config: RunConfig) -> str:
+    chosen = config.objective
+    limit = f", g = {chosen.divergence_limit:g}" if chosen.filter else ""
+    if chosen.others == "likely-successes":
+        limit += f", c = {chosen.likelihood_exponent:g}"
+    shares = ""
+    if config.shares == "speed":
+        shares = "; shares follow the nodes' speed (below: their weight)"
+    elif config.pace == "free":
+        shares = f", at its own pace: {config.taken:g} of others for each own one at most"
+    joint = config.plan == "horizontal" or len(config.node) == 1 or chosen.others == "all"
+    advice = "" if joint else f"\n{VERTICAL_ADVICE}"
+    return (
+        f"{config.name}: {config.rounds} rounds of {config.problems_per_round} problems x "
+        f"{config.group_size} completions, {config.plan}{shares}\n"
+        f"{method_of(chosen)}{limit}; {chosen.updates_per_round} update a round; "
+        f"evaluated every {config.evaluation.every or config.rounds} rounds{advice}"
+    )
+
+
+def _learning_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
+    """Yield which layers get an adapter, and what the KL is measured to."""
+    for name, node in config.learners.items():
+        if node.lora:
+            layers = adapted_names(node.lora, plan.inspection.shapes[name])
+            yield f"{name!r} trains adapters of {', '.join(layers)}"
+        if config.objective.beta:
+            model = "its model without the adapter" if node.lora else "a frozen copy of its model"
+            yield f"{name!r} holds its KL to {model}, beta = {config.objective.beta:g}"
+
+
+def _data(inspection: Inspection) -> list[RenderableType]:
+    if (task := inspection.task) is None:
+        return []
+    counts = ", ".join(f"{split} {len(task.ids(split)):,}" for split in SPLITS)
+    return [
+        Text(f"task: {counts} problems; digest {task.digest[:12]}"),
+        *map(Text, inspection.notes or ["overlap: no question is in two of them"]),
+    ]
+
+
+def _capped(config: RunConfig, inspection: Inspection) -> Iterator[str]:
+    """Yield a line on each number that is more than can be."""
+    wanted, most = config.evaluation, config.sampling.max_new_tokens
+    asked: dict[Split, int] = {
+        "validation": wanted.problems,
+        "out-of-distribution": wanted.out_of_distribution,
+    }
+    for split, count in asked.items():
+        there = len(inspection.task.ids(split)) if inspection.task else count
+        if 0 < there < count:
+            yield f"of {count} {split} problems there are {there}"
+    for name, shape in inspection.shapes.items():
+        if shape.context and most > shape.context:
+            limit = f"the model's {shape.context} positions"
+            yield f"{name}: max_new_tokens = {most} is capped by {limit}"
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "node" else "right")
+    return table
+
+
+def _memory_table(plan: CostPlan) -> Table:
+    phases = ("state", "writing", "learning", "evaluation", "peak")
+    table = _table("memory in GiB, estimated", "node", "weights", *phases)
+    for name, node in plan.memory.items():
+        parts = (node.state, node.writing, node.learning, node.evaluating, node.peak)
+        many = _many(plan.inspection.shapes[name].parameters)
+        table.add_row(Text(name), many, *(f"{part / GIB:,.2f}" for part in parts))
+    return table
+
+
+def _device_lines(
+    config: RunConfig, plan: CostPlan, *, gib: float, apart: bool
+) -> list[RenderableType]:
+    """Return a line for each device, with what its nodes need together."""
+    lines: list[RenderableType] = []
+    for device, names in by_device(config, gpu=plan.on_gpu).items():
+        memories, overhead = [plan.memory[name] for name in names], CUDA_BYTES * plan.on_gpu
+        load = DeviceLoad(memories, apart, overhead)
+        how = "the peaks added up" if apart else "the states added up, as they take turns"
+        needs = f"{load.bytes_needed / GIB:,.1f} GiB{f', {how}' if len(names) > 1 else ''}"
+        lines.append(Text(f"{device}: {' + '.join(names)}: {verdict(load, gib) if gib else needs}"))
+    return lines
+
+
+def _token_table(plan: CostPlan) -> Table:
+    columns = ("node", "completions", "writes", "learns from", "sends to each")
+    table = _table("tokens of a round, at most", *columns)
+    for name, each in plan.tokens.items():
+        counts = (f"{count:,}" for count in (each.completions, each.written, each.read))
+        sent = f"{each.sent_bytes / 1e6:,.2f} MB" if len(plan.tokens) > 1 else "-"
+        table.add_row(Text(name), *counts, sent)
+    return table
+
+
+def _many(count: int) -> str:
+    return f"{count / 1e9:,.2f}B" if count >= 1e9 else f"{count / 1e6:,.2f}M"
+
+
+def _place_of(function: str) -> str:
+    """Say where the code of a [[reward]] ``function`` is, so that one can go and read it."""
+    place, _, name = function.rpartition(":")
+    file = Path(place).expanduser().absolute()
+    if not place.endswith(".py"):
+        return f"{name} of the module {place}"
+    return f"{name} in {file}" if file.is_file() else f"{name} in {file}, which is not there"

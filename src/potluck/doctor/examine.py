@@ -1,0 +1,175 @@
+"""The checks in their order, and the places where they look."""
+
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from potluck.config import LOCAL_SWARM, RunConfig
+from potluck.doctor import credentials, machine, network
+from potluck.doctor.machine import Finding
+from potluck.exchange import ExchangeError
+from potluck.exchange.keys.keys import read_roster
+from potluck.exchange.protocol.announcement import ANNOUNCEMENT_VERSION
+from potluck.exchange.wire.codec import TEXT_VERSION, VERSION
+from potluck.exchange.zenoh.session import Endpoints, Tls
+from potluck.files import available_cores
+
+LIBRARIES = ("potluck", "torch", "transformers", "eclipse-zenoh", "msgspec", "cryptography")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A run or a node that is to be started here, as far as it was said."""
+
+    config: RunConfig | None
+    name: str
+    """Name of the node that joins; empty: all of them run here, or it was not said."""
+    folder: Path
+    recipe: Path | None = None
+    said_listen: tuple[str, ...] = ()
+    """Addresses of the command line, instead of the recipe's."""
+    said_connect: tuple[str, ...] = ()
+
+    @property
+    def listen(self) -> tuple[str, ...]:
+        return self.said_listen or (self.config.swarm.listen if self.config else ())
+
+    @property
+    def connect(self) -> tuple[str, ...]:
+        return self.said_connect or (self.config.swarm.connect if self.config else ())
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Names of the nodes that the plan counts on."""
+        nodes = self.config.node.items() if self.config else ()
+        return tuple(name for name, node in nodes if not node.stranger)
+
+    @property
+    def nodes(self) -> int:
+        return len(self.config.node) if self.config else 1
+
+    @property
+    def tls(self) -> Tls | None:
+        tls = self.config.swarm.tls if self.config else None
+        return Tls(Path(tls.folder), self.name, self.members) if tls and self.name else None
+
+    @property
+    def roster(self) -> Path | None:
+        named = self.config.swarm.roster if self.config else None
+        return Path(named) if named else None
+
+
+def examine(target: Target) -> Iterator[Finding]:
+    """Yield the finding of every check as soon as it is made."""
+    yield from _machine(target)
+    if target.config and target.name:
+        yield from _credentials(target.config, target)
+    changed = datetime.fromtimestamp(target.recipe.stat().st_mtime, UTC) if target.recipe else None
+    yield credentials.clock(datetime.now(UTC), changed)
+    if target.listen or target.connect or (target.config and target.name):
+        yield from _network(target)
+
+
+def _machine(target: Target) -> Iterator[Finding]:
+    here = 1 if target.name else target.nodes
+    spoken = {
+        "completions": f"{VERSION} and {TEXT_VERSION}",
+        "announcements": str(ANNOUNCEMENT_VERSION),
+    }
+    found = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
+    yield machine.versions(found, spoken)
+    yield machine.cores(available_cores(), here, target.config.threads if target.config else 0)
+    yield machine.memory(machine.available_memory(_read("/proc/meminfo") or ""), here)
+    yield machine.open_files(_open_files(), target.nodes)
+    yield machine.congestion(
+        _read("/proc/sys/net/ipv4/tcp_congestion_control"),
+        _read("/proc/sys/net/ipv4/tcp_available_congestion_control") or "",
+    )
+    place = target.folder.absolute()
+    while not place.exists():
+        place = place.parent
+    yield machine.disk(str(place), shutil.disk_usage(place).free, _write_test(place))
+
+
+def _credentials(config: RunConfig, target: Target) -> Iterator[Finding]:
+    swarm, tls = config.swarm, config.swarm.tls
+    secret = Path(swarm.key) if swarm.key else target.folder / LOCAL_SWARM / f"{target.name}.key"
+    yield credentials.roster(target.roster, target.members)
+    known = target.roster if target.name in target.members else None
+    yield credentials.key(secret, target.name, known)
+    folder = Path(tls.folder) if tls else None
+    yield credentials.certificates(folder, target.name, datetime.now(UTC))
+
+
+def _network(target: Target) -> Iterator[Finding]:
+    if config := target.config:
+        with_tls = config.swarm.tls is not None
+    else:  # only addresses were given: each may be of its own kind
+        with_tls = any(each.startswith("tls/") for each in (*target.listen, *target.connect))
+    misspelt = [
+        network.spelling("listen", target.listen, tls=with_tls, listen=True),
+        network.spelling("connect", target.connect, tls=with_tls, listen=False),
+    ]
+    if any(misspelt):
+        yield from filter(None, misspelt)
+        return
+    if config:
+        names = list(config.node)
+        before = names.index(target.name) if target.name in names else 0
+        yield network.meeting(target.listen, target.connect, target.nodes, before)
+    for address in target.listen:
+        yield network.listening(address, network.try_listen(address))
+    answers = [network.reaching(each, network.try_connect(each)) for each in target.connect]
+    yield from answers
+    if alone := network.reachable(answers):
+        yield alone
+    elif answers and config and (target.tls or not with_tls):
+        # As a client, whatever it will be: a look needs no address of its own.
+        well = zip(target.connect, answers, strict=True)
+        there = tuple(address for address, answer in well if answer.verdict == "ok")
+        seen_from, keys = Endpoints((), there, target.tls), dict[str, bytes]()
+        with suppress(ExchangeError):  # as credentials.roster has said
+            keys = read_roster(target.roster) if target.roster else {}
+        run, name, members = config.name, target.name, target.members
+        yield from network.peers(seen_from, run, name, members=members, keys=keys)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "from its source" if name == "potluck" else None
+
+
+def _open_files() -> int:
+    try:
+        import resource
+    except ImportError:  # not on every system
+        return -1
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return -1 if limit == resource.RLIM_INFINITY else limit
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None
+
+
+def _write_test(place: Path) -> str | None:
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"potluck" * 1000)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.strerror or str(error)
+    return None

@@ -1,0 +1,197 @@
+"""Several processes that are one node: their group, and the commands they exchange.
+
+Started by ``torchrun`` or ``accelerate launch``, each with a GPU of its own. The first one
+leads: it alone talks to other nodes, grades, keeps records and shows how far it is. The others
+follow: they wait for a command (``Generate`` to ``Save``) and take part in it, until ``Stop``.
+
+A model is spread over all of them (``model/sharding.py``), so each of its passes is made by
+all or by none: what decides whether one is made must be the same everywhere, which ``all_gather``
+is for. What travels here is pickled, by torch: these processes are one user's own.
+"""
+
+import atexit
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as distributed
+
+from potluck.node.learning.batch import Batch
+from potluck.rollout.base import RolloutRequest
+from potluck.rollout.options import EngineOptions, EngineSettings
+from potluck.types import PotluckError
+
+T = TypeVar("T")
+
+TIMEOUT = timedelta(days=7)
+"""A follower waits while the leader grades, and while it waits for other nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGroup:
+    """One process, as a member of those that train together; this class is one by itself."""
+
+    rank: int = 0
+    """0 is the leader."""
+    size: int = 1
+
+    def all_gather(self, mine: T) -> list[T]:
+        """All-gather ``mine``, ordered by rank. A collective: every rank must call it."""
+        return [mine]
+
+    def broadcast(self, command: object) -> None:
+        """Broadcast a command from rank 0. On other ranks this does nothing."""
+
+
+SINGLE_PROCESS = ProcessGroup()
+
+
+@dataclass(frozen=True, slots=True)
+class TorchGroup(ProcessGroup):
+    """A process of torch's default group."""
+
+    def all_gather(self, mine: T) -> list[T]:
+        every: list[T | None] = [None] * self.size
+        distributed.all_gather_object(every, mine)
+        return every  # type: ignore[return-value]  # all are filled by now
+
+    def broadcast(self, command: object) -> None:
+        if self.rank == 0:
+            self._broadcast(command)
+
+    def receive(self) -> object:
+        """Return the leader's next command.
+
+        Raises:
+            ProcessGroupError: the leader is gone.
+        """
+        try:
+            return self._broadcast(None)
+        except RuntimeError as error:
+            raise ProcessGroupError("the leading process has ended, and has said why") from error
+
+    def _broadcast(self, command: object) -> object:
+        box = [command]
+        distributed.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        return box[0]
+
+
+class ProcessGroupError(PotluckError):
+    """The processes of one node cannot work together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Command to load the models as they were after ``first`` rounds."""
+
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerSettings:
+    """Settings of a ``RandomSampler``; instead of its generator, each process gets a seed."""
+
+    seeds: tuple[int, ...]
+    temperature: float
+    top_k: int
+    top_p: float
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Command to write one's part of the requests."""
+
+    requests: tuple[RolloutRequest, ...]
+    sampler: SamplerSettings | None
+    """Settings of the sampler; None: greedy."""
+    author: str
+    engine: EngineOptions
+    settings: EngineSettings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Learn:
+    """Command to learn from the batch: each process from some of its rows."""
+
+    node: str
+    batch: Batch
+    seed: int
+    """Seed of dropout; each process adds its rank."""
+    round: int = 0
+
+
+class Align(Learn):
+    """Command to estimate the worth of the batch's authors instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Command to give one's part of the weights and moments for a checkpoint."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Command to stop: the run has ended, with this result or by this error."""
+
+    outcome: object
+
+
+def is_distributed() -> bool:
+    """Return True if this process was started as one of several."""
+    return int(os.environ.get("WORLD_SIZE") or 1) > 1
+
+
+@contextmanager
+def process_group() -> Iterator[ProcessGroup]:
+    """Join the processes that the environment tells of; yield SINGLE_PROCESS if it tells of none.
+
+    Raises:
+        ProcessGroupError: they do not find each other.
+    """
+    if not is_distributed():
+        yield SINGLE_PROCESS
+        return
+    if not distributed.is_initialized():
+        _init_process_group()
+    yield TorchGroup(distributed.get_rank(), distributed.get_world_size())
+    # Not now: torchrun's processes find each other once, and another run may follow. Nor after
+    # an error, where the others may be in the middle of something and this would wait for them.
+    atexit.unregister(_destroy_process_group)
+    atexit.register(_destroy_process_group)
+
+
+def _init_process_group() -> None:
+    backend = "gloo"
+    try:
+        if torch.cuda.is_available():
+            torch.cuda.set_device(local_rank())
+            backend = "cpu:gloo,cuda:nccl"
+        distributed.init_process_group(backend, timeout=TIMEOUT)
+    except (RuntimeError, ValueError) as error:
+        raise ProcessGroupError(
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but the processes do not find each other "
+            f"({str(error).splitlines()[0]}); start them with torchrun, or unset it"
+        ) from error
+
+
+def _destroy_process_group() -> None:
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def device_of(named: str) -> torch.device:
+    """Return this process's device for a recipe's "auto", "cuda" or "cpu"."""
+    if named == "cuda" or (named == "auto" and torch.cuda.is_available()):
+        return torch.device("cuda", local_rank())
+    return torch.device("cpu")
+
+
+def local_rank() -> int:
+    """Return this process's number on its machine, which is its GPU's as well."""
+    return int(os.environ.get("LOCAL_RANK") or 0)

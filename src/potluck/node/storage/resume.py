@@ -1,0 +1,171 @@
+"""A run's folder: free, or that of the run that goes on."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from potluck.config import ConfigError, RunConfig, as_tree, load
+from potluck.files import JOINED, LOCK, is_unbegun
+from potluck.node.storage import checkpoint
+from potluck.node.storage.record import Record
+from potluck.tasks import Task
+from potluck.types import RunFolderError
+
+MAY_CHANGE = ("rounds", "checkpoint_every", "threads", "deadline_s", "log")
+"""Keys that a resumed run may have otherwise than the run that it goes on with."""
+OF_A_MACHINE = (
+    *("transport", "listen", "connect", "tls", "key", "roster", "cohort", "kept_rounds"),
+    *("gather_s", "quarantine_s"),
+)
+"""Keys of [swarm] that may change too: a scheduler starts nodes on other machines each time."""
+
+
+def prepare_resume(folder: Path, config: RunConfig, first: int) -> str:
+    """Delete what is newer than ``first`` rounds; return what to say about it."""
+    for name in config.learners:  # checkpoints of repeated rounds would push the new ones out
+        checkpoint.delete_after(folder / name, first)
+    if not first:
+        return (
+            "no checkpoint that every node has, so all start from their models; rounds whose "
+            "completions are on disk are learned again"
+        )
+    here = checkpoint.reproducibility_info()
+    was = [checkpoint.reproducibility_info_of(folder / name, first) for name in config.learners]
+    odd = next((made for made in was if made != here), None)
+    changed = f"; it was made with {odd}, this is {here}: not the same bits" if odd else ""
+    return f"going on after {first} rounds{changed}"
+
+
+def require_folder(folder: Path, config: RunConfig, resume: bool) -> None:
+    """Raise RunFolderError unless ``folder`` is free, or, to ``resume``, is this run's."""
+    if not resume:
+        if _is_taken(folder) and not is_unbegun(folder):
+            raise RunFolderError(
+                f"{folder} exists; --resume goes on with that run, --out names another folder, and "
+                f"`rm -r {shlex.quote(str(folder))}` forgets it"
+            )
+        return
+    if (was := _recipe_in(folder)) is None:
+        why = "there is no recipe.json; leave --resume out to start one"
+        raise RunFolderError(f"{folder} holds no run to resume: {why}")
+    if (done := first_round(folder, config)) > config.rounds:
+        raise RunFolderError(
+            f"{folder} has {done} rounds, but the recipe has rounds = {config.rounds}; raise it"
+        )
+    _require_no_difference(folder, was, config, resume=True)
+
+
+def require_node_folder(folder: Path, config: RunConfig, name: str, resume: bool) -> None:
+    """Raise RunFolderError unless the part of ``folder`` that is the node's is free, or, to
+    ``resume``, its own, and what else is there is of the same run."""
+    own = folder / name
+    if not resume and _is_taken(own):
+        raise RunFolderError(
+            f"{own} exists; --resume goes on with that node, --out names another folder"
+        )
+    if resume and not own.is_dir():
+        raise RunFolderError(f"{own} holds no node to resume; leave --resume out to start one")
+    if was := _recipe_in(folder):
+        _require_no_difference(folder, was, config, resume=resume, name=name)
+
+
+def _is_taken(folder: Path) -> bool:
+    """Return whether there is more than locks, folders for them, and recipes of starts that came to
+    nothing."""
+    if not folder.is_dir():
+        return folder.exists()
+    return any(each.name not in (LOCK, JOINED) and _is_taken(each) for each in folder.iterdir())
+
+
+def _recipe_in(folder: Path) -> RunConfig | None:
+    """Return the recipe of the run in ``folder``; None if there is none."""
+    if not (folder / "recipe.json").exists():
+        return None
+    try:
+        return load(folder / "recipe.json")
+    except ConfigError as error:
+        raise RunFolderError(
+            f"{folder} holds no recipe.json of a run ({error}); start another run with --out"
+        ) from error
+
+
+def _require_no_difference(
+    folder: Path, was: RunConfig, config: RunConfig, *, resume: bool, name: str = ""
+) -> None:
+    """Raise RunFolderError if the runs differ in any node, or in ``name`` and what all share."""
+    for key, old, new in _differences(as_tree(was), as_tree(config)):
+        others = name and key.startswith("node.") and key.split(".")[1] != name
+        if _may_change(key, config) or others:  # another node's keys are its own affair
+            continue
+        if name and key == f"node.{name}":
+            why = f"is of a run whose recipe has no node {name!r}"
+            raise RunFolderError(f"{folder} {why}; name a folder of its own with --out")
+        raise RunFolderError(
+            f"{folder} was made with {key} = {old}, but the recipe now has {key} = {new}; "
+            f"{'resume' if resume else 'join'} with the old value, or start another run with --out"
+        )
+
+
+def _may_change(key: str, config: RunConfig) -> bool:
+    match key.split("."):
+        case ["objective", "alignment_every"]:  # it only reports
+            return True
+        case ["swarm", inner, *_]:
+            return inner in OF_A_MACHINE
+        case ["node", name, "engine", inner] if inner != "name" and name in config.node:
+            return config.node[name].engine.may_change
+        case [table, *_]:
+            return table in MAY_CHANGE
+    return False
+
+
+def require_same_task(folder: Path, task: Task) -> None:
+    """Raise RunFolderError where ``folder`` holds a run on other problems, or graded otherwise:
+    files that a recipe names may have changed while it has not."""
+    try:
+        was = json.loads((folder / "task.json").read_text(encoding="utf-8"))["digest"]
+    except (OSError, ValueError, TypeError, KeyError):  # no run there, or one of an older version
+        return
+    if was != task.digest:
+        raise RunFolderError(
+            f"{folder} was made with a task of digest {str(was)[:12]}, which now is "
+            f"{task.digest[:12]}: its data or the code of its rewards has changed; put back what "
+            f"was there, or start another run with --out"
+        )
+
+
+def require_same_loss(folder: Path, digest: str) -> None:
+    """Raise RunFolderError where ``folder`` holds a run with another [objective] loss: its file may
+    have changed while its name in the recipe has not."""
+    try:
+        was = json.loads((folder / "task.json").read_text(encoding="utf-8")).get("loss", "")
+    except (OSError, ValueError, AttributeError):  # no run there
+        return
+    if was != digest:
+        raise RunFolderError(
+            f"{folder} was made with an [objective] loss whose file has changed since; put back "
+            f"what was there, or start another run with --out"
+        )
+
+
+def _differences(was: Any, now: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield (key, old, new) of every leaf that differs in two trees; None stands for no leaf."""
+    if not (isinstance(was, dict) and isinstance(now, dict)):
+        if was != now:
+            yield at, was, now
+        return
+    for key in dict.fromkeys([*was, *now]):
+        yield from _differences(was.get(key), now.get(key), f"{at}.{key}" if at else key)
+
+
+def first_round(folder: Path, config: RunConfig) -> int:
+    """Return the rounds that every node which learns has a checkpoint of; 0: the run begins anew.
+    An author by itself goes on after the last round that it has a line of."""
+    if not config.learners:
+        name, *_ = config.node
+        lines = Record(folder / name, run=config.name, node=name).rows("metrics")
+        return lines[-1]["round"] + 1 if lines else 0
+    saved = [set(checkpoint.rounds_saved(folder / name)) for name in config.learners]
+    return max(set.intersection(*saved), default=0)

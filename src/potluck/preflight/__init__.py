@@ -1,1 +1,0 @@
-"""Checks before a run: will it work here, and what will it cost? Nothing is started."""

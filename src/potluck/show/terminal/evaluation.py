@@ -1,0 +1,84 @@
+"""Results of ``potluck evaluate``, on 80 columns."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from potluck.files import printable
+from potluck.show.terminal.text import formatted
+
+LEGEND = "[...]: 95 %, over problems"
+
+
+def show_evaluation(found: Mapping[str, Any], console: Console) -> None:
+    """Print what ``potluck.evaluation.evaluate_models`` returned."""
+    models = found["models"]
+    console.print(_headline(found), highlight=False)
+    for letter, name in models.items():
+        label = f"{letter}  " if len(models) > 1 else ""
+        console.print(Text(f"{label}{printable(name, 400)}"), highlight=False, soft_wrap=True)
+    for split in found["splits"]:
+        count = f"{split['problems']} problem{'s' * (split['problems'] != 1)}"
+        console.print()
+        console.print(Text.assemble((split["split"], "bold"), f", {count}"), highlight=False)
+        console.print(_table(split, list(models)))
+        for line in _remarks(split):
+            console.print(Text(line), highlight=False)
+    console.print(Text(f"\n{LEGEND}", style="dim"), highlight=False)
+
+
+def _headline(found: Mapping[str, Any]) -> Text:
+    settings = found["settings"]
+    facts = f"{settings['max_new_tokens']} new tokens at most"
+    if samples := settings["samples"]:
+        facts += f"; {samples} sample{'s' * (samples != 1)}"
+        facts += f" at temperature {settings['temperature']:g}"
+        facts += f", top-k {settings['top_k']}" if settings["top_k"] else ""
+        facts += f", top-p {settings['top_p']:g}" if settings["top_p"] < 1 else ""
+        facts += f", seed {settings['seed']}"
+    name = printable(found["task"]["name"], 40)
+    return Text.assemble((name, "bold"), f" {found['task']['digest'][:12]}", (f"  {facts}", "dim"))
+
+
+def _table(split: Mapping[str, Any], models: list[str]) -> Table:
+    paired = len(models) > 1
+    # Without lines: three intervals abreast need every column there is.
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("measure", *(models if paired else ["value"]), *(["A - B"] if paired else [])):
+        table.add_column(column, overflow="fold")
+    for measure in split["measures"]:
+        cells = [_estimate(measure[model]) for model in models]
+        if paired:
+            between = _estimate(measure["difference"], signed=True)
+            between.stylize("bold" if measure["better"] else "")
+            cells.append(between)
+        table.add_row(measure["measure"], *cells)
+    return table
+
+
+def _estimate(estimate: Mapping[str, float | None], *, signed: bool = False) -> Text:
+    format = "+z.3f" if signed else "z.3f"
+    value, low, high = (formatted(estimate[key], format) for key in ("value", "low", "high"))
+    return Text(f"{value} [{low}, {high}]")
+
+
+def _remarks(split: Mapping[str, Any]) -> Iterator[str]:
+    if "greedy_right" in split:
+        for better in dict.fromkeys(measure["better"] for measure in split["measures"]):
+            names = [m["measure"] for m in split["measures"] if m["better"] == better]
+            verdict = f"{better} is better" if better else "A and B cannot be told apart"
+            yield f"{verdict}: {', '.join(names)}"
+        right = split["greedy_right"]
+        yield (
+            f"greedy right: both {right['both']}, only A {right['only_a']}, only B "
+            f"{right['only_b']}, neither {right['neither']}; McNemar p {right['mcnemar_p']:.2g}"
+        )
+    if out := {model: count for model, count in split["unfinished"].items() if count}:
+        several = len(split["unfinished"]) > 1
+        counts = (f"{model} {count}" if several else str(count) for model, count in out.items())
+        yield f"greedy answers that ran out of tokens: {', '.join(counts)}"
+    if not split["binary"]:
+        yield "rewards are not all 0 or 1: greedy is their mean; right means a reward of 1 or more"

@@ -1,0 +1,232 @@
+"""Progress of a run: bars in a terminal, plain lines anywhere else."""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Self
+
+from rich import progress as bars
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from potluck.files import printable
+from potluck.reports import AUTHOR_COLUMNS, EvaluationReport, RoundReport, waited_share
+from potluck.reports.events import Evaluated, Event, Notice, PhaseProgress, RoundDone
+from potluck.show.terminal.text import TIME_BAR, decimal, percent, spent, time_bar
+
+PLAIN_EVERY_S = 10.0
+"""Least time between two lines about phases, where there is no terminal for bars."""
+WIDE = 80
+"""Columns of a terminal; with fewer the bars are shorter, and notes have no room."""
+NOTES = {"wait": "nodes here"}
+"""Notes beside the bars of phases that do not count work."""
+LEFT_OUT = {
+    "unasked": "unasked",
+    "unusable": "unusable",
+    "too_few": "alone in their group",
+    "over_share": "beyond strangers' share",
+    "dropped_nonfinite": "not finite",
+}
+"""Counts of a round that are shown where they are not 0."""
+LEGEND = Text("time:", style="dim")
+for phase, (block, style) in TIME_BAR.items():
+    LEGEND.append(f"  {block} {phase}", style)
+
+
+class _TimeColumn(bars.ProgressColumn):
+    def render(self, task: bars.Task) -> Text:
+        return time_bar(task.fields.get("spent_s", {}))
+
+
+class _Bars(bars.Progress):
+    """Bars, and below them what the blocks of a bar of time mean, once there is one."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield from super().get_renderables()
+        is_drawn = any(task.fields.get("spent_s") for task in self.tasks)
+        if is_drawn and self.console.width >= WIDE:
+            yield LEGEND
+
+
+class LiveDisplay:
+    """Display of a run on a console, from ``with`` to the end of the block.
+
+    A bar for the rounds, and one below it for each node that has told of a phase. A round counts
+    as done when the first node is done with it: nodes go round by round together, so the bar is
+    never more than a part of a round ahead. Without a terminal all nodes share a line now and then.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        rounds: int = 0,
+        first_round: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Count ``rounds``, those of the whole run (0: none), from ``first_round`` on, in which a
+        resumed run goes on; from 0. ``clock`` is in seconds, and only differences count."""
+        self._console, self._rounds, self._clock = console, rounds, clock
+        self._plain_s: float | None = None
+        self._plain: dict[str, str] = {}
+        self._phases: dict[str, tuple[bars.TaskID, str]] = {}
+        self._spent_s: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._widest = 0  # of the nodes' names, so that the phases stand in a column
+        wide = console.width >= WIDE
+        # Descriptions are of nodes and notes, so none of them is markup.
+        note = bars.TextColumn("{task.fields[note]}", style="dim", markup=False)
+        self._progress = _Bars(
+            bars.TextColumn("{task.description}", markup=False),
+            bars.BarColumn(bar_width=24 if wide else 10),
+            bars.MofNCompleteColumn(),
+            bars.TimeElapsedColumn(),
+            *([note, _TimeColumn()] if wide else []),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._round_task = self._progress.add_task(
+            "rounds", total=rounds, completed=first_round, note="", visible=rounds > 0
+        )
+        self._furthest = first_round
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        # The bars go, also when the run failed: what is printed below them must be readable.
+        self._progress.stop()
+
+    def show(self, event: Event) -> None:
+        match event:
+            case PhaseProgress():
+                self._phase(event)
+            case RoundDone(node=node, report=report):
+                self._round_done(node, report)
+            case Evaluated(node=node, report=evaluation):
+                self._evaluated(node, evaluation)
+            case Notice(text=text):
+                self._print(Text(printable(text, 2000)))
+
+    def _phase(self, event: PhaseProgress) -> None:
+        node, phase = printable(event.node, 32), printable(event.phase, 16)
+        note = NOTES.get(event.phase, "")
+        if not self._console.is_terminal:
+            self._plain[event.node] = f"{node} {phase} {event.done}/{event.total} {note}".rstrip()
+            if self._plain_s is None:  # The first event says nothing new: a node has just begun.
+                self._plain_s = self._clock()
+            if (now_s := self._clock()) - self._plain_s >= PLAIN_EVERY_S:
+                self._plain_s = now_s
+                self._print(Text("  ".join(self._plain.values())))
+            return
+        if event.node not in self._phases:
+            self._widest = max(self._widest, len(node))
+            self._phases[event.node] = self._progress.add_task("", note=""), event.phase
+        task, before = self._phases[event.node]
+        if before != event.phase:
+            self._phases[event.node] = task, event.phase
+            self._progress.reset(task)  # its clock, too
+        description = f"{node:<{self._widest}} {phase}"
+        self._progress.update(
+            task, description=description, completed=event.done, total=event.total, note=note
+        )
+
+    def _round_done(self, node: str, report: RoundReport) -> None:
+        done = report.round + 1
+        self._furthest = max(self._furthest, done)
+        self._progress.update(self._round_task, completed=self._furthest)
+        self._spent_s[node].update(report.seconds)
+        if node in self._phases:
+            self._progress.update(self._phases[node][0], spent_s=self._spent_s[node])
+        line = self._start_of_line(done, node)
+        if report.texts is not None:
+            line.append(f"wrote {report.texts} texts")
+            line.append("".join(f"  {spent(name, cost)}" for name, cost in report.cost.items()))
+        else:
+            line.append(f"reward {decimal(report.reward_mean)}")
+            line.append(f"  own {decimal(report.own_reward_mean)}")
+            line.append(f"  filtered {percent(report.filtered_share):>4}")
+        for figure in _figures(report):
+            line.append(f"  {figure}")
+        for statistic in _others(node, report):
+            line.append(f"  {statistic}")
+        line.append(f"  {sum(report.seconds.values()):.1f} s", style="dim")
+        if (waited := waited_share([report]) or 0.0) >= 0.01:
+            line.append(f" ({percent(waited)} waiting)", style="dim")
+        for trouble in _troubles(report):
+            line.append(f"  {trouble}", style="yellow")
+        self._print(line)
+
+    def _evaluated(self, node: str, report: EvaluationReport) -> None:
+        line = self._start_of_line(report.round, node)
+        line.append(f"validation {decimal(report.validation)}", style="bold")
+        if report.problems is not None:
+            line.append(f" of {report.problems}", style="dim")
+        if report.out_of_distribution is not None:
+            line.append(f"  out of distribution {decimal(report.out_of_distribution)}")
+            line.append(f" of {report.out_of_distribution_problems}", style="dim")
+        self._print(line)
+
+    def _start_of_line(self, round: int, node: str) -> Text:
+        line = Text(f"round {round:>{len(str(self._rounds))}}/{self._rounds}  ")
+        return line.append(f"{printable(node, 32):<8}  ", style="cyan")
+
+    def _print(self, line: Text) -> None:
+        # Without a terminal no line is folded: it is for a program or a log.
+        self._console.print(line, soft_wrap=not self._console.is_terminal, highlight=False)
+
+
+def _figures(report: RoundReport) -> Iterator[str]:
+    """Yield what shows first that training goes wrong; of reward functions where there are any."""
+    if [*report.rewards] != ["task"]:
+        parts = (
+            f"{name} {decimal(each.mean)} ± {decimal(each.std)}"
+            for name, each in report.rewards.items()
+        )
+        yield from map(printable, parts)
+    if report.own_length_mean is not None:
+        cut = f" ({percent(report.own_cut_share)} cut off)" if report.own_cut_share else ""
+        yield f"length {report.own_length_mean:.0f}{cut}"
+    if report.kl is not None:
+        yield f"KL {decimal(report.kl, 4)}"
+    if report.staleness is not None:
+        yield f"others {report.staleness:.1f} rounds old"
+    if report.server_apart is not None:
+        yield f"server {report.server_apart:.0e} apart"
+    if report.learning_rate is not None:
+        yield f"rate {report.learning_rate:.2g}"
+
+
+def _others(node: str, report: RoundReport) -> Iterator[str]:
+    """Yield each live statistic of the other authors: "ln ratio: north -0.125, south 0.250"."""
+    for field, column in AUTHOR_COLUMNS.items():
+        shown = [
+            f"{name} {value:{column.format}}"
+            for name, source in report.sources.items()
+            if name != node and (value := getattr(source, field)) is not None
+        ]
+        if column.live and shown:
+            yield f"{column.title}: {_names(shown)}"
+
+
+def _troubles(report: RoundReport) -> Iterator[str]:
+    if not report.updates and report.texts is None:
+        yield "no step: no completion was better than its group"
+    if report.missing:
+        yield f"missing: {_names(report.missing)}"
+    if report.late:
+        yield f"late: {report.late}, {report.late_used} used"
+    for field, name in LEFT_OUT.items():
+        if count := getattr(report, field):
+            yield f"{name}: {count}"
+    for author, reasons in report.unreadable.items():
+        yield f"{printable(author, 32)}: {_names(reasons)}"
+    if report.refused:
+        yield f"refused: {_names(f'{name} {count}' for name, count in report.refused.items())}"
+    if report.quarantined:
+        yield f"quarantined: {_names(report.quarantined)}"
+
+
+def _names(names: Iterable[str]) -> str:
+    return printable(", ".join(printable(name, 40) for name in names), 80)

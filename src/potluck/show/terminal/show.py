@@ -1,0 +1,233 @@
+"""``potluck show RUN``: the contents of a run folder, on 80 columns."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import compress
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from potluck.files import printable
+from potluck.objective.methods import METHODS
+from potluck.reports import AUTHOR_COLUMNS, RoundReport, doubts, waited_share
+from potluck.reports.runs import NodeRun, ObjectiveRecipe, Run, WrittenCompletion, read_run
+from potluck.show.terminal.text import decimal, formatted, mean, new_table, percent, sparkline
+from potluck.types import is_right
+
+WINDOW = 5
+"""Rounds in the means of "first" and "last": one round alone says little."""
+NODES_ABREAST = 3
+"""Columns of nodes that fit on 80 characters."""
+LEGEND = {
+    "ln ratio": "nats per token, the node's own policy over the author's",
+    "P": "likelihood per token that the node finds in the author's good answers",
+    "taken": "weight of the author's good answers",
+    "filtered": "share of the author's bad answers that is left out",
+    "ESS": "effective sample size, 1 where all weigh the same",
+    "worth": "pull along the node's own gradient, 1: as much as own answers; its noise\n"
+    "is that of one estimate",
+}
+"""Meanings of the columns of the table of authors; only those of shown columns are printed."""
+FIGURES: tuple[
+    tuple[str, Callable[[RoundReport], float | None], Callable[[float | None], str]], ...
+] = (
+    ("tokens an answer", lambda r: r.own_length_mean, lambda v: formatted(v, ".0f")),
+    ("answers cut off", lambda r: r.own_cut_share, percent),
+    ("groups of one reward", lambda r: r.groups_alike, percent),
+    ("entropy, nats", lambda r: r.entropy, decimal),
+    ("KL to the start", lambda r: r.kl, lambda v: decimal(v, 4)),
+    ("part written", lambda r: r.share, percent),
+    ("others' age, rounds", lambda r: r.staleness, lambda v: formatted(v, ".1f")),
+    ("others' met own", lambda r: r.joint_share, percent),
+    ("server apart, nats", lambda r: r.server_apart, lambda v: formatted(v, ".1e")),
+    ("learning rate", lambda r: r.learning_rate, lambda v: formatted(v, ".2g")),
+)
+"""Rows on what is looked at first when training goes wrong, where a run has measured them."""
+TITLES: Mapping[tuple[Any, ...], str] = {
+    tuple(method.fields.values()): method.title for method in METHODS.values()
+}
+
+TableRow = tuple[str, Callable[[NodeRun], str]]
+"""A row of the table of nodes: its name, and a node's cell."""
+
+
+def show(path: Path, console: Console) -> None:
+    """Print a run folder, as far as it has been written; raise RunReadError as ``read_run``."""
+    run = read_run(path)
+    console.print(_headline(run), highlight=False)
+    for start in range(0, len(run.nodes), NODES_ABREAST):
+        console.print()
+        console.print(_nodes(run, run.nodes[start : start + NODES_ABREAST], console))
+    if any(node.rounds for node in run.nodes):
+        window = min(WINDOW, max(len(node.rounds) for node in run.nodes))
+        title = f"Each node's view of each author's answers (mean of its last {window} values)"
+        console.print(Text(f"\n{title}", style="bold"))
+        authors = _authors(run, console)
+        console.print(authors)
+        titles = [str(column.header) for column in authors.columns]
+        legend = [f"{title}: {text}" for title, text in LEGEND.items() if title in titles]
+        console.print(Text("\n".join(legend), style="dim"))
+        for line in _doubts(run):
+            console.print(line, highlight=False)
+    for line in _samples(run):
+        console.print(line, highlight=False)
+
+
+def title_of(its: ObjectiveRecipe) -> str:
+    """Return the method's title; of a control, its weights and its choice of others."""
+    title = TITLES.get((its.importance, its.filter, "all"), its.importance)
+    return TITLES.get((its.importance, its.filter, its.others)) or f"{title} + {its.others}"
+
+
+def _headline(run: Run) -> Text:
+    recipe, method = run.recipe, title_of(run.recipe.objective)
+    how = "one node alone" if len(recipe.node) == 1 else f"{recipe.plan} plan"
+    facts = (
+        f"{recipe.task.name}, {method}, {how}, {recipe.problems_per_round} problems x "
+        f"{recipe.group_size} answers a round, seed {recipe.seed}"
+    )
+    return Text.assemble((printable(recipe.name, 40), "bold"), "  ", (printable(facts), "dim"))
+
+
+def _nodes(run: Run, nodes: Sequence[NodeRun], console: Console) -> Table:
+    made = new_table(console, ["", *(node.name for node in nodes)])
+    made.columns[0].style, made.columns[0].no_wrap = "dim", True
+    for name, cell in (*_results(run), *_troubles(nodes), *_seconds(nodes)):
+        made.add_row(Text(name), *(Text(cell(node)) for node in nodes))
+    return made
+
+
+def _results(run: Run) -> Iterator[TableRow]:
+    yield "model", lambda node: printable(node.model or "none: it only writes", 60)
+    # A node that was away went on where the others were, so it has fewer.
+    yield "rounds done", lambda node: f"{len(node.rounds)} of {run.recipe.rounds}"
+    yield "own reward", _change(lambda report: report.own_reward_mean, decimal)
+    yield "validation", _validation
+    yield "out of distribution", _out_of_distribution
+    yield "filtered", _change(lambda report: report.filtered_share, percent)
+    yield (
+        "rows trained",
+        _change(lambda r: r.rows_trained / r.completions if r.completions else None, percent),
+    )
+    reports = [report for node in run.nodes for report in node.rounds]
+    for name, value, shown in FIGURES:
+        if any(value(report) is not None for report in reports):
+            yield name, _change(value, shown)
+    functions = dict.fromkeys(name for report in reports for name in report.rewards)
+    for function in functions if [*functions] != ["task"] else ():
+        # The default binds the function of this turn.
+        def value(report: RoundReport, name: str = function) -> float | None:
+            return report.rewards[name].mean if name in report.rewards else None
+
+        yield printable(function, 20), _change(value, decimal)
+
+
+def _troubles(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
+    """Yield rows about a swarm; those in which every node has a 0 are left out."""
+    counts: dict[str, Callable[[RoundReport], int]] = {
+        "rounds without a node": lambda report: bool(report.missing),
+        "late completions": lambda report: report.late,
+        "of them learned from": lambda report: report.late_used,
+        "messages refused": lambda report: sum(report.refused.values()),
+    }
+    for name, count in counts.items():
+        if any(count(report) for node in nodes for report in node.rounds):
+            yield name, lambda node, count=count: str(sum(map(count, node.rounds)))  # type: ignore[misc]
+    if any(report.texts is not None for node in nodes for report in node.rounds):
+        yield "texts written", lambda node: str(sum(report.texts or 0 for report in node.rounds))
+    for cost in dict.fromkeys(name for node in nodes for name in node.cost):
+        yield f"{printable(cost, 20)} in all", lambda n, cost=cost: f"{n.cost.get(cost, 0):,.6g}"  # type: ignore[misc]
+    if any(report.sent_bytes_per_token for node in nodes for report in node.rounds):
+        yield "bytes sent a token", _mean_of(lambda report: report.sent_bytes_per_token)
+
+
+def _seconds(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
+    phases = [phase for node in nodes for report in node.rounds for phase in report.seconds]
+    for phase in dict.fromkeys(phases):
+        # The default binds the phase of this turn.
+        yield f"{printable(phase, 12)}, s a round", _mean_of(lambda r, p=phase: r.seconds.get(p))  # type: ignore[misc]
+    if "wait" in phases:
+        yield "waited", lambda node: f"{percent(waited_share(node.rounds))} of its time"
+
+
+def _mean_of(value: Callable[[RoundReport], float | None]) -> Callable[[NodeRun], str]:
+    return lambda node: decimal(mean(map(value, node.rounds)), 2)
+
+
+def _change(
+    value: Callable[[RoundReport], float | None], shown: Callable[[float | None], str]
+) -> Callable[[NodeRun], str]:
+    """Make a cell: the mean of the first rounds, and of the last ones where there are others."""
+
+    def cell(node: NodeRun) -> str:
+        values = [value(report) for report in node.rounds]
+        first, last = mean(values[:WINDOW]), mean(values[-WINDOW:])
+        return shown(last) if len(values) < 2 else f"{shown(first)} → {shown(last)}"
+
+    return cell
+
+
+def _validation(node: NodeRun) -> str:
+    curve = [each.validation for each in node.evaluations if each.validation is not None]
+    return f"{sparkline(curve, 10)} {decimal(curve[-1])}" if curve else "-"
+
+
+def _out_of_distribution(node: NodeRun) -> str:
+    known = (each.out_of_distribution for each in reversed(node.evaluations))
+    return decimal(next((share for share in known if share is not None), None))
+
+
+def _authors(run: Run, console: Console) -> Table:
+    """Return a row for each node and author of the last rounds, without columns of no value."""
+    rows: dict[tuple[str, str], list[float | None]] = {}
+    for node in run.nodes:
+        last = [report.sources for report in node.rounds[-WINDOW:]]
+        for author in dict.fromkeys(author for sources in last for author in sources):
+            its = [each.sources[author] for each in node.rounds if author in each.sources]
+            known = (
+                [v for each in its if (v := getattr(each, f)) is not None] for f in AUTHOR_COLUMNS
+            )
+            rows[node.name, author] = [mean(values[-WINDOW:]) for values in known]
+    shown = [
+        any(cells[at] is not None for cells in rows.values()) for at in range(len(AUTHOR_COLUMNS))
+    ]
+    columns = list(compress(AUTHOR_COLUMNS.values(), shown))
+    made = new_table(console, ["node", "author"], [column.title for column in columns])
+    for (name, author), cells in rows.items():
+        pairs = zip(compress(cells, shown), columns, strict=True)
+        texts = [formatted(value, column.format) for value, column in pairs]
+        made.add_row(Text(name), Text(printable(author, 32)), *texts)
+    return made
+
+
+def _doubts(run: Run) -> Iterator[Text]:
+    """Yield a line for each author and way in which it stood out."""
+    seen: set[tuple[str, str]] = set()
+    objective = run.recipe.objective
+    reads = objective.importance != "none" or objective.filter
+    for node, report in ((n, each) for n in run.nodes for each in n.rounds):
+        for author, kind, line in doubts(report, node.name, reads_logp=reads):
+            if (author, kind) not in seen:
+                yield Text(f"round {report.round}: {printable(line, 400)}", style="yellow")
+            seen.add((author, kind))
+
+
+def _samples(run: Run) -> Iterator[Text]:
+    """Yield a right and a wrong answer of each author, from the first node that has one."""
+    chosen: dict[tuple[str, bool], WrittenCompletion] = {}
+    for node in run.nodes:
+        for written in node.last_written:
+            chosen.setdefault((written.author, not is_right(written.reward)), written)
+    if chosen:
+        yield Text("\nAnswers of the last round", style="bold")
+    for author, is_wrong in sorted(chosen):
+        written = chosen[author, is_wrong]
+        earned = "" if written.reward in (0, 1) else f" (reward {written.reward:.3g})"
+        yield Text.assemble(
+            (f"{printable(author, 32)}  ", "cyan"),
+            (f"wrong{earned}", "red") if is_wrong else (f"right{earned}", "green"),
+            (f"  {printable(written.problem, 60)}", "dim"),
+        )
+        yield Text("  " + printable(written.text, 300))

@@ -1,0 +1,109 @@
+"""Text, numbers and tables as they are shown: safe, short, and the same everywhere."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from potluck.files import printable
+from potluck.objective.methods import METHODS
+
+SPARKS = "▁▂▃▄▅▆▇█"
+TIME_BAR = {
+    "write": ("█", "cyan"),
+    "learn": ("▓", "green"),
+    "wait": ("░", "yellow"),
+    "exchange": ("▒", "magenta"),
+}
+"""Block and colour of each phase in a bar of time."""
+METHOD_LABELS = {name: name for name in ("alone", "half")} | {
+    name: method.title for name, method in METHODS.items()
+}
+"""Titles of the methods, and of two settings without others, by name."""
+
+
+def formatted(value: float | None, format: str) -> str:
+    """Return a number as ``format`` writes it, or a dash for None."""
+    return "-" if value is None else f"{value:{format}}"
+
+
+def decimal(value: float | None, digits: int = 3) -> str:
+    """Return a decimal number, or a dash.
+
+    >>> decimal(0.5), decimal(None), decimal(-0.0001)
+    ('0.500', '-', '0.000')
+    """
+    return formatted(value, f"z.{digits}f")
+
+
+def percent(value: float | None) -> str:
+    """Return a share in whole percent, or a dash.
+
+    >>> percent(0.204), percent(None)
+    ('20%', '-')
+    """
+    return formatted(value, "z.0%")
+
+
+def label(method: str) -> str:
+    """Return a method's title as the paper has it; an unknown name in capitals.
+
+    >>> label("f-tis"), label("nois"), label("mine")
+    ('F-TIS', 'NoIS', 'MINE')
+    """
+    return METHOD_LABELS.get(method, method.upper())
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are not None; None if there is none.
+
+    >>> mean([1.0, None, 2.0]), mean([None])
+    (1.5, None)
+    """
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def sparkline(shares: Sequence[float], width: int = 16) -> str:
+    """Draw a curve as one line of blocks. Its axis is 0 to 1, so that two can be compared.
+
+    >>> sparkline([0.0, 0.5, 1.0])
+    '▁▅█'
+    """
+    if (last := len(shares) - 1) >= width:  # evenly spread, the first and the last among them
+        shares = [shares[round(at * last / (width - 1))] for at in range(width)]
+    return "".join(SPARKS[min(7, max(0, int(share * 8)))] for share in shares)
+
+
+def time_bar(seconds: Mapping[str, float], width: int = 12) -> Text:
+    """Draw where time went, by phase.
+
+    >>> time_bar({"write": 2.0, "learn": 1.0, "wait": 1.0}, width=8).plain
+    '████▓▓░░'
+    """
+    bar, before_s, all_s = Text(), 0.0, sum(seconds.get(phase, 0.0) for phase in TIME_BAR)
+    for phase, (block, style) in TIME_BAR.items():
+        until_s = before_s + seconds.get(phase, 0.0)
+        if all_s:
+            blocks = round(width * until_s / all_s) - round(width * before_s / all_s)
+            bar.append(block * blocks, style)
+        before_s = until_s
+    return bar
+
+
+def new_table(console: Console, texts: Sequence[str], numbers: Sequence[str] = ()) -> Table:
+    """Return a table without rows: columns of text, then right-aligned columns of numbers."""
+    made = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
+    for name in texts:
+        made.add_column(Text(name), overflow="fold")
+    for name in numbers:
+        made.add_column(Text(name), justify="right")
+    return made
+
+
+def spent(name: str, amount: float) -> str:
+    """Write an amount of a cost: "1,200 prompt tokens", "0.0013 usd"."""
+    shown = f"{amount:,.4g}" if name == "usd" else f"{amount:,.0f}"
+    return f"{shown} {printable(name.replace('_', ' '), 20)}"

@@ -1,0 +1,121 @@
+"""The trackers of a run's nodes as one display: the numbers of each node go to its own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import Any, Self
+
+from potluck.files import one_line
+from potluck.reports import as_line
+from potluck.reports.events import Display, Evaluated, Event, Notice, RoundDone
+from potluck.show.trackers.base import (
+    About,
+    NewCompletions,
+    Tracker,
+    TrackerError,
+    evaluation_values,
+    round_values,
+)
+from potluck.show.trackers.tensorboard import open_tensorboard
+from potluck.show.trackers.trackio import open_trackio
+from potluck.show.trackers.wandb import has_credentials, open_wandb
+
+TRACKERS: Mapping[str, Callable[[About], Tracker]] = {
+    "tensorboard": open_tensorboard,
+    "wandb": open_wandb,
+    "trackio": open_trackio,
+}
+"""Function that opens a tracker, by its name in ``[log] to``, the library's and the extra's."""
+
+
+def require_trackers(names: Sequence[str], *, wandb_mode: str) -> None:
+    """Raise TrackerError, before anything is written, if a library is not here, or W&B knows no
+    account."""
+    for name in names:
+        if find_spec(name) is None:
+            raise TrackerError(
+                f"[log] to names {name!r}, whose library is not here; "
+                f"pip install 'potluck[{name}]', or take it out"
+            )
+    # Left to itself W&B would ask on the terminal, in the middle of the display.
+    if "wandb" in names and wandb_mode == "online" and not has_credentials():
+        raise TrackerError(
+            "[log] to names 'wandb', which knows no account here; call `wandb login`, or set "
+            "wandb_mode = 'offline'"
+        )
+
+
+class Tracked:
+    """Display that draws curves: it is shown everything, and hands on the numbers.
+
+    A tracker is open inside the ``with`` block. If one fails there, the run goes on without it,
+    with a message on ``display``: its numbers are in metrics.jsonl and evaluation.jsonl anyway.
+    """
+
+    def __init__(self, display: Display, names: Sequence[str], nodes: Sequence[About]) -> None:
+        self._display, self._nodes = display, nodes
+        self._names = tuple(dict.fromkeys(names))
+        self._open: list[tuple[str, str, Tracker]] = []
+        self._new = {each.node: NewCompletions(each) for each in nodes if each.completions}
+
+    def __enter__(self) -> Self:
+        for about in self._nodes:
+            for name in self._names:
+                try:
+                    tracker = TRACKERS[name](about)
+                except BaseException as error:  # Ctrl-C too: those that are open are closed
+                    self._close(failed=True)
+                    if not isinstance(error, Exception):
+                        raise
+                    raise TrackerError(
+                        f"[log] {name} does not start for node {about.node!r}: {_said(error)}; "
+                        f"mend it or take it out of 'to', then go on with --resume"
+                    ) from error
+                self._open.append((name, about.node, tracker))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._close(failed=kind is not None)
+
+    def show(self, event: Event) -> None:
+        match event:
+            case RoundDone(node=node, report=report):
+                rows = self._new[node].rows(report.round) if node in self._new else []
+                self._log(node, report.round, round_values(as_line(report)), rows)
+            case Evaluated(node=node, report=evaluation):
+                self._log(node, evaluation.round, evaluation_values(as_line(evaluation)))
+
+    def _log(
+        self,
+        node: str,
+        round: int,
+        values: Mapping[str, float],
+        rows: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        for entry in [entry for entry in self._open if entry[1] == node]:
+            name, _, tracker = entry
+            try:
+                tracker.log(round, values)
+                if rows:
+                    tracker.table(round, rows)
+            # Three libraries, their network and their disk: they raise what they like.
+            except Exception as error:
+                self._open.remove(entry)
+                why = f"{name} failed for node {node!r} ({_said(error)})"
+                ahead = f"the run goes on without it, and its numbers are in {node}/metrics.jsonl"
+                self._display.show(Notice(f"{why}; {ahead}"))
+                with suppress(Exception):  # it is given up, its last words included
+                    tracker.close(failed=True)
+
+    def _close(self, *, failed: bool) -> None:
+        while self._open:
+            name, node, tracker = self._open.pop(0)
+            try:
+                tracker.close(failed=failed)
+            except Exception as error:
+                why = f"{name} of node {node!r} did not close ({_said(error)})"
+                self._display.show(Notice(why))
+
+
+def _said(error: Exception) -> str:
+    return one_line(str(error)) or type(error).__name__

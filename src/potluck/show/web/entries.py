@@ -1,0 +1,104 @@
+"""Runs on the start page: the ends of their files, read again when these have changed."""
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from potluck.reports import EvaluationReport
+from potluck.show.terminal.text import mean
+from potluck.show.web.folder import read_status
+from potluck.show.web.metrics import DAMAGED, lines_from_end
+from potluck.show.web.recipe import RunRecipe, read_recipe
+from potluck.show.web.states import MOST_NODES, Facts, Here, node_views
+from potluck.show.web.views import RunEntry, State
+from potluck.types import NODE_NAME
+
+END_BYTES = 1 << 18
+"""Bytes of a metrics.jsonl that are read, from its end."""
+WINDOW = 5
+"""Rounds in the mean reward."""
+WORST: tuple[State, ...] = (
+    *("silent", "quarantined", "recovering", "training"),
+    *("stopped", "unknown", "ended"),
+)
+"""States, the first of which that a node has is the run's."""
+
+
+Entry = TypeVar("Entry")
+
+
+class _Line(msgspec.Struct):
+    round: int
+    own_reward_mean: float | None = None
+
+
+def run_entry(folder: Path, run: str, cache: dict[str, tuple[object, RunEntry]]) -> RunEntry:
+    """Return a run's line of the start page; ``cache`` keeps it as long as its files are those."""
+    recipe = read_recipe(folder)
+    if recipe is None:
+        return RunEntry(run=run, name=folder.name, error="its recipe.json cannot be read")
+    # A status is old a second later, so its run's line is never kept.
+    stamp = [] if any(folder.glob("*/status.json")) else _stamp(folder)
+    if stamp and run in cache and cache[run][0] == stamp:
+        return cache[run][1]
+    entry = _read(folder, run, recipe)
+    cache[run] = (stamp, entry)
+    return entry
+
+
+def _stamp(folder: Path) -> list[tuple[str, int, int]]:
+    found = []
+    for file in sorted(folder.glob("*/*.jsonl"))[: 4 * MOST_NODES]:
+        try:
+            now = file.stat()
+        except OSError:
+            continue
+        found.append((str(file), now.st_size, now.st_mtime_ns))
+    return found
+
+
+def _read(folder: Path, run: str, recipe: RunRecipe) -> RunEntry:
+    here: dict[str, Here] = {}
+    reward: dict[str, float | None] = {}
+    accuracy: dict[str, float | None] = {}
+    changed_s: list[float] = []
+    for each in sorted(folder.iterdir())[: 4 * MOST_NODES]:
+        metrics = each / "metrics.jsonl"
+        if not NODE_NAME.fullmatch(each.name) or not each.is_dir():
+            continue
+        rows, status = _last_lines(metrics, _Line), read_status(each)
+        if not rows and status is None:
+            continue
+        here[each.name] = Here(status, rows[-1].round + 1 if rows else 0)
+        reward[each.name] = mean(row.own_reward_mean for row in rows[-WINDOW:])
+        graded = _last_lines(each / "evaluation.jsonl", EvaluationReport)
+        known = [report.validation for report in graded if report.validation is not None]
+        accuracy[each.name] = known[-1] if known else None
+        if metrics.is_file():
+            changed_s.append(metrics.stat().st_mtime)
+    facts = Facts(recipe.rounds, recipe.max_staleness, recipe.models, time.time())
+    nodes = node_views(here, facts)
+    states = {node.state for node in nodes if node.name in here} or {"unknown"}
+    return RunEntry(
+        run=run,
+        name=recipe.name,
+        rounds=recipe.rounds,
+        done=max((node.round for node in nodes), default=0),
+        nodes=[node.name for node in nodes],
+        state=next(state for state in WORST if state in states),
+        reward=reward,
+        accuracy=accuracy,
+        changed_s=max(changed_s, default=None),
+    )
+
+
+def _last_lines(file: Path, kind: type[Entry]) -> list[Entry]:
+    """Return the lines at the end of the file that can be read."""
+    found = []
+    for line in lines_from_end(file, END_BYTES):
+        with suppress(*DAMAGED):
+            found.append(msgspec.json.decode(line, type=kind))
+    return found

@@ -1,0 +1,110 @@
+"""Feeds: where the server gets the data of the page from.
+
+    Feed       a folder of runs and experiments, one run, or a swarm that is only listened to
+    RunFeed    one run of it
+
+The server calls them from a thread, one call at a time for each run.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from potluck.show.web.views import (
+    Columns,
+    CurvesView,
+    ExperimentView,
+    PairView,
+    RunView,
+    StartView,
+    TextsView,
+)
+from potluck.types import PotluckError
+
+MOST_STEPS = 64
+"""Changes of a node's rows that are remembered; a page that missed more gets all rows."""
+
+
+class NotHereError(PotluckError):
+    """A run, node or experiment that was asked for and is not here."""
+
+
+class RunFeed(Protocol):
+    """One run, as far as it is known."""
+
+    def look(self) -> int:
+        """Take in what is new; return the number of the present state, from 1."""
+
+    def view(self, since: int = 0) -> RunView:
+        """Return what changed after the state of number ``since``; all of it if that is 0."""
+
+    def pair(self, learner: str, author: str) -> PairView:
+        """Return one learner's view of one author; raise NotHereError if there is none."""
+
+    def texts(self, node: str, round: int | None = None) -> TextsView:
+        """Return a round's completions, of the newest round if it is not given."""
+
+    def search(self, node: str, words: str) -> TextsView:
+        """Return completions that have ``words`` in them, the newest first."""
+
+
+class Feed(Protocol):
+    """All that one server shows."""
+
+    def start(self) -> StartView:
+        """Return what there is; one run of id "" where nothing else is to be chosen from."""
+
+    def run(self, run: str) -> RunFeed:
+        """Return a run by its id; raise NotHereError if there is none."""
+
+    def experiment(self, experiment: str) -> ExperimentView:
+        """Return an experiment by its id; raise NotHereError if there is none."""
+
+
+class NodeRows(Protocol):
+    """Rows of a node, to which some are added in a step."""
+
+    steps: "Steps"
+
+    def curves(self, first: int) -> Columns:
+        """Return the rows from ``first`` on."""
+
+
+class Steps(deque[tuple[int, int]]):
+    """The last steps in which rows changed: (step, first row that it changed)."""
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=MOST_STEPS)
+
+    def first_since(self, step: int) -> int | None:
+        """Return the first row that changed after this step; None: none did. After 0: all."""
+        later = [first for at, first in self if at > step]
+        forgot = len(self) == MOST_STEPS and self[0][0] > step
+        return 0 if forgot or not step else min(later, default=None)
+
+
+class Sections:
+    """Sections of a run's view, each with the step in which it was last another one."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, Any] = {}
+        self._changed: dict[str, int] = {}
+
+    def take(self, made: Mapping[str, Any], step: int) -> bool:
+        """Take in what was made anew; return whether any of it is another than before."""
+        new = {name for name, it in made.items() if self.made.get(name) != it}
+        self.made |= made
+        self._changed |= dict.fromkeys(new, step)
+        return bool(new)
+
+    def since(self, step: int, nodes: Mapping[str, NodeRows]) -> dict[str, Any]:
+        """Return what changed after this step, as fields of a ``RunView``; ``curves`` of ``nodes``,
+        too."""
+        firsts = {name: rows.steps.first_since(step) for name, rows in nodes.items()}
+        curves = {
+            name: CurvesView(first=first, columns=nodes[name].curves(first))
+            for name, first in firsts.items()
+            if first is not None
+        }
+        shown = {name: it for name, it in self.made.items() if self._changed.get(name, 0) > step}
+        return shown | {"curves": curves or None}

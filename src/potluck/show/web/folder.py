@@ -1,0 +1,281 @@
+"""A run's folder as a feed: what its nodes have written, and what they write while it is read."""
+
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from potluck.reports import EvaluationReport
+from potluck.reports.status import AuthorStatus, FolderStatus
+from potluck.reports.tail import Change, Tail, read_small
+from potluck.show.web.feed import NotHereError, Sections, Steps
+from potluck.show.web.metrics import DAMAGED, MOST_EVENTS, NodeMetrics, read_pairs
+from potluck.show.web.recipe import RunRecipe, read_recipe
+from potluck.show.web.states import GONE_S, MOST_NODES, Facts, Here, node_views
+from potluck.show.web.texts import NodeTexts
+from potluck.show.web.views import Columns, EventView, NodeView, PairView, RunView, TextsView
+from potluck.types import NODE_NAME
+
+STATUS_BYTES = 1 << 20
+MOST_EVALUATIONS = 5000
+ONE_EVENT_S = 10.0
+"""Seconds within which equal messages of several nodes are about one event."""
+CAME_OR_WENT = re.compile(r"'[a-z0-9-]{1,32}' (joined|left)")
+"""Message about a peer that came or went, as ``exchange/protocol/mailbox.py`` words it."""
+FILES = ("metrics.jsonl", "status.json", "events.jsonl", "evaluation.jsonl")
+"""Files of which one at least is in a node's folder."""
+
+_decode_evaluation = msgspec.json.Decoder(EvaluationReport).decode
+_decode_status = msgspec.json.Decoder(FolderStatus).decode
+
+
+class _Told(msgspec.Struct):
+    """A line of events.jsonl."""
+
+    time_s: float | None = None
+    round: int = 0
+    kind: str = "message"
+    text: str = ""
+
+
+_decode_told = msgspec.json.Decoder(_Told).decode
+
+
+class NodeFolder:
+    """One node's files, as far as they were read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.name = folder, folder.name
+        self.metrics = NodeMetrics(folder)
+        self.texts = NodeTexts(folder)
+        self.status: FolderStatus | None = None
+        self.evaluations: dict[int, EvaluationReport] = {}
+        self.steps, self.curves = Steps(), self.metrics.curves
+        self._evaluation, self._events = (
+            Tail(folder / f"{name}.jsonl") for name in ("evaluation", "events")
+        )
+        self._told: deque[EventView] = deque(maxlen=MOST_EVENTS)
+
+    def look(self, step: int) -> bool:
+        """Read what is new; return whether there was anything."""
+        first = self.metrics.look()
+        if first is not None:
+            self.steps.append((step, first))
+        before, self.status = self.status, read_status(self.folder)
+        changed = [first is not None, before != self.status]
+        if (change := self._evaluation.look()) is not Change.NOTHING:
+            changed.append(True)
+            if change is Change.ANEW:
+                self.evaluations.clear()
+            for line in self._lines(self._evaluation, _decode_evaluation):
+                if len(self.evaluations) < MOST_EVALUATIONS:
+                    self.evaluations[line.round] = line
+        if (change := self._events.look()) is not Change.NOTHING:
+            changed.append(True)
+            if change is Change.ANEW:
+                self._told.clear()
+            for line in self._lines(self._events, _decode_told):
+                came_or_went = CAME_OR_WENT.fullmatch(line.text)
+                kind = came_or_went[1] if came_or_went else line.kind[:32]
+                self._tell(line.time_s, line.round, kind, line.text[:500])
+        return any(changed)
+
+    def _lines(self, tail: Tail, decode: Any) -> Any:
+        for _, text in tail.lines():
+            try:
+                yield decode(text)
+            except DAMAGED:
+                wrong = f"{tail.path.name}, line {tail.number} cannot be read; it is left out"
+                self._tell(None, self.metrics.done, "message", wrong)
+
+    def _tell(self, time_s: float | None, round: int, kind: str, text: str) -> None:
+        event = EventView(time_s=time_s, round=round, node=self.name, kind=kind, text=text)
+        self._told.append(event)
+
+    def events(self) -> list[EventView]:
+        return [*self.metrics.events, *self._told]
+
+    def here(self) -> Here:
+        metrics = self.metrics
+        write_s, tokens = metrics.last("seconds/write"), metrics.written.tokens
+        return Here(
+            self.status,
+            metrics.done,
+            round(tokens / write_s, 1) if write_s and tokens else None,
+            metrics.last("sent_bytes"),
+            metrics.last("received_bytes"),
+        )
+
+    def evaluation_columns(self) -> Columns:
+        rows = [self.evaluations[at] for at in sorted(self.evaluations)]
+        names = EvaluationReport.__dataclass_fields__
+        return {name: [getattr(row, name) for row in rows] for name in names}
+
+
+def read_status(folder: Path) -> FolderStatus | None:
+    """Return what a node tells of itself; None if it tells nothing that can be read."""
+    data = read_small(folder / "status.json", STATUS_BYTES)
+    try:
+        return _decode_status(data) if data else None
+    except DAMAGED:  # it is written whole, so this is another release's
+        return None
+
+
+class WatchedRun:
+    """Feed of one run from its folder; ``begins`` tells that it may not have been made yet."""
+
+    def __init__(self, folder: Path, run: str = "", *, begins: bool = False) -> None:
+        self.folder, self.id = folder, run
+        self._begins, self._began_s = begins, time.time()
+        self._lock = threading.Lock()
+        self._recipe: RunRecipe | None = None
+        self._nodes: dict[str, NodeFolder] = {}
+        self._matrix: dict[str, dict[str, dict[str, float | None]]] = {}
+        self._sections = Sections()
+        self._step = 0
+        self._now_s = 0.0
+
+    def look(self) -> int:
+        with self._lock:
+            self._now_s, step = time.time(), self._step + 1
+            self._recipe = read_recipe(self.folder) or self._recipe  # a resume may change it
+            self._find_nodes()
+            changed = [node for node in self._nodes.values() if node.look(step)]
+            if self._take(step, changed) or changed:
+                self._step = step
+            return self._step
+
+    def _find_nodes(self) -> None:
+        try:
+            folders = sorted(p for p in self.folder.iterdir() if NODE_NAME.fullmatch(p.name))
+        except OSError:
+            return
+        for folder in folders:
+            new = folder.name not in self._nodes and len(self._nodes) < MOST_NODES
+            # A link may lead out of the run.
+            if new and not folder.is_symlink() and any((folder / name).is_file() for name in FILES):
+                self._nodes[folder.name] = NodeFolder(folder)
+
+    def _take(self, step: int, changed: list[NodeFolder]) -> bool:
+        """Make the sections anew that may be others; return whether one is."""
+        recipe = self._recipe
+        facts = Facts(
+            rounds=recipe.rounds if recipe else 0,
+            max_staleness=recipe.max_staleness if recipe else 1,
+            models=recipe.models if recipe else {},
+            now_s=self._now_s,
+        )
+        nodes = node_views({name: node.here() for name, node in self._nodes.items()}, facts)
+        made: dict[str, Any] = {
+            "recipe": recipe.view if recipe else None,
+            "nodes": nodes,
+            "is_over": self._is_over(nodes),
+        }
+        if changed or not self._step:
+            for node in changed:
+                self._matrix[node.name] = node.metrics.authors()
+            made["matrix"] = self._whole_matrix()
+            made["events"] = self._newest_events()
+            made["evaluations"] = {
+                name: node.evaluation_columns()
+                for name, node in self._nodes.items()
+                if node.evaluations
+            }
+        return self._sections.take(made, step)
+
+    def _is_over(self, nodes: list[NodeView]) -> bool:
+        here = [node for node in nodes if node.name in self._nodes]
+        if self._begins and len(here) < len(nodes):
+            return False  # some have not begun
+        for node in here:
+            if node.state not in ("ended", "stopped", "unknown"):
+                return False
+            status = self._nodes[node.name].status
+            if self._begins and status and status.own.time_s < self._began_s:
+                return False  # that is how it ended before this start
+            # A release without status.json: as long as its files change it lives.
+            if node.state == "unknown" and self._now_s - self._changed_s(node.name) < GONE_S:
+                return False
+        return bool(here) or not self._begins
+
+    def _changed_s(self, node: str) -> float:
+        """Return when a node last wrote, in seconds since 1970; 0: never."""
+        times = [0.0]
+        for name in FILES:
+            with suppress(OSError):
+                times.append((self.folder / node / name).stat().st_mtime)
+        return max(times)
+
+    def _whole_matrix(self) -> dict[str, dict[str, dict[str, float | None]]]:
+        """Add to what is here what nodes of other machines say of their authors."""
+        whole = dict(self._matrix)
+        for node in self._nodes.values():
+            peers = node.status.peers if node.status else {}
+            for name, peer in peers.items():
+                if peer.line and name not in self._nodes and NODE_NAME.fullmatch(name):
+                    whole[name] = {
+                        author: _as_cell(its)
+                        for author, its in peer.line.authors.items()
+                        if author in self._nodes or author in peers  # none is made up
+                    }
+        return whole
+
+    def _newest_events(self) -> list[EventView]:
+        every = [event for node in self._nodes.values() for event in node.events()]
+        every.sort(key=lambda event: (event.round, event.time_s or 0.0))
+        return _once(every)[-MOST_EVENTS:]
+
+    def view(self, since: int = 0) -> RunView:
+        with self._lock:
+            recipe = self._recipe
+            return RunView(
+                name=recipe.name if recipe else self.folder.name,
+                run=self.id,
+                now_s=self._now_s,
+                rounds=recipe.rounds if recipe else 0,
+                **self._sections.since(since, self._nodes),
+            )
+
+    def _node(self, name: str) -> NodeFolder:
+        if name in self._nodes:
+            return self._nodes[name]
+        here: Mapping[str, object] = self._nodes
+        raise NotHereError(
+            f"the folder of node {name[:40]!r} is not here; these are: {', '.join(here) or 'none'}"
+        )
+
+    def pair(self, learner: str, author: str) -> PairView:
+        if found := read_pairs(self._node(learner).folder, author):
+            return found[author]
+        raise NotHereError(f"{learner} has seen nothing of {author[:40]!r}")
+
+    def texts(self, node: str, round: int | None = None) -> TextsView:
+        return self._node(node).texts.of_round(round)
+
+    def search(self, node: str, words: str) -> TextsView:
+        return self._node(node).texts.search(words)
+
+
+def _once(events: list[EventView]) -> list[EventView]:
+    """Leave out what a node tells that another one told a moment before: "'west' left"."""
+    told_s: dict[str, float] = {}
+    kept = []
+    for event in events:
+        before_s = told_s.get(event.text, float("-inf"))
+        if event.kind not in ("joined", "left", "message") or event.time_s is None:
+            kept.append(event)
+        elif abs(event.time_s - before_s) >= ONE_EVENT_S:
+            told_s[event.text] = event.time_s
+            kept.append(event)
+    return kept
+
+
+def _as_cell(its: AuthorStatus) -> dict[str, float | None]:
+    cell: dict[str, float | None] = msgspec.structs.asdict(its)
+    return cell

@@ -1,0 +1,92 @@
+"""The page as one HTML text: its style and its script inside, allowed by their hashes.
+
+    page/page.html    <!-- style -->, <!-- kept --> and <!-- script --> stand where the others go
+    page/page.css
+    page/*.js         joined in the order of their names into one module
+
+A server sends the policy as a header as well; a page that is kept in a file has it inside, together
+with its data, and may connect to nothing.
+"""
+
+import base64
+import hashlib
+import re
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+import msgspec
+
+from potluck.show.web.views import Kept
+
+POLICY = (
+    "default-src 'none'; connect-src {connect}; img-src data:; style-src {style}; "
+    "script-src {script}; base-uri 'none'; form-action 'none'"
+)
+FRAMES = "; frame-ancestors 'none'"
+"""Part of the policy that counts in a header alone."""
+
+STEERING = re.compile("[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+"""Characters that end lines, turn the reading order or hide, in whatever shows the file as text."""
+
+
+class _Parts(NamedTuple):
+    """The page's parts."""
+
+    html: str
+    style: str
+    script: str
+
+
+class Page(NamedTuple):
+    """A page, and the policy to send with it."""
+
+    html: str
+    policy: str
+
+
+@cache
+def parts() -> _Parts:
+    """Read the page's files."""
+    folder = files("potluck.show.web") / "page"
+    scripts = sorted((f for f in folder.iterdir() if f.name.endswith(".js")), key=lambda f: f.name)
+    script = "\n".join(each.read_text(encoding="utf-8") for each in scripts)
+    html, style = (
+        (folder / name).read_text(encoding="utf-8") for name in ("page.html", "page.css")
+    )
+    return _Parts(html, style, script)
+
+
+@cache
+def live_page() -> Page:
+    """Return the page that asks its server."""
+    html, policy = _assemble("", connect="'self'")
+    return Page(html, policy + FRAMES)
+
+
+def kept_page(kept: Kept) -> str:
+    """Return the page with its data inside, a file of its own."""
+    # In a script element only "</script" and "<!--" end or change anything: both begin with "<".
+    data = msgspec.json.encode(kept).decode().replace("<", "\\u003c")
+    data = STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", data)
+    element = f'<script type="application/json" id="kept">{data}</script>\n'
+    return _assemble(element, connect="'none'").html
+
+
+def _assemble(data: str, *, connect: str) -> Page:
+    html, style, script = parts()
+    policy = POLICY.format(connect=connect, style=_hash(style), script=_hash(script))
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+    inside = {
+        "style": f"{meta}<style>{style}</style>",
+        "kept": data,
+        "script": f'<script type="module">{script}</script>',
+    }
+    # One pass: data and script may have a marker in them.
+    whole = re.sub("<!-- (style|kept|script) -->", lambda found: inside[found[1]], html)
+    return Page(whole, policy)
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -1,0 +1,180 @@
+"""Serving the page from this process: an address, uvicorn, and an end.
+
+The first line that is printed is the address, or the run that started this process reads an error.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from urllib.parse import quote
+
+import uvicorn
+
+from potluck.show.web.feed import Feed
+from potluck.show.web.guard import Guard, WebAddressError, choose_token
+from potluck.show.web.server import Server
+
+HOST, PORT = "127.0.0.1", 8420
+NEARBY_PORTS = 20
+SEND_BUFFER_BYTES = 1 << 18
+"""Memory of the system for each reader that does not read."""
+MOST_CONNECTIONS = 600
+LAST_WORDS_S = 1.0
+"""Time for the last messages at the end."""
+
+
+def split_address(address: str) -> tuple[str, int | None]:
+    """Return (host, port) of HOST:PORT, HOST or PORT; None for a port that was not given. Raise
+    WebAddressError.
+
+    >>> split_address("0.0.0.0:80"), split_address("9000"), split_address(""), split_address("::1")
+    (('0.0.0.0', 80), ('127.0.0.1', 9000), ('127.0.0.1', None), ('::1', None))
+    >>> split_address("[::1]:80")
+    ('::1', 80)
+    """
+    if not address:
+        return HOST, None
+    if address.isdecimal():
+        host, port = HOST, address
+    elif address.count(":") > 1 and not address.startswith("["):
+        host, port = address, ""
+    else:
+        host, _, port = address.rpartition(":") if ":" in address else (address, "", "")
+        if address.endswith("]"):
+            host, port = address, ""
+    if port and not (port.isdecimal() and int(port) < 65536):
+        raise WebAddressError(
+            f"the page's address {address!r}: {port!r} is no port; give HOST:PORT"
+        )
+    return host.strip("[]") or HOST, int(port) if port else None
+
+
+def open_socket(host: str, port: int | None) -> socket.socket:
+    """Listen there; where no port is given, at 8420 or one that is free. Raise WebAddressError."""
+    tries = [port] if port is not None else [*range(PORT, PORT + NEARBY_PORTS), 0]
+    for each in tries:
+        try:
+            return _listen(host, each)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise WebAddressError(
+                    f"the page at {host}:{each}: {error.strerror or error}; give an address of "
+                    f"this machine, or leave it out"
+                ) from None
+    raise WebAddressError(
+        f"the page at {host}:{port}: the port is in use; name another one, or leave it out and one "
+        f"that is free is taken"
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, place = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        made.bind(place)
+        made.listen(128)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def serve(
+    feed: Feed,
+    address: str = "",
+    *,
+    make_token: bool = False,
+    until_stdin_ends: bool = False,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Serve the page until Ctrl-C, or until stdin ends. Raise WebAddressError if it cannot."""
+    host, port = split_address(address)
+    token = choose_token(host, make=make_token)
+    listening = open_socket(host, port)
+    number = listening.getsockname()[1]
+    with listening:
+        asyncio.run(_serve(feed, listening, host, number, token, until_stdin_ends, say))
+
+
+async def _serve(
+    feed: Feed,
+    listening: socket.socket,
+    host: str,
+    port: int,
+    token: str,
+    until_stdin_ends: bool,
+    say: Callable[[str], None],
+) -> None:
+    # A page must never take the processor from training.
+    with suppress(OSError, AttributeError):
+        os.nice(10)
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    app = Server(feed, lambda client: _drop(running, client))
+    running = uvicorn.Server(
+        uvicorn.Config(
+            Guard(app, host=host, port=port, token=token),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=1,
+        )
+    )
+    say(shown_address(host, port, token))
+    loop = asyncio.get_running_loop()
+    if until_stdin_ends:
+        ended = asyncio.Event()
+        threading.Thread(target=_wait_for_stdin, args=(loop, ended), daemon=True).start()
+        ending = loop.create_task(_end(app, running, ended))
+    await running.serve([listening])
+    if until_stdin_ends:
+        ending.cancel()
+
+
+def shown_address(host: str, port: int, token: str) -> str:
+    """Return what a user opens, by this machine's name if the server listens everywhere."""
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host
+    place = f"[{name}]" if ":" in name else name
+    given = f"?token={quote(token, safe='')}" if token else ""
+    return f"http://{place}:{port}/{given}"
+
+
+def _wait_for_stdin(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    """Wait until the process that started this one closes stdin, or is gone."""
+    with suppress(OSError, ValueError):
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(ended.set)
+
+
+async def _end(app: Server, running: uvicorn.Server, ended: asyncio.Event) -> None:
+    await ended.wait()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LAST_WORDS_S):
+            await app.close()
+            while app.streams:
+                await asyncio.sleep(0.02)
+    running.should_exit = True
+
+
+def _drop(running: uvicorn.Server, client: tuple[str, int] | None) -> None:
+    """Abort a client's connection: to close it would wait until all was taken."""
+    for each in list(running.server_state.connections):
+        if getattr(each, "client", None) == client and (line := getattr(each, "transport", None)):
+            line.abort()

@@ -1,0 +1,269 @@
+"""Views: the data of the page, the same from a run's folder, a swarm, or a file that was kept.
+
+    StartView        runs and experiments of a folder
+    RunView          a run as it is now; or what changed in it since another one
+    PairView         one learner and one author over the rounds
+    TextsView        completions: of a round, or those in which something was found
+    ExperimentView   curves of an experiment's cells
+    Kept             all of it in one file
+
+Times are seconds since 1970, shares 0..1, sizes bytes. None is "not known". All text of models and
+peers is as it came: the page shows it as text nodes only.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from potluck.reports.tokens import Measure
+
+State = Literal["training", "recovering", "silent", "quarantined", "ended", "stopped", "unknown"]
+"""State of a node.
+
+    training      it was heard of a moment ago
+    recovering    it is back, and behind the others
+    silent        nothing was heard of it for SILENT_S
+    quarantined   its messages are not read for now
+    ended         all rounds are done
+    stopped       it was stopped before that, or was silent for very long
+    unknown       its folder does not tell, as an older release wrote it
+"""
+Known = Literal["here", "signed", "unknown key", "unsigned"]
+"""How a node's line is known: by its folder on this machine; signed by the key that the roster (or
+an earlier meeting) has; signed by a key that was never seen before; not signed."""
+Columns = dict[str, list[float | None]]
+"""Numbers over the rounds: equally long lists by name, one of them "round"."""
+
+
+class NodeView(Struct, frozen=True, kw_only=True):
+    """A node now: a line of "who is here"."""
+
+    name: str
+    model: str = ""
+    parameters: int | None = None
+    version: str = ""
+    """Release of Potluck that it runs."""
+    known: Known = "here"
+    state: State = "unknown"
+    why: str = ""
+    """Reason for a state other than "training", in words; may be empty."""
+    heard_s: float | None = None
+    """Time of its last sign of life."""
+    round: int = 0
+    """Rounds done."""
+    phase: str = ""
+    """Phase of the present round: wait, write, learn, evaluate; empty: between two."""
+    done: int = 0
+    total: int = 0
+    """Work done in the phase, of all its work."""
+    tokens_per_s: float | None = None
+    """Tokens that it wrote in its last round, by the seconds of writing."""
+    sent_bytes: int | None = None
+    """Bytes sent in its last round; the next one: fetched."""
+    received_bytes: int | None = None
+    refused: dict[str, int] = {}
+    """Messages under its name that others refused, by the reason."""
+
+
+class CurvesView(Struct, frozen=True, kw_only=True):
+    """Rows ``first``, ``first`` + 1, ... of a node's curves; they replace all rows from there."""
+
+    first: int
+    columns: Columns
+    """Fields of ``RoundReport`` that are numbers; "seconds/write", "seconds/exchange" and so on;
+    "missing" and "refused" are counts."""
+
+
+class EventView(Struct, frozen=True, kw_only=True):
+    """One thing that happened."""
+
+    time_s: float | None
+    round: int
+    node: str
+    """Node that tells it."""
+    kind: str
+    """One of: message, missing, late, refused, quarantined, checkpoint, joined, left."""
+    text: str
+
+
+class RecipeView(Struct, frozen=True, kw_only=True):
+    """The recipe in short, and in full."""
+
+    task: str = "?"
+    plan: str = "?"
+    method: str = "?"
+    group_size: int = 0
+    problems_per_round: int = 0
+    seed: int = 0
+    settings: dict[str, str] = {}
+    """Every key of the recipe, dotted, with its value as text."""
+
+
+class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run. In a message about a change a section that did not change is None."""
+
+    name: str
+    run: str
+    """Id of the run for ``/api``: its path below the folder that is watched, "" for itself."""
+    now_s: float
+    rounds: int = 0
+    """Rounds of the whole run; 0: not known."""
+    recipe: RecipeView | None = None
+    nodes: list[NodeView] | None = None
+    curves: dict[str, CurvesView] | None = None
+    """Curves of each node; in a message about a change only nodes with new rows."""
+    evaluations: dict[str, Columns] | None = None
+    """Columns of each node: round, validation, problems, out_of_distribution,
+    out_of_distribution_problems."""
+    matrix: dict[str, dict[str, dict[str, float | None]]] | None = None
+    """Cells by learner and author, means over the author's last ten rounds: the numbers of
+    ``AuthorReport``, and "staleness": rounds since something of it came."""
+    events: list[EventView] | None = None
+    """The newest 500, oldest first."""
+    has_texts: bool = True
+    """False: completions are not told, as the run is only listened to."""
+    is_over: bool = False
+    """True: nothing more will come."""
+
+
+class PairView(Struct, frozen=True, kw_only=True):
+    learner: str
+    author: str
+    columns: Columns
+    """Fields of ``AuthorReport`` that are numbers, over the rounds."""
+    habit: str = ""
+    """Phrase of the author that has grown most, as it was last reported."""
+
+
+class TextView(Struct, frozen=True, kw_only=True):
+    """One completion as one learner saw it."""
+
+    round: int
+    problem: str
+    author: str
+    index: int
+    reward: float
+    text: str
+    end: str = ""
+    question: str = ""
+    """The prompt; empty where it was not recorded."""
+    advantage: float | None = None
+    kept_advantage: float | None = None
+    """Advantage after filter and weights: 0 where nothing was learned from it."""
+    why: str = ""
+    """Reason for 0 or less than the advantage, in words."""
+    tokens: list[tuple[str, float | None]] = []
+    """Text of each token in order, and its number, see ``measure``; empty: not recorded. Texts are
+    those of single tokens, the stop token's too, so they may differ from ``text``."""
+    measure: Measure = "log-ratio"
+    """Meaning of the numbers: author minus learner; or the learner's own ln p, where the author
+    told none. Nats."""
+    surprise: float | None = None
+    """Largest distance of any token's number from 0, nats."""
+
+
+class TextPlace(Struct, frozen=True, kw_only=True):
+    """Place of a recorded completion, to go to the next by surprise."""
+
+    round: int
+    problem: str
+    author: str
+    index: int
+    surprise: float
+
+
+class TextsView(Struct, frozen=True, kw_only=True):
+    node: str
+    rounds: list[int] = []
+    """Rounds that have completions, newest last; 1,000 at most."""
+    texts: list[TextView] = []
+    surprising: list[TextPlace] = []
+    """Recorded completions by falling surprise; 200 at most."""
+    is_cut: bool = False
+    """True: more was found than is here."""
+
+
+class RunEntry(Struct, frozen=True, kw_only=True):
+    """A run of a folder, on the start page."""
+
+    run: str
+    name: str
+    rounds: int = 0
+    done: int = 0
+    """Rounds of the node that has come furthest."""
+    nodes: list[str] = []
+    state: State = "unknown"
+    reward: dict[str, float | None] = {}
+    """Own sampled reward of each node, mean of its last five rounds."""
+    accuracy: dict[str, float | None] = {}
+    """Last validation accuracy of each node."""
+    changed_s: float | None = None
+    error: str = ""
+    """Reason why it cannot be read."""
+
+
+class ExperimentEntry(Struct, frozen=True, kw_only=True):
+    """An experiment's cells of one scale, on the start page."""
+
+    experiment: str
+    """Id for ``/api``."""
+    name: str
+    done: int
+    total: int | None = None
+    """Cells planned, while ``potluck reproduce`` runs; None: not known."""
+    running: list[str] = []
+    changed_s: float | None = None
+
+
+class StartView(Struct, frozen=True, kw_only=True):
+    place: str
+    """Last parts of the folder's path."""
+    runs: list[RunEntry] = []
+    experiments: list[ExperimentEntry] = []
+    is_cut: bool = False
+    """True: there are more runs than are shown."""
+
+
+class CellCurves(Struct, frozen=True, kw_only=True):
+    """One cell of an experiment."""
+
+    group: str
+    """Cells of one group are compared: family, models, as "size: digits-large + digits-small"."""
+    setting: str
+    seed: int
+    nodes: dict[str, Columns]
+    """Columns of each node: round, sampled, tokens, seconds; and, shorter, greedy_round, greedy."""
+
+
+class ExperimentView(Struct, frozen=True, kw_only=True):
+    name: str
+    cells: list[CellCurves]
+
+
+class KeptTable(Struct, frozen=True, kw_only=True):
+    """A table that stands at the head of a kept page."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    note: str = ""
+
+
+class KeptRun(Struct, frozen=True, kw_only=True):
+    view: RunView
+    pairs: list[PairView] = []
+    texts: list[TextsView] = []
+    """The newest round of each node, and those of the most surprising completions."""
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """All that a page without a server shows."""
+
+    title: str
+    lead: list[str] = []
+    """Sentences at the head, the finding first; empty: none."""
+    table: KeptTable | None = None
+    labels: dict[str, str] = {}
+    """Name to show of a run, by its id."""
+    runs: dict[str, KeptRun]
+    """Runs by id; the first one is shown first."""

@@ -1,0 +1,291 @@
+"""``potluck run --check``: what a run will cost, told without any of what it needs."""
+
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+import potluck
+from potluck import STARTING_RECIPE
+from potluck.config import ConfigError, load
+from potluck.model import ModelError
+from potluck.build.memory import CUDA_BYTES, GIB, GPUS, DeviceLoad, by_device, gpu_gib, memory_of, verdict
+from potluck.build.plan import check, plan_cost
+
+FOLDER = Path(__file__).parents[2] / "recipes" / "paper"
+PAPER = sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch):
+    monkeypatch.setattr("potluck.build.inspect.hub_answers", lambda: False)
+    monkeypatch.setattr("potluck.build.inspect.try_to_load_from_cache", lambda *_: None)
+
+
+def paper(name="size", *overrides):
+    return potluck.load(FOLDER / f"{name}.toml", overrides)
+
+
+def printed(config, **options):
+    file = io.StringIO()
+    Console(file=file, width=80).print(check(config, **options))
+    return file.getvalue()
+
+
+def load_of(config, *, apart=False):
+    """Every node of ``config`` on one GPU."""
+    return DeviceLoad(list(plan_cost(config, gpu="h100").memory.values()), apart)
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_a_paper_recipe_is_planned_without_hub_models_or_data(name):
+    config = paper(name)
+    out = printed(config, gpu="h200")
+    assert f"paper-{name}: 50 rounds of 24 problems x 12 completions, vertical" in out
+    assert "f-tis, g = 50" in out
+    assert "cuda:0: " + " + ".join(config.node) + ": fits: " in out
+    for node in config.node.values():
+        assert f"  {node.model}: its shape is from Potluck's own table" in out
+    for part in ("the tokenizers", "the data of gsm8k", "the data of math500", "the prompts"):
+        assert f"\n  {part}: " in out.partition("not looked at:")[2]
+    assert max(map(len, out.splitlines())) <= 80
+
+
+PAGE = (FOLDER.parent / "README.md").read_text()
+OURS = re.findall(
+    r"--set (\S+)", PAGE.partition("](../docs/method.md)")[2].partition("| recipe")[0]
+)
+"""What the page tells to set on a recipe of the paper, to learn by our method."""
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["f-tis", "lws"])
+@pytest.mark.parametrize("name", PAPER)
+def test_the_page_of_the_recipes_says_what_the_check_says_of_either_method(name, ours):
+    out = printed(paper(name, *(OURS if ours else [])), gpu="h200")
+    assert ("lws, c = 1" in out, "horizontal\n" in out) == (ours, ours)
+    (needs,) = re.findall(r": fits: (\d+) of", out)
+    (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| [{name}](paper/")]
+    assert row.endswith(f"| {needs} GiB |")
+    lws, f_tis = re.findall(
+        r"[\d.]+ MB", " ".join(PAGE.partition("A node of a pair sends")[2].split())
+    )
+    sent = re.findall(r"[\d.]+ MB", out)
+    assert sent == ([] if name == "alone" else [lws if ours else f_tis] * 2)
+
+
+def test_the_table_holds_what_was_estimated():
+    config = paper()
+    plan = plan_cost(config)
+    rows = [line.split("│")[1:-1] for line in printed(config).splitlines() if "│" in line]
+    for name, *cells in ([cell.strip() for cell in row] for row in rows[:2]):
+        shape, prompts = plan.inspection.shapes[name], plan.inspection.prompts
+        node = memory_of(config, name, shape, prompts, gpu=False)
+        parts = (node.state, node.writing, node.learning, node.evaluating, node.peak)
+        assert cells[1:] == [f"{part / GIB:,.2f}" for part in parts]
+        assert node.peak == node.state + max(parts[1:4])
+
+
+@pytest.mark.parametrize("model", ["Qwen/Qwen2.5-1.6B", "Qwen/Qwen25-1.5B", "models/mine"])
+def test_a_slip_in_a_models_name_is_an_error_still(model):
+    with pytest.raises(ModelError, match=f"cannot load model '{model}': no such folder is here"):
+        printed(paper("size", f"node.small.model={model}"))
+
+
+@pytest.mark.parametrize(
+    "left_out, message",
+    [
+        ("model.safetensors", "has no weights; copy"),
+        ("tokenizer.json", "has no tokenizer.json; co"),
+    ],
+)
+def test_a_folder_that_lacks_a_part_of_its_model_is_an_error_here(tmp_path, left_out, message):
+    whole = Path(potluck.__file__).parent / "models" / "digits-small"
+    shutil.copytree(
+        whole, tmp_path / "part", ignore=shutil.ignore_patterns(left_out, "tokenizer_*")
+    )
+    config = load(STARTING_RECIPE, [f"node.small.model={tmp_path}/part"])
+    with pytest.raises(ModelError, match=message):
+        printed(config)
+
+
+def test_what_is_capped_is_told():
+    plain = printed(load(STARTING_RECIPE))
+    more = ["sampling.max_new_tokens=99999999", "evaluation.problems=5000"]
+    text = printed(load(STARTING_RECIPE, more))
+    for line in (
+        "of 5000 validation problems there are 1000",
+        "small: max_new_tokens = 99999999",
+    ):
+        assert line in text
+        assert line not in plain
+    assert "is capped by" not in plain
+
+
+def test_an_absolute_path_is_no_id():
+    with pytest.raises(ModelError, match=r"cannot load model '/no/such': no such folder is here$"):
+        printed(load(STARTING_RECIPE, ["node.small.model=/no/such"]))
+
+
+def test_a_slip_in_the_datas_path_is_an_error_still():
+    with pytest.raises(potluck.PotluckError, match=r"no folder .*nowhere"):
+        printed(paper("size", "task.path=nowhere"))
+
+
+def test_what_is_at_hand_is_looked_at(gsm8k_path, math500_path, gsm8k_models):
+    config = paper(
+        "size",
+        *(f"task.path={gsm8k_path}", f"out_of_distribution.path={math500_path}"),
+        *(f"node.{name}.model={gsm8k_models}/qwen-{name}" for name in ("small", "large")),
+        *("rounds=2", "evaluation.problems=4", "evaluation.out_of_distribution=4"),
+    )
+    out = printed(config)
+    assert "not looked at" not in out
+    assert "validation 512, out-of-distribution 500 problems" in out
+
+
+def test_data_of_one_set_is_looked_at_where_that_of_the_other_is_not_here(made_up_gsm8k):
+    config = potluck.load(
+        FOLDER / "size.toml",
+        [f"task.path={made_up_gsm8k}", "task.system_prompt=Add", "evaluation.problems=4"]
+        + [f"node.{name}.model=builtin:digits-small" for name in ("small", "large")]
+        + ["sampling.stop=[]"],
+    )
+    out = printed(config)
+    assert "task: train 30, validation 5, out-of-distribution 0 problems" in out
+    unseen = out.partition("not looked at:\n")[2].split("\n\n")[0].split()
+    assert " ".join(unseen).startswith("the data of math500: the Hub does not answer")
+    assert "the prompts" not in out
+
+
+@pytest.fixture
+def made_up_gsm8k(tmp_path):
+    for part, count in (("train", 30), ("test", 5)):
+        rows = [{"question": f"{part} {i}+1=?", "answer": f"#### {i + 1}"} for i in range(count)]
+        (tmp_path / f"{part}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+LWS = ["objective={method='lws', likelihood_exponent=2}"]
+
+
+def test_the_method_is_told_and_what_it_gives_up_with_groups_of_one_author():
+    assert "lws, c = 2; 1 update" in (out := printed(paper("size", *LWS)))
+    advice = 'plan = "horizontal" compares the completions of all'
+    assert advice in out
+    assert advice not in printed(paper("size", *LWS, "plan=horizontal"))
+    assert advice not in printed(paper("size"))
+    assert advice not in printed(paper("alone", *LWS))
+
+
+def test_it_is_told_that_shares_will_follow_speed():
+    told = "vertical; shares follow the nodes' speed (below: their weight)"
+    assert told in " ".join(printed(paper("size", "shares=speed")).split())
+    assert "shares follow" not in printed(paper("size"))
+
+
+def test_the_tokens_of_a_round_are_counted_by_hand():
+    config = paper("size", "node.large.weight=3")
+    plan = plan_cost(config)
+    assert plan.inspection.prompts.mean == 160
+    # 6 of 24 problems, 12 completions each, of at most 760 - 160 tokens; 5 bytes a token.
+    tokens = plan.tokens["small"]
+    assert (tokens.completions, tokens.written) == (6 * 12, 6 * 12 * 600)
+    assert tokens.sent_bytes == 6 * 12 * 600 * 5
+    assert tokens.read == 24 * 12 * 760
+    ids_only = plan_cost(paper("size", "node.large.weight=3", *LWS)).tokens["small"]
+    assert ids_only.sent_bytes == round(6 * 12 * 600 * 2.3)
+    short = paper("size", "sampling.max_new_tokens=100")
+    assert plan_cost(short).tokens["small"].written == 12 * 12 * 100
+
+
+# Whether it fits.
+
+
+def test_what_fits_nowhere_is_told_what_saves_memory():
+    said = verdict(load_of(paper("size")), 1)
+    assert said.startswith("does not fit: ")
+    assert "would fit" not in said
+    assert "gradient_checkpointing = true" in said
+
+
+def test_what_fits_is_said_with_its_figures():
+    load = load_of(paper("size"))
+    needs = load.bytes_needed / GIB
+    assert verdict(load, 2 * needs) == f"fits: {needs:.0f} of {2 * needs:g} GiB"
+    assert verdict(load, needs * 1.01).startswith("just fits: ")
+    assert verdict(load, needs * 0.99).startswith("does not fit: ")
+    assert "would fit with a device for each node" in verdict(load, needs * 0.99)
+
+
+def test_nodes_on_one_device_add_up_and_on_two_they_do_not():
+    config = paper("size")
+    both = load_of(config)
+    small, large = both.nodes
+    assert both.bytes_needed == small.state + large.state + large.phase + CUDA_BYTES
+    assert large.phase > small.phase
+    apart = paper("size", "node.small.device=cuda:1")
+    assert by_device(apart, gpu=True) == {"cuda:1": ["small"], "cuda:0": ["large"]}
+    assert by_device(paper("size", "node.small.device=cuda"), gpu=True) == {
+        "cuda:0": ["small", "large"]
+    }
+    out = printed(apart, gpu="a100-80gb")
+    assert "cuda:1: small: fits" in out
+    assert "cuda:0: large: fits" in out
+
+
+def test_nodes_with_a_process_each_need_their_peaks_at_once():
+    turns, apart = load_of(paper("size")), load_of(paper("size"), apart=True)
+    small, large = apart.nodes
+    assert apart.bytes_needed == small.peak + large.peak + 2 * CUDA_BYTES > turns.bytes_needed
+    between = (turns.bytes_needed + apart.bytes_needed) / 2 / GIB
+    said = f"would fit ({turns.bytes_needed / GIB:,.0f} GiB) in turns, with --one-process"
+    assert said in verdict(apart, between)
+    assert "--one-process" not in verdict(apart, turns.bytes_needed / GIB * 0.99)
+    assert "--one-process" not in verdict(turns, turns.bytes_needed / GIB * 0.99)
+
+
+def test_a_card_is_named_or_its_memory_given():
+    assert gpu_gib("H100") == GPUS["h100"] == 79
+    assert gpu_gib("47.5") == 47.5
+    for wrong in ("h1000", "0", "-3", "nan", "inf"):
+        with pytest.raises(ConfigError, match=f"--gpu is '{wrong}'; choose one of a10, .*GiB"):
+            gpu_gib(wrong)
+
+
+def test_the_devices_of_this_machine_matter_only_if_the_run_is_for_it():
+    config = paper("size")
+    there = replace(config, node={n: replace(v, device="cuda:7") for n, v in config.node.items()})
+    assert "cuda:7: small + large: " in printed(there, gpu="h200")
+    with pytest.raises(ModelError, match="'cuda:7', which this machine does not have"):
+        printed(there)
+
+
+def test_memory_is_told_without_a_card_too():
+    out = printed(paper("size"))
+    assert "cpu: small + large: " in out or "cuda:0: small + large: " in out
+    assert "GiB, the peaks added up" in out
+    assert "fits" not in out
+    together = printed(paper("size"), one_process=True)
+    assert "GiB, the states added up, as they take turns" in together
+
+
+def test_what_is_sent_depends_on_how_it_is_written():
+    # 144 completions of 600 tokens: 86,400 of them, 5 bytes each, or 2.6, or 8.1.
+    assert "0.43 MB" in printed(paper("size"))
+    assert "0.22 MB" in printed(paper("size", "swarm.codec=compact"))
+    assert "0.70 MB" in printed(paper("size", "swarm.codec=raw"))
+
+
+def test_a_card_is_for_planning_only(monkeypatch, capsys):
+    from potluck import cli
+
+    monkeypatch.setattr("sys.argv", ["potluck", "run", str(FOLDER / "size.toml"), "--gpu", "h100"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert "--gpu only plans, so it needs --check" in capsys.readouterr().err

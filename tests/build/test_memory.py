@@ -1,0 +1,226 @@
+"""The estimate of memory against what torch's allocator was asked for."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from msgspec.structs import replace
+from torch.profiler import ProfilerActivity, profile
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from potluck.config import LoraConfig, NodeConfig, RunConfig, SamplingConfig
+from potluck.model import LanguageModel, make_optimizer
+from potluck.model.lora import add_adapter
+from potluck.model.shape import published_shape, shape_of
+from potluck.node.learning.batch import Batch
+from potluck.node.learning.learner import Learner
+from potluck.build.memory import DeviceLoad, Prompts, memory_of
+from potluck.rollout.base import RandomSampler, RolloutRequest
+from potluck.rollout.hf import HFEngine
+from potluck.types import Completion, Problem
+
+PROMPT, NEW, ROWS = 24, 40, 8
+PARAMETERS = {"0.5B": 0.494e9, "1.5B": 1.54e9, "3B": 3.09e9, "7B": 7.62e9}
+"""As the Qwen2.5 technical report gives them."""
+
+
+class Tokens:
+    """A tokenizer whose every prompt is as long as its text says."""
+
+    chat_template, eos_token_id = None, 0
+
+    def __init__(self, vocabulary):
+        self.vocabulary = vocabulary
+
+    def get_vocab(self):
+        return {str(i): i for i in range(self.vocabulary)}
+
+    def __call__(self, text):
+        return {"input_ids": [1] * int(text)}
+
+
+def asked_of_torch(do):
+    """Bytes: the most that stood at once of what was allocated in ``do``."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        do()
+    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
+    sizes = [e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())]
+    return int(np.cumsum(sizes).max())
+
+
+def set_up(node, **shape):
+    config = Qwen2Config(
+        **{"max_position_embeddings": 512, "tie_word_embeddings": True, "eos_token_id": 0} | shape
+    )
+    network = Qwen2ForCausalLM._from_config(
+        config, attn_implementation="eager" if node.attention == "eager" else "sdpa"
+    )
+    if node.lora:
+        network.to(getattr(torch, node.dtype))
+    tokenizer = Tokens(config.vocab_size)
+    policy = LanguageModel(network, tokenizer, dtype=getattr(torch, node.dtype))
+    policy.stop_ids = frozenset()  # every completion is as long as it may be
+    if node.lora:
+        add_adapter(
+            network, rank=node.lora.r, alpha=1, dropout=0, targets=node.lora.targets, seed=0
+        )
+    if node.gradient_checkpointing:
+        enable = getattr(network, "activation_checkpointing_enable", None)
+        (enable or network.gradient_checkpointing_enable)({"use_reentrant": False})
+    run = RunConfig(
+        name="memory",
+        problems_per_round=2,
+        group_size=ROWS // 2,
+        sampling=SamplingConfig(max_new_tokens=NEW, max_total_tokens=512),
+        node={"a": node},
+    )
+    memory = memory_of(run, "a", shape_of(config), Prompts(PROMPT, PROMPT), gpu=False)
+    return policy, run, memory
+
+
+def learning(policy, run, author="a"):
+    """``author`` wrote every second completion."""
+    node = run.node["a"]
+    optimizer = make_optimizer(policy, node.optimizer, node.learning_rate, node.weight_decay)
+    learner = Learner(
+        "a", policy, optimizer, run.objective, 1.0, 1.0,
+        node.micro_batch_tokens,
+    )  # fmt: skip
+    tokens, logp = np.arange(NEW, dtype=np.int32), np.full(NEW, -1, np.float32)
+    authors = ["a", author] * (ROWS // 2)
+    completions = tuple(
+        Completion("p", by, i, tokens, logp, "length") for i, by in enumerate(authors)
+    )
+    batch = Batch(
+        completions, (np.ones(PROMPT, np.int32),) * ROWS, (tokens,) * ROWS,
+        torch.full((ROWS, NEW), -1.0),
+        torch.tensor([1.0, -1.0 if author == "a" else 1.0] * (ROWS // 2)),
+        torch.ones(ROWS, NEW, dtype=torch.bool),
+        torch.ones(ROWS, dtype=torch.int64),
+        torch.tensor([by == "a" for by in authors]), authors.count("a"), authors.count("a") * NEW,
+    )  # fmt: skip
+    learner.learn(batch, lambda done, total: None)  # from now on the optimiser has its moments
+    return asked_of_torch(lambda: learner.learn(batch, lambda done, total: None))
+
+
+DEEP = {"vocab_size": 500, "hidden_size": 96, "num_hidden_layers": 6, "num_attention_heads": 6,
+        "num_key_value_heads": 1, "intermediate_size": 512}  # fmt: skip
+BROAD = {"vocab_size": 20_000, "hidden_size": 64, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128}  # fmt: skip
+NODE = NodeConfig(model="-", micro_batch_tokens=ROWS // 2 * (PROMPT + NEW))
+LORA = replace(NODE, lora=LoraConfig(r=8))
+SETTINGS = {
+    "as it is": (DEEP, NODE),
+    "recomputed": (DEEP, replace(NODE, gradient_checkpointing=True)),
+    "bfloat16": (DEEP, replace(NODE, dtype="bfloat16")),
+    "eager": (DEEP, replace(NODE, attention="eager")),
+    "adapters": (DEEP, LORA),
+    "adapters, bfloat16": (DEEP, replace(LORA, dtype="bfloat16", gradient_checkpointing=True)),
+    "a broad head": (BROAD, NODE),
+    "a broad head of its own": (BROAD | {"tie_word_embeddings": False}, NODE),
+    "a broad head, frozen": (BROAD, LORA),
+    "a broad head, bfloat16": (BROAD, replace(NODE, dtype="bfloat16")),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_learning_takes_what_was_estimated(name):
+    shape, node = SETTINGS[name]
+    policy, run, memory = set_up(node, **shape)
+    held = sum(p.numel() * p.element_size() for p in policy.network.parameters())
+    assert memory.weights == held
+    assert 0.94 <= memory.learning / learning(policy, run) <= 1.15
+
+
+@pytest.mark.parametrize("change", ["objective.trust", "swarm.open"])
+def test_an_author_that_is_not_trusted_takes_a_gradient_of_its_own(change):
+    # Two micro-batches of each author's.
+    node = replace(NODE, micro_batch_tokens=ROWS // 4 * (PROMPT + NEW))
+    policy, run, memory = set_up(node, **DEEP)
+    run = replace(run, node={"a": node, "b": node})
+    table, key = change.split(".")
+    value = {"trust": "nobody", "open": True}[key]
+    run = replace(run, **{table: replace(getattr(run, table), **{key: value})})
+    estimated = memory_of(
+        run, "a", shape_of(policy.network.config), Prompts(PROMPT, PROMPT), gpu=False
+    )
+    trained = sum(p.numel() for p in policy.network.parameters())
+    assert estimated.learning == memory.learning + 4 * trained
+    assert 0.94 <= estimated.learning / learning(policy, run, author="b") <= 1.15
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_learning_takes_what_was_estimated_where_logits_come_in_chunks(dtype, monkeypatch):
+    monkeypatch.setattr("potluck.model.scoring.LOGITS_AT_ONCE", 2**19)
+    policy, run, memory = set_up(replace(NODE, dtype=dtype), **BROAD)
+    assert 0.94 <= memory.learning / learning(policy, run) <= 1.2
+
+
+@pytest.mark.parametrize("shape", [DEEP, BROAD], ids=["deep", "broad"])
+def test_writing_takes_what_was_estimated(shape):
+    policy, _, memory = set_up(NODE, **shape)
+    engine = HFEngine(policy, max_new_tokens=NEW, max_total_tokens=512)
+    # Of two lengths, so there is a mask and grouped heads are spread out.
+    requests = [RolloutRequest(Problem(str(i), str(PROMPT - i), ""), ROWS // 2) for i in range(2)]
+    draw = RandomSampler(torch.Generator().manual_seed(0))
+
+    def write():
+        engine.generate(requests, draw, author="a", progress=lambda done, total: None)
+
+    assert 0.94 <= memory.writing / asked_of_torch(write) <= 1.1
+
+
+@pytest.mark.parametrize("size", PARAMETERS)
+def test_the_published_shapes_have_the_published_numbers_of_weights(size):
+    shape = published_shape(f"Qwen/Qwen2.5-{size}")
+    assert shape.parameters == pytest.approx(PARAMETERS[size], rel=0.005)
+    assert published_shape(f"Qwen/Qwen2.5-Coder-{size}") == shape
+    assert published_shape(f"Qwen/Qwen2.5-Koder-{size}") is None
+
+
+def memory_with(config=None, **changes):
+    node = replace(NodeConfig(model="-"), **changes)
+    run = config or RunConfig(name="x", node={"a": node})
+    return memory_of(run, "a", published_shape("Qwen/Qwen2.5-1.5B"), Prompts(100, 200))
+
+
+def test_state_is_counted_by_hand():
+    many = published_shape("Qwen/Qwen2.5-1.5B").parameters
+    assert memory_with().state == 12 * many
+    assert memory_with(optimizer="adamw-8bit").state == 6 * many
+    # Queries have 1,536 outputs, values 256, in each of 28 layers.
+    adapters = 28 * 128 * (1536 + 1536 + 1536 + 256)
+    lora = memory_with(lora=LoraConfig(r=128), dtype="bfloat16")
+    assert lora.state == 2 * many + 12 * adapters
+
+
+def test_a_bfloat16_copy_to_write_is_counted_where_the_formats_differ():
+    many = published_shape("Qwen/Qwen2.5-1.5B").parameters
+    lora = {"lora": LoraConfig(), "dtype": "bfloat16", "sampling_dtype": "bfloat16"}
+    same, full = memory_with(**lora), memory_with(sampling_dtype="bfloat16")
+    assert full.writing - same.writing == 2 * many
+
+
+def test_every_setting_that_spares_memory_spares_it_where_it_should():
+    plain = memory_with()
+    for change, part in [
+        ({"gradient_checkpointing": True}, "learning"),
+        ({"micro_batch_tokens": 1024}, "learning"),
+        ({"lora": LoraConfig()}, "learning"),
+        ({"sampling_rows": 16}, "writing"),
+        ({"sampling_rows": 16}, "evaluating"),
+        ({"optimizer": "adamw-8bit"}, "moments"),
+    ]:
+        assert getattr(memory_with(**change), part) < getattr(plain, part), change
+
+
+def test_nodes_that_take_turns_on_a_device_need_all_states_and_the_largest_phase():
+    one = SimpleNamespace(state=10, phase=3)
+    other = SimpleNamespace(state=20, phase=7)
+    assert DeviceLoad([one, other], apart=False, overhead_bytes=5).bytes_needed == 42
+
+
+def test_nodes_with_a_process_each_need_all_peaks():
+    nodes = [SimpleNamespace(peak=13), SimpleNamespace(peak=27)]
+    assert DeviceLoad(nodes, apart=True, overhead_bytes=5).bytes_needed == 50

@@ -1,0 +1,755 @@
+"""The command line of a swarm: run with a process each, join, keys, certificates, relay, doctor."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+import potluck
+from potluck import STARTING_RECIPE
+from potluck.cli import training
+from potluck.cli.training import rounds_saved
+from potluck.config import as_tree, load
+from potluck.doctor.machine import Finding
+from potluck.exchange.keys.keys import Key, read_roster
+from potluck.launch.local_swarm import LocalSwarmResult
+from potluck.launch.rounds import RunResult
+from potluck.reports.events import Notice, Silent, decode_event
+from potluck.show.terminal import DISPLAYS
+from potluck.types import NonFiniteError, PotluckError
+
+
+@pytest.fixture(autouse=True)
+def starting_recipe(desk):
+    shutil.copy(STARTING_RECIPE, desk / "first.toml")
+
+
+# Run: one process, or one for each node.
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Which way a run went, and with what: [("one" or "each", words)]."""
+    calls = []
+
+    def in_one(config, place, resume, trust_code, displays):
+        calls.append(("one", place, resume, trust_code))
+        return RunResult(place, 25, False, {})
+
+    def in_each(config, place, *, resume, display, trust_code):
+        calls.append(("each", place, resume, trust_code))
+        (place).mkdir(parents=True, exist_ok=True)
+        (place / "recipe.json").write_text("{}")
+        return LocalSwarmResult(place, False, dict.fromkeys(config.node, 0), {})
+
+    monkeypatch.setattr(training, "_run", in_one)
+    monkeypatch.setattr(training, "run_local_swarm", in_each)
+    return calls
+
+
+def test_several_nodes_have_a_process_each(potluck_says, ran):
+    code, out, err = potluck_says("run", "first.toml")
+    assert (code, out, err) == (0, "potluck show runs/digits\n", "")
+    assert ran == [("each", Path("runs/digits"), False, False)]
+
+
+def test_what_was_asked_for_reaches_the_processes(potluck_says, ran):
+    potluck_says("run", "first.toml", "--out", "here", "--resume", "--trust-code")
+    assert ran == [("each", Path("here"), True, True)]
+
+
+def test_all_nodes_share_a_process_that_is_asked_for(potluck_says, ran):
+    assert potluck_says("run", "first.toml", "--one-process")[0] == 0
+    assert ran == [("one", Path("runs/digits"), False, False)]
+
+
+def test_one_node_needs_no_second_process(desk, potluck_says, ran):
+    recipe = desk / "alone.toml"
+    recipe.write_text('name = "a"\n[node.alone]\nmodel = "builtin:digits-small"\n')
+    assert potluck_says("run", recipe)[0] == 0
+    assert [way for way, *_ in ran] == ["one"]
+
+
+def test_under_torchrun_the_processes_are_there_already(potluck_says, ran, monkeypatch):
+    monkeypatch.setattr(training, "TEAM", True)
+    assert potluck_says("run", "first.toml")[0] == 0
+    assert [way for way, *_ in ran] == ["one"]
+
+
+def test_what_torchrun_sets_is_what_is_looked_at():
+    source = str(Path(potluck.__file__).parents[1])
+    for size, expected in (("4", "True"), ("", "False")):
+        done = subprocess.run(
+            [sys.executable, "-c", "from potluck.cli.base import TEAM; print(TEAM)"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**os.environ, "PYTHONPATH": source, "WORLD_SIZE": size},
+        )
+        assert done.stdout == f"{expected}\n"
+
+
+KILLED = -int(signal.SIGKILL)
+ENDS = {
+    "all fine": ({"a": 0, "b": 0}, {}, True, 0, []),
+    "a mistake that both found": (
+        {"a": 2, "b": 2},
+        {"a": "potluck: no such model", "b": "potluck: no such model"},
+        False,
+        2,
+        ["potluck: no such model"],
+    ),
+    "a mistake that one found, and the other was asked to stop": (
+        {"a": 2, "b": 130},
+        {"a": "potluck: no such model", "b": "potluck: stopped at once"},
+        False,
+        2,
+        ["potluck: no such model"],
+    ),
+    "the other one had not even begun to listen": (
+        {"a": 2, "b": -int(signal.SIGINT)},
+        {"a": "potluck: no such model", "b": "KeyboardInterrupt"},
+        False,
+        2,
+        ["potluck: no such model"],
+    ),
+    "two mistakes": (
+        {"a": 2, "b": 2},
+        {"a": "potluck: one", "b": "potluck: two"},
+        False,
+        2,
+        ["potluck: one", "potluck: two"],
+    ),
+    "one was killed and the other finished": (
+        {"a": KILLED, "b": 0},
+        {"a": "a warning of torch's"},
+        True,
+        1,
+        ["potluck: a: killed by SIGKILL"],
+    ),
+    "one broke down and the other finished": (
+        {"a": 1, "b": 0},
+        {"a": "potluck: not finite"},
+        True,
+        1,
+        ["potluck: a: not finite"],
+    ),
+    "one ran out of disk and the other finished": (
+        {"a": 2, "b": 0},
+        {"a": "potluck: no space"},
+        True,
+        1,
+        ["potluck: a: no space"],
+    ),
+    "both ran out of disk": (
+        {"a": 2, "b": 2},
+        {"a": "potluck: no space", "b": "potluck: no space"},
+        True,
+        2,
+        ["potluck: a, b: no space"],
+    ),
+    "all were killed before they began": (
+        {"a": KILLED, "b": KILLED},
+        {},
+        False,
+        1,
+        ["potluck: killed by SIGKILL"],
+    ),
+    "one ended without a word": (
+        {"a": 3, "b": 0},
+        {},
+        True,
+        1,
+        ["potluck: a: ended with code 3"],
+    ),
+    "one has a mistake and the other broke down": (
+        {"a": 2, "b": 1},
+        {"a": "potluck: no space", "b": "potluck: not finite"},
+        True,
+        1,
+        ["potluck: a: no space", "potluck: b: not finite"],
+    ),
+    "somebody else asked both to stop": ({"a": 130, "b": 130}, {}, True, 130, []),
+}
+
+
+@pytest.mark.parametrize("codes, complaints, begun, code, said", ENDS.values(), ids=ENDS)
+def test_how_a_run_of_processes_ends(
+    desk, potluck_says, monkeypatch, codes, complaints, begun, code, said
+):
+    def ends(config, place, **_):
+        place.mkdir(parents=True)
+        if begun:
+            (place / "recipe.json").write_text("{}")
+        return LocalSwarmResult(place, False, codes, complaints)
+
+    monkeypatch.setattr(training, "run_local_swarm", ends)
+    ended, out, err = potluck_says("run", "first.toml", "--out", "r")
+    assert (ended, err.splitlines()) == (code, said)
+    assert ("potluck show r" in out) == begun
+    assert ("potluck run r/recipe.json --out r --resume" in out) == (begun and code != 0)
+
+
+@pytest.mark.parametrize("trust", [[], ["--trust-code"]])
+def test_ctrl_c_ends_a_run_of_processes_with_the_line_that_goes_on(
+    potluck_says, monkeypatch, trust
+):
+    def ends(config, place, **_):
+        place.mkdir(parents=True)
+        (place / "recipe.json").write_text("{}")
+        return LocalSwarmResult(place, True, {"a": 130, "b": 130}, {"a": "potluck: stopped"})
+
+    monkeypatch.setattr(training, "run_local_swarm", ends)
+    code, out, err = potluck_says("run", "first.toml", "--out", "my run", *trust)
+    assert (code, err) == (130, "")
+    again = " ".join(["potluck run 'my run/recipe.json' --out 'my run' --resume", *trust])
+    assert out.splitlines() == [
+        "potluck show my run",
+        "stopped, saved; go on with:",
+        f"  {again}",
+    ]
+
+
+@pytest.mark.parametrize(
+    "codes, begun, code, last",
+    [
+        ({"a": 130, "b": -2}, False, 130, "stopped before anything was begun; nothing was written"),
+        ({"a": 130, "b": 1}, True, 130, "  potluck run r/recipe.json --out r --resume"),
+        ({"a": 0, "b": 0}, True, 0, "potluck show r"),
+    ],
+    ids=["before it began", "and a node broke down", "when all was done"],
+)
+def test_ctrl_c_may_come_at_any_time(potluck_says, monkeypatch, codes, begun, code, last):
+    def ends(config, place, **_):
+        place.mkdir(parents=True)
+        if begun:
+            (place / "recipe.json").write_text("{}")
+        return LocalSwarmResult(place, True, codes, {"a": "potluck: stopped"})
+
+    monkeypatch.setattr(training, "run_local_swarm", ends)
+    ended, out, _ = potluck_says("run", "first.toml", "--out", "r")
+    assert (ended, out.splitlines()[-1]) == (code, last)
+
+
+def test_a_second_ctrl_c_is_one_line(potluck_says, monkeypatch):
+    def ends(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "run_local_swarm", ends)
+    code, _, err = potluck_says("run", "first.toml")
+    assert code == 130
+    assert err == "potluck: stopped at once; --resume goes on from the last checkpoint\n"
+
+
+def test_rounds_are_counted_from_the_names_of_checkpoints(desk):
+    config = load(Path("first.toml"))
+    assert rounds_saved(desk / "r", config) == 0
+    for place in ("small/checkpoints/000004", "large/checkpoints/000012.part",
+                  "large/checkpoints/000008", "elsewhere/checkpoints/000020"):  # fmt: skip
+        (desk / "r" / place).mkdir(parents=True)
+    assert rounds_saved(desk / "r", config) == 8
+
+
+def test_a_resumed_run_of_processes_shows_the_rounds_that_are_done(desk, potluck_says, ran):
+    (desk / "r/small/checkpoints/000007").mkdir(parents=True)
+    shown = []
+
+    def live(run):
+        shown.append((run.rounds, run.first_round))
+        return nullcontext(Silent())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(DISPLAYS, "live", live)
+        potluck_says("run", "first.toml", "--out", "r", "--resume")
+        potluck_says("run", "first.toml", "--out", "r")
+    assert shown == [(25, 7), (25, 0)]
+
+
+# Join.
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    """What ``launch.join`` was called with, as (config, name, folder, options)."""
+    calls = []
+
+    def join(config, name, folder, **options):
+        calls.append((config, name, folder, options))
+        return RunResult(folder, 5, False, {})
+
+    monkeypatch.setattr("potluck.launch.in_process.join", join)
+    return calls
+
+
+JOIN = ["join", "first.toml", "--as", "large"]
+
+
+def test_join_trains_the_node_that_is_named(potluck_says, joined):
+    code, out, err = potluck_says(*JOIN)
+    assert (code, out, err) == (0, "potluck show runs/digits\n", "")
+    ((config, name, folder, options),) = joined
+    assert config == load(Path("first.toml"))
+    assert (name, folder) == ("large", Path("runs/digits"))
+    assert options.pop("display")
+    off = dict.fromkeys(("resume", "trust_code", "all_here", "watches_status"), False)
+    assert options == off
+
+
+def test_a_node_with_a_page_listens_to_the_status_of_others(potluck_says, joined):
+    assert potluck_says(*JOIN, "--web-at", "127.0.0.1:0")[0] == 0
+    assert joined[0][-1]["watches_status"] is True
+
+
+OPTIONS = {
+    "--out": (["--out", "here"], lambda call: call[2] == Path("here")),
+    "--resume": (["--resume"], lambda call: call[3]["resume"] is True),
+    "--trust-code": (["--trust-code"], lambda call: call[3]["trust_code"] is True),
+    "--all-here": (["--all-here"], lambda call: call[3]["all_here"] is True),
+    "--set": (["--set", "rounds=3"], lambda call: call[0].rounds == 3),
+    "--connect": (
+        ["--connect", "tcp/a:1", "--connect", "tcp/b:2"],
+        lambda call: call[0].swarm.connect == ("tcp/a:1", "tcp/b:2"),
+    ),
+    "--listen": (
+        ["--listen", "tcp/0.0.0.0:7447"],
+        lambda call: call[0].swarm.listen == ("tcp/0.0.0.0:7447",),
+    ),
+}
+
+
+@pytest.mark.parametrize("words, has_reached", OPTIONS.values(), ids=OPTIONS)
+def test_every_option_of_join_reaches_the_node(potluck_says, joined, words, has_reached):
+    assert potluck_says(*JOIN)[0] == 0
+    assert potluck_says(*JOIN, *words)[0] == 0
+    without, with_it = joined
+    assert has_reached(with_it)
+    assert not has_reached(without)
+
+
+@pytest.fixture
+def greeted(monkeypatch):
+    """Puts a run in the place of ``run`` and ``join`` that says hello, and does no more."""
+
+    def greet(config, *place, display, **options):
+        display.show(Notice("hello"))
+        return RunResult(place[-1], 5, False, {})
+
+    monkeypatch.setattr("potluck.launch.in_process.join", greet)
+    monkeypatch.setattr("potluck.launch.in_process.run", greet)
+
+
+@pytest.mark.parametrize("words", [JOIN, ["run", "first.toml", "--one-process"]])
+def test_progress_is_shown_on_the_displays_that_are_named(potluck_says, greeted, words):
+    def says(*more):
+        _, out, err = potluck_says(*words, *more)
+        assert err == ""
+        return [line for line in out.splitlines() if not line.startswith("potluck show")]
+
+    assert says() == says("--display", "live") == ["hello"]
+    assert says("--display", "none") == []
+    (line,) = says("--display", "lines")
+    assert decode_event(line) == Notice("hello")
+    assert says("--display", "live", "--display", "lines") == ["hello", line]
+
+
+def test_a_display_that_there_is_not_is_one_line_with_those_there_are(potluck_says, greeted):
+    code, _, err = potluck_says(*JOIN, "--display", "liv")
+    assert code == 2
+    assert err == "potluck: --display is 'liv'; choose one of live, lines, none\n"
+
+
+def test_addresses_on_the_command_line_stand_for_those_of_the_recipe(desk, potluck_says, joined):
+    text = Path("first.toml").read_text()
+    table = '\n[swarm]\nlisten = ["tcp/old:1"]\nconnect = ["tcp/old:2"]\ngather_s = 7\n'
+    (desk / "first.toml").write_text(text + table)
+    potluck_says(*JOIN, "--connect", "tcp/new:2")
+    potluck_says(*JOIN, "--listen", "tcp/new:1")
+    assert [call[0].swarm.connect for call in joined] == [("tcp/new:2",), ("tcp/old:2",)]
+    assert [call[0].swarm.listen for call in joined] == [("tcp/old:1",), ("tcp/new:1",)]
+    assert {call[0].swarm.gather_s for call in joined} == {7}
+
+
+def test_a_stranger_brings_a_model_and_may_set_what_a_node_has(potluck_says, joined):
+    stranger = ["join", "first.toml", "--as", "guest", "--model", "builtin:digits-large"]
+    more = ["--set", "swarm.open=true", "--set", "node.guest.learning_rate=0.5"]
+    assert potluck_says(*stranger, *more)[0] == 0
+    ((config, name, _, _),) = joined
+    assert name == "guest"
+    assert set(config.node) == {"small", "large", "guest"}
+    guest = config.node["guest"]
+    assert (guest.model, guest.stranger, guest.learning_rate) == ("builtin:digits-large", True, 0.5)
+
+
+JOIN_MISTAKES = {
+    "a name that the recipe does not have": (
+        ["join", "first.toml", "--as", "guest"],
+        "first.toml has no node 'guest'; it has small, large. A stranger to the recipe brings "
+        "its own model: --model MODEL",
+    ),
+    "a model for a node that has one": (
+        [*JOIN, "--model", "x"],
+        "--set node.large.model=x changes it",
+    ),
+    "a stranger to a swarm that takes none": (
+        ["join", "first.toml", "--as", "guest", "--model", "x"],
+        "[node.guest] stranger is true, but the swarm takes none; set [swarm] open = true",
+    ),
+    "a name that is none": (
+        ["join", "first.toml", "--as", "Guest", "--model", "x", "--set", "swarm.open=true"],
+        "[node.Guest]: a node's name is 1 to 32 of a-z",
+    ),
+    "a recipe that is not there": (
+        ["join", "none.toml", "--as", "large"],
+        "there is no recipe none.toml",
+    ),
+    "a recipe that is a list": (["join", "list.json", "--as", "large"], "has no node 'large'"),
+    "nodes that are none": (["join", "odd.json", "--as", "large"], "has no node 'large'"),
+}
+
+
+@pytest.mark.parametrize("words, way_out", JOIN_MISTAKES.values(), ids=JOIN_MISTAKES)
+def test_a_mistake_in_joining_is_one_line(desk, potluck_says, joined, words, way_out):
+    (desk / "list.json").write_text("[]")
+    (desk / "odd.json").write_text('{"node": 3}')
+    code, out, err = potluck_says(*words)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert way_out in err
+    assert not joined
+
+
+def test_a_join_without_a_name_points_to_the_help(potluck_says, joined):
+    code, _, err = potluck_says("join", "first.toml")
+    assert code == 2
+    assert "--as" in err
+    assert not joined
+
+
+def test_a_join_that_was_stopped_says_how_to_go_on(desk, potluck_says, monkeypatch):
+    monkeypatch.setattr(
+        "potluck.launch.in_process.join",
+        lambda config, name, folder, **_: RunResult(folder, 5, True, {}),
+    )
+    code, out, err = potluck_says(*JOIN, "--out", "my run", "--trust-code")
+    assert (code, err) == (130, "")
+    assert out.splitlines() == [
+        "potluck show my run",
+        "stopped after 5 rounds, saved; go on with:",
+        "  potluck join 'my run/large/join.json' --as large --out 'my run' --resume --trust-code",
+    ]
+    # What it says is a command that is understood.
+    monkeypatch.setattr(
+        "potluck.launch.in_process.join",
+        lambda config, name, folder, **_: RunResult(folder, 6, False, {}),
+    )
+    (desk / "my run/large").mkdir(parents=True)
+    shutil.copy(desk / "first.toml", desk / "my run/recipe.toml")
+    as_json = json.dumps(as_tree(load(desk / "first.toml")))
+    (desk / "my run/large/join.json").write_text(as_json)
+    assert potluck_says(*shlex.split(out.splitlines()[-1])[1:])[0] == 0
+
+
+def test_between_processes_there_are_only_events(desk, potluck_says, monkeypatch):
+    def join(config, name, folder, *, display, **_):
+        display.show(Notice("hello"))
+        return RunResult(folder, 5, True, {})
+
+    monkeypatch.setattr("potluck.launch.in_process.join", join)
+    code, out, err = potluck_says(*JOIN, "--display", "lines")
+    assert (code, err) == (130, "")
+    assert out == '{"event": "message", "text": "hello"}\n'
+
+
+SKIPPED = "3 rounds were done, 5 skipped: the others were ahead"
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+@pytest.mark.parametrize(("skipped", "lines"), [(5, 1), (0, 0)])
+def test_rounds_that_were_skipped_are_counted_at_the_end(
+    desk, potluck_says, monkeypatch, interrupted, skipped, lines
+):
+    def join(config, name, folder, **_):
+        return RunResult(folder, 8, interrupted, {}, skipped)
+
+    monkeypatch.setattr("potluck.launch.in_process.join", join)
+    assert potluck_says(*JOIN)[1].splitlines().count(SKIPPED) == lines
+    _, out, _ = potluck_says(*JOIN, "--display", "lines")
+    notice = {"event": "message", "text": f"large: {SKIPPED}"}
+    assert [json.loads(line) for line in out.splitlines()] == [notice] * lines
+
+
+@pytest.mark.parametrize(
+    "error, expected",
+    [(NonFiniteError("nan"), 1), (PotluckError("wrong"), 2), (OSError(28, "full"), 2)],
+)
+def test_a_join_that_fails_has_the_code_that_a_run_has(
+    desk, potluck_says, monkeypatch, error, expected
+):
+    def join(*_, **__):
+        raise error
+
+    monkeypatch.setattr("potluck.launch.in_process.join", join)
+    code, out, err = potluck_says(*JOIN, "--display", "lines")
+    assert (code, out, err) == (expected, "", f"potluck: {error}\n")
+
+
+def test_a_join_that_is_interrupted_twice_is_one_line(potluck_says, monkeypatch):
+    def join(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("potluck.launch.in_process.join", join)
+    code, _, err = potluck_says(*JOIN)
+    assert code == 130
+    assert err == "potluck: stopped at once; --resume goes on from the last checkpoint\n"
+
+
+# Keys and certificates.
+
+
+def test_keys_makes_a_key_and_prints_the_line_of_a_roster_alone(desk, potluck_says):
+    code, out, err = potluck_says("keys", "north")
+    assert code == 0
+    (desk / "roster.toml").write_text(out)
+    assert read_roster(desk / "roster.toml") == {"north": Key.load(desk / "north.key").public}
+    assert "north.key is new" in err
+    assert "'north.key'" in err
+    assert (desk / "north.key").read_text().strip().partition(":")[2] not in out + err
+
+
+def test_keys_prints_the_line_of_a_key_that_is_there(desk, potluck_says):
+    _, first, _ = potluck_says("keys", "north", "--out", "secret/here")
+    before = (desk / "secret/here").read_bytes()
+    code, again, err = potluck_says("keys", "north", "--out", "secret/here")
+    assert (code, again) == (0, first)
+    assert "was there" in err
+    assert (desk / "secret/here").read_bytes() == before
+
+
+def test_keys_writes_nothing_for_what_is_no_name(desk, potluck_says):
+    code, out, err = potluck_says("keys", "North Pole")
+    assert (code, out) == (2, "")
+    assert "'North Pole' is no name of a node" in err
+    assert not list(desk.glob("*.key"))
+
+
+def test_certificates_are_written_and_it_is_said_what_goes_where(desk, potluck_says):
+    code, out, err = potluck_says("certificates", "certs", "north", "relay", "--days", "30")
+    assert (code, err) == (0, "")
+    assert "certs/north: for north; copy it to that machine" in out
+    assert "certs/ca.key signs new nodes: keep it" in out
+    assert (desk / "certs/relay/relay.pem").exists()
+
+
+@pytest.fixture
+def certificates_for(monkeypatch):
+    calls = []
+
+    def write(folder, names, hosts, days):
+        calls.append((folder, names, hosts, days))
+        return tuple(folder / name for name in names)
+
+    monkeypatch.setattr("potluck.exchange.keys.certificates.write_certificates", write)
+    return calls
+
+
+def test_certificates_hold_for_the_hosts_that_are_named_and_for_this_machine(
+    potluck_says, certificates_for
+):
+    potluck_says("certificates", "c", "a", "b", "--host", "x.org", "--host", "127.0.0.1")
+    potluck_says("certificates", "c", "a", "--days", "7")
+    local = ("localhost", "127.0.0.1", "::1")
+    assert certificates_for == [
+        (Path("c"), ["a", "b"], (*local, "x.org"), 365),
+        (Path("c"), ["a"], local, 7),
+    ]
+
+
+def test_a_certificate_that_cannot_be_made_is_one_line(desk, potluck_says):
+    code, out, err = potluck_says("certificates", "certs", "north", "--host", "a:1")
+    assert (code, out) == (2, "")
+    assert "'a:1' is no host" in err
+    assert err.count("\n") == 1
+
+
+# Relay.
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def test_a_relay_says_where_it_is_and_who_is_there_and_ends_when_asked_to():
+    import zenoh
+
+    from potluck.exchange.zenoh.session import Endpoints, open_session
+
+    source = str(Path(potluck.__file__).parents[1])
+    place = f"tcp/127.0.0.1:{free_port()}"
+    relay = subprocess.Popen(
+        [sys.executable, "-m", "potluck", "relay", "--listen", place],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": source},
+    )
+    # Whatever happens the test ends: the pipe is shut with the process.
+    timer = threading.Timer(300, relay.kill)
+    timer.start()
+    try:
+        assert relay.stdout.readline().startswith(f"relay at {place}; Ctrl-C ends it.")
+        assert re.fullmatch(r"\d\d:\d\d:\d\d  0 connected\n", relay.stdout.readline())
+        with open_session(Endpoints(connect=(place,)), run="r") as session:
+            assert isinstance(session, zenoh.Session)
+            assert relay.stdout.readline().endswith("  1 connected\n")
+        relay.send_signal(signal.SIGINT)
+        out, err = relay.communicate()
+    finally:
+        timer.cancel()
+        relay.kill()
+        relay.wait()
+    assert relay.returncode == 0
+    assert out.endswith("relay ended\n")
+    assert err == ""
+
+
+@pytest.fixture
+def router(monkeypatch):
+    """What ``open_router`` was called with; what it opens is asked to end, in one way or more."""
+    lines = []
+
+    class Session:
+        info = property(lambda self: self)
+
+        def transports(self):
+            for number in router.signals:
+                os.kill(os.getpid(), number)
+            return []
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            lines.append("closed")
+
+    def router(line):
+        lines.append(line)
+        return Session()
+
+    router.lines, router.signals = lines, [signal.SIGTERM]
+    monkeypatch.setattr("potluck.exchange.zenoh.session.open_router", router)
+    return router
+
+
+def test_a_relay_listens_everywhere_unless_it_is_told_where(potluck_says, router):
+    assert potluck_says("relay")[0] == 0
+    line, closed = router.lines
+    assert (line.listen, line.connect, line.tls) == (("tcp/0.0.0.0:7447",), (), None)
+    assert closed == "closed"
+
+
+def test_every_option_of_a_relay_reaches_its_line(potluck_says, router):
+    words = ["--tls", "certs", "--as", "relay-2", "--names", "a,b", "--names", "c"]
+    assert potluck_says("relay", *words)[0] == 0
+    places = ["--listen", "tls/h:1", "--listen", "tls/h:2", "--connect", "tls/o:1"]
+    assert potluck_says("relay", *words, *places)[0] == 0
+    default, line = router.lines[0], router.lines[2]
+    assert default.listen == ("tls/0.0.0.0:7447",)
+    assert (line.listen, line.connect) == (("tls/h:1", "tls/h:2"), ("tls/o:1",))
+    assert (line.tls.folder, line.tls.name, line.tls.names) == (
+        Path("certs"), "relay-2", ("a", "b", "c"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "signals", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]]
+)
+def test_a_relay_ends_well_however_it_is_told_to(potluck_says, router, signals):
+    router.signals = signals
+    code, out, err = potluck_says("relay")
+    assert (code, err) == (0, "")
+    assert out.endswith("relay ended\n")
+    assert router.lines[-1] == "closed"
+
+
+@pytest.mark.parametrize(
+    "words, way_out",
+    [
+        (["--tls", "certs"], "--names north,south"),
+        (["--names", "a"], "needs --tls"),
+        (["--listen", "here"], "expected tcp/HOST:PORT"),
+        (["--listen", "tcp/127.0.0.1:{taken}"], "is in use: stop what"),
+        (["--tls", "certs", "--names", "a"], "certs/relay.pem"),
+    ],
+)
+def test_a_relay_that_cannot_start_is_one_line(potluck_says, words, way_out):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, out, err = potluck_says("relay", *(word.format(taken=port) for word in words))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert way_out in err or "ca.pem" in err
+
+
+# Doctor.
+
+
+@pytest.fixture
+def examined(monkeypatch):
+    """The patients that were examined; each check of ``findings`` is found."""
+    patients, findings = [], [Finding("a", "ok", "well"), Finding("b", "warn", "so so")]
+
+    def examine(patient):
+        patients.append(patient)
+        yield from findings
+
+    monkeypatch.setattr("potluck.doctor.examine.examine", examine)
+    return patients, findings
+
+
+def test_the_doctor_tells_each_check_in_a_line(potluck_says, examined):
+    code, out, err = potluck_says("doctor")
+    assert (code, err) == (0, "")
+    assert out == "ok    a              well\nwarn  b              so so\n"
+
+
+def test_the_doctor_ends_with_1_if_a_check_fails(potluck_says, examined):
+    _, findings = examined
+    findings.append(Finding("c", "FAIL", "bad\x1b[31m"))
+    code, out, err = potluck_says("doctor")
+    assert (code, err) == (1, "potluck: 1 check failed; see the lines above\n")
+    assert out.splitlines()[-1] == "FAIL  c              bad[31m"
+
+
+def test_every_option_of_the_doctor_reaches_the_patient(potluck_says, examined):
+    patients, _ = examined
+    words = ["--as", "guest", "--model", "m", "--set", "swarm.open=true", "--out", "here"]
+    places = ["--connect", "tcp/a:1", "--listen", "tcp/b:2"]
+    assert potluck_says("doctor", "first.toml", *words, *places)[0] == 0
+    assert potluck_says("doctor", "first.toml")[0] == 0
+    assert potluck_says("doctor")[0] == 0
+    guest, all_here, machine = patients
+    assert (guest.name, guest.folder, guest.recipe) == ("guest", Path("here"), Path("first.toml"))
+    assert (guest.listen, guest.connect) == (("tcp/b:2",), ("tcp/a:1",))
+    assert guest.config.node["guest"].model == "m"
+    assert (all_here.name, all_here.nodes, all_here.folder) == ("", 2, Path("runs/digits"))
+    assert (machine.config, machine.folder) == (None, Path())
+
+
+def test_the_doctor_needs_a_recipe_to_know_a_node(potluck_says, examined):
+    code, _, err = potluck_says("doctor", "--as", "large")
+    assert code == 2
+    assert "potluck doctor RECIPE --as NAME" in err

@@ -1,0 +1,248 @@
+"""Exports on the Hub: the real client, and a stand-in of what it talks to."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard, close_session
+from huggingface_hub.utils import logging
+from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
+
+import potluck
+from potluck.config import from_tree
+from potluck.node.storage.card import model_card
+from potluck.node.storage.export import UploadError, upload
+from stand_in_hub import stand_in_hub
+
+SMALL = Path(potluck.__file__).parent / "models" / "digits-small"
+# The client's own, of how it calls its HTTP library.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+BUSY = [503] * 40
+"""More answers than the client asks for again."""
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    with stand_in_hub() as server:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)
+        # What the command line sets before it loads these libraries, which are loaded here.
+        monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        disable_progress_bars()
+        logging.set_verbosity_error()
+        monkeypatch.setattr("transformers.utils.logging._tqdm_active", False)
+        monkeypatch.setenv("HF_TOKEN", "hf_right")
+        yield server
+        enable_progress_bars()
+        logging.set_verbosity_warning()
+        close_session()  # the next server may get the port of this one
+
+
+@pytest.fixture
+def checkpoint(desk):
+    """A checkpoint with its card, as a run leaves it."""
+    shutil.copytree(SMALL, desk / "checkpoint")
+    node = {"model": "Qwen/Qwen2.5-1.5B"}
+    tree = {"name": "digits", "rounds": 2, "task": {"name": "digits"}, "node": {"small": node}}
+    text = model_card(from_tree(tree, []), "small", 2, {}, {})
+    (desk / "checkpoint" / "README.md").write_text(text)
+    return "checkpoint"
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_hub_gets_every_file_as_it_is_on_disk(desk, hub, checkpoint, potluck_says):
+    code, said, complaint = potluck_says("export", checkpoint, "out", "--push", "me/small")
+    assert code == 0, complaint
+    assert f"uploaded: {hub.url}/me/small" in said
+    assert " MB to me/small" in said
+    kept = hub.repos["me/small"]
+    assert kept["files"] == contents(desk / "out")
+    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(kept["files"])
+    assert len(hub.objects) == 1  # the weights went as a large file
+    assert kept["commits"] == [f"Export of Potluck {potluck.__version__}"]
+
+
+def test_the_card_is_there_and_loads_the_model_by_its_name(hub, checkpoint, potluck_says):
+    potluck_says("export", checkpoint, "out", "--push", "me/small")
+    card = ModelCard(hub.repos["me/small"]["files"]["README.md"].decode())
+    assert (card.data.library_name, card.data.base_model) == ("transformers", "Qwen/Qwen2.5-1.5B")
+    assert "potluck" in card.data.tags
+    assert card.data.license is None
+    assert 'from_pretrained("me/small")' in card.text
+    assert "this/folder" not in card.text
+
+
+@pytest.mark.parametrize("words, visibility", [((), "public"), (("--private",), "private")])
+def test_a_model_is_private_where_that_is_asked_for(
+    hub, checkpoint, potluck_says, words, visibility
+):
+    potluck_says("export", checkpoint, "out", "--push", "me/small", *words)
+    assert hub.repos["me/small"]["visibility"] == visibility
+
+
+def test_where_every_file_is_small_none_is_stored_apart(desk, hub, checkpoint, monkeypatch):
+    """By the client's other way too, which sends several commits and large files to Xet."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", False)
+    hub.large = ()
+    upload(desk / checkpoint, "me/small")
+    assert hub.repos["me/small"]["files"] == contents(desk / checkpoint)
+    assert hub.objects == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["small", "me/", "me/a b", "me/a/b", "me/..", "https://x.y/me/small"]
+)
+def test_a_malformed_name_is_refused_before_anything_is_written(
+    desk, hub, checkpoint, potluck_says, name
+):
+    code, _, complaint = potluck_says("export", checkpoint, "out", "--push", name)
+    assert (code, complaint.count("\n")) == (2, 1)
+    assert f"--push is {name!r}; expected USER/NAME" in complaint
+    assert (hub.seen, (desk / "out").exists()) == ([], False)
+
+
+def test_without_a_token_nothing_is_written_and_the_way_to_one_is_said(
+    desk, hub, checkpoint, potluck_says, monkeypatch
+):
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(desk / "absent"))
+    code, _, complaint = potluck_says("export", checkpoint, "out", "--push", "me/small")
+    assert (code, complaint.count("\n")) == (2, 1)
+    assert "'hf auth login' keeps one, or set HF_TOKEN" in complaint
+    assert (hub.seen, (desk / "out").exists()) == ([], False)
+
+
+def test_a_disk_that_is_full_is_one_line_and_leaves_nothing(desk, checkpoint):
+    """The weights alone are larger than what a file may have."""
+    words = ["-m", "potluck", "export", checkpoint, "out"]
+    shell = 'ulimit -f 500; exec "$0" "$@"'  # KiB, as bash counts
+    source = str(Path(potluck.__file__).parents[1])
+    done = subprocess.run(
+        ["bash", "-c", shell, sys.executable, *words],
+        env=os.environ | {"PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(r"potluck: cannot write out: .*; make room, then again\n", done.stderr)
+    assert [path.name for path in desk.iterdir()] == ["checkpoint"]
+
+
+def test_private_without_push_is_refused(desk, checkpoint, potluck_says):
+    code, _, complaint = potluck_says("export", checkpoint, "out", "--private")
+    assert code == 2
+    assert "--push USER/NAME" in complaint
+    assert not (desk / "out").exists()
+
+
+def wrong_token(hub, patch):
+    patch.setenv("HF_TOKEN", "hf_secret")
+
+
+def token_of_another(hub, patch):
+    hub.mine = {"you"}
+
+
+def taken(hub, patch):
+    hub.repos["me/small"] = {"files": {}}
+
+
+def offline(hub, patch):
+    patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+def nobody_listens(hub, patch):
+    patch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+
+
+def busy(hub, patch):
+    hub.statuses = list(BUSY)
+
+
+def loses(hub, patch):
+    hub.loses = True
+
+
+def full(hub, patch):
+    hub.full = True
+
+
+def xet_is_absent(hub, patch):
+    patch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", False)
+
+
+@pytest.mark.parametrize(
+    "fault, reason",
+    [
+        (wrong_token, "refuses the token; make a new one with the right to write at http"),
+        (token_of_another, "(the Hub: You don't have the rights to create a model under this"),
+        (taken, "me/small is on the Hub already; choose another name"),
+        (offline, "HF_HUB_OFFLINE"),
+        (nobody_listens, "did not get to http://127.0.0.1:9: "),
+        (busy, "503"),
+        (full, "no room"),
+        (loses, "the file model.safetensors was not uploaded"),
+        (xet_is_absent, "me/small did not get to http"),
+    ],
+)
+def test_what_fails_on_the_way_is_one_line_and_the_export_stays(
+    desk, hub, checkpoint, potluck_says, monkeypatch, fault, reason
+):
+    fault(hub, monkeypatch)
+    code, said, complaint = potluck_says(
+        "export", checkpoint, "out", "--push", "me/small", "--private"
+    )
+    assert code == 2
+    assert len(complaint.splitlines()) == 1, complaint
+    assert reason in complaint
+    assert "hf_secret" not in said + complaint
+    assert "The export is in out; to go on: hf upload me/small out --private" in complaint
+    assert (desk / "out" / "model.safetensors").exists()
+
+
+def test_a_model_that_is_there_already_is_left_alone(desk, hub, checkpoint):
+    upload(desk / checkpoint, "me/small")
+    (desk / checkpoint / "config.json").write_text("{}")
+    with pytest.raises(UploadError, match="on the Hub already"):
+        upload(desk / checkpoint, "me/small")
+    assert hub.repos["me/small"]["files"]["config.json"] == (SMALL / "config.json").read_bytes()
+
+
+def test_the_command_in_the_message_goes_on_where_the_upload_ended(desk, hub, checkpoint):
+    """In processes of their own, with the Hub's address and the token from the environment."""
+    here = {"HF_ENDPOINT": hub.url, "HF_TOKEN": "hf_right", "HF_HUB_DISABLE_XET": "1"}
+    source = str(Path(potluck.__file__).parents[1])
+    env = os.environ | here | {"PYTHONPATH": source, "HF_HUB_OFFLINE": "0"}
+    del env["HF_HUB_DISABLE_PROGRESS_BARS"]
+    words = ["-m", "potluck", "export", checkpoint, "out", "--push", "me/small"]
+    hub.stalls = threading.Event()
+    process = subprocess.Popen([sys.executable, *words], env=env, stderr=-1, text=True)
+    while not any(path.endswith("/commit/main") for _, path in hub.seen):
+        assert process.poll() is None
+        threading.Event().wait(0.05)
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert complaint.splitlines()[-1].endswith("to go on: hf upload me/small out")
+    assert "model.safetensors: 100%" in complaint  # the bars of the upload, and no others
+    assert "Loading" not in complaint
+    hub.stalls.set()
+    hub.stalls = None
+    assert len(hub.objects) == 1  # what was sent is not sent again
+    hf = Path(sys.executable).with_name("hf")
+    subprocess.run([hf, "upload", "me/small", "out"], env=env, check=True, timeout=120)
+    assert [path for method, path in hub.seen if method == "PUT"] == [
+        f"/storage/{next(iter(hub.objects))}"
+    ]
+    assert hub.repos["me/small"]["files"] == contents(desk / "out")

@@ -1,0 +1,292 @@
+"""Each key of [swarm] gets to where it matters; what is wrong there is said in one line."""
+
+import hashlib
+import json
+
+import pytest
+
+import tiny
+from potluck.build.exchange import LOCAL_SWARM, agreements_of, members_of, open_exchange
+from potluck.build.task import make_task
+from potluck.config import ConfigError, as_tree, from_tree
+from potluck.exchange import Key
+from potluck.exchange.keys.keys import IdentityError, roster_text
+from potluck.model import LanguageModel
+from potluck.node.storage.resume import require_node_folder
+from potluck.types import RunFolderError
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny.save(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def recipe(model):
+    def make(*overrides):
+        tree = {
+            "name": "tiny",
+            "task": {"name": "digits"},
+            "swarm": {"stranger_share": 0.2, "strangers_share": 0.4},
+            "problems_per_round": 5,
+            "group_size": 4,
+            "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
+            "node": {name: {"model": model} for name in ("north", "south")},
+        }
+        return from_tree(tree, ["swarm.listen=['tcp/127.0.0.1:1']", *overrides])
+
+    return make
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """What ``open_exchange`` asks for, without a network."""
+    seen = {}
+
+    class Session:
+        def close(self):
+            seen["session"] = "closed"
+
+    class Exchange:
+        def __init__(self, session, own):
+            seen.update({field: getattr(own, field) for field in own.__slots__})
+
+        def close(self):
+            seen["exchange"] = "closed"
+
+    def open_patiently(line, *, run, waiting):
+        seen.update(line=line, run=run)
+        return Session()
+
+    monkeypatch.setattr("potluck.exchange.zenoh.exchange.open_patiently", open_patiently)
+    monkeypatch.setattr("potluck.exchange.zenoh.exchange.ZenohExchange", Exchange)
+
+    def ask(config, folder, name="north"):
+        seen.clear()
+        policy = LanguageModel.load(config.node[name].model, device="cpu")
+        terms = agreements_of(config, make_task(config), {name: policy})
+        with open_exchange(config, name, terms[name], folder, print, lambda *_: None):
+            assert "session" not in seen
+        assert (seen.pop("session"), seen.pop("exchange")) == ("closed", "closed")
+        return dict(seen)
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    "change, option, expected",
+    [
+        ("swarm.codec=raw", "codec", "raw"),
+        ("swarm.max_staleness=7", "max_staleness", 7),
+        ("swarm.kept_rounds=9", "kept_rounds", 9),
+        ("swarm.quarantine_s=3.5", "quarantine_s", 3.5),
+    ],
+)
+def test_a_number_reaches_the_exchange(recipe, opened, tmp_path, change, option, expected):
+    assert opened(recipe(), tmp_path)[option] != expected
+    assert opened(recipe(change), tmp_path)[option] == expected
+
+
+def test_addresses_reach_the_session(recipe, opened, tmp_path):
+    line = opened(recipe("swarm.connect=['tcp/there:2']"), tmp_path)["line"]
+    assert (line.listen, line.connect, line.tls) == (("tcp/127.0.0.1:1",), ("tcp/there:2",), None)
+
+
+def test_certificates_reach_the_session_with_the_names_of_all_members(recipe, opened, tmp_path):
+    changes = ["swarm.listen=['tls/127.0.0.1:1']", "swarm.tls={folder='certificates'}"]
+    tls = opened(recipe(*changes), tmp_path)["line"].tls
+    assert (str(tls.folder), tls.name, tls.names) == ("certificates", "north", ("north", "south"))
+
+
+def test_with_certificates_a_plain_address_is_refused(recipe):
+    with pytest.raises(ConfigError, match=r"every address of listen and connect begins with 'tls"):
+        recipe("swarm.tls={folder='certificates'}")
+
+
+@pytest.mark.parametrize("address", ["there:7447", "udp/there:7447", "tcp/there", "tcp/the re:1"])
+@pytest.mark.parametrize("key", ["listen", "connect"])
+def test_an_address_that_is_none_is_refused_with_the_recipe(recipe, key, address):
+    with pytest.raises(ConfigError, match=rf"\[swarm\] {key} has '.*'; expected tcp/HOST:PORT"):
+        recipe(f"swarm.{key}=['{address}']")
+
+
+@pytest.mark.parametrize("key", ["stranger_share", "strangers_share"])
+def test_a_share_in_which_no_strangers_group_has_a_place_is_refused(recipe, key):
+    with pytest.raises(
+        ConfigError, match=rf"{key} is 0.16, but one group beside 5 others is 0.167"
+    ):
+        recipe("swarm.open=true", f"swarm.{key}=0.16")
+    recipe("swarm.open=true", f"swarm.{key}=0.17")
+    recipe("swarm.open=true", f"swarm.{key}=0")
+    recipe(f"swarm.{key}=0.16")  # nobody would ask for it
+
+
+def test_the_cohort_is_as_large_as_it_says_where_there_are_many(recipe, opened, tmp_path):
+    names = [f"n{i}" for i in range(100)]
+    partners = opened(recipe("swarm.cohort=5"), tmp_path)["partners"]
+    assert len(partners(3, names)) == 5
+    assert partners(3, names[:20]) == set(names[:20])
+    assert partners(3, names) != partners(4, names)
+
+
+def test_a_key_is_made_in_the_runs_folder_or_where_the_recipe_says(recipe, opened, tmp_path):
+    made = opened(recipe(), tmp_path)["key"].public
+    assert made == opened(recipe(), tmp_path)["key"].public
+    assert made == Key.load(tmp_path / LOCAL_SWARM / "north.key").public
+    own = tmp_path / "mine.key"
+    with pytest.raises(IdentityError, match=r"mine\.key"):  # a slip, and no wish for a new one
+        opened(recipe(f"swarm.key={own}"), tmp_path)
+    Key.new().write(own)
+    assert opened(recipe(f"swarm.key={own}"), tmp_path)["key"].public not in (made, None)
+
+
+def bind(folder, **keys):
+    place = folder / "roster.toml"
+    place.write_text(roster_text({name: key.public for name, key in keys.items()}))
+    return place
+
+
+def test_a_roster_binds_names_to_keys(recipe, opened, tmp_path):
+    mine, theirs = Key.new(), Key.new()
+    mine.write(tmp_path / "mine.key")
+    roster = bind(tmp_path, north=mine, south=theirs)
+    config = recipe(f"swarm.roster={roster}", f"swarm.key={tmp_path / 'mine.key'}")
+    known = opened(config, tmp_path)["known_keys"]
+    assert known.public_key("south", theirs.public) == theirs.public
+    with pytest.raises(IdentityError, match=r"has another key for 'north' than .*put `north = "):
+        opened(recipe(f"swarm.roster={roster}"), tmp_path)
+    swapped = bind(tmp_path, north=theirs, south=mine)
+    own = f"swarm.key={tmp_path / 'mine.key'}"
+    with pytest.raises(
+        IdentityError, match=r"mine.key holds the key of 'south', not of 'north'; na"
+    ):
+        opened(recipe(f"swarm.roster={swapped}", own), tmp_path)
+    with pytest.raises(ConfigError, match=r"\[node.south\] is a member, but .* has no key for it"):
+        opened(recipe(f"swarm.roster={bind(tmp_path, north=mine)}"), tmp_path)
+
+
+def test_a_stranger_needs_no_line_in_the_roster_and_none_counts_on_it(recipe, opened, tmp_path):
+    mine = Key.new()
+    mine.write(tmp_path / "mine.key")
+    roster = bind(tmp_path, north=mine)
+    change = ["swarm.open=true", "node.south.stranger=true", f"swarm.roster={roster}"]
+    config = recipe(*change, f"swarm.key={tmp_path / 'mine.key'}")
+    seen = opened(config, tmp_path)
+    assert list(seen["members"]) == members_of(config) == ["north"]
+    with pytest.raises(ConfigError, match=r"\[node.south\] stranger is true, but the swarm takes"):
+        recipe("node.south.stranger=true")
+
+
+def test_who_does_not_say_where_the_others_are_is_told_how(recipe, opened, tmp_path):
+    config = recipe("swarm.listen=[]")
+    with pytest.raises(ConfigError, match=r"'north' does not know where the others are: .*--conn"):
+        opened(config, tmp_path)
+    (tmp_path / LOCAL_SWARM).mkdir(exist_ok=True)
+    addresses = {"north": "tcp/127.0.0.1:1", "south": "tcp/127.0.0.1:2"}
+    (tmp_path / LOCAL_SWARM / "addresses.json").write_text(json.dumps(addresses))
+    # Of two nodes only the later one calls: those that call each other can lose each other.
+    line = opened(config, tmp_path)["line"]
+    assert (line.listen, line.connect) == (("tcp/127.0.0.1:1",), ())
+    addresses = {"south": "tcp/127.0.0.1:2", "north": "tcp/127.0.0.1:1", "west": "tcp/127.0.0.1:3"}
+    (tmp_path / LOCAL_SWARM / "addresses.json").write_text(json.dumps(addresses))
+    line = opened(config, tmp_path)["line"]
+    assert (line.listen, line.connect) == (("tcp/127.0.0.1:1",), ("tcp/127.0.0.1:2",))
+
+
+def terms(config, name="north"):
+    model, stop = config.node[name].model, config.sampling.stop
+    policy = LanguageModel.load(model, device="cpu", stop=stop)
+    return agreements_of(config, make_task(config), {name: policy})[name]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *("seed=1", "plan=horizontal", "problems_per_round=6", "group_size=5", "task.width=5"),
+        *("sampling.max_new_tokens=5", "sampling.max_total_tokens=31", "node.south.weight=2"),
+        *("task.reward=hash", "swarm.open=true", "shares=speed"),
+    ],
+)
+def test_nodes_with_other_problems_shares_or_limits_are_at_another_task(recipe, change):
+    assert terms(recipe(change)).provenance.task != terms(recipe()).provenance.task
+
+
+@pytest.mark.parametrize(
+    "change", ["node.north.learning_rate=1", "objective.method=nois", "deadline_s=3", "rounds=9"]
+)
+def test_what_is_a_nodes_own_affair_does_not_part_it_from_the_others(recipe, change):
+    assert terms(recipe(change)).provenance == terms(recipe()).provenance
+
+
+def test_how_it_samples_and_where_it_stops_is_in_what_a_node_says_of_itself(recipe):
+    plain = terms(recipe()).provenance
+    other = terms(recipe("sampling.temperature=0.5", "sampling.top_k=3", "sampling.top_p=0.5"))
+    assert (plain.temperature, plain.top_k, plain.top_p) == (1.0, 0, 1.0)
+    assert (other.provenance.temperature, other.provenance.top_k, other.provenance.top_p) == (
+        0.5,
+        3,
+        0.5,
+    )
+    assert terms(recipe("sampling.stop=['a']")).provenance.tokenizer != plain.tokenizer
+
+
+def test_a_prompts_digest_is_that_of_its_ids_and_none_for_what_is_not_trained_on(recipe):
+    config = recipe()
+    task, digest = make_task(config), terms(config).prompt_digest
+    one, two = task.ids("train")[:2]
+    assert len(digest(one)) == 8
+    assert digest(one) == digest(one) != digest(two)
+    assert digest(task.ids("validation")[0]) is None
+    assert digest("nowhere") is None
+
+
+def test_limits_are_what_a_node_may_write_in_a_round(recipe):
+    limits = terms(recipe()).limits
+    assert (limits.completions, limits.tokens, limits.vocabulary) == (20, 6, tiny.VOCABULARY)
+    more = terms(recipe("swarm.open=true", "swarm.stranger_problems=8")).limits
+    assert more.completions == 32
+
+
+def test_as_much_text_is_taken_as_an_author_may_send(recipe):
+    """16 bytes for each token that it may write: never fewer than it sends, whatever fits here."""
+    assert terms(recipe()).limits.text_bytes == 16 * 6
+    more = terms(recipe("sampling.max_new_tokens=40", "sampling.max_total_tokens=32")).limits
+    assert (more.tokens, more.text_bytes) == (32, 16 * 40)
+    never = terms(recipe("swarm.text=never")).limits
+    assert never.text_bytes == 0
+    assert terms(recipe()).limits.message_bytes - never.message_bytes == 20 * 16 * 6
+
+
+def test_a_questions_digest_is_that_of_its_messages_whatever_the_tokenizer(recipe):
+    config = recipe()
+    task, agreed = make_task(config), terms(config)
+    id = task.ids("train")[0]
+    problem = task.problem(id)
+    asked = f'["{problem.system}", {json.dumps(problem.question)}]'
+    assert agreed.question_digest(id) == hashlib.sha256(asked.encode()).digest()[:8]
+    assert agreed.question_digest(id) != agreed.prompt_digest(id)
+    assert agreed.question_digest(task.ids("validation")[0]) is None
+
+
+def test_a_node_joins_a_folder_of_its_own_run_only(recipe, tmp_path):
+    require_node_folder(tmp_path, recipe(), "north", resume=False)
+    with pytest.raises(RunFolderError, match="holds no node to resume; leave --resume out"):
+        require_node_folder(tmp_path, recipe(), "north", resume=True)
+    (tmp_path / "recipe.json").write_text(json.dumps(as_tree(recipe())))
+    fine = ["rounds=7", "swarm.connect=['tcp/there:2']", "node.south.learning_rate=1"]
+    require_node_folder(tmp_path, recipe(*fine), "north", resume=False)
+    with pytest.raises(RunFolderError, match="made with seed = 0, but the recipe now has seed = 1"):
+        require_node_folder(tmp_path, recipe("seed=1"), "north", resume=False)
+    with pytest.raises(RunFolderError, match=r"with node.north.weight = 1.0, .* = 3.0; join with"):
+        require_node_folder(tmp_path, recipe("node.north.weight=3"), "north", resume=False)
+    (tmp_path / "recipe.json").write_text(
+        json.dumps(as_tree(recipe()) | {"node": {"south": as_tree(recipe())["node"]["south"]}})
+    )
+    with pytest.raises(RunFolderError, match="of a run whose recipe has no node 'north'; name a"):
+        require_node_folder(tmp_path, recipe(), "north", resume=False)
+    (tmp_path / "recipe.json").write_text(json.dumps(as_tree(recipe())))
+    (tmp_path / "north").mkdir()
+    (tmp_path / "north" / "metrics.jsonl").write_text("")
+    with pytest.raises(RunFolderError, match="north exists; --resume goes on with that node"):
+        require_node_folder(tmp_path, recipe(), "north", resume=False)
+    require_node_folder(tmp_path, recipe(), "north", resume=True)

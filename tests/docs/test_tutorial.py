@@ -1,0 +1,110 @@
+"""docs/tutorial.md, block by block in an empty folder, as a reader would copy and type it."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from potluck.config import load
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+BLOCK = re.compile(
+    r"(?:`(?P<file>[\w.-]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.M | re.S
+)
+NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e-?\d+)?|[▁▂▃▄▅▆▇█]+")
+
+
+def shape_of(line):
+    """A printed line without its numbers, which differ between machines, and without its spaces."""
+    return "".join(NUMBER.sub("0", line).split())
+
+
+def is_printed(line, said):
+    """Return whether ``said`` has such a line; one that ends in "..." is the beginning of one."""
+    shape, printed = shape_of(line.removesuffix("...")), map(shape_of, said.splitlines())
+    return any(p.startswith(shape) if line.endswith("...") else p == shape for p in printed)
+
+
+def environment_of(desk):
+    """What a shell of a reader has: `python` and `potluck` are those of these tests."""
+    programs = desk / "bin"
+    programs.mkdir()
+    for name, words in (("python", []), ("potluck", ["-m", "potluck"])):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, *words])} "$@"\n')
+        program.chmod(0o755)
+    return os.environ | {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "COLUMNS": "200",
+        "HF_HUB_OFFLINE": "1",
+        "MPLBACKEND": "Agg",
+    }
+
+
+def typed(text, desk, environment):
+    """Type a block of commands and return what they print."""
+    done = subprocess.run(
+        ["sh", "-ec", text], cwd=desk, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """The folder after the page: its files, its run, and what each block of commands printed."""
+    desk = tmp_path_factory.mktemp("tutorial")
+    environment, said = environment_of(desk), ""
+    for block in BLOCK.finditer(PAGE):
+        kind, text = block["kind"], block["text"]
+        if kind == "sh":
+            said = typed(text, desk, environment)
+        elif kind == "text":
+            missing = [line for line in text.splitlines() if not is_printed(line, said)]
+            assert not missing, f"the page says {missing}; printed was\n{said[-6000:]}"
+        else:
+            assert block["file"], f"a block of {kind} without the name of its file: {text[:80]}"
+            (desk / block["file"]).write_text(text, encoding="utf-8")
+    return desk
+
+
+def test_every_block_runs_and_prints_what_the_page_says(desk):
+    kinds = [block["kind"] for block in BLOCK.finditer(PAGE)]
+    assert len(kinds) == PAGE.count("```") / 2
+    assert kinds.count("sh") >= 6
+    assert kinds.count("text") >= 5
+
+
+def test_the_reward_of_both_models_rises(desk):
+    for node in ("front", "back"):
+        lines = (desk / "runs" / "ends" / node / "metrics.jsonl").read_text().splitlines()
+        own = [json.loads(line)["own_reward_mean"] for line in lines]
+        assert sum(own[-10:]) / 10 > sum(own[:10]) / 10 + 0.2
+
+
+def test_the_files_that_the_page_promises_are_there(desk):
+    assert (desk / "curve.png").read_bytes()[1:4] == b"PNG"
+    assert "<html" in (desk / "ends.html").read_text(encoding="utf-8")[:500]
+    assert (desk / "my-model" / "model.safetensors").exists()
+
+
+CHANGES = re.findall(r"--set ('[^']+'|[\w.=-]+)", PAGE.split("## 6. Run")[1])
+
+
+def test_there_are_changes_to_try():
+    assert len(CHANGES) >= 8
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_that_the_page_proposes_changes_the_recipe(change, tmp_path):
+    recipe = tmp_path / "ends.toml"
+    recipe.write_text(next(b["text"] for b in BLOCK.finditer(PAGE) if b["kind"] == "toml"))
+    (override,) = shlex.split(change)
+    assert load(recipe, [override]) != load(recipe)

@@ -1,0 +1,87 @@
+"""Words that readers did not understand: none stands in what a user reads."""
+
+import ast
+import re
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+PRIVATE = {
+    r"dice": "random numbers, a seed",
+    r"twins?": "two copies of one model",
+    r"schooling|brought up": "pretraining, pretrained",
+    r"rooms|(?<=\ba )room|(?<=\bof the )room": "package",
+    r"out of room": "cut off at the length limit",
+    r"lived again": "repeated",
+    r"whoever": "any node that",
+    r"who (?:has|have|had|is|are|was|asks?|listens?|shares?|claims?|sends?|may|can)"
+    r"(?! (?:here|missing))": "a node that",
+    r"hearsay": "through a third node",
+    r"finds? back|found back": "reconnect",
+    r"(?:is|are) paid|pays? (?:0|in parts)": "scores, rewards",
+    r"say it, and end|end it itself": "print; stop it yourself",
+    r"not a word": "no message",
+    r"tells? from 0|told by chance": "differs from 0, by chance",
+}
+"""Pattern of a word, and what to write in its place."""
+ALLOWED = {"are paid for", "is paid for", "Who may look"}
+"""Money, and the title of a page's section."""
+
+
+def pages():
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    named = [Path(name) for name in listed.stdout.splitlines()]
+    return [p for p in named if p.parts[0] != "experiments" and p.name != "CHANGELOG.md"]
+
+
+def found(text):
+    """Each private word in a text, with what to write."""
+    text = " ".join(text.split())
+    for words, better in PRIVATE.items():
+        for hit in re.finditer(rf"\b(?:{words})\b", text, re.IGNORECASE):
+            around = text[max(0, hit.start() - 30) : hit.end() + 30]
+            if not any(allowed in around for allowed in ALLOWED):
+                yield f"{around!r}: {better}"
+
+
+def messages(path):
+    """Texts of a module that may be shown: all but docstrings, of which those of commands are."""
+    tree = ast.parse(path.read_text())
+    told = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    if "cli" not in path.parts:
+        alone = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
+        told = [node for node in told if id(node) not in alone]
+    return [node.value for node in told if isinstance(node.value, str)]
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_a_page_has_no_private_word(page):
+    assert not list(found((REPOSITORY / page).read_text()))
+
+
+def test_messages_and_help_have_no_private_word():
+    modules = sorted((REPOSITORY / "src").rglob("*.py"))
+    seen = {str(p): [f for text in messages(p) for f in found(text)] for p in modules}
+    assert not {name: words for name, words in seen.items() if words}
+
+
+def test_a_private_word_is_found_in_pages_and_messages_and_not_in_docstrings(tmp_path):
+    assert list(found("Nodes\nwho listen are\nbrought\n  up")) != []
+    assert not list(found("Questions are paid for several times."))
+    (module := tmp_path / "a.py").write_text('"""Dice."""\nx = f"no dice {1}"\n')
+    assert messages(module) == ["no dice "]
+
+
+def test_the_glossary_has_the_words_of_the_metrics_in_alphabetical_order():
+    text = (REPOSITORY / "docs" / "glossary.md").read_text()
+    words = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")][1:]
+    plain = [re.sub(r"[^a-z0-9]", "", word.split(",")[0].lower()) for word in words]
+    assert len(words) > 40
+    assert [w for w, n in pairwise(plain) if w > n] == []
+    for word in ("k3", "g", "own reward", "staleness", "worth", "half", "quarantine", "cell"):
+        assert re.search(rf"^\| (?:[^|]*, )?{word}[ ,|]", text, re.MULTILINE), word

@@ -1,0 +1,153 @@
+"""An author whose claimed log-probabilities stand out is told of: once, and with what to do."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tiny
+from displays import Listener
+from potluck.launch.in_process import run
+from potluck.reports import AuthorReport, RoundReport, doubts
+from potluck.rollout.hf import HFEngine
+from show.terminal.run_folders import make_run, metrics, source
+from show.terminal.test_show import shown
+
+HONEST = {"tokens": 500, "log_ratio_mean": -8.5, "capped_share": 0.03}
+"""As models of two notations see each other."""
+CLAIMS, CAPPED = "log_ratio_mean", "capped_share"
+
+
+def found(**its):
+    report = RoundReport(3, sources={"south": AuthorReport(**{**HONEST, **its})})
+    return [(author, kind) for author, kind, _ in doubts(report, "north", reads_logp=True)]
+
+
+@pytest.mark.parametrize("its, kinds", [
+    ({}, []),
+    ({"log_ratio_mean": None, "capped_share": None}, []),
+    ({"log_ratio_mean": 0.49, "capped_share": 0.49}, []),
+    ({"log_ratio_mean": 0.5}, [CLAIMS]),
+    ({"capped_share": 0.5}, [CAPPED]),
+    ({"log_ratio_mean": 20.0, "capped_share": 1.0}, [CLAIMS, CAPPED]),
+    ({"log_ratio_mean": 20.0, "capped_share": 1.0, "tokens": 49}, []),
+    ({"log_ratio_mean": 20.0, "capped_share": 1.0, "gradient_share": 0.0}, []),  # it is not trusted
+])  # fmt: skip
+def test_claims_are_doubted_from_these_limits_on(its, kinds):
+    assert found(**its) == [("south", kind) for kind in kinds]
+
+
+def test_nobody_doubts_itself_and_the_line_says_what_to_do():
+    forged = AuthorReport(tokens=500, log_ratio_mean=20.0, capped_share=1.0)
+    report = RoundReport(3, sources={"south": forged})
+    assert list(doubts(report, "south", reads_logp=True)) == []
+    claims, capped = (line for _, _, line in doubts(report, "north", reads_logp=True))
+    assert claims.startswith("south: 20.0 nats a token likelier to north than it claims; ")
+    assert capped.startswith("south: 100% of tokens above the weight cap of north; ")
+    for line in (claims, capped):
+        assert "may be forged" in line
+        assert "method = 'lws'" in line
+        assert "trust = 'nobody'" in line
+
+
+@pytest.mark.parametrize("reads_logp", [True, False])
+def test_a_habit_that_grows_is_told_of_whatever_the_method_reads(reads_logp):
+    habit = {"habit": "^ #", "habit_share": 1.0, "habit_own_first": 0.15}
+    for own, lines in ((0.39, 0), (0.41, 1)):
+        its = AuthorReport(**HONEST, **habit, habit_own=own)
+        report = RoundReport(9, sources={"south": its})
+        told = list(doubts(report, "north", reads_logp=reads_logp))
+        assert [kind for _, kind, _ in told] == ["habit"] * lines
+    (line,) = (line for *_, line in told)
+    assert "north writes '^ #' in 41% of its answers, at first in 15%; south does in 100%" in line
+
+
+class Hears(Listener):
+    def __init__(self):
+        self.doubted = []
+
+    def say(self, text):
+        if "forged" in text:
+            self.doubted.append(text.split(";")[0].split(": ")[0])
+
+
+@pytest.fixture
+def forger(monkeypatch):
+    """Makes the node "small" claim that each of its tokens was as unlikely as e^-30."""
+    honest = HFEngine.generate
+
+    def forged(self, requests, sampler, *, author, progress):
+        completions = honest(self, requests, sampler, author=author, progress=progress)
+        if author != "small":
+            return completions
+        return [replace(c, logp_T=np.full(len(c.token_T), -30, np.float32)) for c in completions]
+
+    monkeypatch.setattr(HFEngine, "generate", forged)
+
+
+def doubted_in_a_run(tiny_models, folder, *overrides):
+    # Enough tokens that a mean says something.
+    config = tiny.recipe(
+        tiny_models, "rounds=3", "group_size=12", "objective.method=f-tis", *overrides
+    )
+    run(config, folder, display=(hears := Hears()))
+    return hears.doubted
+
+
+def test_a_forger_is_told_of_once_for_each_way_in_which_it_stands_out(
+    tiny_models, tmp_path, forger
+):
+    assert doubted_in_a_run(tiny_models, tmp_path / "run") == ["small", "small"]
+
+
+@pytest.mark.parametrize("choice", ["objective.method=lws", "objective.trust=nobody"])
+def test_what_the_line_says_to_do_helps(tiny_models, tmp_path, forger, choice):
+    assert doubted_in_a_run(tiny_models, tmp_path / "run", choice) == []
+
+
+def test_honest_nodes_are_not_doubted(tiny_models, tmp_path):
+    assert doubted_in_a_run(tiny_models, tmp_path / "run") == []
+
+
+def test_show_says_it_once_with_its_first_round(tmp_path):
+    forged = {"large": source(tokens=500, log_ratio_mean=20.0, capped_share=0.2)}
+    rounds = [metrics(0), *(metrics(at, sources=forged) for at in (1, 2))]
+    text = " ".join(shown(make_run(tmp_path / "run", "small", rounds=rounds)).split())
+    assert text.count("may be forged") == 1
+    assert "round 1: large: 20.0 nats a token likelier to small than it claims" in text
+
+
+def test_show_says_nothing_where_no_claim_is_read(tmp_path):
+    forged = {"large": source(tokens=500, log_ratio_mean=20.0, capped_share=1.0)}
+    rounds = [metrics(0, sources=forged)]
+    reads_none = {"importance": "none", "filter": False}
+    run = make_run(tmp_path / "run", "small", rounds=rounds, objective=reads_none)
+    assert "forged" not in shown(run)
+
+
+def test_a_node_all_of_whose_completions_are_cut_off_is_told_what_to_raise():
+    def said(**figures):
+        return list(doubts(RoundReport(3, **figures), "north", reads_logp=True))
+
+    ((who, kind, line),) = said(own_cut_share=1.0)
+    assert (who, kind) == ("north", "own_cut_share")
+    assert "north: every one of its completions ran out of tokens" in line
+    assert "raise [sampling] max_new_tokens" in line
+    assert said(own_cut_share=0.99) == said(own_cut_share=None) == said() == []
+
+
+@pytest.mark.parametrize("apart, first, lines", [
+    (None, None, 0),
+    (3e-8, 3e-8, 0),
+    (9e-7, 7e-9, 0),  # both are rounding of float32
+    (1.9e-5, 3e-8, 0),
+    (4e-4, 3e-8, 1),
+    (3e-2, 2e-3, 0),  # both of bfloat16
+    (4.1e-2, 2e-3, 1),
+])  # fmt: skip
+def test_a_server_that_is_farther_from_the_model_than_at_first_is_told_of(apart, first, lines):
+    report = RoundReport(3, server_apart=apart, server_apart_first=first)
+    told = list(doubts(report, "north", reads_logp=False))
+    assert [(who, kind) for who, kind, _ in told] == [("north", "server_apart")] * lines
+    for _, _, line in told:
+        assert f"are {apart:.1e} nats a token from its own, in the run's first" in line

@@ -1,0 +1,167 @@
+"""Whole runs of nodes at their own pace, in one process and in several."""
+
+import pytest
+
+import tiny
+from launch.test_launch import NAMES, Crash, CrashesAfter, StopsAt, lines, outcome
+from potluck.config import ConfigError
+from potluck.exchange import Message, decode, decode_round, memory
+from potluck.exchange.keys.keys import without_signature
+from potluck.launch.in_process import run
+from potluck.objective.methods import METHODS
+
+FREE = ("pace=free", "plan=horizontal", "objective.method=lws")
+
+
+@pytest.fixture(scope="module")
+def recipe(tiny_models):
+    def make(*overrides, names=NAMES):
+        nodes = {name: tiny_models[name] for name in names}
+        longer = ("rounds=6", "checkpoint_every=2", *FREE)
+        return tiny.recipe(nodes, *longer, *overrides)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def whole(recipe, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("free") / "run"
+    run(recipe(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole_outcome(whole):
+    return outcome(whole, 6)
+
+
+def messages(folder, node) -> list[list[Message]]:
+    """What each round of the node was learned from."""
+    files = sorted((folder / node / "rounds").iterdir())
+    rounds = [
+        decode_round(file.read_bytes(), run="tiny", round=int(file.stem), node=node)
+        for file in files
+    ]
+    return [[decode(without_signature(data)) for data in round.messages] for round in rounds]
+
+
+def test_it_repeats_to_the_bit_and_is_another_run_than_one_in_step(recipe, whole_outcome, tmp_path):
+    run(recipe(), tmp_path / "again")
+    assert outcome(tmp_path / "again", 6) == whole_outcome
+    run(recipe("pace=together"), tmp_path / "together")
+    assert outcome(tmp_path / "together", 6) != whole_outcome
+
+
+def test_each_batch_is_learned_from_once_and_is_held_against_own_completions(whole):
+    for node, other in zip(NAMES, NAMES[::-1], strict=True):
+        rounds = messages(whole, node)
+        assert [[m.round for m in r if m.sender == node] for r in rounds] == [[i] for i in range(6)]
+        foreign = [m.round for r in rounds for m in r if m.sender == other]
+        assert foreign == sorted(set(foreign))
+        assert len(foreign) >= 5  # the last one may come when the other has ended
+        for line in lines(whole, node, "metrics")[1:]:
+            assert (
+                line["sources"][other]["completions"] == line["sources"][node]["completions"] == 8
+            )
+            assert line["joint_share"] == 1
+            assert line["staleness"] in (0, 1)
+            assert (line["missing"], line["late"], line["unasked"]) == ([], 0, 0)
+
+
+def test_no_problem_is_written_twice_in_a_pass(whole):
+    for node in NAMES:
+        written = [id for line in lines(whole, node, "written") for id in line["rewards"]]
+        assert len(written) == len(set(written)) == 24
+
+
+@pytest.mark.parametrize("round", range(6))
+def test_after_a_crash_it_goes_on_to_the_same_end(recipe, whole_outcome, tmp_path, round):
+    with pytest.raises(Crash):
+        run(recipe(), tmp_path / "cut", display=CrashesAfter(round))
+    run(recipe(), tmp_path / "cut", resume=True)
+    assert outcome(tmp_path / "cut", 6) == whole_outcome
+
+
+@pytest.mark.parametrize("crashes", [(0, 1), (1, 3, 3), (2, 4, 5)])
+def test_after_several_crashes_too(recipe, whole_outcome, tmp_path, crashes):
+    for at, round in enumerate(crashes):
+        with pytest.raises(Crash):
+            run(recipe(), tmp_path / "cut", display=CrashesAfter(round), resume=at > 0)
+    run(recipe(), tmp_path / "cut", resume=True)
+    assert outcome(tmp_path / "cut", 6) == whole_outcome
+
+
+@pytest.mark.parametrize("round, phase", [(1, "write"), (2, "learn"), (3, "write")])
+def test_ctrl_c_leaves_what_it_can_go_on_from(recipe, whole_outcome, tmp_path, round, phase):
+    assert run(recipe(), tmp_path / "cut", display=StopsAt(round, phase)).interrupted
+    assert not run(recipe(), tmp_path / "cut", resume=True).interrupted
+    assert outcome(tmp_path / "cut", 6) == whole_outcome
+
+
+def test_the_intake_decides_the_parts_of_a_round(recipe, tmp_path):
+    run(recipe("intake=3", "rounds=2", "group_size=8"), tmp_path / "much")
+    (_, line) = lines(tmp_path / "much", "small", "metrics")
+    assert {author: its["completions"] for author, its in line["sources"].items()} == {
+        "small": 8, "large": 8,
+    }  # fmt: skip
+
+
+def test_a_batch_that_is_too_old_when_it_is_taken_is_not(recipe, tmp_path, monkeypatch):
+    """Node ``small`` takes only every third round what there is."""
+    counts = {}
+    for staleness in (0, 1):
+        folder = tmp_path / f"{staleness}"
+        with monkeypatch.context() as patch:
+            take, calls = memory._Member.take, []
+
+            def every_third(member, take=take, calls=calls):
+                if member._agreement.node == "small":
+                    calls.append(1)
+                    if len(calls) % 5:  # two of a round in which nothing is there
+                        return ()
+                return take(member)
+
+            patch.setattr(memory._Member, "take", every_third)
+            run(recipe(f"swarm.max_staleness={staleness}", "intake=3", "group_size=8"), folder)
+        rounds = messages(folder, "small")
+        counts[staleness] = [sum(m.sender == "large" for m in round) for round in rounds]
+    assert counts[0] == [0, 0, 1, 0, 0, 1]
+    assert counts[1] == [0, 0, 2, 0, 0, 2]
+
+
+def test_what_comes_while_a_first_round_is_written_is_learned_from(recipe, tmp_path, monkeypatch):
+    take, first = memory._Member.take, set(NAMES)
+
+    def later(member):
+        if member._agreement.node in first:
+            first.remove(member._agreement.node)
+            return ()
+        return take(member)
+
+    monkeypatch.setattr(memory._Member, "take", later)
+    run(recipe("rounds=1"), tmp_path / "run")
+    assert [len(messages(tmp_path / "run", node)[0]) for node in NAMES] == [1, 2]
+    (report,) = lines(tmp_path / "run", NAMES[1], "metrics")
+    assert report["joint_share"] == 1.0
+
+
+def test_what_makes_no_sense_at_this_pace_is_refused_with_the_way_out(recipe, tmp_path):
+    with pytest.raises(ConfigError, match="remove the weight"):
+        recipe("node.small.weight=2")
+    with pytest.raises(ConfigError, match="intake is 2, but pace is 'together'"):
+        recipe("pace=together", "intake=2")
+    with pytest.raises(ConfigError, match="set pace = 'together'"):
+        recipe("node.small={engine={name='file', path='x.jsonl'}}")
+    with pytest.raises(ConfigError, match="writes 1 of the 4 completions"):
+        run(recipe("intake=3"), tmp_path / "alone")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_goes(recipe, tmp_path, method):
+    run(recipe(f"objective.method={method}", "rounds=2"), tmp_path / "run")
+    assert lines(tmp_path / "run", "small", "metrics")[-1]["updates"] == 1
+
+
+def test_alone_it_writes_everything(recipe, tmp_path):
+    run(recipe("rounds=2", names=["small"]), tmp_path / "run")
+    assert [line["completions"] for line in lines(tmp_path / "run", "small", "metrics")] == [16, 16]

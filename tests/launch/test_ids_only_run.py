@@ -1,0 +1,215 @@
+"""A run whose method reads no author's log-probabilities: none is sent, nothing else changes."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import tiny
+from displays import Listener
+from nouns import completion
+from potluck.config import RunConfig
+from potluck.exchange import Round, decode, decode_round, encode, encode_round
+from potluck.launch.in_process import run
+from potluck.node.learning.batch import pack
+from potluck.node.storage import checkpoint
+from potluck.objective.methods import METHODS, ObjectiveConfig, reads_author_logp
+from potluck.replay.plan import ReplayError, make_plan
+from potluck.replay.run import replay
+from potluck.types import Group, Problem, Row
+
+NAMES = ("large", "small")
+NOIS = "objective.method=nois"
+
+
+@pytest.fixture(scope="module")
+def recipe(tiny_models):
+    def make(*overrides):
+        return tiny.recipe({name: tiny_models[name] for name in NAMES}, *overrides)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def silent(recipe, tmp_path_factory):
+    """The folder of a run without log-probabilities. Nobody may write to it."""
+    folder = tmp_path_factory.mktemp("silent") / "run"
+    run(recipe(NOIS), folder)
+    return folder
+
+
+def metrics_of(folder, node):
+    lines = (folder / node / "metrics.jsonl").read_text().splitlines()
+    return [{**json.loads(line), "seconds": None} for line in lines]
+
+
+def weights_of(folder, node, rounds=2):
+    place = checkpoint.checkpoint_folder(folder / node, rounds)
+    return load_file(place / "model.safetensors")
+
+
+def same_weights(one, other):
+    return all(
+        torch.equal(tensor, weights_of(other, node)[name])
+        for node in NAMES
+        for name, tensor in weights_of(one, node).items()
+    )
+
+
+def round_file(folder, node, round):
+    return folder / node / "rounds" / f"{round:06d}.ptlk"
+
+
+def kept_round(folder, node, round):
+    data = round_file(folder, node, round).read_bytes()
+    return decode_round(data, run="tiny", round=round, node=node)
+
+
+def with_logp(c):
+    return replace(c, logp_T=np.full(len(c.token_T), -0.5, np.float32))
+
+
+def without_logp(c):
+    return replace(c, logp_T=None)
+
+
+def rewrite_round(folder, round, author, change):
+    """Change the completions of ``author`` in the file of every node."""
+    for node in NAMES:
+        messages = []
+        for data in kept_round(folder, node, round).messages:
+            message = decode(data)
+            if message.sender == author:
+                message = replace(message, completions=tuple(map(change, message.completions)))
+            messages.append(encode(message))
+        arrived = Round((), messages=tuple(messages))
+        round_file(folder, node, round).write_bytes(encode_round(round, node, arrived))
+
+
+@pytest.mark.parametrize("name", ["nois", "vis", "tis", "f-nois", "f-vis", "f-tis"])
+def test_of_the_papers_methods_nois_alone_reads_no_log_probability_of_an_author(name):
+    method = METHODS[name]
+    assert reads_author_logp(method) == (name != "nois")
+    assert reads_author_logp(ObjectiveConfig(**method.fields)) == (name != "nois")
+
+
+def test_the_recipes_method_decides_what_is_sent(recipe):
+    assert recipe().sends_logp
+    assert recipe("objective.method=f-nois").sends_logp
+    assert not recipe(NOIS).sends_logp
+
+
+def test_no_completion_of_the_run_has_them_the_nodes_own_neither(silent):
+    for node in NAMES:
+        for round in (0, 1):
+            came = kept_round(silent, node, round).completions
+            assert {c.author for c in came} == {*NAMES}
+            assert all(c.logp_T is None for c in came)
+
+
+def test_nothing_that_is_learned_depends_on_them(recipe, silent, tmp_path, monkeypatch):
+    monkeypatch.setattr(RunConfig, "sends_logp", True)
+    run(recipe(NOIS), tmp_path / "run")
+    told = kept_round(tmp_path / "run", "small", 1).completions
+    assert all(c.logp_T is not None for c in told)
+    assert same_weights(silent, tmp_path / "run")
+    for node in NAMES:
+        pairs = zip(metrics_of(silent, node), metrics_of(tmp_path / "run", node), strict=True)
+        for without, line in pairs:
+            assert without["sent_bytes"] < line["sent_bytes"]
+            same = ("loss", "gradient_norm", "rows_trained", "dropped_nonfinite", "unusable")
+            assert [without[key] for key in same] == [line[key] for key in same]
+            assert without["rows_trained"] > 0
+
+
+class Crash(Exception):
+    pass
+
+
+class CrashesAtOnce(Listener):
+    def round_done(self, node, report):
+        raise Crash
+
+
+def test_after_a_crash_it_goes_on_to_the_same_end(recipe, silent, tmp_path):
+    with pytest.raises(Crash):
+        run(recipe(NOIS), tmp_path / "run", display=CrashesAtOnce())
+    run(recipe(NOIS), tmp_path / "run", resume=True)
+    assert same_weights(silent, tmp_path / "run")
+
+
+def test_a_node_that_needs_them_leaves_out_what_comes_without(recipe, tmp_path):
+    with pytest.raises(Crash):
+        run(recipe(), tmp_path / "run", display=CrashesAtOnce())
+    rewrite_round(tmp_path / "run", 0, "large", without_logp)
+    run(recipe(), tmp_path / "run", resume=True)
+    for node in NAMES:
+        line = metrics_of(tmp_path / "run", node)[0]
+        assert (line["unusable"], line["completions"]) == (8, 8)
+        assert list(line["sources"]) == ["small"]
+
+
+def test_a_node_that_needs_none_takes_those_that_come_with_them(recipe, silent, tmp_path):
+    with pytest.raises(Crash):
+        run(recipe(NOIS), tmp_path / "run", display=CrashesAtOnce())
+    rewrite_round(tmp_path / "run", 0, "large", with_logp)
+    run(recipe(NOIS), tmp_path / "run", resume=True)
+    assert same_weights(silent, tmp_path / "run")
+    assert [line["unusable"] for line in metrics_of(tmp_path / "run", "small")] == [0, 0]
+
+
+def test_a_row_without_them_has_nan_up_to_its_length():
+    prompt_P = completion().token_T
+    rows = tuple(
+        Row(c, prompt_P, c.token_T, "")
+        for c in (completion((1, 2, 3)), replace(completion((1, 2), author="south"), logp_T=None))
+    )
+    batch = pack([Group(Problem("p", "?", "!"), rows, (1.0, 0.0))])
+    assert batch.logp_gen_BT[0].tolist() == [-0.5, -0.25, -0.5]
+    assert batch.logp_gen_BT[1].isnan().tolist() == [True, True, False]
+    assert batch.mask_BT[1].tolist() == [True, True, False]
+
+
+# Replays.
+
+
+def test_a_replay_by_its_own_method_ends_with_the_runs_weights(silent, tmp_path):
+    plan = make_plan(silent, methods="nois", out=tmp_path / "out")
+    said = []
+    rows = list(replay(plan, say=said.append))
+    assert [text.partition(":")[0] for text in said] == [*NAMES]
+    was = [line["gradient_norm"] for node in NAMES for line in metrics_of(silent, node)]
+    assert [row.gradient_norm for row in rows] == was
+    assert {row.effective_sample_size for row in rows} == {row.log_ratio_mean for row in rows}
+    assert {row.log_ratio_mean for row in rows} == {None}
+    assert all(row.cosine is not None for row in rows)
+
+
+def test_by_default_a_replay_takes_the_methods_that_the_run_allows(silent, tmp_path):
+    assert make_plan(silent, out=tmp_path / "out").methods == ("nois", "lws")
+    recipe = silent / "recipe.json"
+    recipe.write_text(recipe.read_text().replace('"importance": "none"', '"importance": "vanilla"'))
+    with_all = make_plan(silent, out=tmp_path / "all").methods
+    recipe.write_text(recipe.read_text().replace('"vanilla"', '"none"'))
+    assert with_all == ("nois", "tis", "f-tis", "lws")
+
+
+def test_a_replay_by_a_method_that_needs_them_is_refused_at_once(silent, tmp_path):
+    plan = make_plan(silent, methods="nois,tis,f-tis", out=tmp_path / "out")
+    complaint = "came without log-probabilities, .* but tis, f-tis .*; choose --method nois"
+    with pytest.raises(ReplayError, match=complaint):
+        next(replay(plan, say=pytest.fail))
+
+
+def test_an_older_run_that_has_them_although_it_needs_none_is_replayed_by_any_method(
+    recipe, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as before:
+        before.setattr(RunConfig, "sends_logp", True)
+        run(recipe(NOIS, "rounds=1"), tmp_path / "run")
+    plan = make_plan(tmp_path / "run", methods="f-tis", node="small", out=tmp_path / "out")
+    (row,) = replay(plan, say=pytest.fail)
+    assert row.effective_sample_size is not None

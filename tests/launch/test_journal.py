@@ -1,0 +1,188 @@
+"""What a run leaves of its course: status.json while it goes, events.jsonl for good."""
+
+import json
+import os
+import signal
+import time
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+
+import tiny
+from displays import Listener
+from potluck.launch import journal as module
+from potluck.launch.in_process import join, run
+from potluck.launch.journal import STATUS, Journal
+from potluck.reports.events import Notice
+from potluck.reports.status import FolderStatus
+
+
+def status_of(folder):
+    return msgspec.json.decode((folder / STATUS).read_bytes(), type=FolderStatus)
+
+
+def events_of(folder):
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def recipe(tiny_models):
+    def make(*overrides, names=("large", "small")):
+        nodes = {name: tiny_models[name] for name in names}
+        return tiny.recipe(nodes, "rounds=3", "checkpoint_every=1", *overrides)
+
+    return make
+
+
+class Reader(Listener):
+    """Looks at the status when it has been written after each event."""
+
+    def __init__(self, folder):
+        self.folder, self.seen = folder, []
+
+    def phase(self, node, phase, done, total):
+        self.look(node)
+
+    def round_done(self, node, report):
+        self.look(node)
+
+    def look(self, node):
+        # Events reach this display before the journal, which shows the one before.
+        time.sleep(5 * module.BEAT_S)
+        self.seen.append(status_of(self.folder / node).own)
+
+
+def test_the_status_follows_the_run_and_stays(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BEAT_S", 0.002)
+    shown = Reader(tmp_path / "run")
+    began_s = time.time()
+    run(recipe(), tmp_path / "run", display=shown)
+    assert {"write", "learn"} <= {line.phase for line in shown.seen}
+    assert {0, 1, 2} <= {line.round for line in shown.seen}
+    times = [line.time_s for line in shown.seen if line.node == "large"]
+    assert began_s < times[0] < times[-1] < time.time()
+    for name in ("large", "small"):
+        last = status_of(tmp_path / "run" / name).own
+        assert (last.node, last.phase, last.round, last.rounds) == (name, "ended", 3, 3)
+        metrics = (tmp_path / "run" / name / "metrics.jsonl").read_text().splitlines()
+        report = json.loads(metrics[-1])
+        own = report["sources"][name]
+        assert last.reward == report["own_reward_mean"]
+        assert last.tokens_per_s == pytest.approx(own["tokens"] / report["seconds"]["write"])
+        assert last.sent_bytes == report["sent_bytes"]
+        assert set(last.authors) == {"large", "small"}
+        assert last.authors[name].completions == own["completions"]
+        assert last.parameters > 1000
+        assert last.model == str(recipe().node[name].model)[:120]
+
+
+def test_it_tells_of_the_peers_of_a_swarm(recipe, tmp_path):
+    made = recipe("swarm.gather_s=0", "deadline_s=0.1", "swarm.listen=['tcp/127.0.0.1:0']")
+    join(made, "large", tmp_path / "run")
+    status = status_of(tmp_path / "run" / "large")
+    assert status.own.phase == "ended"
+    small = status.peers["small"]
+    assert (small.live, small.heard_s, small.newest_round) == (False, None, None)
+    assert "large begins without small" in [
+        e["text"] for e in events_of(tmp_path / "run" / "large")
+    ]
+
+
+def test_checkpoints_and_messages_are_kept_with_their_times(recipe, tmp_path):
+    began_s = time.time()
+    run(recipe(), tmp_path / "run")
+    events = events_of(tmp_path / "run" / "large")
+    saved = [e for e in events if e["kind"] == "checkpoint"]
+    assert [(e["round"], e["text"]) for e in saved] == [
+        (0, "saved after 1 rounds"),
+        (1, "saved after 2 rounds"),
+        (2, "saved after 3 rounds"),
+    ]
+    assert all(began_s - 1 < e["time_s"] < time.time() + 1 for e in events)
+    run(recipe("rounds=4"), tmp_path / "run", resume=True)
+    texts = [e["text"] for e in events_of(tmp_path / "run" / "large")]
+    assert texts.count("saved after 3 rounds") == 1
+    assert texts[-1] == "saved after 4 rounds"
+
+
+class Interrupts(Listener):
+    """Presses Ctrl-C once."""
+
+    def round_done(self, node, report):
+        if node == "large":
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_run_that_was_stopped_says_so(recipe, tmp_path):
+    assert run(recipe(), tmp_path / "run", display=Interrupts()).interrupted
+    assert status_of(tmp_path / "run" / "large").own.phase == "stopped"
+
+
+def test_a_start_that_came_to_nothing_leaves_the_folder_free(recipe, tmp_path):
+    class Waits(Listener):
+        pressed = False
+
+        def phase(self, node, phase, done, total):
+            if phase == "wait" and not self.pressed:
+                self.pressed = True
+                os.kill(os.getpid(), signal.SIGINT)
+
+    made = recipe("swarm.gather_s=30", "deadline_s=0.1", "swarm.listen=['tcp/127.0.0.1:0']")
+    assert join(made, "large", tmp_path / "run", display=Waits()).interrupted
+    assert not (tmp_path / "run" / "large" / STATUS).exists()
+    join(recipe("swarm.gather_s=0", "deadline_s=0.1", "swarm.listen=['tcp/127.0.0.1:0']"), "large",
+         tmp_path / "run")  # fmt: skip
+
+
+def test_a_journal_that_cannot_be_written_ends_no_run(recipe, tmp_path, monkeypatch):
+    def full(path, data):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(module, "write_for_readers", full)
+    assert run(recipe(), tmp_path / "run").rounds == 3
+    assert not (tmp_path / "run" / "large" / STATUS).exists()
+
+
+@contextmanager
+def talking(journal, taken):
+    with taken:
+        for n in range(9):
+            journal.show(Notice(f"message {n} {'x' * 9000}"))
+        yield
+
+
+def test_an_exchange_that_cannot_tell_ends_no_run(recipe, tmp_path, monkeypatch):
+    def broken(exchange, line):
+        raise RuntimeError("a transport of somebody's own")
+
+    monkeypatch.setattr("potluck.exchange.memory._Member.tell", broken, raising=True)
+    assert run(recipe(), tmp_path / "run").rounds == 3
+
+
+def test_messages_are_bounded(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MOST_EVENTS", 3)
+
+    class Chatty(Listener):
+        """Hands the journal more than it keeps."""
+
+    monkeypatch.setattr(
+        Journal,
+        "of",
+        lambda journal, nodes, of=Journal.of: talking(journal, of(journal, nodes)),
+    )
+    run(recipe(), tmp_path / "run", display=Chatty())
+    told = [e for e in events_of(tmp_path / "run" / "large") if e["kind"] == "message"]
+    assert [e["text"][:9] for e in told] == ["message 0", "message 1", "3 message"]
+    assert max(len(e["text"]) for e in told) == 500
+
+
+def test_the_swarm_is_told_how_each_node_ended(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BEAT_S", 0.002)  # so the last round is told before the end
+    told = []
+    monkeypatch.setattr(
+        "potluck.exchange.memory._Member.tell", lambda member, line: told.append(line)
+    )
+    run(recipe(), tmp_path / "run")
+    last = {line.node: line.phase for line in told}
+    assert last == {"large": "ended", "small": "ended"}

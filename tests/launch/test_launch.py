@@ -1,0 +1,812 @@
+"""A whole swarm in one process: real models, real exchange, real folders."""
+
+import json
+import os
+import shutil
+import signal
+from dataclasses import replace
+from typing import get_args
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import tiny
+from displays import Listener
+from potluck.build.task import make_task
+from potluck.config import RunConfig, as_tree, from_tree
+from potluck.exchange import Message, Round, decode, decode_round, encode, encode_round
+from potluck.launch import rounds as launch_module
+from potluck.launch.in_process import run
+from potluck.model import ModelError
+from potluck.node import loop as loop_module
+from potluck.node.participant import Participant
+from potluck.node.storage import checkpoint
+from potluck.reports.events import Silent
+from potluck.rollout.hf import HFEngine
+from potluck.tasks.arithmetic import DigitsOptions
+from potluck.types import NonFiniteError, RunFolderError
+
+NAMES = ("large", "small")
+
+
+EVALUATION = {"every": 2, "problems": 4, "out_of_distribution": 40}
+
+
+@pytest.fixture(scope="module")
+def models(tiny_models):
+    return tiny_models
+
+
+@pytest.fixture(scope="module")
+def recipe(models):
+    def make(*overrides, names=NAMES):
+        nodes = {name: models[name] for name in names}
+        longer = ("rounds=4", "checkpoint_every=2")
+        return tiny.recipe(nodes, *longer, *overrides, evaluation=EVALUATION)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def whole(recipe, tmp_path_factory):
+    """The folder of a run that nothing interrupted. Nobody may write to it."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    assert run(recipe(), folder).rounds == 4
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole_outcome(whole):
+    return outcome(whole)
+
+
+def lines(folder, node, name):
+    text = (folder / node / f"{name}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def weights_of(folder, node, round):
+    place = checkpoint.checkpoint_folder(folder / node, round)
+    return AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32).state_dict()
+
+
+def outcome(folder, rounds=4):
+    """All that a run leaves, seconds aside: numbers, completions, weights to the bit."""
+    left = {}
+    for node in NAMES:
+        for line in (metrics := lines(folder, node, "metrics")):
+            del line["seconds"]
+        weights = weights_of(folder, node, rounds)
+        left[node] = (
+            metrics,
+            lines(folder, node, "evaluation"),
+            lines(folder, node, "completions"),
+            {name: tensor.numpy().tobytes() for name, tensor in weights.items()},
+            [file.read_bytes() for file in sorted((folder / node / "rounds").iterdir())],
+        )
+    return left
+
+
+def test_a_run_repeats_to_the_last_bit_and_another_seed_does_not(recipe, whole_outcome, tmp_path):
+    run(recipe(), tmp_path / "again")
+    run(recipe("seed=1"), tmp_path / "other")
+    assert whole_outcome == outcome(tmp_path / "again") != outcome(tmp_path / "other")
+    assert sum(line["rows_trained"] for line in whole_outcome["small"][0]) > 0
+
+
+def test_it_does_not_matter_in_which_order_the_nodes_stand(recipe, whole_outcome, tmp_path):
+    run(recipe(names=NAMES[::-1]), tmp_path / "back")
+    assert outcome(tmp_path / "back") == whole_outcome
+
+
+def test_both_nodes_learn_from_both_and_the_folders_tell_so(recipe, tmp_path):
+    result = run(recipe(), tmp_path / "run")
+    assert (result.rounds, result.interrupted) == (4, False)
+    assert set(result.accuracy) == set(NAMES)
+    for node in NAMES:
+        for line in lines(tmp_path / "run", node, "metrics"):
+            assert line["completions"] == 16
+            assert set(line["sources"]) == set(NAMES)
+            for source in line["sources"].values():
+                assert source["completions"] == 8
+            own, other = line["sources"][node], line["sources"][NAMES[node == NAMES[0]]]
+            if own["with_advantage"] and other["with_advantage"]:
+                assert abs(own["log_ratio_mean"]) < 1e-4 < abs(other["log_ratio_mean"])
+                assert own["effective_sample_size"] > 0.999 > other["effective_sample_size"]
+        rounds = [line["round"] for line in lines(tmp_path / "run", node, "evaluation")]
+        assert rounds == [0, 2, 4]
+        last = lines(tmp_path / "run", node, "evaluation")[-1]
+        assert {"validation", "out_of_distribution"} <= set(last)
+        texts = lines(tmp_path / "run", node, "completions")
+        assert len(texts) == 4 * 16
+        assert {t["author"] for t in texts} == set(NAMES)
+
+
+def test_the_file_of_a_round_holds_what_was_learned_from(whole):
+    read = {
+        node: decode_round(
+            (whole / node / "rounds" / "000000.ptlk").read_bytes(),
+            run="tiny", round=0, node=node,
+        )
+        for node in NAMES
+    }  # fmt: skip
+    assert read["small"].completions == read["large"].completions
+    assert {(c.author) for c in read["small"].completions} == set(NAMES)
+
+
+def test_a_checkpoint_loads_with_transformers_and_differs_from_where_it_began(models, whole):
+    for node in NAMES:
+        place = checkpoint.checkpoint_folder(whole / node, 4)
+        AutoTokenizer.from_pretrained(place)
+        before = AutoModelForCausalLM.from_pretrained(models[node]).state_dict()
+        after = weights_of(whole, node, 4)
+        assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+class StopsAt(Listener):
+    """Presses Ctrl-C when a node has done so much of a phase of a round."""
+
+    def __init__(self, round, phase, times=1):
+        self.round, self.at, self.times, self.seen = round, phase, times, 0
+
+    def round_done(self, node, report):
+        self.seen = report.round + 1
+        if (self.seen - 1, "round") == (self.round, self.at) and self.times:
+            self.times -= 1
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def phase(self, node, name, done, total):
+        if (self.seen, name) == (self.round, self.at) and self.times:
+            self.times -= 1
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    "round, phase", [(0, "evaluate"), (1, "write"), (2, "learn"), (2, "evaluate"), (1, "round")]
+)
+def test_ctrl_c_leaves_a_checkpoint_from_which_the_run_goes_on_to_the_same_end(
+    recipe, whole_outcome, tmp_path, round, phase
+):
+    result = run(recipe(), tmp_path / "cut", display=StopsAt(round, phase))
+    assert result.interrupted
+    assert result.rounds < 4
+    if result.rounds:
+        assert checkpoint.rounds_saved(tmp_path / "cut" / "small")[-1] == result.rounds
+    assert not run(recipe(), tmp_path / "cut", resume=True).interrupted
+    assert outcome(tmp_path / "cut") == whole_outcome
+
+
+class Crash(Exception):
+    pass
+
+
+class CrashesAfter(Listener):
+    """Dies when the first node has learned from this round: nothing gets to clean up."""
+
+    def __init__(self, round):
+        self.round = round
+
+    def round_done(self, node, report):
+        if report.round == self.round:
+            raise Crash
+
+
+@pytest.mark.parametrize("round", [0, 1, 2, 3])
+def test_after_a_crash_the_run_goes_on_to_the_same_end(recipe, whole_outcome, tmp_path, round):
+    with pytest.raises(Crash):
+        run(recipe(), tmp_path / "cut", display=CrashesAfter(round))
+    run(recipe(), tmp_path / "cut", resume=True)
+    assert outcome(tmp_path / "cut") == whole_outcome
+
+
+def test_rounds_that_are_on_disk_are_learned_again_and_not_written_again(
+    recipe, tmp_path, monkeypatch
+):
+    with pytest.raises(Crash):
+        run(recipe(), tmp_path / "run", display=CrashesAfter(2))  # checkpoint at 2, file of 2
+    written = []
+    write = loop_module.Node._generate
+    monkeypatch.setattr(
+        loop_module.Node,
+        "_generate",
+        lambda self, round, shares: written.append(round) or write(self, round, shares),
+    )
+    run(recipe(), tmp_path / "run", resume=True)
+    assert written == [3, 3]
+
+
+@pytest.mark.parametrize("damage", [b"", b"PTLK", b"\0" * 100], ids=["empty", "cut", "zeros"])
+def test_a_damaged_round_file_is_written_anew(recipe, whole_outcome, tmp_path, damage):
+    with pytest.raises(Crash):
+        run(recipe(), tmp_path / "run", display=CrashesAfter(2))
+    (tmp_path / "run" / "small" / "rounds" / "000002.ptlk").write_bytes(damage)
+    run(recipe(), tmp_path / "run", resume=True)
+    assert outcome(tmp_path / "run") == whole_outcome
+
+
+def test_a_finished_run_can_be_made_longer(recipe, whole_outcome, tmp_path):
+    run(recipe("rounds=2"), tmp_path / "run")
+    result = run(recipe(), tmp_path / "run", resume=True)
+    assert result.rounds == 4
+    assert outcome(tmp_path / "run") == whole_outcome
+
+
+def test_only_the_newest_checkpoints_stay(recipe, tmp_path):
+    run(recipe("checkpoint_every=1"), tmp_path / "run")
+    assert checkpoint.rounds_saved(tmp_path / "run" / "small") == [3, 4]
+    run(recipe("checkpoint_every=0"), tmp_path / "other")
+    assert checkpoint.rounds_saved(tmp_path / "other" / "small") == [4]
+
+
+def test_a_damaged_checkpoint_is_named_with_the_way_out(recipe, tmp_path):
+    run(recipe("rounds=2"), tmp_path / "run")
+    place = checkpoint.checkpoint_folder(tmp_path / "run" / "small", 2)
+    (place / "optimizer.safetensors").write_bytes(b"!")
+    with pytest.raises(RunFolderError, match=r"is damaged .*remove it to go on from an earl"):
+        run(recipe(), tmp_path / "run", resume=True)
+
+
+def test_a_folder_that_holds_something_is_left_alone(recipe, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match="exists; --resume goes on"):
+        run(recipe(), tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
+    with pytest.raises(RunFolderError, match="holds no run to resume"):
+        run(recipe(), tmp_path, resume=True)
+
+
+def test_a_run_cannot_be_resumed_as_another_one(recipe, tmp_path):
+    run(recipe("rounds=1"), tmp_path / "run")
+    with pytest.raises(
+        RunFolderError,
+        match=r"made with objective.weight_cap = 2.0, .* = 3.0; resume",
+    ):
+        run(recipe("objective.weight_cap=3"), tmp_path / "run", resume=True)
+
+
+def test_partners_with_different_tokenizers_are_refused_by_name(recipe, tmp_path):
+    with pytest.raises(ModelError, match=r"tokenizers of 'large' \(.*\) and 'small' \(builtin:dig"):
+        run(recipe("node.small.model=builtin:digits-small"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_round_without_any_advantage_takes_no_step_and_is_counted(recipe, models, tmp_path):
+    """The task itself pays untrained models nothing: all rewards are equal."""
+    run(recipe("task.reward=task"), tmp_path / "run")
+    metrics = lines(tmp_path / "run", "small", "metrics")
+    assert [(m["updates"], m["rows_trained"]) for m in metrics] == [(0, 0)] * 4
+    before = AutoModelForCausalLM.from_pretrained(models["small"]).state_dict()
+    after = weights_of(tmp_path / "run", "small", 4)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_alone_is_a_run_with_one_node_that_writes_everything(recipe, tmp_path):
+    run(recipe(names=("small",)), tmp_path / "run")
+    for line in lines(tmp_path / "run", "small", "metrics"):
+        assert line["sources"]["small"]["completions"] == line["completions"] == 16
+
+
+def test_a_reward_that_is_not_finite_stops_the_run_and_names_round_node_and_source(
+    recipe, tmp_path, monkeypatch
+):
+    config = recipe()
+    kind = type(make_task(config))
+    rewards = kind.rewards
+    monkeypatch.setattr(
+        kind, "rewards", lambda self, p, c, t: [float("nan"), *rewards(self, p, c, t)[1:]]
+    )
+    with pytest.raises(NonFiniteError, match=r"round 0, node 'large': the task's reward for compl"):
+        run(config, tmp_path / "run", display=Silent()) if not config.evaluation.every else run(
+            recipe("evaluation.problems=0", "evaluation.out_of_distribution=0"), tmp_path / "run"
+        )
+
+
+def first_metrics(recipe, folder, *overrides, node="small"):
+    run(recipe("rounds=2", *overrides), folder)
+    (first, second) = lines(folder, node, "metrics")
+    del first["seconds"], second["seconds"]
+    completions = lines(folder, node, "completions")
+    weights = {k: v.numpy().tobytes() for k, v in weights_of(folder, node, 2).items()}
+    return first, second, completions, weights
+
+
+CHANGES = [
+    "seed=5",
+    "problems_per_round=3",
+    "group_size=5",
+    "plan=horizontal",
+    "pace=free",
+    "sampling.temperature=0.5",
+    "sampling.top_k=2",
+    "sampling.top_p=0.2",
+    "sampling.max_new_tokens=3",
+    "sampling.max_total_tokens=12",
+    'sampling.stop=["1", "2", "3", "4"]',
+    "task.width=5",
+    "task.other_width=5",
+    "task.reward=task",
+    "objective.method=nois",
+    "node.large.weight=3",
+    "node.small.optimizer=adamw",
+    "node.small.learning_rate=1e-2",
+    "node.small.gradient_clip_norm=1e-9",
+    "node.small.sampling_dtype=bfloat16",
+    "node.small.sampling_rows=3",
+    "node.small.dtype=bfloat16",
+    "node.small.attention=eager",
+    "evaluation.every=1",
+    "evaluation.problems=3",
+    "evaluation.out_of_distribution=3",
+    "evaluation.max_new_tokens=1",
+    "out_of_distribution={name='digits', other_width=5}",
+    "swarm.codec=raw",
+]
+
+
+@pytest.fixture(scope="module")
+def plain(recipe, tmp_path_factory):
+    """What the unchanged recipe gives, evaluations included."""
+    return metrics_and_evaluations(recipe, tmp_path_factory.mktemp("plain"))
+
+
+def metrics_and_evaluations(recipe, folder, *overrides):
+    return first_metrics(recipe, folder / "run", *overrides), lines(
+        folder / "run", "small", "evaluation"
+    )
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_option_changes_what_it_says(recipe, tmp_path, plain, change):
+    more = ["node.small.weight_decay=0.5"] * change.endswith("adamw")
+    assert metrics_and_evaluations(recipe, tmp_path, change, *more) != plain
+
+
+def test_a_round_file_with_a_foreign_nodes_unasked_or_unreadable_work_is_learned_without_it(
+    recipe, tmp_path
+):
+    """What a peer may send and nobody wants: too much, ids from nowhere, too long."""
+    with pytest.raises(Crash):
+        run(recipe("checkpoint_every=1"), tmp_path / "run", display=CrashesAfter(1))
+    for node in NAMES:
+        file = tmp_path / "run" / node / "rounds" / "000001.ptlk"
+        page = decode_round(file.read_bytes(), run="tiny", round=1, node=node)
+        message, others = (decode(data) for data in page.messages)  # by author
+        (one, two, three, *rest) = message.completions
+
+        ids, long = one.token_T.copy(), np.full(50, 5, np.int32)
+        ids[0] = 1_000_000
+        stop = np.int32([tiny.STOP])
+        three_T = np.int32([5, 6])  # short, so that it is not its length that is wrong
+        lies = [  # a claim to have finished, a claim not to have, and words after the end
+            np.concatenate([three_T, np.int32([5])]), np.concatenate([three_T, stop]),
+            np.concatenate([stop, three_T, stop]),
+        ]  # fmt: skip
+        worse = [
+            replace(one, token_T=ids),
+            replace(two, token_T=long, logp_T=np.full(50, -1.0, np.float32)),
+            replace(three, problem_id="digits/1+1"),
+            replace(three, index=77),
+            three,
+            *(
+                replace(c, token_T=lie, logp_T=np.full(len(lie), -1.0, np.float32), end=end)
+                for c, lie, end in zip(rest, lies, ("stop", "length", "stop"), strict=False)
+            ),
+            *rest[3:],
+        ]
+        prompts = {c.problem_id: b"\0" * 8 for c in worse}
+        changed = Message("tiny", 1, "large", message.provenance, prompts, tuple(worse))
+        arrived = Round((), messages=(encode(changed), encode(others)))
+        file.write_bytes(encode_round(1, node, arrived))
+    run(recipe("rounds=2", "checkpoint_every=1"), tmp_path / "run", resume=True)
+    for node in NAMES:
+        line = lines(tmp_path / "run", node, "metrics")[1]
+        # One group has a single completion left, which has nothing to be compared with.
+        left = ("unusable", "unasked", "too_few", "completions")
+        assert [line[key] for key in left] == [5, 2, 1, 10]
+
+
+def test_a_completion_that_is_longer_than_its_prompt_leaves_room_for_is_left_out(recipe, tmp_path):
+    """Shorter than the longest completion: but prompt and completion would not fit together."""
+    changes = ("rounds=2", "checkpoint_every=1", "sampling.max_total_tokens=12")
+    with pytest.raises(Crash):
+        run(recipe(*changes), tmp_path / "run", display=CrashesAfter(1))
+    file = tmp_path / "run" / "small" / "rounds" / "000001.ptlk"
+    page = decode_round(file.read_bytes(), run="tiny", round=1, node="small")
+    message, others = (decode(data) for data in page.messages)
+    (one, *rest) = message.completions
+    assert all(len(c.token_T) < 6 for c in message.completions)  # what was asked for
+    token_T, logp_T = np.full(6, 5, np.int32), np.full(6, -1.0, np.float32)
+    longer = type(one)(one.problem_id, one.author, one.index, token_T, logp_T, "length")
+    worse = (longer, *rest)
+    changed = Message("tiny", 1, "large", message.provenance, dict(message.prompts), worse)
+    arrived = Round((), messages=(encode(changed), encode(others)))
+    file.write_bytes(encode_round(1, "small", arrived))
+    run(recipe(*changes), tmp_path / "run", resume=True)
+    line = lines(tmp_path / "run", "small", "metrics")[1]
+    assert (line["unusable"], line["completions"]) == (1, 15)
+
+
+def test_a_second_ctrl_c_stops_at_once(recipe, tmp_path):
+    class Impatient(StopsAt):
+        def phase(self, node, name, done, total):
+            if name == "learn":
+                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run(recipe(), tmp_path / "run", display=Impatient(0, "learn"))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_threads_are_set(recipe, tmp_path):
+    before = torch.get_num_threads()
+    try:
+        run(recipe("rounds=1", "threads=2"), tmp_path / "run")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_device_that_is_not_there_is_named(recipe, tmp_path):
+    with pytest.raises(ModelError, match=r"device is 'nonsense', which this machine does not have"):
+        run(recipe("node.small.device=nonsense"), tmp_path / "run")
+
+
+def test_a_node_waits_for_the_others_as_long_as_the_recipe_says(recipe, tmp_path, monkeypatch):
+    seen = set()
+    node = loop_module.Node.collect
+    monkeypatch.setattr(
+        loop_module.Node,
+        "collect",
+        lambda self, *rest: seen.add(self.deadline_s) or node(self, *rest),
+    )
+    run(recipe("rounds=1", "deadline_s=3.5"), tmp_path / "run")
+    assert seen == {3.5}
+
+
+@pytest.mark.parametrize("option", ["gradient_checkpointing=true", "micro_batch_tokens=1"])
+def test_what_saves_memory_reaches_the_learner_and_leaves_the_loss_as_it_was(
+    recipe, tmp_path, option
+):
+    forwards = []
+    hook = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, inputs, output: (
+            forwards.append(tuple(inputs[0].shape))
+            if isinstance(module, torch.nn.Linear) and torch.is_grad_enabled() and inputs
+            else None
+        )
+    )
+    try:
+        shorter = ("rounds=1", "evaluation.problems=0", "evaluation.out_of_distribution=0")
+        run(recipe(*shorter), tmp_path / "plain")
+        plain, forwards[:] = list(forwards), []
+        run(recipe(*shorter, f"node.small.{option}", f"node.large.{option}"), tmp_path / "changed")
+    finally:
+        hook.remove()
+    assert len(forwards) > len(plain)  # layers run again, or more and smaller batches
+    one, two = (lines(tmp_path / f, "small", "metrics")[0]["loss"] for f in ("plain", "changed"))
+    assert one == pytest.approx(two, abs=1e-6)
+
+
+ELSEWHERE = {
+    "name": "the file of a round",
+    "rounds": "made longer",
+    "checkpoint_every": "only the newest checkpoints",
+    "deadline_s": "waits for the others",
+    "intake": "test_free_run.py",
+    "shares": "test_swarm_options.py",
+    "node.engine.overlap": "test_overlap_run.py",
+    "threads": "threads are set",
+    "node.device": "a device that is not there",
+    "node.model": "both nodes learn from both",
+    "node.weight_decay": "with adamw, above",
+    "node.gradient_checkpointing": "what saves memory",
+    "node.micro_batch_tokens": "what saves memory",
+    "node.lora.r": "test_lora_run.py",
+    "node.lora.alpha": "test_lora_run.py",
+    "node.lora.dropout": "test_lora_run.py",
+    "node.lora.targets": "test_lora_run.py",
+    "node.lr_schedule": "test_trl_run.py",
+    "node.warmup_updates": "test_trl_run.py",
+    "node.adam_betas": "test_trl_run.py",
+    "log.completions": "show/trackers/test_tracked.py",
+    **dict.fromkeys(
+        (
+            *("node.engine.url", "node.engine.model", "node.engine.folder", "node.engine.sleeps"),
+            *("node.engine.concurrency", "node.engine.timeout_s", "node.engine.tolerance"),
+            "node.engine.api_key_variable",
+        ),
+        "test_server_run.py, and what each does: rollout/test_server.py",
+    ),
+    "sampling.max_prompt_tokens": "test_own_data.py",
+    "reward.function": "test_own_data.py",
+    "reward.weight": "test_own_data.py",
+    "reward.format": "test_own_data.py",
+    "node.stranger": "a stranger, below",
+    "swarm.open": "a stranger, below",
+    "swarm.stranger_problems": "a stranger, below",
+    "swarm.stranger_share": "a stranger, below",
+    "swarm.strangers_share": "a stranger, below",
+    **dict.fromkeys(
+        (
+            *("swarm.listen", "swarm.connect", "swarm.tls.folder", "swarm.key", "swarm.roster"),
+            *("swarm.max_staleness", "swarm.cohort", "swarm.kept_rounds", "swarm.gather_s"),
+            "swarm.quarantine_s",
+        ),
+        "test_swarm_options.py",
+    ),
+    "swarm.text": "test_unlike.py",
+    **dict.fromkeys(
+        (
+            *("node.engine.path", "node.engine.problem", "node.engine.solution"),
+            *("node.engine.retries", "node.engine.budget_tokens", "node.engine.budget_usd"),
+            *("node.engine.usd_per_million_prompt", "node.engine.usd_per_million_completion"),
+        ),
+        "test_unlike.py, and what each does: rollout/test_texts_file.py, test_texts_openai.py",
+    ),
+    "task.train_problems": "tasks/test_digits.py",
+    "swarm.transport": "there is one: test_config.py refuses any other",
+    "log.to": "trackers",
+    "log.project": "trackers",
+    "log.group": "trackers",
+    "log.wandb_mode": "trackers",
+}
+
+
+STRANGE = ("swarm.open=true", "node.small.stranger=true", "rounds=1")
+
+
+def shares_with_a_stranger(recipe, folder, *overrides):
+    """Of the batch of each node: completions by author, and what was too much."""
+    run(recipe(*STRANGE, *overrides), folder)
+    metrics = {node: lines(folder, node, "metrics")[0] for node in NAMES}
+    by_author = {
+        node: {author: source["completions"] for author, source in line["sources"].items()}
+        for node, line in metrics.items()
+    }
+    return by_author, {node: line["over_share"] for node, line in metrics.items()}
+
+
+def test_a_stranger_writes_groups_of_its_own_and_has_a_bounded_part_of_a_batch(recipe, tmp_path):
+    half = ("swarm.stranger_share=0.5", "swarm.strangers_share=0.5")
+    plain, over = shares_with_a_stranger(recipe, tmp_path / "plain", *half)
+    assert plain == {"small": {"large": 16, "small": 8}, "large": {"large": 16, "small": 8}}
+    assert over == {"small": 0, "large": 0}
+    for at, (one, every) in enumerate(((0.25, 0.5), (0.5, 0.25))):
+        caps = (f"swarm.stranger_share={one}", f"swarm.strangers_share={every}")
+        capped, over = shares_with_a_stranger(recipe, tmp_path / f"{at}", *caps)
+        assert capped["large"] == {"large": 16, "small": 4}  # 1/3 of 16 is one group
+        assert capped["small"] == plain["small"]  # to itself it is none
+        assert over == {"small": 0, "large": 4}
+    place = checkpoint.checkpoint_folder(tmp_path / "plain" / "large", 1)
+    card = (place / "README.md").read_text()
+    assert "100%" in card
+    assert "groups of its own" in card
+    more, _ = shares_with_a_stranger(recipe, tmp_path / "more", *half, "swarm.stranger_problems=3")
+    assert more["large"] == {"large": 16, "small": 12}
+
+
+def options_of(table, at=""):
+    """Every key of a table and of the tables in it; of tasks those of digits."""
+    for field in msgspec.structs.fields(table):
+        kinds = [field.type, *get_args(field.type)]
+        kinds += [part for kind in kinds for part in get_args(kind)]
+        inner = [k for k in kinds if isinstance(k, type) and issubclass(k, msgspec.Struct)]
+        if field.name == "out_of_distribution" and not at:
+            inner = []
+        if field.name == "task":
+            inner = [DigitsOptions]
+        if not inner:
+            yield at + field.name
+        for kind in inner:
+            yield from options_of(kind, f"{at}{field.name}.")
+
+
+def test_every_option_of_a_run_is_tried_in_this_file_or_elsewhere():
+    """The objective's are tried in node/test_learner.py, those of other tasks in tasks/."""
+    tried = {change.partition("=")[0] for change in CHANGES}
+    tried = {key.replace("node.large", "node").replace("node.small", "node") for key in tried}
+    in_tasks = ("task.name", "task.path", "objective.")
+    options = {key for key in options_of(RunConfig) if not key.startswith(in_tasks)}
+    assert options == (tried - {"objective.method"}) | set(ELSEWHERE)
+
+
+def test_a_failure_of_the_last_evaluation_costs_nothing_that_was_learned(
+    recipe, tmp_path, monkeypatch
+):
+    real = launch_module._Rounds.evaluate
+
+    def breaks(*args, at_end):
+        if at_end:
+            raise Crash
+        return real(*args, at_end=at_end)
+
+    monkeypatch.setattr(launch_module._Rounds, "evaluate", breaks)
+    with pytest.raises(Crash):
+        run(recipe("checkpoint_every=0"), tmp_path / "run")
+    assert checkpoint.rounds_saved(tmp_path / "run" / "small") == [4]
+
+
+def test_partners_that_stop_at_different_tokens_are_refused_until_the_recipe_names_them(
+    recipe, models, tmp_path
+):
+    other = tmp_path / "other"
+    shutil.copytree(models["small"], other)
+    path = other / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token_id": [2, 5]}))
+    changed = f"node.small.model={other}"
+    with pytest.raises(ModelError, match=r"'small' end .* only one of them stops at 'c'"):
+        run(recipe(changed), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    run(recipe(changed, "sampling.stop=['c']", "rounds=1"), tmp_path / "run")
+
+
+def test_partners_that_ask_with_different_prompts_are_refused_before_the_first_round(
+    recipe, models, tmp_path
+):
+    other = tmp_path / "other"
+    shutil.copytree(models["small"], other)
+    path = other / "tokenizer_config.json"
+    template = "{{ messages[-1]['content'] }}="
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": template}))
+    with pytest.raises(ModelError, match=r"'large' and 'small' ask '.*' with different prompts \("):
+        run(recipe(f"node.small.model={other}"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_node_that_has_nothing_to_write_is_not_missing_after_a_resume_either(
+    recipe, models, tmp_path
+):
+    def three(rounds):
+        tree = as_tree(recipe(f"rounds={rounds}", "problems_per_round=2", "checkpoint_every=1"))
+        tree["node"]["third"] = tree["node"]["small"]
+        return from_tree(tree)
+
+    with pytest.raises(Crash):
+        run(three(3), tmp_path / "run", display=CrashesAfter(1))
+    run(three(3), tmp_path / "run", resume=True)
+    metrics = [m for n in (*NAMES, "third") for m in lines(tmp_path / "run", n, "metrics")]
+    assert [m["missing"] for m in metrics] == [[]] * 9
+    # Whose turn it is goes on from round to round, so everybody writes in some round.
+    authors = {a for m in metrics for a in m["sources"]}
+    assert authors == {*NAMES, "third"}
+
+
+def test_checkpoints_of_rounds_that_are_lived_again_do_not_push_the_new_ones_out(recipe, tmp_path):
+    run(recipe("checkpoint_every=1"), tmp_path / "run")
+    shutil.rmtree(checkpoint.checkpoint_folder(tmp_path / "run" / "small", 4))
+    with pytest.raises(Crash):
+        run(recipe("checkpoint_every=1"), tmp_path / "run", resume=True, display=CrashesAfter(3))
+    assert checkpoint.rounds_saved(tmp_path / "run" / "large") == [3]
+
+
+def test_a_resumed_run_cannot_be_shorter_than_it_is(recipe, tmp_path):
+    run(recipe("rounds=2"), tmp_path / "run")
+    with pytest.raises(RunFolderError, match="has 2 rounds, but the recipe has rounds = 1"):
+        run(recipe("rounds=1"), tmp_path / "run", resume=True)
+
+
+def test_a_resume_says_where_it_goes_on_and_whether_the_bits_can_be_the_same(recipe, tmp_path):
+    class Hears(Listener):
+        def __init__(self):
+            self.heard = []
+
+        def say(self, text):
+            self.heard.append(text)
+
+    run(recipe("rounds=2"), tmp_path / "run")
+    place = checkpoint.checkpoint_folder(tmp_path / "run" / "small", 2) / "state.json"
+    display = Hears()
+    run(recipe("rounds=3"), tmp_path / "run", resume=True, display=display)
+    assert display.heard[0] == "going on after 2 rounds"
+    display = Hears()
+    run(recipe("rounds=3"), tmp_path / "other")
+    for place in (tmp_path / "other").rglob("state.json"):
+        place.write_text(json.dumps({**json.loads(place.read_text()), "torch": "1.0"}))
+    run(recipe(), tmp_path / "other", resume=True, display=display)
+    said, *_ = display.heard
+    assert "'torch': '1.0'" in said
+    assert said.endswith("not the same bits")
+
+
+def test_a_limit_of_the_evaluations_own_is_not_cut_by_that_of_training(recipe, tmp_path):
+    seen = []
+    write = HFEngine.generate
+    hear = lambda self, requests, draw, **rest: (  # noqa: E731
+        seen.append((self.max_new_tokens, self.max_total_tokens))
+        or write(self, requests, draw, **rest)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HFEngine, "generate", hear)
+        run(recipe("rounds=1", "evaluation.max_new_tokens=40"), tmp_path / "run")
+    assert set(seen) == {(6, 32), (40, 64)}  # 64: the positions that the model has
+
+
+def test_every_round_node_and_purpose_has_a_seed_of_its_own(recipe, tmp_path, monkeypatch):
+    seeds = []
+    seed = Participant.seed
+
+    def hear(self, round, what):
+        seeds.append(seed(self, round, what))
+        return seeds[-1]
+
+    monkeypatch.setattr(Participant, "seed", hear)
+    run(recipe(), tmp_path / "run")
+    assert len(set(seeds)) == len(seeds) == 4 * 2 * 2
+
+
+def test_evaluations_ask_the_first_problems_of_their_splits_and_none_that_is_trained_on(
+    recipe, tmp_path, monkeypatch
+):
+    asked = []
+    write = HFEngine.generate
+
+    def hear(self, requests, draw, *, author, progress):
+        asked.append((author, [request.problem.id for request in requests]))
+        return write(self, requests, draw, author=author, progress=progress)
+
+    monkeypatch.setattr(HFEngine, "generate", hear)
+    run(recipe("rounds=2", "evaluation.every=1"), tmp_path / "run")
+    task = make_task(recipe())
+    validation, other = task.ids("validation")[:4], task.ids("out-of-distribution")[:40]
+    graded = [ids for author, ids in asked if author == "evaluation"]
+    assert graded == [validation] * 4 + [validation, other] * 2  # twice each, and at the end
+    trained = {id for author, ids in asked if author != "evaluation" for id in ids}
+    assert trained
+    assert not trained & {*validation, *other}
+
+
+def test_a_full_disk_is_one_line_and_the_last_checkpoint_stands(recipe, tmp_path, monkeypatch):
+    run(recipe("rounds=2"), tmp_path / "run")
+
+    def full(*_, **__):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(RunFolderError, match=r"cannot write checkpoint .*No space left .*--resume"):
+        run(recipe(), tmp_path / "run", resume=True)
+    monkeypatch.undo()
+    folders = [p.name for p in (tmp_path / "run" / "large" / "checkpoints").iterdir()]
+    assert folders == ["000002"]
+    assert run(recipe(), tmp_path / "run", resume=True).rounds == 4
+
+
+def test_real_models_go_on_to_the_same_bits_too(recipe, tmp_path):
+    """Tiny ones would, wherever a file's tensors happen to lie in memory; these would not."""
+    changes = [
+        *("rounds=3", "checkpoint_every=1", "task.reward=task", "evaluation.problems=2"),
+        *("sampling.max_new_tokens=48", "sampling.max_total_tokens=96", "group_size=8"),
+        *("node.small.model=builtin:digits-small", "node.large.model=builtin:digits-terse"),
+    ]
+    run(recipe(*changes), tmp_path / "whole")
+    with pytest.raises(Crash):
+        run(recipe(*changes), tmp_path / "cut", display=CrashesAfter(1))
+    run(recipe(*changes), tmp_path / "cut", resume=True)
+    assert outcome(tmp_path / "cut", 3) == outcome(tmp_path / "whole", 3)
+
+
+def test_a_scheduler_that_wants_its_machine_back_finds_a_checkpoint(recipe, tmp_path):
+    class Terminated(StopsAt):
+        def round_done(self, node, report):
+            os.kill(os.getpid(), signal.SIGTERM) if report.round == 1 and self.times else None
+            self.times = 0 if report.round == 1 else self.times
+
+    before = signal.getsignal(signal.SIGTERM)
+    result = run(recipe("checkpoint_every=0"), tmp_path / "run", display=Terminated(9, "none"))
+    assert (result.interrupted, result.rounds) == (True, 2)
+    assert checkpoint.rounds_saved(tmp_path / "run" / "small") == [2]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_card_of_the_last_checkpoint_tells_of_the_last_evaluation(whole):
+    for node in NAMES:
+        last = lines(whole, node, "evaluation")[-1]
+        place = checkpoint.checkpoint_folder(whole / node, 4)
+        card = (place / "README.md").read_text()
+        assert f"validation: {last['validation']:.4f} (greedy answers to 4 problems" in card
+        assert f"out of distribution (digits): {last['out_of_distribution']:.4f}" in card

@@ -1,0 +1,257 @@
+"""A node that trains an adapter and one that trains everything, of one base, in one run."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from potluck.build import nodes
+from potluck.build.nodes import make_learner
+from potluck.config import from_tree
+from potluck.launch.in_process import run
+from potluck.model import LanguageModel, ModelError
+from potluck.node.storage import checkpoint
+from potluck.node.storage.export import export
+from potluck.types import RunFolderError
+
+BASE = "builtin:digits-small"
+
+
+def recipe(*overrides, rounds=3, **lora):
+    tree = {
+        "name": "lora",
+        "rounds": rounds,
+        "problems_per_round": 4,
+        "group_size": 4,
+        "checkpoint_every": 1,
+        "threads": 1,
+        "task": {"name": "digits", "reward": "hash"},
+        "sampling": {"max_new_tokens": 8, "max_total_tokens": 64, "temperature": 3.0},
+        "evaluation": {"every": 0, "problems": 2, "out_of_distribution": 0},
+        "node": {
+            "adapter": {"model": BASE, "learning_rate": 1e-2, "lora": {"r": 4} | lora},
+            "full": {"model": BASE, "learning_rate": 1e-4},
+        },
+    }
+    return from_tree(tree, overrides)
+
+
+def lines(folder, node, name="metrics"):
+    text = (folder / node / f"{name}.jsonl").read_text()
+    read = [json.loads(line) for line in text.splitlines()]
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in read]
+
+
+def checkpoint_of(folder, node, round):
+    return checkpoint.checkpoint_folder(Path(folder) / node, round)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "lora"
+    run(recipe(dropout=0.1), folder)
+    return folder
+
+
+def logits(network):
+    with torch.no_grad():
+        return network(torch.arange(3, 13).unsqueeze(0)).logits
+
+
+def test_both_learn_from_both_and_the_adapter_says_other_things_than_its_base(done):
+    for node in ("adapter", "full"):
+        for line in lines(done, node):
+            assert line["rows_trained"] > 0
+            assert line["updates"] == 1
+            assert {a: s["completions"] for a, s in line["sources"].items()} == {
+                "adapter": 8,
+                "full": 8,
+            }
+    base = LanguageModel.load(BASE, device="cpu").network
+    trained = LanguageModel.load(str(checkpoint_of(done, "adapter", 3)), device="cpu").network
+    assert (logits(base) - logits(trained)).abs().max() > 1e-3
+
+
+def test_at_the_start_of_a_round_log_probs_are_those_of_evaluation_whatever_the_dropout(done):
+    """An adapter's B is 0 in the first round; after it, dropout would be seen."""
+    for line in lines(done, "adapter")[1:]:
+        own = line["sources"]["adapter"]
+        assert own["k3"] == pytest.approx(0, abs=1e-6)
+        assert own["log_ratio_max"] == pytest.approx(0, abs=1e-3)
+        assert line["sources"]["full"]["k3"] > 1e-4
+
+
+def test_frozen_weights_stay_as_they_are_to_the_bit_and_have_no_optimiser_state(
+    tmp_path, monkeypatch
+):
+    """Of the very model that was trained: a checkpoint would not hold them."""
+    trained = {}
+
+    def caught(config, name, *rest, **more):
+        trained[name] = make_learner(config, name, *rest, **more)
+        return trained[name]
+
+    monkeypatch.setattr(nodes, "make_learner", caught)
+    run(recipe(), tmp_path / "run")
+    base = dict(LanguageModel.load(BASE, device="cpu").network.named_parameters())
+    learner = trained["adapter"]
+    weights = dict(learner.policy.network.named_parameters())
+    frozen = {n.replace(".base_layer", ""): w for n, w in weights.items() if not w.requires_grad}
+    assert frozen.keys() == base.keys()
+    assert all(torch.equal(base[name], weight) for name, weight in frozen.items())
+    moved = {p for group in learner.optimizer.param_groups for p in group["params"]}
+    assert moved == {p for p in weights.values() if p.requires_grad}
+    assert set(learner.optimizer.state) == moved
+    assert sum(p.numel() for p in moved) < 0.1 * sum(w.numel() for w in frozen.values())
+    full = dict(trained["full"].policy.network.named_parameters())
+    assert not any(torch.equal(base[name], full[name]) for name in base if "proj.weight" in name)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft asks
+def test_a_checkpoint_of_an_adapter_is_one_for_peft_and_transformers_too(done):
+    from peft import PeftModel  # here, as it takes over a second of every process that collects
+
+    place = checkpoint_of(done, "adapter", 3)
+    ours = logits(LanguageModel.load(str(place), device="cpu").network)
+    assert not (place / "model.safetensors").exists()
+    built_in = LanguageModel.load(BASE, device="cpu").network
+    torch.testing.assert_close(logits(PeftModel.from_pretrained(built_in, place)), ours)
+    alone = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32).eval()
+    torch.testing.assert_close(logits(alone), ours, rtol=0, atol=1e-5)
+
+
+def test_the_merged_export_is_a_model_of_its_own_with_the_adapters_logits(done, tmp_path):
+    export(str(checkpoint_of(done, "full", 3)), tmp_path / "full")
+    cards = (checkpoint_of(done, "full", 3) / "README.md", tmp_path / "full" / "README.md")
+    assert cards[0].read_bytes() == cards[1].read_bytes()
+    adapted = make_learner(recipe(dropout=0.1), "adapter", done / "adapter", 3).policy.network
+    export(str(checkpoint_of(done, "adapter", 3)), tmp_path / "merged", name="me/small")
+    assert (tmp_path / "merged" / "model.safetensors").exists()
+    assert not list((tmp_path / "merged").glob("adapter*"))
+    card = (tmp_path / "merged" / "README.md").read_text()
+    assert "library_name: transformers" in card
+    assert "PeftModel" not in card
+    assert 'AutoModelForCausalLM.from_pretrained("me/small")' in card
+    alone = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32).eval()
+    torch.testing.assert_close(logits(alone), logits(adapted), rtol=0, atol=1e-5)
+
+
+def test_a_resumed_run_of_an_adapter_is_the_one_that_never_stopped(done, tmp_path):
+    run(recipe(rounds=2, dropout=0.1), tmp_path / "run")
+    run(recipe(dropout=0.1), tmp_path / "run", resume=True)
+    for node in ("adapter", "full"):
+        assert lines(tmp_path / "run", node) == lines(done, node)
+        names = [f.name for f in checkpoint_of(done, node, 3).glob("*.safetensors")]
+        assert len(names) == 2
+        for name in names:
+            files = [checkpoint_of(f, node, 3) / name for f in (done, tmp_path / "run")]
+            assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize("change", ["r=2", "alpha=3", "dropout=0.5", 'targets=["o_proj"]'])
+def test_every_option_of_an_adapter_changes_what_is_learned(tmp_path, change):
+    plain, changed = tmp_path / "plain", tmp_path / "changed"
+    run(recipe(rounds=2), plain)
+    run(recipe(f"node.adapter.lora.{change}", rounds=2), changed)
+    assert lines(plain, "adapter") != lines(changed, "adapter")
+    was, now = (
+        make_learner(
+            recipe(*([] if f is plain else [f"node.adapter.lora.{change}"])),
+            "adapter",
+            f / "adapter",
+            2,
+        ).policy.network
+        for f in (plain, changed)
+    )
+    assert not torch.equal(logits(was), logits(now))
+
+
+def test_in_bfloat16_what_is_frozen_is_stored_so_and_what_is_trained_is_not(tmp_path):
+    config = recipe("node.adapter.dtype=bfloat16", "node.full.dtype=bfloat16", rounds=1)
+    adapter, full = (make_learner(config, name, tmp_path, 0) for name in ("adapter", "full"))
+    kinds = {(p.requires_grad, p.dtype) for p in adapter.policy.network.parameters()}
+    assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
+    assert {p.dtype for p in full.policy.network.parameters()} == {torch.float32}
+    prompt, tokens = [np.int32([3, 4, 5])], [np.int32([6, 7, 8])]
+    exact = LanguageModel.load(BASE, device="cpu").logp(prompt, tokens, temperature=1.0)
+    for learner in (adapter, full):
+        rounded = learner.policy.logp(prompt, tokens, temperature=1.0)
+        assert rounded.dtype == torch.float32
+        assert not torch.equal(rounded, exact)
+        torch.testing.assert_close(rounded, exact, rtol=0, atol=0.2)
+    run(config, tmp_path / "run")
+    assert all(lines(tmp_path / "run", node)[0]["updates"] == 1 for node in ("adapter", "full"))
+
+
+def copied(place, folder):
+    shutil.copytree(place, folder)
+    return folder
+
+
+def test_an_adapter_whose_base_is_gone_or_that_is_damaged_is_refused_with_its_name(done, tmp_path):
+    place = copied(checkpoint_of(done, "adapter", 3), tmp_path / "adapter")
+    weights = load_file(place / "adapter_model.safetensors")
+    some = {name: weight for name, weight in weights.items() if "layers.0" not in name}
+    save_file(some, place / "adapter_model.safetensors")
+    with pytest.raises(ModelError, match="missing adapter keys"):
+        LanguageModel.load(str(place), device="cpu")
+    config = json.loads((place / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = str(tmp_path / "gone")
+    (place / "adapter_config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=r"it is an adapter, and its base '.*gone', which its ad"):
+        LanguageModel.load(str(place), device="cpu")
+
+
+def test_an_adapter_remembers_where_its_base_lies_also_from_another_folder(tmp_path, monkeypatch):
+    export(BASE, tmp_path / "base")
+    monkeypatch.chdir(tmp_path)
+    run(recipe('node.adapter.model="base"', rounds=1), tmp_path / "run")
+    monkeypatch.chdir("/")
+    LanguageModel.load(str(checkpoint_of(tmp_path / "run", "adapter", 1)), device="cpu")
+
+
+def test_a_models_config_beside_an_adapter_does_not_make_it_a_model(done, tmp_path):
+    """Some trainers write one."""
+    place = checkpoint_of(done, "adapter", 3)
+    odd = copied(place, tmp_path / "adapter")
+    shutil.copy(checkpoint_of(done, "full", 3) / "config.json", odd)
+    ours, theirs = (LanguageModel.load(str(p), device="cpu").network for p in (odd, place))
+    assert torch.equal(logits(ours), logits(theirs))
+
+
+def test_an_adapter_on_an_adapter_is_refused_with_the_way_out(done, tmp_path):
+    place = checkpoint_of(done, "adapter", 3)
+    with pytest.raises(ModelError, match=r"is an adapter itself.*potluck export"):
+        run(recipe(f'node.adapter.model="{place}"'), tmp_path / "run")
+
+
+def test_a_resume_on_another_base_is_refused(tmp_path):
+    export(BASE, tmp_path / "base")
+    model = f'node.adapter.model="{tmp_path / "base"}"'
+    run(recipe(model, rounds=1), tmp_path / "run")
+    weights = load_file(tmp_path / "base" / "model.safetensors")
+    weights["model.norm.weight"][0] += 1e-3
+    save_file(weights, tmp_path / "base" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(RunFolderError, match="is not the one that its adapter was trained on"):
+        run(recipe(model, rounds=2), tmp_path / "run", resume=True)
+
+
+def test_a_nodes_folder_stands_for_its_newest_checkpoint_and_slips_are_told(done, tmp_path):
+    export(str(done / "adapter"), tmp_path / "model")
+    ours, theirs = (
+        LanguageModel.load(str(p), device="cpu").network
+        for p in (tmp_path / "model", checkpoint_of(done, "adapter", 3))
+    )
+    assert torch.equal(logits(ours), logits(theirs))
+    for slip, told in (
+        (done / "adaptor", "no node of its run; name one of its nodes: .*adapter, .*full"),
+        (done, "is a run, not a model"),
+        (done / "full" / "checkpoints" / "99", "there is no checkpoint .*99'; there is 000002, 0"),
+    ):
+        with pytest.raises(ModelError, match=told):
+            export(str(slip), tmp_path / "other")

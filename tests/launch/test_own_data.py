@@ -1,0 +1,387 @@
+"""Your data and your reward, from the command line to the checkpoint; the page about them runs."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import stand_in_gym
+from displays import Listener
+from potluck.build.task import make_task, notes_on
+from potluck.config import ConfigError, from_tree
+from potluck.launch.in_process import run
+from potluck.launch.rounds import RunResult
+from potluck.tasks import TASKS, TaskError
+from potluck.tasks.rewards import RewardOptions
+from stand_in_datasets import stand_in
+
+PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
+FILES = {"jsonl": "problems.jsonl", "python": "rewards.py", "toml": "own-data.toml"}
+
+
+@pytest.fixture
+def potluck_says(potluck_says, monkeypatch):
+    """On a line long enough for any path; all nodes of a run share this process."""
+    monkeypatch.setenv("COLUMNS", "1000")
+    return lambda *words: potluck_says(*words, *["--one-process"] * (words[0] == "run"))
+
+
+def everything_in(folder):
+    return {p: p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+
+
+@pytest.fixture
+def example(desk):
+    """The files of docs/tasks.md; its functions leave a mark when they are imported."""
+    blocks = re.findall(r"```(jsonl|python|toml)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert [policy for policy, _ in blocks] == list(FILES)
+    for policy, text in blocks:
+        (desk / FILES[policy]).write_text(text)
+    rewards = desk / "rewards.py"
+    rewards.write_text(rewards.read_text() + "\nopen('imported', 'w').close()\n")
+    return desk
+
+
+def sets(*overrides):
+    return [word for override in overrides for word in ("--set", override)]
+
+
+FAST = sets("rounds=1", "sampling.max_new_tokens=20", "evaluation.every=0")
+
+
+def test_the_page_runs_as_it_stands_and_rewards_are_those_of_the_file(example, potluck_says):
+    code, _, err = potluck_says("run", "own-data.toml", "--trust-code", *FAST[2:])
+    assert (code, err) == (0, "")
+    rows = {
+        row["sum"]: row
+        for row in map(json.loads, (example / "problems.jsonl").read_text().splitlines())
+    }
+    ids = [f"jsonl/train/{i}" for i in range(6)]
+    paid = [
+        json.loads(line)
+        for node in ("columns", "terse")
+        for line in (example / f"runs/own-data/{node}/completions.jsonl").read_text().splitlines()
+    ]
+    assert len(paid) == 2 * 2 * 2 * 4
+    for line in paid:
+        row = list(rows.values())[ids.index(line["problem"])]
+        right = float(line["text"].endswith(f"#{row['total']}"))
+        brief = -len(line["text"]) / 1000 if row["carries"] < 2 else 0
+        total = right + brief if line["end"] == "stop" else min(right + brief, 0)
+        assert line["reward"] == pytest.approx(total)
+    assert {line["reward"] for line in paid} > {0.0}
+    code, _, err = potluck_says("evaluate", "runs/own-data/terse", "--trust-code")
+    assert (code, err) == (0, "")
+
+
+def test_without_the_flag_nothing_is_imported_and_the_file_is_named(
+    example, potluck_says, monkeypatch
+):
+    before = everything_in(example)
+    code, out, err = potluck_says("run", "own-data.toml", *FAST)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "[[reward]] 'rewards.py:right', 'rewards.py:brief'; read it, then allow" in err
+    assert "--trust-code" in err
+    with monkeypatch.context() as patch:  # that is told before anything slow is imported
+        patch.setattr("potluck.cli.training.prepare_process", None)
+        assert potluck_says("run", "own-data.toml")[0] == 2
+    code, out, err = potluck_says("run", "own-data.toml", "--check", *FAST)
+    assert (code, err) == (0, "")
+    for name in ("right", "brief"):
+        assert f"would run {name} in {example}/rewards.py; not without --trust-code" in out
+    assert everything_in(example) == before
+    code, out, err = potluck_says("run", "own-data.toml", "--check", "--trust-code", *FAST)
+    assert (code, err) == (0, "")
+    assert "would run" not in out
+    assert (example / "imported").exists()
+
+
+def test_a_resumed_run_and_an_evaluation_want_the_flag_again(example, potluck_says):
+    code, _, err = potluck_says("run", "own-data.toml", "--trust-code", *FAST)
+    assert (code, err) == (0, "")
+    (example / "imported").unlink()
+    for words in (
+        ["run", "own-data.toml", "--resume", *FAST[2:]],
+        ["evaluate", "runs/own-data/terse"],
+    ):
+        code, _, err = potluck_says(*words)
+        assert code == 2
+        assert "--trust-code" in err
+    assert not (example / "imported").exists()
+    code, _, err = potluck_says("run", "own-data.toml", "--resume", "--trust-code", *FAST[2:])
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize("changed", ["rewards.py", "problems.jsonl"])
+def test_a_run_is_not_resumed_with_other_code_or_data(example, potluck_says, changed):
+    code, _, err = potluck_says("run", "own-data.toml", "--trust-code", *FAST)
+    assert (code, err) == (0, "")
+    text = (example / changed).read_text()
+    (example / changed).write_text(text.replace("gold", "goal").replace("992", "993"))
+    words = ("run", "own-data.toml", "--resume", "--trust-code", *FAST[2:])
+    code, _, err = potluck_says(*words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "its data or the code of its rewards has changed; put back what was there" in err
+    (example / changed).write_text(text)
+    code, _, err = potluck_says(*words)
+    assert (code, err) == (0, "")
+
+
+def test_an_interrupted_run_says_how_to_go_on_with_the_flag(example, potluck_says, monkeypatch):
+    stopped = RunResult(example / "runs", 1, True, {})
+    monkeypatch.setattr("potluck.cli.training._run", lambda *_: stopped)
+    _, out, _ = potluck_says("run", "own-data.toml", "--trust-code")
+    assert out.rstrip().endswith("--resume --trust-code")
+    _, out, _ = potluck_says("run", "own-data.toml", *sets("reward=[]"))
+    assert out.rstrip().endswith("--resume")
+
+
+@pytest.mark.parametrize(
+    "function, found",
+    [
+        ("none.py:f", "there is no file none.py; a relative path begins in the current directory"),
+        ("rewards.py:wrong", "'wrong' is not there in rewards.py"),
+        ("rewards:right", "cannot be imported (ModuleNotFoundError"),
+        ("broken.py:f", "cannot be imported (ZeroDivisionError: division by zero)"),
+        (
+            "odd.py:f",
+            "asks for 'colour', which the problems do not have; there is sum, total, carri",
+        ),
+        ("odd.py:short", "returned 1 values for 2 completions; expected one number or None for ea"),
+    ],
+)
+def test_code_that_does_not_work_is_one_line(example, potluck_says, function, found):
+    (example / "broken.py").write_text("1 / 0")
+    (example / "odd.py").write_text("def f(colour): ...\ndef short(**_): return [1]\n")
+    code, _, err = potluck_says(
+        "run", "own-data.toml", "--trust-code", *FAST, *sets(f"reward=[{{function='{function}'}}]")
+    )
+    assert code == 2
+    assert err.count("\n") == 1
+    assert found in err
+
+
+def test_a_task_without_code_needs_no_flag(example, potluck_says):
+    code, out, err = potluck_says(
+        "run", "own-data.toml", "--check", *sets("reward=[{function='task', weight=2}]")
+    )
+    assert (code, err) == (0, "")
+    assert "would run" not in out
+
+
+# What is said of the splits.
+
+
+def test_an_overlap_is_said_by_the_check_and_at_the_start(example, potluck_says):
+    lines = (example / "problems.jsonl").read_text().splitlines()
+    (example / "dev.jsonl").write_text("\n".join(lines[2:4]))
+    said = "overlap: 2 of 2 validation problems are also in train, first jsonl/validation/0"
+    dev = sets("task.validation='dev.jsonl'")
+    _, out, _ = potluck_says("run", "own-data.toml", "--check", *FAST, *dev)
+    assert said in " ".join(out.split())
+    _, out, _ = potluck_says("run", "own-data.toml", "--check", *FAST)
+    assert "overlap: no question is in two of them" in out
+
+    class Hears(Listener):
+        heard = ()
+
+        def say(self, text):
+            self.heard = (*self.heard, text)
+
+    display = Hears()
+    tree = {
+        "name": "x",
+        "rounds": 1,
+        "problems_per_round": 1,
+        "group_size": 2,
+        "task": {"name": "jsonl", "path": "problems.jsonl", "validation": "dev.jsonl",
+                 "question": "sum", "answer": "total", "tags": False},
+        "sampling": {"max_new_tokens": 2},
+        "evaluation": {"problems": 0},
+        "node": {"terse": {"model": "builtin:digits-terse"}},
+    }  # fmt: skip
+    run(from_tree(tree), example / "heard", display=display)
+    assert display.heard[0] == said
+
+
+def test_validating_on_the_test_set_of_gsm8k_is_said_to_be_what_the_paper_does(gsm8k_path):
+    def notes(validation):
+        task = {"name": "gsm8k", "path": gsm8k_path, "validation": validation}
+        config = from_tree({"name": "x", "task": task, "node": {"a": {"model": "x"}}})
+        return notes_on(config, make_task(config))
+
+    (note,) = notes("test")
+    assert note.startswith("validation is GSM8K's test set, as in the paper")
+    assert notes("train") == []
+
+
+# Every option does something.
+
+
+def task_of(example, table, reward=()):
+    tree = {"name": "x", "task": table, "reward": list(reward), "node": {"a": {"model": "x"}}}
+    task = make_task(from_tree(tree), trust_code=True)
+    return task.digest, [list(task.ids(s)) for s in ("train", "validation", "out-of-distribution")]
+
+
+ROWS = {"question": "sum", "answer": "total", "held_out": 2}
+PLAIN = {
+    "jsonl": {"name": "jsonl", "path": "problems.jsonl", **ROWS},
+    "hub": {"name": "hub", "dataset": "set", **ROWS},
+    "reasoning-gym": {"name": "reasoning-gym", "dataset": "powers", "size": 9, "held_out": 3},
+}
+TABLE = {
+    "question": "other",
+    "answer": "carries",
+    "answer_after": "1",
+    "grading": "exact",
+    "tolerance": 0.1,
+    "tags": False,
+    "system_prompt": "Add.",
+    "held_out": 3,
+    "reward": "hash",
+}
+OTHERWISE = {
+    "jsonl": TABLE | {"path": "more.jsonl", "validation": "more.jsonl",
+                      "out_of_distribution": "more.jsonl"},
+    "hub": TABLE | {"dataset": "other", "subset": "b", "train": "b", "validation": "b",
+                    "out_of_distribution": "b"},
+    "reasoning-gym": {"dataset": "countdown", "size": 10, "held_out": 4, "seed": 1,
+                      "parameters": {"base": 3}, "other_parameters": {"base": 3}, "tags": False,
+                      "system_prompt": "Think.", "reward": "hash"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def stand_ins(example, monkeypatch):
+    """More files, and stand-ins for the Hub and for reasoning-gym."""
+    rows = [
+        json.loads(line) | {"other": f"{i}+{i}=", "total": f"1{i}"}
+        for i, line in enumerate((example / "problems.jsonl").read_text().splitlines())
+    ]
+    (example / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (example / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:4]))
+
+    def load_dataset(name, config, *, split):
+        return rows[: 6 - (name == "other") - (config == "b") - (split == "b")]
+
+    stand_in_gym.install(monkeypatch)
+    monkeypatch.setitem(sys.modules, "datasets", stand_in(load_dataset))
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_every_option_of_a_task_of_ones_own_makes_another_task(example, stand_ins, name):
+    options = {field.name for field in msgspec.structs.fields(TASKS[name])}
+    # What reads other files, or files that would not be read: tests/tasks/test_own_files.py.
+    assert set(OTHERWISE[name]) == options - {"skip_bad", "columns"}
+    plain = task_of(example, PLAIN[name])
+    for option, value in OTHERWISE[name].items():
+        other = task_of(example, PLAIN[name] | {option: value})
+        assert other[0] != plain[0], option
+
+
+def test_every_option_of_a_reward_makes_another_task(example):
+    functions = "def f(completions, **_): return [0 for _ in completions]\ng = f\n"
+    (example / "any.py").write_text(functions)
+    plain = {"function": "any.py:f"}
+    changes = {"function": "any.py:g", "weight": 2.0, "format": "messages"}
+    assert set(changes) == {field.name for field in msgspec.structs.fields(RewardOptions)}
+    tables = [plain, *(plain | {option: value} for option, value in changes.items())]
+    digests = [task_of(example, PLAIN["jsonl"], [table])[0] for table in tables]
+    assert len({*digests, task_of(example, PLAIN["jsonl"])[0]}) == 5
+
+
+TRL = """
+def polite(completions, **columns):
+    return [float("please" in completion[0]["content"]) for completion in completions]
+
+def plain(completions, **columns):
+    return [float(completion.endswith("18")) for completion in completions]
+
+def broken(completions, **columns):
+    return [int(completion[0]["content"]) for completion in completions]
+"""
+
+
+def of_messages(example, function, said=None, **options):
+    """A task of one row, whose question is messages unless ``said`` is another one."""
+    said = said or [{"role": "user", "content": "9+9?"}]
+    (example / "trl.py").write_text(TRL)
+    (example / "chat.jsonl").write_text(json.dumps({"prompt": said, "answer": 18}))
+    table = {"name": "jsonl", "path": "chat.jsonl", "question": "prompt", "held_out": 0}
+    reward = {"function": f"trl.py:{function}", **options}
+    tree = {"name": "x", "task": table, "reward": [reward], "node": {"a": {"model": "x"}}}
+    return make_task(from_tree(tree), trust_code=True)
+
+
+def test_a_function_gets_messages_where_the_data_holds_them_and_texts_elsewhere(example):
+    found = of_messages(example, "polite")
+    assert found.digest == of_messages(example, "polite", format="messages").digest
+    found = of_messages(example, "plain", said="9+9?")
+    assert found.digest == of_messages(example, "plain", said="9+9?", format="text").digest
+
+
+@pytest.mark.parametrize(
+    "options, way_out",
+    [
+        ({"function": "plain"}, "; with format = 'text' in its [[reward]] it can"),
+        (
+            {"function": "polite", "format": "text"},
+            "; with format = 'messages' in its [[reward]] it",
+        ),
+        ({"function": "polite", "said": "9+9?"}, "; with format = 'messages' in its [[reward]] it"),
+        ({"function": "broken"}, "it has to grade any completion"),
+    ],
+)
+def test_a_function_is_tried_once_before_any_model_is_loaded(example, options, way_out):
+    with pytest.raises(TaskError, match=re.escape(way_out)) as caught:
+        of_messages(example, **options)
+    assert str(caught.value).startswith(f"reward 'trl.py:{options['function']}' raised ")
+    assert "\n" not in str(caught.value)
+    assert ("format = " in str(caught.value)) == ("format = " in way_out)
+
+
+def test_long_prompts_are_left_out_in_a_run_and_in_its_evaluation(example, potluck_says):
+    rows = (example / "problems.jsonl").read_text().splitlines()
+    long = {"sum": "+".join(["1"] * 30) + "=", "total": 30, "carries": 2}
+    (example / "problems.jsonl").write_text("\n".join([*rows, json.dumps(long)]))
+    whole = sets("sampling.max_total_tokens=30", "sampling.max_new_tokens=10")
+    code, _, err = potluck_says("run", "own-data.toml", "--trust-code", *FAST, *whole)
+    assert code == 2
+    assert "leave out long prompts with sampling.max_prompt_tokens" in err
+    limit = [*whole, *sets("sampling.max_prompt_tokens=12")]
+    said = (
+        "1 of 7 problems have prompts longer than sampling.max_prompt_tokens = 12 and are left out"
+    )
+    code, out, err = potluck_says("run", "own-data.toml", "--check", "--trust-code", *FAST, *limit)
+    assert (code, err) == (0, "")
+    assert said in out
+    code, out, err = potluck_says("run", "own-data.toml", "--trust-code", *FAST, *limit)
+    assert (code, err) == (0, "")
+    assert said in " ".join(out.split())
+    code, _, err = potluck_says("evaluate", "runs/own-data/terse", "--trust-code")
+    assert (code, err) == (0, "")
+    code, _, err = potluck_says(
+        "run", "own-data.toml", "--check", *sets("sampling.max_prompt_tokens=96")
+    )
+    assert (code, err.count("\n")) == (2, 1)
+    assert "max_prompt_tokens is 96, which leaves no room to write in below" in err
+
+
+def test_a_run_without_end_is_checked_in_no_time(example, potluck_says):
+    code, out, err = potluck_says("run", "own-data.toml", "--check", *sets(f"rounds={10**12}"))
+    assert (code, err) == (0, "")
+    assert "1000000000000 rounds" in out
+
+
+def test_rows_without_answers_want_a_reward_and_take_one(example):
+    table = PLAIN["jsonl"] | {"answer": ""}
+    with pytest.raises(ConfigError, match=r"\[task\] answer is empty"):
+        task_of(example, table)
+    with pytest.raises(ConfigError, match=r"grade by a \[\[reward\]\] other than 'task'"):
+        task_of(example, table, [{"function": "rewards.py:right"}, {"function": "task"}])
+    assert task_of(example, table, [{"function": "rewards.py:right"}])
+    assert task_of(example, table | {"reward": "hash"})

@@ -1,0 +1,301 @@
+"""Which round a node does next, and what is told of it: others, time and disk are a test's."""
+
+import pytest
+
+import tiny
+from displays import Listener
+from potluck.exchange import ExchangeError, PeerStatus, Status
+from potluck.launch import in_process
+from potluck.launch.in_process import join, run
+from potluck.launch.rounds import ALONE, ALONE_ROUNDS, _Course
+from potluck.node.loop import Node
+from potluck.node.storage.record import Record
+
+ROUNDS, ROUND_S = 50, 2.0
+
+
+class Others:
+    """Stands for an exchange: other nodes, by name, each with the newest round that came of it."""
+
+    def __init__(self, **newest):
+        self.newest, self.live = newest, True
+
+    def peers_round(self):
+        rounds = sorted(round or 0 for round in self.newest.values()) if self.live else []
+        return rounds[(len(rounds) - 1) // 2] if rounds else 0
+
+    def status(self):
+        heard = {"live": self.live, "heard_s": 1.0}
+        peers = {n: PeerStatus(**heard, newest_round=at) for n, at in self.newest.items()}
+        return Status(peers)
+
+
+class Says(Listener):
+    def __init__(self):
+        self.said = []
+
+    def say(self, text):
+        self.said.append(text)
+
+
+def node_of(folder, others):
+    rest = dict.fromkeys(Node.__dataclass_fields__)
+    record = Record(folder, run="tiny", node="north")
+    return Node(
+        **{**rest, "name": "north", "exchange": others, "record": record, "max_staleness": 1}
+    )
+
+
+class Life:
+    """A node that does rounds of two seconds."""
+
+    def __init__(self, folder, others, now_s=1000.0):
+        self.others, self.now_s, self.display = others, now_s, Says()
+        self.node = node_of(folder, others)
+        self.course, self.lived = _Course(self.node, ROUNDS, self.display), []
+
+    @property
+    def said(self):
+        return self.display.said
+
+    def step(self, done, seconds=ROUND_S):
+        """One round, after ``done``; returns the rounds that are done then."""
+        round = self.course.next_round(done, self.now_s)
+        self.lived.append(round)
+        self.now_s += seconds
+        spent = {"write": ROUND_S - 1, "exchange": seconds - ROUND_S, "learn": 1.0}
+        self.node.record.add("metrics", [{"round": round, "seconds": spent}])
+        self.course.add_round(spent)
+        return round + 1
+
+
+def in_step(folder, rounds, **names):
+    """A node that did some rounds together with the others; and what it has done."""
+    life = Life(folder, Others(**names))
+    for round in range(rounds):
+        life.others.newest = dict.fromkeys(names, round)
+        assert life.step(round) == round + 1
+    assert life.said == []
+    return life
+
+
+def test_nodes_in_step_do_every_round_and_nothing_is_told(tmp_path):
+    life = in_step(tmp_path, 20, south=0, west=0)
+    assert life.lived == list(range(20))
+
+
+@pytest.mark.parametrize("claim", [2_000_000_000, ROUNDS, ROUNDS - 1, 30])
+def test_a_far_round_of_the_only_other_is_not_believed_and_told_once(tmp_path, claim):
+    life = in_step(tmp_path, 2, south=0)
+    life.others.newest["south"] = claim
+    done = life.step(2)
+    assert life.said == [
+        f"north: the others claim round {claim}; in the 2 s since round 1 at most 5 rounds can "
+        f"have passed: going on with 2"
+    ]
+    done = life.step(done)
+    assert (done, len(life.said)) == (4, 1)
+    life.others.newest["south"] = 4  # It comes to its senses, and claims another round later.
+    done = life.step(done)
+    life.others.newest["south"] = claim
+    life.step(done)
+    assert (life.lived, len(life.said)) == ([0, 1, 2, 3, 4, 5], 2)
+
+
+def test_a_run_never_ends_by_a_jump(tmp_path):
+    life = in_step(tmp_path, 2, south=0)
+    life.others.newest["south"], done = 2_000_000_000, 2
+    while done < ROUNDS:
+        done = life.step(done)
+    assert life.lived == list(range(ROUNDS))
+    assert len(life.said) == 1
+
+
+def test_who_was_frozen_goes_on_in_the_round_of_the_others_and_it_is_told(tmp_path):
+    life = in_step(tmp_path, 12, south=0, west=0)
+    done = life.step(12, seconds=60.0)
+    life.others.newest = {"south": 40, "west": 41}
+    assert life.step(done) == 41
+    assert life.said == ["north, round 13: the others are at 40, so 27 rounds are skipped"]
+    life.others.newest = {"south": 41, "west": 41}
+    assert life.step(41) == 42
+
+
+def test_one_of_two_others_moves_nobody(tmp_path):
+    life = in_step(tmp_path, 12, south=0, west=0)
+    done = life.step(12, seconds=60.0)
+    life.others.newest = {"south": 13, "west": 30}
+    assert life.step(done) == 14
+    assert life.said == []
+
+
+def test_who_comes_late_goes_to_the_round_of_the_others_but_not_beyond_the_run(tmp_path):
+    late = Life(tmp_path / "late", Others(south=40))
+    assert late.step(0) == 41
+    assert late.said == ["north, round 0: the others are at 40, so 40 rounds are skipped"]
+    fooled = Life(tmp_path / "fooled", Others(south=ROUNDS))
+    assert fooled.step(0) == 1
+    assert fooled.said == [
+        "north: the others claim round 50; the run ends with round 49: going on with 0"
+    ]
+
+
+def test_who_began_alone_goes_to_the_round_of_the_others_when_so_many_can_have_passed(tmp_path):
+    life, done = Life(tmp_path, Others(south=None)), 0
+    for _ in range(5):
+        done = life.step(done)
+    life.others.newest = {"south": 40, "west": None}  # Its median is 0 until west is heard too.
+    done = life.step(done)
+    life.others.newest = {"south": 40, "west": 40}
+    while done < 40:
+        done = life.step(done)
+    assert life.lived == [*range(10), 40]  # After 20 s: 40 rounds of half a second.
+    assert life.said == [
+        "north: the others claim round 40; in the 12 s since round 0 at most 25 rounds can have "
+        "passed: going on with 6",
+        "north, round 10: the others are at 40, so 30 rounds are skipped",
+    ]
+
+
+@pytest.mark.parametrize("live", [True, False], ids=["mute", "away"])
+def test_a_partner_that_is_mute_from_the_start_is_not_believed_later(tmp_path, live):
+    """In step with nobody yet, and still no round of the run is as good as any other."""
+    life = Life(tmp_path, Others(south=None))
+    life.others.live = live
+    done = life.step(0)
+    life.others.live, life.others.newest["south"] = True, ROUNDS - 1
+    assert life.step(done) == 2
+    assert life.said == [
+        "north: the others claim round 49; in the 2 s since round 0 at most 5 rounds can have "
+        "passed: going on with 1"
+    ]
+
+
+def test_a_resumed_node_that_was_never_in_step_counts_from_its_first_round_now(tmp_path):
+    resumed, done = Life(tmp_path, Others(south=None), now_s=9000.0), 10
+    for _ in range(2):
+        done = resumed.step(done)
+    resumed.others.newest["south"] = ROUNDS - 1
+    resumed.step(done)
+    assert resumed.lived == [10, 11, 12]
+    assert "in the 4 s since round 10 at most 9 rounds can have passed" in resumed.said[0]
+
+
+def test_a_clock_that_was_set_back_while_a_node_was_away_locks_it_out_for_no_longer(tmp_path):
+    before, day_s = in_step(tmp_path, 12, south=0), 86_400.0
+    resumed, done = Life(tmp_path, Others(south=40), now_s=before.now_s - day_s), 12
+    done = resumed.step(done)
+    assert resumed.said == [
+        "north: the others claim round 40; in the 0 s since round 11 at most 1 rounds can have "
+        "passed: going on with 12"
+    ]
+    resumed = Life(tmp_path, Others(south=40), now_s=before.now_s - day_s + 60.0)
+    assert resumed.step(done) == 41  # The time of the first resume was kept.
+
+
+def test_who_was_never_alone_does_not_begin_to_count_anew_when_the_others_leave(tmp_path):
+    life = in_step(tmp_path, 5, south=0)
+    life.others.live = False
+    for done in range(5, 10):
+        life.step(done)
+    life.others.live, life.others.newest["south"] = True, 4 + 1 + 4 * 6
+    assert life.step(10) == 30
+    assert "19 rounds are skipped" in life.said[0]
+
+
+def test_waiting_does_not_make_the_others_slower(tmp_path):
+    life = Life(tmp_path, Others(south=0))
+    for done in range(5):
+        life.others.newest["south"] = done
+        life.step(done, seconds=60.0)
+    life.others.newest["south"] = 40
+    assert life.step(5, seconds=60.0) == 41
+
+
+def test_two_halves_of_a_swarm_meet_again_though_one_is_not_believed_at_first(tmp_path):
+    """One other is in step, two are 33 rounds ahead, and all are as fast as each other."""
+    life, done = in_step(tmp_path, 2, south=0, west=0, east=0), 2
+    while done < 40:
+        life.others.newest = {"south": done - 1, "west": done + 33, "east": done + 33}
+        done = life.step(done)
+    assert life.lived[:12] == list(range(12))
+    assert max(life.lived) > 40
+    assert ["claim" in text for text in life.said[:2]] == [True, False]
+
+
+def test_each_round_of_a_run_is_timed(tmp_path, monkeypatch):
+    timed = []
+    monkeypatch.setattr(_Course, "add_round", lambda self, seconds: timed.append(set(seconds)))
+    run(tiny.recipe({"north": tiny.save(tmp_path / "model")}), tmp_path / "run")
+    assert timed == [{"write", "wait", "exchange", "learn"}] * 2
+
+
+def test_a_resumed_node_knows_since_when_it_was_away(tmp_path):
+    before = in_step(tmp_path, 12, south=0)
+    resumed = Life(tmp_path, Others(south=40), now_s=before.now_s + 4.0)
+    assert resumed.step(12) == 13
+    assert resumed.said == [
+        "north: the others claim round 40; in the 6 s since round 11 at most 13 rounds can have "
+        "passed: going on with 12"
+    ]
+    (tmp_path / "metrics.jsonl").write_text("")  # Its pace is known from there.
+    assert Life(tmp_path, Others(south=40), now_s=before.now_s + 4.0).step(12) == 41
+    again = Life(tmp_path, Others(south=40), now_s=before.now_s + 60.0)
+    assert again.step(12) == 41
+
+
+def test_rounds_begun_before_a_crash_come_first_and_do_not_bound_the_way_to_the_others(
+    tmp_path, monkeypatch
+):
+    before = in_step(tmp_path, 12, south=0)
+    monkeypatch.setattr(Record, "next_kept", lambda self, done: done if done < 12 else None)
+    life, done = Life(tmp_path, Others(south=40), now_s=before.now_s + 60.0), 10
+    while done < 41:
+        done = life.step(done, seconds=0.1)
+    assert life.lived == [10, 11, 40]
+
+
+def test_nodes_of_one_process_write_no_times(tmp_path):
+    class Together(Others):
+        def status(self):
+            return Status({n: PeerStatus(True, None, newest_round=0) for n in self.newest})
+
+    life = Life(tmp_path, Together(south=0))
+    life.step(0)
+    assert life.node.record.rows("in_step") == []
+
+
+SWARM = ("swarm.gather_s=0", "deadline_s=0.05", "swarm.listen=['tcp/127.0.0.1:0']")
+
+
+@pytest.mark.parametrize("rounds", [ALONE_ROUNDS - 1, ALONE_ROUNDS + 2])
+def test_a_node_that_is_alone_for_long_says_so_once(tmp_path, tiny_models, rounds):
+    shown = Says()
+    config = tiny.recipe(tiny_models, f"rounds={rounds}", "problems_per_round=2", *SWARM)
+    join(config, "small", tmp_path / "run", display=shown)
+    assert shown.said.count(ALONE) == (rounds >= ALONE_ROUNDS)
+
+
+def test_nodes_of_one_process_and_a_node_by_itself_are_never_alone(tmp_path, tiny_models):
+    rounds = f"rounds={ALONE_ROUNDS}", "problems_per_round=2"
+    for names in (["small"], ["large", "small"]):
+        shown = Says()
+        config = tiny.recipe({name: tiny_models[name] for name in names}, *rounds)
+        run(config, tmp_path / f"run{len(names)}", display=shown)
+        assert ALONE not in shown.said
+
+
+@pytest.mark.parametrize("all_here", [True, False])
+def test_when_a_node_leaves_the_way_back_is_told_unless_another_process_tells_it(
+    tmp_path, tiny_models, monkeypatch, all_here
+):
+    def leave(*given, **more):
+        given[4]("'large' left")
+        raise ExchangeError("the end")
+
+    monkeypatch.setattr(in_process, "open_exchange", leave)
+    shown = Says()
+    with pytest.raises(ExchangeError, match="the end"):
+        join(tiny.recipe(tiny_models), "small", tmp_path, display=shown, all_here=all_here)
+    back = "potluck join RUN/large/join.json --as large --out RUN --resume"
+    assert any(back in text for text in shown.said) != all_here

@@ -1,0 +1,281 @@
+"""Runs in which a node writes through a server and another here."""
+
+import io
+import json
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+import tiny
+from displays import Listener
+from potluck.build.exchange import agreements_of
+from potluck.build.nodes import make_learner, make_nodes
+from potluck.build.plan import check
+from potluck.build.task import make_task
+from potluck.config import ConfigError, load
+from potluck.exchange import MemoryHub, decode_round
+from potluck.launch.in_process import run
+from potluck.model import LanguageModel
+from potluck.replay.plan import make_plan
+from potluck.replay.run import replay
+from potluck.reports.runs import read_run
+from potluck.rollout.base import RolloutError
+from potluck.rollout.hf import HFEngine
+from potluck.rollout.vllm.engine import ServerEngine
+from potluck.types import RunFolderError
+from stand_in_server import stand_in
+
+NAMES = ("large", "small")
+"""``small`` writes through the server."""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Without ids beyond the tokenizer's: a server writes them as it writes any other."""
+    folder = tmp_path_factory.mktemp("models")
+    for seed, name in enumerate(NAMES):
+        made = tiny.policy(seed)
+        made.network.resize_token_embeddings(tiny.VOCABULARY, mean_resizing=False)
+        made.network.save_pretrained(folder / name)
+        made.tokenizer.save_pretrained(folder / name)
+    return {name: str(folder / name) for name in NAMES}
+
+
+@pytest.fixture
+def server(models):
+    with stand_in(models["small"]) as server:
+        yield server
+
+
+@pytest.fixture
+def recipe(models, server):
+    def make(*overrides, **small):
+        nodes = {name: {"model": models[name], "learning_rate": 1e-3} for name in NAMES}
+        engine = {"name": "vllm", "url": server.url, "model": "tiny"}
+        nodes["small"] |= {"engine": engine} | small
+        return tiny.recipe(models, *overrides, node=nodes)
+
+    return make
+
+
+def metrics(folder, node):
+    text = (folder / node / "metrics.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+
+
+def test_a_node_writes_through_a_server_and_another_here_and_both_learn_from_both(
+    recipe, server, models, tmp_path
+):
+    result = run(recipe(), tmp_path / "run")
+    assert set(result.accuracy) == set(NAMES)
+    for node in NAMES:
+        for line in metrics(tmp_path / "run", node):
+            assert line["rows_trained"] > 0
+            assert [line["sources"][author]["completions"] for author in NAMES] == [8, 8]
+            own = line["sources"][node]
+            if own["with_advantage"]:  # what its engine told is what it finds itself
+                assert abs(own["log_ratio_mean"]) < 1e-4
+                assert own["effective_sample_size"] > 0.999
+    # Once before each round, and once more before the evaluation at the end.
+    assert server.paths().count("/collective_rpc") == 3
+    sent = server.asked()
+    assert [body["temperature"] for body in sent] == [1.0] * 4 + [0.0] * 2
+    assert (tmp_path / "run" / "small" / "served").is_dir()
+
+
+def test_the_difference_of_each_writing_is_measured_and_its_growth_is_told(
+    recipe, server, tmp_path
+):
+    class Ages(Listener):
+        """Has the server keep its weights from the second round on."""
+
+        def round_done(self, node, report):
+            server.stale = True
+
+        def say(self, text):
+            notes.append(text)
+
+    notes, display = [], Ages()
+    changes = ("rounds=3", "node.small.learning_rate=1e-4", "checkpoint_every=2")
+    run(recipe(*changes), tmp_path / "run", display=display)
+    lines = metrics(tmp_path / "run", "small")
+    first, second, third = (line["server_apart"] for line in lines)
+    assert 0 <= first < 1e-6 < 1e-4 < second < third < 0.1
+    assert {line["server_apart_first"] for line in lines} == {first}
+    assert {line["server_apart"] for line in metrics(tmp_path / "run", "large")} == {None}
+    (told,) = [text for text in notes if "in the run's first writing" in text]
+    assert told.startswith("small: the log-probabilities of its server are")
+
+
+def test_the_log_probabilities_of_a_round_are_those_of_the_model_that_began_it(
+    recipe, models, tmp_path
+):
+    run(recipe("rounds=1"), tmp_path / "run")
+    task = make_task(recipe())
+    data = (tmp_path / "run" / "large" / "rounds" / "000000.ptlk").read_bytes()
+    message = decode_round(data, run="tiny", round=0, node="large")
+    seen = set()
+    for c in message.completions:
+        policy = LanguageModel.load(models[c.author], device="cpu")
+        with torch.no_grad():
+            prompt = policy.prompt(task.problem(c.problem_id))
+            logp_T = policy.logp([prompt], [c.token_T], temperature=1.0)[0].numpy()
+        np.testing.assert_allclose(c.logp_T, logp_T, atol=1e-4)
+        seen.add(c.author)
+    assert seen == set(NAMES)
+
+
+def test_the_same_recipe_writes_the_same_through_a_server_too(recipe, tmp_path):
+    for name in ("one", "two"):
+        run(recipe(), tmp_path / name)
+    run(recipe("seed=1"), tmp_path / "other")
+    one, two, other = (metrics(tmp_path / n, "small") for n in ("one", "two", "other"))
+    assert one == two != other
+
+
+def test_an_evaluation_in_between_costs_no_reload_of_its_own(recipe, server, tmp_path):
+    run(recipe("evaluation.every=1", "evaluation.out_of_distribution=2"), tmp_path / "run")
+    assert server.paths().count("/collective_rpc") == 3
+
+
+def test_an_evaluations_own_limit_reaches_the_server(recipe, server, tmp_path):
+    run(recipe("rounds=1", "evaluation.max_new_tokens=40"), tmp_path / "run")
+    assert [body["max_tokens"] for body in server.asked()] == [6] * 2 + [40] * 2
+
+
+def test_a_lora_node_writes_through_a_server(recipe, server, tmp_path):
+    lora = {"r": 2, "targets": ["q_proj", "v_proj"]}
+    config = recipe(lora=lora, engine={"name": "vllm", "url": server.url, "model": "adapter"})
+    run(config, tmp_path / "run")
+    assert all(line["rows_trained"] for line in metrics(tmp_path / "run", "small"))
+    assert server.paths().count("/v1/load_lora_adapter") == 3
+    assert "/collective_rpc" not in server.paths()
+
+
+def test_ctrl_c_while_the_server_writes_leaves_a_run_that_goes_on(recipe, server, tmp_path):
+    class Hurries(Listener):
+        """Presses Ctrl-C when the server is at work, as far as the loop can tell."""
+
+        def phase(self, node, name, done, total):
+            if (node, name) == ("small", "write") and server.asked():
+                os.kill(os.getpid(), signal.SIGINT)
+                self.phase = lambda *_: None
+
+    server.stalls = threading.Event()
+    result = run(recipe("checkpoint_every=1"), tmp_path / "run", display=Hurries())
+    assert (result.rounds, result.interrupted) == (0, True)
+    server.stalls.set()
+    assert run(recipe("checkpoint_every=1"), tmp_path / "run", resume=True).rounds == 2
+
+
+def test_a_server_that_is_not_there_or_serves_another_model_stops_a_run_before_it_begins(
+    recipe, server, tmp_path
+):
+    with pytest.raises(RolloutError, match=r"serves 'tiny', not 'other'"):
+        run(recipe("node.small.engine.model=other"), tmp_path / "run")
+    server.max_model_len = 31
+    with pytest.raises(RolloutError, match="room for 31 tokens, but prompt and"):
+        run(recipe(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_resumed_run_may_find_its_server_elsewhere_and_reads_its_key_again(
+    recipe, server, models, tmp_path
+):
+    run(recipe("rounds=1"), tmp_path / "run")
+    with stand_in(models["small"]) as other:
+        moved = {"name": "vllm", "url": other.url, "model": "tiny", "timeout_s": 500.0}
+        assert run(recipe(engine=moved | {"concurrency": 1}), tmp_path / "run", resume=True)
+        assert other.asked()
+
+
+def test_a_run_of_an_older_version_goes_on_and_is_replayed(recipe, server, tmp_path):
+    """Its recipe.json has the table ``server``, null for a node without, and no transport."""
+    place = tmp_path / "run"
+    run(recipe("rounds=1"), place)
+    tree = json.loads((place / "recipe.json").read_text())
+    del tree["swarm"]["transport"]
+    for node in tree["node"].values():
+        engine = node.pop("engine")
+        node["server"] = engine if engine.pop("name") == "vllm" else None
+    (place / "recipe.json").write_text(json.dumps(tree))
+    assert load(place / "recipe.json") == recipe("rounds=1")
+    plan = make_plan(place, node="small", methods="nois", out=tmp_path / "replay")
+    assert [line.node for line in replay(plan, say=print)] == ["small"]
+    assert read_run(place).nodes[1].model == tree["node"]["small"]["model"]
+    assert run(recipe(), place, resume=True).rounds == 2
+
+
+def test_a_node_that_wrote_through_a_server_does_not_go_on_without(recipe, tmp_path):
+    run(recipe("rounds=1"), tmp_path / "run")
+    with pytest.raises(RunFolderError, match=r"engine.name = vllm, but .*engine.name = hf"):
+        run(recipe(engine={"name": "hf"}), tmp_path / "run", resume=True)
+
+
+def test_every_key_of_the_table_reaches_the_engine(recipe, server, tmp_path):
+    table = {
+        "name": "vllm",
+        "url": server.url,
+        "model": "name",
+        "folder": str(tmp_path / "elsewhere"),
+        "sleeps": True,
+        "concurrency": 3,
+        "timeout_s": 7.0,
+        "tolerance": 0.01,
+        "api_key_variable": "KEY",
+    }
+    for lora in (None, {"r": 2}):
+        config = recipe(engine=table, lora=lora)
+        learners = {name: make_learner(config, name, tmp_path / name, 0) for name in NAMES}
+        task, here = make_task(config), tmp_path / "run"
+        hub = MemoryHub(agreements_of(config, task, {n: learners[n].policy for n in NAMES}))
+        exchanges = {name: hub.member(name) for name in NAMES}
+        nodes = make_nodes(
+            config, here, task, learners, exchanges, lambda *_: None, 0, sends_text=False
+        )
+        engines = {node.name: node.engine for node in nodes}
+        assert isinstance(engines["large"], HFEngine)
+        engine = engines["small"]
+        assert isinstance(engine, ServerEngine)
+        address = engine.address
+        assert (address.url, address.timeout_s) == (server.url, 7.0)
+        assert address.api_key_variable == "KEY"
+        assert (engine.model, engine.concurrency, engine.tolerance) == ("name", 3, 0.01)
+        assert (engine.max_new_tokens, engine.max_total_tokens) == (6, 32)
+        assert engine.weight_sync.folder == tmp_path / "elsewhere" / "small" / "served"
+        assert engine.weight_sync.sleeps
+        assert engine.weight_sync.adapter == ("name" if lora else "")
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ("node.small.engine.url=here:8000", r"\[node.small.engine\] url is 'here:8000'; expected"),
+        ("node.small.sampling_dtype=bfloat16", r"its server writes in a format of its own"),
+        ("node.small.engine.concurrency=0", r"node.small.engine.concurrency is 0"),
+    ],
+)
+def test_what_makes_no_sense_with_a_server_is_refused(recipe, change, message):
+    with pytest.raises(ConfigError, match=message):
+        recipe(change)
+
+
+def test_a_draw_that_no_server_can_tell_the_log_probabilities_of_is_refused(recipe):
+    with pytest.raises(ConfigError, match=r"has temperature 0.7, top_k 5 and top_p 1; change one"):
+        recipe("sampling.temperature=0.7", "sampling.top_k=5")
+    recipe("sampling.temperature=0.7")
+    recipe("sampling.top_k=5")
+
+
+def test_the_check_names_the_server_and_asks_it_nothing(recipe, server):
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(check(recipe()))
+    text = console.export_text()
+    assert f"'small' writes through {server.url}" in text
+    assert server.seen == []

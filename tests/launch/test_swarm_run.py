@@ -1,0 +1,242 @@
+"""Real nodes in processes of their own: as good as in one, and no worse when one is killed."""
+
+import json
+import os
+import signal
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import tiny
+from displays import Listener
+from faults.swarm import Swarm
+from forked import Forked
+from potluck import STARTING_RECIPE
+from potluck.exchange import batches_of
+from potluck.launch import local_swarm
+from potluck.launch.in_process import run
+from potluck.launch.local_swarm import run_local_swarm
+from potluck.node.storage import checkpoint
+from potluck.node.storage.record import Record
+
+NAMES = ("east", "north", "west")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return {name: tiny.save(folder / name, seed=i) for i, name in enumerate(NAMES)}
+
+
+def recipe(models, *overrides, names=NAMES, **tables):
+    short = ("rounds=3", "problems_per_round=6", "checkpoint_every=2", "swarm.gather_s=600")
+    nodes = {name: models[name] for name in names}
+    return tiny.recipe(nodes, *short, "evaluation.problems=4", *overrides, **tables)
+
+
+class Hears(Listener):
+    def __init__(self):
+        self.rounds, self.said, self.phases, self.evaluations = [], [], set(), []
+
+    def phase(self, node, name, done, total):
+        self.phases.add((node, name))
+
+    def round_done(self, node, report):
+        self.rounds.append((node, report.round))
+
+    def evaluated(self, node, evaluation):
+        self.evaluations.append(node)
+
+    def say(self, text):
+        self.said.append(text)
+
+
+def left_by(folder, name, rounds):
+    """Numbers, completions, weights and card, seconds and bytes of the seal aside."""
+    lines = [json.loads(t) for t in (folder / name / "metrics.jsonl").read_text().splitlines()]
+    aside = ("seconds", "sent_bytes", "sent_bytes_per_token", "received_bytes", "size_bytes")
+    place = checkpoint.checkpoint_folder(folder / name, rounds)
+    return (
+        [{key: value for key, value in line.items() if key not in aside} for line in lines],
+        (folder / name / "completions.jsonl").read_text(),
+        (place / "model.safetensors").read_bytes(),
+        (place / "README.md").read_text(),
+    )
+
+
+def start_with(monkeypatch, popen):
+    names = {"PIPE": subprocess.PIPE, "DEVNULL": subprocess.DEVNULL}
+    monkeypatch.setattr(local_swarm, "subprocess", SimpleNamespace(Popen=popen, **names))
+
+
+@pytest.fixture
+def one_as_for_a_user(monkeypatch):
+    """The first node is once started as a user starts it, all others are forked."""
+
+    def popen(words, **options):
+        as_for_a_user = NAMES[0] in words and "--resume" not in words
+        return (subprocess.Popen if as_for_a_user else Forked)(words, **options)
+
+    start_with(monkeypatch, popen)
+
+
+def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(
+    models, one_as_for_a_user, tmp_path
+):
+    """To the last bit: nobody was late, so everybody learned from the same completions, and each
+    goes on with what it and the others had sent."""
+    names, each = NAMES[:2], tmp_path / "each"
+
+    def config(rounds):
+        return recipe(models, f"rounds={rounds}", "checkpoint_every=3", names=names)
+
+    class Impatient(Hears):
+        def round_done(self, node, report):
+            super().round_done(node, report)
+            if (node, report.round) == (NAMES[0], 3):  # so the other has done 2 at least
+                os.kill(os.getpid(), signal.SIGINT)
+
+    # Too long to end by itself, however late Ctrl-C comes to the nodes.
+    ended = run_local_swarm(config(1_000), each, resume=False, display=(first := Impatient()))
+    assert ended.interrupted
+    assert set(ended.codes.values()) == {130}
+    done = {name: checkpoint.rounds_saved(each / name)[-1] for name in names}
+    assert min(done.values()) > 2
+    rounds = max(done.values()) + 4
+    threads = torch.get_num_threads()
+    run(config(rounds), tmp_path / "one")
+    torch.set_num_threads(threads)
+    ended = run_local_swarm(config(rounds), each, resume=True, display=(hears := Hears()))
+    assert ended.codes == dict.fromkeys(names, 0)
+    assert not ended.interrupted
+    for name in names:
+        assert left_by(each, name, rounds) == left_by(tmp_path / "one", name, rounds)
+        assert [r for n, r in first.rounds if n == name] == list(range(done[name]))
+        assert [r for n, r in hears.rounds if n == name] == list(range(done[name], rounds))
+        assert {"write", "learn"} <= {p for n, p in first.phases if n == name}
+        assert "evaluate" in {p for n, p in hears.phases if n == name}
+    assert sorted(hears.evaluations) == sorted(names)
+
+
+def test_where_shares_follow_speed_all_that_was_written_is_learned_from(
+    models, monkeypatch, tmp_path
+):
+    """Time decides who writes how much, so nothing is said of that here."""
+    start_with(monkeypatch, Forked)
+    names = NAMES[:2]
+    more = ("rounds=6", "group_size=12", "plan=horizontal", "shares=speed")
+    config = recipe(models, *more, names=names)
+    ended = run_local_swarm(config, tmp_path, resume=False, display=Hears())
+    assert ended.codes == dict.fromkeys(names, 0)
+    rows = {name: Record(tmp_path / name, run="tiny", node=name).rows("metrics") for name in names}
+    for at in zip(*rows.values(), strict=True):
+        shares = [row["share"] for row in at]
+        assert min(shares) >= 2 / 12
+        for row in at:
+            assert (row["unasked"], row["too_few"], row["missing"]) == (0, 0, [])
+            assert row["completions"] == pytest.approx(72 * sum(shares))
+
+
+def test_a_real_mistake_in_both_processes_is_one_line_and_leaves_no_folder(
+    desk, potluck_says, monkeypatch
+):
+    start_with(monkeypatch, Forked)
+    mistake = ("--set", "node.large.model=none-here")
+    code, out, err = potluck_says("run", str(STARTING_RECIPE), *mistake)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert err.startswith("potluck: ")
+    assert "'none-here'" in err
+    assert out == ""
+    assert not (desk / "runs/digits").exists()
+
+
+SLOW = """
+import time
+
+
+def reward(completions, **columns):
+    time.sleep(0.05)
+    return [float(len(text) % 3) for text in completions]
+"""
+"""Called for each of 6 groups: a third of a second for a round, so that one can come back in it."""
+
+
+@pytest.fixture(scope="module")
+def killed(models, tmp_path_factory):
+    """Three nodes; in the middle of a round one is killed, and then brought back."""
+    folder = tmp_path_factory.mktemp("killed")
+    (folder / "slow.py").write_text(SLOW)
+    reward = [{"function": f"{folder / 'slow.py'}:reward"}]
+    config = recipe(models, "rounds=200", "checkpoint_every=3", reward=reward)
+    with Swarm(config, folder / "run", more=["--trust-code"], popen=Forked) as swarm:
+        swarm.start()
+        swarm.wait_until(lambda: swarm.round("west") >= 3, "four rounds")
+        swarm.signal("west", signal.SIGKILL)
+        before = swarm.round("west")
+        swarm.wait_until(lambda: swarm.round("east") >= before + 4, "the others go on")
+        swarm.start("west", resume=True)
+        swarm.wait_until(lambda: swarm.round("west") > before + 1, "it is back")
+        back = next(m["round"] for m in swarm.metrics("west") if m["round"] > before + 1)
+        swarm.wait_until(lambda: swarm.round("east") >= back + 4, "it is used")
+        for name in NAMES:
+            swarm.signal(name, signal.SIGINT)
+        codes = swarm.wait()
+        yield swarm, before, back, codes
+
+
+def test_survivors_lose_nothing_of_each_other(killed):
+    swarm, _, _, _ = killed
+    for name, other in (("east", "north"), ("north", "east")):
+        lines = swarm.metrics(name)
+        assert [line["round"] for line in lines] == list(range(len(lines)))
+        for line in lines[:-1]:  # Ctrl-C comes to one before it comes to the other
+            assert set(line["missing"]) <= {"west"}
+            assert line["sources"][other]["completions"] == 8
+
+
+def test_they_close_the_round_without_waiting_for_the_deadline(killed):
+    swarm, _, _, _ = killed
+    slowest = max(line["seconds"]["wait"] for line in swarm.metrics("east"))
+    assert slowest < swarm.config.deadline_s / 2
+
+
+def test_the_killed_one_resumes_where_the_others_are_and_is_used_again(killed):
+    swarm, before, back, _ = killed
+    rounds = [line["round"] for line in swarm.metrics("west")]
+    assert rounds == sorted(set(rounds))
+    assert set(range(before + 1)) <= set(rounds)  # lived again from its own files
+    assert back > before + 2  # what it slept through is not lived
+    used = [m["round"] for m in swarm.metrics("east") if "west" in m["sources"]]
+    again = min(round for round in used if round > before + 1)
+    assert again <= back + 1
+    gone = [m["round"] for m in swarm.metrics("east") if "west" in m["missing"]]
+    assert set(range(before + 2, back)) <= set(gone)
+
+
+def test_nobody_learns_twice_from_a_batch(killed):
+    """Not in time and then, started again, as if it had been late."""
+    swarm, _, _, _ = killed
+    for name in NAMES:
+        seen = set()
+        record = Record(swarm.folder / name, run="tiny", node=name)
+        for file in sorted((swarm.folder / name / "rounds").glob("*.ptlk")):
+            batches = set(batches_of(record.kept_round(int(file.stem))))
+            assert not batches & seen
+            seen |= batches
+        assert {author for author, _ in seen} == set(NAMES)
+
+
+def test_ctrl_c_leaves_a_checkpoint_of_each(killed):
+    swarm, _, _, codes = killed
+    assert codes == dict.fromkeys(NAMES, 130)
+    for name in NAMES:
+        assert checkpoint.rounds_saved(swarm.folder / name)[-1] == swarm.round(name) + 1
+
+
+def test_it_says_who_left_and_who_came_back(killed):
+    swarm, _, _, _ = killed
+    log = swarm.log("east")
+    assert log.index("'west' left") < log.rindex("'west' joined")

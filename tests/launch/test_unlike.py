@@ -1,0 +1,300 @@
+"""Runs of nodes with unlike tokenizers, and of authors without weights."""
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import tiny
+import unlike
+from displays import Listener
+from potluck.build import checks
+from potluck.build.checks import sends_text
+from potluck.build.task import notes_on_authors
+from potluck.config import ConfigError, as_tree, from_tree
+from potluck.launch.in_process import run
+from potluck.launch.local_swarm import run_local_swarm
+from potluck.model import ModelError
+from potluck.node.storage.resume import first_round
+from potluck.rollout.base import RolloutError
+from stand_in_chat import stand_in_chat
+
+
+class Crash(Exception):
+    """End of a process, in a test."""
+
+
+class Crashes(Listener):
+    """Ends the run when the last round is about to be learned from."""
+
+    rounds = 0
+
+    def round_done(self, node, report):
+        self.rounds = report.round + 1
+
+    def phase(self, node, name, done, total):
+        if (self.rounds, name) == (2, "learn"):
+            raise Crash
+
+
+LWS = {"method": "lws", "alignment_every": 0}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unlike")
+    return {
+        "letters": tiny.save(folder / "letters", seed=1),
+        "other": tiny.save(folder / "other", seed=2),
+        "pairs": unlike.save_pairs(folder / "pairs"),
+    }
+
+
+def recipe(models, *names, rounds=3, authors=None, **tables):
+    tables = {"plan": "horizontal", "objective": LWS, "rounds": rounds, **tables}
+    made = tiny.recipe({name: models[name] for name in names}, "checkpoint_every=1", **tables)
+    if not authors:
+        return made
+    tree = as_tree(made)
+    tree["node"] |= {name: {"engine": engine} for name, engine in authors.items()}
+    return from_tree(tree)
+
+
+def lines(folder, node, name="metrics"):
+    text = (folder / node / f"{name}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def of_author(folder, node, author, key):
+    """The sum of a count that a node has of an author."""
+    sources = (line["sources"].get(author, {}) for line in lines(folder, node))
+    return sum(each.get(key, 0) for each in sources)
+
+
+def outcome(folder, *nodes, aside=()):
+    """All numbers and completions of the nodes, seconds aside."""
+    aside = {"seconds", *aside}
+    return {
+        node: (
+            [{k: v for k, v in line.items() if k not in aside} for line in lines(folder, node)],
+            lines(folder, node, "completions"),
+            lines(folder, node, "evaluation"),
+        )
+        for node in nodes
+    }
+
+
+def test_nodes_of_unlike_tokenizers_learn_from_each_other(models, tmp_path):
+    room = {"max_new_tokens": 12, "max_total_tokens": 40}
+    run(recipe(models, "letters", "pairs", sampling=room), tmp_path / "run")
+    for me, other in (("letters", "pairs"), ("pairs", "letters")):
+        came = lines(tmp_path / "run", me)
+        assert of_author(tmp_path / "run", me, other, "rows_trained") > 0
+        assert all(line["missing"] == [] for line in came)
+        texts = {line["text"] for line in lines(tmp_path / "run", me, "completions")}
+        assert any(len(text) > 3 for text in texts)
+    # A pair is one token to the one and two to the other, so what it takes per byte differs.
+    one, two = (
+        of_author(tmp_path / "run", me, "pairs", "tokens")
+        / of_author(tmp_path / "run", me, "pairs", "completions")
+        for me in ("letters", "pairs")
+    )
+    assert one != two
+
+
+def test_what_is_resumed_is_what_was_never_stopped(models, tmp_path):
+    run(recipe(models, "letters", "pairs"), tmp_path / "whole")
+    with pytest.raises(Crash):
+        run(recipe(models, "letters", "pairs"), tmp_path / "run", display=Crashes())
+    run(recipe(models, "letters", "pairs"), tmp_path / "run", resume=True)
+    ends = [outcome(tmp_path / name, "letters", "pairs") for name in ("whole", "run")]
+    assert ends[0] == ends[1]
+
+
+def test_texts_change_no_number_where_tokenizers_are_equal_but_the_sizes(models, tmp_path):
+    for text in ("auto", "always", "never"):
+        config = recipe(models, "letters", "other", swarm={"text": text})
+        assert sends_text(config, all_here=True) == (text == "always")
+        run(config, tmp_path / text)
+    sizes = ("sent_bytes", "sent_bytes_per_token", "received_bytes", "size_bytes")
+    auto, always, never = (
+        outcome(tmp_path / text, "letters", "other", aside=sizes)
+        for text in ("auto", "always", "never")
+    )
+    assert auto == always == never
+    sent = {text: lines(tmp_path / text, "letters")[0]["sent_bytes"] for text in ("auto", "always")}
+    assert sent["always"] > sent["auto"]
+    assert outcome(tmp_path / "auto", "letters") == outcome(tmp_path / "never", "letters")
+
+
+def test_a_node_that_cannot_see_the_others_sends_texts_unless_all_name_one_model(models):
+    one = recipe({"a": models["letters"], "b": models["letters"]}, "a", "b")
+    two = recipe(models, "letters", "other")
+    opened = recipe(
+        {"a": models["letters"], "b": models["letters"]},
+        "a",
+        "b",
+        swarm={"open": True, "stranger_share": 0.3},
+    )
+    assert [sends_text(each, all_here=False) for each in (one, two, opened)] == [False, True, True]
+    assert [sends_text(each, all_here=True) for each in (one, two, opened)] == [False] * 3
+
+
+def test_unlike_tokenizers_need_a_method_that_reads_no_claims(models, tmp_path):
+    with pytest.raises(
+        ModelError, match=r"'letters' \(.* but method 'f-tis' reads them; set .*'lws'"
+    ):
+        run(recipe(models, "letters", "pairs", objective={"method": "f-tis"}), tmp_path / "run")
+    with pytest.raises(ModelError, match=r"\[swarm\] text is 'never'; drop it"):
+        run(recipe(models, "letters", "pairs", swarm={"text": "never"}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def solutions(folder, rounds=3):
+    """A file with a solution of every problem that is asked."""
+    task = recipe({"letters": "-"}, "letters").task.make()
+    rows = [{"problem": id, "solution": ["1+1=2", "2+2=4"]} for id in task.ids("train")]
+    file = folder / "solutions.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"name": "file", "path": str(file)}
+
+
+class Says(Listener):
+    def __init__(self):
+        self.said, self.reports = [], {}
+
+    def say(self, text):
+        self.said.append(text)
+
+    def round_done(self, node, report):
+        self.reports.setdefault(node, []).append(report)
+
+
+def test_a_file_of_solutions_teaches_and_learns_nothing(models, tmp_path):
+    shown = Says()
+    config = recipe(models, "letters", "pairs", authors={"people": solutions(tmp_path)})
+    result = run(config, tmp_path / "run", display=shown)
+    assert set(result.accuracy) == {"letters", "pairs"}
+    assert any(text.startswith("people has solutions of 20,000 of 20,000") for text in shown.said)
+    for me in ("letters", "pairs"):
+        assert of_author(tmp_path / "run", me, "people", "rows_trained") > 0
+    assert {r.texts for r in shown.reports["people"]} <= {5, 6}  # a third of 16
+    assert all(r.texts is None for r in shown.reports["letters"])
+    assert not (tmp_path / "run" / "people" / "checkpoints").exists()
+
+
+def test_each_in_a_process_of_its_own_finds_the_same(models, tmp_path):
+    config = recipe(models, "letters", "pairs", authors={"people": solutions(tmp_path)})
+    run(config, tmp_path / "one")
+    ended = run_local_swarm(config, tmp_path / "many", resume=False, display=Says())
+    assert ended.codes == {"letters": 0, "pairs": 0, "people": 0}, ended.complaints
+    sizes = ("sent_bytes", "sent_bytes_per_token", "received_bytes", "size_bytes")
+    one, many = (
+        outcome(tmp_path / name, "letters", "pairs", aside=sizes)["pairs"][1]
+        for name in ("one", "many")
+    )
+    assert one == many
+
+
+def test_an_author_goes_on_after_a_crash_and_pays_nothing_twice(models, tmp_path):
+    with stand_in_chat() as server:
+        engine = {
+            "name": "openai", "url": server.url, "model": "teacher",
+            "usd_per_million_prompt": 1.0, "usd_per_million_completion": 2.0,
+        }  # fmt: skip
+        config = recipe(models, "letters", authors={"served": engine})
+        with pytest.raises(Crash):
+            run(config, tmp_path / "run", display=Crashes())
+        before = json.loads((tmp_path / "run" / "served" / "cost.json").read_text())
+        asked = len(server.asked())
+        assert before["requests"] == asked > 0
+        run(config, tmp_path / "run", resume=True)
+        after = json.loads((tmp_path / "run" / "served" / "cost.json").read_text())
+        # The round that crashed is learned from again, and not asked for again.
+        assert after["requests"] == len(server.asked())
+        assert len(server.asked()) == asked  # three rounds, and the last was written already
+    first = lines(tmp_path / "run", "served")[0]
+    assert first["cost"]["requests"] > 0
+    assert first["cost"]["usd"] > 0
+    written = lines(tmp_path / "run", "letters", "completions")
+    assert {line["author"] for line in written} == {"letters"}  # "text 7" has no spelling here
+    unread = [line["unreadable"]["served"] for line in lines(tmp_path / "run", "letters")]
+    assert all(each.keys() == {"inexact text"} for each in unread)
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ({"engine": {"name": "file", "path": "x"}, "model": "y"}, "sets model, but its engine"),
+        (
+            {"engine": {"name": "file", "path": "x"}, "learning_rate": 1e-3},
+            "sets learning_rate, but",
+        ),
+        ({"engine": {"name": "file", "path": "x"}}, "but method 'f-tis' reads them, so nothing"),
+        ({}, "names no model; give it one"),
+    ],
+)
+def test_a_node_has_a_model_or_an_engine_that_needs_none(models, node, message):
+    nodes = {"a": {"model": models["letters"]}, "b": node}
+    with pytest.raises(ConfigError, match=message):
+        from_tree({**tiny.RECIPE, "node": nodes})
+
+
+def test_a_run_of_authors_alone_is_refused():
+    node = {"engine": {"name": "file", "path": "x"}}
+    with pytest.raises(ConfigError, match="no node of the run has a model, so none would learn"):
+        from_tree({**tiny.RECIPE, "node": {"a": node}})
+
+
+def test_a_file_that_fits_no_problem_is_refused_before_the_first_round(models, tmp_path):
+    (file := tmp_path / "none.jsonl").write_text('{"problem": "gsm8k/train/1", "solution": "2"}\n')
+    config = recipe(models, "letters", authors={"people": {"name": "file", "path": str(file)}})
+    with pytest.raises(RolloutError, match=r"has no solution of any of 20000 problems"):
+        run(config, tmp_path / "run")
+    assert not Path(tmp_path / "run" / "recipe.json").exists()
+
+
+def test_an_author_that_joins_alone_has_no_tokenizer_to_compare(models, tmp_path):
+    config = recipe(models, "letters", "pairs", authors={"people": solutions(tmp_path)})
+    alone = replace(config, node={"people": config.node["people"]})
+    checks.require_partners(alone)
+    checks.require_one_prompt(alone, config.task.make())
+    checks.require_one_stop({})
+    assert checks.require_completion_budget(alone, config.task.make()) == []
+    assert checks.notes_on_tokenizers(alone) == []
+    (note,) = checks.notes_on_tokenizers(config)
+    assert note.startswith("2 tokenizers (letters | pairs): each reads")
+
+
+def test_an_author_needs_texts_to_travel(models, tmp_path):
+    with pytest.raises(ConfigError, match=r"\[node.people\] writes texts, but .* 'never'; drop it"):
+        recipe(models, "letters", authors={"people": solutions(tmp_path)}, swarm={"text": "never"})
+
+
+def test_an_author_in_a_vertical_plan_is_told_of(models, tmp_path):
+    config = recipe(models, "letters", authors={"people": solutions(tmp_path)})
+    task = config.task.make()
+    assert not any("horizontal" in note for note in notes_on_authors(config, task))
+    _, note = notes_on_authors(replace(config, plan="vertical"), task)
+    assert note.startswith("people only writes: in plan 'vertical' a group that it solved")
+
+
+def test_a_stop_that_is_text_is_refused_where_texts_are_read(models, tmp_path):
+    config = recipe(models, "letters", authors={"people": solutions(tmp_path)})
+    text = replace(config, sampling=replace(config.sampling, stop=("c",)))
+    with pytest.raises(ModelError, match=r"stop names 'c', which is plain text to 'letters'"):
+        checks.require_tokenizers(text)
+    special = replace(config, sampling=replace(config.sampling, stop=("<bos>",)))
+    checks.require_tokenizers(special)
+    alone = recipe(models, "letters")
+    checks.require_tokenizers(replace(alone, sampling=replace(alone.sampling, stop=("c",))))
+
+
+def test_an_author_by_itself_goes_on_after_its_last_line(models, tmp_path):
+    config = recipe(models, "letters", authors={"people": solutions(tmp_path)})
+    alone = replace(config, node={"people": config.node["people"]})
+    assert first_round(tmp_path, alone) == 0
+    (tmp_path / "people").mkdir(exist_ok=True)
+    (tmp_path / "people" / "metrics.jsonl").write_text('{"round": 0}\n{"round": 2}\n')
+    assert first_round(tmp_path, alone) == 3

@@ -1,0 +1,255 @@
+"""Model cards: YAML that the Hub reads, Markdown that no recipe's string can break."""
+
+import json
+import re
+
+import pytest
+from huggingface_hub import ModelCard
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+import potluck
+from potluck.config import from_tree
+from potluck.node.storage.card import card_of, merged_card, model_card
+from potluck.objective.methods import METHODS
+
+EVALUATION = {
+    "round": 20,
+    "validation": 0.73456,
+    "problems": 200,
+    "out_of_distribution": 0.25,
+    "out_of_distribution_problems": 150,
+}
+METRICS = {"round": 19, "reward_mean": 0.625, "own_reward_mean": None}
+LORA = {"r": 8, "alpha": 16, "dropout": 0.1, "targets": ["q_proj", "o_proj"]}
+
+
+def recipe(*overrides, model="Qwen/Qwen2.5-1.5B", **node):
+    tree = {
+        "name": "size",
+        "rounds": 50,
+        "task": {"name": "gsm8k"},
+        "node": {
+            "small": {"model": model, "weight": 1, **node},
+            "large": {"model": "Qwen/Qwen2.5-3B", "weight": 3},
+        },
+    }
+    return from_tree(tree, overrides)
+
+
+def card(*overrides, metrics=METRICS, evaluation=EVALUATION, **node):
+    return model_card(recipe(*overrides, **node), "small", 20, metrics, evaluation)
+
+
+def rows(text):
+    """Rows of the card's tables, as lists of cells."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_the_hub_reads_base_library_data_and_tags_and_no_licence():
+    assert ModelCard(card()).data.to_dict() == {
+        "base_model": "Qwen/Qwen2.5-1.5B",
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "datasets": ["openai/gsm8k"],
+        "tags": ["potluck", "grpo", "f-tis", "reinforcement-learning"],
+    }
+
+
+def test_an_adapter_is_pefts():
+    data = ModelCard(card(lora=LORA)).data
+    assert (data.library_name, data.tags[-1]) == ("peft", "lora")
+    assert data.base_model == "Qwen/Qwen2.5-1.5B"
+
+
+def test_the_card_of_a_merged_adapter_is_that_of_a_whole_model_but_says_how_it_was_trained():
+    adapter, whole = card(lora=LORA), card()
+    merged = merged_card(adapter)
+    assert ModelCard(merged).data.to_dict() == ModelCard(whole).data.to_dict()
+    assert merged.rpartition("## Loading")[2].strip() == whole.rpartition("## Loading")[2].strip()
+    head = adapter.partition("# `size`")[2].partition("## Loading")[0]
+    assert "LoRA, r = 8" in head
+    assert head in merged
+
+
+def test_another_tools_card_of_an_adapter_keeps_its_text():
+    text = "---\nlibrary_name: peft\nlicense: mit\n---\n# An adapter\nAs it is.\n"
+    merged = ModelCard(merged_card(text))
+    assert (merged.data.library_name, merged.data.license) == ("transformers", "mit")
+    assert merged.text.strip() == "# An adapter\nAs it is."
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_method_goes_by_its_name(method):
+    text = card(f"objective.method={method}")
+    assert method in ModelCard(text).data.tags
+    cap = ", C = 2" if method.endswith("-tis") or method == "tis" else ""
+    limit = ", g = 50" if method.startswith("f-") else ""
+    exponent = ", c = 1" if method == "lws" else ""
+    assert ["method", f"`{method}`{cap}{limit}{exponent}"] in rows(text)
+    assert ("with log-probabilities" in text) == (method not in ("nois", "lws"))
+    assert ("arXiv:2605.22537" in text) == (method != "lws")  # LWS is not the paper's
+
+
+def test_emphasis_on_its_own_successes_is_told():
+    text = card("objective.method=nois", "objective.own_success_weight=2")
+    assert ["method", "`nois`, own successes x 2"] in rows(text)
+
+
+def test_the_card_tells_whose_rewards_it_learned_from():
+    assert ["rewards", "the task's own grading"] in rows(card())
+    hashed = card("task.reward=hash")
+    assert "| a hash of the token ids, a check of the plumbing: it learned nothing of u" in hashed
+    tree = {
+        "name": "a",
+        "reward": [
+            {"function": "/home/me/mine.py:brief", "weight": 0.5},
+            {"function": "task"},
+        ],
+        "node": {"small": {"model": "gpt2"}},
+    }
+    paid = model_card(from_tree(tree), "small", 1, {}, {})
+    assert ["rewards", "`mine.py:brief` (weight 0.5), `task` (weight 1)"] in rows(paid)
+    assert "/home/me" not in paid
+
+
+@pytest.mark.parametrize(
+    "task, datasets",
+    [
+        ({"name": "gsm8k"}, ["openai/gsm8k"]),
+        ({"name": "gsm8k", "path": "/home/me/gsm8k"}, None),
+        ({"name": "digits"}, None),
+        ({"name": "hub", "dataset": "someone/sums"}, ["someone/sums"]),
+        ({"name": "hub", "dataset": "/home/me/sums"}, None),
+        ({"name": "jsonl", "path": "/home/me/sums.jsonl"}, None),
+    ],
+)
+def test_only_data_of_the_hub_is_named_as_such_and_no_folder_is_told(task, datasets):
+    tree = {"name": "a", "task": task, "node": {"small": {"model": "gpt2"}}}
+    text = model_card(from_tree(tree), "small", 1, {}, {})
+    assert ModelCard(text).data.datasets == datasets
+    assert "/home/me" not in text
+    assert f"`{task['name']}`" in text
+
+
+def test_a_folder_is_no_base_model_of_the_hub_and_only_its_last_part_is_told(tmp_path, monkeypatch):
+    (tmp_path / "org" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for model in (str(tmp_path / "org" / "mine"), "org/mine", "../mine", "builtin:digits-small"):
+        text = card(model=model, lora=LORA)
+        assert ModelCard(text).data.base_model is None
+        assert str(tmp_path) not in text
+        shown = model.rpartition("/")[2]
+        assert f"`{shown}`" in text
+        assert f'from_pretrained("folder/of/{shown}", dtype=' in text
+
+
+def test_the_card_tells_how_it_was_trained_and_with_whom():
+    told = rows(card())
+    assert ["rounds", "20 of 50, updates in each: 1"] in told
+    assert ["a round", "24 problems, 12 completions each"] in told
+    assert ["trained weights", "all"] in told
+    assert ["optimiser", "`adam`, learning rate 1e-06"] in told
+    assert ["`small` (this one)", "`Qwen/Qwen2.5-1.5B`", "25%"] in told
+    assert ["`large`", "`Qwen/Qwen2.5-3B`", "75%"] in told
+    adapter = "LoRA, r = 8, alpha = 16, dropout = 0.1, on `q_proj`, `o_proj`"
+    assert ["trained weights", adapter] in rows(card(lora=LORA))
+    assert f"Potluck {potluck.__version__}" in card()
+
+
+CHANGES = [
+    ("name=other", "`other`"),
+    ("rounds=60", "20 of 60"),
+    ("seed=7", "| seed | 7 |"),
+    ("plan=horizontal", "`horizontal`"),
+    ("group_size=8", "8 completions"),
+    ("problems_per_round=6", "6 problems"),
+    ("objective.weight_cap=3", "C = 3"),
+    ("objective.divergence_limit=9", "g = 9"),
+    ("objective.updates_per_round=2", "updates in each: 2"),
+    ("sampling.temperature=0.5", "| temperature | 0.5 |"),
+    ("sampling.max_new_tokens=77", "77 tokens"),
+    ("node.small.optimizer=adamw", "`adamw`"),
+    ("node.small.learning_rate=3e-5", "rate 3e-05"),
+    ("node.small.dtype=bfloat16", "| computed in | `bfloat16` |"),
+    ("node.large.weight=9", "10%"),
+]
+
+
+@pytest.mark.parametrize("override, shown", CHANGES)
+def test_what_the_recipe_says_is_what_the_card_says(override, shown):
+    assert shown in card(override)
+    assert shown not in card()
+
+
+def test_the_numbers_are_those_of_the_last_lines():
+    text = card()
+    assert "- validation: 0.7346 (greedy answers to 200 problems, after round 20)" in text
+    assert "- out of distribution (gsm8k): 0.2500 (greedy answers to 150 problems, aft" in text
+    assert "- training, everybody's completions of the last round: 0.6250" in text
+    assert "its own" not in text  # it wrote none
+    assert "- none yet" in card(metrics={}, evaluation={})
+    elsewhere = card("out_of_distribution.name=digits")
+    assert "- out of distribution (digits): 0.2500" in elsewhere
+
+
+def test_numbers_are_read_from_the_nodes_folder_as_of_the_checkpoints_round(tmp_path):
+    def write(name, lines):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+
+    assert "- none yet" in card_of(recipe(), "small", tmp_path, 0)
+    write("metrics", [{"round": r, "reward_mean": r / 10} for r in range(4)])
+    write("evaluation", [{"round": r, "validation": r / 100, "problems": 5} for r in (0, 2, 4)])
+    text = card_of(recipe(), "small", tmp_path, 2)
+    assert "completions of the last round: 0.1000" in text
+    assert "validation: 0.0200 (greedy answers to 5 problems, after round 2)" in text
+    assert "completions of the last round: 0.3000" in (
+        text := card_of(recipe(), "small", tmp_path, 4)
+    )
+    assert "validation: 0.0400" in text
+
+
+def test_the_snippets_are_python_and_name_an_adapters_base():
+    for text, expected in ((card(), "transformers"), (card(lora=LORA), "peft")):
+        (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        compile(code, "card", "exec")
+        assert expected in code
+    assert 'AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-1.5B", dtype="float32")' in code
+    assert "potluck export" in text
+
+
+def shape(text):
+    """What a reader sees of a card but for words: its blocks, and links and HTML in them."""
+    inline = ("link_open", "html_inline", "image", "strong_open", "em_open")
+    blocks = MarkdownIt("commonmark").enable("table").parse(ModelCard(text).text)
+    inside = [child.type for block in blocks for child in block.children or ()]
+    return [block.type for block in blocks], [kind for kind in inside if kind in inline]
+
+
+WICKED = st.text(alphabet=st.sampled_from("`|\\\n\r#-*<a>[](){}!:'\"&\u2028\u0085\u202e\x00 é"))
+
+
+@given((WICKED | st.text()).filter(bool), WICKED | st.text())
+@example("a`", "")
+@example("a", "b|c")
+@example("a", "b`c")
+@example("a", "c`")
+@example("a\n---\nlicense: mit\n---\n", "`` | b |\n|---|\n# x")
+@example("a/```\n```\n<script>", "|")
+@example("x\\", "\\|`")
+def test_no_string_of_a_recipe_breaks_the_card(model, target):
+    plain = card(model="../plain", lora={**LORA, "targets": ["q_proj"]})
+    wicked = card(model=model, lora={**LORA, "targets": [target]})
+    assert shape(wicked) == shape(plain)
+    # What is shown is the string itself, but for what would steer a display.
+    expected = "".join(c if c.isprintable() else " " for c in target).strip()
+    blocks = MarkdownIt("commonmark").enable("table").parse(ModelCard(wicked).text)
+    spans = [c.content for b in blocks for c in b.children or () if c.type == "code_inline"]
+    assert expected in [span.strip() for span in spans]
+    known = ModelCard(wicked).data.to_dict()
+    known.pop("base_model", None)
+    assert known == ModelCard(plain).data.to_dict()
+    (code,) = re.findall(r"```python\n(.*?)```\n\nMerged", wicked, re.DOTALL)
+    compile(code, "card", "exec")

@@ -1,0 +1,154 @@
+"""Progress as lines: what one process shows, another one tells it."""
+
+import io
+import json
+import os
+import signal
+
+import pytest
+
+from displays import Listener
+from potluck.reports import EvaluationReport
+from potluck.reports.events import (
+    Evaluated,
+    EventLines,
+    Fanout,
+    Notice,
+    PhaseProgress,
+    RoundDone,
+    Silent,
+    decode_event,
+    encode_event,
+)
+from show.terminal.run_folders import HOSTILE, report
+
+
+class Clock:
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+EVENTS = [
+    PhaseProgress("small", "write", 1, 9),
+    RoundDone("small", report(3, refused={"mallory": 2}, reward_mean=None)),
+    Evaluated("small", EvaluationReport(4, validation=0.5)),
+    Notice(HOSTILE),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_what_was_told_on_one_side_is_the_same_on_the_other(event):
+    line = encode_event(event)
+    assert line.isascii()
+    assert decode_event(line) == event
+
+
+def test_text_that_no_file_system_can_spell_crosses_as_well():
+    event = Notice("a folder \udcff of bytes")
+    assert decode_event(encode_event(event)) == event
+
+
+def test_a_fanout_shows_everything_on_every_display_in_their_order():
+    heard = []
+
+    class Keeps(Listener):
+        def __init__(self, name):
+            self.name = name
+
+        def show(self, event):
+            heard.append((self.name, event))
+
+    both = Fanout((Keeps("one"), Keeps("two")))
+    for event in EVENTS:
+        both.show(event)
+    assert heard == [(name, event) for event in EVENTS for name in ("one", "two")]
+
+
+def test_silence_takes_everything():
+    for event in EVENTS:
+        Silent().show(event)
+
+
+def test_whatever_is_told_is_one_line_each():
+    out = io.StringIO()
+    EventLines(out).show(Notice("one\ntwo\r\n\u2028three"))
+    assert len(out.getvalue().splitlines()) == 1
+
+
+def test_a_phase_is_told_ten_times_a_second_and_its_end_always():
+    out, clock = io.StringIO(), Clock()
+    lines = EventLines(out, clock=clock)
+    for at in range(100):
+        lines.show(PhaseProgress("small", "write", at, 100))
+        clock.now_s += 1 / 64  # exact in binary
+    lines.show(PhaseProgress("small", "write", 100, 100))
+    done = [json.loads(line)["done"] for line in out.getvalue().splitlines()]
+    assert done == [*range(0, 100, 7), 100]
+
+
+def test_phases_and_nodes_do_not_silence_each_other():
+    out = io.StringIO()
+    lines = EventLines(out, clock=Clock())
+    for node, name in (("small", "write"), ("small", "learn"), ("large", "write")):
+        lines.show(PhaseProgress(node, name, 0, 9))
+        lines.show(PhaseProgress(node, name, 1, 9))
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(each["node"], each["phase"], each["done"]) for each in told] == [
+        ("small", "write", 0),
+        ("small", "learn", 0),
+        ("large", "write", 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "Loading weights: 100%",
+        "{",
+        "3",
+        "[]",
+        "null",
+        "{}",
+        '"message"',
+        '{"event": "message"}',
+        '{"text": "a"}',
+        '{"event": "message", "text": 3}',
+        '{"event": "message", "text": "a", "more": 1}',
+        '{"event": "phase", "node": "a", "phase": "b", "done": "1", "total": 2}',
+        '{"event": "round_done", "node": "a", "report": {}}',
+        '{"event": "round_done", "node": "a", "report": null}',
+        '{"event": "shout", "text": "a"}',
+        '{"event": "__init__"}',
+        "[" * 100_000,
+    ],
+)
+def test_what_is_no_event_is_not_taken_for_one(line):
+    assert decode_event(line) is None
+
+
+def test_each_line_leaves_at_once():
+    class Pipe(io.StringIO):
+        flushed = 0
+
+        def flush(self):
+            self.flushed += 1
+
+    pipe = Pipe()
+    EventLines(pipe).show(Notice("hello"))
+    assert pipe.flushed == 1
+
+
+def test_a_node_that_nobody_listens_to_any_more_asks_itself_to_stop(monkeypatch):
+    killed = []
+    monkeypatch.setattr(os, "kill", lambda *words: killed.append(words))
+    reading, writing = os.pipe()
+    os.close(reading)
+    out = open(writing, "w")  # noqa: SIM115
+    EventLines(out).show(Notice("is anybody there?"))
+    assert killed == [(os.getpid(), signal.SIGTERM)]
+    with pytest.raises(BrokenPipeError):
+        out.close()

@@ -1,0 +1,137 @@
+import json
+
+import pytest
+
+from potluck.reports.runs import RunReadError, read_run
+from potluck.types import PotluckError
+from show.terminal.run_folders import make_run, metrics, written
+
+
+def test_a_run_is_read_with_its_nodes_in_the_order_of_the_recipe(tmp_path):
+    path = make_run(tmp_path / "run", "small", "large", rounds=[metrics(0), metrics(1)])
+    run = read_run(path)
+    assert [node.name for node in run.nodes] == ["small", "large"]
+    assert [each.round for each in run.nodes[0].rounds] == [0, 1]
+    assert run.nodes[0].rounds[1].sources["large"].log_ratio_mean == -3.5
+    assert run.nodes[0].rounds[1].sources["large"].k3 is None
+
+
+def test_a_run_that_has_not_begun_has_nodes_without_rounds(tmp_path):
+    path = make_run(tmp_path / "run", "small")
+    (path / "small").rmdir()
+    (node,) = read_run(path).nodes
+    assert (node.rounds, node.evaluations, node.last_written) == ((), (), ())
+
+
+@pytest.mark.parametrize("kept_bytes", [1, 2, 20, 100, -2])
+def test_a_last_line_that_is_cut_is_left_out(tmp_path, kept_bytes):
+    path = make_run(tmp_path / "run", "small", rounds=[metrics(0), metrics(1)])
+    file = path / "small" / "metrics.jsonl"
+    head, last, _ = file.read_bytes().split(b"\n")
+    file.write_bytes(head + b"\n" + last[:kept_bytes])
+    assert [each.round for each in read_run(path).nodes[0].rounds] == [0]
+
+
+def test_a_last_line_that_is_cut_within_a_character_is_left_out(tmp_path):
+    path = make_run(tmp_path / "run", "small", completions=[written()])
+    file = path / "small" / "completions.jsonl"
+    second = json.dumps(written(index=1, text="é"), ensure_ascii=False).encode()
+    file.write_bytes(file.read_bytes() + second[: second.index(b"\xc3") + 1])
+    assert [each.index for each in read_run(path).nodes[0].last_written] == [0]
+
+
+def test_a_last_line_without_its_newline_counts_when_it_is_whole(tmp_path):
+    path = make_run(tmp_path / "run", "small", rounds=[metrics(0), metrics(1)])
+    file = path / "small" / "metrics.jsonl"
+    file.write_bytes(file.read_bytes().rstrip(b"\n"))
+    assert len(read_run(path).nodes[0].rounds) == 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b'{"round": 1, "own\n',
+        b'{"round": "one"}\n',
+        b'{"round": "one"}',
+        b"{}\n",
+        b"\x00\x00\x00\x00",
+        b'{"round": 1, "seconds": {"\xff": 1}}\n',
+        b"garbage",
+        b'{"round": 1, "loss": NaN}\n',
+        b'{"round": 1, "sources": ' + b"[" * 100_000 + b"\n",
+    ],
+    ids=["cut", "type", "type-at-end", "no-round", "zeros", "utf-8", "garbage", "nan", "deep"],
+)
+def test_other_damage_is_one_error_with_file_line_and_way_out(tmp_path, damage):
+    path = make_run(tmp_path / "run", "small", rounds=[metrics(0)])
+    file = path / "small" / "metrics.jsonl"
+    file.write_bytes(file.read_bytes() + damage)
+    with pytest.raises(RunReadError, match=r"metrics\.jsonl, line 2: .*; delete that line") as told:
+        read_run(path)
+    assert isinstance(told.value, PotluckError)
+
+
+def test_damage_in_the_middle_is_told_with_its_line(tmp_path):
+    path = make_run(tmp_path / "run", "small", rounds=[metrics(0), metrics(1), metrics(2)])
+    file = path / "small" / "metrics.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(lines[0] + lines[1][:30] + lines[2])
+    with pytest.raises(RunReadError, match="line 2"):
+        read_run(path)
+
+
+def test_a_round_that_a_resumed_run_tells_anew_replaces_the_first_telling(tmp_path):
+    lines = [metrics(0), metrics(1, completions=1), metrics(1, completions=2), metrics(2)]
+    rounds = read_run(make_run(tmp_path / "run", "small", rounds=lines)).nodes[0].rounds
+    assert [(each.round, each.completions) for each in rounds] == [(0, 100), (1, 2), (2, 100)]
+
+
+def test_an_empty_line_says_nothing(tmp_path):
+    path = make_run(tmp_path / "run", "small", rounds=[metrics(0), metrics(1)])
+    file = path / "small" / "metrics.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\n\n"))
+    assert [each.round for each in read_run(path).nodes[0].rounds] == [0, 1]
+
+
+def test_only_the_completions_of_the_last_round_are_kept(tmp_path):
+    lines = [written(round=0, index=5), written(round=1), written(round=1, index=1)]
+    (node,) = read_run(make_run(tmp_path / "run", "small", completions=lines)).nodes
+    assert [(each.round, each.index) for each in node.last_written] == [(1, 0), (1, 1)]
+
+
+def test_fields_that_this_version_does_not_know_are_passed_over(tmp_path):
+    path = make_run(tmp_path / "run", "small", rounds=[metrics(0, invented=[1])], invented={})
+    assert len(read_run(path).nodes[0].rounds) == 1
+
+
+def test_a_folder_that_does_not_exist_is_told(tmp_path):
+    with pytest.raises(RunReadError, match=r"there is no run folder .*nowhere"):
+        read_run(tmp_path / "nowhere")
+
+
+def test_a_folder_without_a_recipe_is_no_run(tmp_path):
+    with pytest.raises(RunReadError, match=r"is no run: it has no recipe\.json; name the folder"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"name": 3}', b"\xff"])
+def test_a_damaged_recipe_is_told(tmp_path, content):
+    (tmp_path / "recipe.json").write_bytes(content)
+    with pytest.raises(RunReadError, match=r"recipe\.json cannot be read"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../other", "", "a/b", "\x1b[31m", "Small"])
+def test_a_recipe_cannot_lead_out_of_the_run_folder(tmp_path, name):
+    changed = {name: {"model": "m"}}
+    path = make_run(tmp_path / "run", node=changed)
+    with pytest.raises(RunReadError, match="has a node") as told:
+        read_run(path)
+    assert "\x1b" not in str(told.value)
+
+
+def test_a_folder_in_the_place_of_a_file_is_told(tmp_path):
+    path = make_run(tmp_path / "run", "small")
+    (path / "small" / "metrics.jsonl").mkdir()
+    with pytest.raises(RunReadError, match=r"metrics\.jsonl cannot be opened"):
+        read_run(path)

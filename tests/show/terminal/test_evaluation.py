@@ -1,0 +1,137 @@
+"""What an evaluation found, as it is printed: from plain data, which anybody may have made."""
+
+import io
+import re
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from potluck.show.terminal.evaluation import show_evaluation
+from show.terminal.run_folders import HOSTILE, STEERS
+
+WIDEST = {"value": -0.1234, "low": -0.9999, "high": 0.9999}
+
+
+def estimate(value, low, high):
+    return {"value": value, "low": low, "high": high}
+
+
+def found(*measures, models=("some/model",), **more):
+    split = {
+        "split": "validation",
+        "problems": 200,
+        "binary": True,
+        "measures": list(measures),
+        "unfinished": dict.fromkeys("AB"[: len(models)], 0),
+        **more,
+    }
+    settings = {
+        "max_new_tokens": 48, "samples": 0, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 3,
+    }  # fmt: skip
+    return {
+        "models": dict(zip("AB", models, strict=False)),
+        "task": {"name": "digits", "digest": "0123456789abcdef"},
+        "settings": settings,
+        "splits": [split],
+    }
+
+
+def alone(value=0.945, low=0.904, high=0.969, name="greedy"):
+    return {"measure": name, "A": estimate(value, low, high)}
+
+
+def paired(better, name="greedy"):
+    a, b = estimate(0.5, 0.4, 0.6), estimate(0.25, 0.2, 0.3)
+    return {"measure": name, "A": a, "B": b, "difference": WIDEST, "better": better}
+
+
+AGREEMENT = {"both": 9, "only_a": 8, "only_b": 7, "neither": 6, "mcnemar_p": 0.000123}
+
+
+def shown(report, *, terminal=False, width=80):
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=width, legacy_windows=False)
+    show_evaluation(report, console)
+    return out.getvalue()
+
+
+def test_one_model_has_a_value_and_no_letter_and_no_verdict():
+    assert [line.rstrip() for line in shown(found(alone())).splitlines()] == [
+        "digits 0123456789ab  48 new tokens at most",
+        "some/model",
+        "",
+        "validation, 200 problems",
+        "measure  value",
+        "greedy   0.945 [0.904, 0.969]",
+        "",
+        "[...]: 95 %, over problems",
+    ]
+
+
+def test_two_models_have_letters_their_difference_and_a_verdict_by_measure():
+    report = found(
+        paired("A"), paired(None, "pass@1"), paired("B", "pass@8"),
+        models=("one", "two"), greedy_right=AGREEMENT,
+    )  # fmt: skip
+    lines = [line.rstrip() for line in shown(report).splitlines()]
+    assert lines[1:3] == ["A  one", "B  two"]
+    interval = "0.500 [0.400, 0.600]  0.250 [0.200, 0.300]  -0.123 [-1.000, +1.000]"
+    assert f"greedy   {interval}" in lines
+    assert f"pass@8   {interval}" in lines
+    assert lines[-6:-2] == [
+        "A is better: greedy",
+        "A and B cannot be told apart: pass@1",
+        "B is better: pass@8",
+        "greedy right: both 9, only A 8, only B 7, neither 6; McNemar p 0.00012",
+    ]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_it_fits_on_80_columns_with_nothing_cut(terminal):
+    report = found(
+        paired("A"), paired("A", "pass@1"), paired("A", "pass@1000"),
+        models=("one", "two"), greedy_right=AGREEMENT,
+    )  # fmt: skip
+    text = re.sub(r"\x1b\[[\d;]*m", "", shown(report, terminal=terminal))
+    assert max(map(cell_len, text.splitlines())) <= 80
+    (row,) = (line for line in text.splitlines() if line.startswith("pass@1000 "))
+    assert row.split() == ["pass@1000", *shown(report).split("pass@1 ")[1].split()[:9]]
+    assert "…" not in text
+
+
+def test_a_difference_of_nothing_has_no_minus():
+    measure = paired(None) | {"difference": estimate(-0.0, -0.0001, 0.1)}
+    report = found(measure, models=("one", "two"), greedy_right=AGREEMENT)
+    assert "+0.000 [+0.000, +0.100]" in shown(report)
+
+
+def test_the_headline_says_how_samples_were_drawn():
+    report = found(alone())
+    report["settings"] |= {"samples": 8, "temperature": 0.7, "top_k": 50, "top_p": 0.95}
+    assert "48 new tokens at most; 8 samples at temperature 0.7, top-k 50, top-p 0.95, seed 3" in (
+        shown(report, width=200)
+    )
+
+
+def test_what_limits_the_numbers_is_said_and_only_then():
+    two = {"models": ("one", "two"), "greedy_right": AGREEMENT}
+    quiet = shown(found(paired(None), **two))
+    assert "ran out" not in quiet
+    assert "rewards are not" not in quiet
+    loud = shown(found(paired(None), unfinished={"A": 0, "B": 9}, binary=False, **two))
+    assert "greedy answers that ran out of tokens: B 9" in loud
+    assert "rewards are not all 0 or 1" in loud
+    assert "ran out of tokens: 9" in shown(found(alone(), unfinished={"A": 9}))
+
+
+def test_an_estimate_without_an_interval_has_dashes():
+    assert "greedy   3.000 [-, -]" in shown(found(alone(3.0, None, None)))
+
+
+def test_names_steer_no_terminal_and_are_no_markup():
+    report = found(alone(), models=(HOSTILE,))
+    report["task"]["name"] = HOSTILE
+    text = shown(report)
+    assert not set(STEERS) & set(text)
+    assert text.count("[red]boo[/red]") == 2

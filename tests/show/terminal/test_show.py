@@ -1,0 +1,257 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from potluck.evaluation.grade import ProblemScores, count_right
+from potluck.reports.runs import RunReadError
+from potluck.show.terminal.show import show
+from show.terminal.run_folders import HOSTILE, STEERS, make_run, metrics, source, written
+
+
+def shown(path, *, terminal=False):
+    out = io.StringIO()
+    width = 80
+    show(path, Console(file=out, force_terminal=terminal, width=width, legacy_windows=False))
+    return out.getvalue()
+
+
+def row(text, name):
+    (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+    return line.removeprefix(name).split()
+
+
+def test_one_line_says_what_the_run_is(tmp_path):
+    first = shown(make_run(tmp_path / "run", "small", "large")).splitlines()[0]
+    assert first == (
+        "my-run  digits, F-TIS, vertical plan, 24 problems x 12 answers a round, seed 7"
+    )
+
+
+def test_a_run_of_one_node_is_alone(tmp_path):
+    objective = {"importance": "none", "filter": False}
+    text = shown(make_run(tmp_path / "run", "small", objective=objective))
+    assert "digits, NoIS, one node alone" in text
+
+
+def test_a_run_that_has_not_begun_is_shown_with_dashes(tmp_path):
+    text = shown(make_run(tmp_path / "run", "small", "large"))
+    assert row(text, "rounds done") == ["0", "of", "40", "0", "of", "40"]
+    assert row(text, "own reward") == ["-", "-"]
+    assert row(text, "validation") == ["-", "-"]
+    assert "author" not in text
+
+
+def test_rewards_are_means_of_the_first_and_of_the_last_five_rounds(tmp_path):
+    # First five: 0 + .1 + .2 + .3 + .4 = 1.0, mean .2. Last five of ten: .5 to .9, mean .7.
+    rounds = [metrics(at, own_reward_mean=at / 10) for at in range(10)]
+    text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
+    assert row(text, "own reward") == ["0.200", "→", "0.700"]
+    assert row(text, "rounds done") == ["10", "of", "40"]
+
+
+def test_a_node_that_was_away_has_done_fewer_rounds_and_what_went_wrong_is_added_up(tmp_path):
+    rounds = [
+        metrics(0, sent_bytes_per_token=2.0),
+        metrics(1, missing=["large"], late=12, late_used=8, refused={"large": 2, "mia": 1}),
+        metrics(7, missing=["large", "mia"], late=3, sent_bytes_per_token=3.0),
+    ]
+    text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
+    assert row(text, "rounds done") == ["3", "of", "40"]
+    assert row(text, "rounds without a node") == ["2"]
+    assert row(text, "late completions") == ["15"]
+    assert row(text, "of them learned from") == ["8"]
+    assert row(text, "messages refused") == ["3"]
+    assert row(text, "bytes sent a token") == ["2.50"]
+
+
+def test_of_a_run_in_which_nothing_went_wrong_nothing_is_said_of_it(tmp_path):
+    text = shown(make_run(tmp_path / "run", "small", rounds=[metrics(0)]))
+    for name in ("without a node", "late", "learned from", "refused", "bytes sent"):
+        assert name not in text
+
+
+def test_statistics_that_do_not_exist_are_left_out_of_the_means(tmp_path):
+    rounds = [metrics(0, own_reward_mean=None, filtered_share=None), metrics(1)]
+    text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
+    assert row(text, "own reward") == ["0.500", "→", "0.500"]
+    assert row(text, "filtered") == ["20%", "→", "20%"]
+
+
+def test_seconds_and_rows_are_shown_per_round(tmp_path):
+    rounds = [metrics(0), metrics(1, seconds={"write": 1.75, "exchange": 0.02})]
+    text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
+    assert row(text, "write, s a round") == ["1.50"]
+    assert row(text, "exchange, s a round") == ["0.02"]
+    assert row(text, "rows trained") == ["60%", "→", "60%"]
+
+
+def test_evaluations_are_a_curve_with_its_last_value(tmp_path):
+    evaluations = [
+        {"round": 0, "validation": 0.0},
+        {"round": 5, "validation": 0.5},
+        {"round": 10, "validation": 1.0, "out_of_distribution": 0.31},
+    ]
+    text = shown(make_run(tmp_path / "run", "small", evaluations=evaluations))
+    assert row(text, "validation") == ["▁▅█", "1.000"]
+    assert row(text, "out of distribution") == ["0.310"]
+
+
+def test_what_a_node_made_of_an_author_is_the_mean_of_the_last_five_rounds(tmp_path):
+    early = metrics(0, sources={"small": source(reward_mean=9.0)})
+    text = shown(make_run(tmp_path / "run", "small", rounds=[early, *map(metrics, range(1, 6))]))
+    assert row(text, "small  small") == ["0.375", "-0.125", "0.750", "50%", "33%", "0.98"]
+    assert row(text, "small  large") == ["0.375", "-3.500", "-", "50%", "33%", "0.98"]
+
+
+def test_only_the_columns_that_are_shown_are_explained(tmp_path):
+    text = shown(make_run(tmp_path / "run", "small", rounds=[metrics(0)]))
+    assert "\nESS: effective" in text
+    assert "\nworth: " not in text
+    line = metrics(0, sources={"large": source(worth=0.5, effective_sample_size=None)})
+    text = shown(make_run(tmp_path / "other", "small", rounds=[line]))
+    assert "\nESS: effective" not in text
+    assert "\nworth: pull" in text
+
+
+def test_each_author_has_a_right_and_a_wrong_answer_of_the_last_round(tmp_path):
+    completions = [
+        written(round=2, text="old"),
+        written(text="good"),
+        written(index=1, reward=0.0, text="bad"),
+        written(author="large", reward=0.0, text="worse"),
+        written(author="large", index=1, reward=0.0, text="spare"),
+    ]
+    text = shown(make_run(tmp_path / "run", "small", completions=completions))
+    answers = [line.strip() for line in text.split("Answers of the last round")[1].splitlines()]
+    assert [line for line in answers if line] == [
+        "large  wrong  digits/1+2",
+        "worse",
+        "small  right  digits/1+2",
+        "good",
+        "small  wrong  digits/1+2",
+        "bad",
+    ]
+
+
+def test_right_is_what_an_evaluation_calls_right_and_other_rewards_are_told(tmp_path):
+    rewards = (0.23, 1 - 1e-12, 2.5, -0.1)
+    for reward in rewards:
+        completions = [written(reward=reward, text="x")]
+        text = shown(make_run(tmp_path / str(reward), "small", completions=completions))
+        is_counted = count_right(ProblemScores("x", (reward,), 0)) == 1
+        label = "right" if is_counted else "wrong"
+        assert f"small  {label} (reward {reward:.3g})  digits/1+2" in text
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_hostile_text_is_shown_as_text_wherever_it_stands(tmp_path, terminal):
+    path = make_run(
+        tmp_path / "run",
+        "small",
+        name=HOSTILE,
+        task={"name": HOSTILE},
+        rounds=[metrics(0, sources={HOSTILE: source()}, seconds={HOSTILE: 1.0})],
+        completions=[written(text=HOSTILE, author=HOSTILE, problem=HOSTILE)],
+    )
+    text = shown(path, terminal=terminal)
+    assert "[red]boo[/red]⏎<script>" in text
+    # Only the console's own colours are left, and those are of one form.
+    steers = STEERS if not terminal else STEERS.replace("\x1b", "")
+    assert not set(steers) & set(text)
+    assert "\x1b[31m[red]" not in text
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"name": "[red]x"},
+        {"task": {"name": "[red]x"}},
+        {"node": {"small": {"model": "[red]x"}}},
+        {"rounds": [metrics(0, sources={"[red]x": source()})]},
+        {"rounds": [metrics(0, seconds={"[red]x": 1.0})]},
+        {"completions": [written(text="[red]x")]},
+        {"completions": [written(problem="[red]x")]},
+        {"completions": [written(author="[red]x")]},
+    ],
+    ids=["name", "task", "model", "author", "phase", "text", "problem", "writer"],
+)
+def test_markup_is_text_in_each_place(tmp_path, place):
+    assert "[red]x" in shown(make_run(tmp_path / "run", "small", **place))
+
+
+def test_without_a_terminal_there_are_neither_colours_nor_lines(tmp_path):
+    path = make_run(tmp_path / "run", "small", "large", rounds=[metrics(0)])
+    assert not set("\x1b─│━┃") & set(shown(path))
+    assert set("\x1b─") <= set(shown(path, terminal=True))
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_no_line_is_wider_than_80_columns_and_no_node_is_lost(tmp_path, terminal, count):
+    nodes = [f"node-with-a-long-name-{at}" for at in range(count)]
+    path = make_run(tmp_path / "run", *nodes, rounds=[metrics(0), metrics(1)])
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=80, color_system=None)
+    show(path, console)
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+    assert out.getvalue().count("of 40") == count
+
+
+def test_a_folder_that_is_no_run_is_an_error_and_prints_nothing(tmp_path):
+    out = io.StringIO()
+    with pytest.raises(RunReadError):
+        show(tmp_path, Console(file=out))
+    assert out.getvalue() == ""
+
+
+def test_a_control_is_called_by_its_weights_and_its_choice_of_others(tmp_path):
+    objective = {"importance": "truncated", "filter": False, "others": "successes"}
+    text = shown(make_run(tmp_path / "run", "small", objective=objective))
+    assert "TIS + successes" in text
+    lws = {"importance": "none", "filter": False, "others": "likely-successes"}
+    assert "LWS" in shown(make_run(tmp_path / "lws", "small", objective=lws))
+
+
+def test_what_is_looked_at_first_has_a_row_where_it_was_measured(tmp_path):
+    rewards = {"right": {"mean": 0.5, "std": 0.1}, "brief": {"mean": -2.0, "std": None}}
+    figures = {
+        "own_length_mean": 31.4,
+        "own_cut_share": 0.125,
+        "groups_alike": 0.5,
+        "share": 0.62,
+        "staleness": 1.5,
+        "joint_share": 0.75,
+    }
+    more = {"entropy": 1.25, "kl": 0.00123, "learning_rate": 1e-5, "rewards": rewards}
+    more |= {"server_apart": 3.2e-7}
+    text = shown(make_run(tmp_path / "new", "small", rounds=[metrics(0, **figures, **more)]))
+    for name, cell in {
+        "tokens an answer": "31", "answers cut off": "12%", "groups of one reward": "50%",
+        "entropy, nats": "1.250", "KL to the start": "0.0012", "learning rate": "1e-05",
+        "part written": "62%",
+        "server apart, nats": "3.2e-07", "others' age, rounds": "1.5", "others' met own": "75%",
+        "right": "0.500", "brief": "-2.000",
+    }.items():  # fmt: skip
+        assert row(text, name) == [cell]
+    old = shown(make_run(tmp_path / "old", "small", rounds=[metrics(0)]))
+    assert not {
+        "others' age, rounds",
+        "others' met own",
+        "KL to the start",
+        "part written",
+        "learning rate",
+        "server apart, nats",
+    } & {line.partition("  ")[0] for line in old.splitlines()}
+
+
+def test_the_share_of_waiting_counts_the_rounds_that_measured_it(tmp_path):
+    seconds = [
+        {"write": 1.0, "wait": 3.0, "exchange": 0.0, "learn": 4.0},
+        {"write": 1.0, "wait": 0.0, "exchange": 1.0, "learn": 2.0},
+    ]
+    rounds = [metrics(at, seconds=each) for at, each in enumerate(seconds)]
+    old = [metrics(2, seconds={"write": 1.0, "exchange": 9.0, "learn": 1.0})]
+    made = make_run(tmp_path / "run", "small", rounds=rounds + old)
+    assert row(shown(made), "waited") == ["25%", "of", "its", "time"]
+    assert "waited" not in shown(make_run(tmp_path / "old", "small", rounds=old))

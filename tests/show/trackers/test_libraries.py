@@ -1,0 +1,388 @@
+"""The real libraries, without a network: what is read back from their files is what was told."""
+
+import dataclasses
+import json
+import struct
+import threading
+from collections import defaultdict
+
+import pytest
+
+import tiny
+from displays import Listener
+from potluck.config import as_tree, from_tree
+from potluck.launch.in_process import run
+from potluck.show.trackers.base import About, TrackerError, evaluation_values, round_values
+from potluck.show.trackers.tracked import TRACKERS
+from potluck.show.trackers.wandb import has_credentials
+
+NODES = ("large", "small")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory):
+    """A home of its own for what the libraries keep; trackio asks for it when it is imported."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("HOME", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
+            patch.setenv(name, str(folder / name))
+        patch.setenv("NETRC", str(folder / "netrc"))
+        patch.setenv("WANDB_ERROR_REPORTING", "false")  # it would go over the network
+        patch.setenv("TRACKIO_DIR", str(folder / "trackio"))
+        for name in ("WANDB_API_KEY", "WANDB_MODE", "TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"):
+            patch.delenv(name, raising=False)
+        import wandb
+
+        yield folder
+        wandb.teardown()  # ends the process that it keeps
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    models = {
+        name: tiny.save(tmp_path_factory.mktemp(name), seed=i) for i, name in enumerate(NODES)
+    }
+
+    def make(*overrides):
+        tree = {
+            "name": "tiny",
+            "rounds": 4,
+            "problems_per_round": 4,
+            "group_size": 4,
+            "checkpoint_every": 2,
+            "threads": 1,
+            "task": {"name": "digits", "reward": "hash"},
+            "sampling": {"max_new_tokens": 4, "max_total_tokens": 32},
+            "evaluation": {"every": 2, "problems": 4, "out_of_distribution": 4},
+            "log": {"to": list(TRACKERS), "project": "curves", "wandb_mode": "offline"},
+            "node": {name: {"model": models[name], "learning_rate": 1e-3} for name in NODES},
+        }
+        return from_tree(tree, overrides)
+
+    return make
+
+
+class Crash(Exception):
+    pass
+
+
+class CrashesAfter(Listener):
+    def __init__(self, round):
+        self.round = round
+
+    def round_done(self, node, report):
+        if (node, report.round) == ("small", self.round):
+            raise Crash
+
+
+@pytest.fixture(scope="module")
+def whole(recipe, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    run(recipe("log.group=whole"), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cut(recipe, tmp_path_factory):
+    """Crashed in round 3, with a checkpoint after round 2, and gone on with."""
+    folder = tmp_path_factory.mktemp("cut") / "run"
+    with pytest.raises(Crash):
+        run(recipe("log.group=cut"), folder, display=CrashesAfter(3))
+    run(recipe("log.group=cut"), folder, resume=True)
+    return folder
+
+
+def lines(folder, node, name):
+    return [json.loads(line) for line in (folder / node / f"{name}.jsonl").read_text().splitlines()]
+
+
+def told(folder, node):
+    """{curve: [(round, value)]} as the run's own files have it."""
+    curves = defaultdict(list)
+    for line in lines(folder, node, "metrics"):
+        for name, value in round_values(line).items():
+            curves[name].append((line["round"], value))
+    for line in lines(folder, node, "evaluation"):
+        for name, value in evaluation_values(line).items():
+            curves[name].append((line["round"], value))
+    return dict(curves)
+
+
+def read_tensorboard(folder, node):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard" / node)).Reload()
+    return {
+        name: [(event.step, event.value) for event in events.Scalars(name)]
+        for name in events.Tags()["scalars"]
+    }
+
+
+def wandb_records(file):
+    """The records of a .wandb file: a log of LevelDB's, blocks of 32 KiB after 7 bytes."""
+    from wandb.proto import wandb_internal_pb2
+
+    data, at, whole = file.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        if (left := 32768 - at % 32768) < 7:
+            at += left
+            continue
+        _, size, kind = struct.unpack("<IHB", data[at : at + 7])
+        whole += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # the whole of a record, or its end
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(whole)
+            yield record
+            whole = b""
+
+
+def wandb_files(folder, node):
+    (id,) = (folder / "wandb" / f"{node}.id").read_text().split()
+    return sorted((folder / "wandb").glob(f"offline-run-*/run-{id}.wandb"))
+
+
+def read_wandb(folder, node):
+    curves = defaultdict(list)
+    for file in wandb_files(folder, node):
+        for record in wandb_records(file):
+            row = {i.nested_key[0]: json.loads(i.value_json) for i in record.history.item}
+            for name, value in row.items():
+                if name != "round" and not name.startswith("_"):
+                    curves[name].append((row["round"], value))
+    return dict(curves)
+
+
+def trackio_rows(group, node):
+    from trackio.sqlite_storage import SQLiteStorage
+
+    return SQLiteStorage.get_logs("curves", f"{group}/{node}")
+
+
+def read_trackio(folder, node):
+    curves = defaultdict(list)
+    for row in trackio_rows(folder.parent.name.rstrip("0123456789"), node):
+        for name, value in row.items():
+            if name not in ("step", "timestamp"):
+                curves[name].append((row["step"], value))
+    return dict(curves)
+
+
+READERS = {"tensorboard": read_tensorboard, "wandb": read_wandb, "trackio": read_trackio}
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_the_curves_are_the_numbers_of_the_runs_own_files(whole, name):
+    for node in NODES:
+        expected, drawn = told(whole, node), READERS[name](whole, node)
+        assert set(drawn) == set(expected) >= {"reward/mean", "evaluation/validation"}
+        for curve, points in expected.items():
+            assert drawn[curve] == [
+                (round, pytest.approx(value, rel=1e-6 if name == "tensorboard" else 1e-15))
+                for round, value in points
+            ]
+    assert told(whole, "small")["reward/own"] != told(whole, "large")["reward/own"]
+
+
+def test_a_round_can_be_seen_in_tensorboard_while_the_run_goes_on(tmp_path):
+    tracker = TRACKERS["tensorboard"](About("p", "g", "small", tmp_path, 0, False, {}, "offline"))
+    tracker.log(0, {"loss": 0.5})
+    assert read_tensorboard(tmp_path, "small") == {"loss": [(0, 0.5)]}
+    tracker.close(failed=False)
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_what_is_closed_leaves_no_thread_behind(home, tmp_path, name):
+    before = set(threading.enumerate()) if name != "wandb" else None
+    tracker = TRACKERS[name](About("p", "g", "small", tmp_path, 0, False, {}, "offline"))
+    if before is None:  # its threads are those of its process, which serves all runs
+        before = set(threading.enumerate())
+    tracker.log(0, {"loss": 0.5})
+    tracker.close(failed=False)
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_resumed_run_shows_each_round_once_in_tensorboard(cut):
+    for node in NODES:
+        drawn = read_tensorboard(cut, node)
+        assert [round for round, _ in drawn["loss"]] == [0, 1, 2, 3]
+        assert [round for round, _ in drawn["evaluation/validation"]] == [0, 2, 4]
+        assert drawn["loss"] == [(r, pytest.approx(v)) for r, v in told(cut, node)["loss"]]
+
+
+def test_a_resumed_run_is_the_same_run_of_wandb_and_tells_what_it_lives_again_again(cut):
+    for node in NODES:
+        (before, after) = wandb_files(cut, node)  # of one id, so that they are one run
+        assert before != after
+        expected = told(cut, node)["loss"]
+        again = read_wandb(cut, node)["loss"]
+        first = 4 if node == "large" else 3  # it crashed before "small" told of round 3
+        assert again == expected[:first] + expected[2:]
+
+
+def test_a_resumed_run_is_the_same_run_of_trackio_and_another_one_is_not(cut, recipe, tmp_path):
+    from trackio.sqlite_storage import SQLiteStorage
+
+    rounds = [row["step"] for row in trackio_rows("cut", "large") if "loss" in row]
+    assert rounds == [0, 1, 2, 3, 2, 3]
+    config = ("rounds=1", "evaluation.problems=0", "evaluation.out_of_distribution=0")
+    for folder in ("one", "two"):
+        run(recipe(*config, "log.group=short", "log.to=['trackio']"), tmp_path / folder)
+    runs = SQLiteStorage.get_run_records("curves")
+    names = [record["name"] for record in runs]
+    assert names.count("cut/large") == 1
+    assert names.count("short/large") == 2
+
+
+def test_wandb_is_told_the_recipe_the_group_and_how_it_ended(whole, cut, recipe):
+    for folder, group, codes in ((whole, "whole", [0]), (cut, "cut", [1, 0])):
+        for node in NODES:
+            files = wandb_files(folder, node)
+            assert [
+                record.exit.exit_code
+                for file in files
+                for record in wandb_records(file)
+                if record.HasField("exit")
+            ] == codes
+            records = [record for file in files for record in wandb_records(file)]
+            runs = [record.run for record in records if record.HasField("run")]
+            assert {(r.project, r.run_group, r.display_name) for r in runs} == {
+                ("curves", group, f"{group}/{node}")
+            }
+            config = {item.key: json.loads(item.value_json) for item in runs[0].config.update}
+            expected = json.loads(json.dumps(as_tree(recipe(f"log.group={group}"))))
+            assert {key: config[key] for key in expected} == expected
+            # Every curve's x axis is the round.
+            axes = {r.metric.glob_name: r.metric.step_metric for r in records}
+            assert axes["*"] == "round"
+
+
+def test_no_screen_and_no_repository_goes_to_wandb(whole):
+    records = [record for file in wandb_files(whole, "small") for record in wandb_records(file)]
+    kinds = {record.WhichOneof("record_type") for record in records}
+    assert not kinds & {"output", "output_raw"}
+    assert not any(record.run.git.remote_url for record in records)
+
+
+def test_the_recipe_is_in_tensorboard_and_trackio_too(whole, recipe):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from trackio.sqlite_storage import SQLiteStorage
+
+    expected = json.loads(json.dumps(as_tree(recipe("log.group=whole"))))
+    events = EventAccumulator(str(whole / "tensorboard" / "small")).Reload()
+    (text,) = events.Tensors("recipe/text_summary")
+    assert json.loads(text.tensor_proto.string_val[0]) == expected
+    config = SQLiteStorage.get_run_config("curves", "whole/small")
+    assert {key: config[key] for key in expected} == expected
+    assert config["_Group"] == "whole"
+
+
+def test_a_run_that_is_watched_is_the_same_run(whole, recipe, tmp_path):
+    run(recipe("log.to=[]"), tmp_path / "run")
+    for node in NODES:
+        for name in ("metrics", "evaluation", "completions"):
+            watched, alone = lines(whole, node, name), lines(tmp_path / "run", node, name)
+            for line in (*watched, *alone):
+                line.pop("seconds", None)
+            assert watched == alone
+    assert not (tmp_path / "run" / "tensorboard").exists()
+    assert not (tmp_path / "run" / "wandb").exists()
+
+
+def test_a_run_of_trackio_that_a_user_has_open_stays_open(home, tmp_path, capsys):
+    import trackio
+
+    about = About("p", "g", "small", tmp_path, 0, False, {}, "offline")
+    mine = trackio.init("mine", embed=False, auto_log_cpu=False, auto_log_gpu=False)
+    capsys.readouterr()
+    TRACKERS["trackio"](about).close(failed=False)
+    assert capsys.readouterr().out == ""  # nothing of what it prints tears the display
+    assert trackio.context_vars.current_run.get() is mine
+    trackio.finish()
+
+
+def test_the_group_is_the_name_of_the_run_unless_the_recipe_names_another(recipe, tmp_path):
+    run(recipe("rounds=1", "log.to=['trackio']", "log.project=other"), tmp_path / "run")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    assert set(SQLiteStorage.get_runs("other")) == {"tiny/large", "tiny/small"}
+
+
+def test_wandb_knows_no_account_in_an_empty_home_and_asks_no_user(home, monkeypatch):
+    assert not has_credentials()
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 3)
+    with pytest.raises(TrackerError, match=r"wandb: .*; call `wandb login --relogin`"):
+        has_credentials()
+
+
+def test_whether_wandb_knows_an_account_is_not_asked_of_its_server(monkeypatch):
+    import wandb
+
+    heard = []
+    monkeypatch.setattr(wandb, "login", lambda **how: heard.append(how) or True)
+    assert has_credentials()
+    assert heard == [{"prompt": False, "verify": False}]
+    monkeypatch.setattr(wandb, "run", object())  # whoever has a run open has an account
+    monkeypatch.setattr(wandb, "login", None)
+    assert has_credentials()
+
+
+def test_the_mode_is_what_wandb_begins_with(recipe, tmp_path, monkeypatch):
+    import wandb
+
+    class Enough(Exception):
+        pass
+
+    def init(*, mode, settings, **_):
+        # Nobody's screen, source code or repository.
+        seen = (settings.console, settings.save_code, settings.disable_git, settings.silent)
+        assert seen == ("off", False, True, True)
+        raise Enough(mode)
+
+    monkeypatch.setattr(wandb, "init", init)
+    begin = About("p", "g", "small", tmp_path, 0, False, {}, "online")
+    for mode in ("online", "offline"):
+        with pytest.raises(Enough, match=mode):
+            TRACKERS["wandb"](dataclasses.replace(begin, wandb_mode=mode))
+
+
+ROWS = [
+    {"round": 2, "problem": "p|1", "reward": 0.5, "text": "4+8\n```<b>|"},
+    {"round": 2, "problem": "p2", "reward": 1.0, "text": ""},
+]
+
+
+def test_a_table_of_completions_is_read_back_from_tensorboard(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tracker = TRACKERS["tensorboard"](About("p", "g", "small", tmp_path, 0, False, {}, "offline"))
+    tracker.table(2, ROWS)
+    tracker.close(failed=False)
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "small")).Reload()
+    (event,) = events.Tensors("completions/text_summary")
+    lines = event.tensor_proto.string_val[0].decode().splitlines()
+    assert event.step == 2
+    assert all(line.startswith("    ") for line in lines)  # code, whatever was written
+    decoder, text, read = json.JSONDecoder(), "\n".join(lines).strip(), []
+    while text:
+        row, end = decoder.raw_decode(text)
+        read, text = [*read, row], text[end:].strip()
+    assert read == ROWS
+
+
+def test_a_table_of_completions_is_read_back_from_wandb(tmp_path):
+    tracker = TRACKERS["wandb"](About("p", "g", "small", tmp_path, 0, False, {}, "offline"))
+    tracker.table(2, ROWS)
+    tracker.close(failed=False)
+    (file,) = (tmp_path / "wandb").rglob("completions*.table.json")
+    table = json.loads(file.read_text())
+    assert [dict(zip(table["columns"], row, strict=True)) for row in table["data"]] == ROWS
+
+
+def test_a_table_of_completions_is_read_back_from_trackio(tmp_path):
+    tracker = TRACKERS["trackio"](About("curves", "t", "small", tmp_path, 0, False, {}, "offline"))
+    tracker.table(2, ROWS)
+    tracker.close(failed=False)
+    (row,) = trackio_rows("t", "small")
+    assert row["step"] == 2
+    assert row["completions"]["_value"] == ROWS

@@ -1,0 +1,328 @@
+"""What happens to a run when the tools that draw its curves misbehave. They are stand-ins here."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+import tiny
+from displays import Listener
+from potluck.build.plan import check
+from potluck.config import ConfigError, LogConfig, from_tree
+from potluck.launch.in_process import run
+from potluck.reports import AuthorReport, EvaluationReport, RoundReport
+from potluck.reports.events import Evaluated, Notice, RoundDone
+from potluck.show.trackers import tracked
+from potluck.show.trackers.base import About, NewCompletions, TrackerError
+from potluck.show.trackers.tracked import TRACKERS, Tracked
+from potluck.types import PotluckError
+
+ROUND = RoundReport(
+    3, reward_mean=0.5, loss=-0.25, missing=("north",), sources={"one": AuthorReport(k3=2.0)}
+)
+
+
+class Fake:
+    """Writes down what it is told; breaks when it is told to."""
+
+    def __init__(self, about, heard, breaks=()):
+        self.about, self.heard, self.breaks = about, heard, breaks
+        self.tell("open")
+
+    def tell(self, *what):
+        self.heard.append((self.about.node, *what))
+        for when in self.breaks:
+            if what[: len(when)] == when:
+                raise OSError(f"no space left\nfor {when[0]}")
+
+    def log(self, round, values):
+        self.tell("log", round, dict(values))
+
+    def table(self, round, rows):
+        self.tell("table", round, rows)
+
+    def close(self, *, failed):
+        self.tell("close", failed)
+
+
+class Hears(Listener):
+    def __init__(self):
+        self.heard, self.said = [], []
+
+    def show(self, event):
+        super().show(event)
+        self.heard.append(event)
+
+    def say(self, text):
+        self.said.append(text)
+
+
+def about(node, folder="run"):
+    return About("curves", "digits", node, folder, 0, False, {}, "offline")
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Puts a stand-in in the place of W&B; returns what it hears."""
+    heard = []
+
+    def put(*breaks, name="wandb"):
+        monkeypatch.setitem(TRACKERS, name, lambda about: Fake(about, heard, breaks))
+        return heard
+
+    monkeypatch.setattr(tracked, "require_trackers", lambda *_, **__: None)
+    monkeypatch.setattr("potluck.launch.rounds.require_trackers", lambda *_, **__: None)
+    return put
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny.save(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def recipe(model):
+    def make(*overrides):
+        tree = {
+            "name": "tiny",
+            "rounds": 2,
+            "problems_per_round": 2,
+            "group_size": 4,
+            "threads": 1,
+            "task": {"name": "digits", "reward": "hash"},
+            "sampling": {"max_new_tokens": 4, "max_total_tokens": 32},
+            "evaluation": {"every": 0, "problems": 2, "out_of_distribution": 2},
+            "log": {"to": ["wandb"], "wandb_mode": "offline"},
+            "node": {name: {"model": model, "learning_rate": 1e-3} for name in ("one", "two")},
+        }
+        return from_tree(tree, overrides)
+
+    return make
+
+
+# Tracked by itself.
+
+
+def test_a_tracker_hears_the_numbers_of_its_own_node_and_nothing_else(fake):
+    heard, display = fake(), Hears()
+    with Tracked(display, ["wandb"], [about("one"), about("two")]) as trackers:
+        trackers.show(RoundDone("two", ROUND))
+        trackers.show(Evaluated("one", EvaluationReport(5, validation=0.75)))
+        trackers.show(Notice("well"))
+    values = heard[2][3]
+    assert heard == [
+        ("one", "open"),
+        ("two", "open"),
+        ("two", "log", 3, values),
+        ("one", "log", 5, {"evaluation/validation": 0.75}),
+        ("one", "close", False),
+        ("two", "close", False),
+    ]
+    assert display.heard == []
+    expected = {"reward/mean": 0.5, "loss": -0.25, "missing": 1, "sources/one/k3": 2.0}
+    assert {name: values[name] for name in expected} == expected
+    assert not {"round", "reward/own", "filtered_share"} & set(values)  # what is None is no point
+
+
+def test_one_that_fails_is_left_behind_with_one_line_and_the_others_go_on(fake):
+    fake(name="trackio")
+    heard, display = fake(("log",)), Hears()
+    with Tracked(display, ["wandb", "trackio"], [about("one")]) as trackers:
+        trackers.show(RoundDone("one", ROUND))
+        trackers.show(RoundDone("one", replace(ROUND, round=4)))
+    (said,) = display.said
+    assert said.startswith("wandb failed for node 'one' (no space left for log); the run goes on")
+    told = [what[1:3] for what in heard]
+    # The one that broke, its end, and the other one's two rounds.
+    assert told == [
+        *([("open",)] * 2),
+        *[("log", 3), ("close", True), ("log", 3), ("log", 4), ("close", False)],
+    ]
+
+
+def test_one_that_cannot_even_be_closed_costs_nothing_more(fake):
+    heard, display = fake(("log",), ("close",)), Hears()
+    with Tracked(display, ["wandb"], [about("one")]) as trackers:
+        trackers.show(RoundDone("one", ROUND))
+    assert len(display.said) == 1
+    with Tracked(display, ["wandb"], [about("one"), about("two")]):
+        heard.clear()
+    assert [what[:2] for what in heard] == [("one", "close"), ("two", "close")]
+    assert display.said[1:] == [
+        f"wandb of node {node!r} did not close (no space left for close)" for node in ("one", "two")
+    ]
+
+
+def test_one_that_does_not_start_is_an_error_and_those_that_did_are_closed(fake, monkeypatch):
+    heard = fake()
+    fake(("open",), name="trackio")
+    display = Tracked(Hears(), ["wandb", "trackio"], [about("one")])
+    with pytest.raises(
+        TrackerError, match=r"trackio does not start for node 'one': no space left "
+    ):
+        display.__enter__()
+    assert heard == [("one", "open"), ("one", "open"), ("one", "close", True)]
+
+
+def test_ctrl_c_while_they_start_closes_those_that_are_open(fake, monkeypatch):
+    heard = fake()
+
+    def impatient(about):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(TRACKERS, "trackio", impatient)
+    with pytest.raises(KeyboardInterrupt):
+        Tracked(Hears(), ["wandb", "trackio"], [about("one")]).__enter__()
+    assert heard == [("one", "open"), ("one", "close", True)]
+
+
+def test_one_that_is_named_twice_is_opened_once(fake):
+    heard = fake()
+    with Tracked(Hears(), ["wandb", "wandb"], [about("one")]):
+        pass
+    assert heard == [("one", "open"), ("one", "close", False)]
+
+
+# In a run.
+
+
+def test_a_run_tells_every_round_and_evaluation_and_closes(recipe, tmp_path, fake):
+    heard = fake()
+    run(recipe(), tmp_path / "run")
+    assert [what[1:3] for what in heard if what[0] == "one"] == [
+        *[("open",), ("log", 0), ("log", 1), ("log", 2), ("close", False)]
+    ]
+    keys = [set(what[3]) for what in heard if what[1:2] == ("log",)]
+    assert {"reward/mean", "sources/two/tokens", "seconds/write"} <= keys[0]
+    assert "evaluation/out_of_distribution" in keys[-1]
+
+
+@pytest.mark.parametrize("breaks", [("log",), ("log", 1), ("close",)])
+def test_what_a_tracker_breaks_is_never_the_run(recipe, tmp_path, fake, breaks):
+    fake(breaks)
+    display = Hears()
+    result = run(recipe(), tmp_path / "run", display=display)
+    assert (result.rounds, result.interrupted) == (2, False)
+    assert sum("no space left" in text for text in display.said) == 2  # one line for each node
+
+
+def test_after_ctrl_c_they_are_closed_and_the_run_has_not_failed(recipe, tmp_path, fake):
+    class Stops(Hears):
+        def round_done(self, node, report):
+            if node == "one":  # a second time would stop at once
+                os.kill(os.getpid(), signal.SIGINT)
+
+    heard = fake()
+    assert run(recipe(), tmp_path / "run", display=Stops()).interrupted
+    assert [what for what in heard if what[1] == "close"] == [
+        ("one", "close", False),
+        ("two", "close", False),
+    ]
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_after_an_error_they_are_closed_and_know_it(recipe, tmp_path, fake, error):
+    class Breaks(Hears):
+        def round_done(self, node, report):
+            raise error
+
+    heard = fake()
+    with pytest.raises(error):
+        run(recipe(), tmp_path / "run", display=Breaks())
+    assert {what[1:] for what in heard if what[1] == "close"} == {("close", True)}
+
+
+def test_one_that_did_not_start_can_be_taken_out_and_the_run_goes_on(recipe, tmp_path, fake):
+    fake(("open",))
+    with pytest.raises(TrackerError, match="go on with --resume"):
+        run(recipe(), tmp_path / "run")
+    assert run(recipe("log.to=[]"), tmp_path / "run", resume=True).rounds == 2
+
+
+# What the recipe says, looked at before anything is written.
+
+
+def test_the_recipe_knows_the_trackers_that_there_are():
+    assert LogConfig().to == ()
+    (choices, _) = get_args(LogConfig.__annotations__["to"])
+    assert set(get_args(choices)) == set(TRACKERS)
+
+
+@pytest.mark.parametrize(
+    "override, message",
+    [
+        ("log.to=['wandb','tensorbord']", "log.to is 'tensorbord'; choose one of tensorboard, wa"),
+        ("log.to=wandb", r"log.to is 'wandb'; expected a list, such as \['wandb'\]"),
+        ("log.wandb_mode=of", "log.wandb_mode is 'of'; choose one of online, offline"),
+        ("log.projekt=a", r"\[log\] has no key 'projekt'; did you mean 'project'"),
+    ],
+)
+def test_a_slip_in_the_table_is_named(recipe, override, message):
+    with pytest.raises(ConfigError, match=message):
+        recipe(override)
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_a_library_that_is_not_here_is_one_line_before_anything_is_written(
+    recipe, tmp_path, monkeypatch, name
+):
+    monkeypatch.setattr(tracked, "find_spec", lambda asked: None if asked == name else object())
+    config = recipe(f"log.to=['{name}']")
+    for begin in (lambda: run(config, tmp_path / "run"), lambda: check(config)):
+        with pytest.raises(PotluckError, match=rf"not here; pip install 'potluck\[{name}\]', or"):
+            begin()
+    assert not (tmp_path / "run").exists()
+
+
+def test_wandb_without_an_account_is_one_line_unless_it_is_offline(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(tracked, "has_credentials", lambda: False)
+    tracked.require_trackers(["wandb"], wandb_mode="offline")
+    tracked.require_trackers(["tensorboard"], wandb_mode="online")
+    with pytest.raises(TrackerError, match="knows no account here; call `wandb login`, or set"):
+        run(recipe("log.wandb_mode=online"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# The table of completions.
+
+
+def test_no_completion_is_told_unless_it_is_asked_for(recipe, tmp_path, fake):
+    heard = fake()
+    run(recipe(), tmp_path / "run", display=Hears())
+    assert {what for _, what, *_ in heard} == {"open", "log", "close"}
+
+
+def test_a_table_has_the_first_completions_that_the_node_wrote_in_the_round(recipe, tmp_path, fake):
+    heard = fake()
+    run(recipe("log.completions=3"), tmp_path / "run", display=Hears())
+    for node in ("one", "two"):
+        text = (tmp_path / "run" / node / "completions.jsonl").read_text()
+        own = [line for line in map(json.loads, text.splitlines()) if line.pop("author") == node]
+        tables = [rest for by, what, *rest in heard if (by, what) == (node, "table")]
+        assert tables == [
+            [round, [line for line in own if line["round"] == round][:3]] for round in (0, 1)
+        ]
+        assert tables[0][1][0].keys() >= {"problem", "text", "reward", "end"}
+
+
+def test_a_resumed_run_tells_the_rounds_that_it_repeats(recipe, tmp_path, fake):
+    class Stops(Hears):
+        def round_done(self, node, report):
+            if (node, report.round) == ("two", 1):
+                raise RuntimeError
+
+    config, heard = recipe("log.completions=3", "rounds=3", "checkpoint_every=1"), fake()
+    with pytest.raises(RuntimeError):
+        run(config, tmp_path / "run", display=Stops())
+    heard.clear()
+    run(config, tmp_path / "run", resume=True, display=Hears())
+    told = [(by, rest[0]) for by, what, *rest in heard if what == "table"]
+    assert told == [("one", 1), ("two", 1), ("one", 2), ("two", 2)]
+
+
+def test_a_node_that_grades_nothing_has_no_table(tmp_path):
+    missing = replace(about("one", tmp_path), completions=2)
+    assert NewCompletions(missing).rows(0) == []

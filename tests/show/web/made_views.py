@@ -1,0 +1,352 @@
+"""Made-up views of a run, as large and as strange as a test of the page wants them."""
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from potluck.show.web.views import (
+    CellCurves,
+    Columns,
+    CurvesView,
+    EventView,
+    ExperimentEntry,
+    ExperimentView,
+    Kept,
+    KeptRun,
+    KeptTable,
+    NodeView,
+    PairView,
+    RecipeView,
+    RunEntry,
+    RunView,
+    StartView,
+    TextPlace,
+    TextsView,
+    TextView,
+)
+
+NOW_S = 1_790_000_000.0
+HOSTILE = "<img src=x onerror=document.title='ran'>"
+SCRIPT = "<script>document.title='ran'</script> 3+4=7"
+
+
+def made_run(
+    nodes: Sequence[str] = ("large", "small", "wide"), rounds: int = 60, run: str = ""
+) -> RunView:
+    """Make a run whose nodes learn at different speeds, each with every field measured."""
+    return RunView(
+        name="digits-size",
+        run=run,
+        now_s=NOW_S,
+        rounds=rounds,
+        recipe=RecipeView(
+            task="digits",
+            plan="vertical",
+            method="f-tis",
+            group_size=8,
+            problems_per_round=36,
+            seed=1,
+            settings={"task.kind": "digits", "objective.method": "f-tis", "objective.limit": "50"},
+        ),
+        nodes=[made_node(name, place, rounds) for place, name in enumerate(nodes)],
+        curves={
+            name: CurvesView(first=0, columns=made_curves(name, place, rounds))
+            for place, name in enumerate(nodes)
+        },
+        evaluations={
+            name: {
+                "round": [float(at) for at in range(0, rounds + 1, 10)],
+                "validation": [learned(at, place) for at in range(0, rounds + 1, 10)],
+                "problems": [200.0] * (rounds // 10 + 1),
+            }
+            for place, name in enumerate(nodes)
+        },
+        matrix={
+            learner: {
+                author: made_pair(learner == author, row, column)
+                for column, author in enumerate(nodes)
+            }
+            for row, learner in enumerate(nodes)
+        },
+        events=made_events(nodes, rounds),
+    )
+
+
+def states(view: RunView, **changes: dict[str, Any]) -> list[NodeView]:
+    """Return the run's nodes, those in ``changes`` in another state."""
+    return [
+        msgspec.structs.replace(node, **changes.get(node.name, {})) for node in view.nodes or []
+    ]
+
+
+def made_node(name: str, place: int, rounds: int) -> NodeView:
+    return NodeView(
+        name=name,
+        model="Qwen2-tiny",
+        parameters=[1_240_000, 310_000, 2_600_000][place % 3],
+        version="0.1.0",
+        known="here" if place == 0 else "signed",
+        state="training",
+        heard_s=NOW_S - 0.4,
+        round=rounds - place % 3,
+        phase=["write", "learn", "wait"][place % 3],
+        done=30,
+        total=96,
+        tokens_per_s=1234.5 / (1 + place),
+        sent_bytes=13_250 + place,
+        received_bytes=44_100,
+    )
+
+
+def learned(at: float, place: int) -> float:
+    return round(0.15 + 0.75 * (1 - math.exp(-at / (14 + 9 * (place % 5)))), 4)
+
+
+def made_curves(name: str, place: int, rounds: int) -> Columns:
+    dice = random.Random(name)
+    noisy = [[dice.gauss(0, 1) for _ in range(rounds)] for _ in range(8)]
+    own = [min(1, max(0, learned(at, place) + 0.05 * noisy[0][at])) for at in range(rounds)]
+    return {
+        "round": [float(at) for at in range(rounds)],
+        "own_reward_mean": list(own),
+        "reward_mean": [min(1, value + 0.02) for value in own],
+        "loss": [-0.3 * value + 0.02 * noisy[1][at] for at, value in enumerate(own)],
+        "gradient_norm": [0.4 + 0.08 * abs(noisy[2][at]) for at in range(rounds)],
+        "updates": [1.0] * rounds,
+        "completions": [288.0] * rounds,
+        "rows_trained": [200 + round(9 * noisy[3][at]) for at in range(rounds)],
+        "filtered_share": [min(1, 0.3 + 0.02 * abs(noisy[4][at])) for at in range(rounds)],
+        "own_length_mean": [24 + noisy[5][at] for at in range(rounds)],
+        "seconds/write": [0.7 + 0.05 * abs(noisy[6][at]) for at in range(rounds)],
+        "seconds/wait": [[1.2, 0.05, 4.0][place % 3]] * rounds,
+        "seconds/exchange": [0.03] * rounds,
+        "seconds/learn": [1.7 + 0.1 * abs(noisy[7][at]) for at in range(rounds)],
+        "sent_bytes": [13_250 + 90 * noisy[5][at] for at in range(rounds)],
+        "received_bytes": [44_100 + 90 * noisy[6][at] for at in range(rounds)],
+        "missing": [float(at % 31 == 30) for at in range(rounds)],
+        "late": [0.0] * rounds,
+    }
+
+
+def made_pair(is_own: bool, row: int, column: int) -> dict[str, float | None]:
+    if is_own:
+        return {
+            "success_weight": 1.0,
+            "effective_sample_size": 1.0,
+            "filtered_share_negative": 0.0,
+            "k1": 0.0,
+            "reward_mean": learned(60, column),
+            "likelihood_positive": 0.93,
+            "staleness": 0.0,
+        }
+    far = ((7 * row + 3 * column) % 10) / 10
+    return {
+        "success_weight": round(0.95 - 0.8 * far, 3),
+        "effective_sample_size": round(0.9 - 0.7 * far, 3),
+        "filtered_share_negative": round(far, 3),
+        "k1": round(1.4 * far - 0.2, 3),
+        "reward_mean": learned(60, column),
+        "likelihood_positive": round(0.92 - 0.5 * far, 3),
+        "worth": round(0.9 - 1.2 * far, 3),
+        "worth_noise": 0.12,
+        "gradient_share": 0.2 if far > 0.5 else None,
+        "staleness": float(far > 0.7),
+    }
+
+
+def made_events(nodes: Sequence[str], rounds: int) -> list[EventView]:
+    me, other = nodes[0], nodes[-1]
+    told = [
+        (0, "joined", f"{other} joined"),
+        (3, "late", f"12 completions of round 2 by {other} came late; 12 were learned from"),
+        (7, "missing", f"nothing came from {other} in time"),
+        (9, "refused", f"2 messages under the name {other}: signature is wrong"),
+        (10, "checkpoint", "checkpoints/000010"),
+        (
+            20,
+            "quarantined",
+            f"{other} sent 3 messages that cannot be read; it is not heard for 60 s",
+        ),
+        (rounds - 1, "message", f"{other}: 0.8 nats a token likelier to {me} than it claims"),
+    ]
+    return [
+        EventView(time_s=NOW_S - 600 + 9 * at, round=at, node=me, kind=kind, text=text)
+        for at, kind, text in told
+    ]
+
+
+def made_text(round: int, index: int, author: str, text: str = "") -> TextView:
+    dice = random.Random(f"{round} {index} {author}")
+    pieces = (
+        [text]
+        if text
+        else ["4+3", "+0", "=", "7", ";", "3+4", "+0=7", ";", "5+9+0=1", "4", "#", "1477"]
+    )
+    ratios = [float(f"{dice.gauss(0, 1.2):.2f}") for _ in pieces]
+    if author != "large":  # it told no log-probabilities
+        ratios = [-abs(ratio) for ratio in ratios]
+    reward = float(index % 3 != 1)
+    advantage = 0.7 if reward else -1.2
+    is_filtered = not reward and author != "large"
+    return TextView(
+        round=round,
+        problem="digits/534+943",
+        author=author,
+        index=index,
+        reward=reward,
+        text="".join(pieces),
+        end="length" if index == 4 else "stop",
+        question="534+943=",
+        advantage=advantage,
+        kept_advantage=0.0 if is_filtered else advantage * (0.6 if author != "large" else 1),
+        why="wrong, and too far from what this model writes (k3 61 nats, limit 50)"
+        if is_filtered
+        else "",
+        tokens=list(zip(pieces, ratios, strict=True)),
+        measure="log-ratio" if author == "large" else "ln p",
+        surprise=max(abs(ratio) for ratio in ratios),
+    )
+
+
+def made_texts(node: str, round: int = 59, extra: str = "") -> TextsView:
+    """Make the completions of a round; ``extra`` is the text of one more."""
+    texts = [made_text(round, at, author) for author in ("large", "small") for at in range(5)]
+    if extra:
+        texts.append(made_text(round, 9, "small", extra))
+    places = [
+        TextPlace(
+            round=text.round,
+            problem=text.problem,
+            author=text.author,
+            index=text.index,
+            surprise=text.surprise or 0.0,
+        )
+        for text in sorted(texts, key=lambda text: -(text.surprise or 0))
+    ]
+    return TextsView(node=node, rounds=list(range(50, 60)), texts=texts, surprising=places)
+
+
+def made_pair_view(learner: str, author: str, rounds: int = 60) -> PairView:
+    dice = random.Random(learner + author)
+    columns: Columns = {"round": [float(at) for at in range(rounds)]}
+    for place, name in enumerate(
+        (
+            "success_weight",
+            "effective_sample_size",
+            "filtered_share_negative",
+            "k1",
+            "reward_mean",
+            "likelihood_positive",
+        )
+    ):
+        columns[name] = [
+            min(1, max(0, learned(at, place) + 0.04 * dice.gauss(0, 1))) for at in range(rounds)
+        ]
+    columns["worth"] = [
+        0.5 + 0.2 * dice.gauss(0, 1) if at % 10 == 0 else None for at in range(rounds)
+    ]
+    return PairView(learner=learner, author=author, columns=columns, habit="so the sum is")
+
+
+def made_start() -> StartView:
+    return StartView(
+        place="work/runs",
+        runs=[
+            RunEntry(
+                run="digits-size",
+                name="digits-size",
+                rounds=60,
+                done=41,
+                nodes=["large", "small"],
+                state="training",
+                reward={"large": 0.81, "small": 0.62},
+                accuracy={"large": 0.84, "small": None},
+                changed_s=NOW_S,
+            ),
+            RunEntry(
+                run="alone-large",
+                name="alone-large",
+                rounds=60,
+                done=60,
+                nodes=["large"],
+                state="ended",
+                reward={"large": 0.77},
+                accuracy={"large": 0.79},
+                changed_s=NOW_S - 5e4,
+            ),
+            RunEntry(run="torn", name="torn", error="recipe.json is not JSON: it ends in line 3"),
+        ],
+        experiments=[
+            ExperimentEntry(
+                experiment="fig04_size",
+                name="fig04_size, tiny",
+                done=7,
+                total=18,
+                running=["lws seed 2"],
+                changed_s=NOW_S,
+            )
+        ],
+    )
+
+
+def made_experiment() -> ExperimentView:
+    cells = []
+    for group in ("size: large + small", "size: alone"):
+        for place, setting in enumerate(("alone", "half", "f-tis", "lws")):
+            for seed in range(3):
+                nodes = {
+                    name: {
+                        "round": [float(at) for at in range(40)],
+                        "sampled": [
+                            learned(at, place + at_node)
+                            + 0.03 * seed
+                            + 0.02 * math.sin(at * (seed + 2))
+                            for at in range(40)
+                        ],
+                        "tokens": [24.0 + seed] * 40,
+                        "seconds": [2.5] * 40,
+                        "greedy_round": [0.0, 20.0, 40.0],
+                        "greedy": [learned(at, place) + 0.02 * seed for at in (0, 20, 40)],
+                    }
+                    for at_node, name in enumerate(("large", "small"))
+                }
+                cells.append(CellCurves(group=group, setting=setting, seed=seed, nodes=nodes))
+    return ExperimentView(name="fig04_size, tiny", cells=cells)
+
+
+def made_kept(extra: str = "") -> Kept:
+    runs = {}
+    for name, nodes in (
+        ("alone", ("large", "small")),
+        ("half", ("large", "small")),
+        ("lws", ("large", "small")),
+    ):
+        view = made_run(nodes, 50, run=name)
+        runs[name] = KeptRun(
+            view=RunView(
+                **{**{key: getattr(view, key) for key in view.__struct_fields__}, "is_over": True}
+            ),
+            pairs=[made_pair_view("large", "small", 50)],
+            texts=[made_texts("large", extra=extra), made_texts("small")],
+        )
+    return Kept(
+        title="Does it help to learn from each other?",
+        lead=[
+            "`small` samples 0.71 right with the other's completions, and 0.58 alone.",
+            "Compared: the share of right answers in the second half of the rounds.",
+        ],
+        table=KeptTable(
+            title="In numbers",
+            columns=["model, setting", "written", "sampled reward", "greedy"],
+            rows=[
+                ["large, alone", "7,200", "0.83", "0.86"],
+                ["large, together", "3,600", "0.85", "0.88"],
+            ],
+            note="Written: completions that the model wrote itself, in all rounds.",
+        ),
+        labels={"alone": "alone", "half": "alone, half the problems", "lws": "together (LWS)"},
+        runs=runs,
+    )

@@ -1,0 +1,215 @@
+"""The page as it is used: by pointer, by keyboard, on a phone, and by a screen reader."""
+
+import msgspec
+import pytest
+
+from potluck.show.web.page import kept_page
+from potluck.show.web.views import RunView
+from show.web.made_views import NOW_S, made_kept, states
+
+
+def test_every_chart_has_its_table(told, address, show):
+    page = show(f"{address}#/run/", viewport={"width": 1200, "height": 6000})
+    page.locator('td[data-down="1"][data-across="0"]').click()
+    page.locator(".pair figure").nth(6).wait_for()
+    charts = page.locator("figure.chart")
+    for place in range(charts.count()):
+        chart = charts.nth(place)
+        chart.locator("summary").click()
+        chart.locator("tbody tr").first.wait_for()
+        drawn = chart.locator("path.curve[data-points]").count()
+        assert drawn == chart.locator("thead th").count() - 1 > 0
+    page.locator("#matrix > div > details summary").click()
+    cells = page.locator("#matrix > div > details tbody td")
+    cells.first.wait_for()
+    assert cells.count() == 9
+    shown = page.locator(".matrix td[data-down]").all_inner_texts()
+    assert shown == cells.all_inner_texts()
+    assert page.locator("#curves tbody tr").count() <= 60
+
+
+def test_the_keyboard_reads_and_zooms_a_chart(told, address, show):
+    page = show(f"{address}#/run//curves")
+    picture = page.locator("#curves .picture")
+    picture.locator("path").first.wait_for(state="attached")
+    picture.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    tip = page.locator("#curves .tip")
+    assert tip.locator(".when").inner_text() == "round 1"
+    expected = told.run.curves["large"].columns["own_reward_mean"][1]
+    assert f"{expected:.0%}" in tip.get_by_text("large").locator("..").inner_text()
+    assert page.locator("#say").inner_text().startswith("round 1: ")
+    page.keyboard.press("+")
+    reset = page.locator("#curves").get_by_role("button", name="Show all rounds")
+    reset.wait_for()
+    # At round 1 of 59, half of what was shown is left.
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('#curves .x')].every((x) => x.textContent <= 30)"
+    )
+    page.keyboard.press("Escape")
+    reset.wait_for(state="hidden")
+
+
+def test_a_drag_zooms_and_a_click_on_a_name_hides_its_curve(told, address, show):
+    page = show(f"{address}#/run//curves", viewport={"width": 1200, "height": 1400})
+    picture = page.locator("#curves .picture")
+    picture.locator("path").first.wait_for(state="attached")
+    picture.scroll_into_view_if_needed()
+    box = picture.bounding_box()
+    page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 120, steps=4)
+    page.mouse.up()
+    page.locator("#curves").get_by_role("button", name="Show all rounds").wait_for()
+    curves = page.locator("#curves path.curve[data-points]")
+    page.wait_for_function(
+        "() => Number(document.querySelector('#curves path[data-points]').dataset.points) < 20"
+    )
+    assert curves.count() == 3
+    name = page.locator("#curves").get_by_role("button", name="small")
+    name.click()
+    assert name.get_attribute("aria-pressed") == "false"
+    page.wait_for_function(
+        "() => document.querySelectorAll('#curves path.curve[data-points]').length === 2"
+    )
+
+
+def test_the_keyboard_walks_the_matrix_and_opens_a_pair(told, address, show):
+    page = show(f"{address}#/run//matrix")
+    first = page.locator('td[data-down="0"][data-across="0"]')
+    first.wait_for()
+    first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    reading = page.locator("#matrix .reading").first
+    assert reading.inner_text().startswith("wide learns from small: Taken")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="What wide learns from small").wait_for()
+    assert page.locator("td[tabindex='0']").count() == 1
+
+
+def test_the_matrix_shows_the_field_that_is_chosen(told, address, show):
+    page = show(f"{address}#/run//matrix")
+    page.get_by_role("combobox", name="Show", exact=True).select_option(label="Worth")
+    cell = page.locator('td[data-down="1"][data-across="0"]')
+    worth = told.run.matrix["large"]["small"]["worth"]
+    page.wait_for_function("() => document.querySelector('td.own').textContent === ''")
+    assert float(cell.inner_text()) == pytest.approx(worth, abs=0.001)
+    assert cell.get_attribute("aria-label").startswith("large learns from small: Worth")
+
+
+def test_completions_are_found_and_followed_by_surprise(told, address, show):
+    page = show(f"{address}#/run//texts")
+    texts = page.locator("#texts")
+    texts.locator(".text").first.wait_for()
+    ratio = texts.locator(".token[title]").first.get_attribute("title")
+    assert ratio.startswith("log-ratio ")
+    assert ratio.endswith(" nats")
+    likelihood = texts.get_by_text("small, no. 0").locator("../..").locator(".token[title]").first
+    assert likelihood.get_attribute("title").startswith("ln p ")
+    assert texts.locator(".legendline").count() == 2
+    texts.get_by_role("button", name="Next by surprise").click()
+    texts.get_by_text("1 of 10:").wait_for()
+    found = texts.locator(".text.found")
+    first = found.locator(".facts").inner_text()
+    texts.get_by_role("button", name="Next by surprise").click()
+    texts.get_by_text("2 of 10:").wait_for()
+    assert found.count() == 1
+    assert found.locator(".facts").inner_text() != first
+    assert texts.get_by_text("too far from what this model writes").count() > 0
+    page.get_by_label("Search").fill("not written by anybody")
+    page.get_by_role("button", name="Find").click()
+    page.get_by_text("Nothing with “not written by anybody” was written").wait_for()
+
+
+def test_events_are_filtered_by_their_kind(told, address, show):
+    page = show(f"{address}#/run//events")
+    lines = page.locator("#events li")
+    lines.first.wait_for()
+    assert lines.count() == 7
+    page.get_by_label("checkpoint 1").uncheck()
+    assert lines.count() == 6
+    assert page.locator('#events li[data-kind="checkpoint"]').count() == 0
+
+
+def test_the_start_page_leads_to_runs_and_experiments(told, address, show):
+    page = show(address)
+    page.get_by_role("link", name="fig04_size, tiny").click()
+    page.get_by_role("heading", name="large: own sampled reward").wait_for()
+    assert page.locator("path.band").first.get_attribute("d").endswith("Z")
+    page.get_by_role("combobox", name="Measure", exact=True).select_option(label="Greedy accuracy")
+    page.get_by_role("heading", name="small: greedy accuracy").wait_for()
+    page.get_by_role("link", name="Potluck").click()
+    page.get_by_text("recipe.json is not JSON").wait_for()
+    page.get_by_role("link", name="digits-size").click()
+    page.locator('tr[data-node="large"]').wait_for()
+
+
+def test_a_run_is_compared_with_another_one(told, address, show):
+    page = show(f"{address}#/run/digits-size/curves", viewport={"width": 1200, "height": 1500})
+    page.get_by_role("combobox", name="Compare with", exact=True).select_option(label="alone-large")
+    page.locator("#curves").get_by_role("button", name="large, alone-large").wait_for()
+    page.wait_for_function(
+        "() => document.querySelectorAll('#curves path[stroke-dasharray=\"4 3\"]').length >= 3"
+    )
+
+
+@pytest.mark.parametrize("view", ["#/run/", "#/", "#/experiment/fig04_size"])
+def test_a_phone_shows_everything_without_scrolling_sideways(told, address, show, view):
+    page = show(address + view, viewport={"width": 360, "height": 9000})
+    page.locator("h1").wait_for()
+    page.wait_for_timeout(300)  # everything is drawn by then, and if not nothing is too wide
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+# ------------------------------------------------------------------ for everybody
+
+
+def trouble(told):
+    why = {"state": "silent", "why": "nothing was heard for 12 s", "known": "unknown key"}
+    lost = {"state": "quarantined", "why": "3 messages that cannot be read", "known": "unsigned"}
+    back = {"state": "recovering", "why": "2 rounds behind"}
+    return msgspec.structs.replace(
+        told.run, nodes=states(told.run, large=why, small=lost, wide=back)
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", ["run", "empty", "start", "experiment", "kept"])
+def test_an_audit_finds_nothing_serious(told, address, browser, axe, tmp_path, view, scheme):
+    place = {"start": f"{address}#/", "experiment": f"{address}#/experiment/fig04_size"}
+    if view == "run":
+        told.run = trouble(told)
+    elif view == "empty":
+        told.run = RunView(name="new", run="", now_s=NOW_S)
+    elif view == "kept":
+        file = tmp_path / "kept.html"
+        file.write_text(kept_page(made_kept()), encoding="utf-8")
+        place["kept"] = file.as_uri()
+    # The audit's script is put into the page, which the page's own policy forbids.
+    context = browser.new_context(
+        color_scheme=scheme,
+        bypass_csp=True,
+        reduced_motion="reduce",
+        viewport={"width": 1200, "height": 7000},
+    )
+    page = context.new_page()
+    page.goto(place.get(view, f"{address}#/run/"))
+    page.locator("h1").wait_for()
+    if view in ("run", "kept"):
+        page.locator('td[data-down="1"][data-across="0"]').click()
+        page.locator(".pair figure").nth(6).wait_for()
+        page.locator(".text").first.wait_for()
+        for summary in page.locator("summary").all()[:6]:
+            summary.click()
+    page.wait_for_timeout(200)
+    found = axe.run(page).response["violations"]
+    context.close()
+    serious = [
+        (one["id"], one["nodes"][0]["target"], one["nodes"][0].get("failureSummary"))
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+    assert serious == []

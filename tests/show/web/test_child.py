@@ -1,0 +1,153 @@
+"""The server of a run that is being started: it begins with it, ends with it, never stops it."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from potluck import STARTING_RECIPE
+from potluck.show.web import child as child_module
+from potluck.show.web.child import PageError, page_of
+from show.web.run_files import make_run, write_status
+from show.web.watching import asked, events
+
+RUN = [sys.executable, "-m", "potluck", "run", str(STARTING_RECIPE), "--display", "none"]
+SHORT = ["rounds=1", "problems_per_round=2", "group_size=2", "sampling.max_new_tokens=4"]
+SHORT += ["evaluation.every=0", "evaluation.problems=0", "evaluation.out_of_distribution=0"]
+
+
+def children_of(pid):
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(status.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(status.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def watchers_of(pid):
+    """Processes with which a process serves its page."""
+    return [
+        at for at in children_of(pid) if b"--of-run" in Path(f"/proc/{at}/cmdline").read_bytes()
+    ]
+
+
+def is_there(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until_gone(pid, limit_s=30):
+    end_s = time.monotonic() + limit_s
+    while is_there(pid):
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
+def test_a_page_has_the_last_state_before_its_server_ends(tmp_path):
+    folder, seen = tmp_path / "r", []
+
+    def read(address):
+        seen.extend(events(address))
+
+    with page_of(folder) as address:  # the folder is not there yet
+        reader = threading.Thread(target=read, args=(address,))
+        reader.start()
+        make_run(folder, "small", rounds=1)
+        write_status(folder, "small", phase="learn")
+        while not any(view.get("curves") for view in seen):
+            time.sleep(0.05)
+        (watcher,) = watchers_of(os.getpid())
+        write_status(folder, "small", phase="ended", round=1)
+    reader.join(20)
+    assert not is_there(watcher)
+    assert seen[-1]["is_over"]
+    assert seen[-1]["nodes"][0]["state"] == "ended"
+
+
+def test_the_server_of_a_killed_process_ends(tmp_path):
+    code = (
+        "import sys, time; from pathlib import Path; from potluck.show.web.child import page_of\n"
+        "with page_of(Path(sys.argv[1])) as address:\n"
+        "    print(address, flush=True); time.sleep(600)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "r")], stdout=subprocess.PIPE, text=True
+    )
+    address = process.stdout.readline().strip()
+    assert asked(address, "start")["runs"]
+    (watcher,) = watchers_of(process.pid)
+    process.kill()
+    process.communicate()
+    until_gone(watcher)
+
+
+def test_a_server_that_hangs_is_killed_at_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(child_module, "END_S", 0.2)
+    with page_of(tmp_path / "r"):
+        (watcher,) = watchers_of(os.getpid())
+        os.kill(watcher, signal.SIGSTOP)
+    assert not is_there(watcher)
+
+
+@pytest.mark.parametrize(
+    "address, words", [("8.8.8.8:1", "--web-token"), ("127.0.0.1:x", "'x' is no port")]
+)
+def test_what_the_server_complains_of_is_told_before_anything_begins(tmp_path, address, words):
+    with pytest.raises(PageError, match=words), page_of(tmp_path / "r", address):
+        pytest.fail("the block must not begin")
+    assert not watchers_of(os.getpid())
+
+
+def test_a_run_goes_on_and_ends_while_its_page_hangs(tmp_path):
+    sets = [word for each in SHORT for word in ("--set", each)]
+    process = subprocess.Popen(
+        [*RUN, *sets, "--out", str(tmp_path / "r"), "--web"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline().startswith("watch it: http://127.0.0.1:")
+    (watcher,) = watchers_of(process.pid)
+    os.kill(watcher, signal.SIGSTOP)
+    said, _ = process.communicate(timeout=180)
+    assert process.returncode == 0, said
+    assert not is_there(watcher)
+    for node in ("small", "large"):
+        assert (tmp_path / "r" / node / "metrics.jsonl").read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words, why",
+    [
+        (["--web-token"], "--web-token is for the page, so it needs --web"),
+        (["--web-at", "0.0.0.0:0"], "it needs --web-token"),
+    ],
+)
+def test_a_run_whose_page_cannot_be_does_not_begin(tmp_path, words, why):
+    place = tmp_path / "r"
+    done = subprocess.run(
+        [*RUN, "--out", str(place), *words], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert why in done.stderr
+    assert not place.exists()
+
+
+def test_a_node_that_joins_has_the_option_too(tmp_path):
+    words = ["join", str(STARTING_RECIPE), "--as", "large", "--out", str(tmp_path / "r")]
+    done = subprocess.run(
+        [sys.executable, "-m", "potluck", *words, "--web-at", "127.0.0.1:x"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "'x' is no port" in done.stderr
+    assert not (tmp_path / "r").exists()

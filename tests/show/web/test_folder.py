@@ -1,0 +1,292 @@
+"""A run's folder as a feed: what is read, what is left out, and what a change holds."""
+
+import json
+import random
+from dataclasses import fields
+
+import msgspec
+import pytest
+
+from potluck.reports import RoundReport
+from potluck.show.web import metrics as metrics_module
+from potluck.show.web.feed import NotHereError
+from potluck.show.web.folder import WatchedRun
+from show.terminal.run_folders import HOSTILE, metrics, source
+from show.web.run_files import append, make_run, write_status
+
+
+def seen(feed, since=0):
+    """Return a view as a page gets it."""
+    return msgspec.json.decode(msgspec.json.encode(feed.view(since)))
+
+
+def merge(page, change):
+    """Put a change on a page as its script does."""
+    sections = ("recipe", "nodes", "evaluations", "matrix", "events")
+    page |= {name: change[name] for name in sections if change.get(name) is not None}
+    page |= {"now_s": change["now_s"], "is_over": change.get("is_over", False)}
+    for node, rows in (change.get("curves") or {}).items():
+        whole = page.setdefault("curves", {}).setdefault(node, {"first": 0, "columns": {}})
+        first, columns = rows["first"], whole["columns"]
+        for name, added in rows["columns"].items():
+            old = columns.get(name, [])[:first]
+            columns[name] = old + [None] * (first - len(old)) + added
+    return page
+
+
+def test_the_whole_run_is_there(tmp_path):
+    feed = WatchedRun(make_run(tmp_path / "r", "small", "large"))
+    assert feed.look() == 1
+    view = seen(feed)
+    assert view["name"] == "my-run"
+    assert view["rounds"] == 40
+    assert view["recipe"]["method"] == "F-TIS"
+    assert view["recipe"]["settings"]["objective.filter"] == "true"
+    assert view["evaluations"]["small"]["validation"] == [0.25]
+    columns = view["curves"]["large"]["columns"]
+    assert columns["round"] == [0, 1, 2]
+    assert columns["seconds/write"] == [1.25] * 3
+    numbers = {f.name for f in fields(RoundReport) if f.type in (int, float, float | None)}
+    assert numbers | {"missing", "refused"} <= set(columns)
+    assert view["matrix"]["large"]["small"]["staleness"] == 0
+    wanted = source()["reward_mean"]
+    assert view["matrix"]["large"]["small"]["reward_mean"] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_nothing_new_is_no_new_state_and_an_empty_change(tmp_path):
+    feed = WatchedRun(make_run(tmp_path / "r", "small"))
+    step = feed.look()
+    assert feed.look() == step
+    assert set(seen(feed, step)) <= {"name", "run", "now_s", "rounds", "is_over"}
+
+
+def test_a_change_holds_new_rows_alone(tmp_path):
+    folder = make_run(tmp_path / "r", "small", "large")
+    feed = WatchedRun(folder)
+    step = feed.look()
+    append(folder / "large" / "metrics.jsonl", metrics(3, missing=["small"], late=2))
+    assert feed.look() == step + 1
+    change = seen(feed, step)
+    assert set(change["curves"]) == {"large"}
+    assert change["curves"]["large"]["first"] == 3
+    assert change["curves"]["large"]["columns"]["round"] == [3]
+    assert "recipe" not in change
+    assert "evaluations" not in change
+    told = [(event["kind"], event["round"], event["node"]) for event in change["events"]]
+    assert told == [("missing", 3, "large"), ("late", 3, "large")]
+
+
+def test_changes_equal_the_whole_whatever_happens_in_between(tmp_path, monkeypatch):
+    """Pages that look seldom or often have in the end what a page has that opens then."""
+    monkeypatch.setattr(metrics_module, "MOST_ROWS", 30)
+    dice = random.Random(7)
+    nodes = ("small", "large", "third")
+    folder = make_run(tmp_path / "r", *nodes)
+    feed = WatchedRun(folder)
+    pages = [(feed.look(), seen(feed)) for _ in range(3)]
+    for turn in range(60):
+        file = folder / dice.choice(nodes) / "metrics.jsonl"
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        if dice.random() < 0.15 and len(rows) > 2:  # resumed: the last rounds come again
+            beside = file.with_name("beside")
+            beside.write_text("")
+            append(beside, *rows[: dice.randrange(1, len(rows))])
+            beside.replace(file)
+        else:
+            seconds = {"write": 1.0, dice.choice(("learn", "evaluate")): dice.random()}
+            append(file, metrics(rows[-1]["round"] + 1, loss=dice.random(), seconds=seconds))
+        now = feed.look()
+        for at, (step, page) in enumerate(pages):
+            if turn % (1 + 7 * at) == 0:
+                pages[at] = (now, merge(page, seen(feed, step)))
+    feed.look()
+    for step, page in pages:
+        merge(page, seen(feed, step))
+        whole = seen(feed)
+        short = {n: len(c["columns"]["round"]) for n, c in whole["curves"].items()}
+        assert max(short.values()) <= 31
+        for node, curves in whole["curves"].items():
+            got = page["curves"][node]["columns"]
+            count = short[node]
+            assert {name: got[name] for name in curves["columns"]} == curves["columns"]
+            assert all(len(column) == count for column in curves["columns"].values())
+        for name in ("nodes", "matrix", "events", "evaluations", "recipe"):
+            assert page[name] == whole[name]
+
+
+def test_a_page_that_missed_more_changes_than_are_remembered_gets_all_rows(tmp_path):
+    folder = make_run(tmp_path / "r", "small", rounds=5)
+    feed = WatchedRun(folder)
+    step = feed.look()
+    page = seen(feed)
+    for round in range(4, 104):  # the first one runs the last round again
+        append(folder / "small" / "metrics.jsonl", metrics(round, loss=0.5))
+        feed.look()
+    change = seen(feed, step)
+    assert change["curves"]["small"]["first"] == 0
+    assert (
+        merge(page, change)["curves"]["small"]["columns"]
+        == (seen(feed)["curves"]["small"]["columns"])
+    )
+
+
+def test_a_line_that_is_cut_off_waits_and_a_damaged_one_is_told_and_skipped(tmp_path):
+    folder = make_run(tmp_path / "r", "small", rounds=1)
+    file = folder / "small" / "metrics.jsonl"
+    whole = json.dumps(metrics(1))
+    with file.open("a") as out:
+        out.write("{damaged\n" + whole[:40])
+    feed = WatchedRun(folder)
+    step = feed.look()
+    view = seen(feed)
+    assert view["curves"]["small"]["columns"]["round"] == [0]
+    assert [event["text"] for event in view["events"]] == [
+        "metrics.jsonl, line 2 cannot be read; it is left out"
+    ]
+    with file.open("a") as out:
+        out.write(whole[40:] + "\n")
+    feed.look()
+    assert seen(feed, step)["curves"]["small"]["columns"]["round"] == [1]
+
+
+@pytest.mark.parametrize("name", ["metrics", "evaluation", "events", "completions", "recorded"])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\xff\xfe\x00\n",
+        b"[]\n",
+        b'{"round": "x"}\n',
+        b"[" * 100_000 + b"\n",
+        b'{"round": 1e999}\n',
+        b'{"round": 7, "sources": {"small": 3}, "text": 4, "surprise": []}\n',
+    ],
+)
+def test_no_bytes_in_a_file_raise(tmp_path, name, garbage):
+    folder = make_run(tmp_path / "r", "small")
+    with (folder / "small" / f"{name}.jsonl").open("ab") as out:
+        out.write(garbage)
+    append(folder / "small" / "metrics.jsonl", metrics(3))
+    (folder / "small" / "status.json").write_bytes(garbage)
+    feed = WatchedRun(folder)
+    feed.look()
+    assert seen(feed)["curves"]["small"]["columns"]["round"][:3] == [0, 1, 2]
+    feed.texts("small")
+    feed.search("small", "3")
+    feed.pair("small", "large")
+
+
+def test_hostile_names_and_texts_are_bounded_and_stay_what_they_are(tmp_path):
+    folder = make_run(tmp_path / "r", "small", rounds=0)
+    many = {f"{n}-{HOSTILE}": source() for n in range(500)}
+    long = {50_000 * "x": source()}
+    row = metrics(0, sources=many | long, missing=[9999 * "m"], refused={9999 * "r": 3})
+    append(folder / "small" / "metrics.jsonl", row)
+    append(folder / "small" / "events.jsonl", {"round": 0, "text": 99_999 * "t", "kind": 999 * "k"})
+    feed = WatchedRun(folder)
+    feed.look()
+    view = seen(feed)
+    assert len(view["matrix"]["small"]) <= 128
+    assert f"0-{HOSTILE}" in view["matrix"]["small"]
+    assert max(len(event["text"]) for event in view["events"]) <= 500
+    assert max(len(event["kind"]) for event in view["events"]) <= 32
+
+
+def test_what_no_browser_reads_as_json_is_never_sent(tmp_path):
+    folder = make_run(tmp_path / "r", "small", rounds=1)
+    append(folder / "small" / "metrics.jsonl", metrics(1, loss=float("inf"), seconds={}))
+    append(folder / "small" / "metrics.jsonl", metrics(2, loss=None, seconds={}))
+    feed = WatchedRun(folder)
+    feed.look()
+    data = msgspec.json.encode(feed.view())
+    assert json.loads(data, parse_constant=pytest.fail)
+    columns = seen(feed)["curves"]["small"]["columns"]
+    assert columns["round"] == [0, 2]  # Infinity is not JSON
+    assert columns["loss"][-1] is None
+    assert columns["seconds/write"] == [1.25, None]
+
+
+def test_nodes_and_files_that_come_later_appear(tmp_path):
+    feed = WatchedRun(tmp_path / "r", begins=True)
+    feed.look()
+    assert not seen(feed).get("is_over", False)
+    folder = make_run(tmp_path / "r", "small", "large", rounds=0)
+    write_status(folder, "small", phase="write", done=1, total=8, parameters=1000)
+    feed.look()
+    nodes = {node["name"]: node for node in seen(feed)["nodes"]}
+    assert nodes["small"]["state"] == "training"
+    assert (nodes["small"]["phase"], nodes["small"]["done"]) == ("write", 1)
+    assert nodes["small"]["parameters"] == 1000
+
+
+def test_members_that_come_and_go_are_events_of_their_own(tmp_path):
+    folder = make_run(tmp_path / "r", "small", rounds=1)
+    texts = "'far' joined", "'far' left", "somebody said 'far' left"
+    told = [{"round": 0, "time_s": 1.0, "kind": "message", "text": text} for text in texts]
+    (folder / "small" / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in told))
+    feed = WatchedRun(folder)
+    feed.look()
+    kinds = [(event["kind"], event["text"]) for event in seen(feed)["events"]]
+    assert kinds == list(zip(("joined", "left", "message"), texts, strict=True))
+
+
+def test_a_run_that_goes_on_is_not_over_by_how_it_ended_before(tmp_path):
+    folder = make_run(tmp_path / "r", "small", "large", rounds=1)
+    for name in ("small", "large"):
+        write_status(folder, name, phase="stopped", round=1)
+    plain, resumed = WatchedRun(folder), WatchedRun(folder, begins=True)
+    for feed in (plain, resumed):
+        feed.look()
+    assert plain.view().is_over
+    assert not resumed.view().is_over
+    for name in ("small", "large"):
+        write_status(folder, name, phase="stopped", round=1)
+    resumed.look()
+    assert resumed.view().is_over
+
+
+def test_what_several_nodes_tell_at_once_is_told_once(tmp_path):
+    folder = make_run(tmp_path / "r", "small", "large", rounds=1)
+    for name, at_s in (("small", 100.0), ("large", 101.0), ("small", 150.0)):
+        line = {"round": 0, "time_s": at_s, "kind": "message", "text": "'far' left"}
+        with (folder / name / "events.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    feed = WatchedRun(folder)
+    feed.look()
+    assert [event["time_s"] for event in seen(feed)["events"]] == [100.0, 150.0]
+
+
+def test_a_run_is_over_when_all_nodes_that_are_here_have_ended(tmp_path):
+    folder = make_run(tmp_path / "r", "small", "large")
+    feed = WatchedRun(folder)
+    feed.look()
+    assert not feed.view().is_over  # its files are fresh, and not all rounds are there
+    write_status(folder, "small", phase="ended")
+    write_status(folder, "large", phase="learn")
+    feed.look()
+    assert not feed.view().is_over
+    write_status(folder, "large", phase="stopped")
+    feed.look()
+    assert feed.view().is_over
+
+
+def test_a_pair_over_the_rounds(tmp_path):
+    folder = make_run(tmp_path / "r", "small")
+    append(folder / "small" / "metrics.jsonl", metrics(3, sources={"large": source(habit="oh")}))
+    feed = WatchedRun(folder)
+    feed.look()
+    pair = feed.pair("small", "large")
+    assert pair.columns["round"] == [0, 1, 2, 3]
+    assert pair.habit == "oh"
+    with pytest.raises(NotHereError, match="nobody"):
+        feed.pair("small", "nobody")
+    with pytest.raises(NotHereError, match="these are: small"):
+        feed.pair("../small", "large")
+
+
+def test_a_link_that_leads_out_of_the_run_is_not_followed(tmp_path):
+    folder = make_run(tmp_path / "r", "small")
+    (folder / "large").symlink_to(make_run(tmp_path / "other", "large") / "large")
+    feed = WatchedRun(folder)
+    feed.look()
+    with pytest.raises(NotHereError):
+        feed.texts("large")

@@ -1,0 +1,124 @@
+"""What each node of a run is doing, from its own status and from what others say of it."""
+
+import json
+
+import pytest
+
+from potluck.show.web.recipe import read_recipe
+from potluck.show.web.states import Facts, Here, node_views
+from show.web.run_files import peer, recipe, status
+
+NOW_S = 1_000_000.0
+MODELS = {"north": "m-north", "south": "m-south"}
+
+
+def facts(**changes):
+    return Facts(**{"rounds": 10, "max_staleness": 1, "models": MODELS, "now_s": NOW_S, **changes})
+
+
+def told(node, *, age_s=0.0, peers=None, **changes):
+    import msgspec
+
+    made = status(node, peers=peers, **changes)
+    own = msgspec.structs.replace(made.own, time_s=NOW_S - age_s)
+    return msgspec.structs.replace(made, own=own)
+
+
+def here(node, done=5, **changes):
+    return Here(told(node, **changes), done)
+
+
+def views(**nodes):
+    return {view.name: view for view in node_views(nodes, facts())}
+
+
+@pytest.mark.parametrize(
+    "age_s, phase, done, state",
+    [
+        (0, "learn", 5, "training"),
+        (4.9, "", 5, "training"),
+        (5.1, "", 5, "silent"),
+        (599, "", 5, "silent"),
+        (601, "", 5, "stopped"),
+        (5.1, "", 10, "ended"),
+        (9999, "ended", 5, "ended"),
+        (0, "stopped", 5, "stopped"),
+        (-3600, "", 5, "stopped"),  # of a clock that was set back since
+    ],
+)
+def test_the_state_of_a_node_that_is_here(age_s, phase, done, state):
+    north = views(north=here("north", done, age_s=age_s, phase=phase))["north"]
+    assert north.state == state
+    assert bool(north.why) == (state in ("silent",) or (state == "stopped" and not phase))
+    assert (north.known, north.round) == ("here", done)
+
+
+def test_one_without_a_status_is_unknown_or_has_ended():
+    found = views(north=Here(None, 9), south=Here(None, 10))
+    assert (found["north"].state, found["south"].state) == ("unknown", "ended")
+
+
+@pytest.mark.parametrize("behind, state", [(1, "training"), (2, "recovering")])
+def test_one_that_is_further_behind_than_staleness_allows_recovers(behind, state):
+    found = views(north=here("north", 8), south=here("south", 8 - behind))
+    assert (found["north"].state, found["south"].state) == ("training", state)
+
+
+def test_nobody_is_behind_a_node_that_is_gone():
+    found = views(north=here("north", 9, age_s=60), south=here("south", 3))
+    assert found["south"].state == "training"
+
+
+@pytest.mark.parametrize("left_s, state", [(1, "quarantined"), (-1, "training")])
+def test_quarantine_by_another_one_is_told_with_its_name_and_ends(left_s, state):
+    line = peer(live=True, quarantined_until_s=NOW_S + left_s, refused={"bad": 3})
+    found = views(north=here("north", peers={"south": line}), south=here("south"))
+    assert found["south"].state == state
+    assert ("north" in found["south"].why) == (state == "quarantined")
+    assert found["south"].refused == {"bad": 3}
+
+
+def test_nodes_of_other_machines_are_known_by_their_peers():
+    far = told("far", round=4, model="m-far", phase="write", done=1, total=2).own
+    lines = {
+        "far": peer(live=True, heard_s=NOW_S - 1, newest_round=3, line=far),
+        "gone": peer(live=False, heard_s=NOW_S - 90, newest_round=1),
+        "south": peer(),
+        "<script>": peer(live=True),
+    }
+    found = views(north=here("north", peers=lines))
+    assert set(found) == {"north", "south", "far", "gone"}
+    assert (found["far"].state, found["far"].known, found["far"].round) == ("training", "signed", 4)
+    assert (found["far"].model, found["far"].phase) == ("m-far", "write")
+    assert (found["gone"].state, found["gone"].known) == ("silent", "signed")
+    assert (found["south"].state, found["south"].model) == ("unknown", "m-south")
+
+
+def test_what_a_dead_reporter_said_does_not_count():
+    lines = {"far": peer(live=True, heard_s=NOW_S - 60)}
+    assert views(north=here("north", peers=lines, age_s=60))["far"].state == "unknown"
+
+
+def test_nodes_are_bounded():
+    lines = {f"n{at}": peer(live=True) for at in range(2000)}
+    assert len(views(north=here("north", peers=lines))) < 300
+
+
+def test_a_crowd_that_one_node_names_hides_nothing_that_another_tells(monkeypatch):
+    monkeypatch.setattr("potluck.show.web.states.MOST_NODES", 2)
+    crowd = {"a": peer(live=False), "b": peer(live=False), "c": peer()}
+    found = views(
+        north=here("north", peers=crowd), south=here("south", peers={"a": peer(live=True)})
+    )
+    assert set(found) == {"north", "south", "a", "b"}
+    assert found["a"].state in ("training", "recovering")  # it is live, as south tells
+
+
+@pytest.mark.parametrize("pace, staleness", [("together", 3), ("free", 10)])
+def test_at_its_own_pace_nobody_is_behind(tmp_path, pace, staleness):
+    """The rounds are each node's own, so all of them are as far apart as a run allows."""
+    swarm = {"max_staleness": 3}
+    (tmp_path / "recipe.json").write_text(
+        json.dumps(recipe("north", "south", pace=pace, rounds=10, swarm=swarm))
+    )
+    assert read_recipe(tmp_path).max_staleness == staleness

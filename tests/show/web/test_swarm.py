@@ -1,0 +1,224 @@
+"""The feed of a swarm: what its page shows of what an observer sees."""
+
+import pytest
+from msgspec.structs import replace
+
+from potluck.exchange.protocol.sightings import Sighting
+from potluck.reports.status import AuthorStatus, StatusLine
+from potluck.show.web import swarm, swarm_history
+from potluck.show.web.feed import NotHereError
+from potluck.show.web.swarm import GONE_S, SHOWN, SwarmFeed, SwarmRun
+from potluck.show.web.swarm_history import MOST_ROUNDS, RECENT, History
+
+NORTH = StatusLine(
+    node="north", run="run", time_s=1.0, version="1.2", model="digits", parameters=7, round=3,
+    rounds=9, phase="write", done=1, total=2, tokens_per_s=5.0, sent_bytes=100, received_bytes=50,
+    reward=0.25, accuracy=0.5, authors={"south": AuthorStatus(12, 0.5, k1=0.25)},
+)  # fmt: skip
+
+
+def seen(line=NORTH, **changes):
+    fields = {"known": "signed", "live": True, "silent_s": 0.5, "newest_round": 3, "refused": {}}
+    return Sighting(**(fields | {"line": line} | changes))
+
+
+class Observed:
+    """An observer that sees what a test says, at the time that it says."""
+
+    def __init__(self):
+        self.nodes, self.connected, self.now_s = {}, True, 1000.0
+        self.run = SwarmRun(self, "run", clock=lambda: self.now_s)
+
+    def seen(self):
+        return self.nodes
+
+    def is_connected(self):
+        return self.connected
+
+    def look(self, now_s=None, **nodes):
+        self.now_s = self.now_s + 1 if now_s is None else now_s
+        self.nodes = self.nodes | nodes
+        return self.run.look()
+
+    def node(self, name):
+        return {node.name: node for node in self.run.view().nodes}[name]
+
+    def events(self):
+        return [(e.kind, e.text) for e in self.run.view().events]
+
+
+@pytest.fixture
+def observed():
+    return Observed()
+
+
+def test_a_node_is_shown_with_what_it_tells(observed):
+    observed.look(north=seen(), south=seen(line=None))
+    node, view = observed.node("north"), observed.run.view()
+    assert (node.state, node.known, node.model, node.parameters) == (
+        "training",
+        "signed",
+        "digits",
+        7,
+    )
+    assert (node.phase, node.done, node.total, node.round) == ("write", 1, 2, 3)
+    assert (node.heard_s, node.sent_bytes, node.tokens_per_s) == (1000.5, 100, 5.0)
+    assert (view.name, view.run, view.rounds, view.is_over) == ("run", "", 9, False)
+    columns = view.curves["north"].columns
+    assert (columns["round"], columns["own_reward_mean"]) == ([2.0], [0.25])
+    assert view.evaluations == {"north": {"round": [3.0], "validation": [0.5]}}
+    cell = view.matrix["north"]["south"]
+    assert (cell["reward_mean"], cell["k1"], cell["staleness"]) == (0.5, 0.25, 0)
+
+
+def test_authors_that_nobody_heard_are_left_out_as_a_signer_can_make_up_names(observed):
+    observed.look(north=seen())
+    assert observed.run.view().matrix == {"north": {}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({}, "training"),
+        ({"live": False}, "silent"),
+        ({"silent_s": 4.9}, "training"),
+        ({"silent_s": 5.1}, "silent"),
+        ({"silent_s": GONE_S + 1}, "stopped"),
+        ({"silent_s": None, "known": "unsigned", "line": None}, "unknown"),
+        ({"line": replace(NORTH, phase="ended"), "live": False}, "ended"),
+        ({"line": replace(NORTH, phase="stopped"), "live": False}, "stopped"),
+        ({"line": replace(NORTH, round=9), "live": False}, "ended"),
+        ({"line": None}, "training"),
+    ],
+)
+def test_its_state_says_whether_it_is_there(observed, changes, state):
+    observed.look(north=seen(**changes))
+    assert observed.node("north").state == state
+    assert bool(observed.node("north").phase) == (state == "training" and "line" not in changes)
+
+
+def test_a_node_that_comes_back_recovers_until_it_has_reached_the_others(observed):
+    others = {n: seen(replace(NORTH, node=n, round=20)) for n in ("a", "b")}
+    observed.look(north=seen(), **others)
+    assert observed.node("north").state == "training"  # It was never away: it is only slow.
+    observed.look(north=seen(live=False))
+    observed.look(north=seen())
+    assert observed.node("north").state == "recovering"
+    assert observed.node("north").why == "it is back, and 17 rounds behind the others"
+    observed.look(north=seen(replace(NORTH, round=19)))
+    assert observed.node("north").state == "training"
+    observed.look(north=seen(replace(NORTH, round=3)))
+    assert observed.node("north").state == "training"
+    assert observed.events() == [
+        ("message", "connected"), ("joined", "a joined"), ("joined", "b joined"),
+        ("joined", "north joined"), ("left", "north is silent"), ("joined", "north joined"),
+    ]  # fmt: skip
+
+
+def test_one_that_claims_to_be_far_ahead_changes_nothing_for_others(observed):
+    far = replace(NORTH, node="far", round=2**50, rounds=2**51)
+    observed.look(north=seen(), south=seen(), far=seen(far, newest_round=2**31 - 1))
+    observed.look(north=seen(live=False))
+    observed.look(north=seen())
+    assert observed.node("north").state == "training"
+    assert observed.run.view().rounds == 9
+
+
+def test_refusals_are_told_now_and_then_and_no_connection_at_once(observed):
+    for count in range(1, 100):
+        observed.look(north=seen(refused={"forged": count}))
+    told = [text for kind, text in observed.events() if kind == "refused"]
+    assert told[:2] == [
+        "1 messages under the name north: forged",
+        "30 messages under the name north: forged",
+    ]
+    assert len(told) == 4
+    observed.connected = False
+    observed.look()
+    assert observed.events()[-1][1] == "no node or relay can be reached; trying on"
+
+
+def test_a_change_is_sent_once_and_alone(observed):
+    first = observed.look(north=seen())
+    whole = observed.run.view()
+    assert None not in (whole.nodes, whole.curves, whole.matrix, whole.evaluations)
+    observed.nodes = {"north": seen(silent_s=1.5)}  # A second later it is as it was.
+    assert observed.look() == first
+    second = observed.look(north=seen(replace(NORTH, round=4, reward=0.75), silent_s=0.5))
+    change = observed.run.view(first)
+    assert second > first
+    assert change.curves["north"].first == 1
+    assert change.curves["north"].columns["own_reward_mean"] == [0.75]
+    assert change.evaluations is None
+    assert observed.run.view(second).curves is None
+
+
+def test_a_node_that_does_rounds_again_has_them_once():
+    history = History()
+    for round in (1, 2, 3, 4, 3, 5):
+        history.add(replace(NORTH, round=round, accuracy=round / 10), step=round)
+    assert history.curves(0)["round"] == [0, 1, 2, 4]
+    assert history.evaluation_columns()["round"] == [1, 2, 3, 5]
+    history.add(replace(NORTH, round=0, accuracy=None), step=9)
+    assert history.curves(0)["round"] == []
+    assert history.steps.first_since(8) == 0
+
+
+def test_an_older_round_goes_before_a_newer_one_when_there_are_too_many():
+    history = History()
+    for round in range(1, MOST_ROUNDS + 2):
+        history.add(replace(NORTH, round=round), step=round)
+    rounds = history.curves(0)["round"]
+    assert len(rounds) < MOST_ROUNDS
+    assert rounds[-1000:] == list(range(MOST_ROUNDS + 1 - 1000, MOST_ROUNDS + 1))
+    assert history.steps.first_since(MOST_ROUNDS) == 0
+
+
+def test_what_all_nodes_together_told_is_bounded(observed, monkeypatch):
+    monkeypatch.setattr(swarm, "MOST_CELLS", 100)
+    for round in range(1, 60):
+        observed.look(**{n: seen(replace(NORTH, node=n, round=round)) for n in "abc"})
+        assert sum(own.cells for own in observed.run._history.values()) <= 100
+    assert observed.run.view().curves["a"].columns["round"][-1] == 58
+
+
+def test_a_swarm_without_end_is_shown_in_part_those_of_the_roster_first(observed):
+    crowd = {f"x{at}": seen(known="unknown key", line=None) for at in range(SHOWN + 50)}
+    observed.look(**crowd, zz=seen(replace(NORTH, node="zz")))
+    assert len(observed.run.view().nodes) == SHOWN
+    assert observed.run.view().nodes[0].name == "zz"
+
+
+def test_means_are_over_an_authors_last_rounds_and_tell_how_old_they_are():
+    history = History()
+    for round in range(1, 30):
+        came = {"south": AuthorStatus(1, float(round))} if round < 28 else {}
+        history.add(replace(NORTH, round=round, authors=came), step=round)
+    cell = history.matrix()["south"]
+    assert cell["reward_mean"] == sum(range(20, 28)) / 8
+    assert cell["staleness"] == 2
+    assert RECENT == swarm_history.RECENT == 10
+
+
+def test_a_pair_has_what_the_learner_told_of_the_author(observed):
+    for round in (3, 4):
+        observed.look(north=seen(replace(NORTH, round=round)))
+    pair = observed.run.pair("north", "south")
+    assert (pair.columns["round"], pair.columns["k1"]) == ([2.0, 3.0], [0.25, 0.25])
+    for learner, author in (("north", "<b>"), ("<b>", "south")):
+        with pytest.raises(NotHereError, match="told nothing"):
+            observed.run.pair(learner, author)
+    assert observed.run.texts("north").texts == observed.run.search("north", "x").texts == []
+
+
+def test_the_start_has_this_run_alone(observed):
+    observed.nodes = {"north": seen()}
+    feed = SwarmFeed(observed, "run")
+    (entry,) = feed.start().runs
+    assert (entry.run, entry.name, entry.nodes, entry.state) == ("", "run", ["north"], "training")
+    assert (entry.done, entry.rounds) == (3, 9)
+    assert (entry.reward, entry.accuracy) == ({"north": 0.25}, {"north": 0.5})
+    with pytest.raises(NotHereError):
+        feed.run("other")
+    with pytest.raises(NotHereError):
+        feed.experiment("x")

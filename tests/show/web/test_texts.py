@@ -1,0 +1,105 @@
+"""Completions of a round, found by where they stand in the files; and search."""
+
+import pytest
+
+from potluck.show.web import texts as texts_module
+from potluck.show.web.texts import NodeTexts
+from show.terminal.run_folders import HOSTILE
+from show.web.run_files import append, completion, lines, recorded
+
+
+@pytest.fixture
+def node(tmp_path):
+    folder = tmp_path / "small"
+    for round in range(4):
+        rows = [completion(round, author, at) for author in ("small", "large") for at in (0, 1)]
+        append(folder / "completions.jsonl", *rows)
+    append(folder / "recorded.jsonl", recorded(1, 2.5), recorded(3, 0.5))
+    return folder
+
+
+def test_the_newest_round_or_the_one_that_is_asked_for(node):
+    texts = NodeTexts(node)
+    newest = texts.of_round(None)
+    assert (newest.rounds, newest.is_cut) == ([0, 1, 2, 3], False)
+    assert [(t.round, t.author, t.index) for t in newest.texts] == [
+        (3, "small", 0), (3, "small", 1), (3, "large", 0), (3, "large", 1),
+    ]  # fmt: skip
+    assert {t.round for t in texts.of_round(1).texts} == {1}
+    assert texts.of_round(99).texts == []
+
+
+def test_what_was_recorded_is_joined(node):
+    found = NodeTexts(node).of_round(1)
+    first, second = found.texts[:2]
+    assert (first.question, first.advantage, first.kept_advantage) == ("1+2=", 1.0, 0.5)
+    assert (first.why, first.tokens, first.surprise) == ("P is 0.5", [("3", -0.25)], 2.5)
+    assert first.measure == "log-ratio"
+    assert second.tokens == []
+    assert [(place.round, place.surprise) for place in found.surprising] == [(1, 2.5), (3, 0.5)]
+
+
+@pytest.mark.parametrize("change", [{"lengths": "9"}, {"lengths": "?"}, {"numbers": "1"}])
+def test_tokens_that_do_not_fit_their_columns_are_left_out(node, change):
+    append(node / "recorded.jsonl", recorded(2, 1.0, **change))
+    first = NodeTexts(node).of_round(2).texts[0]
+    assert (first.tokens, first.question) == ([], "1+2=")
+
+
+def test_new_rounds_are_found_and_those_of_a_resumed_run_again(node):
+    texts = NodeTexts(node)
+    texts.of_round(None)
+    append(node / "completions.jsonl", completion(4))
+    assert texts.of_round(None).rounds == [0, 1, 2, 3, 4]
+    beside = node / "beside"
+    beside.write_text(lines([completion(0), completion(1, text="again")]))
+    beside.replace(node / "completions.jsonl")
+    (node / "recorded.jsonl").unlink()
+    newest = texts.of_round(None)
+    assert (newest.rounds, newest.surprising) == ([0, 1], [])
+    assert [text.text for text in newest.texts] == ["again"]
+
+
+def test_a_round_in_two_places_is_whole_and_a_later_line_replaces_an_earlier_one(node):
+    append(node / "completions.jsonl", completion(1, text="later"), completion(1, "third"))
+    texts = NodeTexts(node).of_round(1).texts
+    assert [text.author for text in texts] == ["small", "small", "large", "large", "third"]
+    assert texts[0].text == "later"
+
+
+def test_search_finds_the_newest_first_whatever_the_case(node):
+    append(node / "completions.jsonl", completion(2, "third", text="A Needle"))
+    append(node / "completions.jsonl", completion(4, "third", text="needle too"))
+    texts = NodeTexts(node)
+    found = texts.search("nEEdle")
+    assert [(text.round, text.text) for text in found.texts] == [(4, "needle too"), (2, "A Needle")]
+    assert not found.is_cut
+    assert texts.search("").texts == []
+    assert [text.question for text in texts.search("small").texts].count("1+2=") == 2
+
+
+def test_search_and_rounds_are_bounded(node, monkeypatch):
+    monkeypatch.setattr(texts_module, "MOST_TEXTS", 3)
+    texts = NodeTexts(node)
+    assert (len(texts.search("digits").texts), texts.search("digits").is_cut) == (3, True)
+    assert (len(texts.of_round(1).texts), texts.of_round(1).is_cut) == (3, True)
+    monkeypatch.setattr(texts_module, "MOST_TEXTS", 256)
+    monkeypatch.setattr(texts_module, "SEARCH_BYTES", 10)
+    found = texts.search("digits")
+    assert ({text.round for text in found.texts}, found.is_cut) == ({3}, True)
+
+
+def test_the_most_surprising_places_stay(node, monkeypatch):
+    monkeypatch.setattr(texts_module, "MOST_PLACES", 5)
+    append(node / "recorded.jsonl", *(recorded(at, at / 10) for at in range(100)))
+    places = NodeTexts(node).of_round(0).surprising
+    assert [place.surprise for place in places] == [9.9, 9.8, 9.7, 9.6, 9.5]
+
+
+def test_text_stays_what_it_is_and_is_bounded(node):
+    long = completion(5, HOSTILE, text=HOSTILE + 100_000 * "x", problem=9999 * "p")
+    append(node / "completions.jsonl", long)
+    text = NodeTexts(node).of_round(5).texts[0]
+    assert text.text.startswith(HOSTILE)
+    assert len(text.text) == texts_module.TEXT
+    assert (text.author, len(text.problem)) == (HOSTILE, texts_module.NAME)
