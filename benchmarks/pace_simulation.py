@@ -26,7 +26,7 @@ from types import SimpleNamespace
 
 from large_swarm import key_of
 
-from potluck.build.exchange import enough_of, make_agenda, partners_of
+from potluck.builder.exchange import enough_of, make_agenda, partners_of
 from potluck.config import from_tree
 from potluck.exchange.base import Delivery, Traffic, assemble_round
 from potluck.exchange.protocol.announcement import Announcement, Offer, encode_announcement

@@ -32,8 +32,8 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from potluck.build.exchange import agreements_of
-from potluck.build.nodes import make_learner, make_nodes
+from potluck.builder.exchange import agreements_of
+from potluck.builder.nodes import make_learner, make_nodes
 from potluck.config import RunConfig, from_tree
 from potluck.exchange import MemoryHub
 from potluck.node.learning.batch import Batch

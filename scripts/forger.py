@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from potluck.build.exchange import agreements_of
-from potluck.build.nodes import make_learners, make_nodes
-from potluck.build.task import make_task
+from potluck.builder.exchange import agreements_of
+from potluck.builder.nodes import make_learners, make_nodes
+from potluck.builder.task import make_task
 from potluck.config import RunConfig, from_tree
 from potluck.evaluation.grade import evaluate, evaluation_engine
 from potluck.exchange import MemoryHub

@@ -18,7 +18,7 @@ from potluck.types import Completion, Group, PotluckError, Problem
 from potluck.version import __version__
 
 if TYPE_CHECKING:
-    from potluck.build.plan import plan_cost
+    from potluck.builder.plan import plan_cost
     from potluck.launch.in_process import join, run
     from potluck.launch.rounds import RunResult
     from potluck.reports.runs import read_run
@@ -47,7 +47,7 @@ STARTING_RECIPE = Path(__file__).parent / "recipe.toml"
 
 # Torch and transformers take seconds to import: a process that only reads a recipe is spared.
 LAZY = {"join": "potluck.launch.in_process", "run": "potluck.launch.in_process"}
-LAZY |= {"RunResult": "potluck.launch.rounds", "plan_cost": "potluck.build.plan"}
+LAZY |= {"RunResult": "potluck.launch.rounds", "plan_cost": "potluck.builder.plan"}
 LAZY |= {"read_run": "potluck.reports.runs"}
 """Modules of the names that are imported at their first use."""
 

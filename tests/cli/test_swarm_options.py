@@ -6,8 +6,8 @@ import json
 import pytest
 
 import tiny
-from potluck.build.exchange import LOCAL_SWARM, agreements_of, members_of, open_exchange
-from potluck.build.task import make_task
+from potluck.builder.exchange import LOCAL_SWARM, agreements_of, members_of, open_exchange
+from potluck.builder.task import make_task
 from potluck.config import ConfigError, as_tree, from_tree
 from potluck.exchange import Key
 from potluck.exchange.keys.keys import IdentityError, roster_text

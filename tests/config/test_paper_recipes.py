@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from transformers import AutoModelForCausalLM
 
 import potluck
-from potluck.build.memory import own_completions
+from potluck.builder.memory import own_completions
 from potluck.config import LoraConfig
 from potluck.launch.in_process import run
 from potluck.model.shape import published_shape

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 import potluck
-from potluck.build.memory import own_completions
+from potluck.builder.memory import own_completions
 from potluck.config import from_tree
 from potluck.demo import run as demo_module
 from potluck.demo.report import Outcome

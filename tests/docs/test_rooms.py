@@ -1,8 +1,8 @@
 """The floor plan: which room may open the door of which.
 
     types <- objective | tasks | model <- rollout | exchange | schedule <- node
-    node <- build <- evaluation <- launch | doctor | replay <- cli
-    types <- fields <- objective, tasks, rollout <- config <- node, build, launch, cli ...
+    node <- builder <- evaluation <- launch | doctor | replay <- cli
+    types <- fields <- objective, tasks, rollout <- config <- node, builder, launch, cli ...
     types <- reports <- exchange, node, show.terminal, show.trackers, launch, replay, cli
     reports, show.terminal, exchange <- show.web <- demo, cli
 
@@ -45,10 +45,10 @@ MAY_IMPORT = {
     "show.trackers": {"reports", "torch", "types"},
     "show.web": {"exchange", "reports", "show.terminal", "types"},
     "node": {"config", "model", "reports", "torch", "types"} | FIVE,
-    "build": {"config", "fields", "model", "node", "show.trackers", "torch", "types"} | FIVE,
-    "evaluation": {"build", "config", "model", "node", "torch", "types"} | FIVE,
+    "builder": {"config", "fields", "model", "node", "show.trackers", "torch", "types"} | FIVE,
+    "evaluation": {"builder", "config", "model", "node", "torch", "types"} | FIVE,
     "launch": {
-        "build",
+        "builder",
         "config",
         "evaluation",
         "node",
@@ -58,14 +58,14 @@ MAY_IMPORT = {
         "types",
     }
     | FIVE,
-    "doctor": {"build", "config", "fields", "torch", "types"} | FIVE,
-    "replay": {"build", "config", "evaluation", "fields", "node", "reports", "show.terminal"}
+    "doctor": {"builder", "config", "fields", "torch", "types"} | FIVE,
+    "replay": {"builder", "config", "evaluation", "fields", "node", "reports", "show.terminal"}
     | {"torch", "types"}
     | FIVE,
     "demo": {"STARTING_RECIPE", "config", "reports", "show.terminal", "show.web", "types"},
-    "cli": {"STARTING_RECIPE", "build", "config", "demo", "doctor", "evaluation", "exchange"}
+    "cli": {"STARTING_RECIPE", "builder", "config", "demo", "doctor", "evaluation", "exchange"}
     | {"launch", "node", "replay", "reports", "show.terminal", "show.web", "types"},
-    "__init__": {"build", "config", "launch", "reports", "show.terminal", "types"},
+    "__init__": {"builder", "config", "launch", "reports", "show.terminal", "types"},
     "__main__": {"cli"},
 }
 NO_CODE = {"models", "recipe.toml", "py.typed"}
@@ -131,7 +131,7 @@ def test_everything_in_the_house_is_on_the_plan():
 
 def test_the_five_rooms_do_not_know_each_other():
     for room in FIVE:
-        assert not MAY_IMPORT[room] & (FIVE | {"config", "node", "build", "launch"})
+        assert not MAY_IMPORT[room] & (FIVE | {"config", "node", "builder", "launch"})
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)
@@ -173,7 +173,7 @@ def test_whoever_only_reads_a_recipe_a_message_or_a_run_never_waits_for_torch():
 
 
 def test_the_public_interface_is_what_it_says_and_loads_torch_at_its_first_use():
-    from potluck.build import plan
+    from potluck.builder import plan
     from potluck.launch import in_process, rounds
     from potluck.reports import runs
 

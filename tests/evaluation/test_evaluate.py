@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 import potluck
 import tiny
-from potluck.build.task import make_task
+from potluck.builder.task import make_task
 from potluck.cli import main
 from potluck.config import ConfigError, from_tree
 from potluck.evaluation.compare import evaluate_models

@@ -17,8 +17,8 @@ import zenoh
 
 import tiny
 from faults.swarm import Swarm
-from potluck.build.exchange import agreements_of
-from potluck.build.task import make_task
+from potluck.builder.exchange import agreements_of
+from potluck.builder.task import make_task
 from potluck.config import LOCAL_SWARM
 from potluck.exchange import Key, encode
 from potluck.exchange.keys.keys import BATCH

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tiny
 from displays import Listener
-from potluck.build.task import make_task
+from potluck.builder.task import make_task
 from potluck.config import RunConfig, as_tree, from_tree
 from potluck.exchange import Message, Round, decode, decode_round, encode, encode_round
 from potluck.launch import rounds as launch_module

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from potluck.build import nodes
-from potluck.build.nodes import make_learner
+from potluck.builder import nodes
+from potluck.builder.nodes import make_learner
 from potluck.config import from_tree
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel, ModelError

@@ -11,7 +11,7 @@ import pytest
 import tiny
 from displays import Listener
 from launch.test_launch import Crash, CrashesAfter, lines
-from potluck.build.task import make_task
+from potluck.builder.task import make_task
 from potluck.config import ConfigError
 from potluck.exchange import decode_round
 from potluck.launch.in_process import run

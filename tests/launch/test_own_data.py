@@ -10,7 +10,7 @@ import pytest
 
 import stand_in_gym
 from displays import Listener
-from potluck.build.task import make_task, notes_on
+from potluck.builder.task import make_task, notes_on
 from potluck.config import ConfigError, from_tree
 from potluck.launch.in_process import run
 from potluck.launch.rounds import RunResult

@@ -13,10 +13,10 @@ from rich.console import Console
 
 import tiny
 from displays import Listener
-from potluck.build.exchange import agreements_of
-from potluck.build.nodes import make_learner, make_nodes
-from potluck.build.plan import check
-from potluck.build.task import make_task
+from potluck.builder.exchange import agreements_of
+from potluck.builder.nodes import make_learner, make_nodes
+from potluck.builder.plan import check
+from potluck.builder.task import make_task
 from potluck.config import ConfigError, load
 from potluck.exchange import MemoryHub, decode_round
 from potluck.launch.in_process import run

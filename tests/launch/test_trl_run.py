@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 
 import tiny
 from displays import Listener
-from potluck.build.loss import load_loss
-from potluck.build.nodes import make_learner
-from potluck.build.plan import check, plan_cost
+from potluck.builder.loss import load_loss
+from potluck.builder.nodes import make_learner
+from potluck.builder.plan import check, plan_cost
 from potluck.config import (
     ConfigError,
     LogConfig,

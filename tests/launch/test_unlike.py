@@ -9,9 +9,9 @@ from msgspec.structs import replace
 import tiny
 import unlike
 from displays import Listener
-from potluck.build import checks
-from potluck.build.checks import sends_text
-from potluck.build.task import notes_on_authors
+from potluck.builder import checks
+from potluck.builder.checks import sends_text
+from potluck.builder.task import notes_on_authors
 from potluck.config import ConfigError, as_tree, from_tree
 from potluck.launch.in_process import run
 from potluck.launch.local_swarm import run_local_swarm

@@ -7,7 +7,7 @@ import torch
 
 import tiny
 from displays import Listener
-from potluck.build.checks import notes_on_devices
+from potluck.builder.checks import notes_on_devices
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel, loading
 from potluck.model.loading import auto_device, unused_accelerator

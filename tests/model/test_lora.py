@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig
 
 import tiny
-from potluck.build.memory import adapted_names, adapter_numbers
+from potluck.builder.memory import adapted_names, adapter_numbers
 from potluck.config import LoraConfig
 from potluck.model import ModelError
 from potluck.model.lora import adapter_off, add_adapter, restore_adapter, targets_of, trained

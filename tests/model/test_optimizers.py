@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tiny
-from potluck.build.nodes import make_learner
+from potluck.builder.nodes import make_learner
 from potluck.config import from_tree
 from potluck.launch.in_process import run
 from potluck.model import ModelError

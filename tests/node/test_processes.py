@@ -22,7 +22,7 @@ import tiny
 from displays import Listener
 from forked import fork_context
 from potluck import node
-from potluck.build.checks import require_processes
+from potluck.builder.checks import require_processes
 from potluck.config import ConfigError, from_tree
 from potluck.launch.in_process import run
 from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroupError, TorchGroup, process_group

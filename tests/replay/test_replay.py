@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 import paper
 import tiny
-from potluck.build.task import make_task
+from potluck.builder.task import make_task
 from potluck.config import from_tree
 from potluck.launch.in_process import run
 from potluck.model import ModelError

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nouns import completion
-from potluck.build.task import make_task
+from potluck.builder.task import make_task
 from potluck.config import from_tree
 from potluck.tasks import Split, TaskError
 from potluck.tasks.arithmetic import LONGEST_CHAIN, SPLIT_SIZES, Chain, draw_chain

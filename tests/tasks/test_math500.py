@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from nouns import completion
-from potluck.build.task import make_task, require_problems
+from potluck.builder.task import make_task, require_problems
 from potluck.config import ConfigError, from_tree
 from potluck.tasks import TaskError
 from potluck.tasks.arithmetic import Digits

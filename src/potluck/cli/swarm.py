@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from potluck.build.task import require_trusted
+from potluck.builder.task import require_trusted
 from potluck.cli.base import app, complain, err, out, prepare_process, say
 from potluck.cli.options import (
     Connect,

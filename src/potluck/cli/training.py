@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from potluck import STARTING_RECIPE
-from potluck.build.task import require_trusted
+from potluck.builder.task import require_trusted
 from potluck.cli.base import TEAM, app, complain, out, prepare_process, say
 from potluck.cli.options import (
     Displays,
@@ -101,7 +101,7 @@ def run_command(
         raise ConfigError("--gpu only plans, so it needs --check; [node.NAME] device places a run")
     prepare_process(config.threads)
     if check:
-        from potluck.build.plan import check as check_run
+        from potluck.builder.plan import check as check_run
 
         checked = check_run(config, trust_code=trust_code, gpu=gpu, one_process=one_process)
         if as_json:  # for a file, so it is not folded

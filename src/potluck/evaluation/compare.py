@@ -13,8 +13,8 @@ from typing import Any
 import torch
 import transformers
 
-from potluck.build.checks import without_long_prompts
-from potluck.build.task import make_task
+from potluck.builder.checks import without_long_prompts
+from potluck.builder.task import make_task
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.evaluation import grade
 from potluck.evaluation.grade import ModelScores, ProblemScores

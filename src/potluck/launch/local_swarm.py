@@ -141,7 +141,7 @@ def _names_in(folder: Path) -> set[str]:
 
 
 def _prepare(config: RunConfig, folder: Path) -> None:
-    """Write down what each node needs to meet the others: see ``build/exchange.py``."""
+    """Write down what each node needs to meet the others: see ``builder/exchange.py``."""
     place = folder / LOCAL_SWARM
     place.mkdir(parents=True, exist_ok=True)
     tree = as_tree(config)

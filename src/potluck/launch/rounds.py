@@ -13,12 +13,12 @@ import torch
 import transformers
 from msgspec.structs import replace
 
-from potluck.build import checks
-from potluck.build.exchange import agreements_of
-from potluck.build.loss import loss_digest
-from potluck.build.nodes import make_authors, make_learners, make_nodes
-from potluck.build.task import make_task, notes_on, notes_on_authors, require_problems
-from potluck.build.trust import notes_on_trust, require_baseline
+from potluck.builder import checks
+from potluck.builder.exchange import agreements_of
+from potluck.builder.loss import loss_digest
+from potluck.builder.nodes import make_authors, make_learners, make_nodes
+from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
+from potluck.builder.trust import notes_on_trust, require_baseline
 from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.exchange import Agreement, Exchange

@@ -8,8 +8,8 @@ import torch
 import transformers
 from msgspec.structs import replace
 
-from potluck.build.nodes import make_learner, make_nodes
-from potluck.build.task import make_task
+from potluck.builder.nodes import make_learner, make_nodes
+from potluck.builder.task import make_task
 from potluck.config import NodeConfig, RunConfig
 from potluck.exchange import Delivery, Round, Status, Waiting
 from potluck.exchange.base import silent

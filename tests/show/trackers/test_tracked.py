@@ -10,7 +10,7 @@ import pytest
 
 import tiny
 from displays import Listener
-from potluck.build.plan import check
+from potluck.builder.plan import check
 from potluck.config import ConfigError, LogConfig, from_tree
 from potluck.launch.in_process import run
 from potluck.reports import AuthorReport, EvaluationReport, RoundReport

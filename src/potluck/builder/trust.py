@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from potluck.build.exchange import members_of, swarm_roster
+from potluck.builder.exchange import members_of, swarm_roster
 from potluck.config import ConfigError, RunConfig
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from potluck.build.task import require_trust
+from potluck.builder.task import require_trust
 from potluck.config import ConfigError, RunConfig
 from potluck.objective.losses import Loss
 from potluck.objective.methods import ObjectiveConfig

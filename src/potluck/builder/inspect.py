@@ -13,13 +13,13 @@ from statistics import fmean
 from huggingface_hub import constants, get_session, try_to_load_from_cache
 from msgspec.structs import replace
 
-from potluck.build import checks
-from potluck.build.task import make_task, notes_on, notes_on_authors, require_problems
+from potluck.builder import checks
+from potluck.builder.memory import Prompts
+from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
 from potluck.config import RunConfig
 from potluck.model import ModelError
 from potluck.model.loading import load_config
 from potluck.model.shape import Shape, published_shape, shape_of
-from potluck.build.memory import Prompts
 from potluck.tasks import Task
 
 TYPICAL_PROMPTS = Prompts(mean=160, longest=320)

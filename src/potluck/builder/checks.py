@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from potluck.build.exchange import make_agenda
+from potluck.builder.exchange import make_agenda
 from potluck.config import ConfigError, RunConfig
 from potluck.model import LanguageModel, ModelError
 from potluck.model.loading import (

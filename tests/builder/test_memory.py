@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from potluck.builder.memory import DeviceLoad, Prompts, memory_of
 from potluck.config import LoraConfig, NodeConfig, RunConfig, SamplingConfig
 from potluck.model import LanguageModel, make_optimizer
 from potluck.model.lora import add_adapter
 from potluck.model.shape import published_shape, shape_of
 from potluck.node.learning.batch import Batch
 from potluck.node.learning.learner import Learner
-from potluck.build.memory import DeviceLoad, Prompts, memory_of
 from potluck.rollout.base import RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
 from potluck.types import Completion, Problem

@@ -12,10 +12,19 @@ from rich.console import Console
 
 import potluck
 from potluck import STARTING_RECIPE
+from potluck.builder.memory import (
+    CUDA_BYTES,
+    GIB,
+    GPUS,
+    DeviceLoad,
+    by_device,
+    gpu_gib,
+    memory_of,
+    verdict,
+)
+from potluck.builder.plan import check, plan_cost
 from potluck.config import ConfigError, load
 from potluck.model import ModelError
-from potluck.build.memory import CUDA_BYTES, GIB, GPUS, DeviceLoad, by_device, gpu_gib, memory_of, verdict
-from potluck.build.plan import check, plan_cost
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "paper"
 PAPER = sorted(path.stem for path in FOLDER.glob("*.toml"))
@@ -23,8 +32,8 @@ PAPER = sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 @pytest.fixture(autouse=True)
 def no_hub(monkeypatch):
-    monkeypatch.setattr("potluck.build.inspect.hub_answers", lambda: False)
-    monkeypatch.setattr("potluck.build.inspect.try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr("potluck.builder.inspect.hub_answers", lambda: False)
+    monkeypatch.setattr("potluck.builder.inspect.try_to_load_from_cache", lambda *_: None)
 
 
 def paper(name="size", *overrides):

@@ -12,14 +12,25 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from potluck.build.loss import loss_digest
-from potluck.build.task import code_of
+from potluck.builder.inspect import Inspection, inspect_recipe
+from potluck.builder.loss import loss_digest
+from potluck.builder.memory import (
+    CUDA_BYTES,
+    GIB,
+    DeviceLoad,
+    Memory,
+    adapted_names,
+    by_device,
+    gpu_gib,
+    memory_of,
+    own_completions,
+    verdict,
+)
+from potluck.builder.task import code_of
 from potluck.config import RunConfig
 from potluck.objective.methods import method_of
-from potluck.build.inspect import Inspection, inspect_recipe
-from potluck.build.memory import CUDA_BYTES, GIB, DeviceLoad, Memory, adapted_names, by_device, gpu_gib, memory_of, own_completions, verdict
-from potluck.tasks import Split
 from potluck.show.trackers.tracked import require_trackers
+from potluck.tasks import Split
 
 WIRE_BYTES = {"exact": 5.0, "compact": 2.6, "raw": 8.1}
 """Bytes of a token, at most, as measured: benchmarks/wire.py."""

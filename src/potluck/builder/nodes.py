@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from potluck.build.exchange import make_agenda
-from potluck.build.loss import load_loss
-from potluck.build.trust import trusts_of
+from potluck.builder.exchange import make_agenda
+from potluck.builder.loss import load_loss
+from potluck.builder.trust import trusts_of
 from potluck.config import LoraConfig, RunConfig
 from potluck.exchange import Exchange
 from potluck.files import derived_seed
@@ -17,16 +17,15 @@ from potluck.model.loading import base_of, locate
 from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
 from potluck.node.author import Author
-from potluck.node.learning.learner import Learner
-from potluck.node.loop import Node
-from potluck.node.participant import NodeProgress
-from potluck.node.storage.record import Record
-from potluck.node.selection import Selector
 from potluck.node.free import FreeSelector, WrittenProblems
-from potluck.node.participant import MEASURED, Speedometer
 from potluck.node.learning.group import SINGLE_PROCESS, Begin, ProcessGroup, device_of
+from potluck.node.learning.learner import Learner
 from potluck.node.learning.workers import DistributedEngine
+from potluck.node.loop import Node
+from potluck.node.participant import MEASURED, NodeProgress, Speedometer
+from potluck.node.selection import Selector
 from potluck.node.storage import checkpoint
+from potluck.node.storage.record import Record
 from potluck.rollout.base import Engine
 from potluck.rollout.options import EngineSettings, TextOptions
 from potluck.rollout.texts.base import TextSettings
