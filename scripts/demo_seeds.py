@@ -1,4 +1,4 @@
-"""Prints the tables of docs/demo.md, from demos with different seeds.
+"""Prints experiments/demo.jsonl and a table of docs/results.md, from demos of different seeds.
 
     make demo ARGS="--seed 1 --out demo-1"      (and so on)
     python scripts/demo_seeds.py demo-*/summary.json
@@ -7,6 +7,7 @@ An interval is that of the mean over the seeds, by Student's t, 95 %.
 """
 
 import argparse
+import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,18 +21,13 @@ from potluck.demo.report import Outcome, Result
 from potluck.show.terminal.text import label
 
 MEASURES: dict[str, Callable[[Outcome], Any]] = {
-    "sampled reward": lambda outcome: outcome.late,
+    "sampled": lambda outcome: outcome.late,
     "greedy": lambda outcome: outcome.greedy,
-    "four digits": lambda outcome: outcome.out_of_distribution,
+    "four_digits": lambda outcome: outcome.out_of_distribution,
 }
+TITLES = ("sampled reward", "greedy", "four digits")
 SETTINGS = ("alone", "half", "lws")
 GAPS = (("lws", "half"), ("lws", "alone"), ("alone", "half"))
-
-
-def share(value: float, *, bold: bool = False) -> str:
-    """Write a share as the pages do, without its 0."""
-    text = f"{value:.3f}".removeprefix("0")
-    return f"**{text}**" if bold else text
 
 
 def difference(value: float) -> str:
@@ -42,24 +38,21 @@ def row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def seeds_table(results: Sequence[Result]) -> list[str]:
-    """Return a row for each model and seed, and the means."""
-    columns = [(measure, setting) for measure in MEASURES.values() for setting in SETTINGS]
-    titles = [f"{measure}: {label(SETTINGS[0])}" for measure in MEASURES]
-    head = [cell for title in titles for cell in (title, *map(label, SETTINGS[1:]))]
-    lines = [row("model", "seed", *head), "|---" * (2 + len(head)) + "|"]
-    for node in results[0].nodes:
-        rows = [[measure(each.nodes[node][its]) for measure, its in columns] for each in results]
-        for each, values in zip(results, rows, strict=True):
-            lines.append(row(node, str(each.seed), *map(share, values)))
-        means = (share(mean(values), bold=True) for values in zip(*rows, strict=True))
-        lines.append(row(f"**{node}**", "**mean**", *means))
-    return lines
+def seeds_lines(results: Sequence[Result]) -> list[str]:
+    """Return a line of JSON for each model and seed; numbers in the order of SETTINGS."""
+    return [
+        json.dumps({"model": node, "seed": each.seed} | {
+            name: [round(measure(each.nodes[node][its]), 3) for its in SETTINGS]
+            for name, measure in MEASURES.items()
+        })
+        for node in results[0].nodes
+        for each in results
+    ]  # fmt: skip
 
 
 def gaps_table(results: Sequence[Result]) -> list[str]:
     """Return differences of the mean of the models, paired by seed, with their intervals."""
-    lines = [row("mean of both models", *MEASURES), "|---" * (1 + len(MEASURES)) + "|"]
+    lines = [row("mean of both models", *TITLES), "|---" * (1 + len(MEASURES)) + "|"]
     for one, other in GAPS:
         cells = []
         for measure in MEASURES.values():
@@ -79,7 +72,7 @@ def main() -> None:
     parser.add_argument("summary", type=Path, nargs="+", help="summary.json of a demo")
     paths = parser.parse_args().summary
     results = [msgspec.json.decode(path.read_bytes(), type=Result) for path in paths]
-    print("\n".join([*seeds_table(results), "", *gaps_table(results)]))
+    print("\n".join([*seeds_lines(results), "", *gaps_table(results)]))
 
 
 if __name__ == "__main__":

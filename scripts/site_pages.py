@@ -1,9 +1,10 @@
 """The pages of the site, laid out: docs/ as it is, and all that it links to outside itself.
 
-docs/ is read on GitHub too, where ``../recipes/README.md`` and ``../src/potluck/reports/rounds.py``
-are links that work. A site has one folder. So each such file becomes a page below ``source/``:
-Markdown as it is, a text as a block of code, a folder as the list of its files. Copies and no links
-to a repository: the site is then whole without a network, and shows the files of its own version.
+The home page is README.md. docs/ is read on GitHub too, where ``../recipes/README.md`` and
+``../src/potluck/config/run.py`` are links that work. A site has one folder. So each such file
+becomes a page below ``source/``: Markdown as it is, a text as a block of code, a folder as the list
+of its files. Copies and no links to a repository: the site is then whole without a network, and
+shows the files of its own version.
 
 A comment ``<!-- ::: potluck.config.load -->`` becomes the line that shows a docstring: elsewhere
 it stays unseen.
@@ -26,6 +27,8 @@ OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:|/")
 DOCSTRING = re.compile(r"^<!-- (::: [\w.]+.*?)\s*-->$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".sh": "bash", ".yaml": "yaml"}
 COPIED = {".png", ".svg", ".jpg", ".gif", ".webp", ".css"}
+HOME = Path("README.md")
+"""The site's home page, too: one source of both."""
 HIDDEN = "---\nsearch:\n  exclude: true\n---\n"
 """Head of a page that the search leaves out: of a code word it would find mostly source."""
 
@@ -72,6 +75,8 @@ class Pages:
 
     def _place(self, file: Path) -> Path:
         path = file.relative_to(self._root)
+        if path == HOME:
+            return Path("index.md")
         if path.parts[0] == "docs":
             return path.relative_to("docs")
         path = "source" / path
@@ -108,7 +113,7 @@ def lay_out(root: Path, folder: Path, nav: list[str]) -> None:
         if file.suffix in COPIED | {".md"}:
             pages.add(file.resolve())
     for path in nav:
-        outside = path.removeprefix("source/")
+        outside = str(HOME) if path == "index.md" else path.removeprefix("source/")
         file = root / ("docs" if outside == path else "") / outside
         if not file.is_file():
             raise SiteError(f"zensical.toml names {path} in nav, but there is no {file}")

@@ -60,7 +60,9 @@ def pages(suite: Suite, scales: Sequence[Results]) -> dict[Path, str]:
         "tried_at": {results.scale: try_all(results) for results in scales},
     }
     overview, page = map(environment.get_template, ("results.md.j2", "experiment.md.j2"))
-    texts = {suite.folder.parent / "docs" / "results.md": overview.render()}
+    demo = suite.folder / "demo.md"
+    own = demo.read_text(encoding="utf-8") if demo.exists() else ""
+    texts = {suite.folder.parent / "docs" / "results.md": overview.render(demo=own)}
     texts |= {suite.folder / e.name / "RESULTS.md": page.render(e=e) for e in suite.experiments}
     return {path: text.rstrip("\n") + "\n" for path, text in texts.items()}
 

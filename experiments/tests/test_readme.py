@@ -1,4 +1,4 @@
-"""The numbers of README.md, docs/partners.md and docs/method.md, from the committed cells."""
+"""The numbers of README.md, of pages and of our experiments' notes, from the committed cells."""
 
 import json
 import re
@@ -84,8 +84,8 @@ def rows_of(page):
             yield family, *row
 
 
-ROWS = list(rows_of("docs/method.md"))
-ROW = re.compile(r"^\| (.*?) \| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$", re.MULTILINE)
+NOTES = ("ours6_sharing", "ours7_near", "ours8_far", "ours9_four")
+ROWS = [row for name in NOTES for row in rows_of(f"experiments/{name}/notes.md")]
 
 
 def test_there_are_numbers_to_look_at():
@@ -93,33 +93,19 @@ def test_there_are_numbers_to_look_at():
     assert counts == {"size": 10, "complementary": 10, "lora": 4, "far": 3, "four": 4, "near": 6}
 
 
-def test_what_a_steeper_weight_gives_is_that_of_the_cells():
-    page = (ROOT / "docs" / "method.md").read_text()
-    table = page.split("| c = 8 | sampled reward, second half |")[1].split("\n\n")[0]
-    found = re.findall(r"^\| (.*?): c = 8 - (.*?) \| (.*?) \|$", table, re.MULTILINE)
-    assert {family_of(kind) for kind, _, _ in found} == set(FAMILIES.values())
-    for kind, than, told in found:
-        expected = interval(family_of(kind), "lws-8", SETTINGS[than], "late")
-        assert numbers(told) == pytest.approx(expected, abs=0.00051)
-
-
 def test_the_table_of_partners_is_that_of_the_cells():
     page = (ROOT / "docs" / "partners.md").read_text()
-    head = "| the models are | LWS - half | LWS - alone | LWS - F-TIS | LWS, c = 8 - half |"
-    seen = set()
-    for kind, *told in ROW.findall(page[page.index(head) + len(head) :])[:7]:
-        if not (family := family_of(kind)):
-            continue
-        seen.add(family)
+    table = page.split("| your models | LWS - half | LWS, c = 8 - half | recipe |")[1]
+    rows = re.findall(
+        r"^\| (.*?) \| (.*?) \| (.*?) \| .* \|$", table.split("\n\n")[0], re.MULTILINE
+    )
+    found = {family_of(kind): told for kind, *told in rows if family_of(kind)}
+    assert set(found) == set(FAMILIES.values())
+    for family, told in found.items():
         same = "quarter" if family == "four" else "half"
-        sides = ("lws", same), ("lws", "alone"), ("lws", "f-tis"), ("lws-8", same)
-        for text, (setting, than) in zip(told, sides, strict=True):
-            if (family, than) == ("four", "alone"):
-                assert not text  # not run
-            else:
-                expected = interval(family, setting, than, "late")
-                assert numbers(text) == pytest.approx(expected, abs=0.00051)
-    assert seen == set(FAMILIES.values())
+        for text, setting in zip(told, ("lws", "lws-8"), strict=True):
+            expected = interval(family, setting, same, "late")
+            assert numbers(text) == pytest.approx(expected, abs=0.00051)
 
 
 @pytest.mark.parametrize("family, what, late, greedy", ROWS, ids=lambda text: text[:40])
@@ -174,10 +160,10 @@ def forged():
     return runs
 
 
-def tables_of_trust():
-    """The tables of docs/trust.md by their first head: {(row, column): cell}."""
+def tables_of_trust(page="experiments/ours10_trust/notes.md"):
+    """The tables of a page by their first head: {(row, column): cell}."""
     tables, head = {}, None
-    for line in (ROOT / "docs" / "trust.md").read_text().splitlines():
+    for line in (ROOT / page).read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if not line.startswith("|"):
             head = None
@@ -196,6 +182,12 @@ def test_the_forgers_tables_are_those_of_its_runs(table, key):
     names = {"none": "no forger"}
     expected = {(s, names.get(a, a)): mean(x[key] for x in its) for (s, a), its in runs.items()}
     assert {k: float(v) for k, v in told.items() if v != "-"} == pytest.approx(expected, abs=0.0051)
+
+
+def test_the_table_of_the_page_is_a_part_of_the_notes():
+    told = tables_of_trust("docs/trust.md")["greedy"]
+    assert len(told) == 7 * 7
+    assert told.items() <= tables_of_trust()["greedy"].items()
 
 
 def test_what_is_planted_is_that_of_the_runs_and_little_where_nobody_is_trusted():
@@ -219,25 +211,3 @@ def test_a_forger_that_is_not_trusted_costs_no_more_than_one_that_is_away(plan, 
     for key in ("greedy", "sampled_late"):
         beside = mean(line[key] for line in runs[f"untrusted {plan}", attack])
         assert beside >= mean(line[key] for line in runs[f"absent {plan}", "none"]) - 0.005
-
-
-PRICE = {
-    "F-TIS, nobody trusted": "f-tis-untrusted",
-    "LWS, nobody trusted": "lws-untrusted",
-    "F-TIS": "f-tis",
-    "LWS": "lws",
-    "half": "half",
-}
-
-
-def test_the_price_of_trusting_nobody_is_that_of_the_cells():
-    rows = [row for row in tables_of_trust()[""] if row[0].partition(":")[0] in FAMILIES]
-    assert len(rows) == 2 * 9
-    for row, column in rows:
-        title, _, what = row.partition(": ")
-        setting, than = (PRICE[name] for name in what.split(" - "))
-        measure = "late" if column.startswith("sampled") else "greedy"
-        cell = tables_of_trust()[""][row, column]
-        assert numbers(cell) == pytest.approx(
-            interval(FAMILIES[title], setting, than, measure), abs=0.00051
-        )

@@ -15,7 +15,7 @@ from potluck.version import __version__
 
 TEAM = int(os.environ.get("WORLD_SIZE") or 1) > 1
 """True: torchrun started this process and others, which together are one node."""
-# Of several processes that are one run (docs/several-gpus.md) the first one speaks for all.
+# Of several processes that are one run (docs/memory.md) the first one speaks for all.
 MUTE = TEAM and os.environ.get("RANK", "0") != "0"
 out = Console(highlight=False, quiet=MUTE)
 err = Console(stderr=True, highlight=False, quiet=MUTE)

@@ -19,7 +19,7 @@ COLUMNS = ("written", "sampled reward", "greedy", "four digits")
 EXPLAINED = (
     "Compared: the share of right answers among those that a model samples in the second half of "
     "the rounds. One run with one seed: take differences of a few hundredths for noise; "
-    "docs/demo.md has more seeds.",
+    "docs/results.md has more seeds.",
     "First, each model practised alone: it wrote every answer itself, and learned from these. Then "
     "alone with half of the problems, so with half of the writing. Last, both together with LWS: "
     "each wrote half of the answers to every problem, and learned from its own and from the right "
