@@ -90,7 +90,7 @@ def as_markdown(text: str) -> str:
     text = re.sub(r"\bNone\b", "null", text)
     text = re.sub(r"(?<!`)(</?\w+>)+(?!`)", lambda found: f"`{found[0]}`", text)
     text = re.sub(r"`?\bdocs/([\w-]+\.md)`?", r"[\1](../\1)", text)
-    return re.sub(r"`?\b((?:\w+/)?\w+\.py)\b`?", source_link, text)
+    return re.sub(r"`?\b((?:\w+/)*\w+\.py)\b`?", source_link, text)
 
 
 def source_link(found: re.Match[str]) -> str:

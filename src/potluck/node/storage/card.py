@@ -1,6 +1,6 @@
 """The README.md of a checkpoint: what it is and where it comes from, as the Hub shows it.
 
-``model_card.md.j2`` has the text. Nothing is claimed that the run does not know: no licence, no
+``card.md.j2`` has the text. Nothing is claimed that the run does not know: no licence, no
 data set that is only a folder here. Of local folders only the last part of the path is told,
 since cards are published.
 """
@@ -17,7 +17,7 @@ from potluck.config import RunConfig
 from potluck.objective.methods import method_of
 from potluck.version import __version__
 
-TEMPLATE = Path(__file__).with_name("model_card.md.j2")
+TEMPLATE = Path(__file__).with_name("card.md.j2")
 LOADING = """
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -4,7 +4,7 @@
                            ``AutoModelForCausalLM.from_pretrained``; of a node with LoRA
                            adapter_model.safetensors and adapter_config.json, which peft loads
       optimizer.safetensors    one tensor per parameter and moment
-      README.md                the model card, see model_card.py
+      README.md                the model card, see card.py
       state.json               {"round": rounds that this policy has learned from, ...}
 
 There is no random state to keep: whatever is random in a round starts from a seed derived
@@ -48,7 +48,7 @@ def save(
     """Write checkpoints/<round>, and remove all but the newest KEPT.
 
     Args:
-        card: its README.md, see ``model_card.py``.
+        card: its README.md, see ``card.py``.
 
     Raises:
         RunFolderError: the disk is full, say. Earlier checkpoints stand.
