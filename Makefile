@@ -10,17 +10,18 @@ export OMP_WAIT_POLICY := passive
 demo: $(VENV)/ready
 	$(BIN)/potluck demo $(ARGS)
 
-# A process for each core and one more (tests/conftest.py says why); a file stays in one, as its
-# tests share what is costly to make.
-# What ARGS names replaces the whole suite: make test ARGS="-n0 tests/cli/test_cli.py -k help".
+# A process for each core and one more (tests/conftest.py says why). Tests of prose, pages, pictures
+# and deployment run in .ci/run alone, or by make test ARGS="-m page". What ARGS names replaces the
+# whole suite: make test ARGS="-n0 tests/cli/test_cli.py -k help".
 # pytest keeps what it compiles; a machine that forbids it compiles 237 files again in each process.
 test: export PYTHONDONTWRITEBYTECODE :=
+test: ARGS ?= -m "not page"
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(ARGS)
 
 # Through a real vLLM: POTLUCK_VLLM_PYTHON or POTLUCK_VLLM_URL name it, see docs/vllm.md.
 test-vllm: $(VENV)/ready
-	$(BIN)/python -m pytest -n0 -v -s -rs tests/launch/test_real_vllm.py $(ARGS)
+	$(BIN)/python -m pytest -n0 -v -s -rs -o faulthandler_timeout=0 tests/launch/test_real_vllm.py $(ARGS)
 
 check: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -42,7 +43,7 @@ results: $(VENV)/ready
 
 # What breaks after minutes and not after seconds: an hour on two cores.
 soak: $(VENV)/ready
-	POTLUCK_SOAK=1 $(BIN)/python -m pytest tests/faults
+	POTLUCK_SOAK=1 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/faults
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_wire.py
 	rm -rf build/soak
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_free.py build/soak/free

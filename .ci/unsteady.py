@@ -101,11 +101,11 @@ def again(paths: list[Path]) -> str:
     counts = {"failed": len(twice), "passed": len(passed), "skipped": len(skipped)}
     line = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     print(f"{line} in {sum(record['seconds'] for record in records):.2f}s")
-    return f"{len(twice)} tests failed twice" if twice else ""
+    return f"{len(twice)} of the tests failed twice" if twice else ""
 
 
 if __name__ == "__main__":
-    command, record, *words = sys.argv[1:]
-    asked = command == "first"
-    trouble = run(Path(record), words) if asked else again([Path(each) for each in (record, *words)])
-    sys.exit(trouble or 0)
+    command, first, *rest = sys.argv[1:]
+    if command == "first":
+        sys.exit(run(Path(first), rest) or 0)
+    sys.exit(again([Path(first), *map(Path, rest)]) or 0)
