@@ -9,6 +9,8 @@ import pytest
 
 from potluck_experiments.statistics import interval_of, t_quantile
 
+pytestmark = pytest.mark.page
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "experiments" / "demo.md").read_text(encoding="utf-8")
 SETTINGS = ("alone", "half", "LWS")

@@ -10,6 +10,8 @@ from potluck_experiments.cells import cells_of
 from potluck_experiments.progress import hours_of
 from potluck_experiments.suite import read_suite
 
+pytestmark = pytest.mark.page
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
 

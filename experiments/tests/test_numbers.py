@@ -9,6 +9,8 @@ from statistics import mean, stdev
 
 import pytest
 
+pytestmark = pytest.mark.page
+
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
 T_975 = {

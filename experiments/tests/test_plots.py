@@ -18,6 +18,8 @@ from potluck_experiments.plots import (
 )
 from potluck_experiments.verdicts import try_all
 
+pytestmark = pytest.mark.page
+
 PAIR = ("small", "large")
 ENDS = [0.5, 0.52, 0.48, 0.51, 0.49]
 

@@ -7,6 +7,8 @@ from statistics import mean, stdev
 
 import pytest
 
+pytestmark = pytest.mark.page
+
 ROOT = Path(__file__).parents[2]
 T_OF_7 = 2.3646  # 95 %, eight base pairs
 SETTINGS = {

@@ -15,6 +15,8 @@ from potluck_experiments.suite import SCALES, ExperimentError, read_suite
 from potluck_experiments.verdicts import try_claims
 from small_suite import finish, make_suite
 
+pytestmark = pytest.mark.page
+
 ROOT = Path(__file__).parents[2]
 PAIR = ("small", "large")
 

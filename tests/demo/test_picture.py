@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from demo.results import outcome, outcomes, result
 from potluck.demo.picture import LABEL_GAP, _spread, draw
 
+pytestmark = pytest.mark.page
+
 
 def drawn(path, of_result):
     draw(of_result, path)

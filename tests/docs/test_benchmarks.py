@@ -8,6 +8,8 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+pytestmark = pytest.mark.page
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 

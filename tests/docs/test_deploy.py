@@ -18,6 +18,8 @@ from potluck import STARTING_RECIPE
 from potluck.cli import app
 from potluck.config import as_tree, load
 
+pytestmark = pytest.mark.page
+
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
 FILES = sorted(p for p in [*DEPLOY.rglob("*"), REPOSITORY / "docs/swarm.md"] if p.is_file())

@@ -10,12 +10,26 @@ import pytest
 import potluck
 
 ROOT = Path(potluck.__file__).parent
-MODULES = {
+FILES = {
     ".".join(["potluck", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(
         ".__init__"
-    ): ast.parse(path.read_text())
+    ): path.read_text(encoding="utf-8")
     for path in ROOT.rglob("*.py")
 }
+MODULES = {name: ast.parse(text) for name, text in FILES.items()}
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 400, 60
+"""A function counts without its docstring."""
+STILL_TOO_LONG = {
+    "potluck.launch.rounds",
+    "potluck.node.learning.learner",
+    "potluck.schedule",
+    "potluck.tasks.math.form",
+    "potluck.tasks.table",
+    "potluck.cli.models.evaluate_command",
+    "potluck.launch.rounds._run_leader",
+    "potluck.node.report.report_of",
+}
+"""What is being divided; nothing is added here."""
 FRAGMENTS = (
     *("What", "Of", "Whether", "Where", "Who", "As"),
     *("From", "All", "By", "Those", "How", "That"),
@@ -40,6 +54,27 @@ def test_no_two_types_have_one_name():
         for name in types_of(tree):
             homes[name].append(module)
     assert {name: at for name, at in homes.items() if len(at) > 1} == {}
+
+
+def lines_of(function):
+    head = function.body[0]
+    told = ast.get_docstring(function) is not None
+    docstring = head.end_lineno - head.lineno + 1 if told else 0
+    return function.end_lineno - function.lineno + 1 - docstring
+
+
+def test_a_file_and_a_function_can_be_read_in_one_look():
+    long = {}
+    for module, tree in MODULES.items():
+        size = len(FILES[module].splitlines())
+        if size > MOST_LINES:
+            long[module] = size
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                if lines_of(node) > MOST_LINES_OF_A_FUNCTION:
+                    long[f"{module}.{node.name}"] = lines_of(node)
+    long = {name: size for name, size in long.items() if name not in STILL_TOO_LONG}
+    assert long == {}, f"more than {MOST_LINES} or {MOST_LINES_OF_A_FUNCTION} lines"
 
 
 def public_functions(tree):

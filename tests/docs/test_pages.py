@@ -16,6 +16,8 @@ from potluck.config import from_tree
 from potluck.objective import advantages, filters, losses, others
 from potluck.objective.methods import METHODS
 
+pytestmark = pytest.mark.page
+
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]

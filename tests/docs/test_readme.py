@@ -6,8 +6,12 @@ Its Python is run by .ci/run, with the wheel in an empty environment.
 import re
 import tomllib
 
+import pytest
+
 from docs.test_pages import README, blocks
 from docs.test_tutorial import environment_of, typed
+
+pytestmark = pytest.mark.page
 
 
 def test_its_recipe_and_its_commands_run(tmp_path):

@@ -17,6 +17,8 @@ from potluck import reports
 from potluck.config import RunConfig
 from potluck.fields import Options
 
+pytestmark = pytest.mark.page
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 

@@ -12,6 +12,8 @@ import pytest
 
 from potluck.config import load
 
+pytestmark = pytest.mark.page
+
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "tutorial.md").read_text(encoding="utf-8")
 BLOCK = re.compile(

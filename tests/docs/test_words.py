@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.page
+
 REPOSITORY = Path(__file__).parents[2]
 PRIVATE = {
     r"dice": "random numbers, a seed",

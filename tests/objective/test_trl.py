@@ -16,7 +16,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
-from transformers import get_scheduler
 
 import paper
 from potluck.model import LearningRate
@@ -196,6 +195,8 @@ def test_padding_of_a_kl_reaches_nothing():
 
 
 def rates_of_transformers(kind, peak, warmup, updates):
+    from transformers import get_scheduler  # more than a second
+
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=peak)
     name = "constant_with_warmup" if kind == "constant" else kind
     schedule = get_scheduler(name, optimizer, warmup, updates)

@@ -27,6 +27,8 @@ from show.web.made_views import (
 )
 from show.web.stand_in_page_server import Told, serving
 
+pytestmark = pytest.mark.page
+
 RED = {"light": "rgb(179, 38, 30)", "dark": "rgb(255, 143, 132)"}
 REPOSITORY = Path(__file__).parents[3]
 

@@ -7,6 +7,8 @@ from potluck.show.web.page import kept_page
 from potluck.show.web.views import RunView
 from show.web.made_views import NOW_S, made_kept, states
 
+pytestmark = pytest.mark.page
+
 
 def test_every_chart_has_its_table(told, address, show):
     page = show(f"{address}#/run/", viewport={"width": 1200, "height": 6000})
