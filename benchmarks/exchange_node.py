@@ -23,7 +23,7 @@ from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.zenoh import exchange as ours
 from potluck.exchange.zenoh import fetcher
 from potluck.exchange.zenoh.session import Endpoints, open_session
-from potluck.types import Completion
+from potluck.types import Completion, Sampling
 
 RUN = "bench"
 SIZE_BYTES = 350_000
@@ -39,7 +39,7 @@ def key_of(name: str) -> Key:
 
 
 def terms_of(name: str) -> Agreement:
-    origin = Provenance(bytes(16), bytes(16), bytes(16), 1.0, 0, 1.0)
+    origin = Provenance(bytes(16), bytes(16), bytes(16), Sampling())
     return Agreement(RUN, name, origin, Limits(vocabulary=VOCABULARY), lambda problem: bytes(8))
 
 

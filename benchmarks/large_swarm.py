@@ -32,7 +32,7 @@ from potluck.exchange.protocol.peers import announcement_pause_s
 from potluck.exchange.zenoh.exchange import ZenohExchange
 from potluck.exchange.zenoh.session import Endpoints, open_session
 from potluck.schedule import cohort
-from potluck.types import Completion
+from potluck.types import Completion, Sampling
 
 RUN, KEPT, ROUND_S, TASK = "large", 32, 10.0, bytes(16)
 BEFORE_CORES = {64: 0.0005, 128: 0.10, 256: 0.65, 1000: 29.0}
@@ -44,7 +44,7 @@ def key_of(name):
 
 
 def terms(name):
-    provenance = Provenance(bytes(16), bytes(16), TASK, 1.0, 0, 1.0)
+    provenance = Provenance(bytes(16), bytes(16), TASK, Sampling())
     return Agreement(RUN, name, provenance, Limits(), lambda id: bytes(8))
 
 

@@ -85,12 +85,10 @@ def by_time(slow, ends, self, folder, first):
 def sampled_reward(node):
     """Return the mean reward of completions of problems that are the same in each arm."""
     problems = [node.task.problem(id) for id in node.task.ids("validation")[:ASKED]]
-    sampling, policy = node.sampling, node.learner.policy
+    policy = node.learner.policy
     completions = node.engine.generate(
         [RolloutRequest(problem, SAMPLES) for problem in problems],
-        RandomSampler(
-            torch.Generator().manual_seed(0), sampling.temperature, sampling.top_k, sampling.top_p
-        ),
+        RandomSampler(torch.Generator().manual_seed(0), node.sampling.drawing),
         author=node.name,
         progress=lambda done, total: None,
     )

@@ -29,6 +29,7 @@ from potluck.exchange.zenoh.observer import observe
 from potluck.exchange.zenoh.session import Endpoints, open_router, open_session
 from potluck.reports.status import AuthorStatus, StatusLine
 from potluck.show.web.swarm import swarm_feed
+from potluck.types import Sampling
 
 RUN, TELL_S = "watched", 5.0
 
@@ -42,7 +43,7 @@ def address_of(at):
 
 
 def node(stack, names, name, line, folder):
-    provenance = Provenance(bytes(16), bytes(16), bytes(16), 1.0, 0, 1.0)
+    provenance = Provenance(bytes(16), bytes(16), bytes(16), Sampling())
     own = Membership(
         agreement=Agreement(RUN, name, provenance, Limits(), lambda id: bytes(8)),
         key=key_of(name),

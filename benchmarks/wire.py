@@ -51,7 +51,7 @@ from potluck.rollout.base import RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
 from potluck.schedule import PLANS, problems_of_round
 from potluck.tasks.arithmetic import Digits
-from potluck.types import Completion
+from potluck.types import Completion, Sampling
 
 VOCABULARY = 151_936
 COMPLETIONS, TOKENS = 144, 300
@@ -212,7 +212,7 @@ def message(completions: tuple[Completion, ...]) -> Message:
     prints = (hashlib.sha256(what).digest()[:16] for what in (b"model", b"tokenizer", b"task"))
     ids = dict.fromkeys(c.problem_id for c in completions)
     prompts = {id: hashlib.sha256(id.encode()).digest()[:8] for id in ids}
-    made = Provenance(*prints, temperature=1.0, top_k=0, top_p=1.0)
+    made = Provenance(*prints, Sampling())
     return Message("digits", 7, completions[0].author, made, prompts, completions)
 
 

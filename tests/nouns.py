@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 
 from potluck.exchange import Agreement, Limits, Provenance
-from potluck.types import Completion, Group, Problem, Row
+from potluck.types import Completion, Group, Problem, Row, Sampling
 
 
 def completion(tokens=(1, 2), logprobs=None, *, problem="p", author="north", index=0, end="stop"):
@@ -24,7 +24,7 @@ def text_only(text, *, problem="p", author="north", index=0, end="stop"):
 def origin(*, model=b"m", tokenizer=b"t", task=b"k", temperature=1.0, top_k=0, top_p=1.0):
     """An empty tokenizer stays empty: there is none."""
     names = [part and part.ljust(16, b".") for part in (model, tokenizer, task)]
-    return Provenance(*names, temperature, top_k, top_p)
+    return Provenance(*names, Sampling(temperature, top_k, top_p))
 
 
 def prompt_digest(problem_id):

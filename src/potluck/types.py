@@ -86,6 +86,24 @@ class Problem:
     """System prompt, before the question; empty where a task needs none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a token is drawn: the policy at a temperature, of all tokens or of the likeliest ones."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    """0: all tokens."""
+    top_p: float = 1.0
+    """1: all tokens."""
+
+    @property
+    def truncates(self) -> bool:
+        return self.top_k > 0 or self.top_p < 1
+
+    def __str__(self) -> str:
+        return f"temperature {self.temperature:g}, top_k {self.top_k} and top_p {self.top_p:g}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Completion:
     """One answer that one node's model wrote to one problem.

@@ -13,7 +13,7 @@ from potluck.exchange import Key
 from potluck.exchange.keys.keys import IdentityError, roster_text
 from potluck.model import LanguageModel
 from potluck.node.storage.resume import require_node_folder
-from potluck.types import RunFolderError
+from potluck.types import RunFolderError, Sampling
 
 
 @pytest.fixture(scope="module")
@@ -221,12 +221,8 @@ def test_what_is_a_nodes_own_affair_does_not_part_it_from_the_others(recipe, cha
 def test_how_it_samples_and_where_it_stops_is_in_what_a_node_says_of_itself(recipe):
     plain = terms(recipe()).provenance
     other = terms(recipe("sampling.temperature=0.5", "sampling.top_k=3", "sampling.top_p=0.5"))
-    assert (plain.temperature, plain.top_k, plain.top_p) == (1.0, 0, 1.0)
-    assert (other.provenance.temperature, other.provenance.top_k, other.provenance.top_p) == (
-        0.5,
-        3,
-        0.5,
-    )
+    assert plain.sampling == Sampling(1.0, 0, 1.0)
+    assert other.provenance.sampling == Sampling(0.5, 3, 0.5)
     assert terms(recipe("sampling.stop=['a']")).provenance.tokenizer != plain.tokenizer
 
 

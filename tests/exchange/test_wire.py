@@ -19,14 +19,15 @@ from fuzz import CODECS, assembled, blocks_of, claiming, windowed
 from nouns import completion, origin, prompt_digest
 from potluck.exchange import Limits, Message, Provenance, WireError, decode, encode
 from potluck.exchange.wire.message import HEADER_BYTES, Header
-from potluck.types import Completion
+from potluck.types import Completion, Sampling
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 names = st.from_regex(r"[a-z0-9-]{1,32}", fullmatch=True)
 small = st.integers(0, 2**31 - 1)
 prints = st.binary(min_size=16, max_size=16)
 finite = st.floats(allow_nan=False, allow_infinity=False)
-origins = st.builds(Provenance, prints, prints, prints, finite, small, finite)
+samplings = st.builds(Sampling, finite, small, finite)
+origins = st.builds(Provenance, prints, prints, prints, samplings)
 pairs = st.tuples(small, st.floats(-(2.0**100), 0, width=32))
 completions = st.builds(
     lambda pairs, **rest: completion([t for t, _ in pairs], [p for _, p in pairs], **rest),

@@ -31,7 +31,7 @@ from potluck.rollout.base import RandomSampler, RolloutError, RolloutRequest
 from potluck.rollout.vllm.client import Address
 from potluck.rollout.vllm.engine import ServerEngine
 from potluck.rollout.vllm.weights import WeightSync
-from potluck.types import Problem
+from potluck.types import Problem, Sampling
 
 PYTHON, URL = os.environ.get("POTLUCK_VLLM_PYTHON"), os.environ.get("POTLUCK_VLLM_URL")
 pytestmark = [
@@ -176,7 +176,7 @@ def engine_of(server, policy, folder, tolerance=TOLERANCE):
 
 def write(engine, temperature=1.0, top_k=0, top_p=1.0):
     requests = [RolloutRequest(Problem(f"p{i}", f"{i}2+3{i}=", ""), 8) for i in range(3)]
-    sampler = RandomSampler(torch.Generator().manual_seed(0), temperature, top_k, top_p)
+    sampler = RandomSampler(torch.Generator().manual_seed(0), Sampling(temperature, top_k, top_p))
     return engine.generate(requests, sampler, author="me", progress=lambda *_: None)
 
 

@@ -20,7 +20,7 @@ import tiny
 from potluck.model import LanguageModel, ModelError
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine, _rounded
-from potluck.types import NonFiniteError, Problem
+from potluck.types import NonFiniteError, Problem, Sampling
 
 PROBLEMS = [Problem(f"p{i}", "1+2=3+4=5+6="[: 2 + 3 * i], "?") for i in range(4)]
 """Prompts of four lengths."""
@@ -76,7 +76,7 @@ def write(
     progress=lambda done, total: None,
     **options,
 ):
-    sampler = sampler or RandomSampler(generator(seed), temperature, top_k, top_p)
+    sampler = sampler or RandomSampler(generator(seed), Sampling(temperature, top_k, top_p))
     requests = [RolloutRequest(problem, count) for problem in problems]
     return engine_of(policy, **options).generate(requests, sampler, author="me", progress=progress)
 
@@ -209,7 +209,7 @@ def test_top_k_and_top_p_narrow_the_choice_and_not_the_log_probability():
 def test_the_nucleus_is_the_fewest_tokens_that_reach_p():
     logits = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]])).repeat(500, 1)
     for p, expected in ((0.49, {0}), (0.51, {0, 1}), (0.79, {0, 1}), (0.81, {0, 1, 2})):
-        token_N, logp_N = RandomSampler(generator(), top_p=p)(logits)
+        token_N, logp_N = RandomSampler(generator(), Sampling(top_p=p))(logits)
         assert set(token_N.tolist()) == expected
         assert_close(logp_N, logits.gather(1, token_N[:, None])[:, 0])
 

@@ -14,7 +14,7 @@ from potluck.rollout.base import RolloutError, RolloutRequest
 from potluck.rollout.texts import file as file_module
 from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost, TextSettings
 from potluck.rollout.texts.options import FileOptions
-from potluck.types import Problem
+from potluck.types import Problem, Sampling
 
 
 def problem(i):
@@ -35,7 +35,7 @@ def author(tmp_path):
         path.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
         news = []
         settings = TextSettings(
-            "north", tmp_path, max_new_tokens, 1.0, 1.0, Cost(), news.append, news.append
+            "north", tmp_path, max_new_tokens, Sampling(), Cost(), news.append, news.append
         )
         made = FileOptions(path=str(path), **options).open(settings)
         made.news = news

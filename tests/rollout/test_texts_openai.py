@@ -16,7 +16,7 @@ from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost, TextSettings, can_be
 from potluck.rollout.texts.messages import read_answer
 from potluck.rollout.texts.openai import Budget
 from potluck.rollout.texts.options import OpenAIOptions
-from potluck.types import Problem
+from potluck.types import Problem, Sampling
 from stand_in_chat import stand_in_chat
 
 PROBLEMS = [Problem("p0", "one?", "1"), Problem("p1", "two?", "2", "Be brief.")]
@@ -36,9 +36,10 @@ def author(server):
     def make(*, settings=None, **options):
         options = {"url": server.url, "model": "teacher", "retries": 0} | options
         news = []
-        told = {"node": "north", "folder": Path(), "max_new_tokens": 8, "temperature": 0.7}
+        told = {"node": "north", "folder": Path(), "max_new_tokens": 8}
         paid = []
-        told |= {"top_p": 0.9, "spent": Cost(), "pay": paid.append, "notify": news.append}
+        told |= {"sampling": Sampling(0.7, top_p=0.9)}
+        told |= {"spent": Cost(), "pay": paid.append, "notify": news.append}
         made = OpenAIOptions(**options).open(TextSettings(**told | (settings or {})))
         made.news, made.paid = news, paid
         return made
@@ -89,13 +90,13 @@ def test_a_request_has_the_messages_and_the_sampling_and_asks_for_no_log_probabi
 @pytest.mark.parametrize(
     "setting, name, value",
     [
-        ("max_new_tokens", "max_tokens", 5),
-        ("temperature", "temperature", 0.3),
-        ("top_p", "top_p", 0.5),
+        ({"max_new_tokens": 5}, "max_tokens", 5),
+        ({"sampling": Sampling(0.3)}, "temperature", 0.3),
+        ({"sampling": Sampling(top_p=0.5)}, "top_p", 0.5),
     ],
 )
 def test_each_setting_of_the_sampling_reaches_the_server(server, author, setting, name, value):
-    write(author(settings={setting: value}))
+    write(author(settings=setting))
     assert {body[name] for body in server.asked()} == {value}
 
 

@@ -23,7 +23,7 @@ from potluck.rollout.vllm import writing as writing_module
 from potluck.rollout.vllm.client import Address, Client
 from potluck.rollout.vllm.engine import OverlappingServerEngine, ServerEngine, require_server
 from potluck.rollout.vllm.weights import WeightSync
-from potluck.types import Problem
+from potluck.types import Problem, Sampling
 from stand_in_server import Refused, stand_in
 
 PROBLEMS = [Problem(f"p{i}", "1+2=3+4=5+6="[: 2 + 3 * i], "?") for i in range(4)]
@@ -72,7 +72,7 @@ def engine_of(server, tmp_path):
 
 
 def sampled(seed=0, temperature=1.0, top_k=0, top_p=1.0):
-    return RandomSampler(torch.Generator().manual_seed(seed), temperature, top_k, top_p)
+    return RandomSampler(torch.Generator().manual_seed(seed), Sampling(temperature, top_k, top_p))
 
 
 def write(engine, sampler=None, requests=None, progress=lambda done, total: None):
@@ -203,7 +203,7 @@ def test_nothing_is_asked_for_beyond_the_positions_that_the_model_has(server, en
 def test_what_cannot_be_written_is_refused_before_anything_is_asked(server, engine_of):
     with pytest.raises(RolloutError, match=r"'p3' has 12 tokens, which leaves no room below"):
         write(engine_of(max_total_tokens=12))
-    with pytest.raises(RolloutError, match=r"temperature is 0.7, top_k 3 and top_p 1; change"):
+    with pytest.raises(RolloutError, match=r"temperature 0.7, top_k 3 and top_p 1; change"):
         write(engine_of(), sampled(temperature=0.7, top_k=3))
     with pytest.raises(
         RolloutError, match="cannot draw by function; it can by RandomSampler and GreedySampler"

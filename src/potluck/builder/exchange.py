@@ -60,16 +60,15 @@ def agreements_of(
 ) -> dict[str, Agreement]:
     """Return the terms on which each node of this process takes part; ``policies`` has None for
     one that only writes."""
-    agreed, sampling = _agreed_digest(config, task), config.sampling
+    agreed = _agreed_digest(config, task)
     question_digest, agreements = _question_digests(task), {}
     for name, policy in policies.items():
-        made_with = sampling.temperature, sampling.top_k, sampling.top_p
         model = policy.fingerprint() if policy else str(config.node[name].engine)
         tokenizer = policy.tokenizer_digest if policy else NO_TOKENIZER
         agreements[name] = Agreement(
             run=config.name,
             node=name,
-            provenance=Provenance(_short(model), tokenizer, agreed, *made_with),
+            provenance=Provenance(_short(model), tokenizer, agreed, config.sampling.drawing),
             limits=_limits(config, policy),
             prompt_digest=_prompt_digests(task, config.node[name].model),
             question_digest=question_digest,

@@ -14,6 +14,7 @@ from potluck.rollout.texts.options import FileOptions, OpenAIOptions
 from potluck.tasks import AnyTask
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.rewards import RewardOptions
+from potluck.types import Sampling
 
 AnyEngine = HFOptions | VllmOptions | OpenAIOptions | FileOptions
 """The engines that a recipe can name: a new one is a file with its options, and a member here."""
@@ -42,6 +43,11 @@ class SamplingConfig(Options, frozen=True, kw_only=True):
     limit, and a prompt that leaves no room to write in ends the run."""
     stop: tuple[str, ...] = ()
     """Further tokens that end a completion, beside the model's own end-of-text tokens."""
+
+    @property
+    def drawing(self) -> Sampling:
+        """The rule by which each token is drawn, without limits of length."""
+        return Sampling(self.temperature, self.top_k, self.top_p)
 
 
 class EvaluationConfig(Options, frozen=True, kw_only=True):

@@ -41,11 +41,7 @@ def require_valid(run: RunConfig) -> None:
         if node.lora and not node.lora.targets:
             raise ConfigError(f"[node.{name}.lora] targets names no layer, so nothing would learn")
         node.engine.require_sense(
-            f"node.{name}",
-            dtype=node.sampling_dtype,
-            temperature=run.sampling.temperature,
-            top_k=run.sampling.top_k,
-            top_p=run.sampling.top_p,
+            f"node.{name}", dtype=node.sampling_dtype, sampling=run.sampling.drawing
         )
     _require_objective(run)
     _require_pace(run)

@@ -6,6 +6,7 @@ The larger of two models has to fit, not both; they need not share a tokenizer.
 import gc
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,7 @@ def _answered(
             return ()
         seed = derived_seed(f"{request.seed}/{split}", byteorder="big")
         generator = torch.Generator(policy.device).manual_seed(seed)
-        sampler = RandomSampler(generator, how.temperature, how.top_k, how.top_p)
+        sampler = RandomSampler(generator, how.drawing)
         return answers(split, sampler, settings.samples, "samples")
 
     return {
@@ -151,9 +152,7 @@ def _report_of_settings(
         "settings": {
             "k": settings.k,
             "samples": settings.samples,
-            "temperature": sampling.temperature,
-            "top_k": sampling.top_k,
-            "top_p": sampling.top_p,
+            **asdict(sampling.drawing),
             "seed": request.seed,
             "max_new_tokens": settings.max_new_tokens,
             "stop": list(sampling.stop),

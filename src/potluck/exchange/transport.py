@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
@@ -14,7 +14,7 @@ from potluck.exchange.protocol.mailbox import Partners
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.message import NO_TOKENIZER, Limits, Message, Provenance
 from potluck.reports.status import StatusLine
-from potluck.types import Completion
+from potluck.types import Completion, Sampling
 
 TRANSPORTS = {"memory": "potluck.exchange.memory", "zenoh": "potluck.exchange.zenoh.exchange"}
 """Modules of the transports, by name; each has the two functions of ``Transport``."""
@@ -80,7 +80,7 @@ class Agreement:
                 "other tokenizer",
             )
         self.require_same_task(sender, theirs.task)
-        self._require_same_sampling(sender, theirs)
+        self._require_same_sampling(sender, theirs.sampling)
         for id, prompt in message.prompts.items():
             self._require_same_question(sender, id, prompt if one_tokenizer else b"", message)
         return message.completions
@@ -116,10 +116,9 @@ class Agreement:
                 "other task",
             )
 
-    def _require_same_sampling(self, sender: str, theirs: Provenance) -> None:
-        ours = self.provenance
-        for name in ("temperature", "top_k", "top_p"):
-            if (their := getattr(theirs, name)) != (our := getattr(ours, name)):
+    def _require_same_sampling(self, sender: str, theirs: Sampling) -> None:
+        for name, our in asdict(self.provenance.sampling).items():
+            if (their := getattr(theirs, name)) != our:
                 raise WireError(
                     f"{sender!r} samples with {name} {their:g}, but this run has {our:g}; "
                     f"set [sampling] {name} alike",

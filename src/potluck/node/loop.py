@@ -124,10 +124,7 @@ class Node(Participant):
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
         policy = self.learner.policy
         generator = torch.Generator(policy.device).manual_seed(self.seed(round, "write"))
-        sampler = RandomSampler(
-            generator, self.sampling.temperature, self.sampling.top_k, self.sampling.top_p
-        )
-        return requests, sampler
+        return requests, RandomSampler(generator, self.sampling.drawing)
 
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
         """Select, grade and learn from the completions of all."""

@@ -117,9 +117,9 @@ def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: in
     yet are compared with the same estimates.
     """
     seed = derived_seed(f"{node.agenda.seed}/{round}/{node.name}/on-policy/{take}")
-    policy, size, sampling = node.learner.policy, node.agenda.group_size, node.sampling
+    policy, size = node.learner.policy, node.agenda.group_size
     generator = torch.Generator(policy.device).manual_seed(seed)
-    sampler = RandomSampler(generator, sampling.temperature, sampling.top_k, sampling.top_p)
+    sampler = RandomSampler(generator, node.sampling.drawing)
     problems = [node.task.problem(id) for id in problem_ids]
     requests = [RolloutRequest(problem, size) for problem in problems]
     written = node.engine.generate(requests, sampler, author=node.name, progress=lambda *_: None)

@@ -1,14 +1,14 @@
 """The interface of every engine, and the samplers that it draws the next token by."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from potluck.types import Completion, NonFiniteError, PotluckError, Problem
+from potluck.types import Completion, NonFiniteError, PotluckError, Problem, Sampling
 
 Progress = Callable[[int, int], None]
 """Called with (completions finished, completions ordered) while an engine writes."""
@@ -100,23 +100,15 @@ class RandomSampler:
 
     generator: torch.Generator
     """Seeded per node and round, so results do not depend on the order of nodes."""
-    temperature: float = 1.0
-    top_k: int = 0
-    """0: all tokens."""
-    top_p: float = 1.0
-    """1: all tokens."""
+    sampling: Sampling = field(default_factory=Sampling)
 
     def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
-        logp_NV = log_probabilities(logits_NV, self.temperature)
+        logp_NV = log_probabilities(logits_NV, self.sampling.temperature)
         return _scored(logp_NV, _pick(self.truncated(logp_NV).exp(), self.generator))
-
-    @property
-    def truncates(self) -> bool:
-        return self.top_k > 0 or self.top_p < 1
 
     def truncated(self, logp_NV: Tensor) -> Tensor:
         """Return ``logp_NV`` with -inf for the tokens that are not drawn from."""
-        return _nucleus(_likeliest(logp_NV, self.top_k), self.top_p)
+        return _nucleus(_likeliest(logp_NV, self.sampling.top_k), self.sampling.top_p)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from potluck.fields import ConfigError, Count, Options, Positive
-from potluck.types import Problem
+from potluck.types import Problem, Sampling
 
 if TYPE_CHECKING:
     from potluck.model.policy import LanguageModel
@@ -85,9 +85,7 @@ class EngineOptions(Options, frozen=True, kw_only=True):
         """Return the allowed mean difference of scores from those written in ``dtype``, nats."""
         raise NotImplementedError
 
-    def require_sense(
-        self, at: str, *, dtype: str, temperature: float, top_k: int, top_p: float
-    ) -> None:
+    def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
         """Raise ConfigError where the options contradict those of ``[at]`` or of [sampling]."""
 
     def require_ready(self, *, adapter: bool, longest: int) -> None:
@@ -195,9 +193,7 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
     def log_probability_tolerance(self, dtype: str) -> float:
         return self.tolerance
 
-    def require_sense(
-        self, at: str, *, dtype: str, temperature: float, top_k: int, top_p: float
-    ) -> None:
+    def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
         if not URL.fullmatch(self.url):
             raise ConfigError(f"[{at}.engine] url is {self.url!r}; expected http://HOST:PORT")
         if self.overlap and self.sleeps:
@@ -210,11 +206,10 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
                 f"[{at}] sampling_dtype is {dtype!r}, but its server writes in a format of its own "
                 f"(vllm serve --dtype); drop one of the two"
             )
-        if temperature != 1 and (top_k or top_p < 1):
+        if sampling.temperature != 1 and sampling.truncates:
             raise ConfigError(
                 f"[{at}.engine] 'vllm' can tell log-probabilities at temperature 1, or without "
-                f"top_k and top_p, but [sampling] has temperature {temperature:g}, top_k {top_k} "
-                f"and top_p {top_p:g}; change one of them"
+                f"top_k and top_p, but [sampling] has {sampling}; change one of them"
             )
 
     def require_ready(self, *, adapter: bool, longest: int) -> None:

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from potluck.exchange.base import WireError
 from potluck.exchange.wire.byte_planes import merge_planes, split_planes
-from potluck.types import NODE_NAME, Completion, End
+from potluck.types import NODE_NAME, Completion, End, Sampling
 
 FINGERPRINT_BYTES = 16
 NO_TOKENIZER = b""
@@ -52,9 +52,7 @@ class Provenance:
     tokenizer: bytes
     task: bytes
     """Fingerprint of the task, and of how its problems are drawn and shared out."""
-    temperature: float
-    top_k: int
-    top_p: float
+    sampling: Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +123,8 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
     @property
     def provenance(self) -> Provenance:
-        made_with = self.temperature, self.top_k, self.top_p
-        return Provenance(self.model, self.tokenizer, self.task, *made_with)
+        sampling = Sampling(self.temperature, self.top_k, self.top_p)
+        return Provenance(self.model, self.tokenizer, self.task, sampling)
 
 
 class TextHeader(Header, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -142,6 +140,7 @@ def header_of(message: Message, id_bits: int) -> Header:
     """Return the header of ``message``; raise ValueError if it cannot be written at all. Else
     ``rows_of`` checks it, as it does a peer's."""
     provenance, completions = message.provenance, message.completions
+    sampling = provenance.sampling
     at = {id: position for position, id in enumerate(message.prompts)}
     for text in (message.run, *at):
         if len(text) > TEXT_CHARACTERS:
@@ -166,13 +165,13 @@ def header_of(message: Message, id_bits: int) -> Header:
             raise ValueError(f"a completion of {c.problem_id!r}, which has no prompt digest")
     if unused := at.keys() - {c.problem_id for c in completions}:
         raise ValueError(f"a prompt digest of {min(unused)!r}, which has no completion")
-    numbers = (message.round, provenance.top_k, *(c.index for c in completions))
+    numbers = (message.round, sampling.top_k, *(c.index for c in completions))
     if not 0 <= min(numbers) <= max(numbers) < BEYOND:
         raise ValueError(f"a round, top_k or index is not within 0 and {BEYOND - 1}")
     fields = (
         message.run, message.round, message.sender,
         provenance.model, provenance.tokenizer, provenance.task,
-        provenance.temperature, provenance.top_k, provenance.top_p,
+        sampling.temperature, sampling.top_k, sampling.top_p,
         id_bits,
         msgspec.Raw(msgspec.msgpack.encode(list(at))),
         b"".join(message.prompts.values()),

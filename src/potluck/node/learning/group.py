@@ -23,7 +23,7 @@ import torch.distributed as distributed
 from potluck.node.learning.batch import Batch
 from potluck.rollout.base import RolloutRequest
 from potluck.rollout.options import EngineOptions, EngineSettings
-from potluck.types import PotluckError
+from potluck.types import PotluckError, Sampling
 
 T = TypeVar("T")
 
@@ -96,9 +96,7 @@ class SamplerSettings:
     """Settings of a ``RandomSampler``; instead of its generator, each process gets a seed."""
 
     seeds: tuple[int, ...]
-    temperature: float
-    top_k: int
-    top_p: float
+    sampling: Sampling
 
 
 @dataclass(frozen=True, slots=True)

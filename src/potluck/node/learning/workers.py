@@ -160,8 +160,7 @@ def _settings_of(sampler: Sampler, size: int) -> SamplerSettings | None:
         case RandomSampler(generator=dice):
             # From the generator, so that two writings with one of them differ, as elsewhere.
             seeds = torch.randint(2**62, (size,), generator=dice, device=dice.device).tolist()
-            rest = sampler.temperature, sampler.top_k, sampler.top_p
-            return SamplerSettings(tuple(seeds), *rest)
+            return SamplerSettings(tuple(seeds), sampler.sampling)
         case _:
             raise ProcessGroupError(
                 f"several processes cannot draw by {type(sampler).__name__}; they can by "
@@ -173,4 +172,4 @@ def _sampler_of(settings: SamplerSettings | None, rank: int, device: torch.devic
     if settings is None:
         return GreedySampler()
     generator = torch.Generator(device).manual_seed(settings.seeds[rank])
-    return RandomSampler(generator, settings.temperature, settings.top_k, settings.top_p)
+    return RandomSampler(generator, settings.sampling)

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from potluck.rollout.base import Progress, Requests
-from potluck.types import LONE_SURROGATE, Completion
+from potluck.types import LONE_SURROGATE, Completion, Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,7 @@ class TextSettings:
     folder: Path
     """Folder of the run."""
     max_new_tokens: int
-    temperature: float
-    top_p: float
+    sampling: Sampling
     spent: Cost
     """Cost of the run's earlier rounds, those before a resume."""
     pay: Callable[[Cost], None]

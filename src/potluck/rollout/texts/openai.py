@@ -194,8 +194,8 @@ class _Round:
         settings = self.engine.settings
         sampling = {
             "max_tokens": settings.max_new_tokens,
-            "temperature": settings.temperature,
-            "top_p": settings.top_p,
+            "temperature": settings.sampling.temperature,
+            "top_p": settings.sampling.top_p,
             # 31 bits: some servers have no more. One each, as equal seeds would write equal texts.
             "seed": derived_seed(f"{self.seed}/{ask.place}/{ask.first}") >> 32,
         }

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from potluck.fields import Amount, ConfigError, Count, Positive
 from potluck.rollout.options import URL, TextOptions
-from potluck.types import Problem
+from potluck.types import Problem, Sampling
 
 if TYPE_CHECKING:
     from potluck.rollout.texts.base import TextEngine, TextSettings
@@ -55,9 +55,7 @@ class OpenAIOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", ta
         )
         return OpenAIEngine(self._endpoint(), budget, settings)
 
-    def require_sense(
-        self, at: str, *, dtype: str, temperature: float, top_k: int, top_p: float
-    ) -> None:
+    def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
         if not (URL.fullmatch(self.url) and self.url.isascii()):
             raise ConfigError(f"[{at}.engine] url is {self.url!r}; expected https://HOST/v1")
         if self.budget_usd and not self.usd_per_million_prompt + self.usd_per_million_completion:

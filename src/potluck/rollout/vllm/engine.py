@@ -11,7 +11,7 @@ not 1 and something is truncated, neither are right, and the engine refuses.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import msgspec
@@ -164,14 +164,13 @@ def sampling_of(sampler: Sampler) -> dict[str, float]:
     match sampler:
         case GreedySampler():
             return plain | {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
-        case RandomSampler(temperature=temperature, top_k=top_k, top_p=top_p):
-            if temperature != 1 and (top_k or top_p < 1):
+        case RandomSampler(sampling=sampling):
+            if sampling.temperature != 1 and sampling.truncates:
                 raise RolloutError(
                     f"a server's log-probabilities are right at temperature 1 or without top_k and "
-                    f"top_p, but temperature is {temperature:g}, top_k {top_k} and top_p "
-                    f"{top_p:g}; change one of them"
+                    f"top_p, but [sampling] has {sampling}; change one of them"
                 )
-            return plain | {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+            return plain | asdict(sampling)
         case _:
             raise RolloutError(
                 f"a server cannot draw by {type(sampler).__name__}; it can by RandomSampler and "

@@ -153,7 +153,7 @@ def require_ours(
         if c.logp_T is not None
     ]
     told_X = np.concatenate([c.logp_T for c in rows if c.logp_T is not None])
-    temperature = sampler.temperature if isinstance(sampler, RandomSampler) else 1.0
+    temperature = sampler.sampling.temperature if isinstance(sampler, RandomSampler) else 1.0
     policy.network.eval()
     with torch.no_grad():
         owed_X = _scored(policy, prompt_P, rows, temperature)
@@ -197,9 +197,9 @@ def _other_mode(
     modes tell the same."""
     if not isinstance(sampler, RandomSampler):
         return owed_X
-    if sampler.temperature != 1:
+    if sampler.sampling.temperature != 1:
         return _scored(policy, prompt_P, rows, 1.0)
-    if not sampler.truncates:
+    if not sampler.sampling.truncates:
         return owed_X
     # After truncation: a share of what is left of the distribution.
     kept = (sampler.truncated(policy.next_logp(prompt_P, c.token_T)) for c in rows)
