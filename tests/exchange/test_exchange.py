@@ -1,12 +1,16 @@
 """What any exchange must do. A new transport joins by adding itself to EXCHANGES."""
 
+import inspect
 import time
+from dataclasses import replace
 
 import pytest
 
 from nouns import completion, terms
 from potluck.exchange import (
     TRANSPORTS,
+    Delivery,
+    Exchange,
     ExchangeError,
     Key,
     Membership,
@@ -16,6 +20,7 @@ from potluck.exchange import (
     Status,
     Traffic,
     WireError,
+    batches_of,
     decode,
     encode,
     transport,
@@ -26,9 +31,14 @@ from town import LONG_S, free_endpoint, has_batch, town, until
 
 NAMES = ["large", "north", "small"]
 ENOUGH_S, SHORT_S = LONG_S, 0.05
+MAX_STALENESS = 1
 
 
-def memory(folder, sessions):
+FREE = {"taken": {}, "enough": 9}
+"""What a node at its own pace tells its transport: nothing taken yet, and room for all."""
+
+
+def memory(folder, sessions, **pace):
     hub = MemoryHub({name: terms(name) for name in NAMES})
     yield {name: hub.member(name) for name in NAMES}
 
@@ -41,9 +51,9 @@ class FolderExchange:
     def __init__(self, folder, terms, peers):
         self.folder, self.terms, self.names = folder, terms, [terms.node, *peers]
         self.came = {name: set() for name in self.names}
-        self.late = set()
+        self.late, self.taken = set(), set()
 
-    def send(self, round, batch):
+    def send(self, round, batch, *, speed=None):
         path = self.folder / f"{round}-{self.terms.node}"
         if not path.exists():  # the first batch of a round stays
             path.write_bytes(encode(self.terms.message(round, tuple(batch))))
@@ -61,6 +71,31 @@ class FolderExchange:
         self.late = (self.late | missing) - here.keys()
         batches = [(then, data, completions) for (then, _), (data, completions) in here.items()]
         return assemble_round(round, batches, (name for _, name in missing), Traffic())
+
+    def take(self):
+        there = {self.key(path) for path in self.folder.glob("*-*")}
+        newest = {author: round for round, author in sorted(there)}
+        new = {
+            (round, author)
+            for round, author in there - self.taken
+            if author in self.names[1:] and round >= newest[author] - MAX_STALENESS
+        }
+        here = self.read(new)
+        self.taken |= new
+        return tuple(Delivery(name, round, *here[round, name]) for round, name in sorted(here))
+
+    def finish(self, round, taken):
+        own = self.read({(round, self.terms.node)})
+        batches = [(round, *each) for each in own.values()]
+        batches += [(each.round, each.message, each.completions) for each in taken]
+        there = sorted(self.key(path) for path in self.folder.glob("*-*"))
+        newest = {author: then for then, author in there}
+        missing = () if own else (self.terms.node,)
+        return replace(assemble_round(round, batches, missing, Traffic()), newest=newest)
+
+    def key(self, path):
+        round, _, author = path.name.partition("-")
+        return int(round), author
 
     def read(self, wanted):
         """(bytes, completions) by (round, author) of those of ``wanted`` that are there."""
@@ -96,7 +131,7 @@ class FolderExchange:
         pass
 
 
-def folder(folder, sessions):
+def folder(folder, sessions, **pace):
     peers = {name: [other for other in NAMES if other != name] for name in NAMES}
     yield {name: FolderExchange(folder, terms(name), peers[name]) for name in NAMES}
 
@@ -110,19 +145,26 @@ class Arrived:
     def __getattr__(self, method):
         return getattr(self.node, method)
 
-    def send(self, round, batch):
-        self.node.send(round, batch)
+    def send(self, round, batch, *, speed=None):
+        self.node.send(round, batch, speed=speed)
         self.sent.add((self.name, round))
 
     def collect(self, round, *, deadline_s, **waiting):
-        for author, then in self.sent:
-            came = lambda a=author, r=then: a == self.name or has_batch(self.node, a, r)  # noqa: E731
-            until(came, f"{author}'s round {then} comes")
+        self.arrive(self.sent)
         return self.node.collect(round, deadline_s=deadline_s, **waiting)
 
+    def take(self):
+        self.arrive(dict(sorted(self.sent)).items())  # the newest of each
+        return self.node.take()
 
-def zenoh(folder, sessions):
-    with town(folder, sessions, *NAMES) as place:
+    def arrive(self, batches):
+        for author, then in batches:
+            came = lambda a=author, r=then: a == self.name or has_batch(self.node, a, r)  # noqa: E731
+            until(came, f"{author}'s round {then} comes")
+
+
+def zenoh(folder, sessions, **pace):
+    with town(folder, sessions, *NAMES, **pace) as place:
         sent = set()
         nodes = zip(NAMES, place.nodes(*NAMES), strict=True)
         yield {name: Arrived(name, node, sent) for name, node in nodes}
@@ -134,6 +176,12 @@ EXCHANGES = [memory, folder, zenoh]
 @pytest.fixture(params=EXCHANGES, ids=lambda make: make.__name__)
 def members(request, tmp_path, sessions):
     yield from request.param(tmp_path, sessions)
+
+
+@pytest.fixture(params=EXCHANGES, ids=lambda make: make.__name__)
+def free(request, tmp_path, sessions):
+    """Members at their own pace."""
+    yield from request.param(tmp_path, sessions, **FREE)
 
 
 def batch(author, *problems):
@@ -258,6 +306,54 @@ def test_what_arrives_is_no_longer_what_was_sent(members):
     (got,) = members["north"].collect(0, deadline_s=SHORT_S).completions
     assert got == sent
     assert got is not sent
+
+
+def test_it_has_each_method_with_each_parameter(members):
+    for name, method in inspect.getmembers(Exchange, inspect.isfunction):
+        if not name.startswith("_"):
+            own = inspect.signature(getattr(members["north"], name)).parameters
+            assert {*own} >= {*inspect.signature(method).parameters} - {"self"}, name
+
+
+# At their own pace.
+
+
+def rounds_of(taken):
+    return sorted((each.author, each.round) for each in taken)
+
+
+def test_what_others_sent_is_taken_once_whatever_its_round_and_nothing_is_waited_for(free):
+    assert free["north"].take() == ()
+    all_send(free, 7, ["large"])
+    all_send(free, 2, ["north", "small"])
+    taken = free["north"].take()
+    assert rounds_of(taken) == [("large", 7), ("small", 2)]
+    assert {c.author for each in taken for c in each.completions} == {"large", "small"}
+    assert free["north"].take() == ()
+    all_send(free, 8, ["large"])
+    free["north"].send(3, [])  # from here on it looks for others' again
+    assert rounds_of(free["north"].take()) == [("large", 8)]
+
+
+def test_of_each_author_the_newest_rounds_are_taken(free):
+    for round in range(4):
+        all_send(free, round, ["small"])
+    taken = rounds_of(free["north"].take())
+    assert ("small", 3) in taken
+    assert {*taken} <= {("small", 2), ("small", 3)}
+    assert free["north"].take() == ()
+
+
+def test_a_round_is_finished_with_what_was_taken_and_ones_own(free):
+    all_send(free, 7, ["small"])
+    all_send(free, 1, ["north"])
+    taken = free["north"].take()
+    got = free["north"].finish(1, taken)
+    assert {c.author for c in got.completions} == {"north"}
+    assert [(then, {c.author for c in late}) for then, late in got.late.items()] == [(7, {"small"})]
+    assert (got.missing, got.newest["small"]) == ((), 7)
+    assert batches_of(got).keys() == {("north", 1), ("small", 7)}
+    assert free["north"].finish(2, ()).missing == ("north",)  # of a round that it did not send
 
 
 # What is asked between the rounds.
