@@ -2,8 +2,10 @@
 
 import os
 
+import msgspec
+
 from potluck.reports import tail as tail_module
-from potluck.reports.tail import Change, Tail, read_small
+from potluck.reports.tail import Change, Tail, newest, read_small
 
 
 def read(tail):
@@ -12,7 +14,7 @@ def read(tail):
 
 def test_only_whole_new_lines_are_read(tmp_path):
     file = tmp_path / "x.jsonl"
-    tail = Tail(file)
+    tail = Tail(file, msgspec.Raw)
     assert read(tail) == (Change.NOTHING, [])
     file.write_text("one\ntw")
     assert read(tail) == (Change.MORE, ["one"])
@@ -27,7 +29,7 @@ def test_the_offset_of_a_line_is_where_it_stands(tmp_path, monkeypatch):
     monkeypatch.setattr(tail_module, "CHUNK_BYTES", 7)  # lines cross the chunks
     file = tmp_path / "x.jsonl"
     file.write_text("".join(f"line {n}\n" for n in range(20)))
-    tail = Tail(file)
+    tail = Tail(file, msgspec.Raw)
     tail.look()
     data = file.read_bytes()
     found = list(tail.lines())
@@ -38,7 +40,7 @@ def test_the_offset_of_a_line_is_where_it_stands(tmp_path, monkeypatch):
 def test_a_file_that_shrank_was_replaced_or_went_is_read_anew(tmp_path):
     file, beside = tmp_path / "x.jsonl", tmp_path / "y"
     file.write_text("one\ntwo\n")
-    tail = Tail(file)
+    tail = Tail(file, msgspec.Raw)
     read(tail)
     file.write_text("one\n")
     assert read(tail) == (Change.ANEW, ["one"])
@@ -55,7 +57,7 @@ def test_a_huge_line_is_left_out_and_costs_no_memory_beyond_its_limit(tmp_path, 
     monkeypatch.setattr(tail_module, "LINE_BYTES", 100)
     file = tmp_path / "x.jsonl"
     file.write_text("one\n" + 1000 * "x")
-    tail = Tail(file)
+    tail = Tail(file, msgspec.Raw)
     assert read(tail) == (Change.MORE, ["one"])
     with file.open("a") as out:
         out.write("xx\nthree\n")
@@ -67,14 +69,35 @@ def test_a_pipe_or_a_folder_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")  # to open one waits for a writer
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "folder", "nothing"):
-        assert read(Tail(tmp_path / name)) == (Change.NOTHING, [])
+        assert read(Tail(tmp_path / name, msgspec.Raw)) == (Change.NOTHING, [])
         assert read_small(tmp_path / name, 100) is None
 
 
 def test_the_end_of_a_long_file_begins_with_a_whole_line(tmp_path):
     file = tmp_path / "x.jsonl"
     file.write_text("".join(f"line {n:02d}\n" for n in range(50)))
-    tail = Tail(file)
+    tail = Tail(file, msgspec.Raw)
     tail.look()
     tail.start_near_end(20)
     assert [line for _, line in tail.lines()] == [b"line 48", b"line 49"]
+
+
+class Numbered(msgspec.Struct):
+    n: int
+
+
+def test_lines_are_decoded_and_what_cannot_be_is_told_with_its_number(tmp_path, monkeypatch):
+    monkeypatch.setattr(tail_module, "LINE_BYTES", 50)
+    file = tmp_path / "x.jsonl"
+    file.write_text('{"n": 1}\nno JSON\n{"n": "one"}\n' + 60 * "x" + '\n{"n": 5}\n{"n"')
+    tail, damaged = Tail(file, Numbered), []
+    tail.look()
+    found = list(tail.read_placed(lambda error: damaged.append((tail.number, str(error)))))
+    assert [(line.n, file.read_bytes()[slice(*at)]) for at, line in found] == [
+        (1, b'{"n": 1}\n'),
+        (5, b'{"n": 5}\n'),
+    ]
+    assert [number for number, _ in damaged] == [2, 3, 4]
+    assert "longer than 50 bytes" in damaged[-1][1]
+    assert tail.rest == b'{"n"'
+    assert [line.n for line in newest(file, Numbered, 20)] == [5]

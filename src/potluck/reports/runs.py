@@ -4,23 +4,41 @@
     <run>/<node>/metrics.jsonl        one RoundReport a line, see ``reports/rounds.py``
     <run>/<node>/evaluation.jsonl     one EvaluationReport a line
     <run>/<node>/completions.jsonl    one WrittenCompletion a line
+    <run>/<node>/recorded.jsonl       one Recorded a line, see ``reports/tokens.py``
+    <run>/<node>/events.jsonl         one EventLine a line, see ``reports/events.py``
+    <run>/<node>/status.json          a FolderStatus, see ``reports/status.py``
+
+``read_run`` is one look at all of a run. Whatever follows a run that goes on has a ``Tail`` of each
+file instead (``reports/tail.py``) and calls ``read_recipe`` and ``read_status`` again.
 
 A run may be writing while it is read, or have crashed: a last line that is cut off is left out.
 A run that was resumed may have two lines about a round: the later one counts. Unknown fields are
 skipped and missing ones have defaults, so older and newer runs can be read.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from potluck.files import printable
-from potluck.reports import EvaluationReport, RoundReport
+from potluck.reports.rounds import EvaluationReport, RoundReport
+from potluck.reports.status import FolderStatus
+from potluck.reports.tail import DAMAGED, Line, Tail, read_small
 from potluck.types import NODE_NAME, PotluckError
+
+RECIPE, STATUS = "recipe.json", "status.json"
+METRICS, EVALUATION, EVENTS = "metrics.jsonl", "evaluation.jsonl", "events.jsonl"
+COMPLETIONS, RECORDED = "completions.jsonl", "recorded.jsonl"
+SMALL_BYTES = 1 << 20
+"""Largest recipe.json and status.json that are read."""
+MOST_SETTINGS = 1000
+DEEPEST = 8
+"""Tables in tables of a recipe that are settings of their own; what is deeper is one value."""
 
 
 class RunReadError(PotluckError):
@@ -37,6 +55,7 @@ class WrittenCompletion:
     index: int
     reward: float
     text: str
+    end: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +91,11 @@ class NodeRecipe:
 
 
 @dataclass(frozen=True, slots=True)
+class SwarmRecipe:
+    max_staleness: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class RecipeRead:
     """The parts of recipe.json that are shown."""
 
@@ -80,10 +104,14 @@ class RecipeRead:
     node: Mapping[str, NodeRecipe]
     seed: int = 0
     plan: str = "?"
+    pace: str = "together"
     group_size: int = 0
     problems_per_round: int = 0
     task: TaskRecipe = TaskRecipe()
     objective: ObjectiveRecipe = ObjectiveRecipe()
+    swarm: SwarmRecipe = SwarmRecipe()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Every key of the file, dotted, with its value as text; made by ``read_recipe``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,29 +123,30 @@ class Run:
     nodes: tuple[NodeRun, ...]
 
 
-Line = TypeVar("Line", RoundReport, EvaluationReport, WrittenCompletion, dict[str, float])
-RoundLine = TypeVar("RoundLine", RoundReport, EvaluationReport)
+Rounds = TypeVar("Rounds", RoundReport, EvaluationReport)
 
 
 def read_run(path: Path) -> Run:
     """Read a run folder; raise RunReadError if it is no run, or one of its files is damaged."""
-    recipe = _read_recipe(path)
+    recipe = read_recipe(path)
     nodes = (_read_node(path / name, node.model) for name, node in recipe.node.items())
     return Run(path, recipe, tuple(nodes))
 
 
-def _read_recipe(path: Path) -> RecipeRead:
+def read_recipe(path: Path) -> RecipeRead:
+    """Read the recipe of a run folder; raise RunReadError if it is no run."""
     where = printable(str(path))
     if not path.is_dir():
         raise RunReadError(f"there is no run folder {where}; 'ls runs' lists those that are here")
-    file = path / "recipe.json"
-    if not file.is_file():
+    if not (path / RECIPE).is_file():
         raise RunReadError(
             f"{where} is no run: it has no recipe.json; name the folder that 'potluck run' wrote"
         )
+    data = read_small(path / RECIPE, SMALL_BYTES)
     try:
-        recipe = msgspec.json.decode(file.read_bytes(), type=RecipeRead)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError, OSError) as error:
+        recipe = msgspec.json.decode(data or b"", type=RecipeRead)
+        settings = islice(_dotted("", msgspec.json.decode(data or b""), 0), MOST_SETTINGS)
+    except DAMAGED as error:
         raise RunReadError(
             f"{where}/recipe.json cannot be read ({printable(str(error))}); "
             f"put back the file that 'potluck run' wrote"
@@ -128,54 +157,66 @@ def _read_recipe(path: Path) -> RecipeRead:
                 f"{where}/recipe.json has a node {printable(name)!r}; "
                 f"a node's name is of a-z, 0-9 and '-', at most 32 characters"
             )
-    return recipe
+    return replace(recipe, settings=dict(settings))
+
+
+def _dotted(key: str, tree: Any, depth: int) -> Iterator[tuple[str, str]]:
+    if isinstance(tree, dict) and tree and depth < DEEPEST:
+        for name, value in tree.items():
+            yield from _dotted(f"{key}.{name}" if key else name, value, depth + 1)
+    else:
+        yield key, tree if isinstance(tree, str) else msgspec.json.encode(tree).decode()
+
+
+def read_status(folder: Path) -> FolderStatus | None:
+    """Read a node's status.json; None if there is none, or it is another release's."""
+    data = read_small(folder / STATUS, SMALL_BYTES)
+    try:
+        return msgspec.json.decode(data, type=FolderStatus) if data else None
+    except DAMAGED:
+        return None
 
 
 def _read_node(folder: Path, model: str) -> NodeRun:
+    costs = read_lines(folder / "cost.json", dict[str, float])
     return NodeRun(
         name=folder.name,
         model=model,
-        rounds=_by_round(_lines(folder / "metrics.jsonl", RoundReport)),
-        evaluations=_by_round(_lines(folder / "evaluation.jsonl", EvaluationReport)),
-        last_written=_last_round(_lines(folder / "completions.jsonl", WrittenCompletion)),
-        cost={
-            k: v
-            for each in _lines(folder / "cost.json", dict[str, float])
-            for k, v in each.items()
-            if v
-        },
+        rounds=_by_round(read_lines(folder / METRICS, RoundReport)),
+        evaluations=_by_round(read_lines(folder / EVALUATION, EvaluationReport)),
+        last_written=_last_round(read_lines(folder / COMPLETIONS, WrittenCompletion)),
+        cost={name: cost for each in costs for name, cost in each.items() if cost},
     )
 
 
-def _lines(file: Path, kind: type[Line]) -> Iterator[Line]:
-    """Yield the file's whole lines; none where there is no file."""
-    decoder = msgspec.json.Decoder(kind)
-    try:
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                try:
-                    yield decoder.decode(line)
-                except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-                    # The head of a line is JSON that ends early, not JSON that is wrong.
-                    wrong = line.endswith(b"\n") or isinstance(error, msgspec.ValidationError)
-                    if line.startswith(b"{") and not wrong:
-                        return
-                    raise RunReadError(
-                        f"{printable(str(file))}, line {number}: {printable(str(error))}; "
-                        f"delete that line to see the rest of the run"
-                    ) from None
-    except FileNotFoundError:
-        return
-    except OSError as error:
+def read_lines(file: Path, kind: type[Line]) -> Iterator[Line]:
+    """Yield the file's lines; none where there is no file. Raise RunReadError at a damaged one."""
+
+    def damaged(error: Exception) -> NoReturn:
         raise RunReadError(
-            f"{printable(str(file))} cannot be opened ({error.strerror}); "
-            f"check that it is a file and that you may read it"
+            f"{printable(str(file))}, line {tail.number}: {printable(str(error))}; "
+            f"delete that line to see the rest of the run"
         ) from None
 
+    if file.exists() and not (file.is_file() and os.access(file, os.R_OK)):
+        raise RunReadError(
+            f"{printable(str(file))} cannot be opened; "
+            f"check that it is a file and that you may read it"
+        )
+    tail = Tail(file, kind)
+    tail.look()
+    yield from tail.read(damaged)
+    if tail.rest.strip():
+        try:
+            yield msgspec.json.decode(tail.rest, type=kind)
+        except DAMAGED as error:
+            # The head of a line is JSON that ends early, not JSON that is wrong.
+            if not tail.rest.startswith(b"{") or isinstance(error, msgspec.ValidationError):
+                tail.number += 1
+                damaged(error)
 
-def _by_round(lines: Iterable[RoundLine]) -> tuple[RoundLine, ...]:
+
+def _by_round(lines: Iterable[Rounds]) -> tuple[Rounds, ...]:
     latest = {line.round: line for line in lines}
     return tuple(latest[round] for round in sorted(latest))
 

@@ -1,17 +1,23 @@
 """Reading a file of lines that another process writes: only what is new, and never an error.
 
-A resumed node writes its files anew without their last rounds: that is told, and all of it is read
-again. The head of a line that is not yet whole waits for its rest.
+A resumed node writes its files anew without their last rounds: ``look`` tells it, and all lines are
+read again. The head of a line that is not yet whole waits for its rest.
 """
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import Enum
 from io import FileIO
 from pathlib import Path
+from typing import Generic, TypeVar
 
+import msgspec
+
+Line = TypeVar("Line")
+DAMAGED = (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError)
+"""Errors of a decoder that mean that the line is damaged."""
 CHUNK_BYTES = 1 << 20
 LINE_BYTES = 8 << 20
 """Longest line that is read; a longer one is no line of a node."""
@@ -26,25 +32,35 @@ class Change(Enum):
     """It is another file, or a shorter one: what was read of it no longer holds."""
 
 
-class Tail:
-    """The whole lines of a file that may grow."""
+class Tail(Generic[Line]):
+    """The whole lines of a file that may grow.
 
-    def __init__(self, path: Path) -> None:
+    A page looks again and again::
+
+        if tail.look() is not Change.NOTHING:
+            for line in tail.read(damaged):
+    """
+
+    def __init__(self, path: Path, kind: type[Line]) -> None:
+        """Begin at the start of ``path``; each line is decoded as a ``kind``."""
         self.path = path
+        self._decode = msgspec.json.Decoder(kind).decode
         self.number = 0
-        """Lines read, those that were too long included."""
+        """Lines read, those that were left out included."""
         self.too_long = 0
         """Number of the last line that was too long; 0: none."""
+        self.rest = b""
+        """Head of a last line without its end."""
         self._start = 0
         """Offset of the first line that was not read."""
         self._file: tuple[int, int] | None = None
         """Device and inode."""
         self._size = 0
-        self._skips = False
-        """True: the line at ``_start`` is the rest of one that was too long."""
+        self._skips = self._is_within = False
+        """True: the line at ``_start`` is the rest of one that was too long, or left out."""
 
     def look(self) -> Change:
-        """Tell what happened to the file since ``lines`` was last run to its end."""
+        """Tell what happened to the file since ``read`` was last run to its end."""
         try:
             now = os.stat(self.path)
         except OSError:
@@ -62,16 +78,39 @@ class Tail:
 
     def _forget(self, file: tuple[int, int] | None) -> None:
         self._file, self._start, self._size, self._skips = file, 0, 0, False
-        self.number = self.too_long = 0
+        self.number, self.too_long, self.rest, self._is_within = 0, 0, b"", False
 
     def start_near_end(self, most: int) -> None:
-        """Leave out all but about the last ``most`` bytes; after ``look``, before ``lines``."""
+        """Leave out all but about the last ``most`` bytes; after ``look``, before ``read``."""
         with suppress(OSError):
             size = os.stat(self.path).st_size
-            self._start, self._skips = max(0, size - most), size > most
+            self._start, self._is_within = max(0, size - most), size > most
+
+    def read(self, damaged: Callable[[Exception], object] = repr) -> Iterator[Line]:
+        """Yield each whole new line, decoded. ``damaged`` is called with the error of a line that
+        cannot be; ``number`` is then that line's number in the file."""
+        for _, line in self.read_placed(damaged):
+            yield line
+
+    def read_placed(
+        self, damaged: Callable[[Exception], object] = repr
+    ) -> Iterator[tuple[tuple[int, int], Line]]:
+        """Yield the same, each with the offsets in the file of its start and its end."""
+        for start, text in self._texts():
+            try:
+                if text is None:
+                    raise msgspec.DecodeError(f"it is longer than {LINE_BYTES} bytes")
+                line = self._decode(text)
+            except DAMAGED as error:
+                damaged(error)
+            else:
+                yield (start, start + len(text) + 1), line
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield each whole new line with its offset in the file."""
+        """Yield each whole new line as it is, with its offset in the file."""
+        yield from ((start, text) for start, text in self._texts() if text is not None)
+
+    def _texts(self) -> Iterator[tuple[int, bytes | None]]:
         opened = open_regular(self.path)
         if opened is None:
             return
@@ -86,13 +125,24 @@ class Tail:
                 for line in whole:
                     start, self._start = self._start, self._start + len(line) + 1
                     self.number += 1
-                    if self._skips or len(line) > LINE_BYTES:
+                    if self._is_within:
+                        self._is_within = self._skips = False
+                    elif self._skips or len(line) > LINE_BYTES:
                         self.too_long, self._skips = self.number, False
+                        yield start, None
                     elif line.strip():
                         yield start, line
                 if len(rest) > LINE_BYTES:
                     self._skips, self._start, rest = True, self._start + len(rest), b""
-                self._size = self._start + len(rest)
+                self._size, self.rest = self._start + len(rest), rest
+
+
+def newest(path: Path, kind: type[Line], most: int) -> Iterator[Line]:
+    """Yield the lines in about the last ``most`` bytes of a file; damaged ones are left out."""
+    tail = Tail(path, kind)
+    tail.look()
+    tail.start_near_end(most)
+    yield from tail.read()
 
 
 def open_regular(path: Path) -> FileIO | None:

@@ -58,7 +58,7 @@ class NodeFolder:
         self.evaluations: dict[int, EvaluationReport] = {}
         self.steps, self.curves = Steps(), self.metrics.curves
         self._evaluation, self._events = (
-            Tail(folder / f"{name}.jsonl") for name in ("evaluation", "events")
+            Tail(folder / f"{name}.jsonl", msgspec.Raw) for name in ("evaluation", "events")
         )
         self._told: deque[EventView] = deque(maxlen=MOST_EVENTS)
 
@@ -86,7 +86,7 @@ class NodeFolder:
                 self._tell(line.time_s, line.round, kind, line.text[:500])
         return any(changed)
 
-    def _lines(self, tail: Tail, decode: Any) -> Any:
+    def _lines(self, tail: Tail[msgspec.Raw], decode: Any) -> Any:
         for _, text in tail.lines():
             try:
                 yield decode(text)

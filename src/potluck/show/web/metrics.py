@@ -76,7 +76,7 @@ class NodeMetrics:
 
     def __init__(self, folder: Path) -> None:
         self.name = folder.name
-        self._tail = Tail(folder / "metrics.jsonl")
+        self._tail = Tail(folder / "metrics.jsonl", msgspec.Raw)
         self._clear()
 
     def _clear(self) -> None:
@@ -215,7 +215,7 @@ def _floats(values: Iterable[float | None]) -> list[float | None]:
     return [None if value is None else float(value) for value in values]
 
 
-def _damaged(tail: Tail) -> str:
+def _damaged(tail: Tail[Any]) -> str:
     return f"{tail.path.name}, line {tail.number} cannot be read; it is left out"
 
 
@@ -265,7 +265,7 @@ def _pair(learner: str, author: str, rows: dict[int, AuthorReport]) -> PairView:
 
 
 def lines_from_end(file: Path, most: int) -> Iterator[bytes]:
-    tail = Tail(file)
+    tail = Tail(file, msgspec.Raw)
     tail.look()
     tail.start_near_end(most)
     yield from (line for _, line in tail.lines())

@@ -55,7 +55,7 @@ class _Index:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._tail = Tail(path)
+        self._tail = Tail(path, msgspec.Raw)
         self.stretches: dict[int, list[tuple[int, int]]] = {}
         """Offsets (start, end) of each round's lines."""
         self.surprising: list[tuple[float, _Key]] = []
