@@ -37,7 +37,7 @@ def test_a_visit_with_the_token_gets_a_cookie_and_an_address_without_it():
     status, headers = ask(query=f"token={TOKEN}")
     assert (status, headers[b"location"]) == (303, b"/")
     cookie = headers[b"set-cookie"].decode()
-    assert {"HttpOnly", "SameSite=Strict"} <= set(cookie.split("; "))
+    assert {"httponly", "samesite=strict", "path=/"} <= set(cookie.lower().split("; "))
     assert ask("/api/run", cookie=cookie.partition(";")[0])[0] == 200
 
 

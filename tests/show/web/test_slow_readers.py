@@ -15,7 +15,7 @@ from show.web.watching import answer, asked, events, watching
 
 ALIVE = "import potluck.show.web.states as states; states.SILENT_S = 1e9\n"
 """The run of these tests is training, whatever the age of its status: its streams stay open."""
-IMPATIENT = f"{ALIVE}import potluck.show.web.streams as streams; streams.TAKE_S = 1.0"
+IMPATIENT = f"{ALIVE}import potluck.show.web.guard as guard; guard.TAKE_S = 1.0"
 
 
 @pytest.fixture(scope="module")

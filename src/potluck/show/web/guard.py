@@ -1,30 +1,32 @@
-"""Access to the page: a token, the Host header, and no scripts of other sites.
+"""Access to the page: a token, the Host header, no scripts of other sites, no reader that hangs.
 
 A browser lets any site send requests to this machine. One that resolves its own name to 127.0.0.1
 (DNS rebinding) would even read the answers, so a Host header must be an address, localhost, or the
-name that was given. Sites that only send requests are told apart by Sec-Fetch-Site and Origin.
+name that was given; starlette's TrustedHostMiddleware knows lists of names, and not "any address".
+Sites that only send requests are told apart by Sec-Fetch-Site and Origin.
 """
 
+import asyncio
 import hmac
 import ipaddress
-import json
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from http.cookies import CookieError, SimpleCookie
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from potluck.types import PotluckError
-
-Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 TOKEN_VARIABLE = "POTLUCK_WEB_TOKEN"
 SHORTEST_TOKEN = 16
 """Fewest characters of a token that a user has chosen."""
+TAKE_S = 10.0
+"""Time in which a reader takes each part of a message."""
+PART_BYTES = 1 << 16
+"""A part waits in this process for its reader; the whole message is there once for all."""
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -33,9 +35,16 @@ HEADERS = (
     (b"cache-control", b"no-store"),
 )
 
+Drop = Callable[[tuple[str, int] | None], None]
+"""Ends the connection of a client at once, without the data that it has not taken."""
+
 
 class WebAddressError(PotluckError):
     """An address or a token with which the page cannot be served."""
+
+
+class SlowReaderError(Exception):
+    """A reader that did not take what it was sent."""
 
 
 def is_loopback(host: str) -> bool:
@@ -70,56 +79,60 @@ def choose_token(host: str, *, make: bool, environment: Mapping[str, str] = os.e
 
 
 class Guard:
-    """Passes on to ``app`` the requests of visitors that may read; ASGI."""
+    """Middleware that passes on to ``app`` the requests of visitors that may read, and drops those
+    that do not take the answer."""
 
-    def __init__(self, app: App, *, host: str, port: int, token: str = "") -> None:
-        self._app, self._host, self._token = app, host, token
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        host: str,
+        port: int,
+        token: str = "",
+        drop: Drop = lambda client: None,
+    ) -> None:
+        self._app, self._host, self._token, self._drop = app, host, token, drop
         self._cookie = f"potluck_{port}"  # cookies of one host are shared by its ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        if complaint := self._complaint(scope, headers):
-            await _answer(send, *complaint)
-            return
-        if self._token:
-            given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-            if given and scope["path"] == "/" and self._is_token(given):
-                await _answer(send, 303, "", (b"location", b"/"), (b"set-cookie", self._set()))
-                return
-            if not self._is_token(self._cookie_of(headers)):
-                line = "a token is needed: open the address that the terminal shows, with ?token="
-                await _answer(send, 401, line)
-                return
+        request = Request(scope)
+        answer = self._refusal(request) or self._admission(request) or self._app
+        try:
+            await answer(scope, receive, _in_parts(send))
+        except SlowReaderError:
+            self._drop(scope.get("client"))
 
-        async def send_with_headers(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *HEADERS]
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
-
-    def _complaint(self, scope: Scope, headers: Mapping[bytes, str]) -> tuple[int, str] | None:
-        """Return status and line for a request that is refused, else None."""
-        if scope["method"] not in ("GET", "HEAD"):
-            return 405, "the page only shows: GET"
-        name = _host_of(headers.get(b"host", ""))
+    def _refusal(self, request: Request) -> Response | None:
+        """Return the answer to a request that no visitor may make, else None."""
+        ask = request.headers
+        if request.method not in ("GET", "HEAD"):
+            return error(405, "the page only shows: GET")
+        name = _host_of(ask.get("host", ""))
         if not self._is_here(name):
-            return 421, f"this is not {name[:80]!r}: open the address that the terminal shows"
-        site = headers.get(b"sec-fetch-site", "none")
-        if site not in ("none", "same-origin"):
-            is_visit = (
-                scope["path"] == "/"
-                and headers.get(b"sec-fetch-mode") == "navigate"
-                and headers.get(b"sec-fetch-dest") == "document"
-            )
-            if not is_visit:
-                return 403, "another site asked for this; only the page itself may"
-        origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get(b"host", ""):
-            return 403, "another site asked for this; only the page itself may"
+            text = f"this is not {name[:80]!r}: open the address that the terminal shows"
+            return error(421, text)
+        fetch = [ask.get(f"sec-fetch-{each}") for each in ("mode", "dest")]
+        is_visit = request.scope["path"] == "/" and fetch == ["navigate", "document"]
+        is_own = ask.get("sec-fetch-site", "none") in ("none", "same-origin")
+        origin = ask.get("origin")
+        is_foreign = origin is not None and urlsplit(origin).netloc != ask.get("host", "")
+        if is_foreign or not (is_own or is_visit):
+            return error(403, "another site asked for this; only the page itself may")
         return None
+
+    def _admission(self, request: Request) -> Response | None:
+        """Return the answer to a visitor that has no cookie of the token yet, else None."""
+        if not self._token or self._is_token(request.cookies.get(self._cookie, "")):
+            return None
+        given = request.query_params.get("token", "")
+        if request.scope["path"] != "/" or not self._is_token(given):
+            text = "a token is needed: open the address that the terminal shows, with ?token="
+            return error(401, text)
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
+        return answer
 
     def _is_here(self, name: str) -> bool:
         if self._token:  # Its cookie belongs to the name under which the page was opened.
@@ -133,16 +146,30 @@ class Guard:
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self._token.encode())
 
-    def _cookie_of(self, headers: Mapping[bytes, str]) -> str:
-        try:
-            found = SimpleCookie(headers.get(b"cookie", "")).get(self._cookie)
-        except CookieError:
-            return ""
-        return found.value if found else ""
 
-    def _set(self) -> bytes:
-        value = SimpleCookie({self._cookie: self._token})[self._cookie].OutputString()
-        return f"{value}; HttpOnly; SameSite=Strict; Path=/".encode()
+def error(status: int, text: str) -> Response:
+    """Make the answer that tells why there is no other one."""
+    return JSONResponse({"error": text}, status)
+
+
+def _in_parts(send: Send) -> Send:
+    """Wrap ``send``: our headers, and bodies in parts; SlowReaderError if one is not taken."""
+
+    async def send_in_parts(message: Message) -> None:
+        if message["type"] != "http.response.body":
+            await send({**message, "headers": [*message.get("headers", ()), *HEADERS]})
+            return
+        body, more = message.get("body", b""), message.get("more_body", False)
+        for start in range(0, max(len(body), 1), PART_BYTES):
+            end = start + PART_BYTES
+            part = {"body": bytes(body[start:end]), "more_body": more or end < len(body)}
+            try:
+                async with asyncio.timeout(TAKE_S):
+                    await send({"type": "http.response.body", **part})
+            except TimeoutError:
+                raise SlowReaderError from None
+
+    return send_in_parts
 
 
 def _host_of(header: str) -> str:
@@ -154,12 +181,3 @@ def _host_of(header: str) -> str:
     if header.startswith("["):
         return header[1:].partition("]")[0]
     return header.partition(":")[0].lower().removesuffix(".")
-
-
-async def _answer(send: Send, status: int, text: str, *more: tuple[bytes, bytes]) -> None:
-    body = json.dumps({"error": text}).encode()
-    length = (b"content-length", str(len(body)).encode())
-    kind = (b"content-type", b"application/json")
-    headers = [kind, length, *HEADERS, *more]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

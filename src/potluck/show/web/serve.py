@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import uvicorn
 
@@ -38,21 +38,18 @@ def split_address(address: str) -> tuple[str, int | None]:
     >>> split_address("[::1]:80")
     ('::1', 80)
     """
-    if not address:
-        return HOST, None
     if address.isdecimal():
-        host, port = HOST, address
+        address = f":{address}"
     elif address.count(":") > 1 and not address.startswith("["):
-        host, port = address, ""
-    else:
-        host, _, port = address.rpartition(":") if ":" in address else (address, "", "")
-        if address.endswith("]"):
-            host, port = address, ""
-    if port and not (port.isdecimal() and int(port) < 65536):
+        address = f"[{address}]"
+    try:
+        place = urlsplit(f"//{address}")
+        return place.hostname or HOST, place.port
+    except ValueError:
         raise WebAddressError(
-            f"the page's address {address!r}: {port!r} is no port; give HOST:PORT"
-        )
-    return host.strip("[]") or HOST, int(port) if port else None
+            f"the page's address {address!r}: {address.rpartition(':')[2]!r} is no port; give "
+            f"HOST:PORT"
+        ) from None
 
 
 def open_socket(host: str, port: int | None) -> socket.socket:
@@ -119,10 +116,11 @@ async def _serve(
     with suppress(OSError, AttributeError):
         os.nice(10)
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-    app = Server(feed, lambda client: _drop(running, client))
+    app = Server(feed)
+    guard = Guard(app, host=host, port=port, token=token, drop=lambda one: _drop(running, one))
     running = uvicorn.Server(
         uvicorn.Config(
-            Guard(app, host=host, port=port, token=token),
+            guard,
             http="h11",
             ws="none",
             lifespan="off",

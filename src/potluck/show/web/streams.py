@@ -1,43 +1,23 @@
 """Streams of a run to many pages: one look at the files for all of them, one text for equal ones.
 
 Nobody looks at the files while no page is open. A page that does not take what it is sent is
-dropped; it asks again when it can.
+dropped (``guard.py``); it asks again when it can.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 import msgspec
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from potluck.show.web.feed import RunFeed
-from potluck.show.web.guard import Send
 
 LOOK_EVERY_S = 0.5
 KEEP_ALIVE_S = 5.0
-TAKE_S = 10.0
-"""Time in which a reader takes each part of a message."""
-PART_BYTES = 1 << 16
-"""A part waits in this process for its reader; the whole message is there once for all."""
 KEEP_ALIVE = b": keep-alive\n\n"
 EVENT, EVENT_END = b"data: ", b"\n\n"
-
-
-class SlowReaderError(Exception):
-    """A reader that did not take what it was sent."""
-
-
-async def send_parts(send: Send, body: bytes | memoryview, *, more: bool) -> None:
-    """Send a body in parts; raise SlowReaderError if one is not taken in time."""
-    for start in range(0, max(len(body), 1), PART_BYTES):
-        part = bytes(body[start : start + PART_BYTES])
-        is_last = start + PART_BYTES >= len(body)
-        message = {"type": "http.response.body", "body": part, "more_body": more or not is_last}
-        try:
-            async with asyncio.timeout(TAKE_S):
-                await send(message)
-        except TimeoutError:
-            raise SlowReaderError from None
 
 
 class RunChannel:
@@ -54,8 +34,8 @@ class RunChannel:
         self._messages: dict[int, asyncio.Task[tuple[bytes, bool]]] = {}
         """Encoded views of the present step, by the step that their readers have."""
 
-    @asynccontextmanager
-    async def watched(self) -> AsyncIterator[None]:
+    @contextmanager
+    def watched(self) -> Iterator[None]:
         """Look at the files again and again until the last watcher has gone."""
         self.watchers += 1
         if self._looking is None or self._looking.done():
@@ -120,21 +100,27 @@ class RunChannel:
         return b"".join((EVENT, msgspec.json.encode(view), EVENT_END)), view.is_over
 
 
-async def stream(channel: RunChannel, send: Send, closing: asyncio.Event) -> None:
-    """Send the whole run, then its changes until it is over or the server ends."""
-    headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    step, is_over = 0, False
-    async with channel.watched():
+class Changes(StreamingResponse):
+    """The whole run, then its changes until it is over or the server ends."""
+
+    def __init__(self, channel: RunChannel, closing: asyncio.Event) -> None:
+        super().__init__(self._events(), media_type="text/event-stream")
+        self._channel, self._closing = channel, closing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._channel.watched():
+            await super().__call__(scope, receive, send)
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        channel, step, is_over = self._channel, 0, False
         while not is_over and not channel.failure:
             if not await channel.moved(step):
-                await send_parts(send, KEEP_ALIVE, more=True)
+                yield KEEP_ALIVE
                 continue
             # The step is taken first: what changes meanwhile is sent again, never left out.
             now = channel.step
             if now > step:
                 message, is_over = await channel.message(step)
-                await send_parts(send, message, more=True)
+                yield message
                 step = now
-            is_over |= closing.is_set()
-    await send_parts(send, b"", more=False)
+            is_over |= self._closing.is_set()
