@@ -8,12 +8,10 @@ from typing import Any
 import msgspec
 
 from potluck.show.web.views import (
-    CellCurves,
     Columns,
     CurvesView,
     EventView,
     ExperimentEntry,
-    ExperimentView,
     Kept,
     KeptRun,
     KeptTable,
@@ -290,31 +288,6 @@ def made_start() -> StartView:
             )
         ],
     )
-
-
-def made_experiment() -> ExperimentView:
-    cells = []
-    for group in ("size: large + small", "size: alone"):
-        for place, setting in enumerate(("alone", "half", "f-tis", "lws")):
-            for seed in range(3):
-                nodes = {
-                    name: {
-                        "round": [float(at) for at in range(40)],
-                        "sampled": [
-                            learned(at, place + at_node)
-                            + 0.03 * seed
-                            + 0.02 * math.sin(at * (seed + 2))
-                            for at in range(40)
-                        ],
-                        "tokens": [24.0 + seed] * 40,
-                        "seconds": [2.5] * 40,
-                        "greedy_round": [0.0, 20.0, 40.0],
-                        "greedy": [learned(at, place) + 0.02 * seed for at in (0, 20, 40)],
-                    }
-                    for at_node, name in enumerate(("large", "small"))
-                }
-                cells.append(CellCurves(group=group, setting=setting, seed=seed, nodes=nodes))
-    return ExperimentView(name="fig04_size, tiny", cells=cells)
 
 
 def made_kept(extra: str = "") -> Kept:

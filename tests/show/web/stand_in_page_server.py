@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from potluck.show.web.views import ExperimentView, RunView, StartView, TextsView
-from show.web.made_views import made_experiment, made_pair_view, made_start, made_texts
+from potluck.show.web.views import RunView, StartView, TextsView
+from show.web.made_views import made_pair_view, made_start, made_texts
 
 
 class Told:
@@ -25,7 +25,7 @@ class Told:
         self.policy = policy
         self.run = run
         self.start: StartView = made_start()
-        self.experiment: ExperimentView = made_experiment()
+        self.experiment: object = None
         self.extra_text = ""
         self.is_down = False
         self._changes: list[bytes] = []

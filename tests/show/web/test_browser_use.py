@@ -136,14 +136,8 @@ def test_events_are_filtered_by_their_kind(told, address, show):
     assert page.locator('#events li[data-kind="checkpoint"]').count() == 0
 
 
-def test_the_start_page_leads_to_runs_and_experiments(told, address, show):
+def test_the_start_page_leads_to_runs(told, address, show):
     page = show(address)
-    page.get_by_role("link", name="fig04_size, tiny").click()
-    page.get_by_role("heading", name="large: own sampled reward").wait_for()
-    assert page.locator("path.band").first.get_attribute("d").endswith("Z")
-    page.get_by_role("combobox", name="Measure", exact=True).select_option(label="Greedy accuracy")
-    page.get_by_role("heading", name="small: greedy accuracy").wait_for()
-    page.get_by_role("link", name="Potluck").click()
     page.get_by_text("recipe.json is not JSON").wait_for()
     page.get_by_role("link", name="digits-size").click()
     page.locator('tr[data-node="large"]').wait_for()
@@ -158,7 +152,7 @@ def test_a_run_is_compared_with_another_one(told, address, show):
     )
 
 
-@pytest.mark.parametrize("view", ["#/run/", "#/", "#/experiment/fig04_size"])
+@pytest.mark.parametrize("view", ["#/run/", "#/"])
 def test_a_phone_shows_everything_without_scrolling_sideways(told, address, show, view):
     page = show(address + view, viewport={"width": 360, "height": 9000})
     page.locator("h1").wait_for()
@@ -179,9 +173,9 @@ def trouble(told):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("view", ["run", "empty", "start", "experiment", "kept"])
+@pytest.mark.parametrize("view", ["run", "empty", "start", "kept"])
 def test_an_audit_finds_nothing_serious(told, address, browser, axe, tmp_path, view, scheme):
-    place = {"start": f"{address}#/", "experiment": f"{address}#/experiment/fig04_size"}
+    place = {"start": f"{address}#/"}
     if view == "run":
         told.run = trouble(told)
     elif view == "empty":

@@ -1,24 +1,14 @@
-"""Folders as a feed: runs and experiments, found without following what an id says."""
+"""Folders as a feed: runs, found without following what an id says."""
 
-import json
-import time
+from importlib.metadata import EntryPoint
 
 import pytest
 
 from potluck.show.web import place as place_module
 from potluck.show.web.feed import NotHereError
 from potluck.show.web.place import Place
-from potluck.types import RunFolderError
+from potluck.types import PotluckError, RunFolderError
 from show.web.run_files import make_run, write_status
-
-
-def write_cell(folder, name, **changes):
-    family, models, setting, seed = name.split(".")
-    cell = {"family": family, "models": models.split("+"), "setting": setting, "seed": int(seed)}
-    node = {"eval_rounds": [0, 2], "greedy": [0.25, 0.5], "sampled": [0.25, 0.5, 0.75]}
-    tree = {**cell, "node": {"small": {**node, "tokens": [9, 9, 9]}}, **changes}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(tree))
 
 
 def test_one_run_is_the_whole_of_it(tmp_path):
@@ -93,33 +83,8 @@ def test_a_folder_that_is_not_there_is_told_in_a_line(tmp_path):
         Place([tmp_path / "nothing"])
 
 
-def test_experiments_are_the_families_of_a_scale(tmp_path):
-    cells = tmp_path / "cells" / "tiny"
-    for seed in range(2):
-        write_cell(cells, f"digits.small+large.lws.{seed}")
-    write_cell(cells, "chain.small.alone.0")
-    (cells / "digits.small.alone.9.json").write_text("damaged")
-    place = Place([tmp_path])
-    found = {entry.experiment: entry for entry in place.start().experiments}
-    assert {name: entry.done for name, entry in found.items()} == {
-        "cells/tiny:chain": 1, "cells/tiny:digits": 3,
-    }  # fmt: skip
-    assert found["cells/tiny:chain"].total is None
-    view = place.experiment("cells/tiny:digits")
-    assert [(cell.group, cell.setting, cell.seed) for cell in view.cells] == [
-        ("digits: small + large", "lws", 0), ("digits: small + large", "lws", 1),
-    ]  # fmt: skip
-    columns = view.cells[0].nodes["small"]
-    assert (columns["round"], columns["greedy_round"]) == ([0, 1, 2], [0, 2])
-    assert (columns["sampled"], columns["greedy"]) == ([0.25, 0.5, 0.75], [0.25, 0.5])
-
-
-@pytest.mark.parametrize("age_s, total", [(0, 8), (3600, None)])
-def test_progress_is_told_while_it_is_fresh(tmp_path, age_s, total):
-    cells = tmp_path / "cells" / "tiny"
-    write_cell(cells, "digits.small.alone.0")
-    progress = {"total": {"digits": 8}, "running": ["digits.small.lws.0", "chain.small.lws.0"]}
-    (cells / "progress.json").write_text(json.dumps({**progress, "time_s": time.time() - age_s}))
-    (entry,) = Place([tmp_path]).start().experiments
-    assert (entry.done, entry.total) == (1, total)
-    assert entry.running == (["digits.small.lws.0"] if total else [])
+def test_a_broken_feed_of_another_distribution_is_told_in_a_line(tmp_path, monkeypatch):
+    entry = EntryPoint("experiments", "no_such_module", "potluck.feeds")
+    monkeypatch.setattr("potluck.show.web.feed.entry_points", lambda group: [entry])
+    with pytest.raises(PotluckError, match=r"feed no_such_module cannot.*install its distribution"):
+        Place([tmp_path])

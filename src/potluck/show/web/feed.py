@@ -1,19 +1,23 @@
 """Feeds: where the server gets the data of the page from.
 
-    Feed       a folder of runs and experiments, one run, or a swarm that is only listened to
-    RunFeed    one run of it
+    Feed              a folder of runs, one run, or a swarm that is only listened to
+    RunFeed           one run of it
+    ExperimentFeed    folders of another kind, shown by other distributions: entry points of the
+                      group ``potluck.feeds``
 
 The server calls them from a thread, one call at a time for each run.
 """
 
 from collections import deque
 from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Protocol
 
 from potluck.show.web.views import (
     Columns,
     CurvesView,
-    ExperimentView,
+    ExperimentEntry,
     PairView,
     RunView,
     StartView,
@@ -57,8 +61,38 @@ class Feed(Protocol):
     def run(self, run: str) -> RunFeed:
         """Return a run by its id; raise NotHereError if there is none."""
 
-    def experiment(self, experiment: str) -> ExperimentView:
-        """Return an experiment by its id; raise NotHereError if there is none."""
+    def experiment(self, experiment: str) -> object:
+        """Return an experiment's view by its id; raise NotHereError if there is none."""
+
+
+class ExperimentFeed(Protocol):
+    """Module of another distribution that shows folders which hold no runs."""
+
+    def script(self) -> str:
+        """Return JavaScript that adds ``pages.experiment``."""
+
+    def is_here(self, folder: Path) -> bool:
+        """Tell if it shows this folder."""
+
+    def entries(self, folder: Path, name: str) -> list[ExperimentEntry]:
+        """Return lines of the start page; ids begin with ``name``, that of the folder."""
+
+    def view(self, folder: Path, name: str, experiment: str) -> object | None:
+        """Return what the page asks for by the id of an entry, for JSON; None: it is no entry."""
+
+
+def experiment_feeds() -> list[ExperimentFeed]:
+    """Load the installed feeds; raise PotluckError for a broken one."""
+    found = []
+    for entry in entry_points(group="potluck.feeds"):
+        try:
+            found.append(entry.load())
+        except Exception as error:  # of others' code
+            raise PotluckError(
+                f"the page's feed {entry.value} cannot be loaded ({type(error).__name__}: "
+                f"{error}); install its distribution again, or remove it"
+            ) from None
+    return found
 
 
 class NodeRows(Protocol):

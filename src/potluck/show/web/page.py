@@ -2,7 +2,8 @@
 
     page/page.html    <!-- style -->, <!-- kept --> and <!-- script --> stand where the others go
     page/page.css
-    page/*.js         joined in the order of their names into one module
+    page/*.js         joined in the order of their names into one module; before the last one
+                      stand the scripts of other feeds
 
 A server sends the policy as a header as well; a page that is kept in a file has it inside, together
 with its data, and may connect to nothing.
@@ -11,12 +12,14 @@ with its data, and may connect to nothing.
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
 import msgspec
 
+from potluck.show.web.feed import experiment_feeds
 from potluck.show.web.views import Kept
 
 POLICY = (
@@ -35,7 +38,7 @@ class _Parts(NamedTuple):
 
     html: str
     style: str
-    script: str
+    scripts: list[str]
 
 
 class Page(NamedTuple):
@@ -50,17 +53,17 @@ def parts() -> _Parts:
     """Read the page's files."""
     folder = files("potluck.show.web") / "page"
     scripts = sorted((f for f in folder.iterdir() if f.name.endswith(".js")), key=lambda f: f.name)
-    script = "\n".join(each.read_text(encoding="utf-8") for each in scripts)
     html, style = (
         (folder / name).read_text(encoding="utf-8") for name in ("page.html", "page.css")
     )
-    return _Parts(html, style, script)
+    return _Parts(html, style, [each.read_text(encoding="utf-8") for each in scripts])
 
 
 @cache
 def live_page() -> Page:
     """Return the page that asks its server."""
-    html, policy = _assemble("", connect="'self'")
+    scripts = [feed.script() for feed in experiment_feeds()]
+    html, policy = _assemble("", connect="'self'", scripts=scripts)
     return Page(html, policy + FRAMES)
 
 
@@ -73,8 +76,9 @@ def kept_page(kept: Kept) -> str:
     return _assemble(element, connect="'none'").html
 
 
-def _assemble(data: str, *, connect: str) -> Page:
-    html, style, script = parts()
+def _assemble(data: str, *, connect: str, scripts: Sequence[str] = ()) -> Page:
+    html, style, (*own, last) = parts()
+    script = "\n".join([*own, *scripts, last])
     policy = POLICY.format(connect=connect, style=_hash(style), script=_hash(script))
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
     inside = {

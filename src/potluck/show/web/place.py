@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from potluck.show.web.cells import experiment_entries, read_experiment
 from potluck.show.web.entries import run_entry
-from potluck.show.web.feed import NotHereError, RunFeed
+from potluck.show.web.feed import ExperimentFeed, NotHereError, RunFeed, experiment_feeds
 from potluck.show.web.folder import WatchedRun
-from potluck.show.web.views import ExperimentView, RunEntry, StartView
+from potluck.show.web.views import RunEntry, StartView
 from potluck.types import RunFolderError
 
 MOST_RUNS = 200
@@ -29,8 +28,7 @@ FRESH_S = 1.0
 @dataclass(slots=True)
 class _Found:
     runs: dict[str, Path] = field(default_factory=dict)
-    cells: dict[str, Path] = field(default_factory=dict)
-    """Folders of one scale's cells."""
+    experiments: dict[str, tuple[Path, ExperimentFeed]] = field(default_factory=dict)
     looked_into: int = 0
 
 
@@ -46,6 +44,7 @@ class Place:
                     f"there is no folder {folder}; name a run, or a folder of runs or experiments "
                     f"(`potluck run` makes runs/NAME)"
                 )
+        self._feeds = experiment_feeds()
         self._lock = threading.Lock()
         self._start: tuple[float, StartView] | None = None
         self._entries: dict[str, tuple[object, RunEntry]] = {}
@@ -65,8 +64,8 @@ class Place:
             runs=[run_entry(found.runs[run], run, self._entries) for run in newest[:MOST_RUNS]],
             experiments=[
                 entry
-                for name, folder in found.cells.items()
-                for entry in experiment_entries(folder, name)
+                for name, (folder, feed) in found.experiments.items()
+                for entry in feed.entries(folder, name)
             ],
             is_cut=len(newest) > MOST_RUNS or found.looked_into >= MOST_FOLDERS,
         )
@@ -78,13 +77,15 @@ class Place:
             return found
         for folder in self._folders:
             before = folder.name if len(self._folders) > 1 else ""
-            for path, kind in _walk(folder, DEEPEST, found):
+            for path, feed in self._walk(folder, DEEPEST, found):
                 below = path.relative_to(folder).as_posix()
                 name = "/".join(part for part in (before, "" if below == "." else below) if part)
-                where = found.runs if kind == "run" else found.cells
-                while name in where:  # two folders of one name
+                while name in found.runs or name in found.experiments:  # two folders of one name
                     name += "~"
-                where[name] = path
+                if feed:
+                    found.experiments[name] = path, feed
+                else:
+                    found.runs[name] = path
         return found
 
     def run(self, run: str) -> RunFeed:
@@ -94,34 +95,34 @@ class Place:
             f"there is no run {run[:80]!r} here; the start page lists those that are"
         )
 
-    def experiment(self, experiment: str) -> ExperimentView:
-        for name, path in self._find().cells.items():
-            if view := read_experiment(path, name, experiment):
+    def experiment(self, experiment: str) -> object:
+        for name, (path, feed) in self._find().experiments.items():
+            if view := feed.view(path, name, experiment):
                 return view
         raise NotHereError(f"there is no experiment {experiment[:80]!r} here")
+
+    def _walk(
+        self, folder: Path, depth: int, found: _Found
+    ) -> Iterator[tuple[Path, ExperimentFeed | None]]:
+        """Yield the runs below a folder, and folders of other feeds; a run has no other inside."""
+        found.looked_into += 1
+        if found.looked_into > MOST_FOLDERS:
+            return
+        if _is_run(folder):
+            yield folder, None
+            return
+        try:
+            inside = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+            folders = [each for each in inside if each.is_dir() and not each.is_symlink()]
+        except OSError:
+            return
+        yield from ((folder, feed) for feed in self._feeds if feed.is_here(folder))
+        for each in folders if depth else ():
+            yield from self._walk(each, depth - 1, found)
 
 
 def _is_run(folder: Path) -> bool:
     return (folder / "recipe.json").is_file()
-
-
-def _walk(folder: Path, depth: int, found: _Found) -> Iterator[tuple[Path, str]]:
-    """Yield the runs below a folder, and folders of cells; a run has no other one inside."""
-    found.looked_into += 1
-    if found.looked_into > MOST_FOLDERS:
-        return
-    if _is_run(folder):
-        yield folder, "run"
-        return
-    try:
-        inside = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
-        folders = [each for each in inside if each.is_dir() and not each.is_symlink()]
-    except OSError:
-        return
-    if folder.parent.name == "cells" and any(each.suffix == ".json" for each in inside):
-        yield folder, "cells"
-    for each in folders if depth else ():
-        yield from _walk(each, depth - 1, found)
 
 
 def _changed_s(run: Path) -> float:

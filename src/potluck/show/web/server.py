@@ -7,7 +7,7 @@
     /api/pair            PairView: ?run=&learner=&author=
     /api/texts           TextsView: ?run=&node=, &round= for another than the newest
     /api/search          TextsView: ?run=&node=&q=
-    /api/experiment      ExperimentView: ?experiment=
+    /api/experiment      a view of another feed: ?experiment=
 
 An error is {"error": "one line"} with its status.
 """

@@ -20,7 +20,6 @@ from potluck.show.web.states import ENDS, GONE_S, view_of
 from potluck.show.web.swarm_history import History
 from potluck.show.web.views import (
     EventView,
-    ExperimentView,
     NodeView,
     PairView,
     RunEntry,
@@ -219,7 +218,7 @@ class SwarmFeed:
             raise NotHereError(f"there is no run {run[:40]!r} here; this one is watched alone")
         return self._run
 
-    def experiment(self, experiment: str) -> ExperimentView:
+    def experiment(self, experiment: str) -> object:
         raise NotHereError("a swarm has no experiments; potluck watch FOLDER shows them")
 
 

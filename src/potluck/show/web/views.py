@@ -1,10 +1,9 @@
 """Views: the data of the page, the same from a run's folder, a swarm, or a file that was kept.
 
-    StartView        runs and experiments of a folder
+    StartView        runs of a folder, and entries of other feeds
     RunView          a run as it is now; or what changed in it since another one
     PairView         one learner and one author over the rounds
     TextsView        completions: of a round, or those in which something was found
-    ExperimentView   curves of an experiment's cells
     Kept             all of it in one file
 
 Times are seconds since 1970, shares 0..1, sizes bytes. None is "not known". All text of models and
@@ -203,14 +202,14 @@ class RunEntry(Struct, frozen=True, kw_only=True):
 
 
 class ExperimentEntry(Struct, frozen=True, kw_only=True):
-    """An experiment's cells of one scale, on the start page."""
+    """A line of the start page for what another distribution shows."""
 
     experiment: str
     """Id for ``/api``."""
     name: str
     done: int
     total: int | None = None
-    """Cells planned, while ``potluck reproduce`` runs; None: not known."""
+    """Cells planned; None: not known."""
     running: list[str] = []
     changed_s: float | None = None
 
@@ -222,22 +221,6 @@ class StartView(Struct, frozen=True, kw_only=True):
     experiments: list[ExperimentEntry] = []
     is_cut: bool = False
     """True: there are more runs than are shown."""
-
-
-class CellCurves(Struct, frozen=True, kw_only=True):
-    """One cell of an experiment."""
-
-    group: str
-    """Cells of one group are compared: family, models, as "size: digits-large + digits-small"."""
-    setting: str
-    seed: int
-    nodes: dict[str, Columns]
-    """Columns of each node: round, sampled, tokens, seconds; and, shorter, greedy_round, greedy."""
-
-
-class ExperimentView(Struct, frozen=True, kw_only=True):
-    name: str
-    cells: list[CellCurves]
 
 
 class KeptTable(Struct, frozen=True, kw_only=True):

@@ -2,6 +2,9 @@
 
 const AGAIN_MS = 5000;
 
+/** Pages that other distributions add, by the first word of their addresses. */
+const pages = {};
+
 /** Where a run lies, if its name does not tell. */
 function pathOf({ run, name }) {
   return run.split("/").at(-1) === name ? "" : run;

@@ -51,7 +51,7 @@ async function open() {
   const { kind, id } = asked;
   if (kept) openKept(asked);
   else if (kind === "run") current = { kind, id, ...runPage(main, id, asked) };
-  else if (kind === "experiment") current = { kind, id, end: experimentPage(main, id) };
+  else if (Object.hasOwn(pages, kind)) current = { kind, id, end: pages[kind](main, id) };
   else current = { kind, id, end: startPage(main) };
   if (!asked.part) scrollTo(0, 0);
 }

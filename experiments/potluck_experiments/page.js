@@ -21,7 +21,7 @@ function overSeeds(cells, node, measure) {
   };
 }
 
-function experimentPage(main, id) {
+pages.experiment = (main, id) => {
   const title = el("h1", {}, id);
   const note = el("p", { class: "empty" }, "Loading…");
   main.replaceChildren(title, note);
@@ -133,4 +133,4 @@ function experimentPage(main, id) {
   return () => {
     isOver = true;
   };
-}
+};

@@ -1,10 +1,12 @@
-"""Cells of experiments, as ``potluck reproduce`` leaves them: cells/<scale>/<name>.json.
+"""Cells on the page of ``potluck watch``, which finds this module by its entry point.
 
-An experiment on the page is one family of a scale: its cells are compared with each other. While
-cells run, progress.json beside them tells how many there will be.
+An experiment there is one family of a scale, from cells/<scale>/<name>.json: its cells are compared
+with each other. While cells run, progress.json beside them tells how many there will be. The page
+is page.js.
 """
 
 import time
+from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 
@@ -12,13 +14,29 @@ import msgspec
 
 from potluck.reports.tail import read_small
 from potluck.show.web.metrics import DAMAGED
-from potluck.show.web.views import CellCurves, Columns, ExperimentEntry, ExperimentView
+from potluck.show.web.views import Columns, ExperimentEntry
 
 PROGRESS = "progress.json"
 MOST_CELLS = 5000
 CELL_BYTES = 4 << 20
 STALE_S = 60.0
 """Age from which a progress.json is what a killed command has left; it is written more often."""
+
+
+class CellCurves(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell of an experiment."""
+
+    group: str
+    """Cells of one group are compared: family, models, as "size: digits-large + digits-small"."""
+    setting: str
+    seed: int
+    nodes: dict[str, Columns]
+    """Columns of each node: round, sampled, tokens, seconds; and, shorter, greedy_round, greedy."""
+
+
+class ExperimentView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    cells: list[CellCurves]
 
 
 class _Node(msgspec.Struct):
@@ -49,7 +67,16 @@ class _Progress(msgspec.Struct):
 _decode_cell = msgspec.json.Decoder(_Cell).decode
 
 
-def experiment_entries(folder: Path, name: str) -> list[ExperimentEntry]:
+def script() -> str:
+    return (files("potluck_experiments") / "page.js").read_text(encoding="utf-8")
+
+
+def is_here(folder: Path) -> bool:
+    """Tell if this is a folder of one scale's cells."""
+    return folder.parent.name == "cells" and any(folder.glob("*.json"))
+
+
+def entries(folder: Path, name: str) -> list[ExperimentEntry]:
     """Return a line for each family that has cells in ``folder``, or will have."""
     progress = _progress(folder)
     cells: dict[str, list[Path]] = {}
@@ -75,7 +102,7 @@ def experiment_entries(folder: Path, name: str) -> list[ExperimentEntry]:
     return found
 
 
-def read_experiment(folder: Path, name: str, experiment: str) -> ExperimentView | None:
+def view(folder: Path, name: str, experiment: str) -> ExperimentView | None:
     """Return the curves of the family with this id; None if this folder has none of it."""
     cells = []
     for file in _files(folder):
@@ -91,11 +118,7 @@ def read_experiment(folder: Path, name: str, experiment: str) -> ExperimentView 
             cells.append(_curves(cell))
     if not cells:
         return None
-    return ExperimentView(name=f"{folder.name}: {_family_of_id(experiment)}", cells=cells)
-
-
-def _family_of_id(experiment: str) -> str:
-    return experiment.rpartition(":")[2]
+    return ExperimentView(name=f"{folder.name}: {experiment.rpartition(':')[2]}", cells=cells)
 
 
 def _id(name: str, family: str) -> str:

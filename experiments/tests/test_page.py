@@ -1,0 +1,122 @@
+"""The cells on the page of ``potluck watch``: found, read, and drawn in a browser."""
+
+import json
+import math
+import time
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from potluck.show.web.feed import NotHereError
+from potluck.show.web.page import live_page
+from potluck.show.web.place import Place
+from potluck_experiments.page import CellCurves, ExperimentView
+from show.web.conftest import address, browser, show, told  # noqa: F401
+from show.web.made_views import learned
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch):
+    """The feed as its distribution registers it, installed here or not."""
+    tree = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    group = "potluck.feeds"
+    entries = [EntryPoint(*each, group) for each in tree["project"]["entry-points"][group].items()]
+    monkeypatch.setattr("potluck.show.web.feed.entry_points", lambda group: entries)
+    live_page.cache_clear()
+    yield
+    live_page.cache_clear()
+
+
+def write_cell(folder, name, **changes):
+    family, models, setting, seed = name.split(".")
+    cell = {"family": family, "models": models.split("+"), "setting": setting, "seed": int(seed)}
+    node = {"eval_rounds": [0, 2], "greedy": [0.25, 0.5], "sampled": [0.25, 0.5, 0.75]}
+    tree = {**cell, "node": {"small": {**node, "tokens": [9, 9, 9]}}, **changes}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(tree))
+
+
+def test_experiments_are_the_families_of_a_scale(tmp_path):
+    cells = tmp_path / "cells" / "tiny"
+    for seed in range(2):
+        write_cell(cells, f"digits.small+large.lws.{seed}")
+    write_cell(cells, "chain.small.alone.0")
+    (cells / "digits.small.alone.9.json").write_text("damaged")
+    place = Place([tmp_path])
+    found = {entry.experiment: entry for entry in place.start().experiments}
+    assert {name: entry.done for name, entry in found.items()} == {
+        "cells/tiny:chain": 1, "cells/tiny:digits": 3,
+    }  # fmt: skip
+    assert found["cells/tiny:chain"].total is None
+    view = place.experiment("cells/tiny:digits")
+    assert [(cell.group, cell.setting, cell.seed) for cell in view.cells] == [
+        ("digits: small + large", "lws", 0), ("digits: small + large", "lws", 1),
+    ]  # fmt: skip
+    columns = view.cells[0].nodes["small"]
+    assert (columns["round"], columns["greedy_round"]) == ([0, 1, 2], [0, 2])
+    assert (columns["sampled"], columns["greedy"]) == ([0.25, 0.5, 0.75], [0.25, 0.5])
+
+
+@pytest.mark.parametrize("age_s, total", [(0, 8), (3600, None)])
+def test_progress_is_told_while_it_is_fresh(tmp_path, age_s, total):
+    cells = tmp_path / "cells" / "tiny"
+    write_cell(cells, "digits.small.alone.0")
+    progress = {"total": {"digits": 8}, "running": ["digits.small.lws.0", "chain.small.lws.0"]}
+    (cells / "progress.json").write_text(json.dumps({**progress, "time_s": time.time() - age_s}))
+    (entry,) = Place([tmp_path]).start().experiments
+    assert (entry.done, entry.total) == (1, total)
+    assert entry.running == (["digits.small.lws.0"] if total else [])
+
+
+def test_no_id_leads_out_of_the_folder(tmp_path):
+    write_cell(tmp_path / "cells" / "tiny", "digits.small.alone.0")
+    (tmp_path / "here").mkdir()
+    for name in ("../cells/tiny:digits", "cells/tiny:digits", ":digits", ""):
+        with pytest.raises(NotHereError):
+            Place([tmp_path / "here"]).experiment(name)
+
+
+def made_experiment() -> ExperimentView:
+    cells = []
+    for group in ("size: large + small", "size: alone"):
+        for place, setting in enumerate(("alone", "half", "f-tis", "lws")):
+            for seed in range(3):
+                nodes = {
+                    name: {
+                        "round": [float(at) for at in range(40)],
+                        "sampled": [
+                            learned(at, place + at_node)
+                            + 0.03 * seed
+                            + 0.02 * math.sin(at * (seed + 2))
+                            for at in range(40)
+                        ],
+                        "tokens": [24.0 + seed] * 40,
+                        "seconds": [2.5] * 40,
+                        "greedy_round": [0.0, 20.0, 40.0],
+                        "greedy": [learned(at, place) + 0.02 * seed for at in (0, 20, 40)],
+                    }
+                    for at_node, name in enumerate(("large", "small"))
+                }
+                cells.append(CellCurves(group=group, setting=setting, seed=seed, nodes=nodes))
+    return ExperimentView(name="fig04_size, tiny", cells=cells)
+
+
+@pytest.fixture
+def started(told):  # noqa: F811
+    told.experiment = made_experiment()
+    return told
+
+
+def test_the_start_page_leads_to_an_experiment(started, address, show):  # noqa: F811
+    page = show(address)
+    page.get_by_role("link", name="fig04_size, tiny").click()
+    page.get_by_role("heading", name="large: own sampled reward").wait_for()
+    assert page.locator("path.band").first.get_attribute("d").endswith("Z")
+    page.get_by_role("combobox", name="Measure", exact=True).select_option(label="Greedy accuracy")
+    page.get_by_role("heading", name="small: greedy accuracy").wait_for()
+    page.set_viewport_size({"width": 360, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.get_by_role("link", name="Potluck").click()
+    page.get_by_text("recipe.json is not JSON").wait_for()
