@@ -38,7 +38,7 @@ def recipe(folder):
         'task = {name = "digits"}\n'
         "problems_per_round = 24\ngroup_size = 16\ndeadline_s = 20\n"
         "sampling = {max_new_tokens = 48, max_total_tokens = 96}\n"
-        'objective = {method = "f-tis", alignment_every = 4}\n'
+        'objective = {method = "f-tis"}\n'
         "evaluation = {every = 3, problems = 100, out_of_distribution = 0}\n"
         f"[node]\n{node}\n"
     )

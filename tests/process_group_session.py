@@ -23,12 +23,11 @@ from torch.distributed.tensor import DTensor
 
 import tiny
 from displays import Listener
-from nouns import completion, group, groups_by
+from nouns import completion, group
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel, scoring
 from potluck.model.lora import add_adapter, trained
 from potluck.model.sharding import ShardedModel, full_tensor
-from potluck.node.alignment import authors_worth
 from potluck.node.learning.batch import pack
 from potluck.node.learning.group import SINGLE_PROCESS, process_group
 from potluck.node.learning.learner import Learner
@@ -262,19 +261,6 @@ def learn(case, processes=SINGLE_PROCESS):
     }
 
 
-def worth(processes=SINGLE_PROCESS):
-    """What the completions of another author are worth; Adam has moments by then."""
-    policy = tiny.policy(sharpness=2.0)
-    if processes.size > 1:
-        policy = ShardedModel(policy, torch.device("cpu"))
-    optimizer = torch.optim.Adam(trained(policy.network), lr=1e-4)
-    options = (ObjectiveConfig(), 1.0, 1.0, 100)
-    learner = Learner("north", policy, optimizer, *options, processes)
-    batch = pack(groups_by(policy, ("north",), ("south",)))
-    learner.learn(batch, lambda done, total: None)
-    return authors_worth(learner, batch, seed=1)
-
-
 def write(processes):
     """A replica is the network it is of; orders come back in order, whoever wrote them."""
     policy = tiny.policy(sharpness=2.0)
@@ -321,7 +307,6 @@ def _trouble(processes, sharded, command):
 def recipe(models, *overrides):
     return tiny.recipe(
         {"full": f"{models}/full", "adapter": f"{models}/adapter"},
-        "objective.alignment_every=1",
         *("checkpoint_every=1", "evaluation.problems=4", "evaluation.out_of_distribution=3"),
         *("node.full.device=cpu", "node.adapter.device=cpu"),
         *("node.adapter.learning_rate=1e-2", "node.adapter.lora={r=2}"),
@@ -389,7 +374,6 @@ def _session(folder):
     found["broken"] = outcome_of(broken, folder / "broken")
     with process_group() as processes:
         found["cases"] = {name: learn(case, Unled(processes)) for name, case in CASES.items()}
-        found["worth"] = worth(Unled(processes))
         found["write"] = write(Unled(processes))
     torch.save(found, folder / f"{os.environ['RANK']}.pt")
 

@@ -98,13 +98,3 @@ def test_a_run_heeds_it_and_reports_the_share_of_each_that_is_not_trusted(models
         assert all(0 <= share <= 1 for share in shares if share is not None)
         assert all(line["sources"]["north"]["gradient_share"] is None for line in found)
     assert gradient["roster"] == gradient["everybody"] != gradient["nobody"]
-
-
-def test_habits_are_looked_for_as_often_as_worth_is(models, tmp_path):
-    always = tiny.recipe(models, "objective.alignment_every=1", "rounds=3", problems_per_round=8)
-    run(always, tmp_path / "always")
-    run(tiny.recipe(models, "objective.alignment_every=0"), tmp_path / "never")
-    found = [line["sources"] for line in lines(tmp_path / "always")]
-    assert any(each["habit"] for sources in found for each in sources.values())
-    never = [line["sources"] for line in lines(tmp_path / "never")]
-    assert not any(each["habit"] for sources in never for each in sources.values())

@@ -57,10 +57,8 @@ def test_together_a_model_writes_what_it_writes_with_half_of_the_problems():
 def test_all_but_the_pair_and_what_only_measures_is_the_starting_recipe():
     start, together = potluck.load(potluck.STARTING_RECIPE), plan_of(rounds=None, seed=0)["lws"]
     same = replace(together, name=start.name, node=start.node)
-    assert replace(same, evaluation=start.evaluation, objective=start.objective) == start
+    assert replace(same, evaluation=start.evaluation) == start
     assert replace(together.evaluation, every=start.evaluation.every) == start.evaluation
-    every = start.objective.alignment_every
-    assert replace(together.objective, alignment_every=every) == start.objective
     for node, was in zip(together.node.values(), start.node.values(), strict=True):
         assert replace(node, model=was.model) == was
 

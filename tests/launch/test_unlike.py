@@ -38,7 +38,7 @@ class Crashes(Listener):
             raise Crash
 
 
-LWS = {"method": "lws", "alignment_every": 0}
+LWS = {"method": "lws"}
 
 
 @pytest.fixture(scope="module")

@@ -286,7 +286,7 @@ def test_an_option_of_the_objective_changes_the_gradient_as_the_paper_says(optio
 
 def test_every_option_of_the_objective_is_tried_above():
     (mark,) = test_an_option_of_the_objective_changes_the_gradient_as_the_paper_says.pytestmark
-    # What only reports is tried in test_alignment.py, trust in test_trust.py, an own loss in
+    # What has no effect is told in test_config.py, trust in test_trust.py, an own loss in
     # test_trl_run.py.
     elsewhere = {"alignment_every", "trust", "untrusted_exponent", "loss"}
     options = {*ObjectiveConfig.__struct_fields__} - elsewhere

@@ -91,13 +91,6 @@ def test_two_processes_learn_what_one_does(both, name):
         assert two["steps"][-1] == alone["steps"][-1]
 
 
-def test_two_processes_find_the_worth_that_one_finds(both):
-    (alone,) = process_group_session.worth().values()
-    for found in both:
-        assert found["worth"] == both[0]["worth"]
-        assert tuple(found["worth"]["south"]) == pytest.approx(tuple(alone), rel=1e-3)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_both_hold_the_same_to_the_bit(both, name):
     first, second = (found["cases"][name] for found in both)

@@ -22,7 +22,7 @@ NOTHING = Selection((), 0, {}, 0, 0, 0, 0)
 def report(groups, policy):
     objective = ObjectiveConfig()
     update = learner_of(policy, objective).learn(pack(groups), lambda done, total: None)
-    rest = {"worth": {}, "habits": {}, "selection": NOTHING, "arrived": Round(())}
+    rest = {"selection": NOTHING, "arrived": Round(())}
     return report_of(0, OWN, groups, update, **rest, share=None, size_bytes=0, seconds={})
 
 
@@ -38,7 +38,7 @@ def test_the_part_that_a_node_wrote_is_not_an_authors_share_of_the_gradient():
     groups = groups_of(policy)
     update = learner_of(policy, ObjectiveConfig()).learn(pack(groups), lambda done, total: None)
     update = replace(update, shares={OTHER: 0.125})
-    rest = {"worth": {}, "habits": {}, "selection": NOTHING, "arrived": Round(())}
+    rest = {"selection": NOTHING, "arrived": Round(())}
     found = report_of(0, OWN, groups, update, **rest, share=0.5, size_bytes=0, seconds={})
     assert (found.share, found.sources[OTHER].gradient_share) == (0.5, 0.125)
 
@@ -100,7 +100,7 @@ def test_the_kl_is_the_mean_of_k3_over_ones_own_tokens():
     groups = groups_of(policy)
     learner = replace(learner_of(policy, ObjectiveConfig(beta=1e-6)), reference=other)
     update = learner.learn(pack(groups), lambda done, total: None)
-    rest = {"worth": {}, "habits": {}, "selection": NOTHING, "arrived": Round(())}
+    rest = {"selection": NOTHING, "arrived": Round(())}
     found = report_of(0, OWN, groups, update, **rest, share=None, size_bytes=0, seconds={})
     parts = []
     for group in groups:

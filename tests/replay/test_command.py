@@ -13,7 +13,7 @@ from potluck.config import from_tree
 from potluck.launch.in_process import run
 from potluck.replay import run as rehearsal
 from potluck.replay.picture import draw
-from potluck.replay.plan import ReplayRow, table
+from potluck.replay.plan import ReplayRow, authors_table, table
 from potluck.types import NonFiniteError
 
 NAMES = ("small", "twin")
@@ -97,7 +97,7 @@ def test_one_node_its_first_round_and_the_recipes_code_are_asked_for(
 def test_where_every_method_breaks_down_it_is_said_and_the_exit_code_is_1(
     recorded, potluck_says, tmp_path, monkeypatch
 ):
-    def breaks(node, method, tape, config):
+    def breaks(*args):
         raise NonFiniteError("the weights are not finite")
         yield
 
@@ -176,7 +176,7 @@ def line(method="tis", round=0, **known):
                    "filtered_share": 0.0, "sources": {}, **known})  # fmt: skip
 
 
-def printed(lines):
+def printed(lines, table=table):
     console = Console(width=80)
     with console.capture() as caught:
         console.print(table(lines, console))
@@ -191,6 +191,24 @@ def test_the_table_has_the_mean_of_what_was_measured_and_the_last_round():
         ["3", "0.600", "-", "-", "-", "30%", "-"],
     ]
     assert max(map(len, printed(lines).splitlines())) <= 80
+
+
+def test_the_authors_table_has_the_mean_worth_and_the_last_habit():
+    nothing = dict.fromkeys(("worth", "worth_noise", "habit", "habit_own_first", "habit_own"))
+    grown = {"habit": "^ #", "habit_own_first": 0.15, "habit_own": 0.4}
+    measured = [
+        {**nothing, "worth": 0.5, "worth_noise": 0.1, **grown},
+        {**nothing, "worth": 0.7, "worth_noise": 0.3},
+    ]
+    lines = [
+        line(round=at, sources={"large": its, "small": nothing, "far": nothing})
+        for at, its in enumerate(measured)
+    ]
+    rows = [row.split(maxsplit=5) for row in printed(lines, authors_table).splitlines()]
+    assert rows[-2:] == [
+        ["small", "TIS", "far", "-", "-", "-"],
+        ["small", "TIS", "large", "0.600", "0.200", "'^ #' 15% -> 40%"],
+    ]
 
 
 def test_a_picture_of_equal_lines_is_equal_whatever_was_not_measured(tmp_path):

@@ -31,10 +31,14 @@ from potluck.replay.measure import (
 )
 from potluck.replay.plan import ReplayError, make_plan
 from potluck.replay.run import RecordedExchange, node_of, replay
+from potluck.replay.worth import Worth, authors_worth
 from potluck.types import NonFiniteError
 
 NAMES = ("large", "small")
 ROUNDS = 3
+ONLY_IN_A_REPLAY = {
+    "worth", "worth_noise", "habit", "habit_share", "habit_own_first", "habit_own",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +89,7 @@ def rehearsed(folder, name, method, scratch):
     plan = make_plan(folder, methods=method, node=name, out=scratch / "out")
     tape = RecordedExchange(folder, plan.config.name, name, plan.rounds[name])
     node = node_of(plan.config, method, tape, make_task(plan.config), scratch / method)
-    return list(replay_node(node, method, tape.rounds, plan.config)), node
+    return list(replay_node(node, method, tape.rounds, plan.config, tape.habits())), node
 
 
 def has_weights_of(node, folder):
@@ -100,8 +104,10 @@ def test_with_the_runs_own_method_the_runs_weights_come_back_to_the_bit(recorded
     lines, node = rehearsed(recorded, name, "f-tis", tmp_path)
     assert has_weights_of(node, recorded)
     for line, was in zip(lines, lines_of(recorded, name, "metrics"), strict=True):
-        same = ("round", "filtered_share", "gradient_norm", "updates", "sources")
+        same = ("round", "filtered_share", "gradient_norm", "updates")
         assert {key: getattr(line, key) for key in same} == {key: was[key] for key in same}
+        for author, source in was["sources"].items():
+            assert source == {**line.sources[author], **dict.fromkeys(ONLY_IN_A_REPLAY)}
     asked = {line["round"]: line["validation"] for line in lines_of(recorded, name, "evaluation")}
     seen = {line.round + 1: line.validation for line in lines if line.validation is not None}
     assert seen == {2: asked[2], 3: asked[3]}
@@ -122,6 +128,27 @@ def test_adapters_dropout_and_strange_settings_come_back_too(recipe, tmp_path):
     name = "adapter_model.safetensors"
     saved = checkpoint.checkpoint_folder(tmp_path / "run" / "large", ROUNDS) / name
     assert (tmp_path / "again" / name).read_bytes() == saved.read_bytes()
+
+
+def test_worth_and_habits_are_measured_each_round_and_change_no_weight(
+    recipe, tmp_path, monkeypatch
+):
+    run(recipe("problems_per_round=16"), tmp_path / "run")
+    seeds = []
+
+    def spy(learner, batch, seed):
+        seeds.append(seed)
+        authors_worth(learner, batch, seed)
+        return {"large": Worth(0.5, 0.25)}
+
+    monkeypatch.setattr(measure, "authors_worth", spy)
+    lines, node = rehearsed(tmp_path / "run", "small", "f-tis", tmp_path)
+    assert has_weights_of(node, tmp_path / "run")
+    assert len(set(seeds)) == ROUNDS
+    found = [line.sources["large"] for line in lines]
+    assert {(each["worth"], each["worth_noise"]) for each in found} == {(0.5, 0.25)}
+    assert any(each["habit"] and each["habit_share"] >= 0.5 for each in found)
+    assert {line.sources["small"]["worth"] for line in lines} == {None}
 
 
 @pytest.mark.parametrize("plan", ["vertical", "horizontal"])
@@ -311,10 +338,10 @@ def test_the_cosine_is_with_both_estimates_and_the_ceiling_is_between_them(
 def test_a_method_that_breaks_down_is_said_and_the_next_one_begins(recorded, tmp_path, monkeypatch):
     true = rehearsal.replay_node
 
-    def breaks(node, method, tape, config):
+    def breaks(node, method, *rest):
         if method == "nois":
             raise NonFiniteError("round 0, node 'small': the weights are not finite")
-        yield from true(node, method, tape, config)
+        yield from true(node, method, *rest)
 
     monkeypatch.setattr(rehearsal, "replay_node", breaks)
     said = []

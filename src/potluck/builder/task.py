@@ -102,4 +102,4 @@ def notes_on_authors(config: RunConfig, task: Task) -> list[str]:
 def notes_on(config: RunConfig, task: Task) -> list[str]:
     """Return what to know of a task's splits before trusting a number, mostly nothing; raise
     TaskError if a problem is in two of them."""
-    return [*task.notes, *overlaps(task), *config.task.notes]
+    return [*task.notes, *overlaps(task), *config.task.notes, *config.objective.notes]

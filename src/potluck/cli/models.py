@@ -13,7 +13,7 @@ from potluck.cli.base import app, complain, err, out, prepare_process, say
 from potluck.cli.options import Sets, TrustCode
 from potluck.config import ConfigError
 from potluck.files import printable, write_atomically
-from potluck.replay.plan import LEGEND, ReplayPlan, ReplayRow, make_plan, table
+from potluck.replay.plan import LEGEND, ReplayPlan, ReplayRow, authors_table, make_plan, table
 from potluck.reports.events import PhaseProgress
 from potluck.show.terminal.evaluation import show_evaluation
 from potluck.show.terminal.live import LiveDisplay
@@ -247,6 +247,7 @@ def _tell(plan: ReplayPlan, lines: list[ReplayRow]) -> None:
 
     draw(lines, plan.out / "replay.png")
     out.print(table(lines, out))
+    out.print(authors_table(lines, out))
     out.print(LEGEND, style="dim", markup=False)
     for name in ("replay.png", "replay.jsonl"):
         say(f"  {plan.out / name}")

@@ -54,9 +54,8 @@ class Cell:
 def cells(*, rounds: int | None, seed: int) -> list[Cell]:
     """Return the runs, longest first, so that the cores are done at about the same time."""
     start = tomllib.loads(STARTING_RECIPE.read_text(encoding="utf-8"))
-    # To evaluate between the rounds, and to estimate authors' worth, would be a tenth of the time.
+    # To evaluate between the rounds would be a tenth of the time.
     start["evaluation"] |= {"every": 0}
-    start["objective"] |= {"alignment_every": 0}
     start |= {"seed": seed, "rounds": rounds or start["rounds"], "threads": 1}
     options, problems = next(iter(start["node"].values())), start["problems_per_round"]
 

@@ -21,8 +21,6 @@ import torch
 
 from potluck.config import SamplingConfig
 from potluck.exchange import Round
-from potluck.node.alignment import Worth, authors_worth
-from potluck.node.habits import FIRST_ROUNDS, Habit, answers_by_author, growing_habit
 from potluck.node.learning.batch import Scored, pack
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.read import UnreadReason, read
@@ -128,8 +126,7 @@ class Node(Participant):
 
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
         """Select, grade and learn from the completions of all."""
-        update, worth, habits = None, dict[str, Worth](), dict[str, Habit]()
-        every = self.learner.objective.alignment_every
+        update = None
         with Clock() as learning, _error_context(round, self.name):
             selection = self.selector.select(round, arrived, self._read)
             groups = self._grade(round, selection)
@@ -137,9 +134,6 @@ class Node(Participant):
             if groups:
                 scale = self.learner.objective.advantage_scale
                 batch = pack(groups, scale=scale, trusts=self.trusts)
-                if every and (round + 1) % every == 0:
-                    worth = authors_worth(self.learner, batch, self.seed(round, "alignment"))
-                    habits = self._habits(groups)
                 torch.manual_seed(self.seed(round, "learn"))  # dropout, where there is any
                 update = self.learner.learn(
                     batch,
@@ -152,8 +146,6 @@ class Node(Participant):
             self.name,
             groups,
             update,
-            worth=worth,
-            habits=habits,
             selection=selection,
             arrived=arrived,
             size_bytes=size_bytes,
@@ -206,18 +198,6 @@ class Node(Participant):
         """Return the ``server_apart`` of the run's first writing, where a server writes."""
         first = None if now is None else self.record.first("metrics", "server_apart")
         return now if first is None else first
-
-    def _habits(self, groups: Sequence[Group]) -> dict[str, Habit]:
-        """Return the habit of each other author that grows most in what this node writes."""
-        now = answers_by_author(
-            (row.completion.author, row.text, reward)
-            for group in groups
-            for row, reward in zip(group.rows, group.rewards, strict=True)
-        )
-        first = answers_by_author(self.record.first_completions(FIRST_ROUNDS)).get(self.name, [])
-        own = now.pop(self.name, [])
-        grown = {author: growing_habit(theirs, first, own) for author, theirs in now.items()}
-        return {author: habit for author, habit in grown.items() if habit}
 
 
 def step_together(nodes: Sequence[Participant], round: int) -> list[RoundReport]:

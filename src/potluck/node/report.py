@@ -5,8 +5,6 @@ from dataclasses import replace
 from statistics import stdev
 
 from potluck.exchange import Round
-from potluck.node.alignment import Worth
-from potluck.node.habits import Habit
 from potluck.node.learning.batch import Scored
 from potluck.node.learning.learner import UpdateReport
 from potluck.node.learning.read import UnreadReason
@@ -23,8 +21,6 @@ def report_of(
     groups: Sequence[Group],
     update: UpdateReport | None,
     *,
-    worth: Mapping[str, Worth],
-    habits: Mapping[str, Habit],
     selection: Selection,
     arrived: Round,
     size_bytes: int,
@@ -42,16 +38,6 @@ def report_of(
     if update:
         scored = update.scored
         sources = author_reports(scored, rewards, name)
-        for author, (value, noise) in worth.items():
-            sources[author] = replace(sources[author], worth=value, worth_noise=noise)
-        for author, habit in habits.items():
-            sources[author] = replace(
-                sources[author],
-                habit=habit.phrase,
-                habit_share=habit.share,
-                habit_own_first=habit.own_first,
-                habit_own=habit.own,
-            )
         for author, of_gradient in update.shares.items():
             sources[author] = replace(sources[author], gradient_share=of_gradient)
         trained = int((scored.kept_advantage_B != 0).sum())

@@ -97,9 +97,19 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     """Optimiser steps on the completions of one round."""
     advantage_scale: Literal["std", "none"] = "std"
     """Unit of an advantage: the group's standard deviation, or the reward's own."""
-    alignment_every: Annotated[int, Meta(ge=0)] = 10
-    """Rounds from one estimate of each author's worth (``node/alignment.py``) and habits
-    (``node/habits.py``) to the next; 0: none."""
+    alignment_every: Annotated[int, Meta(ge=0)] = 0
+    """Without effect: ``potluck replay`` measures authors' worth and habits. Recipes of 0.2.0 may
+    have it."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Return a line for each option without effect."""
+        if not self.alignment_every:
+            return []
+        return [
+            f"[objective] alignment_every is {self.alignment_every}, and without effect: `potluck "
+            f"replay RUN` measures worth and habits; take it out of the recipe"
+        ]
 
 
 def reads_author_logp(objective: ObjectiveConfig | Method) -> bool:

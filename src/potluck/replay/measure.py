@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import torch
@@ -18,7 +18,9 @@ from potluck.node.loop import Node
 from potluck.node.metrics import author_reports
 from potluck.node.participant import Spent
 from potluck.objective.methods import METHODS
+from potluck.replay.habits import Habit
 from potluck.replay.plan import ReplayRow
+from potluck.replay.worth import Worth, authors_worth
 from potluck.reports import AuthorReport
 from potluck.rollout.base import RandomSampler, RolloutRequest
 from potluck.show.terminal.text import mean
@@ -32,10 +34,12 @@ NOT_LIVE = Spent()
 
 @dataclass(frozen=True, eq=False)
 class RecordingLearner(Learner):
-    """A learner that keeps the first gradient of each round, and what the round scored."""
+    """A learner that keeps the first gradient of each round, what the round scored, and the worth
+    of its authors."""
 
     directions: list[Direction] = field(default_factory=list)
     scored: list[Scored] = field(default_factory=list)
+    worth: dict[str, Worth] = field(default_factory=dict)
 
     @classmethod
     def of(cls, learner: Learner) -> "RecordingLearner":
@@ -45,6 +49,7 @@ class RecordingLearner(Learner):
     def learn(
         self, batch: Batch, progress: Callable[[int, int], None], *, round: int = 0
     ) -> UpdateReport:
+        self.worth.update(authors_worth(self, batch, derived_seed(f"{round}/{self.name}/worth")))
         update = super().learn(batch, progress, round=round)
         self.scored[:] = [update.scored]
         return update
@@ -56,10 +61,18 @@ class RecordingLearner(Learner):
 
 
 def replay_node(
-    node: Node, method: str, rounds: Sequence[int], config: RunConfig
+    node: Node,
+    method: str,
+    rounds: Sequence[int],
+    config: RunConfig,
+    habits: Mapping[int, Mapping[str, Habit]],
 ) -> Iterator[ReplayRow]:
     """Replay the rounds on a node whose exchange has them; measuring changes nothing in it.
-    Raise NonFiniteError where the method gives a number that is not finite."""
+    ``habits`` are those of the run, by round and author.
+
+    Raises:
+        NonFiniteError: the method gives a number that is not finite.
+    """
     every, recording = config.evaluation.every, RecordingLearner.of(node.learner)
     live = replace(node, learner=recording)
     for round in rounds:
@@ -74,6 +87,7 @@ def replay_node(
         estimates = [on_policy_gradient(node.learner, each) for each in groups]
         recording.directions.clear()
         recording.scored.clear()  # a round in which nothing came is not scored
+        recording.worth.clear()
         report = live.collect_and_learn(round, NOT_LIVE)
         everyone = _everyone(recording.scored[0]) if recording.scored else None
         evaluated = round == rounds[-1] or (every and (round + 1) % every == 0)
@@ -92,8 +106,23 @@ def replay_node(
             gradient_norm=report.gradient_norm,
             updates=report.updates,
             validation=_validation(node, config) if evaluated else None,
-            sources={author: asdict(source) for author, source in report.sources.items()},
+            sources={
+                author: asdict(source)
+                | _worth_and_habit(recording.worth.get(author), habits.get(round, {}).get(author))
+                for author, source in report.sources.items()
+            },
         )
+
+
+def _worth_and_habit(worth: Worth | None, habit: Habit | None) -> dict[str, float | str]:
+    """Return the fields of an ``AuthorReport`` that only a replay measures."""
+    found: dict[str, float | str] = {}
+    if worth:
+        found |= {"worth": worth.value, "worth_noise": worth.noise}
+    if habit:
+        found |= {"habit": habit.phrase, "habit_share": habit.share}
+        found |= {"habit_own_first": habit.own_first, "habit_own": habit.own}
+    return found
 
 
 def _everyone(scored: Scored) -> AuthorReport:

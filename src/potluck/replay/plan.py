@@ -22,6 +22,8 @@ LEGEND = """\
 the mean over all rounds, and the last one
 cosine: of the method's gradient with that of the model's own fresh completions
 ceiling: of two such on-policy gradients with each other; noise keeps it below 1
+worth: pull of an author along the node's own gradient, 1: as much as own answers
+habit: phrase of its right answers that has grown most in the node's, from -> to
 sample size: effective, 1 where all tokens weigh alike; ln ratio: nats a token"""
 
 
@@ -158,6 +160,29 @@ def table(rows: Sequence[ReplayRow], console: Console) -> Table:
         first, last = curve[0].round + 1, curve[-1].round + 1
         made.add_row(Text(node), label(method), f"{first}-{last}", *_means(curve))
         made.add_row("", "", str(last), *_means(curve[-1:]))
+    return made
+
+
+def authors_table(rows: Sequence[ReplayRow], console: Console) -> Table:
+    """Return a table of each other author: its mean worth, and its habit as last seen."""
+    made = new_table(console, ("node", "method", "author"), ("worth", "worth ±"))
+    made.add_column("habit")
+    for (node, method), curve in by_curve(rows).items():
+        for author in sorted({name for row in curve for name in row.sources} - {node}):
+            found = [row.sources[author] for row in curve if author in row.sources]
+            worth, noise = (mean(each[key] for each in found) for key in ("worth", "worth_noise"))
+            habit = next((each for each in reversed(found) if each["habit"]), None)
+            grown = habit and (
+                f"{habit['habit']!r} {habit['habit_own_first']:.0%} -> {habit['habit_own']:.0%}"
+            )
+            made.add_row(
+                Text(node),
+                label(method),
+                Text(author),
+                decimal(worth),
+                decimal(noise),
+                grown or "-",
+            )
     return made
 
 

@@ -18,6 +18,7 @@ from potluck.node.loop import Node
 from potluck.node.storage.record import Record
 from potluck.node.storage.resume import require_same_task
 from potluck.objective.methods import METHODS, reads_author_logp
+from potluck.replay.habits import Habit, habits_by_round
 from potluck.replay.measure import replay_node
 from potluck.replay.plan import ReplayError, ReplayPlan, ReplayRow
 from potluck.reports.status import StatusLine
@@ -85,6 +86,10 @@ class RecordedExchange:
 
     def close(self) -> None: ...
 
+    def habits(self) -> dict[int, dict[str, Habit]]:
+        """Return the habits that the node took over in the run, by round and author."""
+        return habits_by_round(self._record.each("completions"), self.node)
+
     def require_same_model(self, learner: Learner, task: Task, node: NodeConfig) -> None:
         """Raise ReplayError unless the model is the one that wrote the node's first round.
 
@@ -145,12 +150,13 @@ def replay(
         del learner
     ended = 0
     for recorded in recordings:
+        habits = recorded.habits()
         for method in plan.methods:
             # The node's own records are in the run's folder already, or in the rows.
             with TemporaryDirectory(prefix="potluck-replay-") as scratch:
                 node = node_of(plan.config, method, recorded, task, Path(scratch))
                 try:
-                    yield from replay_node(node, method, recorded.rounds, plan.config)
+                    yield from replay_node(node, method, recorded.rounds, plan.config, habits)
                     ended += 1
                 except NonFiniteError as error:
                     say(f"{method} broke down: {error}")

@@ -96,14 +96,15 @@ class AuthorReport:
     blocked_share_own_right: float | None = None
     """The same, of problems that all of its completions solved."""
     worth: float | None = None
-    """Gain to this node's own gradient, in units of own completions (``node/alignment.py``)."""
+    """Gain to this node's own gradient, in units of own completions. Measured by
+    ``potluck replay``; in metrics.jsonl only of runs of 0.2.0."""
     worth_noise: float | None = None
     """Standard error of ``worth``."""
     gradient_share: float | None = None
     """Share of this author in the sum of the norms of what moves the model; null if it is trusted.
     All that are not trusted have half at most together (``objective/trust.py``)."""
     habit: str | None = None
-    """Phrase of its right answers that has grown most in this node's own (``node/habits.py``)."""
+    """Phrase of its right answers that has grown most in this node's own; as ``worth``."""
     habit_share: float | None = None
     """Share of its right answers that have the phrase, 0..1."""
     habit_own_first: float | None = None

@@ -122,10 +122,6 @@ class Learn:
     round: int = 0
 
 
-class Align(Learn):
-    """Command to estimate the worth of the batch's authors instead."""
-
-
 @dataclass(frozen=True, slots=True)
 class Save:
     """Command to give one's part of the weights and moments for a checkpoint."""

@@ -6,9 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from potluck.model.sharding import ShardedModel
-from potluck.node.alignment import authors_worth
 from potluck.node.learning.group import (
-    Align,
     Begin,
     Generate,
     Learn,
@@ -130,8 +128,6 @@ def run_worker(
                     policy = learners[command.settings.node].policy
                     assert isinstance(policy, ShardedModel)
                     generate_together(processes, policy, command, progress)
-                case Align(node=node, batch=batch, seed=seed):
-                    authors_worth(learners[node], batch, seed)
                 case Learn(node=node, batch=batch, seed=seed, round=round):
                     torch.manual_seed(seed + processes.rank)
                     learners[node].learn(batch, lambda done, total: None, round=round)

@@ -120,19 +120,6 @@ class Record:
         append(self._lines("recorded"), data)
         self._room_bytes -= len(data)
 
-    def first_completions(self, rounds: int) -> list[tuple[str, str, float]]:
-        """Return (author, text, reward) of each completion of the first ``rounds`` rounds here."""
-        found: list[tuple[str, str, float]] = []
-        seen: set[int] = set()
-        with suppress(FileNotFoundError), self._lines("completions").open(encoding="utf-8") as file:
-            for line in file:
-                row = json.loads(line)
-                seen.add(row["round"])
-                if len(seen) > rounds:
-                    break
-                found.append((row["author"], row["text"], row["reward"]))
-        return found
-
     def first(self, name: str, key: str) -> Any:
         """Return the first value of ``key`` in ``name``.jsonl that is not null, or None."""
         with suppress(FileNotFoundError), self._lines(name).open(encoding="utf-8") as file:

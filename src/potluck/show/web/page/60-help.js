@@ -160,7 +160,6 @@ function worths(view, name) {
       el("td", {}, trust),
     );
   };
-  const every = view.recipe?.settings?.["objective.alignment_every"] ?? "few";
   const heads = ["author", "0 in the middle, 1 dotted", "worth ± noise", "taken", "trust"];
   const table = el(
     "table",
@@ -173,9 +172,7 @@ function worths(view, name) {
     : el(
         "p",
         { class: "what" },
-        every === "0"
-          ? "Worth is not measured in this run: its recipe has objective.alignment_every = 0."
-          : `No worth yet: it is estimated every ${every} rounds (objective.alignment_every), and only where the node's own completions agree on a direction.`,
+        "Worth is not measured in this run; potluck replay measures it afterwards.",
       );
   return [heading, hint, scrolled(`What others are worth to ${name}`, table)].filter(Boolean);
 }

@@ -23,9 +23,7 @@ from torch.optim import Optimizer
 
 from potluck.files import derived_seed
 from potluck.model.lora import trained
-from potluck.model.sharding import full_tensor, local_part
 from potluck.node.learning.batch import Batch
-from potluck.node.learning.group import Align
 from potluck.node.learning.learner import Learner
 
 BUCKETS = 65_521
@@ -50,8 +48,6 @@ def authors_worth(learner: Learner, batch: Batch, seed: int) -> dict[str, Worth]
     others = sorted({completion.author for completion in batch.completions} - {learner.name})
     if not others:
         return {}
-    learner.processes.broadcast(Align(learner.name, batch, seed))
-    seed = derived_seed(f"{seed}/{learner.processes.rank}")
     scored, device = learner.score(batch), learner.policy.device
     rows: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for row, completion in enumerate(batch.completions):
@@ -71,9 +67,7 @@ def authors_worth(learner: Learner, batch: Batch, seed: int) -> dict[str, Worth]
                 if math.isfinite(gradient.norm):
                     sketch_K.copy_(sketch(gradient.tensors, learner, seed))
                 del gradient  # the next ones need its memory
-    # Each process has other parts of the weights, so that its products add to the others'.
     products_XX = sketches_XK.double() @ sketches_XK.double().T
-    products_XX = torch.stack(learner.processes.all_gather(products_XX)).sum(dim=0)
     given = products_XX, list(rows), learner.name
     return {author: worth for author in others if (worth := worth_of(*given, author))}
 
@@ -115,7 +109,7 @@ def sketch(tensors: Sequence[Tensor | None], learner: Learner, seed: int) -> Ten
     beta2 times its mean over the tensor, for the square of the gradient at hand that Adam adds:
     else a token that was never met would outweigh all others. What Adam has not moved is left out.
     """
-    device, place = learner.policy.device, seed % BUCKETS  # processes begin at different places
+    device, place = learner.policy.device, 0
     sketch_K, generator = torch.zeros(BUCKETS, device=device), torch.Generator(device)
     parameters = trained(learner.policy.network)
     for parameter, tensor in zip(parameters, tensors, strict=True):
@@ -131,14 +125,14 @@ def sketch(tensors: Sequence[Tensor | None], learner: Learner, seed: int) -> Ten
 
 def _scaled(tensor: Tensor, parameter: Tensor, optimizer: Optimizer) -> Iterator[Tensor]:
     """Yield the gradient over the root of Adam's denominator, flat, a piece at a time."""
-    pieces, state = local_part(tensor).flatten().split(ELEMENTS_AT_ONCE), optimizer.state
+    pieces, state = tensor.flatten().split(ELEMENTS_AT_ONCE), optimizer.state
     if not any("exp_avg_sq" in each for each in state.values()):
         yield from (x_N.float() for x_N in pieces)
     elif parameter in state:
         v, beta2 = state[parameter]["exp_avg_sq"], optimizer.defaults["betas"][1]
-        mean = full_tensor(v.sum()) / v.numel()
+        mean = v.mean()
         unbiased = 1 - beta2 ** float(state[parameter]["step"])
-        for x_N, v_N in zip(pieces, local_part(v).flatten().split(ELEMENTS_AT_ONCE), strict=True):
+        for x_N, v_N in zip(pieces, v.flatten().split(ELEMENTS_AT_ONCE), strict=True):
             denominator_N = ((v_N + (1 - beta2) * mean) / unbiased).sqrt() + optimizer.defaults[
                 "eps"
             ]

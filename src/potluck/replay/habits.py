@@ -5,22 +5,19 @@ few right ones of this node's first rounds: what belongs to any right answer, an
 model learns, is none. It grows if more of all this node's answers have it now, right or wrong.
 
 It is reported and decides nothing: a better way to write grows like a bad one, and a person has to
-look. Phrases are found in text, so that any tokenizer and any grader will do.
+look.
 """
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
 
-WORDS = 3
-"""Longest phrase, in words and marks."""
-BEGIN = "^"
-"""Mark of the beginning of an answer, in a phrase."""
+from potluck.objective.phrases import phrase_shares
+
 FIRST_ROUNDS = 3
 """Rounds of a run that tell how this node wrote at first."""
-MOST_CHARACTERS = 4000
-"""Part of an answer that is looked at, from its beginning."""
 FEWEST_ANSWERS = 4
 FOREIGN = 0.25
 """Least difference between the shares of a phrase in right answers, the author's less this node's
@@ -28,8 +25,6 @@ first ones."""
 
 GradedText = tuple[str, bool]
 """An answer's text, and whether it is right."""
-
-_WORD = re.compile(r"\d|\w{1,32}|[^\w\s]")  # a word without end would fill the line
 
 
 class Habit(NamedTuple):
@@ -68,13 +63,27 @@ def growing_habit(
     ]
     if min(map(len, kinds)) < FEWEST_ANSWERS:
         return None
-    foreign, first_right, first, now = map(_shares, kinds)
+    foreign, first_right, first, now = map(phrase_shares, kinds)
     found = [
         Habit(phrase, share, float(first[phrase]), float(now[phrase]))
         for phrase, share in foreign.items()
         if share >= 0.5 and share - first_right[phrase] >= FOREIGN
     ]
     return max(found, key=_growth, default=None)
+
+
+def habits_by_round(lines: Iterable[Mapping[str, Any]], me: str) -> dict[int, dict[str, Habit]]:
+    """Return, by round and author, the phrase of each other author that has grown most in what
+    ``me`` writes; ``lines`` are those of its completions.jsonl."""
+    first: list[GradedText] = []
+    found = {}
+    for at, (round, of_round) in enumerate(groupby(lines, itemgetter("round"))):
+        answers = answers_by_author((x["author"], x["text"], x["reward"]) for x in of_round)
+        own = answers.pop(me, [])
+        first += own if at < FIRST_ROUNDS else []
+        grown = {author: growing_habit(theirs, first, own) for author, theirs in answers.items()}
+        found[round] = {author: habit for author, habit in grown.items() if habit}
+    return found
 
 
 def answers_by_author(lines: Iterable[tuple[str, str, float]]) -> dict[str, list[GradedText]]:
@@ -90,16 +99,3 @@ def answers_by_author(lines: Iterable[tuple[str, str, float]]) -> dict[str, list
 def _growth(habit: Habit) -> tuple[float, float, int, str]:
     length = len(habit.phrase.split())
     return habit.own - habit.own_first, habit.share, length, habit.phrase
-
-
-def _shares(texts: Sequence[str]) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for text in texts:
-        words = [BEGIN, *_WORD.findall(text[:MOST_CHARACTERS])]
-        phrases = {
-            " ".join(words[at : at + size])
-            for size in range(1, WORDS + 1)
-            for at in range(len(words) - size + 1)
-        }
-        counts.update(phrases - {BEGIN})
-    return Counter({phrase: count / len(texts) for phrase, count in counts.items()})

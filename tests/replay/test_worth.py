@@ -1,7 +1,6 @@
 """The worth of an author's completions, against plain loops; and what is not to move."""
 
 import copy
-import json
 import math
 
 import pytest
@@ -11,12 +10,11 @@ from torch.testing import assert_close
 import paper
 import tiny
 from nouns import groups_by
-from potluck.launch.in_process import run
-from potluck.node import alignment, loop
-from potluck.node.alignment import Worth, authors_worth, sketch, worth_of
 from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import Learner, silent
 from potluck.objective.methods import METHODS, ObjectiveConfig
+from potluck.replay import worth
+from potluck.replay.worth import authors_worth, sketch, worth_of
 
 PLAIN = ObjectiveConfig(**METHODS["nois"].fields)
 
@@ -86,7 +84,7 @@ def test_a_worth_is_what_plain_loops_find_with_the_methods_weights_in_adams_metr
     learner = learner_of(tiny.policy(sharpness=2.0), ObjectiveConfig(divergence_limit=0.3))
     batch = taught(learner, groups_by(learner.policy, *writers))
     assert 0 < int((learner.score(batch).kept_advantage_B == 0).sum()) < 20  # some are filtered
-    assert sum(p.numel() for p in learner.policy.network.parameters()) < alignment.BUCKETS
+    assert sum(p.numel() for p in learner.policy.network.parameters()) < worth.BUCKETS
     parts = in_adams_metric(learner, parts_by_autograd(learner, batch))
     value, noise = paper.worth(parts["north"], parts["south"])
     found = authors_worth(learner, batch, seed=1)
@@ -145,8 +143,8 @@ def test_too_few_problems_have_no_worth(left_out):
 
 def test_an_inner_product_of_sketches_is_that_of_the_gradients_within_what_is_promised(monkeypatch):
     buckets = 251
-    monkeypatch.setattr(alignment, "BUCKETS", buckets)
-    monkeypatch.setattr(alignment, "ELEMENTS_AT_ONCE", 3 * buckets)
+    monkeypatch.setattr(worth, "BUCKETS", buckets)
+    monkeypatch.setattr(worth, "ELEMENTS_AT_ONCE", 3 * buckets)
     learner = learner_of(tiny.policy())
     dice = torch.Generator().manual_seed(0)
     shapes = [p.shape for p in learner.policy.network.parameters()]
@@ -167,7 +165,7 @@ def test_the_worth_from_short_sketches_is_near_the_exact_one(monkeypatch):
     learner = learner_of(tiny.policy(sharpness=2.0))
     batch = pack(groups_by(learner.policy, ("north",), ("south",)))
     exact = authors_worth(learner, batch, seed=1)["south"]
-    monkeypatch.setattr(alignment, "BUCKETS", 2003)
+    monkeypatch.setattr(worth, "BUCKETS", 2003)
     short = authors_worth(learner, batch, seed=1)["south"]
     assert exact.value != short.value == pytest.approx(exact.value, abs=exact.noise)
 
@@ -206,28 +204,3 @@ def test_an_estimate_moves_nothing_and_repeats(dropout):
     assert one
     for ours, theirs in zip(with_it, without, strict=True):
         assert_close(ours, theirs, rtol=0, atol=0)
-
-
-def test_a_run_estimates_every_so_many_rounds_reports_it_and_trains_the_same(tmp_path, monkeypatch):
-    tiny.save(tmp_path / "model")
-    models = dict.fromkeys(("north", "south"), str(tmp_path / "model"))
-    seen, weights = [], {}
-
-    def spy(learner, batch, seed):
-        seen.append((learner.name, seed))
-        authors_worth(learner, batch, seed)
-        return {} if learner.name == "south" else {"south": Worth(0.5, 0.25)}
-
-    monkeypatch.setattr(loop, "authors_worth", spy)
-    for every in (2, 0):
-        config = tiny.recipe(models, f"objective.alignment_every={every}", rounds=4)
-        run(config, tmp_path / str(every))
-        saved = tmp_path.glob(f"{every}/*/checkpoints/*/model.safetensors")
-        weights[every] = [path.read_bytes() for path in sorted(saved)]
-    assert weights[2] == weights[0] != []
-    assert [name for name, _ in seen] == ["north", "south"] * 2
-    assert len(set(seen)) == 4  # a seed for each
-    lines = (tmp_path / "2" / "north" / "metrics.jsonl").read_text().splitlines()
-    found = [json.loads(line)["sources"]["south"] for line in lines]
-    assert [each["worth"] for each in found] == [None, 0.5, None, 0.5]
-    assert [each["worth_noise"] for each in found] == [None, 0.25, None, 0.25]

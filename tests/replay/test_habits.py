@@ -2,8 +2,12 @@
 
 import pytest
 
-from potluck.node.habits import FEWEST_ANSWERS, answers_by_author, growing_habit
-from potluck.node.storage.record import Record
+from potluck.replay.habits import (
+    FEWEST_ANSWERS,
+    answers_by_author,
+    growing_habit,
+    habits_by_round,
+)
 
 WORKED, BARE = ("2+5=7 so #7", True), ("#7", True)
 WRONG, UNDONE = ("#9", False), ("2+5=7", False)
@@ -54,12 +58,17 @@ def test_right_answers_earn_something_and_no_less_than_the_mean():
     assert answers_by_author([("a", "x", 1.0)]) == {"a": [("x", True)]}
 
 
-def test_the_first_rounds_are_read_from_the_record_whatever_their_numbers(tmp_path):
-    record = Record(tmp_path, run="run", node="north")
-    assert record.first_completions(2) == []
-    rounds = (4, 4, 7, 8)
-    record.add(
-        "completions",
-        [{"round": r, "author": "north", "text": f"{r}", "reward": 0.5} for r in rounds],
-    )
-    assert [text for _, text, _ in record.first_completions(2)] == ["4", "4", "7"]
+def test_the_first_rounds_are_those_that_come_first_whatever_their_numbers():
+    def lines(round, author, text):
+        its = {"round": round, "author": author, "text": text, "reward": 1.0}
+        return [its] * FEWEST_ANSWERS
+
+    told = [
+        *(line for round in (4, 7, 8) for line in lines(round, "north", "a b")),
+        *lines(9, "north", "#7"),
+        *lines(9, "south", "#7"),
+    ]
+    found = habits_by_round(told, "north")
+    assert [*found] == [4, 7, 8, 9]
+    assert found[9] == {"south": ("^ # 7", 1.0, 0.0, 1.0)}
+    assert not any(found[round] for round in (4, 7, 8))
