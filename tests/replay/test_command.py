@@ -204,7 +204,7 @@ def test_the_authors_table_has_the_mean_worth_and_the_last_habit():
         line(round=at, sources={"large": its, "small": nothing, "far": nothing})
         for at, its in enumerate(measured)
     ]
-    rows = [row.split(maxsplit=5) for row in printed(lines, authors_table).splitlines()]
+    rows = [row.strip().split(maxsplit=5) for row in printed(lines, authors_table).splitlines()]
     assert rows[-2:] == [
         ["small", "TIS", "far", "-", "-", "-"],
         ["small", "TIS", "large", "0.600", "0.200", "'^ #' 15% -> 40%"],

@@ -21,6 +21,7 @@ from potluck.node.storage import checkpoint
 from potluck.objective.methods import METHODS
 from potluck.replay import measure
 from potluck.replay import run as rehearsal
+from potluck.replay.habits import Habit
 from potluck.replay.measure import (
     NOT_LIVE,
     RecordingLearner,
@@ -84,12 +85,12 @@ def everything_in(folder):
     return {p: p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
 
 
-def rehearsed(folder, name, method, scratch):
+def rehearsed(folder, name, method, scratch, habits=None):
     """(lines, node) after a replay of one node."""
     plan = make_plan(folder, methods=method, node=name, out=scratch / "out")
     tape = RecordedExchange(folder, plan.config.name, name, plan.rounds[name])
     node = node_of(plan.config, method, tape, make_task(plan.config), scratch / method)
-    return list(replay_node(node, method, tape.rounds, plan.config, tape.habits())), node
+    return list(replay_node(node, method, tape.rounds, plan.config, habits or tape.habits())), node
 
 
 def has_weights_of(node, folder):
@@ -142,12 +143,14 @@ def test_worth_and_habits_are_measured_each_round_and_change_no_weight(
         return {"large": Worth(0.5, 0.25)}
 
     monkeypatch.setattr(measure, "authors_worth", spy)
-    lines, node = rehearsed(tmp_path / "run", "small", "f-tis", tmp_path)
+    habits = {1: {"large": Habit("^ #", 1.0, 0.125, 0.5)}}
+    lines, node = rehearsed(tmp_path / "run", "small", "f-tis", tmp_path, habits)
     assert has_weights_of(node, tmp_path / "run")
     assert len(set(seeds)) == ROUNDS
     found = [line.sources["large"] for line in lines]
     assert {(each["worth"], each["worth_noise"]) for each in found} == {(0.5, 0.25)}
-    assert any(each["habit"] and each["habit_share"] >= 0.5 for each in found)
+    assert [each["habit"] for each in found] == [None, "^ #", None]
+    assert [found[1][f"habit_{key}"] for key in ("share", "own_first", "own")] == [1.0, 0.125, 0.5]
     assert {line.sources["small"]["worth"] for line in lines} == {None}
 
 

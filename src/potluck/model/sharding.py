@@ -77,11 +77,6 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def local_part(tensor: Tensor) -> Tensor:
-    """Return this process's part of a tensor that is sharded, or all of one that is not."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
 def distribute_like(parameter: Tensor, tensor: Tensor) -> Tensor:
     """Copy ``tensor`` to the device of ``parameter``, sharded if that is."""
     if isinstance(parameter, DTensor):
