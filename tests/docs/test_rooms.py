@@ -59,7 +59,16 @@ MAY_IMPORT = {
     }
     | FIVE,
     "doctor": {"builder", "config", "fields", "torch", "types"} | FIVE,
-    "replay": {"builder", "config", "evaluation", "fields", "node", "reports", "show.terminal"}
+    "replay": {
+        "builder",
+        "config",
+        "evaluation",
+        "fields",
+        "model",
+        "node",
+        "reports",
+        "show.terminal",
+    }
     | {"torch", "types"}
     | FIVE,
     "demo": {"STARTING_RECIPE", "config", "reports", "show.terminal", "show.web", "types"},
