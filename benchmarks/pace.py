@@ -4,7 +4,7 @@
 
 Three nodes with a process each, as ``potluck run`` starts them, whose writing and learning last
 longer by sleeping (``pace_node.py``). The slow two share a core, the fast one has another. Arms:
-``together``, the same with ``shares = "speed"``, and ``pace = "free"``. An arm ends when the
+``together`` and ``pace = "free"``. An arm ends when the
 slowest node has done ROUNDS rounds.
 
 A node reaches a reward when the non-decreasing curve that fits the rewards of its own samples
@@ -35,7 +35,6 @@ from potluck.launch import local_swarm
 FACTORS = {"fast": 1, "slow4": 4, "slow8": 8}
 ARMS = {
     "together": {},
-    "by speed": {"shares": "speed"},
     "free": {"pace": "free"},
 }
 ROUNDS, SEEDS, REACHED, MOST_S = 16, 5, 0.9, 900
@@ -178,7 +177,6 @@ def figures(rounds):
         # Of the time from the first round's end to the last one's, by the clock of the parent.
         "accounted": passed_s and (whole - sum(rounds[0]["seconds"].values())) / passed_s,
         **{key: value / whole for key, value in spent.items()},
-        "share": fmean(row["share"] or 0 for row in rounds[2:]) if rounds[2:] else None,
         "staleness": fmean(stale) if stale else None,
         "rewards": [row["own_reward_mean"] for row in rounds],
     }

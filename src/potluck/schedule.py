@@ -11,13 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import accumulate, islice, pairwise
 from itertools import count as count_from
+from itertools import islice
 from math import lcm
 from statistics import median
 from typing import Protocol
-
-from potluck.types import Speed
 
 ALL_UP_TO = 64
 """Nodes among which each fetches from every other: 64 batches of 350 KB are 22 MB a round."""
@@ -29,13 +27,6 @@ FASTER = 4
 bring it: all that it writes is too stale for them when it is ready."""
 SHORTEST_ROUND_S = 0.02
 """Shortest duration of a round that is believed."""
-
-GOLDEN = (5**0.5 - 1) / 2
-"""Step whose multiples, less their whole numbers, fill 0 to 1 most evenly."""
-LEAST = 2
-"""Completions of each problem that every member writes (horizontal plan), where there are so many:
-its own rewards then differ or do not, and one of them has another to be compared with."""
-NO_SPEEDS: Mapping[str, Speed] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,52 +82,6 @@ def horizontal(
 PLANS: dict[str, Plan] = {"vertical": vertical, "horizontal": horizontal}
 
 
-def parts_by_speed(
-    speeds: Mapping[str, Speed], weights: Mapping[str, float], *, least: float
-) -> dict[str, float]:
-    """Return the part of a round for each node to write, so that all have it at one time.
-
-        p_i = max(least, w_i (T - L_i) / W_i)      sum p_i = 1
-
-    with L_i and W_i the seconds in which node i learns from a round, and would write all of it. T
-    is the time from one round to the next, but for nodes to which ``least`` is too much. A node
-    of weight w_i = 2 writes for twice as long.
-
-    >>> speeds = {"cpu": Speed(90.0, 3.0), "gpu": Speed(10.0, 3.0)}
-    >>> parts_by_speed(speeds, {"cpu": 1, "gpu": 1}, least=0.05)
-    {'cpu': 0.1, 'gpu': 0.9}
-    """
-    if not speeds or least * len(speeds) >= 1:
-        return dict.fromkeys(speeds, 1 / max(1, len(speeds)))
-    parts, slow = dict.fromkeys(speeds, least), set[str]()
-    while len(slow) < len(speeds):
-        rate = {n: weights[n] / speed.write_s for n, speed in speeds.items() if n not in slow}
-        learned = sum(rate[name] * speeds[name].learn_s for name in rate)
-        period_s = (1 - least * len(slow) + learned) / sum(rate.values())
-        wanted = {name: rate[name] * (period_s - speeds[name].learn_s) for name in rate}
-        if min(wanted.values()) >= least:
-            return parts | wanted
-        slow |= {name for name, part in wanted.items() if part < least}
-    return parts  # rounding alone leads here: all are at the edge
-
-
-def deal(parts: Mapping[str, float], slots: int, *, least: int, turn: int) -> dict[str, int]:
-    """Deal ``slots`` by parts that make 1, ``least`` at least to each; the fractions even out over
-    the turns.
-
-        n_i = least + floor(b_i + u) - floor(b_(i-1) + u)      b_i = sum_(j<=i) p_j slots - least
-
-    u in [0, 1) depends on ``turn`` alone. So a count is less than 1 from what it should be, and
-    where two nodes see parts that differ a little, only the borders move.
-    """
-    names, spare = sorted(parts), slots - least * len(parts)
-    offset = turn * GOLDEN % 1
-    ends = accumulate(max(0.0, parts[name] * slots - least) for name in names)
-    borders = [0, *(min(spare, int(end + offset)) for end in ends)]
-    borders[-1] = spare
-    return {name: least + b - a for name, (a, b) in zip(names, pairwise(borders), strict=True)}
-
-
 @dataclass(frozen=True)
 class Agenda:
     """Orders of every round. Equal on every node of a run."""
@@ -151,58 +96,24 @@ class Agenda:
     seed: int
     stranger_problems: int = 0
     """Groups that a node which is no member may write; 0: there are no strangers."""
-    by_speed: bool = False
-    """True: each member chooses its part by the speeds that it knows, and the others take it."""
 
-    def members_shares(self, round: int, speeds: Mapping[str, Speed] = NO_SPEEDS) -> list[Share]:
-        """Return the shares of the problems that all members draw together: by ``speeds`` where two
-        at least are known of members, else by weight."""
+    def members_shares(self, round: int) -> list[Share]:
+        """Return the shares of the problems that all members draw together."""
         if not self.weights:
             return []
-        drawn, known = self._drawn(round), speeds.keys() & self.weights.keys()
-        if len(known) < 2:
-            return self.plan(drawn, self.weights, self.group_size, round=round)
-        usual = Speed(
-            median(speeds[name].write_s for name in known),
-            median(speeds[name].learn_s for name in known),
-        )
-        return self._dealt(round, drawn, {name: speeds.get(name, usual) for name in self.weights})
-
-    def _dealt(self, round: int, drawn: list[str], speeds: Mapping[str, Speed]) -> list[Share]:
-        whole = self.deals_whole_groups
-        slots, wanted = (len(drawn), 1) if whole else (self.group_size, LEAST)
-        least = min(wanted, slots // len(speeds))
-        parts = parts_by_speed(speeds, self.weights, least=least / slots)
-        if whole:
-            authors = Counter(deal(parts, slots, least=least, turn=round)).elements()
-            pairs = zip(drawn, authors, strict=True)
-            return [Share(id, name, self.group_size) for id, name in pairs]
-        return [
-            Share(id, name, count)
-            for turn, id in enumerate(drawn, start=round * len(drawn))
-            for name, count in deal(parts, slots, least=least, turn=turn).items()
-            if count
-        ]
+        count = self.problems_per_round
+        drawn = problems_of_round(self.ids, seed=self.seed, round=round, count=count)
+        return self.plan(drawn, self.weights, self.group_size, round=round)
 
     @property
     def deals_whole_groups(self) -> bool:
         """True: a group has one author."""
         return self.plan is vertical
 
-    def _drawn(self, round: int) -> list[str]:
-        count = self.problems_per_round
-        return problems_of_round(self.ids, seed=self.seed, round=round, count=count)
-
     def most(self, round: int, authors: Iterable[str]) -> dict[tuple[str, str], int]:
         """Return how many completions are taken at most, by (problem, author), in the order of
-        ``shares``. Where members choose their parts, each may have written any whole group."""
-        authors = set(authors)
-        if not self.by_speed:
-            return {(s.problem_id, s.node): s.count for s in self.shares(round, authors)}
-        members = sorted(authors & self.weights.keys())
-        theirs = {(id, name): self.group_size for id in self._drawn(round) for name in members}
-        strangers = (s for name in sorted(authors) for s in self.strangers_shares(round, name))
-        return theirs | {(s.problem_id, s.node): s.count for s in strangers}
+        ``shares``."""
+        return {(s.problem_id, s.node): s.count for s in self.shares(round, authors)}
 
     def strangers_shares(self, round: int, name: str) -> list[Share]:
         """Return whole groups of problems that depend on ``name`` alone, which cannot choose them.
@@ -213,11 +124,9 @@ class Agenda:
         drawn = problems_of_round(self.ids, seed=f"{self.seed}/{name}", round=round, count=count)
         return [Share(id, name, self.group_size) for id in drawn]
 
-    def shares_of(
-        self, round: int, name: str, speeds: Mapping[str, Speed] = NO_SPEEDS
-    ) -> list[Share]:
+    def shares_of(self, round: int, name: str) -> list[Share]:
         """Return the shares of ``name``, a member or a stranger."""
-        members = [s for s in self.members_shares(round, speeds) if s.node == name]
+        members = [s for s in self.members_shares(round) if s.node == name]
         return members or self.strangers_shares(round, name)
 
     def shares(self, round: int, authors: Iterable[str]) -> list[Share]:

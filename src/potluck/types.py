@@ -40,27 +40,6 @@ def is_right(reward: float) -> bool:
     return reward >= WHOLE
 
 
-SHORTEST_WRITE_S, LONGEST_S = 0.01, 1e6
-"""Bounds of the seconds in a ``Speed``: what a liar can claim."""
-
-
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """Speed of one node, as it has measured it. Raise ValueError for seconds beyond the bounds."""
-
-    write_s: float
-    """Seconds in which it would write a whole round alone."""
-    learn_s: float
-    """Seconds in which it learns from a round."""
-
-    def __post_init__(self) -> None:
-        if not SHORTEST_WRITE_S <= self.write_s <= LONGEST_S or not 0 <= self.learn_s <= LONGEST_S:
-            raise ValueError(
-                f"a speed of {self.write_s} s to write and {self.learn_s} s to learn; expected "
-                f"{SHORTEST_WRITE_S:g} or 0 to {LONGEST_S:g} s"
-            )
-
-
 class PotluckError(Exception):
     """Base of all errors that a user can mend; the message says how. Each room derives its own:
     ConfigError, TaskError, ModelError, RolloutError, ExchangeError, TrackerError and others."""

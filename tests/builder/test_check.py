@@ -191,12 +191,6 @@ def test_the_method_is_told_and_what_it_gives_up_with_groups_of_one_author():
     assert advice not in printed(paper("alone", *LWS))
 
 
-def test_it_is_told_that_shares_will_follow_speed():
-    told = "vertical; shares follow the nodes' speed (below: their weight)"
-    assert told in " ".join(printed(paper("size", "shares=speed")).split())
-    assert "shares follow" not in printed(paper("size"))
-
-
 def test_the_tokens_of_a_round_are_counted_by_hand():
     config = paper("size", "node.large.weight=3")
     plan = plan_cost(config)

@@ -204,7 +204,7 @@ def terms(config, name="north"):
     [
         *("seed=1", "plan=horizontal", "problems_per_round=6", "group_size=5", "task.width=5"),
         *("sampling.max_new_tokens=5", "sampling.max_total_tokens=31", "node.south.weight=2"),
-        *("task.reward=hash", "swarm.open=true", "shares=speed"),
+        *("task.reward=hash", "swarm.open=true"),
     ],
 )
 def test_nodes_with_other_problems_shares_or_limits_are_at_another_task(recipe, change):

@@ -53,7 +53,7 @@ class FolderExchange:
         self.came = {name: set() for name in self.names}
         self.late, self.taken = set(), set()
 
-    def send(self, round, batch, *, speed=None):
+    def send(self, round, batch):
         path = self.folder / f"{round}-{self.terms.node}"
         if not path.exists():  # the first batch of a round stays
             path.write_bytes(encode(self.terms.message(round, tuple(batch))))
@@ -145,8 +145,8 @@ class Arrived:
     def __getattr__(self, method):
         return getattr(self.node, method)
 
-    def send(self, round, batch, *, speed=None):
-        self.node.send(round, batch, speed=speed)
+    def send(self, round, batch):
+        self.node.send(round, batch)
         self.sent.add((self.name, round))
 
     def collect(self, round, *, deadline_s, **waiting):

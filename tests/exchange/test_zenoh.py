@@ -14,7 +14,6 @@ from potluck.exchange.keys.keys import BATCH, verify
 from potluck.exchange.protocol.announcement import Offer, offer_of
 from potluck.exchange.protocol.outbox import Outbox
 from potluck.exchange.zenoh.endpoint import QUERIES, SERVERS
-from potluck.types import Speed
 from town import LONG_S, has_batch, live, open_sessions, peer, refusals, town, until
 
 THREE = ("east", "north", "south")
@@ -50,18 +49,6 @@ def batch_of(place, name, round=0, *, codec="exact", sender=None, **changes):
 
 
 # Coming and going.
-
-
-def test_a_speed_is_told_with_a_batch_and_stays_until_the_next(place):
-    north, south = place.nodes("north", "south")
-    assert peer(north, "south").speed is None
-    for round, speed in enumerate((Speed(30.0, 4.0), Speed(20.0, 4.0), None)):
-        south.send(round, batch("south"), speed=speed)
-        north.send(round, batch("north"))
-        north.collect(round, deadline_s=LONG_S)
-        south.collect(round, deadline_s=LONG_S)
-        assert peer(north, "south").speed == speed
-        assert peer(south, "north").speed is None
 
 
 def test_who_comes_is_seen_and_who_leaves_is_no_longer_waited_for(place):

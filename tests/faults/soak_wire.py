@@ -40,7 +40,6 @@ from potluck.exchange.protocol.announcement import (
 )
 from potluck.exchange.protocol.status import STATUS, read_status
 from potluck.reports.status import MOST_AUTHORS
-from potluck.types import Speed
 
 TIGHT = Limits(message_bytes=1 << 16, completions=16, tokens=1000, vocabulary=50, text_bytes=2000)
 KIND_WEIGHTS = {"batch": 16, "announcement": 2, "answer": 1, "page": 2, "status": 2}
@@ -109,9 +108,9 @@ def _read_announcement(signed):
     assert len(rounds) <= MAX_OFFERS, "too many offers"
     assert rounds == sorted(set(rounds)), "rounds"
     assert max(rounds, default=0) < 2**31, "round"
-    speed = got.speed or Speed(1.0, 0.0)
-    assert 0.01 <= speed.write_s <= 1e6, "speed"
-    assert 0 <= speed.learn_s <= 1e6, "speed"
+    write_s, learn_s = got.measured or (1.0, 0.0)
+    assert 0.01 <= write_s <= 1e6, "speed"
+    assert 0 <= learn_s <= 1e6, "speed"
 
 
 def _read_answer(data):

@@ -41,7 +41,6 @@ from potluck.exchange.protocol.announcement import (
 from potluck.exchange.protocol.status import STATUS, encode_status
 from potluck.exchange.wire import byte_planes
 from potluck.reports.status import AuthorStatus, StatusLine
-from potluck.types import Speed
 
 OTHER = Key(Ed25519PrivateKey.from_private_bytes(b"o" * 32))
 SEAL_BYTES = len(SIGNED) + SIGNATURE_BYTES
@@ -260,9 +259,14 @@ def sound_announcement(generator):
     drawn = generator.sample(range(100), generator.randrange(5))
     offers = [Offer(round, generator.randrange(2**32), generator.randbytes(16)) for round in drawn]
     session, task = generator.randbytes(16), generator.randbytes(16)
-    speed = generator.choice([None, Speed(10 ** generator.uniform(-2, 6), 0.0)])
-    about = {"session": session, "task": task, "clock_s": 1.0, "speed": speed}
-    return encode_announcement("run", "north", KEY, offers, **about)
+    about = {"session": session, "task": task, "clock_s": 1.0}
+    said = encode_announcement("run", "north", KEY, offers, **about)
+    if generator.random() < 0.5:
+        return said
+    speed = 10 ** generator.uniform(-2, 6), 0.0  # as release 0.2.0 told
+    return KEY.sign(
+        WHAT, msgspec.msgpack.encode([*msgspec.msgpack.decode(said[SEAL_BYTES:]), speed])
+    )
 
 
 def announcements(generator):

@@ -150,6 +150,8 @@ def test_what_makes_no_sense_at_this_pace_is_refused_with_the_way_out(recipe, tm
         recipe("node.small.weight=2")
     with pytest.raises(ConfigError, match="intake is 2, but pace is 'together'"):
         recipe("pace=together", "intake=2")
+    with pytest.raises(ConfigError, match=r"shares is 'speed'.* set pace = 'free'"):
+        recipe("pace=together", "shares=speed")
     with pytest.raises(ConfigError, match="set pace = 'together'"):
         recipe("node.small={engine={name='file', path='x.jsonl'}}")
     with pytest.raises(ConfigError, match="writes 1 of the 4 completions"):

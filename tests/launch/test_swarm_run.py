@@ -120,25 +120,6 @@ def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(
     assert sorted(hears.evaluations) == sorted(names)
 
 
-def test_where_shares_follow_speed_all_that_was_written_is_learned_from(
-    models, monkeypatch, tmp_path
-):
-    """Time decides who writes how much, so nothing is said of that here."""
-    start_with(monkeypatch, Forked)
-    names = NAMES[:2]
-    more = ("rounds=6", "group_size=12", "plan=horizontal", "shares=speed")
-    config = recipe(models, *more, names=names)
-    ended = run_local_swarm(config, tmp_path, resume=False, display=Hears())
-    assert ended.codes == dict.fromkeys(names, 0)
-    rows = {name: Record(tmp_path / name, run="tiny", node=name).rows("metrics") for name in names}
-    for at in zip(*rows.values(), strict=True):
-        shares = [row["share"] for row in at]
-        assert min(shares) >= 2 / 12
-        for row in at:
-            assert (row["unasked"], row["too_few"], row["missing"]) == (0, 0, [])
-            assert row["completions"] == pytest.approx(72 * sum(shares))
-
-
 def test_a_real_mistake_in_both_processes_is_one_line_and_leaves_no_folder(
     desk, potluck_says, monkeypatch
 ):

@@ -23,7 +23,7 @@ def report(groups, policy):
     objective = ObjectiveConfig()
     update = learner_of(policy, objective).learn(pack(groups), lambda done, total: None)
     rest = {"selection": NOTHING, "arrived": Round(())}
-    return report_of(0, OWN, groups, update, **rest, share=None, size_bytes=0, seconds={})
+    return report_of(0, OWN, groups, update, **rest, size_bytes=0, seconds={})
 
 
 def cut_off(group, at):
@@ -33,14 +33,14 @@ def cut_off(group, at):
     return Group(group.problem, tuple(rows), group.rewards)
 
 
-def test_the_part_that_a_node_wrote_is_not_an_authors_share_of_the_gradient():
+def test_an_authors_share_of_the_gradient_is_in_its_report():
     policy = tiny.policy(sharpness=4)
     groups = groups_of(policy)
     update = learner_of(policy, ObjectiveConfig()).learn(pack(groups), lambda done, total: None)
     update = replace(update, shares={OTHER: 0.125})
     rest = {"selection": NOTHING, "arrived": Round(())}
-    found = report_of(0, OWN, groups, update, **rest, share=0.5, size_bytes=0, seconds={})
-    assert (found.share, found.sources[OTHER].gradient_share) == (0.5, 0.125)
+    found = report_of(0, OWN, groups, update, **rest, size_bytes=0, seconds={})
+    assert (found.share, found.sources[OTHER].gradient_share) == (None, 0.125)
 
 
 def test_each_figure_is_what_a_plain_loop_finds():
@@ -101,7 +101,7 @@ def test_the_kl_is_the_mean_of_k3_over_ones_own_tokens():
     learner = replace(learner_of(policy, ObjectiveConfig(beta=1e-6)), reference=other)
     update = learner.learn(pack(groups), lambda done, total: None)
     rest = {"selection": NOTHING, "arrived": Round(())}
-    found = report_of(0, OWN, groups, update, **rest, share=None, size_bytes=0, seconds={})
+    found = report_of(0, OWN, groups, update, **rest, size_bytes=0, seconds={})
     parts = []
     for group in groups:
         for row in group.rows:

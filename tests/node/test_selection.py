@@ -9,16 +9,16 @@ from nouns import completion
 from potluck.exchange import Round, canonical_order
 from potluck.node.selection import Selector
 from potluck.schedule import Agenda, horizontal, vertical
-from potluck.types import Row, Speed
+from potluck.types import Row
 
 IDS = [f"p{i}" for i in range(30)]
 G = 4
 
 
-def selector(*, plan=vertical, weights=("north", "south"), by_speed=False, group_size=G, **changes):
+def selector(*, plan=vertical, weights=("north", "south"), group_size=G, **changes):
     agenda = Agenda(
         ids=IDS, weights=dict.fromkeys(weights, 1.0), plan=plan, group_size=group_size,
-        problems_per_round=6, seed=0, stranger_problems=2, by_speed=by_speed,
+        problems_per_round=6, seed=0, stranger_problems=2,
     )  # fmt: skip
     fields = {"max_staleness": 1, "stranger_share": 0.5, "strangers_share": 0.5}
     return Selector(agenda=agenda, me="north", **{**fields, **changes})
@@ -187,82 +187,3 @@ def test_a_stranger_does_not_count_itself_among_the_strangers():
     assert len(select(one, 0, written(one, 0, "north", "south", "mia")).groups) == 6
     as_mia = replace(one, me="mia", max_staleness=1, stranger_share=0.0, strangers_share=0.0)
     assert len(select(as_mia, 0, written(one, 0, "north", "south", "mia")).groups) == 8
-
-
-FAST = {"north": Speed(10.0, 1.0), "south": Speed(30.0, 1.0)}
-SLOW = {"north": Speed(30.0, 1.0), "south": Speed(10.0, 1.0)}
-
-
-def written_by_view(one, round, **views):
-    """What each wrote that saw the speeds of its own view."""
-    return [
-        completion(author=share.node, problem=share.problem_id, index=index)
-        for name, view in views.items()
-        for share in one.agenda.shares_of(round, name, view)
-        for index in range(share.count)
-    ]
-
-
-def keys(completions):
-    return sorted((c.author, c.problem_id, c.index) for c in completions)
-
-
-@pytest.mark.parametrize("plan", [vertical, horizontal])
-@pytest.mark.parametrize("north", [FAST, SLOW, {}])
-@pytest.mark.parametrize("south", [FAST, SLOW, {}])
-def test_where_two_see_other_speeds_all_that_they_wrote_is_learned_from_once(plan, north, south):
-    one = selector(plan=plan, by_speed=True, group_size=12)
-    for round in range(5):
-        came = written_by_view(one, round, north=north, south=south)
-        selection = select(one, round, canonical_order(came))
-        assert keys(c for group in selection.groups for c in group) == keys(came)
-        assert counts(selection) == {}
-        late = select(one, round + 1, (), {round: tuple(came)})
-        again = [(c.author, c.problem_id, c.index) for group in late.groups for c in group]
-        assert len(again) == len(set(again))
-
-
-def test_two_that_both_wrote_a_problem_have_a_group_each_where_groups_have_one_author():
-    one = selector(by_speed=True)
-    came = written_by_view(one, 0, north=FAST, south=SLOW)
-    groups = select(one, 0, canonical_order(came)).groups
-    assert all(len(group) == G and len({c.author for c in group}) == 1 for group in groups)
-    problems = [group[0].problem_id for group in groups]
-    assert len(problems) > len(set(problems))
-
-
-def test_where_parts_are_joint_a_group_is_of_what_came():
-    one = selector(plan=horizontal, by_speed=True, group_size=12)
-    for views, rows in (((FAST, SLOW), 18), ((SLOW, FAST), 6), ((FAST, FAST), 12)):
-        came = written_by_view(one, 0, north=views[0], south=views[1])
-        groups = select(one, 0, canonical_order(came)).groups
-        assert len(groups) == len({group[0].problem_id for group in groups}) == 6
-        assert {len(group) for group in groups} <= {rows - 1, rows, rows + 1}
-
-
-@pytest.mark.parametrize("plan", [vertical, horizontal])
-def test_a_member_that_chooses_its_part_is_bound_to_the_rounds_problems_and_whole_groups(plan):
-    one = selector(plan=plan, by_speed=True)
-    drawn = [share.problem_id for share in one.agenda.members_shares(0)]
-    other = next(id for id in IDS if id not in drawn)
-    came = [completion(author="south", problem=id, index=i)
-            for id in dict.fromkeys([*drawn, other]) for i in range(G + 3)]  # fmt: skip
-    selection = select(one, 0, came)
-    assert sum(map(len, selection.groups)) == 6 * G
-    assert counts(selection) == {"unasked": 6 * 3 + G + 3}
-    by_weight = select(selector(plan=plan), 0, came)
-    assert sum(map(len, by_weight.groups)) == 3 * G
-
-
-def test_speeds_change_nothing_for_strangers():
-    fast, slow = (selector(by_speed=by_speed) for by_speed in (True, False))
-    came = written(slow, 0, "north", "south", "mia")
-    assert select(fast, 0, came).groups == select(slow, 0, came).groups
-
-
-def test_a_late_group_is_used_whole_where_its_author_chose_it():
-    one = selector(by_speed=True)
-    late = written_by_view(one, 0, south=SLOW)
-    assert len(late) > 3 * G
-    assert counts(select(one, 1, (), {0: tuple(late)})) == {"late_used": len(late)}
-    assert select(one, 1, (), {0: tuple(late[1:])}).late_used == len(late) - G

@@ -51,7 +51,6 @@ def make_agenda(config: RunConfig, task: Task) -> Agenda:
         problems_per_round=config.problems_per_round,
         seed=config.seed,
         stranger_problems=config.swarm.stranger_problems if config.swarm.open else 0,
-        by_speed=config.shares == "speed",
     )
 
 
@@ -85,7 +84,6 @@ def _agreed_digest(config: RunConfig, task: Task) -> bytes:
         **{key: tree[key] for key in ("seed", "plan", "problems_per_round", "group_size")},
         **{key: tree["sampling"][key] for key in ("max_new_tokens", "max_total_tokens")},
         "stranger_problems": config.swarm.stranger_problems if config.swarm.open else 0,
-        **({"shares": config.shares} if config.shares != "weight" else {}),
         **({"pace": config.pace, "intake": config.taken} if config.pace == "free" else {}),
     }
     return _short(json.dumps(agreed, sort_keys=True))

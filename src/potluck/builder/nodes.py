@@ -22,7 +22,7 @@ from potluck.node.learning.group import SINGLE_PROCESS, Begin, ProcessGroup, dev
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.workers import DistributedEngine
 from potluck.node.loop import Node
-from potluck.node.participant import MEASURED, NodeProgress, Speedometer
+from potluck.node.participant import NodeProgress
 from potluck.node.selection import Selector
 from potluck.node.storage import checkpoint
 from potluck.node.storage.record import Record
@@ -210,7 +210,6 @@ def make_nodes(
                 rounds=config.rounds,
                 deadline_s=config.deadline_s,
                 progress=progress,
-                speedometer=_speedometer(agenda, record),
             )
         )
     return nodes
@@ -274,16 +273,9 @@ def make_authors(
                 record=record,
                 deadline_s=config.deadline_s,
                 progress=progress,
-                speedometer=_speedometer(agenda, record),
             )
         )
     return authors
-
-
-def _speedometer(agenda: Agenda, record: Record) -> Speedometer | None:
-    """Return what measures a member, where shares follow speed; a stranger's part is fixed."""
-    follows = agenda.by_speed and record.node in agenda.weights
-    return Speedometer(record.rows("metrics")[-MEASURED:]) if follows else None
 
 
 def _engine(config: RunConfig, learner: Learner, folder: Path) -> Engine:

@@ -135,9 +135,7 @@ def _headline(config: RunConfig) -> str:
     if chosen.others == "likely-successes":
         limit += f", c = {chosen.likelihood_exponent:g}"
     shares = ""
-    if config.shares == "speed":
-        shares = "; shares follow the nodes' speed (below: their weight)"
-    elif config.pace == "free":
+    if config.pace == "free":
         shares = f", at its own pace: {config.taken:g} of others for each own one at most"
     joint = config.plan == "horizontal" or len(config.node) == 1 or chosen.others == "all"
     advice = "" if joint else f"\n{VERTICAL_ADVICE}"

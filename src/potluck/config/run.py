@@ -214,8 +214,8 @@ class RunConfig(Options, frozen=True, kw_only=True):
     """Division of a round: "vertical" gives each node whole problems, "horizontal" gives each node
     a part of every group."""
     shares: Literal["weight", "speed"] = "weight"
-    """Measure of each node's share of a round: its ``weight``, or the speed that it measures, so
-    that all finish at about the same time. With "speed" a node of weight 2 writes twice as long."""
+    """Measure of each node's share of a round: its ``weight``. "speed", of release 0.2.0, is
+    refused: for nodes of unlike speed there is ``pace = "free"``."""
     pace: Literal["together", "free"] = "together"
     """"together": all nodes do a round at the same time, which lasts as long as its slowest node.
     "free": each has rounds of its own, waits for nobody, and learns from what came meanwhile."""

@@ -151,16 +151,10 @@ def _require_pace(run: RunConfig) -> None:
             f"pace is 'free', but [node.{weighed[0]}] has a weight of its own: "
             f"at its own pace a node writes as much as it has time for; remove the weight"
         )
-    if run.pace == "free" and run.shares == "speed":
+    if run.shares == "speed":
         raise ConfigError(
-            "pace is 'free', but shares is 'speed': at its own pace a node writes as much as it "
-            "has time for; remove one of the two"
-        )
-    overlaps = [name for name, node in run.node.items() if getattr(node.engine, "overlap", False)]
-    if run.shares == "speed" and overlaps:
-        raise ConfigError(
-            f"shares is 'speed', but [node.{overlaps[0]}.engine] overlap is true: what is written "
-            f"while the node learns tells nothing of its speed; remove one of the two"
+            "shares is 'speed', which ended with release 0.2.0; set pace = 'free', so that no node "
+            "waits for a slower one, or give each node a weight"
         )
     part = 1 / (1 + run.taken) + 1e-12
     each = int(run.group_size * part)

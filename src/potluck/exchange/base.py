@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from potluck.reports.status import StatusLine
-from potluck.types import Completion, PotluckError, Speed
+from potluck.types import Completion, PotluckError
 
 Waiting = Callable[[int, int], None]
 """Function that is called several times a second with (peers that are here, peers awaited). An
@@ -106,8 +106,6 @@ class PeerStatus:
     line: StatusLine | None = None
     """Newest line that it told of itself, by its key; None before the first, and where this node
     does not listen to them (``Membership.watches_status``)."""
-    speed: Speed | None = None
-    """Speed that it told with its newest batch; None where it told none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +132,13 @@ class Exchange(Protocol):
     ``gather`` raise ExchangeError if the transport itself has failed.
     """
 
-    def send(self, round: int, batch: Sequence[Completion], *, speed: Speed | None = None) -> None:
+    def send(self, round: int, batch: Sequence[Completion]) -> None:
         """Make this node's batch of a round available to every node, without waiting for any.
 
         Args:
             round: the round, from 0. If it was sent before, even by this node before a restart,
                 the first batch stays and this one is dropped.
             batch: completions by this node, at most one for each (problem, index); may be empty.
-            speed: what this node has measured of itself; the others see it in their ``status``.
 
         Raise ValueError if a completion is another node's, or comes twice; ExchangeError if the
         batch is larger than others take.

@@ -25,7 +25,7 @@ from potluck.exchange.transport import Agreement, Membership
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.codec import decode, encode
 from potluck.reports.status import StatusLine
-from potluck.types import Completion, Speed
+from potluck.types import Completion
 
 KEPT_ROUNDS = 4
 """Rounds for which the hub keeps what was sent, and a member waits for what is late."""
@@ -89,8 +89,7 @@ class _Member:
         self._rounds: dict[str, set[int]] = {name: set() for name in hub._agreements}
         self._refused: dict[tuple[int, str], Reason] = {}
 
-    def send(self, round: int, batch: Sequence[Completion], *, speed: Speed | None = None) -> None:
-        # Nobody is told the speed: in one thread each round takes as long, whatever the shares.
+    def send(self, round: int, batch: Sequence[Completion]) -> None:
         message = self._agreement.message(round, tuple(batch))
         self._hub.deliver(round, self._agreement.node, encode(message, codec=self._hub._codec))
         self._sent_tokens = sum(len(c.token_T) for c in batch)

@@ -152,8 +152,6 @@ def _run_leader(
     require_same_loss(folder, loss)
     notes = [*notes_on(config, task), *notes_on_trust(config, folder, local.names)]
     notes += notes_on_authors(mine, task)
-    if config.shares == "speed" and len(local.names) > 1:
-        notes.append("shares = 'speed': these nodes take turns, so their shares follow the weights")
     checks.require_partners(seen)
     notes += checks.notes_on_tokenizers(seen) + checks.notes_on_devices(mine)
     require_baseline(config, folder, local.names)

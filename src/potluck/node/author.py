@@ -43,9 +43,8 @@ class Author(Participant):
                 progress=lambda done, total: self.progress(self.name, "write", done, total),
             )
         with Clock() as sending:
-            self.send(round, written.completions)
-        share = self.part_of_round(written.completions)
-        return Spent(writing.seconds, sending.seconds, written.cost, waiting.seconds, share)
+            self.exchange.send(round, written.completions)
+        return Spent(writing.seconds, sending.seconds, written.cost, waiting.seconds)
 
     def _await_readers(self, round: int) -> None:
         """Wait for a node that is connected, ``deadline_s`` at most: texts may cost money, and by
@@ -75,7 +74,6 @@ class Author(Participant):
             sent_bytes=traffic.sent_bytes,
             received_bytes=traffic.received_bytes,
             size_bytes=size_bytes,
-            share=spent.share,
             cost={key: value for key, value in asdict(spent.cost).items() if value},
             seconds=spent.seconds(learn_s=0.0),
         )

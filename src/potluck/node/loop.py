@@ -78,11 +78,10 @@ class Node(Participant):
                 policy.spelled(c, asked(c.problem_id), most_bytes=most_bytes) for c in completions
             ]
         with Clock() as sending:
-            self.send(round, completions)
+            self.exchange.send(round, completions)
         return Spent(
             generating.seconds,
             sending.seconds,
-            share=self.part_of_round(completions),
             server_apart=self.engine.server_apart if completions else None,
         )
 
@@ -149,7 +148,6 @@ class Node(Participant):
             selection=selection,
             arrived=arrived,
             size_bytes=size_bytes,
-            share=spent.share,
             server_apart=spent.server_apart,
             server_apart_first=self._first_apart(spent.server_apart),
             seconds=spent.seconds(learning.seconds),

@@ -2,11 +2,8 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
-from statistics import median
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from potluck.exchange import Exchange, Round
 from potluck.files import derived_seed
@@ -14,10 +11,6 @@ from potluck.node.storage.record import Record
 from potluck.reports import RoundReport, as_line
 from potluck.rollout.texts.base import NOTHING, Cost
 from potluck.schedule import Agenda, Share
-from potluck.types import LONGEST_S, SHORTEST_WRITE_S, Completion, Speed
-
-MEASURED = 5
-"""Rounds whose median is a node's speed."""
 
 NodeProgress = Callable[[str, str, int, int], None]
 """Called with (node, phase, done, total) during everything that takes long."""
@@ -33,8 +26,6 @@ class Spent:
     cost: Cost = NOTHING
     wait_s: float = 0.0
     """Time in which others were awaited."""
-    share: float | None = None
-    """Part of the round that it wrote; None where that is not measured."""
     server_apart: float | None = None
     """See ``Engine``; None too if a round is learned again, and not written."""
 
@@ -46,32 +37,6 @@ class Spent:
             "exchange": self.exchange_s,
             "learn": learn_s,
         }
-
-
-class Speedometer:
-    """Measures the speed of one node, and holds what it has told of that."""
-
-    def __init__(self, lines: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Begin with the lines of metrics.jsonl from before a restart."""
-        self._rounds = deque[Speed](maxlen=MEASURED)
-        self.told: Speed | None = None
-        """Newest speed that the others can know: by this one the node counts itself, as they do."""
-        for line in lines:
-            self.add(line.get("share"), line["seconds"])
-
-    def add(self, share: float | None, seconds: Mapping[str, float]) -> None:
-        """Note a round in which the node wrote ``share`` of all; not one that it only learned."""
-        if share and (write_s := seconds["write"]):
-            write_s, learn_s = min(write_s / share, LONGEST_S), min(seconds["learn"], LONGEST_S)
-            self._rounds.append(Speed(max(write_s, SHORTEST_WRITE_S), learn_s))
-
-    def tell(self) -> Speed | None:
-        """Return the medians of the last five rounds, which one odd round does not move; None
-        before the first."""
-        if self._rounds:
-            write_s, learn_s = ([*each] for each in zip(*map(astuple, self._rounds), strict=True))
-            self.told = Speed(median(write_s), median(learn_s))
-        return self.told
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -87,8 +52,6 @@ class Participant(ABC):
     record: Record
     deadline_s: float
     progress: NodeProgress
-    speedometer: Speedometer | None = None
-    """None: shares follow the weights, and the node tells no speed."""
 
     @abstractmethod
     def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
@@ -100,34 +63,11 @@ class Participant(ABC):
         ``size_bytes``: size of the file that they are stored in."""
 
     def shares(self, round: int) -> list[Share]:
-        """Return what this node is to write in ``round``; where shares follow speed, by what it and
-        the others have told of theirs."""
-        if self.speedometer is None:
-            return self.agenda.shares_of(round, self.name)
-        peers = self.exchange.status().peers
-        speeds = {name: peer.speed for name, peer in peers.items() if peer.speed}
-        if told := self.speedometer.told:
-            speeds[self.name] = told
-        return self.agenda.shares_of(round, self.name, speeds)
-
-    def send(self, round: int, batch: Sequence[Completion]) -> None:
-        """Send this node's batch of a round; with it its speed, where shares follow that."""
-        if self.speedometer is None:
-            self.exchange.send(round, batch)
-        else:
-            self.exchange.send(round, batch, speed=self.speedometer.tell())
-
-    def part_of_round(self, written: Sequence[Completion]) -> float | None:
-        """Return the part of a round that ``written`` is; None where shares follow the weights."""
-        agenda = self.agenda
-        if self.speedometer is None:
-            return None
-        return len(written) / (agenda.problems_per_round * agenda.group_size)
+        """Return what this node is to write in ``round``."""
+        return self.agenda.shares_of(round, self.name)
 
     def keep(self, report: RoundReport) -> RoundReport:
-        """Keep a round's report, and measure this node by it; return it."""
-        if self.speedometer:
-            self.speedometer.add(report.share, report.seconds)
+        """Keep a round's report; return it."""
         self.record.add("metrics", [as_line(report)])
         return report
 

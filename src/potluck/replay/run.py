@@ -24,7 +24,7 @@ from potluck.replay.plan import ReplayError, ReplayPlan, ReplayRow
 from potluck.reports.status import StatusLine
 from potluck.rollout.options import HFOptions
 from potluck.tasks import Task
-from potluck.types import Completion, NonFiniteError, Speed
+from potluck.types import Completion, NonFiniteError
 
 LOOKED_AT = 32
 """Completions by which a model is recognised."""
@@ -57,7 +57,7 @@ class RecordedExchange:
                 )
             self.has_logp &= all(c.logp_T is not None for c in came.completions)
 
-    def send(self, round: int, batch: Sequence[Completion], *, speed: Speed | None = None) -> None:
+    def send(self, round: int, batch: Sequence[Completion]) -> None:
         """Drop the batch: what is written now is not in the recording."""
 
     def collect(self, round: int, *, deadline_s: float, waiting: Waiting = silent) -> Round:

@@ -232,7 +232,8 @@ class RoundReport:
     """Cost of these texts: requests, prompt_tokens, completion_tokens, usd; what is 0 is left
     out."""
     share: float | None = None
-    """Share of the round's completions that this node wrote, with ``shares = "speed"``."""
+    """Share of the round's completions that this node wrote, in a run of release 0.2.0 with
+    ``shares = "speed"``; else null."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Duration of each phase: write, learn, wait (for others), exchange. Older releases have no
     "wait": there it is part of "exchange"."""

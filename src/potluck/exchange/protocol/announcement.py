@@ -2,7 +2,7 @@
 
     announcement = Key.sign("announcement", one MessagePack array
                             [version, run, node, public key, session, task, clock_s, offers]
-                            or, where shares follow speed, with [write_s, learn_s] behind them)
+                            or, from a node of release 0.2.0, with [write_s, learn_s] behind them)
     offers       = for each round, one after another: round, size_bytes (u32, little-endian) and
                    the first 16 bytes of the SHA-256 of the seal in front of the batch
     answer       = Key.sign("hello", challenge + announcement)
@@ -16,7 +16,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
@@ -24,7 +24,6 @@ import msgspec
 
 from potluck.exchange.base import WireError
 from potluck.exchange.keys.keys import SIGNATURE_BYTES, SIGNED, Key, verify, without_signature
-from potluck.types import Speed
 
 ANNOUNCEMENT_VERSION = 2
 MAX_ANNOUNCEMENT_BYTES = 2048
@@ -71,11 +70,8 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     packed: bytes
     """Offers as they are written."""
     measured: tuple[float, float] | None = None
-    """The node's speed: seconds in which it would write a round alone, and learn from one."""
-
-    @property
-    def speed(self) -> Speed | None:
-        return Speed(*self.measured) if self.measured else None
+    """Seconds in which a node of release 0.2.0 with ``shares = "speed"`` would write a round alone,
+    and learn from one: read, and not used."""
 
     def offers(self) -> tuple[Offer, ...]:
         """Return the offers by round, each round once; none before a node's first batch. Raise
@@ -114,14 +110,12 @@ def encode_announcement(
     session: bytes,
     task: bytes,
     clock_s: float,
-    speed: Speed | None = None,
 ) -> bytes:
     """Return the sealed announcement of the newest 64 ``offers``."""
     newest = sorted(offers, key=lambda offer: offer.round)[-MAX_OFFERS:]
     packed = b"".join(_OFFER.pack(o.round, o.size_bytes, o.digest) for o in newest)
     said = [ANNOUNCEMENT_VERSION, run, node, key.public, session, task, clock_s, packed]
-    told = [astuple(speed)] if speed else []
-    return key.sign(WHAT, msgspec.msgpack.encode([*said, *told]))
+    return key.sign(WHAT, msgspec.msgpack.encode(said))
 
 
 def has_form_of_announcement(payload: Payload) -> bool:
@@ -155,10 +149,12 @@ def read_announcement(payload: Payload, *, run: str, node: str) -> Announcement:
         )
     if len(said.session) != SESSION_BYTES or not math.isfinite(said.clock_s):
         raise WireError("an announcement has no session of 16 bytes, or no finite clock")
-    try:
-        said.speed  # noqa: B018 - checks itself
-    except ValueError as error:
-        raise WireError(f"an announcement tells {error}") from None
+    write_s, learn_s = said.measured or (1.0, 0.0)
+    if not (0.01 <= write_s <= 1e6 and 0 <= learn_s <= 1e6):
+        raise WireError(
+            f"an announcement tells a speed of {write_s} s to write and {learn_s} s to learn; "
+            f"expected 0.01 or 0 to 1e+06 s"
+        )
     return said
 
 

@@ -208,7 +208,6 @@ class Peers:
                 peer.newest,
                 max(0.0, peer.quarantined_until_s - now_s),
                 dict(self._reasons.get(name, {})),
-                speed=peer.announcement.speed if peer.announcement else None,
             )
             for name, peer in self._peers.items()
         }

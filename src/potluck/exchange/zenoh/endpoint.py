@@ -36,7 +36,7 @@ from potluck.exchange.transport import Membership
 from potluck.exchange.zenoh.channels import Rings, names_alone
 from potluck.exchange.zenoh.fetcher import Fetcher, WorkerThreads
 from potluck.exchange.zenoh.status import StatusChannel
-from potluck.types import NODE_NAME, Speed
+from potluck.types import NODE_NAME
 
 CLOSE_S = 5.0
 SERVERS = 4
@@ -68,7 +68,6 @@ class Endpoint:
         """Condition whose lock guards ``mailbox``; notified when something there is new."""
         self._to_announce = threading.Condition(self._lock)
         self._due_s = 0.0
-        self._speed: Speed | None = None
         self._closed = threading.Event()
         session_id = secrets.token_bytes(SESSION_BYTES)
         self._hearing = Hearing(own.agreement, session_id, own.known_keys, mailbox)
@@ -127,12 +126,12 @@ class Endpoint:
         self.workers.start("see the others", lambda: self._see(presences))
         self.workers.start("announce batches", self._announce)
 
-    def announce(self, speed: Speed | None = None) -> None:
+    def announce(self) -> None:
         """Announce the batches in the outbox at once, and from now on this ``speed``; fetch what is
         of use by now."""
         with self._lock:
             self._fetcher.wake()
-            self._speed, self._due_s = speed, 0.0
+            self._due_s = 0.0
             self._to_announce.notify()
 
     def close(self) -> None:
@@ -180,7 +179,6 @@ class Endpoint:
             session=self._session_id,
             task=self._agreement.provenance.task,
             clock_s=self._joined_s + time.monotonic(),
-            speed=self._speed,
         )
 
     def _serve(self, queries: zenoh.handlers.Handler[zenoh.Query]) -> None:

@@ -37,7 +37,7 @@ from potluck.exchange.wire.codec import decode, encode
 from potluck.exchange.zenoh.endpoint import Endpoint
 from potluck.exchange.zenoh.session import Endpoints, Tls, check_endpoints, open_patiently
 from potluck.reports.status import StatusLine
-from potluck.types import Completion, Speed
+from potluck.types import Completion
 
 __all__ = ["ZenohExchange", "check_endpoints", "open_exchange"]
 
@@ -82,7 +82,7 @@ class ZenohExchange:
         self._endpoint = Endpoint(session, own, self._outbox, self._mailbox)
         self._changed, self._workers = self._endpoint.changed, self._endpoint.workers
 
-    def send(self, round: int, batch: Sequence[Completion], *, speed: Speed | None = None) -> None:
+    def send(self, round: int, batch: Sequence[Completion]) -> None:
         self._workers.check()
         message = self._agreement.message(round, tuple(batch))
         signed = self._key.sign(BATCH, encode(message, codec=self._codec))
@@ -99,7 +99,7 @@ class ZenohExchange:
             self._disk_is_full = True
         with self._changed:
             self._mailbox.begin(round, time.monotonic())
-        self._endpoint.announce(speed)
+        self._endpoint.announce()
 
     def collect(self, round: int, *, deadline_s: float, waiting: Waiting = silent) -> Round:
         end_s = time.monotonic() + deadline_s
