@@ -19,8 +19,8 @@ from potluck.exchange.protocol.status import (
     QUIET_S,
     STATUS,
     VERIFIED_PER_S,
-    StatusLines,
     encode_status,
+    status_lines,
 )
 from potluck.reports.status import LINE_BYTES, MOST_AUTHORS, AuthorStatus, StatusLine
 from town import peer, town, until
@@ -171,7 +171,7 @@ def test_broken_contents_are_refused_or_keep_every_bound(seed):
 
 @pytest.fixture
 def lines():
-    return StatusLines("first")
+    return status_lines("first")
 
 
 def hear(lines, *said, now_s=0.0, **required):
@@ -180,7 +180,7 @@ def hear(lines, *said, now_s=0.0, **required):
 
 def test_the_newest_is_believed_and_an_older_one_is_ignored(lines):
     assert hear(lines, said(time_s=1.0), said(time_s=2.0, round=4))
-    assert lines.heard["north"].line.round == 4
+    assert lines.said["north"].line.round == 4
     assert not hear(lines, said(time_s=1.5), said(time_s=2.0))
     assert hear(lines, said(time_s=3.0))
     assert not lines.refused
@@ -192,7 +192,7 @@ def test_what_another_key_signed_is_refused_and_pushes_out_no_true_one(lines):
     assert hear(
         lines, said(time_s=1.0), signed(1, other.public, SESSION, LINE, key=other), forged, b"x"
     )
-    assert lines.heard["north"].line.time_s == 1.0
+    assert lines.said["north"].line.time_s == 1.0
     assert lines.refused == {"north": {"forged": 2, "malformed": 1}}
 
 

@@ -59,7 +59,7 @@ def test_a_killed_node_is_red_within_six_seconds_and_no_longer_when_it_is_back(s
         assert [(e.kind, e.text) for e in run.view().events if e.text.startswith("b")] == [
             ("joined", "b joined"), ("left", "b is silent"), ("joined", "b joined"),
         ]  # fmt: skip
-        assert {one.known for one in observer.seen().values()} == {"signed"}
+        assert {one.known for one in run.view().nodes} == {"signed"}
         assert observer.refused() == {}
     swarm.stop("a", "b")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from potluck.reports.status import StatusLine
+from potluck.reports.status import PeerLine, StatusLine
 from potluck.types import Completion, PotluckError
 
 Waiting = Callable[[int, int], None]
@@ -106,6 +106,17 @@ class PeerStatus:
     line: StatusLine | None = None
     """Newest line that it told of itself, by its key; None before the first, and where this node
     does not listen to them (``Membership.watches_status``)."""
+
+    def line_at(self, now_s: float) -> PeerLine:
+        """Return the same with times in seconds since 1970, which it is ``now_s`` now."""
+        return PeerLine(
+            live=self.live,
+            heard_s=None if self.heard_s is None else round(now_s - self.heard_s, 1),
+            newest_round=self.newest_round,
+            quarantined_until_s=now_s + self.quarantined_s if self.quarantined_s else 0.0,
+            line=self.line,
+            refused={str(reason): count for reason, count in self.refused.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)

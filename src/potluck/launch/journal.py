@@ -174,15 +174,4 @@ def _of_round(node: str, report: RoundReport) -> dict[str, object]:
 def _peers(exchange: Exchange, now_s: float) -> dict[str, PeerLine]:
     peers = exchange.status().peers
     latest = sorted(peers, key=lambda name: (peers[name].heard_s is None, peers[name].heard_s or 0))
-    return {
-        name: PeerLine(
-            live=peer.live,
-            heard_s=None if peer.heard_s is None else now_s - peer.heard_s,
-            newest_round=peer.newest_round,
-            quarantined_until_s=now_s + peer.quarantined_s if peer.quarantined_s else 0.0,
-            line=peer.line,
-            refused={str(reason): count for reason, count in peer.refused.items()},
-        )
-        for name in latest[:MOST_PEERS]
-        for peer in [peers[name]]
-    }
+    return {name: peers[name].line_at(now_s) for name in latest[:MOST_PEERS]}

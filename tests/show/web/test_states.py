@@ -5,7 +5,7 @@ import json
 import pytest
 
 from potluck.show.web.recipe import read_recipe
-from potluck.show.web.states import Facts, Here, node_views
+from potluck.show.web.states import MOST_NODES, Facts, Here, node_views
 from show.web.run_files import peer, recipe, status
 
 NOW_S = 1_000_000.0
@@ -94,6 +94,11 @@ def test_nodes_of_other_machines_are_known_by_their_peers():
     assert (found["south"].state, found["south"].model) == ("unknown", "m-south")
 
 
+def test_one_in_quarantine_is_not_called_silent_though_nothing_of_it_is_read():
+    line = peer(live=True, heard_s=NOW_S - 90, quarantined_until_s=NOW_S + 9)
+    assert views(north=here("north", peers={"far": line}))["far"].state == "quarantined"
+
+
 def test_what_a_dead_reporter_said_does_not_count():
     lines = {"far": peer(live=True, heard_s=NOW_S - 60)}
     assert views(north=here("north", peers=lines, age_s=60))["far"].state == "unknown"
@@ -101,14 +106,15 @@ def test_what_a_dead_reporter_said_does_not_count():
 
 def test_nodes_are_bounded():
     lines = {f"n{at}": peer(live=True) for at in range(2000)}
-    assert len(views(north=here("north", peers=lines))) < 300
+    assert len(views(north=here("north", peers=lines))) <= MOST_NODES + len(MODELS)
 
 
 def test_a_crowd_that_one_node_names_hides_nothing_that_another_tells(monkeypatch):
     monkeypatch.setattr("potluck.show.web.states.MOST_NODES", 2)
     crowd = {"a": peer(live=False), "b": peer(live=False), "c": peer()}
     found = views(
-        north=here("north", peers=crowd), south=here("south", peers={"a": peer(live=True)})
+        north=here("north", peers=crowd),
+        south=here("south", peers={"a": peer(live=True, heard_s=NOW_S)}),
     )
     assert set(found) == {"north", "south", "a", "b"}
     assert found["a"].state in ("training", "recovering")  # it is live, as south tells

@@ -1,14 +1,16 @@
 """The feed of a swarm: what its page shows of what an observer sees."""
 
+import time
+
 import pytest
 from msgspec.structs import replace
 
-from potluck.exchange.protocol.sightings import Sighting
-from potluck.reports.status import AuthorStatus, StatusLine
-from potluck.show.web import swarm, swarm_history
+from potluck.reports.status import AuthorStatus, PeerLine, StatusLine
+from potluck.show.web import swarm
 from potluck.show.web.feed import NotHereError
-from potluck.show.web.swarm import GONE_S, SHOWN, SwarmFeed, SwarmRun
-from potluck.show.web.swarm_history import MOST_ROUNDS, RECENT, History
+from potluck.show.web.states import GONE_S, MOST_NODES
+from potluck.show.web.swarm import SwarmFeed, SwarmRun
+from potluck.show.web.swarm_history import MOST_ROUNDS, History
 
 NORTH = StatusLine(
     node="north", run="run", time_s=1.0, version="1.2", model="digits", parameters=7, round=3,
@@ -17,20 +19,28 @@ NORTH = StatusLine(
 )  # fmt: skip
 
 
-def seen(line=NORTH, **changes):
-    fields = {"known": "signed", "live": True, "silent_s": 0.5, "newest_round": 3, "refused": {}}
-    return Sighting(**(fields | {"line": line} | changes))
+def seen(line=NORTH, *, silent_s=0.5, live=True, newest_round=3, refused=None):
+    """What an observer makes of a node, at the moment at which it is asked."""
+
+    def at(now_s):
+        heard_s = None if silent_s is None else now_s - silent_s
+        more = {"newest_round": newest_round, "refused": refused or {}}
+        return PeerLine(live=live, heard_s=heard_s, line=line, **more)
+
+    return at
 
 
 class Observed:
     """An observer that sees what a test says, at the time that it says."""
+
+    roster = frozenset({"a", "b", "far", "north", "south", "zz"})
 
     def __init__(self):
         self.nodes, self.connected, self.now_s = {}, True, 1000.0
         self.run = SwarmRun(self, "run", clock=lambda: self.now_s)
 
     def seen(self):
-        return self.nodes
+        return {name: node(self.now_s) for name, node in self.nodes.items()}
 
     def is_connected(self):
         return self.connected
@@ -71,6 +81,12 @@ def test_a_node_is_shown_with_what_it_tells(observed):
     assert (cell["reward_mean"], cell["k1"], cell["staleness"]) == (0.5, 0.25, 0)
 
 
+def test_it_says_by_whose_key_a_node_is_known(observed):
+    observed.look(north=seen(), south=seen(None, silent_s=None), eve=seen())
+    known = {node.name: node.known for node in observed.run.view().nodes}
+    assert known == {"north": "signed", "south": "unsigned", "eve": "unknown key"}
+
+
 def test_authors_that_nobody_heard_are_left_out_as_a_signer_can_make_up_names(observed):
     observed.look(north=seen())
     assert observed.run.view().matrix == {"north": {}}
@@ -84,7 +100,7 @@ def test_authors_that_nobody_heard_are_left_out_as_a_signer_can_make_up_names(ob
         ({"silent_s": 4.9}, "training"),
         ({"silent_s": 5.1}, "silent"),
         ({"silent_s": GONE_S + 1}, "stopped"),
-        ({"silent_s": None, "known": "unsigned", "line": None}, "unknown"),
+        ({"silent_s": None, "line": None, "newest_round": None}, "unknown"),
         ({"line": replace(NORTH, phase="ended"), "live": False}, "ended"),
         ({"line": replace(NORTH, phase="stopped"), "live": False}, "stopped"),
         ({"line": replace(NORTH, round=9), "live": False}, "ended"),
@@ -104,7 +120,7 @@ def test_a_node_that_comes_back_recovers_until_it_has_reached_the_others(observe
     observed.look(north=seen(live=False))
     observed.look(north=seen())
     assert observed.node("north").state == "recovering"
-    assert observed.node("north").why == "it is back, and 17 rounds behind the others"
+    assert observed.node("north").why == "it is 17 rounds behind"
     observed.look(north=seen(replace(NORTH, round=19)))
     assert observed.node("north").state == "training"
     observed.look(north=seen(replace(NORTH, round=3)))
@@ -183,9 +199,9 @@ def test_what_all_nodes_together_told_is_bounded(observed, monkeypatch):
 
 
 def test_a_swarm_without_end_is_shown_in_part_those_of_the_roster_first(observed):
-    crowd = {f"x{at}": seen(known="unknown key", line=None) for at in range(SHOWN + 50)}
+    crowd = {f"x{at}": seen(None) for at in range(MOST_NODES + 50)}
     observed.look(**crowd, zz=seen(replace(NORTH, node="zz")))
-    assert len(observed.run.view().nodes) == SHOWN
+    assert len(observed.run.view().nodes) == MOST_NODES
     assert observed.run.view().nodes[0].name == "zz"
 
 
@@ -197,7 +213,6 @@ def test_means_are_over_an_authors_last_rounds_and_tell_how_old_they_are():
     cell = history.matrix()["south"]
     assert cell["reward_mean"] == sum(range(20, 28)) / 8
     assert cell["staleness"] == 2
-    assert RECENT == swarm_history.RECENT == 10
 
 
 def test_a_pair_has_what_the_learner_told_of_the_author(observed):
@@ -212,7 +227,7 @@ def test_a_pair_has_what_the_learner_told_of_the_author(observed):
 
 
 def test_the_start_has_this_run_alone(observed):
-    observed.nodes = {"north": seen()}
+    observed.nodes, observed.now_s = {"north": seen()}, time.time()
     feed = SwarmFeed(observed, "run")
     (entry,) = feed.start().runs
     assert (entry.run, entry.name, entry.nodes, entry.state) == ("", "run", ["north"], "training")

@@ -16,7 +16,9 @@ STRANGERS = 64
 """Strangers that are kept in mind, and names of others under which refusals are counted."""
 HEARD_S = 15.0
 """Seconds after its last announcement for which a node is awaited; it makes one every 1 to 5 s.
-Among more than 1,000 nodes, which speak less often, it is three times ``announcement_pause_s``."""
+Among many nodes, which speak less often, it is ``silent_after_s``."""
+SLACK_S = 2.0
+"""Seconds beyond three announcements for which a node may be silent."""
 NOBODY = "?"
 """Key under which messages with an invalid or surplus sender name are counted."""
 
@@ -27,9 +29,14 @@ def announcement_pause_s(nodes: int) -> float:
     return max(1.0, min(nodes / 16, 5.0), nodes / 200)
 
 
+def silent_after_s(nodes: int) -> float:
+    """Return how long after its last announcement one of ``nodes`` counts as silent."""
+    return 3 * announcement_pause_s(nodes) + SLACK_S
+
+
 def heard_s(nodes: int) -> float:
     """Return how long after its last announcement one of ``nodes`` is awaited."""
-    return max(HEARD_S, 3 * announcement_pause_s(nodes))
+    return max(HEARD_S, silent_after_s(nodes))
 
 
 @dataclass(slots=True)
@@ -72,10 +79,17 @@ class Peer:
 
 
 class Peers:
-    """Members from the start; strangers as they come, 64 at most."""
+    """Members from the start; strangers as they come, ``strangers`` at most."""
 
-    def __init__(self, me: str, members: Collection[str], *, quarantine_s: float) -> None:
-        self._me, self._quarantine_s = me, quarantine_s
+    def __init__(
+        self,
+        me: str,
+        members: Collection[str],
+        *,
+        quarantine_s: float,
+        strangers: int = STRANGERS,
+    ) -> None:
+        self._me, self._quarantine_s, self._strangers = me, quarantine_s, strangers
         self._peers = {name: Peer(is_member=True) for name in sorted(members) if name != me}
         self._members = frozenset(self._peers)
         self._refused: Counter[str] = Counter()
@@ -226,11 +240,12 @@ class Peers:
         return name if known else NOBODY
 
     def _make_room(self) -> bool:
-        """Let a stranger that is gone make room for one that comes, but not one that failed."""
+        """Let the stranger that was silent for longest, of those that are gone and never failed,
+        make room for one that comes."""
         strangers = {name: peer for name, peer in self._peers.items() if not peer.is_member}
-        if len(strangers) < STRANGERS:
+        if len(strangers) < self._strangers:
             return True
         gone = [n for n, peer in strangers.items() if not peer.live and not peer.quarantines]
         if gone:
-            del self._peers[gone[0]]
+            del self._peers[min(gone, key=lambda name: strangers[name].heard_s)]
         return bool(gone)

@@ -10,8 +10,7 @@ second. Pure: no thread, no network; the caller passes the time.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -34,7 +33,9 @@ LATEST_S = 1e11
 PAUSE_S = 5.0
 """Fewest seconds between two lines of a node."""
 VERIFIED_PER_S = 200
-"""Most lines that a reader verifies in a second, in all."""
+"""Most messages of a kind that a reader verifies in a second, in all."""
+WRONG_PER_S = 10
+"""Most of them under one name whose signature is wrong."""
 QUIET_S = 30.0
 """Seconds without a line of a node's session after which one of another session, which nobody has
 confirmed, may be of an earlier time: the node was started again, and its clock set back."""
@@ -49,6 +50,10 @@ class SignedStatus(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     session: bytes
     """Session of the node, as in its announcements."""
     line: StatusLine
+
+    @property
+    def clock_s(self) -> float:
+        return self.line.time_s
 
 
 _DECODER = msgspec.msgpack.Decoder(SignedStatus)
@@ -102,25 +107,41 @@ def read_status(payload: Payload, *, run: str, node: str) -> SignedStatus:
     return said
 
 
-@dataclass(frozen=True, slots=True)
-class HeardLine:
-    """A line that was believed."""
+class Signed(Protocol):
+    """A message that was read, and says who signed it and when."""
 
-    line: StatusLine
-    public: bytes
-    session: bytes
-    at_s: float
-    """Time at which it was."""
+    @property
+    def public(self) -> bytes: ...
+
+    @property
+    def session(self) -> bytes: ...
+
+    @property
+    def clock_s(self) -> float: ...
 
 
-class StatusLines:
-    """Newest line of each node of ``run`` that was believed, and counts of those refused. The
+Said = TypeVar("Said", bound=Signed, covariant=True)
+
+
+class Read(Protocol[Said]):
+    """Reads what came under a node's name, before its signature is looked at; raises WireError."""
+
+    def __call__(self, payload: Payload, *, run: str, node: str) -> Said: ...
+
+
+class Believed(Generic[Said]):
+    """Newest message of each node of ``run`` that was believed, and counts of those refused. The
     caller decides which names it looks at, and so how many there can be."""
 
-    def __init__(self, run: str) -> None:
-        self._run = run
+    def __init__(
+        self, run: str, read: Read[Said], label: bytes, *, most_per_s: int = VERIFIED_PER_S
+    ) -> None:
+        self._run, self._read, self._label, self._most_per_s = run, read, label, most_per_s
         self._verified, self._counted_since_s = 0, float("-inf")
-        self.heard: dict[str, HeardLine] = {}
+        self._wrong: Counter[str] = Counter()
+        self.said: dict[str, Said] = {}
+        self.heard_s: dict[str, float] = {}
+        """Times at which they were believed."""
         self.refused: dict[str, Counter[Reason]] = {}
 
     def hear(
@@ -137,41 +158,51 @@ class StatusLines:
         (empty: of any), and later than the last one. What is not later is ignored: two relays
         deliver twice."""
         if now_s - self._counted_since_s >= 1:
+            self._wrong.clear()
             self._verified, self._counted_since_s = 0, now_s
         for payload in reversed(payloads):
             try:
-                said = read_status(payload, run=self._run, node=name)
+                said = self._read(payload, run=self._run, node=name)
                 if public and said.public != public:
-                    raise WireError(f"a status line is not by the key of {name!r}", "forged")
+                    raise WireError(f"what came under {name!r} is not by its key", "forged")
                 if (session and said.session != session) or not self._is_later(
-                    said, now_s, confirmed=bool(session)
+                    name, said, now_s, confirmed=bool(session)
                 ):
                     continue
-                if self._verified >= VERIFIED_PER_S:
+                if self._wrong[name] >= WRONG_PER_S:
+                    continue
+                if self._verified >= self._most_per_s:
                     return False
                 self._verified += 1
-                verify(STATUS, bytes(payload), said.public)
+                self._wrong[name] += 1
+                verify(self._label, bytes(payload), said.public)
+                self._wrong[name] -= 1
             except WireError as error:
                 self.refuse(name, error.reason)
                 continue
-            self.heard[name] = HeardLine(said.line, said.public, said.session, now_s)
+            self.said[name], self.heard_s[name] = said, now_s
             return True
         return False
 
     def refuse(self, name: str, reason: Reason, count: int = 1) -> None:
-        """Count lines that came under ``name`` and are not believed."""
+        """Count messages that came under ``name`` and are not believed."""
         self.refused.setdefault(name, Counter())[reason] += count
 
     def forget(self, name: str) -> None:
-        self.heard.pop(name, None)
-        self.refused.pop(name, None)
+        for each in (self.said, self.heard_s, self.refused):
+            each.pop(name, None)
 
-    def _is_later(self, said: SignedStatus, now_s: float, *, confirmed: bool) -> bool:
-        last = self.heard.get(said.line.node)
-        if last is None or said.line.time_s > last.line.time_s:
+    def _is_later(self, name: str, said: Signed, now_s: float, *, confirmed: bool) -> bool:
+        last = self.said.get(name)
+        if last is None or said.clock_s > last.clock_s:
             return True
-        is_quiet = now_s - last.at_s > QUIET_S
+        is_quiet = now_s - self.heard_s[name] > QUIET_S
         return said.session != last.session and (confirmed or is_quiet)
+
+
+def status_lines(run: str) -> Believed[SignedStatus]:
+    """Make an empty store of status lines."""
+    return Believed(run, read_status, STATUS)
 
 
 def _require_bounded(said: SignedStatus) -> None:

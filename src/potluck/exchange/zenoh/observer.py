@@ -9,9 +9,10 @@ from contextlib import closing, contextmanager, suppress
 
 import zenoh
 
-from potluck.exchange.protocol.sightings import Sighting, Sightings
+from potluck.exchange.protocol.observation import Observation
 from potluck.exchange.zenoh.channels import Rings
 from potluck.exchange.zenoh.session import Endpoints, open_observer
+from potluck.reports.status import PeerLine
 
 SWEEP_S = 0.1
 PRESENCES, OTHERS = 4096, 4096
@@ -31,7 +32,8 @@ class Observer:
     """The nodes of ``run`` that ``session`` sees. Any thread may ask."""
 
     def __init__(self, session: zenoh.Session, run: str, roster: Mapping[str, bytes]) -> None:
-        self._session, self._sightings = session, Sightings(run, roster)
+        self._session, self.roster = session, frozenset(roster)
+        self._observation = Observation(run, roster)
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._failure: Exception | None = None
         self._announced = Rings(session, f"{run}/ann", roster, others=OTHERS)
@@ -44,16 +46,17 @@ class Observer:
         self._thread = threading.Thread(target=self._watch, name="observe the run", daemon=True)
         self._thread.start()
 
-    def seen(self) -> dict[str, Sighting]:
-        """Return the nodes as they are now, by name."""
-        self._check()
+    def seen(self) -> dict[str, PeerLine]:
+        """Return the nodes as they are now, by name; raise the error that ended the watching."""
+        if self._failure:
+            raise self._failure
         with self._lock:
-            return self._sightings.seen(time.monotonic())
+            return self._observation.seen(time.monotonic(), time.time())
 
     def refused(self) -> dict[str, int]:
         """Return counts of the messages that were not believed, under whatever name."""
         with self._lock:
-            return {str(why): count for why, count in self._sightings.refused.items()}
+            return {str(why): count for why, count in self._observation.refused.items()}
 
     def is_connected(self) -> bool:
         """Return whether any node or relay is connected now."""
@@ -64,10 +67,6 @@ class Observer:
         self._thread.join()
         for each in (self._present, self._announced, self._told):
             each.undeclare()
-
-    def _check(self) -> None:
-        if self._failure:
-            raise self._failure
 
     def _watch(self) -> None:
         try:
@@ -82,8 +81,8 @@ class Observer:
             with suppress(zenoh.ZError):  # The session was closed.
                 while (sample := self._presences.try_recv()) is not None:
                     name = str(sample.key_expr).rpartition("/")[2]
-                    self._sightings.on_presence(name, sample.kind == zenoh.SampleKind.PUT)
+                    self._observation.on_presence(name, sample.kind == zenoh.SampleKind.PUT)
             for name, payloads in announced.items():
-                self._sightings.hear(name, payloads, now_s)
+                self._observation.hear(name, payloads, now_s)
             for name, payloads in told.items():
-                self._sightings.hear_lines(name, payloads, now_s)
+                self._observation.hear_lines(name, payloads, now_s)

@@ -14,7 +14,7 @@ import zenoh
 
 from potluck.exchange.base import Reason
 from potluck.exchange.protocol.peers import NOBODY
-from potluck.exchange.protocol.status import StatusLines, encode_status, status_pause_s
+from potluck.exchange.protocol.status import encode_status, status_lines, status_pause_s
 from potluck.exchange.transport import Membership
 from potluck.exchange.zenoh.channels import Rings
 from potluck.reports.status import StatusLine
@@ -32,7 +32,7 @@ class StatusChannel:
         self._lock = threading.Lock()
         self._said: bytes | None = None
         self._due_s = float("-inf")
-        self._lines = StatusLines(run)
+        self._lines = status_lines(run)
         self._publisher = session.declare_publisher(
             f"{run}/status/{self._agreement.node}",
             congestion_control=zenoh.CongestionControl.DROP,
@@ -69,7 +69,7 @@ class StatusChannel:
         """Return the newest line of each peer, and the lines refused under each; ``confirmed`` has
         the key and the session of those that may have one. What is there of others is counted."""
         with self._lock:
-            known = self._lines.heard.keys() | self._lines.refused.keys()
+            known = self._lines.said.keys() | self._lines.refused.keys()
             for name in known - confirmed.keys() - {NOBODY}:
                 self._lines.forget(name)
             for name, payloads in (self._rings.take() if self._rings else {}).items():
@@ -79,7 +79,7 @@ class StatusChannel:
                 elif name != self._agreement.node:
                     self._lines.refuse(NOBODY, "unknown sender", len(payloads))
             refused = {name: dict(why) for name, why in self._lines.refused.items()}
-            return {name: one.line for name, one in self._lines.heard.items()}, refused
+            return {name: one.line for name, one in self._lines.said.items()}, refused
 
     def undeclare(self) -> None:
         if self._rings:

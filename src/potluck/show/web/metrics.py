@@ -7,6 +7,7 @@ again when somebody opens it.
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import fields
 from math import isfinite, nan
 from operator import attrgetter
@@ -191,23 +192,37 @@ class NodeMetrics:
 
     def authors(self) -> dict[str, dict[str, float | None]]:
         """Return its row of the matrix: means over each author's last rounds."""
-        return {author: dict(self._means(reports)) for author, reports in self._recent.items()}
+        return {
+            author: author_means(_decoded(reports), AUTHOR_NUMBERS, self.done - 1)
+            for author, reports in self._recent.items()
+        }
 
-    def _means(
-        self, reports: Iterable[tuple[int, msgspec.Raw]]
-    ) -> Iterator[tuple[str, float | None]]:
-        numbers, newest = [], None
-        for round, raw in reports:
-            try:
-                report = _decode_author(raw)
-                numbers.append(_floats(_numbers_of_author(report)))
-            except DAMAGED:
-                continue
-            newest = round if report.completions else newest
-        for name, values in zip(AUTHOR_NUMBERS, zip(*numbers, strict=True), strict=False):
-            found = mean(value for value in values if value is None or isfinite(value))
-            yield name, None if found is None else float(f"{found:.{DIGITS}g}")
-        yield "staleness", None if newest is None else float(self.done - 1 - newest)
+
+def _decoded(reports: Iterable[tuple[int, msgspec.Raw]]) -> Iterator[tuple[int, AuthorReport]]:
+    for round, raw in reports:
+        with suppress(*DAMAGED):
+            report = _decode_author(raw)
+            _floats(_numbers_of_author(report))  # else it is damaged
+            yield round, report
+
+
+def author_means(
+    reports: Iterable[tuple[int, Any]], names: Iterable[str], last: int
+) -> dict[str, float | None]:
+    """Return means of an author's numbers over (round, report), and "staleness": rounds from the
+    newest in which something came to the ``last``."""
+    reports = list(reports)
+    means = {}
+    for name in names if reports else ():
+        values = (getattr(report, name) for _, report in reports)
+        found = mean(value for value in values if value is None or isfinite(value))
+        means[name] = None if found is None else float(f"{found:.{DIGITS}g}")
+    newest = max((round for round, report in reports if report.completions), default=None)
+    return {**means, "staleness": None if newest is None else float(last - newest)}
+
+
+def column_of(values: Iterable[float | None]) -> list[float | None]:
+    return shortened(array("d", (nan if value is None else value for value in values)))
 
 
 def _floats(values: Iterable[float | None]) -> list[float | None]:
@@ -251,15 +266,12 @@ def read_pairs(folder: Path, author: str | None = None) -> dict[str, PairView]:
 
 def _pair(learner: str, author: str, rows: dict[int, AuthorReport]) -> PairView:
     rounds = sorted(rows)
-    columns = {"round": array("d", rounds)}
-    for name in AUTHOR_NUMBERS:
-        values = (getattr(rows[round], name) for round in rounds)
-        columns[name] = array("d", (nan if value is None else value for value in values))
     habits = [habit for round in rounds if (habit := rows[round].habit)]
     return PairView(
         learner=learner,
         author=author,
-        columns={name: shortened(column) for name, column in columns.items()},
+        columns={"round": column_of(rounds)}
+        | {n: column_of(getattr(rows[at], n) for at in rounds) for n in AUTHOR_NUMBERS},
         habit=habits[-1] if habits else "",
     )
 

@@ -1,25 +1,28 @@
 """States of a run's nodes: from each one's own status.json, or from what others say of it.
 
 A node that is here writes its status once a second, so silence of seconds means that it is gone or
-hangs. Of one on another machine only its peers' lines are known: they tell as long as one of them
-is alive.
+hangs. Of one on another machine only its peers' lines are known, which tell as long as one of these
+peers is alive, or those of an observer.
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from statistics import median_low
 
 from msgspec.structs import replace
 
+from potluck.exchange.protocol.peers import silent_after_s
 from potluck.reports.status import FolderStatus, PeerLine, StatusLine
-from potluck.show.web.views import NodeView, State
+from potluck.show.web.views import Known, NodeView, State
 from potluck.types import NODE_NAME
 
-SILENT_S = 5.0
+SILENT_S = silent_after_s(1)
 """Age of a node's status from which it counts as silent: it writes one every second."""
 GONE_S = 600.0
 """Age from which it counts as stopped."""
-MOST_NODES = 256
+MOST_NODES = 512
+OBSERVER = "(observer)"
 ENDS: Mapping[str, State] = {"ended": "ended", "stopped": "stopped"}
 """States by the last phase that a node tells."""
 
@@ -45,6 +48,10 @@ class Facts:
     models: Mapping[str, str]
     """Model of each node of the recipe."""
     now_s: float
+    observed: Mapping[str, PeerLine] = field(default_factory=dict)
+    """Nodes that an observer sees."""
+    roster: Collection[str] = ()
+    """Nodes whose keys the observer knows."""
 
 
 def node_views(here: Mapping[str, Here], facts: Facts) -> list[NodeView]:
@@ -57,15 +64,21 @@ def node_views(here: Mapping[str, Here], facts: Facts) -> list[NodeView]:
                 said.setdefault(name, []).append((reporter, line))
     rounds_done = [max(here[name].done, status.own.round) for name, status in fresh.items()]
     furthest = max(rounds_done, default=0)
-    names = dict.fromkeys((*facts.models, *here, *sorted(said)))
+    if facts.observed:
+        said |= {name: [(OBSERVER, line)] for name, line in facts.observed.items()}
+        met = [line for line in facts.observed.values() if line.live and line.heard_s is not None]
+        # One that claims to be far ahead moves nobody.
+        furthest = median_low(map(rounds_of, met)) if met else 0
+    names = dict.fromkeys((*facts.models, *here, *sorted(facts.roster), *sorted(said)))
+    limit_s = silent_after_s(len(names))
     found = []
     for name in names:
         lines = said.get(name, [])
-        heard = [(by, line) for by, line in lines if by in fresh]
+        heard = [(by, line) for by, line in lines if by in fresh or by == OBSERVER]
         if name in here and (here[name].status or not heard):
             found.append(_here(name, here[name], heard, furthest, facts))
         else:
-            found.append(_elsewhere(name, lines, heard, furthest, facts))
+            found.append(_elsewhere(name, lines, heard, furthest, limit_s, facts))
     return found
 
 
@@ -79,7 +92,7 @@ def _here(
 ) -> NodeView:
     own = its.status.own if its.status else None
     done = max(its.done, own.round if own else 0)
-    state, why = _state_here(name, own, done, heard, furthest, facts)
+    state, why = _state_here(own, done, heard, furthest, facts)
     view = view_of(name, own, state, why, facts.models.get(name, ""))
     return replace(
         view,
@@ -114,8 +127,12 @@ def view_of(
     )
 
 
+def rounds_of(line: PeerLine) -> int:
+    """Return the rounds that a node has done: its own line may be older than what it offers."""
+    return max(line.line.round if line.line else 0, line.newest_round or 0)
+
+
 def _state_here(
-    name: str,
     own: StatusLine | None,
     done: int,
     heard: list[tuple[str, PeerLine]],
@@ -154,18 +171,24 @@ def _elsewhere(
     lines: list[tuple[str, PeerLine]],
     heard: list[tuple[str, PeerLine]],
     furthest: int,
+    limit_s: float,
     facts: Facts,
 ) -> NodeView:
     told = max((x.line for _, x in lines if x.line), key=lambda x: x.time_s, default=None)
-    newest = [x.newest_round for _, x in lines if x.newest_round is not None]
-    done = max([*newest, told.round if told else 0])
-    state, why = _state_elsewhere(told, done, heard, furthest, facts)
+    done = max((rounds_of(line) for _, line in lines), default=0)
+    state, why = _state_elsewhere(told, done, heard, furthest, limit_s, facts)
+    heard_s = _last_heard_s(lines)
+    # Whatever was heard of it was signed; of one that was never met nothing is known.
+    known: Known = "signed" if told or heard_s is not None else "here"
+    if name in facts.observed and name not in facts.roster:
+        known = "unknown key"
+    elif name in facts.observed and heard_s is None:
+        known = "unsigned"
     return replace(
         view_of(name, told, state, why, facts.models.get(name, "")),
         refused=_refused(heard),
-        # Whatever was heard of it was signed; of one that was never met nothing is known.
-        known="signed" if told or any(x.heard_s is not None for _, x in lines) else "here",
-        heard_s=max((x.heard_s for _, x in lines if x.heard_s is not None), default=None),
+        known=known,
+        heard_s=heard_s,
         round=done,
     )
 
@@ -175,19 +198,33 @@ def _state_elsewhere(
     done: int,
     heard: list[tuple[str, PeerLine]],
     furthest: int,
+    limit_s: float,
     facts: Facts,
 ) -> tuple[State, str]:
     if told and told.phase in ENDS:
         return ENDS[told.phase], ""
     if not heard:
         return "unknown", "no node that runs here tells of it"
-    if any(line.live for _, line in heard):
-        return _trouble(heard, done, furthest, facts) or ("training", "")
-    if 0 < facts.rounds <= done:
+    heard_s, is_live = _last_heard_s(heard), any(line.live for _, line in heard)
+    if heard_s is None:
+        return "unknown", "nothing signed came of it yet"
+    if not is_live and 0 < facts.rounds <= done:
         return "ended", ""
-    if any(line.heard_s is not None for _, line in heard):
+    trouble = _trouble(heard, done, furthest, facts) if is_live else None
+    if trouble and trouble[0] == "quarantined":  # so nothing is heard of it
+        return trouble
+    silent_s = facts.now_s - heard_s
+    if silent_s > GONE_S:
+        return "stopped", f"nothing was heard of it for more than {GONE_S / 60:.0f} minutes"
+    if not is_live:
         return "silent", "it has left, or cannot be reached"
-    return "unknown", "it was not met yet"
+    if silent_s > limit_s:
+        return "silent", f"nothing was heard of it for more than {limit_s:.0f} s"
+    return trouble or ("training", "")
+
+
+def _last_heard_s(lines: list[tuple[str, PeerLine]]) -> float | None:
+    return max((line.heard_s for _, line in lines if line.heard_s is not None), default=None)
 
 
 def _refused(heard: list[tuple[str, PeerLine]]) -> dict[str, int]:

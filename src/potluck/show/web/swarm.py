@@ -6,17 +6,17 @@ There is no folder: curves, pairs and evaluations are built up from status lines
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from statistics import median_low
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from potluck.exchange.protocol.peers import announcement_pause_s
-from potluck.exchange.protocol.sightings import Sighting
+from potluck.reports.status import PeerLine
+from potluck.show.web.entries import WORST
 from potluck.show.web.feed import NotHereError, Sections
-from potluck.show.web.states import ENDS, GONE_S, view_of
+from potluck.show.web.metrics import MOST_EVENTS
+from potluck.show.web.states import ENDS, MOST_NODES, OBSERVER, Facts, node_views
 from potluck.show.web.swarm_history import History
 from potluck.show.web.views import (
     EventView,
@@ -25,32 +25,27 @@ from potluck.show.web.views import (
     RunEntry,
     RunView,
     StartView,
-    State,
     TextsView,
 )
 
 LOOK_S = 1.0
 """Seconds between two looks while no page is open: lines come every five seconds."""
-SLACK_S = 2.0
-"""Seconds beyond three announcements for which a node may be silent."""
 BEHIND = 1
 """Rounds that a node which came back may be behind the others."""
-SHOWN = 512
-"""Most nodes that are shown: of the roster, then those that are connected, then others."""
-MOST_EVENTS = 500
 REFUSED_S = 30.0
 """Seconds between two events about messages refused under one name."""
 MOST_CELLS = 200_000
 """Numbers of authors, and of rounds, that are kept of all nodes; of more, older rounds go first."""
-OBSERVER = "(observer)"
-"""Teller of events, in place of a node."""
-LIVES = ("training", "recovering")
+LIVES = ("training", "recovering", "quarantined")
 
 
 class Watching(Protocol):
     """An observer."""
 
-    def seen(self) -> Mapping[str, Sighting]: ...
+    @property
+    def roster(self) -> Collection[str]: ...
+
+    def seen(self) -> Mapping[str, PeerLine]: ...
 
     def is_connected(self) -> bool: ...
 
@@ -65,7 +60,7 @@ class SwarmRun:
         self._lock = threading.Lock()
         self._step, self._now_s, self._rounds = 0, 0.0, 0
         self._history: dict[str, History] = {}
-        self._states: dict[str, State] = {}
+        self._nodes: dict[str, NodeView] = {}
         self._behind: set[str] = set()
         """Nodes that came back, and have not reached the others yet."""
         self._refused: dict[str, tuple[float, int]] = {}
@@ -76,12 +71,12 @@ class SwarmRun:
     def look(self) -> int:
         with self._lock:
             self._now_s, step = self._clock(), self._step + 1
-            seen = _shown(self._observer.seen())
+            seen = self._shown(self._observer.seen())
             self._tell_of_connection()
             self._remember(seen, step)
-            nodes = self._nodes(seen)
+            self._take_nodes(seen)
             made: dict[str, Any] = {
-                "nodes": nodes,
+                "nodes": list(self._nodes.values()),
                 "matrix": {
                     learner: {author: cell for author, cell in cells.items() if author in seen}
                     for learner, own in self._history.items()
@@ -124,22 +119,30 @@ class SwarmRun:
     def entry(self) -> RunEntry:
         """Return the run's line of the start page."""
         with self._lock:
-            nodes: list[NodeView] = self._sections.made.get("nodes", [])
-            states = [node.state for node in nodes]
-            order: tuple[State, ...] = ("training", "recovering", "silent", "ended", "stopped")
+            nodes = self._nodes.values()
+            states = {node.state for node in nodes}
+            best = ("training", "recovering", *WORST)
             return RunEntry(
                 run="",
                 name=self._name,
                 rounds=self._rounds,
                 done=max((node.round for node in nodes), default=0),
                 nodes=[node.name for node in nodes],
-                state=next((state for state in order if state in states), "unknown"),
+                state=next((state for state in best if state in states), "unknown"),
                 reward={name: own.reward() for name, own in self._history.items()},
                 accuracy={name: own.last_accuracy() for name, own in self._history.items()},
                 changed_s=max((n.heard_s for n in nodes if n.heard_s is not None), default=None),
             )
 
-    def _remember(self, seen: Mapping[str, Sighting], step: int) -> None:
+    def _shown(self, seen: Mapping[str, PeerLine]) -> dict[str, PeerLine]:
+        """Return those of the roster first, then those that are connected, then others."""
+
+        def rank(name: str) -> tuple[bool, bool, str]:
+            return name not in self._observer.roster, not seen[name].live, name
+
+        return {name: seen[name] for name in sorted(seen, key=rank)[:MOST_NODES]}
+
+    def _remember(self, seen: Mapping[str, PeerLine], step: int) -> None:
         for name, one in seen.items():
             if one.line:
                 self._history.setdefault(name, History()).add(one.line, step)
@@ -152,30 +155,22 @@ class SwarmRun:
         told = Counter(one.line.rounds for one in seen.values() if one.line)
         self._rounds = told.most_common(1)[0][0] if told else self._rounds
 
-    def _nodes(self, seen: Mapping[str, Sighting]) -> list[NodeView]:
-        limit_s = 3 * announcement_pause_s(len(seen)) + SLACK_S
-        here = [_done(one) for one in seen.values() if one.live and one.silent_s is not None]
-        reached = median_low(here) if here else 0  # one that claims to be far ahead moves nobody
-        nodes = []
-        for name, one in seen.items():
-            state, why = _state(one, limit_s)
-            before = self._states.get(name)
-            self._tell_of(name, one, before, state)
-            if state == "training":
-                if before in ("silent", "stopped", "ended"):
-                    self._behind.add(name)
-                if reached - _done(one) <= BEHIND:
-                    self._behind.discard(name)
-                if name in self._behind:
-                    state = "recovering"
-                    why = f"it is back, and {reached - _done(one)} rounds behind the others"
-            self._states[name] = state
-            nodes.append(_node(name, one, state, why, self._now_s))
-        for gone in self._states.keys() - seen.keys():
-            del self._states[gone]
-            self._refused.pop(gone, None)
-            self._behind.discard(gone)
-        return nodes
+    def _take_nodes(self, seen: Mapping[str, PeerLine]) -> None:
+        before = self._nodes
+        roster = [name for name in seen if name in self._observer.roster]
+        facts = Facts(self._rounds, BEHIND, {}, self._now_s, observed=seen, roster=roster)
+        self._nodes = {node.name: node for node in node_views({}, facts)}
+        for name, node in self._nodes.items():
+            was = before[name].state if name in before else None
+            if node.state in LIVES and was in ("silent", *ENDS):
+                self._behind.add(name)
+            elif node.state == "training":
+                self._behind.discard(name)
+            if node.state == "recovering" and name not in self._behind:  # it is only slow
+                self._nodes[name] = replace(node, state="training", why="")
+            self._tell_of(node, was in LIVES)
+        self._behind &= self._nodes.keys()
+        self._refused = {n: told for n, told in self._refused.items() if n in self._nodes}
 
     def _tell_of_connection(self) -> None:
         if (is_connected := self._observer.is_connected()) != self._was_connected:
@@ -183,19 +178,19 @@ class SwarmRun:
             words = "connected" if is_connected else "no node or relay can be reached; trying on"
             self._tell(0, "message", words)
 
-    def _tell_of(self, name: str, one: Sighting, before: State | None, state: State) -> None:
-        was_here, is_here = before in LIVES, state in LIVES
+    def _tell_of(self, node: NodeView, was_here: bool) -> None:
+        name, is_here = node.name, node.state in LIVES
         if is_here and not was_here:
-            self._tell(_done(one), "joined", f"{name} joined")
+            self._tell(node.round, "joined", f"{name} joined")
         elif was_here and not is_here:
-            words = f"{name} has {state}" if state in ENDS else f"{name} is silent"
-            self._tell(_done(one), "left", words)
+            words = f"{name} has {node.state}" if node.state in ENDS else f"{name} is silent"
+            self._tell(node.round, "left", words)
         last_s, told = self._refused.get(name, (float("-inf"), 0))
-        count = sum(one.refused.values())
+        count = sum(node.refused.values())
         if count > told and self._now_s - last_s >= REFUSED_S:
-            reasons = ", ".join(sorted(one.refused))
+            reasons = ", ".join(sorted(node.refused))
             words = f"{count - told} messages under the name {name}: {reasons}"
-            self._tell(_done(one), "refused", words)
+            self._tell(node.round, "refused", words)
             self._refused[name] = self._now_s, count
 
     def _tell(self, round: int, kind: str, text: str) -> None:
@@ -238,41 +233,3 @@ def swarm_feed(observer: Watching, name: str) -> Iterator[SwarmFeed]:
     finally:
         closed.set()
         thread.join()
-
-
-def _shown(seen: Mapping[str, Sighting]) -> dict[str, Sighting]:
-    def rank(name: str) -> tuple[bool, bool, str]:
-        return seen[name].known == "unknown key", not seen[name].live, name
-
-    return {name: seen[name] for name in sorted(seen, key=rank)[:SHOWN]}
-
-
-def _done(one: Sighting) -> int:
-    """Return the rounds that a node has done: a line may be older than what it offers."""
-    return max(one.line.round if one.line else 0, one.newest_round or 0)
-
-
-def _state(one: Sighting, limit_s: float) -> tuple[State, str]:
-    if one.silent_s is None:
-        return "unknown", "nothing signed came of it yet"
-    if one.line and one.line.phase in ENDS:
-        return ENDS[one.line.phase], ""
-    if one.line and not one.live and 0 < one.line.rounds <= one.line.round:
-        return "ended", ""
-    if one.silent_s > GONE_S:
-        return "stopped", f"nothing was heard of it for more than {GONE_S / 60:.0f} minutes"
-    if not one.live:
-        return "silent", "it has left, or cannot be reached"
-    if one.silent_s > limit_s:
-        return "silent", f"nothing was heard of it for more than {limit_s:.0f} s"
-    return "training", ""
-
-
-def _node(name: str, one: Sighting, state: State, why: str, now_s: float) -> NodeView:
-    return replace(
-        view_of(name, one.line, state, why),
-        known=one.known,
-        heard_s=None if one.silent_s is None else round(now_s - one.silent_s, 1),
-        round=_done(one),
-        refused={str(reason): count for reason, count in one.refused.items()},
-    )
