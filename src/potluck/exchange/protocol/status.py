@@ -123,7 +123,7 @@ class Signed(Protocol):
 Said = TypeVar("Said", bound=Signed, covariant=True)
 
 
-class Read(Protocol[Said]):
+class ReadSigned(Protocol[Said]):
     """Reads what came under a node's name, before its signature is looked at; raises WireError."""
 
     def __call__(self, payload: Payload, *, run: str, node: str) -> Said: ...
@@ -134,7 +134,7 @@ class Believed(Generic[Said]):
     caller decides which names it looks at, and so how many there can be."""
 
     def __init__(
-        self, run: str, read: Read[Said], label: bytes, *, most_per_s: int = VERIFIED_PER_S
+        self, run: str, read: ReadSigned[Said], label: bytes, *, most_per_s: int = VERIFIED_PER_S
     ) -> None:
         self._run, self._read, self._label, self._most_per_s = run, read, label, most_per_s
         self._verified, self._counted_since_s = 0, float("-inf")
