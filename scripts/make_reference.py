@@ -12,6 +12,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -74,10 +75,17 @@ def docstrings(kind: type) -> dict[str, str]:
 def text_of(kind: type, name: str = "") -> str:
     """Return a field's docstring, or a class's, as one line of Markdown."""
     text = docstrings(kind).get(name, "") if name else (kind.__doc__ or "")
+    text = text or help_of(kind, name)
     if not text.strip() or (not name and "__doc__" not in kind.__dict__):
         place = f"{kind.__module__}.{kind.__qualname__}" + (f".{name}" if name else "")
         raise MissingText(f"{place} has no docstring; the reference needs one below it")
     return as_markdown(text)
+
+
+def help_of(kind: type, name: str) -> str:
+    """Return the text of a statistic that has one beside its title."""
+    stat = reports.stats_of(kind).get(name) if is_dataclass(kind) else None
+    return stat.help if stat else ""
 
 
 def as_markdown(text: str) -> str:
@@ -224,9 +232,9 @@ def metrics() -> Iterator[str]:
 
 
 def shown_as(kind: type, name: str) -> str:
-    """Return a sentence with the title that ``potluck show`` gives a metric of authors, if any."""
-    column = reports.AUTHOR_COLUMNS.get(name) if kind is reports.AuthorReport else None
-    return f' `potluck show` calls it "{column.title}".' if column else ""
+    """Return a sentence with the name that ``potluck show`` gives a metric, if any."""
+    stat = reports.stats_of(kind).get(name, reports.Stat())
+    return f' `potluck show` calls it "{stat.name}".' if stat.format else ""
 
 
 def shape_of(kind: Any) -> str:

@@ -1,17 +1,17 @@
 """The lines of metrics.jsonl and evaluation.jsonl: their keys, and what is read of older ones."""
 
-from dataclasses import fields
-
 import msgspec
 
 from potluck.reports import (
-    AUTHOR_COLUMNS,
     AuthorReport,
     EvaluationReport,
     RewardReport,
     RoundReport,
     as_line,
+    stats_of,
 )
+from potluck.reports.statistics import numbers_on_page
+from potluck.reports.status import author_status
 
 ROUND_KEYS = """
     round reward_mean own_reward_mean rewards own_length_mean own_cut_share groups_alike entropy
@@ -63,5 +63,34 @@ def test_a_line_of_an_older_run_has_defaults_and_one_of_a_newer_run_loses_what_i
     assert (read.reward_mean, read.late, read.missing) == (None, 0, ())
 
 
-def test_every_column_that_is_shown_is_a_statistic_that_is_reported():
-    assert set(AUTHOR_COLUMNS) <= {field.name for field in fields(AuthorReport)}
+def test_a_status_line_has_the_numbers_with_a_place_in_that_order():
+    report = AuthorReport(9, 99, 0.5, success_weight=0.25, k1=-0.5, gradient_share=0.1)
+    told = msgspec.json.encode(author_status(report))
+    assert told == b"[9,0.5,0.25,null,null,-0.5,0.1]"
+    places = [stat.place for stat in stats_of(AuthorReport).values() if stat.place is not None]
+    assert sorted(places) == list(range(len(places)))
+
+
+def test_the_page_is_told_of_each_number_that_has_a_title():
+    authors = numbers_on_page(AuthorReport)
+    assert authors["k1"] == {
+        "unit": "nats", "group": "Training", "scale": "around", "title": "Distance k1",
+        "help": "Mean over completions of ln p(author) - ln p(learner) per token. "
+        "0: both write alike.",
+    }  # fmt: skip
+    assert [authors[name]["scale"] for name in ("success_weight", "tokens")] == ["share", "up"]
+    assert not {"bits_per_byte", "worth_noise"} & set(authors)
+    curves = numbers_on_page(RoundReport, EvaluationReport)
+    assert curves["seconds/wait"]["title"] == "Seconds: wait"
+    groups = [each["group"] for each in curves.values()]
+    assert list(dict.fromkeys(groups)) == ["Results", "Training", "Time", "Network"]
+    assert groups == sorted(groups, key=list(dict.fromkeys(groups)).index)  # each stands together
+
+
+def test_live_texts_and_formats_take_a_number():
+    for report in (RoundReport, AuthorReport):
+        for stat in stats_of(report).values():
+            assert stat.title or stat.row
+            assert "{" not in stat.warning
+            assert format(0.5, stat.format)
+            assert stat.live.format(0.5)[:1] == stat.live[:1].replace("{", "0")

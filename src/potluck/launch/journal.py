@@ -24,7 +24,7 @@ from potluck.node.loop import Node
 from potluck.node.participant import Participant
 from potluck.reports import RoundReport
 from potluck.reports.events import Evaluated, Event, Notice, PhaseProgress, RoundDone
-from potluck.reports.status import AuthorStatus, FolderStatus, PeerLine, StatusLine
+from potluck.reports.status import FolderStatus, PeerLine, StatusLine, author_status
 from potluck.version import __version__
 
 BEAT_S = 1.0
@@ -164,10 +164,7 @@ def _of_round(node: str, report: RoundReport) -> dict[str, object]:
         "tokens_per_s": own.tokens / write_s if own and write_s else None,
         "sent_bytes": report.sent_bytes,
         "received_bytes": report.received_bytes,
-        "authors": {
-            name: AuthorStatus(**{key: getattr(its, key) for key in AuthorStatus.__struct_fields__})
-            for name, its in report.sources.items()
-        },
+        "authors": {name: author_status(its) for name, its in report.sources.items()},
     }
 
 

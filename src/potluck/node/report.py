@@ -11,7 +11,7 @@ from potluck.node.learning.read import UnreadReason
 from potluck.node.metrics import author_reports
 from potluck.node.selection import Selection
 from potluck.objective.losses import k3
-from potluck.reports import AuthorReport, RewardReport, RoundReport
+from potluck.reports import AuthorReport, RewardReport, RoundReport, mean
 from potluck.types import Group
 
 
@@ -45,12 +45,12 @@ def report_of(
     line = arrived.traffic
     return RoundReport(
         round=round,
-        reward_mean=_mean(rewards),
-        own_reward_mean=_mean([reward for _, reward in own]),
+        reward_mean=mean(rewards),
+        own_reward_mean=mean(reward for _, reward in own),
         rewards=_by_function(groups, name),
-        own_length_mean=_mean([len(one.token_T) for one, _ in own]),
-        own_cut_share=_mean([one.end == "length" for one, _ in own]),
-        groups_alike=_mean([len({*group.rewards, *group.kept}) == 1 for group in groups]),
+        own_length_mean=mean(len(one.token_T) for one, _ in own),
+        own_cut_share=mean(one.end == "length" for one, _ in own),
+        groups_alike=mean(len({*group.rewards, *group.kept}) == 1 for group in groups),
         entropy=_entropy(update.scored, name) if update else None,
         kl=_kl(update.scored, name) if update else None,
         learning_rate=update.learning_rate if update else None,
@@ -106,7 +106,7 @@ def _by_function(groups: Sequence[Group], name: str) -> dict[str, RewardReport]:
             mine = [value for row, value in pairs if row.completion.author == name]
             own.setdefault(function, []).extend(mine)
     return {
-        function: RewardReport(_mean(values), stdev(values) if len(values) > 1 else None)
+        function: RewardReport(mean(values), stdev(values) if len(values) > 1 else None)
         for function, values in own.items()
     }
 
@@ -117,7 +117,3 @@ def _kl(scored: Scored, name: str) -> float | None:
         return None
     k3_BT = k3(scored.logp_start_BT, scored.logp_reference_BT, batch.mask_BT)
     return k3_BT[own_B][batch.mask_BT[own_B]].mean().item()
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None

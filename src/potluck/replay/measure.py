@@ -21,9 +21,8 @@ from potluck.objective.methods import METHODS
 from potluck.replay.habits import Habit
 from potluck.replay.plan import ReplayRow
 from potluck.replay.worth import Worth, authors_worth
-from potluck.reports import AuthorReport
+from potluck.reports import AuthorReport, mean
 from potluck.rollout.base import RandomSampler, RolloutRequest
-from potluck.show.terminal.text import mean
 from potluck.types import Group, Row
 
 Direction = Sequence[Tensor | None]

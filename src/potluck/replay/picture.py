@@ -14,8 +14,9 @@ from matplotlib.ticker import MaxNLocator
 from potluck.files import printable
 from potluck.objective.methods import METHODS
 from potluck.replay.plan import ReplayRow, by_curve
+from potluck.reports import mean
 from potluck.show.terminal import style
-from potluck.show.terminal.text import label, mean
+from potluck.show.terminal.text import label
 
 PALETTE = style.VERMILION, style.PINK, style.GREEN, style.ORANGE, style.SKY, style.BLUE
 COLOURS: Final = dict(zip(METHODS, cycle(PALETTE)))

@@ -13,8 +13,9 @@ from rich.text import Text
 from potluck.config import RunConfig, load
 from potluck.fields import hint
 from potluck.objective.methods import METHODS, reads_author_logp
+from potluck.reports import mean
 from potluck.reports.runs import read_run
-from potluck.show.terminal.text import decimal, label, mean, new_table, percent
+from potluck.show.terminal.text import decimal, label, new_table, percent
 from potluck.types import PotluckError
 
 DEFAULT_METHODS = ("nois", "tis", "f-tis", "lws")

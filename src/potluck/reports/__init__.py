@@ -1,25 +1,26 @@
 """A run as it is told and as it is left behind: reports, events, status lines, run folders."""
 
+from potluck.reports.authors import BLOCKING_WEIGHT, AuthorReport
+from potluck.reports.doubts import doubts
 from potluck.reports.rounds import (
-    AUTHOR_COLUMNS,
-    BLOCKING_WEIGHT,
-    AuthorReport,
     EvaluationReport,
     RewardReport,
     RoundReport,
     as_line,
-    doubts,
     waited_share,
 )
+from potluck.reports.statistics import Stat, mean, stats_of
 
 __all__ = [
-    "AUTHOR_COLUMNS",
     "BLOCKING_WEIGHT",
     "AuthorReport",
     "EvaluationReport",
     "RewardReport",
     "RoundReport",
+    "Stat",
     "as_line",
     "doubts",
+    "mean",
+    "stats_of",
     "waited_share",
 ]

@@ -6,9 +6,12 @@
 Nothing is decided by it: what others say here is for people.
 """
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, get_type_hints
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
+
+from potluck.reports.authors import AuthorReport
+from potluck.reports.statistics import stats_of
 
 MOST_AUTHORS = 16
 """Authors in a status line: those of the last round, by name."""
@@ -19,16 +22,30 @@ Name = Annotated[str, Meta(max_length=32)]
 Short = Annotated[str, Meta(max_length=120)]
 
 
-class AuthorStatus(Struct, frozen=True, array_like=True):
-    """An author in the eyes of the node: see ``AuthorReport``."""
+if TYPE_CHECKING:
 
-    completions: int = 0
-    reward_mean: float | None = None
-    success_weight: float | None = None
-    filtered_share_negative: float | None = None
-    effective_sample_size: float | None = None
-    k1: float | None = None
-    gradient_share: float | None = None
+    class AuthorStatus(Struct):
+        """An author in the eyes of the node: its numbers that have a place, as an array."""
+
+        completions: int
+
+        def __init__(self, *numbers: float | None, **by_name: float | None) -> None: ...
+
+else:
+    _hints, _stats = get_type_hints(AuthorReport), stats_of(AuthorReport)
+    _placed = sorted((stat.place, name) for name, stat in _stats.items() if stat.place is not None)
+    AuthorStatus = defstruct(
+        "AuthorStatus",
+        [(name, _hints[name], 0 if _hints[name] is int else None) for _, name in _placed],
+        frozen=True,
+        array_like=True,
+        module=__name__,
+    )
+
+
+def author_status(report: AuthorReport) -> AuthorStatus:
+    """Return what a status line tells of an author."""
+    return AuthorStatus(*(getattr(report, name) for name in AuthorStatus.__struct_fields__))
 
 
 class StatusLine(Struct, frozen=True, kw_only=True):

@@ -295,8 +295,8 @@ def test_what_is_looked_at_first_stands_in_the_line():
         live.show(RoundDone("small", report(2, rewards={"task": {"mean": 0.5}})))
     first, second, third = out.getvalue().splitlines()
     assert "  right 0.500 ± 0.250  " in first
-    looked_at = "-1.000 ± -  length 31 (12% cut off)  KL 0.0012  others 1.5 rounds old"
-    assert f"{looked_at}  server 3e-07 apart  rate 1e-05  " in first
+    looked_at = "-1.000 ± -  length 31  (12% cut off)  KL 0.0012  rate 1e-05"
+    assert f"{looked_at}  others 1.5 rounds old  server 3e-07 apart  " in first
     assert not set(STEERS) & set(first)
     assert "  length 8  " in second
     assert not re.search("cut|KL|apart|rounds old|rate", second)

@@ -17,7 +17,7 @@ def shown(path, *, terminal=False):
 
 
 def row(text, name):
-    (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+    line, *_ = [line for line in text.splitlines() if line.startswith(f"{name} ")]
     return line.removeprefix(name).split()
 
 
@@ -100,18 +100,18 @@ def test_evaluations_are_a_curve_with_its_last_value(tmp_path):
 def test_what_a_node_made_of_an_author_is_the_mean_of_the_last_five_rounds(tmp_path):
     early = metrics(0, sources={"small": source(reward_mean=9.0)})
     text = shown(make_run(tmp_path / "run", "small", rounds=[early, *map(metrics, range(1, 6))]))
-    assert row(text, "small  small") == ["0.375", "-0.125", "0.750", "50%", "33%", "0.98"]
-    assert row(text, "small  large") == ["0.375", "-3.500", "-", "50%", "33%", "0.98"]
+    assert row(text, "small  small") == ["0.375", "-0.125", "33%", "0.98", "0.750", "50%"]
+    assert row(text, "small  large") == ["0.375", "-3.500", "33%", "0.98", "-", "50%"]
 
 
 def test_only_the_columns_that_are_shown_are_explained(tmp_path):
     text = shown(make_run(tmp_path / "run", "small", rounds=[metrics(0)]))
-    assert "\nESS: effective" in text
+    assert "\nESS: Effective" in text
     assert "\nworth: " not in text
     line = metrics(0, sources={"large": source(worth=0.5, effective_sample_size=None)})
     text = shown(make_run(tmp_path / "other", "small", rounds=[line]))
-    assert "\nESS: effective" not in text
-    assert "\nworth: pull" in text
+    assert "\nESS: Effective" not in text
+    assert "\nworth: Gain" in text
 
 
 def test_each_author_has_a_right_and_a_wrong_answer_of_the_last_round(tmp_path):

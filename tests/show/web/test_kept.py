@@ -109,3 +109,12 @@ def test_show_writes_it_and_says_what_is_missing(folder, tmp_path):
 def test_a_folder_that_is_no_run_is_told(tmp_path):
     with pytest.raises(RunReadError, match="no run"):
         keep({"": tmp_path}, title="t")
+
+
+def test_the_page_has_the_names_and_the_meanings_of_the_numbers_in_it():
+    for html in (live_page().html, kept_page(Kept(title="t", runs={}))):
+        (told,) = re.findall(r'<script type="application/json" id="statistics">(.*)</script>', html)
+        told = json.loads(told)
+        assert {"k1", "success_weight", "staleness"} <= set(told["authors"])
+        assert {"own_reward_mean", "validation", "seconds/wait", "refused"} <= set(told["curves"])
+        assert told["curves"]["validation"]["unit"] == "share"

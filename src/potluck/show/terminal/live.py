@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from potluck.files import printable
-from potluck.reports import AUTHOR_COLUMNS, EvaluationReport, RoundReport, waited_share
+from potluck.reports import AuthorReport, EvaluationReport, RoundReport, stats_of, waited_share
 from potluck.reports.events import Evaluated, Event, Notice, PhaseProgress, RoundDone
 from potluck.show.terminal.text import TIME_BAR, decimal, percent, spent, time_bar
 
@@ -20,14 +20,6 @@ WIDE = 80
 """Columns of a terminal; with fewer the bars are shorter, and notes have no room."""
 NOTES = {"wait": "nodes here"}
 """Notes beside the bars of phases that do not count work."""
-LEFT_OUT = {
-    "unasked": "unasked",
-    "unusable": "unusable",
-    "too_few": "alone in their group",
-    "over_share": "beyond strangers' share",
-    "dropped_nonfinite": "not finite",
-}
-"""Counts of a round that are shown where they are not 0."""
 LEGEND = Text("time:", style="dim")
 for phase, (block, style) in TIME_BAR.items():
     LEGEND.append(f"  {block} {phase}", style)
@@ -185,29 +177,21 @@ def _figures(report: RoundReport) -> Iterator[str]:
             for name, each in report.rewards.items()
         )
         yield from map(printable, parts)
-    if report.own_length_mean is not None:
-        cut = f" ({percent(report.own_cut_share)} cut off)" if report.own_cut_share else ""
-        yield f"length {report.own_length_mean:.0f}{cut}"
-    if report.kl is not None:
-        yield f"KL {decimal(report.kl, 4)}"
-    if report.staleness is not None:
-        yield f"others {report.staleness:.1f} rounds old"
-    if report.server_apart is not None:
-        yield f"server {report.server_apart:.0e} apart"
-    if report.learning_rate is not None:
-        yield f"rate {report.learning_rate:.2g}"
+    for field, stat in stats_of(RoundReport).items():
+        if stat.live and (value := getattr(report, field)):
+            yield stat.live.format(value)
 
 
 def _others(node: str, report: RoundReport) -> Iterator[str]:
     """Yield each live statistic of the other authors: "ln ratio: north -0.125, south 0.250"."""
-    for field, column in AUTHOR_COLUMNS.items():
+    for field, stat in stats_of(AuthorReport).items():
         shown = [
-            f"{name} {value:{column.format}}"
+            f"{name} {value:{stat.format}}"
             for name, source in report.sources.items()
-            if name != node and (value := getattr(source, field)) is not None
+            if stat.live and name != node and (value := getattr(source, field)) is not None
         ]
-        if column.live and shown:
-            yield f"{column.title}: {_names(shown)}"
+        if shown:
+            yield f"{stat.live}: {_names(shown)}"
 
 
 def _troubles(report: RoundReport) -> Iterator[str]:
@@ -217,9 +201,9 @@ def _troubles(report: RoundReport) -> Iterator[str]:
         yield f"missing: {_names(report.missing)}"
     if report.late:
         yield f"late: {report.late}, {report.late_used} used"
-    for field, name in LEFT_OUT.items():
-        if count := getattr(report, field):
-            yield f"{name}: {count}"
+    for field, stat in stats_of(RoundReport).items():
+        if stat.warning and (count := getattr(report, field)):
+            yield f"{stat.warning}: {count}"
     for author, reasons in report.unreadable.items():
         yield f"{printable(author, 32)}: {_names(reasons)}"
     if report.refused:

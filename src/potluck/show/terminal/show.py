@@ -1,7 +1,9 @@
 """``potluck show RUN``: the contents of a run folder, on 80 columns."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import compress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,40 +13,15 @@ from rich.text import Text
 
 from potluck.files import printable
 from potluck.objective.methods import METHODS
-from potluck.reports import AUTHOR_COLUMNS, RoundReport, doubts, waited_share
+from potluck.reports import AuthorReport, RoundReport, doubts, mean, stats_of, waited_share
 from potluck.reports.runs import NodeRun, ObjectiveRecipe, Run, WrittenCompletion, read_run
-from potluck.show.terminal.text import decimal, formatted, mean, new_table, percent, sparkline
+from potluck.show.terminal.text import decimal, formatted, new_table, percent, sparkline
 from potluck.types import is_right
 
 WINDOW = 5
 """Rounds in the means of "first" and "last": one round alone says little."""
 NODES_ABREAST = 3
 """Columns of nodes that fit on 80 characters."""
-LEGEND = {
-    "ln ratio": "nats per token, the node's own policy over the author's",
-    "P": "likelihood per token that the node finds in the author's good answers",
-    "taken": "weight of the author's good answers",
-    "filtered": "share of the author's bad answers that is left out",
-    "ESS": "effective sample size, 1 where all weigh the same",
-    "worth": "pull along the node's own gradient, 1: as much as own answers; its noise\n"
-    "is that of one estimate",
-}
-"""Meanings of the columns of the table of authors; only those of shown columns are printed."""
-FIGURES: tuple[
-    tuple[str, Callable[[RoundReport], float | None], Callable[[float | None], str]], ...
-] = (
-    ("tokens an answer", lambda r: r.own_length_mean, lambda v: formatted(v, ".0f")),
-    ("answers cut off", lambda r: r.own_cut_share, percent),
-    ("groups of one reward", lambda r: r.groups_alike, percent),
-    ("entropy, nats", lambda r: r.entropy, decimal),
-    ("KL to the start", lambda r: r.kl, lambda v: decimal(v, 4)),
-    ("part written", lambda r: r.share, percent),
-    ("others' age, rounds", lambda r: r.staleness, lambda v: formatted(v, ".1f")),
-    ("others' met own", lambda r: r.joint_share, percent),
-    ("server apart, nats", lambda r: r.server_apart, lambda v: formatted(v, ".1e")),
-    ("learning rate", lambda r: r.learning_rate, lambda v: formatted(v, ".2g")),
-)
-"""Rows on what is looked at first when training goes wrong, where a run has measured them."""
 TITLES: Mapping[tuple[Any, ...], str] = {
     tuple(method.fields.values()): method.title for method in METHODS.values()
 }
@@ -64,11 +41,7 @@ def show(path: Path, console: Console) -> None:
         window = min(WINDOW, max(len(node.rounds) for node in run.nodes))
         title = f"Each node's view of each author's answers (mean of its last {window} values)"
         console.print(Text(f"\n{title}", style="bold"))
-        authors = _authors(run, console)
-        console.print(authors)
-        titles = [str(column.header) for column in authors.columns]
-        legend = [f"{title}: {text}" for title, text in LEGEND.items() if title in titles]
-        console.print(Text("\n".join(legend), style="dim"))
+        console.print(*_authors(run, console), sep="\n")
         for line in _doubts(run):
             console.print(line, highlight=False)
     for line in _samples(run):
@@ -112,16 +85,17 @@ def _results(run: Run) -> Iterator[TableRow]:
         _change(lambda r: r.rows_trained / r.completions if r.completions else None, percent),
     )
     reports = [report for node in run.nodes for report in node.rounds]
-    for name, value, shown in FIGURES:
-        if any(value(report) is not None for report in reports):
-            yield name, _change(value, shown)
+    for field, stat in stats_of(RoundReport).items():
+        value = attrgetter(field)
+        if stat.format and any(value(report) is not None for report in reports):
+            yield stat.name, _change(value, partial(formatted, format=stat.format))
     functions = dict.fromkeys(name for report in reports for name in report.rewards)
     for function in functions if [*functions] != ["task"] else ():
         # The default binds the function of this turn.
-        def value(report: RoundReport, name: str = function) -> float | None:
+        def mean_of(report: RoundReport, name: str = function) -> float | None:
             return report.rewards[name].mean if name in report.rewards else None
 
-        yield printable(function, 20), _change(value, decimal)
+        yield printable(function, 20), _change(mean_of, decimal)
 
 
 def _troubles(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
@@ -179,27 +153,29 @@ def _out_of_distribution(node: NodeRun) -> str:
     return decimal(next((share for share in known if share is not None), None))
 
 
-def _authors(run: Run, console: Console) -> Table:
-    """Return a row for each node and author of the last rounds, without columns of no value."""
+def _authors(run: Run, console: Console) -> Iterator[Table | Text]:
+    """Yield a table with a row for each node and author of the last rounds, without columns of no
+    value, then what its columns mean."""
     rows: dict[tuple[str, str], list[float | None]] = {}
+    stats = {name: stat for name, stat in stats_of(AuthorReport).items() if stat.format}
     for node in run.nodes:
         last = [report.sources for report in node.rounds[-WINDOW:]]
         for author in dict.fromkeys(author for sources in last for author in sources):
             its = [each.sources[author] for each in node.rounds if author in each.sources]
-            known = (
-                [v for each in its if (v := getattr(each, f)) is not None] for f in AUTHOR_COLUMNS
-            )
+            known = ([v for each in its if (v := getattr(each, f)) is not None] for f in stats)
             rows[node.name, author] = [mean(values[-WINDOW:]) for values in known]
     shown = [
-        any(cells[at] is not None for cells in rows.values()) for at in range(len(AUTHOR_COLUMNS))
+        any(value is not None for value in column) for column in zip(*rows.values(), strict=True)
     ]
-    columns = list(compress(AUTHOR_COLUMNS.values(), shown))
-    made = new_table(console, ["node", "author"], [column.title for column in columns])
+    columns = list(compress(stats.values(), shown))
+    table = new_table(console, ["node", "author"], [stat.name for stat in columns])
     for (name, author), cells in rows.items():
         pairs = zip(compress(cells, shown), columns, strict=True)
-        texts = [formatted(value, column.format) for value, column in pairs]
-        made.add_row(Text(name), Text(printable(author, 32)), *texts)
-    return made
+        texts = [formatted(value, stat.format) for value, stat in pairs]
+        table.add_row(Text(name), Text(printable(author, 32)), *texts)
+    yield table
+    legend = [f"{stat.name}: {stat.help}" for stat in columns if stat.help]
+    yield Text("\n".join(legend), style="dim")
 
 
 def _doubts(run: Run) -> Iterator[Text]:

@@ -1,6 +1,6 @@
 """Text, numbers and tables as they are shown: safe, short, and the same everywhere."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Console
@@ -54,16 +54,6 @@ def label(method: str) -> str:
     ('F-TIS', 'NoIS', 'MINE')
     """
     return METHOD_LABELS.get(method, method.upper())
-
-
-def mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the values that are not None; None if there is none.
-
-    >>> mean([1.0, None, 2.0]), mean([None])
-    (1.5, None)
-    """
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def sparkline(shares: Sequence[float], width: int = 16) -> str:

@@ -7,8 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from potluck.reports import EvaluationReport
-from potluck.show.terminal.text import mean
+from potluck.reports import EvaluationReport, mean
 from potluck.show.web.folder import read_status
 from potluck.show.web.metrics import DAMAGED, lines_from_end
 from potluck.show.web.recipe import RunRecipe, read_recipe

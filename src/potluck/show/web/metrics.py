@@ -17,9 +17,8 @@ from typing import Any, get_type_hints
 import msgspec
 import numpy as np
 
-from potluck.reports import AuthorReport, RoundReport
+from potluck.reports import AuthorReport, RoundReport, mean
 from potluck.reports.tail import Change, Tail
-from potluck.show.terminal.text import mean
 from potluck.show.web.views import Columns, EventView, PairView
 
 RECENT = 10

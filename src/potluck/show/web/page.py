@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from potluck.reports import AuthorReport, EvaluationReport, RoundReport, Stat
+from potluck.reports.statistics import numbers_on_page
 from potluck.show.web.feed import experiment_feeds
 from potluck.show.web.views import Kept
 
@@ -69,11 +71,22 @@ def live_page() -> Page:
 
 def kept_page(kept: Kept) -> str:
     """Return the page with its data inside, a file of its own."""
+    return _assemble(_element("kept", kept), connect="'none'").html
+
+
+def _element(id: str, data: object) -> str:
+    """Return data as an element that the page's script reads."""
     # In a script element only "</script" and "<!--" end or change anything: both begin with "<".
-    data = msgspec.json.encode(kept).decode().replace("<", "\\u003c")
-    data = STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", data)
-    element = f'<script type="application/json" id="kept">{data}</script>\n'
-    return _assemble(element, connect="'none'").html
+    text = msgspec.json.encode(data).decode().replace("<", "\\u003c")
+    text = STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return f'<script type="application/json" id="{id}">{text}</script>\n'
+
+
+def statistics() -> dict[str, dict[str, dict[str, str]]]:
+    """Return what the page knows of each number that it shows: of authors, and of curves."""
+    since = Stat("Rounds since the last message", "count", help="0: one came in the newest round.")
+    authors = numbers_on_page(AuthorReport, made_here={"staleness": since})
+    return {"authors": authors, "curves": numbers_on_page(RoundReport, EvaluationReport)}
 
 
 def _assemble(data: str, *, connect: str, scripts: Sequence[str] = ()) -> Page:
@@ -83,7 +96,7 @@ def _assemble(data: str, *, connect: str, scripts: Sequence[str] = ()) -> Page:
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
     inside = {
         "style": f"{meta}<style>{style}</style>",
-        "kept": data,
+        "kept": _element("statistics", statistics()) + data,
         "script": f'<script type="module">{script}</script>',
     }
     # One pass: data and script may have a marker in them.

@@ -1,7 +1,7 @@
 """History of one node, from its status lines over the rounds: curves, evaluations, authors."""
 
+from potluck.reports import mean
 from potluck.reports.status import AuthorStatus, StatusLine
-from potluck.show.terminal.text import mean
 from potluck.show.web.feed import Steps
 from potluck.show.web.metrics import RECENT, author_means, column_of
 from potluck.show.web.views import Columns

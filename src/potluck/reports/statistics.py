@@ -1,0 +1,102 @@
+"""Statistics: what people see of a report's number, declared once, with the number's field.
+
+    entropy: Annotated[float | None, Stat("Entropy, nats", "nats", format="z.3f")] = None
+
+``potluck show``, the live display, the status line, the page, and the reference read it there. So a
+new statistic is a field of a report, beside the line that computes it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from types import MappingProxyType
+from typing import Literal, get_type_hints
+
+Unit = Literal["share", "nats", "count", "seconds", "bytes", "number"]
+Section = Literal["Results", "Training", "Time", "Network"]
+SECTIONS: tuple[Section, ...] = ("Results", "Training", "Time", "Network")
+PHASES = ("write", "learn", "wait", "exchange")
+"""Phases of a round that its ``seconds`` name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """One number of a report as people see it; text beside it in ``Annotated`` is its ``help``."""
+
+    title: str = ""
+    """Name on the page; empty: the page does not show it."""
+    unit: Unit = "number"
+    group: Section = "Training"
+    """Heading above the curve of a round's number."""
+    format: str = ""
+    """Format of its value in the tables of ``potluck show``; empty: it is in none."""
+    row: str = ""
+    """Name in these tables; empty: the title."""
+    live: str = ""
+    """Text with the value in a round's line on the terminal; of an author the text before the
+    names. Empty: it is not there."""
+    warning: str = ""
+    """The same of a count that is none of a good round."""
+    signed: bool = False
+    """True: it may be below 0, so a cell's colour tells the side."""
+    parts: tuple[str, ...] = ()
+    """Keys of a table of numbers; each is a curve of its own, "NAME/KEY"."""
+    place: int | None = None
+    """Place among an author's numbers in a status line: new ones come last, none is moved."""
+    help: str = ""
+    """Meaning in one or two sentences."""
+
+    @property
+    def name(self) -> str:
+        """Name in a terminal.
+
+        >>> Stat("Learning rate").name, Stat("KL to the start").name, Stat("Taken", row="P").name
+        ('learning rate', 'KL to the start', 'P')
+        """
+        lower = self.title[:1].lower() + self.title[1:]
+        return self.row or (self.title if self.title[:2].isupper() else lower)
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are not None; None if there is none.
+
+    >>> mean([1.0, None, 2.0]), mean([None])
+    (1.5, None)
+    """
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+@cache
+def stats_of(report: type) -> Mapping[str, Stat]:
+    """Return the statistics of a report's fields, by name, in the order of declaration.
+
+    >>> from potluck.reports import AuthorReport
+    >>> stats_of(AuthorReport)["tokens"].help
+    'Tokens of all its completions, those without an advantage too.'
+    """
+    found = {}
+    for name, kind in get_type_hints(report, include_extras=True).items():
+        match getattr(kind, "__metadata__", ()):
+            case (Stat() as stat, *texts):
+                found[name] = replace(stat, help="".join(texts))
+    return found
+
+
+def numbers_on_page(
+    *reports: type, made_here: Mapping[str, Stat] = MappingProxyType({})
+) -> dict[str, dict[str, str]]:
+    """Return what the page tells of these reports' numbers, by field, as plain data: title, unit,
+    help, group, and "scale", by which a cell is coloured. A group's numbers stand together.
+    ``made_here``: numbers that the page makes of others."""
+    stats = [*(each for report in reports for each in stats_of(report).items()), *made_here.items()]
+    stats.sort(key=lambda item: SECTIONS.index(item[1].group))
+    shown: dict[str, dict[str, str]] = {}
+    for name, stat in stats:
+        scale = "share" if stat.unit == "share" else "around" if stat.signed else "up"
+        facts = {"unit": stat.unit, "help": stat.help, "group": stat.group, "scale": scale}
+        if stat.title and not stat.parts:
+            shown[name] = {"title": stat.title, **facts}
+        for part in stat.parts:
+            shown[f"{name}/{part}"] = {"title": f"{stat.title}: {part}", **facts}
+    return shown
