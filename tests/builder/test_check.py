@@ -32,8 +32,8 @@ PAPER = sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 @pytest.fixture(autouse=True)
 def no_hub(monkeypatch):
-    monkeypatch.setattr("potluck.builder.inspect.hub_answers", lambda: False)
-    monkeypatch.setattr("potluck.builder.inspect.try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr("potluck.builder.prepare.hub_answers", lambda: False)
+    monkeypatch.setattr("potluck.builder.prepare.try_to_load_from_cache", lambda *_: None)
 
 
 def paper(name="size", *overrides):

@@ -258,7 +258,7 @@ def test_a_file_that_fits_no_problem_is_refused_before_the_first_round(models, t
 def test_an_author_that_joins_alone_has_no_tokenizer_to_compare(models, tmp_path):
     config = recipe(models, "letters", "pairs", authors={"people": solutions(tmp_path)})
     alone = replace(config, node={"people": config.node["people"]})
-    checks.require_partners(alone)
+    checks.require_tokenizers(alone)
     checks.require_one_prompt(alone, config.task.make())
     checks.require_one_stop({})
     assert checks.require_completion_budget(alone, config.task.make()) == []

@@ -33,12 +33,6 @@ LONGEST = 200
 """Problems with the longest questions whose prompts are looked at, where any may be drawn."""
 
 
-def require_partners(config: RunConfig) -> None:
-    """Raise ModelError unless the nodes can read each other, and have a device."""
-    require_tokenizers(config)
-    require_devices(config)
-
-
 def require_devices(config: RunConfig) -> None:
     """Raise ModelError unless every node's device and weights are here, as far as one can see."""
     for name, node in config.learners.items():

@@ -12,8 +12,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from potluck.builder.inspect import Inspection, inspect_recipe
-from potluck.builder.loss import loss_digest
 from potluck.builder.memory import (
     CUDA_BYTES,
     GIB,
@@ -26,10 +24,11 @@ from potluck.builder.memory import (
     own_completions,
     verdict,
 )
+from potluck.builder.prepare import Place, Prepared, absences, prepare
 from potluck.builder.task import code_of
 from potluck.config import RunConfig
+from potluck.model.shape import Shape
 from potluck.objective.methods import method_of
-from potluck.show.trackers.tracked import require_trackers
 from potluck.tasks import Split
 
 WIRE_BYTES = {"exact": 5.0, "compact": 2.6, "raw": 8.1}
@@ -59,7 +58,7 @@ class Tokens:
 class CostPlan:
     """Estimated cost of a run, for each node."""
 
-    inspection: Inspection
+    inspection: Prepared
     memory: Mapping[str, Memory]
     tokens: Mapping[str, Tokens]
     on_gpu: bool
@@ -75,19 +74,20 @@ def plan_cost(config: RunConfig, *, trust_code: bool = False, gpu: str = "") -> 
     plain = config
     if code_of(config) and not trust_code:
         plain = replace(config, reward=(), objective=replace(config.objective, loss=""))
-    loss_digest(plain, trust_code=trust_code)  # tries it
-    inspection = inspect_recipe(plain, trust_code=trust_code, here=not gpu)
+    absent = absences(config)
+    place = Place(tuple(config.node), Path("runs") / config.name, devices=not gpu, absent=absent)
+    inspection = prepare(plain, place, trust_code=trust_code)
     on_gpu = bool(gpu) or torch.cuda.is_available()
     shapes, prompts = inspection.shapes, inspection.prompts
     memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.learners}
-    tokens = {name: _tokens_of(config, name, inspection) for name in config.learners}
+    tokens = {n: _tokens_of(config, n, shapes[n], prompts.mean) for n in config.learners}
     return CostPlan(inspection, memory, tokens, on_gpu)
 
 
-def _tokens_of(config: RunConfig, name: str, inspection: Inspection) -> Tokens:
+def _tokens_of(config: RunConfig, name: str, shape: Shape, mean: float) -> Tokens:
     """Count tokens: a completion has at most what its limit and a mean prompt leave it."""
-    sampling, mean = config.sampling, inspection.prompts.mean
-    context = inspection.shapes[name].context or sampling.max_total_tokens
+    sampling = config.sampling
+    context = shape.context or sampling.max_total_tokens
     longest = min(sampling.max_new_tokens, min(sampling.max_total_tokens, context) - mean)
     own, every = own_completions(config, name), config.problems_per_round * config.group_size
     written = round(own * longest)
@@ -102,10 +102,9 @@ def check(
     """Return a run in short and its cost, to be printed; with a ``gpu``, whether the nodes fit.
 
     ``one_process``: they would take turns in one. Raise PotluckError as ``plan_cost`` does, whose
-    arguments these are; or for a tracker that is not installed.
+    arguments these are.
     """
     gib = gpu_gib(gpu) if gpu else 0.0
-    require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
     code = [] if trust_code else code_of(config)
     plan = plan_cost(config, trust_code=trust_code, gpu=gpu)
     notes = {name: node.engine.note for name, node in config.node.items() if node.engine.note}
@@ -113,7 +112,7 @@ def check(
     return Stacked(
         Text(_headline(config)),
         *_data(plan.inspection),
-        *map(Text, _capped(config, plan.inspection)),
+        *map(Text, _capped(config, plan)),
         *(Text(f"would run {_place_of(name)}; not without --trust-code") for name in code),
         *(Text(f"{name!r} {note}") for name, note in notes.items()),
         *map(Text, _learning_lines(config, plan)),
@@ -158,17 +157,17 @@ def _learning_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
             yield f"{name!r} holds its KL to {model}, beta = {config.objective.beta:g}"
 
 
-def _data(inspection: Inspection) -> list[RenderableType]:
-    if (task := inspection.task) is None:
+def _data(prepared: Prepared) -> list[RenderableType]:
+    if (task := prepared.task) is None:
         return []
     counts = ", ".join(f"{split} {len(task.ids(split)):,}" for split in SPLITS)
     return [
         Text(f"task: {counts} problems; digest {task.digest[:12]}"),
-        *map(Text, inspection.notes or ["overlap: no question is in two of them"]),
+        *map(Text, prepared.notes or ["overlap: no question is in two of them"]),
     ]
 
 
-def _capped(config: RunConfig, inspection: Inspection) -> Iterator[str]:
+def _capped(config: RunConfig, plan: CostPlan) -> Iterator[str]:
     """Yield a line on each number that is more than can be."""
     wanted, most = config.evaluation, config.sampling.max_new_tokens
     asked: dict[Split, int] = {
@@ -176,10 +175,10 @@ def _capped(config: RunConfig, inspection: Inspection) -> Iterator[str]:
         "out-of-distribution": wanted.out_of_distribution,
     }
     for split, count in asked.items():
-        there = len(inspection.task.ids(split)) if inspection.task else count
+        there = len(task.ids(split)) if (task := plan.inspection.task) else count
         if 0 < there < count:
             yield f"of {count} {split} problems there are {there}"
-    for name, shape in inspection.shapes.items():
+    for name, shape in plan.inspection.shapes.items():
         if shape.context and most > shape.context:
             limit = f"the model's {shape.context} positions"
             yield f"{name}: max_new_tokens = {most} is capped by {limit}"

@@ -15,10 +15,8 @@ from msgspec.structs import replace
 
 from potluck.builder import checks
 from potluck.builder.exchange import agreements_of
-from potluck.builder.loss import loss_digest
 from potluck.builder.nodes import make_authors, make_learners, make_nodes
-from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
-from potluck.builder.trust import notes_on_trust, require_baseline
+from potluck.builder.prepare import Place, prepare
 from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.exchange import Agreement, Exchange
@@ -45,7 +43,7 @@ from potluck.reports import EvaluationReport, RoundReport, as_line, doubts
 from potluck.reports.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
 from potluck.schedule import RoundBound
 from potluck.show.trackers.base import About
-from potluck.show.trackers.tracked import Tracked, require_trackers
+from potluck.show.trackers.tracked import Tracked
 from potluck.tasks import Split
 from potluck.types import PotluckError
 
@@ -141,23 +139,13 @@ def _run_leader(
     its rounds."""
     config, mine = local.config, local.mine
     local.check_folder()  # again: another process may have had it until now
-    require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
-    seen = config if local.all_here else mine
-    task = make_task(config, trust_code=local.trust_code)
-    models = [node.model for node in seen.learners.values()]
-    task = checks.without_long_prompts(config, task, models)
-    require_problems(config, task)
+    place = Place(local.names, folder, all_here=local.all_here)
+    prepared = prepare(config, place, trust_code=local.trust_code)
+    task, notes = prepared.task, prepared.notes
+    assert task  # absent data is an error: no absences are named
     require_same_task(folder, task)
-    loss = loss_digest(config, trust_code=local.trust_code)
-    require_same_loss(folder, loss)
-    notes = [*notes_on(config, task), *notes_on_trust(config, folder, local.names)]
-    notes += notes_on_authors(mine, task)
-    checks.require_partners(seen)
-    notes += checks.notes_on_tokenizers(seen) + checks.notes_on_devices(mine)
-    require_baseline(config, folder, local.names)
-    checks.require_one_prompt(seen, task)
-    lengths = checks.require_completion_budget(mine, task)
-    checks.require_servers(mine, longest_prompt=max(lengths, default=0))
+    require_same_loss(folder, prepared.loss)
+    checks.require_servers(mine, longest_prompt=prepared.prompts.longest)
     checks.require_processes(mine, processes)
     first = first_round(folder, mine) if resume else 0
     learners = make_learners(mine, folder, first, processes, trust_code=local.trust_code)
@@ -168,7 +156,7 @@ def _run_leader(
     for each in local.folders:
         remove_parts(each)
     remove_parts_of_the_dead(folder)
-    _write_recipe(folder, config, {"digest": task.digest, "loss": loss})
+    _write_recipe(folder, config, {"digest": task.digest, "loss": prepared.loss})
     if local.folders[0] != folder:  # the run's is that of other nodes here, too: other keys
         shutil.copy(folder / "recipe.json", local.folders[0] / JOINED)
     if resume:

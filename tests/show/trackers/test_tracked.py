@@ -74,7 +74,7 @@ def fake(monkeypatch):
         return heard
 
     monkeypatch.setattr(tracked, "require_trackers", lambda *_, **__: None)
-    monkeypatch.setattr("potluck.launch.rounds.require_trackers", lambda *_, **__: None)
+    monkeypatch.setattr("potluck.builder.prepare.require_trackers", lambda *_, **__: None)
     return put
 
 

@@ -1,0 +1,163 @@
+"""All that can be wrong with a recipe, looked at once: for ``run``, ``join`` and ``--check``.
+
+A run may be planned on another machine, where models and data are not at hand. ``absences`` names
+them, and ``prepare`` leaves them out; whatever else is wrong is an error all the same.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+
+from huggingface_hub import constants, get_session, try_to_load_from_cache
+from msgspec.structs import replace
+
+from potluck.builder import checks
+from potluck.builder.loss import loss_digest
+from potluck.builder.memory import Prompts
+from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
+from potluck.builder.trust import notes_on_trust, require_baseline
+from potluck.config import RunConfig
+from potluck.model import ModelError
+from potluck.model.loading import load_config
+from potluck.model.shape import Shape, published_shape, shape_of
+from potluck.show.trackers.tracked import require_trackers
+from potluck.tasks import Task
+
+TYPICAL_PROMPTS = Prompts(mean=160, longest=320)
+"""Tokens, where they cannot be counted: about those of GSM8K, the system's text included."""
+PATIENCE_S = 3.0
+OWN_TASK, OTHER_TASK = "[task]", "[out_of_distribution]"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Place where a run is prepared: the parts of its recipe that are there."""
+
+    names: tuple[str, ...]
+    """Nodes that this process hosts, or would host."""
+    folder: Path
+    """Folder of the run."""
+    all_here: bool = True
+    """True: the models of all nodes are on this machine, so that they can be compared."""
+    devices: bool = True
+    """False: the nodes are planned for devices of another machine."""
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Models and tables that are not at hand, with a line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Recipe that was looked at."""
+
+    shapes: Mapping[str, Shape]
+    """Shape of the model of each node that learns."""
+    task: Task | None
+    """None where its data is not at hand."""
+    loss: str
+    """Digest of the file of ``[objective] loss``; "" without one."""
+    prompts: Prompts
+    """Lengths of the prompts of this process's nodes; typical ones where they cannot be counted."""
+    notes: list[str]
+    """Lines to read before a number of the run is trusted."""
+    unseen: list[str]
+    """Parts that could not be looked at, and why."""
+
+
+def prepare(config: RunConfig, place: Place, *, trust_code: bool) -> Prepared:
+    """Look at everything that ``config`` names but weights and servers.
+
+    Raises:
+        PotluckError: of the kind in ``types.py`` that fits what would stop the run.
+    """
+    require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
+    mine = replace(config, node={name: config.node[name] for name in place.names})
+    seen = config if place.all_here else mine
+    models = [node.model for node in seen.learners.values()]
+    known, unseen = not {*models} & place.absent.keys(), [*place.absent.values()]
+    shapes = {n: _shape(node.model, place.absent) for n, node in seen.learners.items()}
+    task = _task(config, place.absent, trust_code)
+    loss = loss_digest(config, trust_code=trust_code)
+    if known:
+        checks.require_tokenizers(seen)
+    else:
+        unseen.append("the tokenizers: whether all nodes have the same one")
+    if place.devices:
+        checks.require_devices(seen)
+    require_baseline(config, place.folder, place.names)
+    prompts = TYPICAL_PROMPTS
+    if task and known:
+        task = checks.without_long_prompts(config, task, models)
+        require_problems(config, task)
+        checks.require_one_prompt(seen, task)
+        lengths = checks.require_completion_budget(mine, task) or [0]  # an author has no prompts
+        prompts = Prompts(fmean(lengths), max(lengths))
+    else:
+        mean, longest = f"{prompts.mean:.0f}", prompts.longest
+        unseen.append(f"the prompts: taken to have {mean} tokens, {longest} at most")
+    notes = notes_on(config, task) if task and OTHER_TASK not in place.absent else []
+    notes += notes_on_trust(config, place.folder, place.names)
+    notes += notes_on_authors(mine, task) if task else []
+    notes += checks.notes_on_tokenizers(seen) if known else []
+    notes += checks.notes_on_devices(mine) if place.devices else []
+    return Prepared(shapes, task, loss, prompts, notes, unseen)
+
+
+def _task(config: RunConfig, absent: Mapping[str, str], trust_code: bool) -> Task | None:
+    if OWN_TASK in absent:
+        return None
+    if OTHER_TASK in absent:
+        config = replace(config, out_of_distribution=None)
+    task = make_task(config, trust_code=trust_code)
+    require_problems(config, task)
+    return task
+
+
+def absences(config: RunConfig) -> dict[str, str]:
+    """Name the models and tables that are not at hand, each with a line for the user. Raise
+    ModelError for a model whose shape is not even published."""
+    absent = {}
+    for model in dict.fromkeys(node.model for node in config.learners.values()):
+        if at_hand(model):
+            continue
+        if not published_shape(model):
+            raise ModelError(
+                f"cannot load model {model!r}: no such folder is here, and {constants.ENDPOINT} "
+                f"does not answer to look for it there"
+            )
+        absent[model] = f"{model}: its shape is from Potluck's own table"
+    for at, table in ((OWN_TASK, config.task), (OTHER_TASK, config.out_of_distribution)):
+        if table and (hub := table.hub_name) and not (Path(hub).exists() or hub_answers()):
+            name = table.__struct_config__.tag
+            absent[at] = f"the data of {name}: the Hub does not answer, to load {hub}"
+    return absent
+
+
+def _shape(model: str, absent: Mapping[str, str]) -> Shape:
+    """Read the model's shape from its config, or from Potluck's table where it is absent."""
+    shape = published_shape(model) if model in absent else shape_of(load_config(model))
+    assert shape, model  # ``absences`` has refused the others
+    return shape
+
+
+def at_hand(model: str) -> bool:
+    """Tell whether ``model`` can be loaded: a folder, in the cache, or the Hub answers."""
+    if model.startswith(("builtin:", "/", "~", ".")) or Path(model).exists():
+        return True
+    try:
+        if isinstance(try_to_load_from_cache(model, "config.json"), str):
+            return True
+    except ValueError:  # what is no id, the Hub need not be asked for
+        return True
+    return hub_answers()
+
+
+@cache
+def hub_answers() -> bool:
+    """Ask the Hub, once: the library would try five times for each file."""
+    try:
+        get_session().head(constants.ENDPOINT, timeout=PATIENCE_S)
+    except Exception:  # of two HTTP libraries, depending on its version
+        return False
+    return True
