@@ -24,7 +24,7 @@ from potluck.builder.memory import (
     own_completions,
     verdict,
 )
-from potluck.builder.prepare import Place, Prepared, absences, prepare
+from potluck.builder.prepare import Host, Prepared, absences, prepare
 from potluck.builder.task import code_of
 from potluck.config import RunConfig
 from potluck.model.shape import Shape
@@ -75,8 +75,8 @@ def plan_cost(config: RunConfig, *, trust_code: bool = False, gpu: str = "") -> 
     if code_of(config) and not trust_code:
         plain = replace(config, reward=(), objective=replace(config.objective, loss=""))
     absent = absences(config)
-    place = Place(tuple(config.node), Path("runs") / config.name, devices=not gpu, absent=absent)
-    inspection = prepare(plain, place, trust_code=trust_code)
+    host = Host(tuple(config.node), Path("runs") / config.name, devices=not gpu, absent=absent)
+    inspection = prepare(plain, host, trust_code=trust_code)
     on_gpu = bool(gpu) or torch.cuda.is_available()
     shapes, prompts = inspection.shapes, inspection.prompts
     memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.learners}

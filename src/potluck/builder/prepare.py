@@ -32,11 +32,11 @@ OWN_TASK, OTHER_TASK = "[task]", "[out_of_distribution]"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Place where a run is prepared: the parts of its recipe that are there."""
+class Host:
+    """Process that is to run a recipe, and the parts of the recipe that are on its machine."""
 
     names: tuple[str, ...]
-    """Nodes that this process hosts, or would host."""
+    """Nodes that the process hosts, or would host."""
     folder: Path
     """Folder of the run."""
     all_here: bool = True
@@ -65,27 +65,27 @@ class Prepared:
     """Parts that could not be looked at, and why."""
 
 
-def prepare(config: RunConfig, place: Place, *, trust_code: bool) -> Prepared:
+def prepare(config: RunConfig, host: Host, *, trust_code: bool) -> Prepared:
     """Look at everything that ``config`` names but weights and servers.
 
     Raises:
         PotluckError: of the kind in ``types.py`` that fits what would stop the run.
     """
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
-    mine = replace(config, node={name: config.node[name] for name in place.names})
-    seen = config if place.all_here else mine
+    mine = replace(config, node={name: config.node[name] for name in host.names})
+    seen = config if host.all_here else mine
     models = [node.model for node in seen.learners.values()]
-    known, unseen = not {*models} & place.absent.keys(), [*place.absent.values()]
-    shapes = {n: _shape(node.model, place.absent) for n, node in seen.learners.items()}
-    task = _task(config, place.absent, trust_code)
+    known, unseen = not {*models} & host.absent.keys(), [*host.absent.values()]
+    shapes = {n: _shape(node.model, host.absent) for n, node in seen.learners.items()}
+    task = _task(config, host.absent, trust_code)
     loss = loss_digest(config, trust_code=trust_code)
     if known:
         checks.require_tokenizers(seen)
     else:
         unseen.append("the tokenizers: whether all nodes have the same one")
-    if place.devices:
+    if host.devices:
         checks.require_devices(seen)
-    require_baseline(config, place.folder, place.names)
+    require_baseline(config, host.folder, host.names)
     prompts = TYPICAL_PROMPTS
     if task and known:
         task = checks.without_long_prompts(config, task, models)
@@ -96,11 +96,11 @@ def prepare(config: RunConfig, place: Place, *, trust_code: bool) -> Prepared:
     else:
         mean, longest = f"{prompts.mean:.0f}", prompts.longest
         unseen.append(f"the prompts: taken to have {mean} tokens, {longest} at most")
-    notes = notes_on(config, task) if task and OTHER_TASK not in place.absent else []
-    notes += notes_on_trust(config, place.folder, place.names)
+    notes = notes_on(config, task) if task and OTHER_TASK not in host.absent else []
+    notes += notes_on_trust(config, host.folder, host.names)
     notes += notes_on_authors(mine, task) if task else []
     notes += checks.notes_on_tokenizers(seen) if known else []
-    notes += checks.notes_on_devices(mine) if place.devices else []
+    notes += checks.notes_on_devices(mine) if host.devices else []
     return Prepared(shapes, task, loss, prompts, notes, unseen)
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from potluck.builder import checks
 from potluck.builder.exchange import agreements_of
 from potluck.builder.nodes import make_authors, make_learners, make_nodes
-from potluck.builder.prepare import Place, prepare
+from potluck.builder.prepare import Host, prepare
 from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.exchange import Agreement, Exchange
@@ -139,8 +139,8 @@ def _run_leader(
     its rounds."""
     config, mine = local.config, local.mine
     local.check_folder()  # again: another process may have had it until now
-    place = Place(local.names, folder, all_here=local.all_here)
-    prepared = prepare(config, place, trust_code=local.trust_code)
+    host = Host(local.names, folder, all_here=local.all_here)
+    prepared = prepare(config, host, trust_code=local.trust_code)
     task, notes = prepared.task, prepared.notes
     assert task  # absent data is an error: no absences are named
     require_same_task(folder, task)
