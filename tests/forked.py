@@ -4,15 +4,20 @@ Started as a user starts it a node spends five seconds of a core on imports, and
 test asks of it takes less than one. What is different in a forked one is its start alone.
 """
 
+import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
-from contextlib import ExitStack
+import tempfile
+from contextlib import ExitStack, contextmanager
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +25,17 @@ import potluck
 
 PRELOADED = ("potluck.cli", "potluck.launch.in_process", "transformers.models.qwen2.modeling_qwen2")
 COMMAND = [sys.executable, "-m", "potluck"]
+
+
+PROGRAM = """#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    socket.send_fds(server, [b"."], [1, 2])
+    server.sendall(json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode())
+    server.shutdown(socket.SHUT_WR)
+    sys.exit(int(server.recv(16)))
+"""
 
 
 def fork_context(*preloaded):
@@ -78,6 +94,43 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+@contextmanager
+def potluck_program(path):
+    """Write a program that a shell calls in the place of ``potluck``; it is forked from here."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address := f"{folder}/s")
+        listener.listen()
+        path.write_text(PROGRAM.format(python=sys.executable, address=address))
+        path.chmod(0o755)
+        thread = Thread(target=_serve, args=(listener,))
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def _serve(listener):
+    while True:
+        try:
+            caller, _ = listener.accept()
+        except OSError:  # shut down
+            return
+        with caller:
+            _, (out, err), *_ = socket.recv_fds(caller, 1, 2)
+            with caller.makefile("rb") as said:
+                words, folder, env = json.load(said)
+            with Connection(out, readable=False) as out, Connection(err, readable=False) as err:
+                process = fork_context().Process(
+                    target=_run, args=(words, env, folder, out, err, None)
+                )
+                process.start()
+            process.join()
+            code = process.exitcode
+            caller.sendall(b"%d" % (code if code >= 0 else 128 - code))
+
+
 def _stream(stack, where):
     """Return the end that is read here, if any is, and the end that the process writes to."""
     read, write = os.pipe() if where == subprocess.PIPE else (None, os.dup(where.fileno()))
@@ -98,7 +151,10 @@ def _run(words, env, folder, out, err, process_group):
         # The server may be deaf to it, and Python keeps what a process begins with.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         from potluck.cli import main
+        from potluck.launch import local_swarm
 
+        names = {"PIPE": subprocess.PIPE, "DEVNULL": subprocess.DEVNULL}
+        local_swarm.subprocess = SimpleNamespace(Popen=Forked, **names)  # its nodes, too
         main()
     except KeyboardInterrupt:  # before or after main; multiprocessing would make it code 1
         sys.exit(130)

@@ -1,7 +1,6 @@
 """Every number of docs/results.md and of the experiments' pages, from the cells in plain loops."""
 
 import json
-import math
 import re
 import tomllib
 from pathlib import Path
@@ -13,15 +12,8 @@ pytestmark = pytest.mark.page
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
-T_975 = {
-    2: 12.7062,
-    3: 4.3027,
-    4: 3.1824,
-    5: 2.7764,
-    6: 2.5706,
-    7: 2.4469,
-    8: 2.3646,
-}  # by the number of values
+T_975 = {2: 12.7062, 3: 4.3027, 4: 3.1824, 5: 2.7764, 6: 2.5706, 7: 2.4469, 8: 2.3646}
+"""By the number of values."""
 SCALES = {name: tomllib.loads((EXPERIMENTS / f"{name}.toml").read_text()) for name in
           ("tiny", "drawn", "paper")}  # fmt: skip
 FILES = {path: json.loads(path.read_text()) for path in EXPERIMENTS.glob("cells/*/*.json")}
@@ -229,94 +221,3 @@ def test_the_table_of_other_measures_is_that_of_the_cells():
             else:  # nothing was run alone in the family of four
                 assert (name, than) == ("four", "alone")
     assert seen == 6 * 3 * 3 - 3
-
-
-def test_the_papers_table_has_the_numbers_of_the_experiments_pages():
-    found = [row for row in tables()["The paper's claims, scale tiny"] if len(row) == 5][2:]
-    assert len(found) >= 25
-    folder = ""
-    for row in found:
-        (folder,) = re.findall(r"experiments/(\w[\w-]*)/RESULTS.md", row[0]) or (folder,)
-        page = (EXPERIMENTS / folder / "RESULTS.md").read_text()
-        section = page.split(f"### {row[1]}\n")[1].split("\n### ")[0]
-        (test,) = [its for its in rows(section) if its[0] == "all"]
-        assert (row[2], row[4].strip("*").split("**")[0].split(" (")[0]) == (
-            test[1],
-            test[4].strip("*"),
-        )
-
-
-def test_what_it_costs_is_added_up_again():
-    name, seen = "", []
-    for row in tables()["What it costs"]:
-        if len(row) != 5 or row[1] not in ("LWS", "F-TIS"):
-            continue
-        name = KINDS.get(row[0], name)
-        setting = {"LWS": "lws", "F-TIS": "f-tis"}[row[1]]
-        bills = [bill(pair, setting) for pair in pairs_of(name)]
-        for column, what in ((2, "core"), (3, "tokens_90"), (4, "core_90")):
-            ratios = [its[what] for its in bills]
-            product = 1.0
-            for ratio in ratios:
-                product *= ratio
-            expected, told = product ** (1 / 8), row[column]
-            never = sum(its["never"] for its in bills)
-            if never and what != "core":
-                assert told == f">= {expected:.2f}"
-                continue
-            logs = [math.log(ratio) for ratio in ratios]
-            ends = [math.exp(end) for end in interval(logs)]
-            assert [float(x) for x in re.findall(r"\d\.\d\d", told)] == pytest.approx(
-                ends, abs=0.0051
-            )
-        seen.append((name, setting))
-    whole = ("size", "complementary", "near", "lora", "far")
-    assert seen == [(name, setting) for name in whole for setting in ("lws", "f-tis")]
-
-
-def bill(pair, setting):
-    """Ratios of one pair: together over alone."""
-    family, _, name = pair.partition(".")
-    models = SCALES["drawn"]["family"][family]["pair"][name]
-    spent = {}
-    for way in (setting, "alone"):
-        rounds, got = 20, {}
-        for model in models:
-            curve, tokens, seconds = [0.0] * rounds, [0.0] * rounds, [0.0] * rounds
-            for seed in (0, 1):
-                node = node_of("drawn", pair, model, way, seed)
-                (cell,) = [c for c in FILES.values() if node in c["node"].values()]
-                wall = sum(sum(each["seconds"]) for each in cell["node"].values())
-                for at in range(rounds):
-                    curve[at] += node["sampled"][at] / 2
-                    tokens[at] += node["tokens"][at] / 2
-                    seconds[at] += node["seconds"][at] / 2 * cell["cpu_s"] / wall
-            smooth = [mean(curve[max(0, at - 4) : at + 1]) for at in range(rounds)]
-            got[model] = smooth, tokens, seconds
-        spent[way] = got
-    level = {model: 0.9 * spent["alone"][model][0][-1] for model in models}
-
-    def stop(way, model):
-        for at, reward in enumerate(spent[way][model][0]):
-            if reward >= level[model]:
-                return at + 1
-        return 20
-
-    last = max(stop(setting, model) for model in models)
-
-    def both(which, until):
-        now = sum(sum(spent[setting][m][which][: until and last]) for m in models)
-        if not until:
-            now = sum(sum(spent[setting][m][which]) for m in models)
-        then = sum(
-            sum(spent["alone"][m][which][: stop("alone", m) if until else 20]) for m in models
-        )
-        return now / then
-
-    never = sum(max(spent[setting][m][0]) < level[m] for m in models)
-    return {
-        "never": never,
-        "core": both(2, False),
-        "tokens_90": both(1, True),
-        "core_90": both(2, True),
-    }

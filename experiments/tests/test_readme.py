@@ -3,14 +3,15 @@
 import json
 import re
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 import pytest
+
+from test_numbers import FILES, numbers, over_units, pairs_of
 
 pytestmark = pytest.mark.page
 
 ROOT = Path(__file__).parents[2]
-T_OF_7 = 2.3646  # 95 %, eight base pairs
 SETTINGS = {
     "LWS": "lws",
     "F-TIS": "f-tis",
@@ -29,32 +30,10 @@ SETTINGS = {
 }
 
 
-def cells(family):
-    files = sorted((ROOT / "experiments" / "cells" / "drawn").glob(f"{family}.*.json"))
-    return [json.loads(file.read_text()) for file in files]
-
-
 def interval(family, setting, than, measure):
     """Mean over base pairs of the mean over their models and seeds, and its 95 % interval."""
-    values = {}
-    for cell in cells(family):
-        for model, node in cell["node"].items():
-            half = len(node["sampled"]) // 2
-            late = sum(node["sampled"][half:]) / (len(node["sampled"]) - half)
-            value = late if measure == "late" else node["greedy"][-1]
-            values[cell["setting"], model, cell["seed"]] = value
-    pairs = {}
-    for (its, model, seed), value in values.items():
-        if its == setting:
-            pairs.setdefault(model.split("-")[1], []).append(value - values[than, model, seed])
-    means = [mean(differences) for differences in pairs.values()]
-    assert len(means) == 8
-    half = T_OF_7 * stdev(means) / 8**0.5
-    return mean(means), mean(means) - half, mean(means) + half
-
-
-def numbers(text):
-    return [float(number) for number in re.findall(r"[+-]?\.\d{3}", text)]
+    what = ("sampled", "late") if measure == "late" else ("greedy", "end")
+    return over_units("drawn", pairs_of(family), setting, than, *what)
 
 
 FAMILIES = {
@@ -120,9 +99,10 @@ def test_a_difference_is_that_of_the_cells(family, what, late, greedy):
 
 def test_the_core_time_of_a_pair_is_that_of_the_cells():
     spent = {"lws": 0.0, "alone": 0.0, "f-tis": 0.0}
-    for cell in cells("size"):
+    for cell in FILES.values():
         # Those that read pairs of characters ran alone, and in no pair of this setting.
-        if cell["setting"] in spent and "-bpe-" not in cell["models"][0]:
+        drawn = (cell["scale"], cell["family"]) == ("drawn", "size")
+        if drawn and cell["setting"] in spent and "-bpe-" not in cell["models"][0]:
             spent[cell["setting"]] += cell["cpu_s"]
     text = (ROOT / "docs" / "partners.md").read_text()
     (told,) = re.findall(r"the pair took\s+(\.\d\d) of the core time", text)

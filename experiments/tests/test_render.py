@@ -111,18 +111,6 @@ def test_pages_do_not_depend_on_the_order_in_which_cells_are_read():
     assert shown() == shown(found=cells()[::-1])
 
 
-def test_pages_do_not_depend_on_the_last_bits_of_a_number():
-    def moved(it):
-        greedy, sampled = (g + 1e-12 for g in it.greedy), (s - 1e-12 for s in it.sampled)
-        return msgspec.structs.replace(it, greedy=tuple(greedy), sampled=tuple(sampled))
-
-    found = [
-        msgspec.structs.replace(cell, node={name: moved(it) for name, it in cell.node.items()})
-        for cell in cells(0.0123)
-    ]
-    assert shown(found=found) == shown(found=cells(0.0123))
-
-
 def test_cells_are_read_from_their_files_and_seeds_that_nobody_asked_for_are_not(tmp_path):
     found = make_suite(tmp_path)
     for cell in cells_of(found, found.experiments, "tiny", 3)[2:]:
@@ -163,23 +151,6 @@ def test_a_file_of_somebodys_own_is_not_written_over(tmp_path, name):
         render.render(found)
     assert (tmp_path / name).read_text() == "# My results\n"
     assert not (tmp_path / "experiments/fig13_same/RESULTS.md").exists()
-
-
-def test_a_page_that_is_stopped_half_way_stays_the_older_one(tmp_path, monkeypatch):
-    found = make_suite(tmp_path)
-    (path, *_) = render.render(found)
-    older, true = path.read_bytes() + b"older\n", Path.write_bytes
-    path.write_bytes(older)
-
-    def stopped(self, data):
-        true(self, data[:1])
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "write_bytes", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        render.render(found)
-    assert path.read_bytes() == older
-    assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_page_says_how_to_run_its_cells_again():
@@ -304,11 +275,3 @@ def test_no_text_from_outside_breaks_a_table():
     assert "\x1b" not in overview
     assert "<b>" not in overview
     assert not re.search("^# c", overview, re.MULTILINE)
-
-
-def test_an_experiment_without_a_cell_has_no_picture():
-    other = experiment(claim(), name="fig99_other", pairs=("digits.other",))
-    of = suite(experiment(claim()), other, pairs={"size": PAIR, "other": ("coder", "writer")})
-    written = "".join(texts(of, cells()))
-    assert "fig04_size-tiny.png" in written
-    assert "fig99_other-tiny.png" not in written

@@ -22,7 +22,8 @@ def test_its_recipe_and_its_commands_run(tmp_path):
     name = tomllib.loads(recipe)["name"]
     (tmp_path / f"{name}.toml").write_text(short + fewer, encoding="utf-8")
     (commands,) = blocks(README, "sh")
-    said = typed(commands, tmp_path, environment_of(tmp_path))
+    with environment_of(tmp_path) as environment:
+        said = typed(commands, tmp_path, environment)
     assert "watch it: http://" in said
     assert "round 2/2" in said
     assert (tmp_path / "my-model" / "README.md").exists()

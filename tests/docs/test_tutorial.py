@@ -6,10 +6,12 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from forked import potluck_program
 from potluck.config import load
 
 pytestmark = pytest.mark.page
@@ -33,21 +35,22 @@ def is_printed(line, said):
     return any(p.startswith(shape) if line.endswith("...") else p == shape for p in printed)
 
 
+@contextmanager
 def environment_of(desk):
     """What a shell of a reader has: `python` and `potluck` are those of these tests."""
     programs = desk / "bin"
     programs.mkdir()
-    for name, words in (("python", []), ("potluck", ["-m", "potluck"])):
-        program = programs / name
-        program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, *words])} "$@"\n')
-        program.chmod(0o755)
-    return os.environ | {
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "COLUMNS": "200",
-        "HF_HUB_OFFLINE": "1",
-        "MPLBACKEND": "Agg",
-    }
+    python = programs / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    with potluck_program(programs / "potluck"):
+        yield os.environ | {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "COLUMNS": "200",
+            "HF_HUB_OFFLINE": "1",
+            "MPLBACKEND": "Agg",
+        }
 
 
 def typed(text, desk, environment):
@@ -63,7 +66,13 @@ def typed(text, desk, environment):
 def desk(tmp_path_factory):
     """The folder after the page: its files, its run, and what each block of commands printed."""
     desk = tmp_path_factory.mktemp("tutorial")
-    environment, said = environment_of(desk), ""
+    with environment_of(desk) as environment:
+        follow(desk, environment)
+    return desk
+
+
+def follow(desk, environment):
+    said = ""
     for block in BLOCK.finditer(PAGE):
         kind, text = block["kind"], block["text"]
         if kind == "sh":
@@ -74,7 +83,6 @@ def desk(tmp_path_factory):
         else:
             assert block["file"], f"a block of {kind} without the name of its file: {text[:80]}"
             (desk / block["file"]).write_text(text, encoding="utf-8")
-    return desk
 
 
 def test_every_block_runs_and_prints_what_the_page_says(desk):
