@@ -46,8 +46,8 @@ soak: $(VENV)/ready
 	POTLUCK_SOAK=1 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/faults
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_wire.py
 	rm -rf build/soak
-	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_free.py build/soak/free
-	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_training.py build/soak/together $(ARGS)
+	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_nodes.py build/soak/free
+	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_nodes.py build/soak/together --pace together $(ARGS)
 
 bench: $(VENV)/ready
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'

@@ -27,20 +27,6 @@ def test_all_of_one_seed_come_before_the_next(tmp_path):
     assert all(cell.config.seed == cell.seed for cell in cells)
 
 
-def test_an_experiment_without_pairs_at_a_scale_needs_no_runs_there(tmp_path):
-    suite = make_suite(tmp_path)
-    assert cells_of(suite, suite.experiments, "paper", 2) == []
-
-
-def test_a_pair_runs_together_or_each_of_it_alone(tmp_path):
-    suite = make_suite(tmp_path)
-    assert runs_of(suite, suite.experiments[:1], "tiny") == [
-        ("digits", ("small", "large"), "f-tis"),
-        ("digits", ("small",), "alone"),
-        ("digits", ("large",), "alone"),
-    ]
-
-
 TOGETHER = """
 [partners]
 title = "LWS"

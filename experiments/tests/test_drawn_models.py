@@ -112,13 +112,6 @@ def test_what_is_not_accepted_is_drawn_again_and_every_try_is_told(
     assert len({line.partition(": ")[2].partition(",")[0] for line in told.splitlines()}) > 1
 
 
-def test_it_gives_up_after_as_many_tries_as_the_rule_says(brief, tmp_path, monkeypatch):
-    monkeypatch.setattr(brief, "sampled_reward", lambda *_: 0.5)
-    with pytest.raises(SystemExit, match="none of 6 tries"):
-        made(brief, monkeypatch, tmp_path, "size-large-7")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("kind", ["size-small", "size-small-bpe"])
 def test_the_reward_is_the_share_of_right_answers(script, kind):
     """A model whose every token is the same writes no end; one that knows the sum is paid."""

@@ -21,7 +21,6 @@ from potluck_experiments.cells import cells_of, make_cell
 from potluck_experiments.progress import longest_first
 from potluck_experiments.results import read_result, result_file
 from potluck_experiments.run import CellsOutcome, run_cells
-from potluck_experiments.suite import ExperimentError
 from small_suite import RECIPE, finish, make_suite
 
 LIVELY = RECIPE
@@ -275,13 +274,3 @@ def test_the_longest_are_run_first_seed_by_seed(tmp_path):
     ordered = longest_first(suite, cells_of(suite, suite.experiments, "tiny", 2))
     assert [cell.seed for cell in ordered] == [0] * 4 + [1] * 4
     assert [len(cell.models) for cell in ordered] == [2, 2, 1, 1] * 2
-
-
-def test_cells_that_would_begin_from_other_models_than_finished_ones_are_not_run(
-    tmp_path, no_server
-):
-    suite = make_suite(tmp_path)
-    finish(suite, alone(suite), base="00000000")
-    with pytest.raises(ExperimentError, match=r"began from .00000000"):
-        go(suite, [pair(suite)])
-    assert waiting(suite, [alone(suite)], reuse="none") == 1  # it is itself replaced
