@@ -14,7 +14,10 @@ from email import message_from_string
 from pathlib import Path
 
 TREE = Path(__file__).parents[1]
-IN_SOURCE = ("src/", "tests/", "recipes/", "scripts/", "benchmarks/", "docs/", "deploy/")
+IN_SOURCE = (
+    *("src/", "tests/", "recipes/", "scripts/", "benchmarks/"),
+    *("examples/", "docs/", "deploy/"),
+)
 AT_ROOT = (
     *("pyproject.toml", "LICENSE", "CITATION.cff", "Makefile", "constraints.txt", "zensical.toml"),
     *(".dockerignore", ".gitignore"),  # the builder adds the second

@@ -15,7 +15,8 @@ from transformers import PreTrainedTokenizerFast
 
 from nouns import completion, group
 from potluck.model import LanguageModel
-from potluck.node import Learner, pack
+from potluck.node.learning.batch import pack
+from potluck.node.learning.learner import Learner
 from potluck.objective.advantages import group_advantages
 from potluck.objective.losses import no_is_loss
 from potluck.objective.methods import METHODS, ObjectiveConfig
