@@ -60,9 +60,13 @@ class Forked:
             self.stdout, out = _stream(stack, stdout)
             self.stderr, err = _stream(stack, stdout if stderr == subprocess.STDOUT else stderr)
             work = (words[3:], env, os.getcwd(), out, err, process_group)
-            self._process = fork_context().Process(target=_run, args=work)
+            self._process = fork_context().Process(target=self.run, args=work)
             self._process.start()
         self.pid = self._process.pid
+
+    @staticmethod
+    def run(*work):
+        run_command(*work)
 
     def __enter__(self):
         return self
@@ -137,7 +141,7 @@ def _stream(stack, where):
     return read and os.fdopen(read, "rb"), stack.enter_context(Connection(write, readable=False))
 
 
-def _run(words, env, folder, out, err, process_group):
+def run_command(words, env, folder, out, err, process_group):
     if process_group is not None:
         os.setpgid(0, process_group)
     for number, stream in ((1, out), (2, err)):

@@ -1,7 +1,6 @@
 """Types that many options share, and the error of an option that is wrong."""
 
 import difflib
-import re
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -12,9 +11,6 @@ from potluck.types import PotluckError
 Count = Annotated[int, Meta(ge=1)]
 Amount = Annotated[int, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
-
-ADDRESS = re.compile(r"(tcp|tls)/(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
-"""An address of a swarm: how (TLS or not), host and port. The host of IPv6 is in brackets."""
 
 
 class ConfigError(PotluckError, ValueError):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,15 @@ from potluck.config import load
 from potluck.doctor import credentials, machine, network
 from potluck.doctor.examine import Target, examine
 from potluck.doctor.machine import Finding
+from potluck.exchange import transport
 from potluck.exchange.keys.certificates import write_certificates
 from potluck.exchange.keys.keys import Key, public_text, roster_text
 from potluck.exchange.protocol.announcement import encode_announcement
+from potluck.exchange.zenoh.addresses import try_endpoint
 from potluck.exchange.zenoh.session import Endpoints, Tls, open_router, open_session
 
 GIB = 1 << 30
+ZENOH = transport("zenoh")
 NOW = datetime.datetime.now(datetime.UTC)
 DAY = datetime.timedelta(days=1)
 
@@ -99,9 +103,13 @@ def test_a_disk_without_room_or_leave_to_write_fails():
 
 
 def test_addresses_that_are_none_are_named():
-    assert network.spelling("listen", ["tcp/0.0.0.0:1"], tls=False, listen=True) is None
-    assert is_(network.spelling("connect", ["host:1"], tls=False, listen=False), "FAIL", "'host:1'")
-    assert is_(network.spelling("connect", ["tcp/h:1"], tls=True, listen=False), "FAIL", "tls/h:1")
+    assert network.spelling(ZENOH, "listen", ["tcp/0.0.0.0:1"], tls=False, listen=True) is None
+    assert is_(
+        network.spelling(ZENOH, "connect", ["no:1"], tls=False, listen=False), "FAIL", "'no:1'"
+    )
+    assert is_(
+        network.spelling(ZENOH, "connect", ["tcp/h:1"], tls=True, listen=False), "FAIL", "tls/h:1"
+    )
 
 
 def test_a_node_that_names_no_other_is_reached_by_none():
@@ -150,21 +158,24 @@ def test_one_address_that_answers_is_enough():
     assert is_(network.reachable([not_well, not_well]), "FAIL", "train alone")
 
 
+listen, call = partial(try_endpoint, listen=True), partial(try_endpoint, listen=False)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_port_is_tried_as_a_node_would_take_it(host):
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         address = f"tcp/{host}:{one.getsockname()[1]}"
         one.listen()
-        assert network.try_listen(f"tcp/127.0.0.1:{one.getsockname()[1]}").errno == errno.EADDRINUSE
-        assert network.try_connect(address) is None
-    assert network.try_listen(address) is None
-    assert isinstance(network.try_connect(address), ConnectionRefusedError)
+        assert listen(f"tcp/127.0.0.1:{one.getsockname()[1]}").errno == errno.EADDRINUSE
+        assert call(address) is None
+    assert listen(address) is None
+    assert isinstance(call(address), ConnectionRefusedError)
 
 
 def test_a_host_that_is_not_there_is_an_answer_too():
-    assert isinstance(network.try_connect("tcp/no-such-host.invalid:1"), OSError)
-    assert isinstance(network.try_listen("tcp/no-such-host.invalid:1"), OSError)
+    assert isinstance(call("tcp/no-such-host.invalid:1"), OSError)
+    assert isinstance(listen("tcp/no-such-host.invalid:1"), OSError)
 
 
 # Key, roster, certificates, clock.

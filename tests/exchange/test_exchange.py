@@ -27,7 +27,7 @@ from potluck.exchange import (
 )
 from potluck.exchange.base import assemble_round, silent
 from potluck.exchange.keys.known_keys import KnownKeys
-from town import LONG_S, free_endpoint, has_batch, town, until
+from town import LONG_S, has_batch, town, until
 
 NAMES = ["large", "north", "small"]
 ENOUGH_S, SHORT_S = LONG_S, 0.05
@@ -421,7 +421,6 @@ def test_a_name_of_which_nothing_is_known_has_a_status_to_compare_with():
 
 @pytest.mark.parametrize("name", TRANSPORTS)
 def test_a_transport_is_opened_by_its_name_and_closed_again(name, tmp_path):
-    listen = () if name == "memory" else (free_endpoint(),)
     own = Membership(
         agreement=terms("north"),
         key=Key.new(),
@@ -433,7 +432,7 @@ def test_a_transport_is_opened_by_its_name_and_closed_again(name, tmp_path):
         max_staleness=1,
         kept_rounds=4,
         quarantine_s=60.0,
-        listen=listen,
+        listen=tuple(transport(name).free_endpoints(1, tmp_path)),
     )
     with transport(name).open_exchange(own) as north:
         assert north.gather(0) == ()
@@ -449,16 +448,3 @@ def test_a_transport_refuses_an_address_that_it_cannot_use_with_its_key_and_valu
     check("swarm.listen", (), tls=False, listen=True)
     with pytest.raises(ExchangeError, match=r"swarm.connect is 'smoke/signals'"):
         check("swarm.connect", ("smoke/signals",), tls=False, listen=False)
-
-
-def test_in_memory_nobody_is_met_who_is_elsewhere(tmp_path):
-    own = Membership(
-        agreement=terms("north"), key=Key.new(), known_keys=None, folder=tmp_path,
-        members=["north", "south"], partners=None, codec="exact", max_staleness=1, kept_rounds=4,
-        quarantine_s=0.0,
-    )  # fmt: skip
-    with (
-        pytest.raises(ExchangeError, match=r"'south' is in another; .*'zenoh'"),
-        transport("memory").open_exchange(own),
-    ):
-        pass

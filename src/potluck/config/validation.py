@@ -1,10 +1,11 @@
 """Checks of a recipe that concern several keys."""
 
 import re
+from collections.abc import Sequence
 
-from potluck.config.run import NodeConfig, RunConfig
-from potluck.exchange.transport import TRANSPORTS
-from potluck.fields import ADDRESS, ConfigError
+from potluck.config.run import NodeConfig, RunConfig, SwarmConfig
+from potluck.exchange import TRANSPORTS, ExchangeError, transport
+from potluck.fields import ConfigError
 from potluck.objective.methods import method_of, reads_author_logp
 from potluck.types import NODE_NAME
 
@@ -104,20 +105,23 @@ def _require_swarm_sense(run: RunConfig) -> None:
             f"true, or drop it"
         )
     if run.swarm.transport not in TRANSPORTS:
-        raise ConfigError(
-            f"swarm.transport is {run.swarm.transport!r}; choose one of {', '.join(TRANSPORTS)}"
-        )
+        remedy = f"choose one of {', '.join(TRANSPORTS)}"
+        if run.swarm.transport == "memory":
+            remedy = "nodes of one process need none: drop it, and run them with --one-process"
+        raise ConfigError(f"swarm.transport is {run.swarm.transport!r}; {remedy}")
     for key in ("listen", "connect"):
-        for address in getattr(run.swarm, key):
-            if not ADDRESS.fullmatch(address):
-                raise ConfigError(
-                    f"[swarm] {key} has {address!r}; expected tcp/HOST:PORT or tls/HOST:PORT"
-                )
+        if addresses := getattr(run.swarm, key):
+            _require_addresses(run.swarm, key, addresses)
     if run.swarm.open:
         _require_room_for_strangers(run, len(run.node) > len(strangers))
-    addresses = (*run.swarm.listen, *run.swarm.connect)
-    if run.swarm.tls and any(not address.startswith("tls/") for address in addresses):
-        raise ConfigError("with [swarm.tls] every address of listen and connect begins with 'tls/'")
+
+
+def _require_addresses(swarm: SwarmConfig, key: str, addresses: Sequence[str]) -> None:
+    check = transport(swarm.transport).check_endpoints
+    try:
+        check(f"swarm.{key}", addresses, tls=swarm.tls is not None, listen=key == "listen")
+    except ExchangeError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _require_room_for_strangers(run: RunConfig, has_members: bool) -> None:

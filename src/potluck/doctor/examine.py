@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from potluck.config import LOCAL_SWARM, RunConfig
+from potluck.config import LOCAL_SWARM, RunConfig, SwarmConfig
 from potluck.doctor import credentials, machine, network
 from potluck.doctor.machine import Finding
-from potluck.exchange import ExchangeError
+from potluck.exchange import ExchangeError, transport
 from potluck.exchange.keys.keys import read_roster
 from potluck.exchange.protocol.announcement import ANNOUNCEMENT_VERSION
 from potluck.exchange.wire.codec import TEXT_VERSION, VERSION
@@ -113,9 +113,11 @@ def _network(target: Target) -> Iterator[Finding]:
         with_tls = config.swarm.tls is not None
     else:  # only addresses were given: each may be of its own kind
         with_tls = any(each.startswith("tls/") for each in (*target.listen, *target.connect))
+    name = config.swarm.transport if config else SwarmConfig().transport
+    line = transport(name)
     misspelt = [
-        network.spelling("listen", target.listen, tls=with_tls, listen=True),
-        network.spelling("connect", target.connect, tls=with_tls, listen=False),
+        network.spelling(line, "listen", target.listen, tls=with_tls, listen=True),
+        network.spelling(line, "connect", target.connect, tls=with_tls, listen=False),
     ]
     if any(misspelt):
         yield from filter(None, misspelt)
@@ -125,20 +127,22 @@ def _network(target: Target) -> Iterator[Finding]:
         before = names.index(target.name) if target.name in names else 0
         yield network.meeting(target.listen, target.connect, target.nodes, before)
     for address in target.listen:
-        yield network.listening(address, network.try_listen(address))
-    answers = [network.reaching(each, network.try_connect(each)) for each in target.connect]
+        yield network.listening(address, line.try_endpoint(address, listen=True))
+    answers = [
+        network.reaching(each, line.try_endpoint(each, listen=False)) for each in target.connect
+    ]
     yield from answers
     if alone := network.reachable(answers):
         yield alone
-    elif answers and config and (target.tls or not with_tls):
+    elif answers and config and name == "zenoh" and (target.tls or not with_tls):
         # As a client, whatever it will be: a look needs no address of its own.
         well = zip(target.connect, answers, strict=True)
         there = tuple(address for address, answer in well if answer.verdict == "ok")
         seen_from, keys = Endpoints((), there, target.tls), dict[str, bytes]()
         with suppress(ExchangeError):  # as credentials.roster has said
             keys = read_roster(target.roster) if target.roster else {}
-        run, name, members = config.name, target.name, target.members
-        yield from network.peers(seen_from, run, name, members=members, keys=keys)
+        run, me, members = config.name, target.name, target.members
+        yield from network.peers(seen_from, run, me, members=members, keys=keys)
 
 
 def _version(name: str) -> str | None:

@@ -10,33 +10,23 @@ from typing import Any
 
 from potluck.doctor.credentials import peer_key, skew
 from potluck.doctor.machine import Finding
-from potluck.exchange import ExchangeError, WireError
+from potluck.exchange import ExchangeError, Transport, WireError
 from potluck.exchange.protocol.announcement import decode_announcement
-from potluck.exchange.zenoh.session import Endpoints, check_endpoints, open_session
-from potluck.fields import ADDRESS
+from potluck.exchange.zenoh.addresses import TIMEOUT_S
+from potluck.exchange.zenoh.session import Endpoints, open_session
 
-TIMEOUT_S = 3.0
 LISTEN_S = 3.0
 """A node says what it has at least once a second or so."""
 MOST = 1000
 """Nodes that are told of, at most; a hostile one may claim any number of names."""
 
 
-def endpoint(address: str) -> tuple[str, int]:
-    """Return host and port of an address.
-
-    >>> endpoint("tls/[::1]:7447"), endpoint("tcp/relay.example.org:80")
-    (('::1', 7447), ('relay.example.org', 80))
-    """
-    found = ADDRESS.fullmatch(address)
-    assert found  # check_endpoints has let it through
-    return found[2].strip("[]"), int(found[3])
-
-
-def spelling(where: str, addresses: Sequence[str], *, tls: bool, listen: bool) -> Finding | None:
+def spelling(
+    by: Transport, where: str, addresses: Sequence[str], *, tls: bool, listen: bool
+) -> Finding | None:
     """Return a finding if an address is malformed, or not of the kind that [swarm.tls] asks for."""
     try:
-        check_endpoints(where, addresses, tls=tls, listen=listen)
+        by.check_endpoints(where, addresses, tls=tls, listen=listen)
     except ExchangeError as error:
         return Finding("addresses", "FAIL", str(error))
     return None
@@ -69,7 +59,7 @@ def meeting(listen: Sequence[str], connect: Sequence[str], nodes: int, before: i
 
 
 def listening(address: str, complaint: OSError | None) -> Finding:
-    """Check an address by the system's ``complaint`` when it was taken for a moment."""
+    """Check an address by the ``complaint`` when it was taken for a moment."""
     if complaint is None:
         return Finding("listen", "ok", f"{address} is free; a firewall must let it in")
     match complaint.errno:
@@ -85,7 +75,7 @@ def listening(address: str, complaint: OSError | None) -> Finding:
 
 
 def reaching(address: str, complaint: OSError | None) -> Finding:
-    """Check an address by the system's ``complaint`` when a TCP connection was tried."""
+    """Check an address by the ``complaint`` when it was called."""
     match complaint:
         case None:
             return Finding("connect", "ok", f"{address} answers")
@@ -105,30 +95,6 @@ def reachable(findings: Sequence[Finding]) -> Finding | None:
     """Return a failure if no address at all answers: that is more than a warning."""
     if findings and all(finding.verdict != "ok" for finding in findings):
         return Finding("connect", "FAIL", "none of the addresses answers: it would train alone")
-    return None
-
-
-def try_listen(address: str) -> OSError | None:
-    """Take ``address`` for a moment; return the system's complaint."""
-    host, port = endpoint(address)
-    try:
-        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as one:
-            # As the node itself will: what a node that has just ended left behind is no hindrance.
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind(where)
-            one.listen()
-    except OSError as error:
-        return error
-    return None
-
-
-def try_connect(address: str) -> OSError | None:
-    """Connect to ``address`` by TCP; return the system's complaint."""
-    try:
-        socket.create_connection(endpoint(address), timeout=TIMEOUT_S).close()
-    except OSError as error:
-        return error
     return None
 
 

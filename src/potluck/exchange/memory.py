@@ -2,15 +2,12 @@
 through the wire format, so that these nodes learn from the same numbers as those on a network."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from potluck.exchange.base import (
     Delivery,
-    Exchange,
-    ExchangeError,
     PeerStatus,
     Reason,
     Round,
@@ -21,7 +18,7 @@ from potluck.exchange.base import (
     assemble_round,
     silent,
 )
-from potluck.exchange.transport import Agreement, Membership
+from potluck.exchange.transport import Agreement
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.codec import decode, encode
 from potluck.reports.status import StatusLine
@@ -29,23 +26,6 @@ from potluck.types import Completion
 
 KEPT_ROUNDS = 4
 """Rounds for which the hub keeps what was sent, and a member waits for what is late."""
-
-
-def check_endpoints(where: str, endpoints: Sequence[str], *, tls: bool, listen: bool) -> None:
-    if endpoints:
-        raise ExchangeError(f"{where} is {endpoints[0]!r}, but transport 'memory' has no addresses")
-
-
-@contextmanager
-def open_exchange(own: Membership) -> Iterator[Exchange]:
-    """Open the exchange of a node that has no other members."""
-    node = own.agreement.node
-    if others := sorted({*own.members} - {node}):
-        raise ExchangeError(
-            f"transport 'memory' connects nodes of one process, and {others[0]!r} is in another; "
-            f"set [swarm] transport = 'zenoh', or run all nodes with --one-process"
-        )
-    yield MemoryHub({node: own.agreement}, codec=own.codec).member(node)
 
 
 class MemoryHub:

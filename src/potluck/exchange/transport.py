@@ -16,8 +16,8 @@ from potluck.exchange.wire.message import NO_TOKENIZER, Limits, Message, Provena
 from potluck.reports.status import StatusLine
 from potluck.types import Completion, Sampling
 
-TRANSPORTS = {"memory": "potluck.exchange.memory", "zenoh": "potluck.exchange.zenoh.exchange"}
-"""Modules of the transports, by name; each has the two functions of ``Transport``."""
+TRANSPORTS = {"zenoh": "potluck.exchange.zenoh.exchange"}
+"""Modules of the transports, by name; each has the functions of ``Transport``."""
 
 Digest = Callable[[str], bytes | None]
 """Function of a problem's id that returns a digest of how it is asked; None if the task has no such
@@ -179,7 +179,7 @@ class Membership:
 
 
 class Transport(Protocol):
-    """A module that connects nodes."""
+    """A module that connects nodes, and knows what their addresses look like."""
 
     def open_exchange(self, own: Membership) -> AbstractContextManager[Exchange]:
         """Join the swarm; leaving the context leaves it. Raise ExchangeError if it cannot be
@@ -190,6 +190,14 @@ class Transport(Protocol):
     ) -> None:
         """Raise ExchangeError for the first address that this transport cannot use, with or without
         ``tls``, to ``listen`` on or to call; ``where`` is the recipe's key, for the message."""
+
+    def free_endpoints(self, count: int, folder: Path) -> Sequence[str]:
+        """Return addresses at which ``count`` nodes of this machine can be reached by each other;
+        ``folder`` is for what they need on disk."""
+
+    def try_endpoint(self, endpoint: str, *, listen: bool) -> OSError | None:
+        """Take an address for a moment, or call it; return what was wrong with it. It has passed
+        ``check_endpoints``."""
 
 
 def transport(name: str) -> Transport:

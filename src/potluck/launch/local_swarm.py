@@ -11,7 +11,6 @@ import selectors
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from potluck.config import LOCAL_SWARM, RunConfig, as_tree
+from potluck.exchange import transport
 from potluck.exchange.keys.keys import make_key, roster_text
 from potluck.files import LOCK, is_unbegun, write_atomically
 from potluck.launch.signals import interrupts
@@ -148,21 +148,12 @@ def _prepare(config: RunConfig, folder: Path) -> None:
     for key in FOR_JOINING:
         tree["swarm"].pop(key)
     write_atomically(place / "recipe.json", (json.dumps(tree, indent=2) + "\n").encode())
-    addresses = dict(zip(config.node, _free_addresses(len(config.node)), strict=True))
+    free = transport(config.swarm.transport).free_endpoints(len(config.node), place)
+    addresses = dict(zip(config.node, free, strict=True))
     write_atomically(place / "addresses.json", (json.dumps(addresses, indent=2) + "\n").encode())
     keys = {name: make_key(place / f"{name}.key") for name in config.node}
     roster = {name: key.public for name, key in keys.items()}
     write_atomically(place / "roster.toml", roster_text(roster).encode())
-
-
-def _free_addresses(count: int) -> list[str]:
-    """Return addresses that differ, as all are held until all are found. Another program may still
-    take one before its node does; that node then says so."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [f"tcp/127.0.0.1:{one.getsockname()[1]}" for one in sockets]
 
 
 def _start(stack: ExitStack, config: RunConfig, name: str, folder: Path, more: list[str]) -> _Child:

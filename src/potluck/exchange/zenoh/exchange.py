@@ -34,12 +34,13 @@ from potluck.exchange.protocol.outbox import Outbox
 from potluck.exchange.protocol.peers import Peers
 from potluck.exchange.transport import Membership
 from potluck.exchange.wire.codec import decode, encode
+from potluck.exchange.zenoh.addresses import check_endpoints, free_endpoints, try_endpoint
 from potluck.exchange.zenoh.endpoint import Endpoint
-from potluck.exchange.zenoh.session import Endpoints, Tls, check_endpoints, open_patiently
+from potluck.exchange.zenoh.session import Endpoints, Tls, open_patiently
 from potluck.reports.status import StatusLine
 from potluck.types import Completion
 
-__all__ = ["ZenohExchange", "check_endpoints", "open_exchange"]
+__all__ = ["ZenohExchange", "check_endpoints", "free_endpoints", "open_exchange", "try_endpoint"]
 
 TELL_S = 0.2
 

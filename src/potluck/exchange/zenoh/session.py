@@ -15,7 +15,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ import zenoh
 from potluck.exchange.base import ExchangeError
 from potluck.exchange.keys import certificates
 from potluck.exchange.keys.certificates import RELAYS
-from potluck.fields import ADDRESS
+from potluck.exchange.zenoh.addresses import check_endpoints
 from potluck.types import NODE_NAME
 
 MESSAGE_BYTES = 1 << 24
@@ -122,24 +122,6 @@ def open_observer(endpoints: Endpoints, *, run: str) -> zenoh.Session:
     if not endpoints.connect:
         raise ExchangeError("an observer needs a node or a relay: --connect tcp/HOST:PORT")
     return _open(_config(endpoints, "peer", run), endpoints, threading.Event())
-
-
-def check_endpoints(where: str, endpoints: Sequence[str], *, tls: bool, listen: bool) -> None:
-    """Raise ExchangeError for the first that is no address, or of another kind than ``tls``."""
-    for endpoint in endpoints:
-        found = ADDRESS.fullmatch(endpoint)
-        if not found or not (0 if listen else 1) <= int(found[3]) < 1 << 16:
-            raise ExchangeError(f"{where} is {endpoint!r}; expected tcp/HOST:PORT or tls/HOST:PORT")
-        if tls and found[1] == "tcp":
-            raise ExchangeError(
-                f"{where} is {endpoint!r}, but [swarm.tls] refuses what is not encrypted; expected "
-                f"'tls/{endpoint[4:]}', or a recipe without [swarm.tls]"
-            )
-        if not tls and found[1] == "tls":
-            raise ExchangeError(
-                f"{where} is {endpoint!r}, which needs certificates: add [swarm.tls] folder = "
-                f"'...' (potluck certificates), or use 'tcp/{endpoint[4:]}'"
-            )
 
 
 def _config(endpoints: Endpoints, mode: str, run: str) -> zenoh.Config:
