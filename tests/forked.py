@@ -127,7 +127,7 @@ def _serve(listener):
                 words, folder, env = json.load(said)
             with Connection(out, readable=False) as out, Connection(err, readable=False) as err:
                 process = fork_context().Process(
-                    target=_run, args=(words, env, folder, out, err, None)
+                    target=run_command, args=(words, env, folder, out, err, None)
                 )
                 process.start()
             process.join()
