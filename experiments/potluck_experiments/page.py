@@ -12,8 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from potluck.reports.tail import read_small
-from potluck.show.web.metrics import DAMAGED
+from potluck.reports.tail import DAMAGED, read_small
 from potluck.show.web.views import Columns, ExperimentEntry
 
 PROGRESS = "progress.json"

@@ -41,13 +41,15 @@ def made_run(
         now_s=NOW_S,
         rounds=rounds,
         recipe=RecipeView(
-            task="digits",
-            plan="vertical",
             method="f-tis",
-            group_size=8,
-            problems_per_round=36,
-            seed=1,
-            settings={"task.kind": "digits", "objective.method": "f-tis", "objective.limit": "50"},
+            settings={
+                "task.name": "digits",
+                "plan": "vertical",
+                "group_size": "8",
+                "problems_per_round": "36",
+                "seed": "1",
+                "objective.limit": "50",
+            },
         ),
         nodes=[made_node(name, place, rounds) for place, name in enumerate(nodes)],
         curves={

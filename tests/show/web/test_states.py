@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from potluck.show.web.recipe import read_recipe
-from potluck.show.web.states import MOST_NODES, Facts, Here, node_views
+from potluck.reports.runs import read_recipe
+from potluck.show.web.bounds import MOST_NODES
+from potluck.show.web.states import Facts, Here, facts_of, node_views
 from show.web.run_files import peer, recipe, status
 
 NOW_S = 1_000_000.0
@@ -127,4 +128,4 @@ def test_at_its_own_pace_nobody_is_behind(tmp_path, pace, staleness):
     (tmp_path / "recipe.json").write_text(
         json.dumps(recipe("north", "south", pace=pace, rounds=10, swarm=swarm))
     )
-    assert read_recipe(tmp_path).max_staleness == staleness
+    assert facts_of(read_recipe(tmp_path), NOW_S).max_staleness == staleness

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from potluck.reports.status import AuthorStatus, PeerLine, StatusLine
 from potluck.show.web import swarm
+from potluck.show.web.bounds import MOST_NODES
 from potluck.show.web.feed import NotHereError
-from potluck.show.web.states import GONE_S, MOST_NODES
+from potluck.show.web.states import GONE_S
 from potluck.show.web.swarm import SwarmFeed, SwarmRun
 from potluck.show.web.swarm_history import MOST_ROUNDS, History
 

@@ -1,17 +1,20 @@
 """Runs on the start page: the ends of their files, read again when these have changed."""
 
 import time
-from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
-import msgspec
-
-from potluck.reports import EvaluationReport, mean
-from potluck.show.web.folder import read_status
-from potluck.show.web.metrics import DAMAGED, lines_from_end
-from potluck.show.web.recipe import RunRecipe, read_recipe
-from potluck.show.web.states import MOST_NODES, Facts, Here, node_views
+from potluck.reports import EvaluationReport, RoundReport, mean
+from potluck.reports.runs import (
+    EVALUATION,
+    METRICS,
+    RecipeRead,
+    RunReadError,
+    read_recipe,
+    read_status,
+)
+from potluck.reports.tail import newest
+from potluck.show.web.bounds import MOST_NODES
+from potluck.show.web.states import Here, facts_of, node_views
 from potluck.show.web.views import RunEntry, State
 from potluck.types import NODE_NAME
 
@@ -26,19 +29,12 @@ WORST: tuple[State, ...] = (
 """States, the first of which that a node has is the run's."""
 
 
-Entry = TypeVar("Entry")
-
-
-class _Line(msgspec.Struct):
-    round: int
-    own_reward_mean: float | None = None
-
-
 def run_entry(folder: Path, run: str, cache: dict[str, tuple[object, RunEntry]]) -> RunEntry:
     """Return a run's line of the start page; ``cache`` keeps it as long as its files are those."""
-    recipe = read_recipe(folder)
-    if recipe is None:
-        return RunEntry(run=run, name=folder.name, error="its recipe.json cannot be read")
+    try:
+        recipe = read_recipe(folder)
+    except RunReadError as error:
+        return RunEntry(run=run, name=folder.name, error=str(error))
     # A status is old a second later, so its run's line is never kept.
     stamp = [] if any(folder.glob("*/status.json")) else _stamp(folder)
     if stamp and run in cache and cache[run][0] == stamp:
@@ -51,35 +47,31 @@ def run_entry(folder: Path, run: str, cache: dict[str, tuple[object, RunEntry]])
 def _stamp(folder: Path) -> list[tuple[str, int, int]]:
     found = []
     for file in sorted(folder.glob("*/*.jsonl"))[: 4 * MOST_NODES]:
-        try:
-            now = file.stat()
-        except OSError:
-            continue
+        now = file.stat()
         found.append((str(file), now.st_size, now.st_mtime_ns))
     return found
 
 
-def _read(folder: Path, run: str, recipe: RunRecipe) -> RunEntry:
+def _read(folder: Path, run: str, recipe: RecipeRead) -> RunEntry:
     here: dict[str, Here] = {}
     reward: dict[str, float | None] = {}
     accuracy: dict[str, float | None] = {}
     changed_s: list[float] = []
     for each in sorted(folder.iterdir())[: 4 * MOST_NODES]:
-        metrics = each / "metrics.jsonl"
         if not NODE_NAME.fullmatch(each.name) or not each.is_dir():
             continue
-        rows, status = _last_lines(metrics, _Line), read_status(each)
+        rows = list(newest(each / METRICS, RoundReport, END_BYTES))
+        status = read_status(each)
         if not rows and status is None:
             continue
         here[each.name] = Here(status, rows[-1].round + 1 if rows else 0)
         reward[each.name] = mean(row.own_reward_mean for row in rows[-WINDOW:])
-        graded = _last_lines(each / "evaluation.jsonl", EvaluationReport)
+        graded = newest(each / EVALUATION, EvaluationReport, END_BYTES)
         known = [report.validation for report in graded if report.validation is not None]
         accuracy[each.name] = known[-1] if known else None
-        if metrics.is_file():
-            changed_s.append(metrics.stat().st_mtime)
-    facts = Facts(recipe.rounds, recipe.max_staleness, recipe.models, time.time())
-    nodes = node_views(here, facts)
+        if rows:
+            changed_s.append((each / METRICS).stat().st_mtime)
+    nodes = node_views(here, facts_of(recipe, time.time()))
     states = {node.state for node in nodes if node.name in here} or {"unknown"}
     return RunEntry(
         run=run,
@@ -92,12 +84,3 @@ def _read(folder: Path, run: str, recipe: RunRecipe) -> RunEntry:
         accuracy=accuracy,
         changed_s=max(changed_s, default=None),
     )
-
-
-def _last_lines(file: Path, kind: type[Entry]) -> list[Entry]:
-    """Return the lines at the end of the file that can be read."""
-    found = []
-    for line in lines_from_end(file, END_BYTES):
-        with suppress(*DAMAGED):
-            found.append(msgspec.json.decode(line, type=kind))
-    return found

@@ -4,35 +4,50 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from potluck.reports import EvaluationReport
-from potluck.reports.status import AuthorStatus, FolderStatus
-from potluck.reports.tail import Change, Tail, read_small
+from potluck.reports.runs import (
+    EVALUATION,
+    EVENTS,
+    METRICS,
+    STATUS,
+    RecipeRead,
+    RunReadError,
+    read_recipe,
+    read_status,
+)
+from potluck.reports.status import FolderStatus
+from potluck.reports.tail import Change, Line, Tail
+from potluck.show.terminal.show import title_of
+from potluck.show.web.bounds import MOST_EVENTS, MOST_NODES, MOST_ROWS
 from potluck.show.web.feed import NotHereError, Sections, Steps
-from potluck.show.web.metrics import DAMAGED, MOST_EVENTS, NodeMetrics, read_pairs
-from potluck.show.web.recipe import RunRecipe, read_recipe
-from potluck.show.web.states import GONE_S, MOST_NODES, Facts, Here, node_views
+from potluck.show.web.metrics import NodeMetrics, damaged_line, read_pairs
+from potluck.show.web.states import GONE_S, Here, facts_of, node_views
 from potluck.show.web.texts import NodeTexts
-from potluck.show.web.views import Columns, EventView, NodeView, PairView, RunView, TextsView
+from potluck.show.web.views import (
+    Columns,
+    EventView,
+    NodeView,
+    PairView,
+    RecipeView,
+    RunView,
+    TextsView,
+)
 from potluck.types import NODE_NAME
 
-STATUS_BYTES = 1 << 20
-MOST_EVALUATIONS = 5000
 ONE_EVENT_S = 10.0
 """Seconds within which equal messages of several nodes are about one event."""
 CAME_OR_WENT = re.compile(r"'[a-z0-9-]{1,32}' (joined|left)")
 """Message about a peer that came or went, as ``exchange/protocol/mailbox.py`` words it."""
-FILES = ("metrics.jsonl", "status.json", "events.jsonl", "evaluation.jsonl")
+FILES = (METRICS, STATUS, EVENTS, EVALUATION)
 """Files of which one at least is in a node's folder."""
-
-_decode_evaluation = msgspec.json.Decoder(EvaluationReport).decode
-_decode_status = msgspec.json.Decoder(FolderStatus).decode
 
 
 class _Told(msgspec.Struct):
@@ -42,9 +57,6 @@ class _Told(msgspec.Struct):
     round: int = 0
     kind: str = "message"
     text: str = ""
-
-
-_decode_told = msgspec.json.Decoder(_Told).decode
 
 
 class NodeFolder:
@@ -57,9 +69,8 @@ class NodeFolder:
         self.status: FolderStatus | None = None
         self.evaluations: dict[int, EvaluationReport] = {}
         self.steps, self.curves = Steps(), self.metrics.curves
-        self._evaluation, self._events = (
-            Tail(folder / f"{name}.jsonl", msgspec.Raw) for name in ("evaluation", "events")
-        )
+        self._evaluation = Tail(folder / EVALUATION, EvaluationReport)
+        self._events = Tail(folder / EVENTS, _Told)
         self._told: deque[EventView] = deque(maxlen=MOST_EVENTS)
 
     def look(self, step: int) -> bool:
@@ -68,31 +79,25 @@ class NodeFolder:
         if first is not None:
             self.steps.append((step, first))
         before, self.status = self.status, read_status(self.folder)
-        changed = [first is not None, before != self.status]
-        if (change := self._evaluation.look()) is not Change.NOTHING:
-            changed.append(True)
-            if change is Change.ANEW:
-                self.evaluations.clear()
-            for line in self._lines(self._evaluation, _decode_evaluation):
-                if len(self.evaluations) < MOST_EVALUATIONS:
-                    self.evaluations[line.round] = line
-        if (change := self._events.look()) is not Change.NOTHING:
-            changed.append(True)
-            if change is Change.ANEW:
-                self._told.clear()
-            for line in self._lines(self._events, _decode_told):
-                came_or_went = CAME_OR_WENT.fullmatch(line.text)
-                kind = came_or_went[1] if came_or_went else line.kind[:32]
-                self._tell(line.time_s, line.round, kind, line.text[:500])
-        return any(changed)
+        changes = [self._evaluation.look(), self._events.look()]
+        if changes[0] is Change.ANEW:
+            self.evaluations.clear()
+        if changes[1] is Change.ANEW:
+            self._told.clear()
+        for line in self._lines(self._evaluation, changes[0]):
+            if len(self.evaluations) < MOST_ROWS:
+                self.evaluations[line.round] = line
+        for told in self._lines(self._events, changes[1]):
+            came_or_went = CAME_OR_WENT.fullmatch(told.text)
+            kind = came_or_went[1] if came_or_went else told.kind[:32]
+            self._tell(told.time_s, told.round, kind, told.text[:500])
+        return first is not None or before != self.status or {*changes} != {Change.NOTHING}
 
-    def _lines(self, tail: Tail[msgspec.Raw], decode: Any) -> Any:
-        for _, text in tail.lines():
-            try:
-                yield decode(text)
-            except DAMAGED:
-                wrong = f"{tail.path.name}, line {tail.number} cannot be read; it is left out"
-                self._tell(None, self.metrics.done, "message", wrong)
+    def _lines(self, tail: Tail[Line], change: Change) -> Iterable[Line]:
+        def damaged(error: Exception) -> None:
+            self._tell(None, self.metrics.done, "message", damaged_line(tail))
+
+        return () if change is Change.NOTHING else tail.read(damaged)
 
     def _tell(self, time_s: float | None, round: int, kind: str, text: str) -> None:
         event = EventView(time_s=time_s, round=round, node=self.name, kind=kind, text=text)
@@ -103,28 +108,22 @@ class NodeFolder:
 
     def here(self) -> Here:
         metrics = self.metrics
-        write_s, tokens = metrics.last("seconds/write"), metrics.written.tokens
         return Here(
             self.status,
             metrics.done,
-            round(tokens / write_s, 1) if write_s and tokens else None,
+            metrics.tokens_per_s(),
             metrics.last("sent_bytes"),
             metrics.last("received_bytes"),
         )
 
     def evaluation_columns(self) -> Columns:
         rows = [self.evaluations[at] for at in sorted(self.evaluations)]
-        names = EvaluationReport.__dataclass_fields__
+        names = [field.name for field in fields(EvaluationReport)]
         return {name: [getattr(row, name) for row in rows] for name in names}
 
 
-def read_status(folder: Path) -> FolderStatus | None:
-    """Return what a node tells of itself; None if it tells nothing that can be read."""
-    data = read_small(folder / "status.json", STATUS_BYTES)
-    try:
-        return _decode_status(data) if data else None
-    except DAMAGED:  # it is written whole, so this is another release's
-        return None
+def _recipe_view(recipe: RecipeRead) -> RecipeView:
+    return RecipeView(method=title_of(recipe.objective), settings=dict(recipe.settings))
 
 
 class WatchedRun:
@@ -134,7 +133,7 @@ class WatchedRun:
         self.folder, self.id = folder, run
         self._begins, self._began_s = begins, time.time()
         self._lock = threading.Lock()
-        self._recipe: RunRecipe | None = None
+        self._recipe: RecipeRead | None = None
         self._nodes: dict[str, NodeFolder] = {}
         self._matrix: dict[str, dict[str, dict[str, float | None]]] = {}
         self._sections = Sections()
@@ -144,7 +143,8 @@ class WatchedRun:
     def look(self) -> int:
         with self._lock:
             self._now_s, step = time.time(), self._step + 1
-            self._recipe = read_recipe(self.folder) or self._recipe  # a resume may change it
+            with suppress(RunReadError):
+                self._recipe = read_recipe(self.folder)  # a resume may change it
             self._find_nodes()
             changed = [node for node in self._nodes.values() if node.look(step)]
             if self._take(step, changed) or changed:
@@ -165,15 +165,10 @@ class WatchedRun:
     def _take(self, step: int, changed: list[NodeFolder]) -> bool:
         """Make the sections anew that may be others; return whether one is."""
         recipe = self._recipe
-        facts = Facts(
-            rounds=recipe.rounds if recipe else 0,
-            max_staleness=recipe.max_staleness if recipe else 1,
-            models=recipe.models if recipe else {},
-            now_s=self._now_s,
-        )
+        facts = facts_of(recipe, self._now_s)
         nodes = node_views({name: node.here() for name, node in self._nodes.items()}, facts)
         made: dict[str, Any] = {
-            "recipe": recipe.view if recipe else None,
+            "recipe": _recipe_view(recipe) if recipe else None,
             "nodes": nodes,
             "is_over": self._is_over(nodes),
         }
@@ -220,7 +215,7 @@ class WatchedRun:
             for name, peer in peers.items():
                 if peer.line and name not in self._nodes and NODE_NAME.fullmatch(name):
                     whole[name] = {
-                        author: _as_cell(its)
+                        author: msgspec.structs.asdict(its)
                         for author, its in peer.line.authors.items()
                         if author in self._nodes or author in peers  # none is made up
                     }
@@ -274,8 +269,3 @@ def _once(events: list[EventView]) -> list[EventView]:
             told_s[event.text] = event.time_s
             kept.append(event)
     return kept
-
-
-def _as_cell(its: AuthorStatus) -> dict[str, float | None]:
-    cell: dict[str, float | None] = msgspec.structs.asdict(its)
-    return cell

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from potluck.reports.runs import read_run
+from potluck.reports.runs import read_recipe
 from potluck.show.web.feed import NotHereError
 from potluck.show.web.folder import WatchedRun
 from potluck.show.web.metrics import read_pairs
-from potluck.show.web.recipe import read_recipe
 from potluck.show.web.views import Columns, Kept, KeptRun, KeptTable, PairView, TextsView
 
 MOST_BYTES = 20_000_000
@@ -43,8 +42,7 @@ def keep(
 
 
 def _keep_run(folder: Path, run: str) -> tuple[KeptRun, list[str]]:
-    if read_recipe(folder) is None:
-        read_run(folder)  # it tells what is wrong
+    read_recipe(folder)  # it tells what is wrong
     feed, left_out = WatchedRun(folder, run), list[str]()
     feed.look()
     view = feed.view()

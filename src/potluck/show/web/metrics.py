@@ -8,7 +8,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from math import isfinite, nan
 from operator import attrgetter
 from pathlib import Path
@@ -18,19 +18,15 @@ import msgspec
 import numpy as np
 
 from potluck.reports import AuthorReport, RoundReport, mean
-from potluck.reports.tail import Change, Tail
+from potluck.reports.runs import METRICS
+from potluck.reports.tail import DAMAGED, Change, Tail, newest
+from potluck.show.web.bounds import MOST_AUTHORS, MOST_EVENTS, MOST_ROWS, READ_BYTES
 from potluck.show.web.views import Columns, EventView, PairView
 
 RECENT = 10
 """Rounds of an author in the means of the matrix."""
-MOST_ROWS = 20_000
-"""Rounds of a node that are kept; of more every second one is dropped, the newest ones never."""
-MOST_AUTHORS = 128
-MOST_EVENTS = 500
 DIGITS = 6
 """Significant digits of a number on the page."""
-PAIR_BYTES = 256 << 20
-"""Most of a metrics.jsonl that is read for one pair, from its end."""
 
 
 def _numbers(report: type) -> tuple[str, ...]:
@@ -41,34 +37,17 @@ def _numbers(report: type) -> tuple[str, ...]:
 ROUND_NUMBERS = _numbers(RoundReport)
 AUTHOR_NUMBERS = _numbers(AuthorReport)
 
-# The authors of a line stay text until somebody looks at them: they are nine tenths of it.
-_Line: Any = msgspec.defstruct(
-    "_Line",
-    [
-        ("round", int),
-        *((name, float | None, None) for name in ROUND_NUMBERS if name != "round"),
-        ("missing", tuple[str, ...], ()),
-        ("refused", dict[str, int], {}),
-        ("quarantined", tuple[str, ...], ()),
-        ("seconds", dict[str, float], {}),
-        ("sources", dict[str, msgspec.Raw], {}),
-    ],
-    gc=False,
-)
-_decode_line = msgspec.json.Decoder(_Line).decode
+
+@dataclass(frozen=True, slots=True)
+class RoundLine(RoundReport):
+    """A report whose authors stay text until somebody looks: they are nine tenths of it."""
+
+    sources: dict[str, msgspec.Raw] = field(default_factory=dict)  # type: ignore[assignment]
+
+
 _decode_author = msgspec.json.Decoder(AuthorReport).decode
 _numbers_of_line = attrgetter(*ROUND_NUMBERS)
 _numbers_of_author = attrgetter(*AUTHOR_NUMBERS)
-DAMAGED = (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError)
-
-
-class _Own(msgspec.Struct):
-    """Part of a node's report on itself that tells how fast it writes."""
-
-    tokens: int = 0
-
-
-_decode_written = msgspec.json.Decoder(_Own).decode
 
 
 class NodeMetrics:
@@ -76,7 +55,7 @@ class NodeMetrics:
 
     def __init__(self, folder: Path) -> None:
         self.name = folder.name
-        self._tail = Tail(folder / "metrics.jsonl", msgspec.Raw)
+        self._tail = Tail(folder / METRICS, RoundLine)
         self._clear()
 
     def _clear(self) -> None:
@@ -87,8 +66,6 @@ class NodeMetrics:
         self._missing: frozenset[str] = frozenset()
         self._quarantined: frozenset[str] = frozenset()
         self.events: deque[EventView] = deque(maxlen=MOST_EVENTS)
-        self.written = _Own()
-        """The node's own completions of its last round."""
 
     @property
     def rows(self) -> int:
@@ -105,6 +82,11 @@ class NodeMetrics:
         column = self._columns.get(name)
         return column[-1] if column and isfinite(column[-1]) else None
 
+    def tokens_per_s(self) -> float | None:
+        write_s = self.last("seconds/write")
+        own = [report for _, report in _decoded(list(self._recent.get(self.name, ()))[-1:])]
+        return round(own[0].tokens / write_s, 1) if write_s and own and own[0].tokens else None
+
     def look(self) -> int | None:
         """Read the new lines; return the first row that is new or another; None: nothing is."""
         change = self._tail.look()
@@ -112,24 +94,18 @@ class NodeMetrics:
             return None
         if change is Change.ANEW:
             self._clear()
-        first, number = self.rows, self._tail.number
-        for _, text in self._tail.lines():
+        first = self.rows
+        for line in self._tail.read(self._damaged):
             try:
-                line = _decode_line(text)
-                own = line.sources.get(self.name)
-                self.written = _decode_written(own) if own else _Own()
                 numbers = _floats(_numbers_of_line(line))
-                refused = float(sum(line.refused.values()))
-            except DAMAGED:
-                self._tell(self.done, "message", _damaged(self._tail))
+            except OverflowError as error:
+                self._damaged(error)
                 continue
             while self.rows and self._columns["round"][-1] >= line.round:  # run again: this counts
                 for column in self._columns.values():
                     column.pop()
             first = min(first, self.rows)
-            self._add(line, numbers, refused)
-        if self._tail.too_long > number:
-            self._tell(self.done, "message", _damaged(self._tail))
+            self._add(line, numbers)
         for name, reports in self._recent.items():
             # Each is a part of a large line, which need not stay for it.
             self._recent[name] = deque(((at, raw.copy()) for at, raw in reports), maxlen=RECENT)
@@ -140,19 +116,18 @@ class NodeMetrics:
                 self._columns[name] = column[:half:2] + column[half:]
         return first
 
-    def _add(self, line: Any, numbers: list[float | None], refused: float) -> None:
+    def _damaged(self, error: Exception) -> None:
+        self._tell(self.done, "message", damaged_line(self._tail))
+
+    def _add(self, line: RoundLine, numbers: list[float]) -> None:
         columns, row = self._columns, self.rows
-        for name, value in zip(ROUND_NUMBERS, numbers, strict=True):
-            columns[name].append(nan if value is None else value)
-        columns["missing"].append(len(line.missing))
-        columns["refused"].append(refused)
+        whole = dict(zip(ROUND_NUMBERS, numbers, strict=True))
+        whole |= {"missing": len(line.missing), "refused": min(sum(line.refused.values()), 1e9)}
         for phase, seconds in line.seconds.items():
-            column = columns.get(f"seconds/{phase}")
-            if column is None:
-                if len(columns) > 2 * len(ROUND_NUMBERS) or len(phase) > 32:
-                    continue
-                column = columns[f"seconds/{phase}"] = array("d", [nan]) * row
-            column.append(seconds)
+            if f"seconds/{phase}" in columns or len(columns) <= 2 * len(ROUND_NUMBERS):
+                whole[f"seconds/{phase[:32]}"] = seconds
+        for name in columns.keys() | whole.keys():
+            columns.setdefault(name, array("d", [nan]) * row).append(whole.get(name, nan))
         for author, raw in line.sources.items():
             recent = self._recent.get(author)
             if recent is None:
@@ -162,12 +137,9 @@ class NodeMetrics:
             while recent and recent[-1][0] >= line.round:
                 recent.pop()
             recent.append((line.round, raw))
-        for column in columns.values():
-            if len(column) <= row:  # a phase that this round did not have
-                column.append(nan)
         self._tell_of(line)
 
-    def _tell_of(self, line: Any) -> None:
+    def _tell_of(self, line: RoundLine) -> None:
         missing, quarantined = frozenset(line.missing), frozenset(line.quarantined)
         for name in sorted(missing - self._missing):
             self._tell(line.round, "missing", f"nothing of {name[:64]} came in time")
@@ -176,8 +148,8 @@ class NodeMetrics:
         for name, count in list(line.refused.items())[:MOST_AUTHORS]:
             self._tell(line.round, "refused", f"{count} under the name {name[:64]}")
         if line.late:
-            used = f", {line.late_used:.0f} of them used" if line.late_used else ""
-            self._tell(line.round, "late", f"{line.late:.0f} completions of earlier rounds{used}")
+            used = f", {line.late_used} of them used" if line.late_used else ""
+            self._tell(line.round, "late", f"{line.late} completions of earlier rounds{used}")
         self._missing, self._quarantined = missing, quarantined
 
     def _tell(self, round: int, kind: str, text: str) -> None:
@@ -220,17 +192,17 @@ def author_means(
     return {**means, "staleness": None if newest is None else float(last - newest)}
 
 
-def column_of(values: Iterable[float | None]) -> list[float | None]:
-    return shortened(array("d", (nan if value is None else value for value in values)))
-
-
-def _floats(values: Iterable[float | None]) -> list[float | None]:
+def _floats(values: Iterable[float | None]) -> list[float]:
     """Return ``values`` as a column holds them; raise OverflowError for one that is too large."""
-    return [None if value is None else float(value) for value in values]
+    return [nan if value is None else float(value) for value in values]
 
 
-def _damaged(tail: Tail[Any]) -> str:
+def damaged_line(tail: Tail[Any]) -> str:
     return f"{tail.path.name}, line {tail.number} cannot be read; it is left out"
+
+
+def column_of(values: Iterable[float | None]) -> list[float | None]:
+    return shortened(array("d", _floats(values)))
 
 
 def shortened(values: "array[float]") -> list[float | None]:
@@ -250,16 +222,11 @@ def shortened(values: "array[float]") -> list[float | None]:
 def read_pairs(folder: Path, author: str | None = None) -> dict[str, PairView]:
     """Return one learner's view of each author over the rounds, or of one author."""
     rows: dict[str, dict[int, AuthorReport]] = {}
-    for line in lines_from_end(folder / "metrics.jsonl", PAIR_BYTES):
-        try:
-            found = _decode_line(line)
-            for name, raw in found.sources.items():
-                if name == author or (author is None and len(name) <= 64):
-                    report = _decode_author(raw)
-                    _floats((found.round, *_numbers_of_author(report)))  # else it is damaged
-                    rows.setdefault(name, {})[found.round] = report
-        except DAMAGED:
-            continue
+    for line in newest(folder / METRICS, RoundLine, READ_BYTES):
+        wanted = [author] if author in line.sources else [] if author else list(line.sources)
+        for name in wanted:
+            if len(name) <= 64:
+                rows.setdefault(name, {}).update(_decoded([(line.round, line.sources[name])]))
     return {name: _pair(folder.name, name, rows[name]) for name in sorted(rows)[:MOST_AUTHORS]}
 
 
@@ -273,10 +240,3 @@ def _pair(learner: str, author: str, rows: dict[int, AuthorReport]) -> PairView:
         | {n: column_of(getattr(rows[at], n) for at in rounds) for n in AUTHOR_NUMBERS},
         habit=habits[-1] if habits else "",
     )
-
-
-def lines_from_end(file: Path, most: int) -> Iterator[bytes]:
-    tail = Tail(file, msgspec.Raw)
-    tail.look()
-    tail.start_near_end(most)
-    yield from (line for _, line in tail.lines())

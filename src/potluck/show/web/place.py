@@ -10,15 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from potluck.show.web.bounds import MOST_FOLDERS, MOST_RUNS
 from potluck.show.web.entries import run_entry
 from potluck.show.web.feed import ExperimentFeed, NotHereError, RunFeed, experiment_feeds
 from potluck.show.web.folder import WatchedRun
 from potluck.show.web.views import RunEntry, StartView
 from potluck.types import RunFolderError
 
-MOST_RUNS = 200
-MOST_FOLDERS = 5000
-"""Folders that are looked into, for all that is watched."""
 DEEPEST = 4
 """Levels of folders below the one that is watched."""
 FRESH_S = 1.0

@@ -23,13 +23,13 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from potluck.files import one_line
+from potluck.show.web.bounds import MOST_STREAMS
 from potluck.show.web.feed import Feed, NotHereError
 from potluck.show.web.guard import error
 from potluck.show.web.page import live_page
 from potluck.show.web.streams import Changes, RunChannel
 from potluck.types import PotluckError
 
-MOST_STREAMS = 256
 MOST_CHANNELS = 32
 """Runs that are kept in memory; of more the one that was opened first goes, if nobody watches."""
 

@@ -13,7 +13,9 @@ from statistics import median_low
 from msgspec.structs import replace
 
 from potluck.exchange.protocol.peers import silent_after_s
+from potluck.reports.runs import RecipeRead
 from potluck.reports.status import FolderStatus, PeerLine, StatusLine
+from potluck.show.web.bounds import MOST_NODES
 from potluck.show.web.views import Known, NodeView, State
 from potluck.types import NODE_NAME
 
@@ -21,7 +23,6 @@ SILENT_S = silent_after_s(1)
 """Age of a node's status from which it counts as silent: it writes one every second."""
 GONE_S = 600.0
 """Age from which it counts as stopped."""
-MOST_NODES = 512
 OBSERVER = "(observer)"
 ENDS: Mapping[str, State] = {"ended": "ended", "stopped": "stopped"}
 """States by the last phase that a node tells."""
@@ -52,6 +53,16 @@ class Facts:
     """Nodes that an observer sees."""
     roster: Collection[str] = ()
     """Nodes whose keys the observer knows."""
+
+
+def facts_of(recipe: RecipeRead | None, now_s: float) -> Facts:
+    """Return the facts of a run's recipe, which may not have been written yet."""
+    if recipe is None:
+        return Facts(0, 1, {}, now_s)
+    # At the pace "free" rounds are each node's own: nobody is behind.
+    staleness = recipe.rounds if recipe.pace == "free" else recipe.swarm.max_staleness
+    models = {name: node.model for name, node in recipe.node.items()}
+    return Facts(recipe.rounds, staleness, models, now_s)
 
 
 def node_views(here: Mapping[str, Here], facts: Facts) -> list[NodeView]:

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from potluck.reports.status import PeerLine
+from potluck.show.web.bounds import MOST_EVENTS, MOST_NODES
 from potluck.show.web.entries import WORST
 from potluck.show.web.feed import NotHereError, Sections
-from potluck.show.web.metrics import MOST_EVENTS
-from potluck.show.web.states import ENDS, MOST_NODES, OBSERVER, Facts, node_views
+from potluck.show.web.states import ENDS, OBSERVER, Facts, node_views
 from potluck.show.web.swarm_history import History
 from potluck.show.web.views import (
     EventView,

@@ -12,23 +12,27 @@ from pathlib import Path
 
 import msgspec
 
-from potluck.reports.tail import Change, Tail, open_regular
+from potluck.reports.runs import COMPLETIONS, RECORDED, WrittenCompletion
+from potluck.reports.tail import DAMAGED, Change, Tail, open_regular
 from potluck.reports.tokens import Recorded
-from potluck.show.web.metrics import DAMAGED
+from potluck.show.web.bounds import (
+    MOST_PLACES,
+    MOST_ROWS,
+    MOST_TEXTS,
+    NAME,
+    READ_BYTES,
+    ROUND_BYTES,
+    TEXT,
+)
 from potluck.show.web.views import TextPlace, TextsView, TextView
 
-MOST_ROUNDS, MOST_TEXTS, MOST_PLACES = 1000, 256, 200
-MOST_INDEXED = 100_000
-"""Rounds of a file that can be found."""
-ROUND_BYTES = 4 << 20
-"""Most of a round that is read at once."""
-SEARCH_BYTES = 64 << 20
-"""Most that one search reads."""
-TEXT, NAME = 20_000, 200
-"""Longest text and name that are shown."""
+MOST_ROUNDS = 1000
+"""Rounds that a page offers to go to."""
 
 
 class _Place(msgspec.Struct):
+    """Part of a line by which it is found."""
+
     round: int
     problem: str = ""
     author: str = ""
@@ -36,16 +40,7 @@ class _Place(msgspec.Struct):
     surprise: float | None = None
 
 
-class _Written(_Place):
-    """A line of completions.jsonl."""
-
-    reward: float = 0.0
-    text: str = ""
-    end: str = ""
-
-
-_decode_round = msgspec.json.Decoder(_Place).decode
-_decode_written = msgspec.json.Decoder(_Written).decode
+_decode_written = msgspec.json.Decoder(WrittenCompletion).decode
 _decode_recorded = msgspec.json.Decoder(Recorded).decode
 _Key = tuple[int, str, str, int]
 
@@ -55,39 +50,34 @@ class _Index:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._tail = Tail(path, msgspec.Raw)
+        self._tail = Tail(path, _Place)
         self.stretches: dict[int, list[tuple[int, int]]] = {}
         """Offsets (start, end) of each round's lines."""
         self.surprising: list[tuple[float, _Key]] = []
         """A heap of the largest."""
 
     def look(self) -> None:
-        change = self._tail.look()
-        if change is Change.ANEW:
+        if self._tail.look() is Change.ANEW:
             self.stretches.clear()
             self.surprising.clear()
-        if change is Change.NOTHING:
-            return
-        for start, text in self._tail.lines():
-            try:
-                line = _decode_round(text)
-            except DAMAGED:
+        for (start, end), line in self._tail.read_placed():
+            if line.round not in self.stretches and len(self.stretches) >= MOST_ROWS:
                 continue
-            if line.round not in self.stretches and len(self.stretches) >= MOST_INDEXED:
-                continue
-            end, found = start + len(text) + 1, self.stretches.setdefault(line.round, [])
+            found = self.stretches.setdefault(line.round, [])
             if found and found[-1][1] == start:
-                found[-1] = (found[-1][0], end)
-            else:
-                found.append((start, end))
+                start, _ = found.pop()
+            found.append((start, end))
             if line.surprise is not None:
                 item = (line.surprise, _key(line))
                 push = heapq.heappushpop if len(self.surprising) >= MOST_PLACES else heapq.heappush
                 push(self.surprising, item)
 
-    def lines(self, round: int, most: int) -> Iterator[bytes]:
-        """Yield a round's lines, of its first ``most`` bytes."""
-        opened = open_regular(self.path)
+    def size(self, round: int) -> int:
+        return sum(end - start for start, end in self.stretches.get(round, ()))
+
+    def lines(self, round: int) -> Iterator[bytes]:
+        """Yield a round's lines, of its first ROUND_BYTES."""
+        opened, most = open_regular(self.path), ROUND_BYTES
         if opened is None:
             return
         with opened as file, suppress(OSError):
@@ -103,9 +93,7 @@ class NodeTexts:
 
     def __init__(self, folder: Path) -> None:
         self.node = folder.name
-        self._written, self._recorded = (
-            _Index(folder / f"{name}.jsonl") for name in ("completions", "recorded")
-        )
+        self._written, self._recorded = (_Index(folder / name) for name in (COMPLETIONS, RECORDED))
         self._lock = threading.Lock()
 
     def of_round(self, round: int | None) -> TextsView:
@@ -115,17 +103,16 @@ class NodeTexts:
             rounds = sorted(self._written.stretches)
             at = round if round is not None else rounds[-1] if rounds else 0
             texts = self._texts(at, MOST_TEXTS + 1)
-            size = sum(end - start for start, end in self._written.stretches.get(at, ()))
-            is_cut = len(texts) > MOST_TEXTS or size > ROUND_BYTES
+            is_cut = len(texts) > MOST_TEXTS or self._written.size(at) > ROUND_BYTES
             return self._view(texts[:MOST_TEXTS], is_cut=is_cut)
 
     def search(self, words: str) -> TextsView:
         """Return completions whose text, problem or author has ``words``, the newest first."""
-        wanted, found, left = words[:NAME].casefold(), list[TextView](), SEARCH_BYTES
+        wanted, found, left = words[:NAME].casefold(), list[TextView](), READ_BYTES
         with self._lock:
             self._look()
             for round in sorted(self._written.stretches, reverse=True) if wanted else ():
-                left -= sum(end - start for start, end in self._written.stretches[round])
+                left -= self._written.size(round)
                 keys = [
                     _key(line)
                     for line in self._lines_of(round)
@@ -154,21 +141,17 @@ class NodeTexts:
             is_cut=is_cut,
         )
 
-    def _lines_of(self, round: int) -> Iterator[_Written]:
-        for text in self._written.lines(round, ROUND_BYTES):
-            try:
+    def _lines_of(self, round: int) -> Iterator[WrittenCompletion]:
+        for text in self._written.lines(round):
+            with suppress(*DAMAGED):
                 yield _decode_written(text)
-            except DAMAGED:
-                continue
 
     def _texts(self, round: int, most: int, only: set[_Key] | None = None) -> list[TextView]:
         recorded: dict[_Key, Recorded] = {}
-        for text in self._recorded.lines(round, ROUND_BYTES):
-            try:
+        for text in self._recorded.lines(round):
+            with suppress(*DAMAGED):
                 line = _decode_recorded(text)
-            except DAMAGED:
-                continue
-            recorded[_key(line)] = line
+                recorded[_key(line)] = line
         # A later line replaces an earlier one.
         found = {_key(x): x for x in self._lines_of(round) if only is None or _key(x) in only}
         chosen = list(found.items())
@@ -177,7 +160,7 @@ class NodeTexts:
         return [_text(line, recorded.get(key)) for key, line in chosen[:most]]
 
 
-def _key(line: _Place | Recorded) -> _Key:
+def _key(line: _Place | WrittenCompletion | Recorded) -> _Key:
     return line.round, line.problem[:NAME], line.author[:NAME], line.index
 
 
@@ -185,7 +168,7 @@ def _key_of(text: TextView) -> _Key:
     return text.round, text.problem, text.author, text.index
 
 
-def _text(line: _Written, recorded: Recorded | None) -> TextView:
+def _text(line: WrittenCompletion, recorded: Recorded | None) -> TextView:
     shown = TextView(
         round=line.round,
         problem=line.problem[:NAME],

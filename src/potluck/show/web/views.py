@@ -86,14 +86,9 @@ class EventView(Struct, frozen=True, kw_only=True):
 
 
 class RecipeView(Struct, frozen=True, kw_only=True):
-    """The recipe in short, and in full."""
+    """The recipe."""
 
-    task: str = "?"
-    plan: str = "?"
     method: str = "?"
-    group_size: int = 0
-    problems_per_round: int = 0
-    seed: int = 0
     settings: dict[str, str] = {}
     """Every key of the recipe, dotted, with its value as text."""
 

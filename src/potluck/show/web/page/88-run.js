@@ -1,15 +1,15 @@
 // The page of a run: its head, and its six parts.
 
-function recipeLine({ task, plan, method, group_size, problems_per_round, seed }) {
-  const size = group_size
-    ? `${plural(group_size, "completion")} to each of ${plural(problems_per_round, "problem")} a round`
-    : "";
+function recipeLine({ method, settings = {} }) {
+  const size = Number(settings.group_size);
+  const named = (name, value) => value && `${name} ${value}`;
   return [
-    task && `task ${task}`,
-    plan && `plan ${plan}`,
-    method && `method ${method}`,
-    size,
-    `seed ${seed}`,
+    named("task", settings["task.name"]),
+    named("plan", settings.plan),
+    named("method", method),
+    size &&
+      `${plural(size, "completion")} to each of ${plural(Number(settings.problems_per_round), "problem")} a round`,
+    named("seed", settings.seed),
   ]
     .filter(Boolean)
     .join(" · ");
