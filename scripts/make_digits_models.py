@@ -37,7 +37,7 @@ class Base:
     """A model to be made, and how well it is brought up.
 
     How well matters: what naive sharing does to the ``columns`` model, and whether F-TIS makes
-    up for it, changes within a hundred steps (docs/log.md, 2026-11-21).
+    up for it, changes within a hundred steps (experiments/TUNING.md).
     """
 
     hidden_size: int
