@@ -50,7 +50,7 @@ from potluck.model import LanguageModel
 from potluck.rollout.base import RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
 from potluck.schedule import PLANS, problems_of_round
-from potluck.tasks.arithmetic import Digits
+from potluck.tasks.arithmetic import DigitsOptions
 from potluck.types import Completion, Sampling
 
 VOCABULARY = 151_936
@@ -189,7 +189,7 @@ def prose_batches() -> dict[str, Message]:
 
 
 def written_batches() -> dict[str, Message]:
-    task, batches = Digits(), {}
+    task, batches = DigitsOptions().make(), {}
     ids = problems_of_round(task.ids("train"), seed=0, round=0, count=24)
     for model in ("digits-small", "digits-terse", "digits-large"):
         policy = LanguageModel.load(f"builtin:{model}", device="cpu")

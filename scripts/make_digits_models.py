@@ -25,7 +25,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from potluck.tasks.arithmetic import Digits
+from potluck.tasks.arithmetic import Digits, DigitsOptions
 from solutions import DigitsNotation, digits_solution
 
 CHARACTERS = "0123456789+-*=#;() abcdefghijklmnopqrstuvwxyz"
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--only", choices=BASES)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    task, tokenizer = Digits(), character_tokenizer()
+    task, tokenizer = DigitsOptions().make(), character_tokenizer()
     for name in [arguments.only] if arguments.only else BASES:
         model = train(name, task, tokenizer)
         model.save_pretrained(arguments.out / name)

@@ -31,7 +31,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 import make_digits_models as school  # also sets the number of threads, before torch
 from potluck.tasks import Task
-from potluck.tasks.arithmetic import Chain, Digits, is_right
+from potluck.tasks.arithmetic import ChainOptions, DigitsOptions, is_right
 from potluck.types import Problem
 from solutions import chain_solution, digits_solution
 
@@ -96,7 +96,7 @@ def one_sided_lesson(task: Task, generator: random.Random, *, sign: str) -> tupl
 
 def one_signed() -> Task:
     """Chains that only add or only subtract; out of distribution: that only subtract."""
-    return Chain(terms=4, other_terms=4, signs="alike", other_signs="-")
+    return ChainOptions(terms=4, other_terms=4, signs="alike", other_signs="-").make()
 
 
 @cache
@@ -130,25 +130,27 @@ def pair_tokenizer(
     )
 
 
-SUM_PAIRS = partial(pair_tokenizer, Digits, partial(digits_solution, notation="columns"))
+SUM_PAIRS = partial(
+    pair_tokenizer, DigitsOptions().make, partial(digits_solution, notation="columns")
+)
 CHAIN_PAIRS = partial(pair_tokenizer, one_signed, partial(chain_solution, notation="steps"))
 
 KINDS = {
-    "size-small": Kind(Digits, sum_lesson, 64, 2, 410, 800),
-    "size-large": Kind(Digits, sum_lesson, 80, 3, 345, 800),
+    "size-small": Kind(DigitsOptions().make, sum_lesson, 64, 2, 410, 800),
+    "size-large": Kind(DigitsOptions().make, sum_lesson, 80, 3, 345, 800),
     "complementary-adds": Kind(
         one_signed, partial(one_sided_lesson, sign="+"), 64, 2, steps=470, rows=64
     ),
     "complementary-subtracts": Kind(
         one_signed, partial(one_sided_lesson, sign="-"), 64, 2, steps=470, rows=64
     ),
-    "near-columns": Kind(Digits, partial(sum_lesson, columns=0.75), 64, 2, steps=650),
-    "near-terse": Kind(Digits, partial(sum_lesson, columns=0.25), 64, 2, steps=590),
-    "far-terse": Kind(Digits, partial(sum_lesson, columns=0.0), 64, 2, steps=410),
+    "near-columns": Kind(DigitsOptions().make, partial(sum_lesson, columns=0.75), 64, 2, steps=650),
+    "near-terse": Kind(DigitsOptions().make, partial(sum_lesson, columns=0.25), 64, 2, steps=590),
+    "far-terse": Kind(DigitsOptions().make, partial(sum_lesson, columns=0.0), 64, 2, steps=410),
 }
 KINDS |= {
-    "size-small-bpe": Kind(Digits, sum_lesson, 64, 2, 720, tokenizer=SUM_PAIRS),
-    "size-large-bpe": Kind(Digits, sum_lesson, 80, 3, 640, tokenizer=SUM_PAIRS),
+    "size-small-bpe": Kind(DigitsOptions().make, sum_lesson, 64, 2, 720, tokenizer=SUM_PAIRS),
+    "size-large-bpe": Kind(DigitsOptions().make, sum_lesson, 80, 3, 640, tokenizer=SUM_PAIRS),
     "complementary-adds-bpe": replace(KINDS["complementary-adds"], tokenizer=CHAIN_PAIRS),
     "complementary-subtracts-bpe": replace(KINDS["complementary-subtracts"], tokenizer=CHAIN_PAIRS),
 }

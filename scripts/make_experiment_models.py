@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 import make_digits_models as school  # also sets the number of threads, before torch
 from potluck.tasks import Task
-from potluck.tasks.arithmetic import Chain, Digits, draw_chain
+from potluck.tasks.arithmetic import ChainOptions, DigitsOptions, draw_chain
 from solutions import chain_solution, digits_solution
 
 
@@ -36,12 +36,12 @@ class Family:
 
 FAMILIES = {
     "digits": lambda: Family(
-        Digits(),
+        DigitsOptions().make(),
         lambda generator: f"digits/{generator.randint(1000, 9999)}+{generator.randint(1000, 9999)}",
         digits_solution,
     ),
     "chain": lambda: Family(
-        Chain(terms=5, other_terms=7),
+        ChainOptions(terms=5, other_terms=7).make(),
         lambda generator: f"chain/{draw_chain(generator, terms=7)}",
         chain_solution,
     ),

@@ -16,7 +16,7 @@ import re
 import sys
 from typing import Literal
 
-from potluck.tasks.arithmetic import Digits
+from potluck.tasks.arithmetic import DigitsOptions
 from potluck.types import Problem
 
 DigitsNotation = Literal["columns", "terse"]
@@ -48,7 +48,7 @@ def chain_solution(problem: Problem, notation: ChainNotation) -> str:
 
 
 def main() -> None:
-    task = Digits(train_problems=int(sys.argv[1]))
+    task = DigitsOptions(train_problems=int(sys.argv[1])).make()
     for problem in map(task.problem, task.ids("train")):
         solution = digits_solution(problem, "columns")
         print(json.dumps({"problem": problem.question, "solution": solution}))

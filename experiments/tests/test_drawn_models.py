@@ -64,7 +64,7 @@ def test_a_lot_is_the_name_s_and_the_same_each_time(brief, tmp_path, monkeypatch
 
 def test_the_lessons_of_two_sizes_are_those_that_the_committed_cells_models_had(script):
     """One draw more or less in a lesson makes other models of all that come after."""
-    lot, task = random.Random("size-small-0/0"), script.Digits()
+    lot, task = random.Random("size-small-0/0"), script.DigitsOptions().make()
     lessons = [script.KINDS["size-small"].lesson(task, lot) for _ in range(50)]
     digest = hashlib.sha256(repr(lessons).encode()).hexdigest()
     assert digest[:16] == "31f212456af0e0d9"
@@ -115,7 +115,7 @@ def test_what_is_not_accepted_is_drawn_again_and_every_try_is_told(
 @pytest.mark.parametrize("kind", ["size-small", "size-small-bpe"])
 def test_the_reward_is_the_share_of_right_answers(script, kind):
     """A model whose every token is the same writes no end; one that knows the sum is paid."""
-    task, tokenizer = script.Digits(), script.KINDS[kind].tokenizer()
+    task, tokenizer = script.DigitsOptions().make(), script.KINDS[kind].tokenizer()
 
     class Knows:
         config = type("config", (), {"eos_token_id": tokenizer.eos_token_id})

@@ -23,7 +23,7 @@ from potluck.node.storage.checkpoint import newest
 from potluck.rollout.base import GreedySampler
 from potluck.rollout.hf import HFEngine
 from potluck.tasks import TaskError
-from potluck.tasks.arithmetic import Digits
+from potluck.tasks.arithmetic import DigitsOptions
 
 SIX = (
     *("task.reward=hash", "evaluation.problems=6", "evaluation.out_of_distribution=3"),
@@ -140,7 +140,7 @@ class Counts:
 def test_each_problem_has_the_rewards_of_its_own_answers(models):
     policy = LanguageModel.load(models[0])
     engine = HFEngine(policy, max_new_tokens=2, max_total_tokens=60)
-    problems = [Digits().problem(id) for id in ("digits/123+456", "digits/700+100")]
+    problems = [DigitsOptions().make().problem(id) for id in ("digits/123+456", "digits/700+100")]
     answers = grade_samples(
         policy, engine, Counts(), problems, GreedySampler(), count=3, progress=lambda *_: None
     )
@@ -152,7 +152,7 @@ def test_the_problems_are_the_first_ones_of_each_split(models):
     report = found(models[0])
     for split in report["splits"]:
         ids = [row["id"] for row in split["per_problem"]]
-        assert ids == Digits().ids(split["split"])[: len(ids)]
+        assert ids == DigitsOptions().make().ids(split["split"])[: len(ids)]
 
 
 def test_a_real_task_is_graded_by_its_own_rules_and_the_report_says_how_it_was_asked():

@@ -11,11 +11,11 @@ from nouns import completion
 from potluck.builder.task import make_task
 from potluck.config import from_tree
 from potluck.tasks import Split, TaskError
-from potluck.tasks.arithmetic import LONGEST_CHAIN, SPLIT_SIZES, Chain, draw_chain
+from potluck.tasks.arithmetic import LONGEST_CHAIN, SPLIT_SIZES, ChainOptions, draw_chain
 from potluck.tasks.rewards import HashReward
 from solutions import ChainNotation, chain_solution
 
-the_chain = cache(Chain)  # 11,000 problems are drawn: not when tests are collected
+the_chain = cache(ChainOptions().make)  # 11,000 problems are drawn: not when tests are collected
 NO_IDS = (
     "", "chain", "chain/", "chain/34", "chain/34+", "chain/+7", "chain/4+7", "chain/034+7",
     "chain/04+7", "chain/34+0", "chain/34+17", "chain/34*7", "chain/34+-7", "chain/34++7",
@@ -139,7 +139,7 @@ def test_the_longest_chain_is_a_problem():
 
 @pytest.mark.parametrize("terms, other_terms", [(6, 8), (4, 5), (5, 16)])
 def test_the_splits_have_their_sizes_and_lengths_and_no_total_leaves_two_digits(terms, other_terms):
-    chain = Chain(terms=terms, other_terms=other_terms)
+    chain = ChainOptions(terms=terms, other_terms=other_terms).make()
     ids = ids_of(chain)
     assert len({id for _, id in ids}) == len(ids)
     assert {split: len(chain.ids(split)) for split in SPLIT_SIZES} == SPLIT_SIZES
@@ -152,7 +152,7 @@ def test_the_splits_have_their_sizes_and_lengths_and_no_total_leaves_two_digits(
 
 
 def test_each_length_changes_its_own_splits_and_nothing_else():
-    longer, elsewhere = Chain(terms=7), Chain(other_terms=9)
+    longer, elsewhere = ChainOptions(terms=7).make(), ChainOptions(other_terms=9).make()
     assert len({the_chain().digest, longer.digest, elsewhere.digest}) == 3
     for split in get_args(Split):
         outside = split == "out-of-distribution"
@@ -168,7 +168,7 @@ signs_and_those_found = pytest.mark.parametrize(
 @signs_and_those_found
 def test_the_signs_of_a_chain_are_as_its_split_says(signs, found):
     other, found_elsewhere = ("+", {"+"}) if signs == "-" else ("-", {"-"})
-    chain = Chain(terms=4, other_terms=4, signs=signs, other_signs=other)
+    chain = ChainOptions(terms=4, other_terms=4, signs=signs, other_signs=other).make()
     for split in get_args(Split):
         ids, wanted = chain.ids(split), found if split != "out-of-distribution" else found_elsewhere
         assert {frozenset(set(id) & set("+-")) for id in ids} == {frozenset(s) for s in wanted}
@@ -188,7 +188,7 @@ def test_where_signs_leave_no_number_a_long_chain_is_begun_anew(signs, found):
 
 def test_equal_lengths_leave_nothing_out_of_distribution():
     with pytest.raises(TaskError, match="terms = other_terms = 6"):
-        Chain(terms=6, other_terms=6)
+        ChainOptions(terms=6, other_terms=6).make()
 
 
 def test_a_recipe_names_the_task_and_its_lengths():
@@ -198,5 +198,5 @@ def test_a_recipe_names_the_task_and_its_lengths():
 
     assert made().digest == the_chain().digest
     changed = {"terms": 5, "other_terms": 4, "signs": "alike", "other_signs": "-"}
-    assert made(**changed).digest == Chain(**changed).digest != the_chain().digest
+    assert made(**changed).digest == ChainOptions(**changed).make().digest != the_chain().digest
     assert isinstance(made(reward="hash"), HashReward)

@@ -11,7 +11,7 @@ import pytest
 
 from nouns import completion
 from potluck.tasks import TaskError
-from potluck.tasks.arithmetic import Digits
+from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.base import WithOutOfDistribution, graded
 from potluck.tasks.rewards import CustomRewards, Reward
 from potluck.tasks.table import Table, TableOptions
@@ -135,7 +135,7 @@ def test_a_column_of_the_rows_does_not_hide_what_was_written():
 
 
 def test_a_task_without_rows_has_question_and_answer():
-    task = Digits()
+    task = DigitsOptions().make()
     problem = task.problem("digits/734+258")
     seen = {}
 
@@ -363,7 +363,7 @@ def test_the_digest_tells_code_weight_format_order_and_task_apart(write):
 
 
 def test_problems_and_splits_are_those_of_the_task():
-    task = Digits()
+    task = DigitsOptions().make()
     paid = CustomRewards(task, [by(lambda **_: [1])])
     for split in ("train", "validation", "out-of-distribution"):
         assert paid.ids(split) is task.ids(split)
@@ -410,7 +410,7 @@ def test_a_task_that_grades_by_itself_has_one_part():
 
 def test_with_a_task_out_of_distribution_the_parts_are_those_of_the_function():
     own = paid_by(by(lambda completions, **_: [0.5] * len(completions), "a.py:half"))
-    task = WithOutOfDistribution(own, Digits())
+    task = WithOutOfDistribution(own, DigitsOptions().make())
     assert graded(task, [task.problem("jsonl/train/0")], [completion()], ["18"])[1] == {
         "half": [0.5]
     }

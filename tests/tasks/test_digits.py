@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from nouns import completion
 from potluck.tasks import TaskError
-from potluck.tasks.arithmetic import SPLIT_SIZES, Digits, is_right
+from potluck.tasks.arithmetic import SPLIT_SIZES, DigitsOptions, is_right
 from solutions import digits_solution
 
-the_digits = cache(Digits)  # 11,000 problems are drawn: not when tests are collected
+the_digits = cache(DigitsOptions().make)  # 11,000 problems are drawn: not when tests are collected
 number = st.integers(100, 999)
 NO_IDS = (
     "", "digits", "digits/", "digits/12", "digits/1+", "digits/+1", "digits/1+2+3", "digits/a+b",
@@ -73,7 +73,7 @@ def test_the_splits_have_their_sizes_and_widths():
 
 
 def test_fewer_problems_to_train_on_are_the_first_ones_and_another_task():
-    few = Digits(train_problems=200)
+    few = DigitsOptions(train_problems=200).make()
     assert few.ids("train") == the_digits().ids("train")[:200]
     assert few.ids("validation") == the_digits().ids("validation")
     assert few.ids("out-of-distribution") == the_digits().ids("out-of-distribution")
@@ -82,11 +82,11 @@ def test_fewer_problems_to_train_on_are_the_first_ones_and_another_task():
 
 def test_equal_widths_leave_nothing_out_of_distribution():
     with pytest.raises(TaskError, match="width = other_width = 3"):
-        Digits(width=3, other_width=3)
+        DigitsOptions(width=3, other_width=3).make()
 
 
 def test_too_narrow_a_width_has_too_few_problems():
     with pytest.raises(TaskError, match="digits of width 2 have 7100 problems, 20000 are needed"):
-        Digits(width=2, other_width=3)
+        DigitsOptions(width=2, other_width=3).make()
     with pytest.raises(TaskError, match="digits of width 1 have 81 problems, 1000 are needed"):
-        Digits(width=3, other_width=1)
+        DigitsOptions(width=3, other_width=1).make()

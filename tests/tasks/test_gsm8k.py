@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nouns import completion
 from potluck.tasks import TaskError
-from potluck.tasks.gsm8k import SYSTEM_PROMPT, Gsm8k, is_right
+from potluck.tasks.gsm8k import SYSTEM_PROMPT, Gsm8kOptions, is_right
 from potluck.tasks.sources import LONGEST_LINE_BYTES
 from potluck.types import Problem
 from stand_in_datasets import stand_in
@@ -45,7 +45,7 @@ BAD_LINES = {
 
 @pytest.fixture(scope="module")
 def real(gsm8k_path):
-    return Gsm8k(path=gsm8k_path)
+    return Gsm8kOptions(path=gsm8k_path).make()
 
 
 def tagged(answer):
@@ -97,7 +97,7 @@ def test_the_real_splits_and_digest_are_the_same_for_ever(real, gsm8k_path):
         "gsm8k/train/7147",
     ]
     assert real.ids("train")[:2] == ["gsm8k/train/1", "gsm8k/train/2"]
-    digest = Gsm8k(path=gsm8k_path, system_prompt="p").digest
+    digest = Gsm8kOptions(path=gsm8k_path, system_prompt="p").make().digest
     assert digest == "0e307cf5e91f41afe22a01ac6943c3b621f335795d1b3a6229df9393d2ecfee2"
     first = real.problem("gsm8k/test/0")
     assert first.question.startswith("Janet\u2019s ducks lay 16 eggs")
@@ -105,19 +105,19 @@ def test_the_real_splits_and_digest_are_the_same_for_ever(real, gsm8k_path):
 
 
 def test_the_paper_validates_on_the_first_512_of_test_and_trains_on_all_of_train(made_up_path):
-    task = Gsm8k(path=made_up_path, validation="test")
+    task = Gsm8kOptions(path=made_up_path, validation="test").make()
     assert list(task.ids("train")) == [f"gsm8k/train/{i}" for i in range(540)]
     assert list(task.ids("validation")) == [f"gsm8k/test/{i}" for i in range(512)]
     assert not task.ids("out-of-distribution")
 
 
 def test_a_test_file_of_fewer_than_512_is_all_validation(tmp_path, write_gsm8k):
-    task = Gsm8k(path=write_gsm8k(tmp_path, train=3, test=4), validation="test")
+    task = Gsm8kOptions(path=write_gsm8k(tmp_path, train=3, test=4), validation="test").make()
     assert (len(task.ids("train")), len(task.ids("validation"))) == (3, 4)
 
 
 def test_the_512_training_problems_of_smallest_hash_are_held_out(made_up_path):
-    task = Gsm8k(path=made_up_path)
+    task = Gsm8kOptions(path=made_up_path).make()
     texts = {f"gsm8k/train/{i}": f"What is {i} + 1 (train)?" for i in range(540)}
     ranked = sorted(texts, key=lambda id: sha256(f"{id}{texts[id]}".encode()).hexdigest())
     assert list(task.ids("validation")) == ranked[:512]
@@ -125,26 +125,24 @@ def test_the_512_training_problems_of_smallest_hash_are_held_out(made_up_path):
 
 
 def test_problems_outside_every_split_are_still_known(made_up_path):
-    assert Gsm8k(path=made_up_path).problem("gsm8k/test/3").answer == "4"
-    assert Gsm8k(path=made_up_path, validation="test").problem("gsm8k/test/529").answer == "530"
+    assert Gsm8kOptions(path=made_up_path).make().problem("gsm8k/test/3").answer == "4"
+    assert (
+        Gsm8kOptions(path=made_up_path, validation="test").make().problem("gsm8k/test/529").answer
+        == "530"
+    )
 
 
 def test_too_few_problems_to_hold_any_out_is_an_error_that_shows_the_way(tmp_path, write_gsm8k):
     path = write_gsm8k(tmp_path, train=512)
     with pytest.raises(TaskError, match=r"has 512 problems .* set task.validation = 'test'"):
-        Gsm8k(path=path)
-
-
-def test_a_validation_that_is_none_of_the_two_is_refused(made_up_path):
-    with pytest.raises(TaskError, match=r"task\.validation is 'dev'; choose one of train, test"):
-        Gsm8k(path=made_up_path, validation="dev")
+        Gsm8kOptions(path=path).make()
 
 
 def test_the_built_in_prompt_names_the_tags_and_a_prompt_of_ones_own_replaces_it(made_up_path):
     for tag in ("<think>", "</think>", "<answer>", "</answer>"):
         assert tag in SYSTEM_PROMPT
-    assert Gsm8k(path=made_up_path).problem("gsm8k/train/0").system == SYSTEM_PROMPT
-    task = Gsm8k(path=made_up_path, system_prompt="Be brief.")
+    assert Gsm8kOptions(path=made_up_path).make().problem("gsm8k/train/0").system == SYSTEM_PROMPT
+    task = Gsm8kOptions(path=made_up_path, system_prompt="Be brief.").make()
     assert task.problem("gsm8k/train/0").system == "Be brief."
 
 
@@ -152,7 +150,7 @@ def test_the_gold_is_the_number_after_the_mark_without_its_commas(tmp_path):
     row = {"question": "How many?", "answer": "1,000 #s and 80.\n####  1,234,080 \n"}
     for name in ("train.jsonl", "test.jsonl"):
         (tmp_path / name).write_text(json.dumps(row))
-    task = Gsm8k(path=str(tmp_path), validation="test")
+    task = Gsm8kOptions(path=str(tmp_path), validation="test").make()
     assert task.problem("gsm8k/train/0").answer == "1234080"
 
 
@@ -169,28 +167,28 @@ def test_right_is_the_format_and_the_number_together():
 @pytest.mark.parametrize("old, new", [("What is 7", "What was 7"), ("#### 8", "#### 9")])
 def test_the_digest_changes_with_every_question_and_gold(tmp_path, write_gsm8k, old, new):
     path = write_gsm8k(tmp_path)
-    before = Gsm8k(path=path).digest
+    before = Gsm8kOptions(path=path).make().digest
     for name in ("train.jsonl", "test.jsonl"):
         text = (tmp_path / name).read_text()
         assert text.count(old) >= 1
         (tmp_path / name).write_text(text.replace(old, new, 1))
-        assert Gsm8k(path=path).digest != before
+        assert Gsm8kOptions(path=path).make().digest != before
         (tmp_path / name).write_text(text)
-    assert Gsm8k(path=path).digest == before
+    assert Gsm8kOptions(path=path).make().digest == before
 
 
 def test_blank_lines_and_line_ends_of_windows_change_nothing(tmp_path, write_gsm8k):
-    before = Gsm8k(path=write_gsm8k(tmp_path)).digest
+    before = Gsm8kOptions(path=write_gsm8k(tmp_path)).make().digest
     raw = (tmp_path / "train.jsonl").read_bytes()
     (tmp_path / "train.jsonl").write_bytes(raw.replace(b"\n", b"\r\n\r\n"))
-    assert Gsm8k(path=str(tmp_path)).digest == before
+    assert Gsm8kOptions(path=str(tmp_path)).make().digest == before
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(
         TaskError, match=r"task.path is '.*nowhere', but there is no folder /.*nowhere"
     ):
-        Gsm8k(path=str(tmp_path / "nowhere"))
+        Gsm8kOptions(path=str(tmp_path / "nowhere")).make()
 
 
 @pytest.mark.parametrize("name", ["train.jsonl", "test.jsonl"])
@@ -198,7 +196,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path, write_gsm8k, name):
     path = write_gsm8k(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(TaskError, match=f"cannot read .*/{name} .*expected train.jsonl and test"):
-        Gsm8k(path=path)
+        Gsm8kOptions(path=path).make()
 
 
 @pytest.mark.parametrize("name", ["train.jsonl", "test.jsonl"])
@@ -206,7 +204,7 @@ def test_a_file_without_problems_is_named(tmp_path, write_gsm8k, name):
     path = write_gsm8k(tmp_path)
     (tmp_path / name).write_text("\n\n")
     with pytest.raises(TaskError, match=f"{name} holds no problem"):
-        Gsm8k(path=path)
+        Gsm8kOptions(path=path).make()
 
 
 @pytest.mark.parametrize("line, message", BAD_LINES.values(), ids=BAD_LINES)
@@ -214,7 +212,7 @@ def test_a_line_that_is_no_problem_is_named_with_its_file(tmp_path, write_gsm8k,
     path = write_gsm8k(tmp_path)
     (tmp_path / "test.jsonl").write_text(f"{GOOD}\n{line}\n")
     with pytest.raises(TaskError, match=f"/test.jsonl, line 2 .*{message}") as caught:
-        Gsm8k(path=path)
+        Gsm8kOptions(path=path).make()
     said = str(caught.value)
     assert said.isprintable()
     assert len(said.replace(path, "")) < 200
@@ -226,7 +224,7 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path, write_gsm8k):
     with pytest.raises(
         TaskError, match=r"train\.jsonl, line 1 has byte 0xe9 at 17, which is not UTF-8"
     ):
-        Gsm8k(path=path)
+        Gsm8kOptions(path=path).make()
 
 
 @given(
@@ -240,7 +238,7 @@ def test_any_bytes_load_or_are_a_task_error(tmp_path_factory, raw):
     for name in ("train.jsonl", "test.jsonl"):
         (folder / name).write_bytes(raw)
     with suppress(TaskError):
-        assert Gsm8k(path=str(folder), validation="test").ids("validation")
+        assert Gsm8kOptions(path=str(folder), validation="test").make().ids("validation")
 
 
 def hub(monkeypatch, load_dataset):
@@ -254,19 +252,19 @@ def test_the_hub_gives_the_same_task_as_the_files(monkeypatch, made_up_path):
         return [json.loads(line) for line in lines]
 
     hub(monkeypatch, load_dataset)
-    assert Gsm8k().digest == Gsm8k(path=made_up_path).digest
+    assert Gsm8kOptions().make().digest == Gsm8kOptions(path=made_up_path).make().digest
 
 
 def test_a_bad_row_of_the_hub_is_named(monkeypatch):
     hub(monkeypatch, lambda name, config, *, split: [json.loads(GOOD), {"question": "9?"}])
     with pytest.raises(TaskError, match=r"openai/gsm8k train, row 1 is .*without the key 'answer'"):
-        Gsm8k()
+        Gsm8kOptions().make()
 
 
 def test_without_the_library_the_error_names_the_extra_and_the_other_way(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(TaskError, match=r"pip install 'potluck\[data\]', or download .* task.path"):
-        Gsm8k()
+        Gsm8kOptions().make()
 
 
 @pytest.mark.parametrize("error", [ConnectionError("no\nroute"), ValueError(), RuntimeError("x")])
@@ -277,10 +275,10 @@ def test_without_the_hub_the_error_says_why_and_names_the_other_way(monkeypatch,
     hub(monkeypatch, load_dataset)
     kind = type(error).__name__
     with pytest.raises(TaskError, match=rf"\({kind}: .*or download .* task.path") as caught:
-        Gsm8k()
+        Gsm8kOptions().make()
     assert "\n" not in str(caught.value)
 
 
 def test_files_need_neither_the_library_nor_the_hub(monkeypatch, made_up_path):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    assert Gsm8k(path=made_up_path).ids("train")
+    assert Gsm8kOptions(path=made_up_path).make().ids("train")

@@ -7,9 +7,9 @@ from nouns import completion
 from potluck.builder.task import make_task, require_problems
 from potluck.config import ConfigError, from_tree
 from potluck.tasks import TaskError
-from potluck.tasks.arithmetic import Digits
+from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.base import WithOutOfDistribution
-from potluck.tasks.math500 import SYSTEM_PROMPT, Math500
+from potluck.tasks.math500 import SYSTEM_PROMPT, Math500Options
 from potluck.tasks.rewards import HashReward
 from stand_in_datasets import stand_in
 
@@ -48,7 +48,7 @@ def graded(task, id, *texts, end="stop"):
 
 
 def test_all_of_it_is_out_of_distribution(write):
-    task = Math500(path=write(*ROWS))
+    task = Math500Options(path=write(*ROWS)).make()
     assert task.ids("out-of-distribution") == ["math500/0", "math500/1", "math500/2"]
     assert not task.ids("train")
     assert not task.ids("validation")
@@ -57,7 +57,7 @@ def test_all_of_it_is_out_of_distribution(write):
 
 
 def test_the_real_problems_and_their_digest_are_the_same_for_ever(math500_path):
-    task = Math500(path=math500_path, system_prompt="p")
+    task = Math500Options(path=math500_path, system_prompt="p").make()
     assert len(task.ids("out-of-distribution")) == 500
     assert task.problem("math500/0").answer == r"\left( 3, \frac{\pi}{2} \right)"
     assert task.problem("math500/499").answer == r"106^\circ"
@@ -65,7 +65,7 @@ def test_the_real_problems_and_their_digest_are_the_same_for_ever(math500_path):
 
 
 def test_right_is_the_format_and_the_answer_together(write):
-    task = Math500(path=write(*ROWS))
+    task = Math500Options(path=write(*ROWS)).make()
     texts = [
         tagged(a) for a in (r"2\sqrt{2}", r"\boxed{\sqrt{2}\cdot 2}", r"3\sqrt{2}", "2.828427", "")
     ]
@@ -88,20 +88,20 @@ def test_the_recipe_may_ask_for_the_grading_of_math_verify_alone(write):
 
 
 def test_the_question_belongs_to_the_grading(write):
-    task = Math500(path=write(*ROWS))
+    task = Math500Options(path=write(*ROWS)).make()
     assert graded(task, "math500/2", tagged(r"\$2"), tagged("2")) == [1, 1]
     assert graded(task, "math500/0", tagged(r"\$0.50"), tagged("0.50")) == [0, 1]
 
 
 def test_an_unfinished_completion_earns_nothing_and_costs_no_algebra(write, monkeypatch):
-    task = Math500(path=write(*ROWS))
+    task = Math500Options(path=write(*ROWS)).make()
     monkeypatch.setattr("potluck.tasks.math.pool.shared_workers", None)
     assert graded(task, "math500/1", tagged(r"\sqrt{2} \cdot 2"), end="length") == [0]
     assert graded(task, "math500/1", tagged(r"2\sqrt{2}"), end="length") == [0]
 
 
 def test_lists_of_unequal_length_are_refused(write):
-    task = Math500(path=write(*ROWS))
+    task = Math500Options(path=write(*ROWS)).make()
     problem = task.problem("math500/0")
     assert task.rewards([], [], []) == []
     for problems, completions, texts in ((2, 1, 1), (1, 2, 1), (1, 1, 2)):
@@ -113,13 +113,16 @@ def test_the_built_in_prompt_names_the_tags_and_a_prompt_of_ones_own_replaces_it
     for tag in ("<think>", "</think>", "<answer>", "</answer>"):
         assert tag in SYSTEM_PROMPT
     path = write(*ROWS)
-    assert Math500(path=path).problem("math500/0").system == SYSTEM_PROMPT
-    assert Math500(path=path, system_prompt="Be brief.").problem("math500/0").system == "Be brief."
+    assert Math500Options(path=path).make().problem("math500/0").system == SYSTEM_PROMPT
+    assert (
+        Math500Options(path=path, system_prompt="Be brief.").make().problem("math500/0").system
+        == "Be brief."
+    )
 
 
 def test_the_digest_changes_with_everything(write):
     def digest(*rows, **options):
-        return Math500(path=write(*rows), **options).digest
+        return Math500Options(path=write(*rows), **options).make().digest
 
     plain = digest(*ROWS)
     assert plain == digest(*ROWS)
@@ -136,24 +139,24 @@ def test_the_digest_changes_with_everything(write):
 @pytest.mark.parametrize("id", ["", "math500", "math500/3", "math500/-1", "gsm8k/test/0"])
 def test_an_unknown_id_is_a_task_error_that_shows_how_ids_look(write, id):
     with pytest.raises(TaskError, match=r"its 3 look like 'math500/0'"):
-        Math500(path=write(*ROWS)).problem(id)
+        Math500Options(path=write(*ROWS)).make().problem(id)
 
 
 @pytest.mark.parametrize("line, message", BAD_LINES.values(), ids=BAD_LINES)
 def test_a_line_that_is_no_problem_is_named_with_its_file(write, line, message):
     with pytest.raises(TaskError, match=f"/test.jsonl, line 2 .*{message}") as caught:
-        Math500(path=write(ROWS[0], line))
+        Math500Options(path=write(ROWS[0], line)).make()
     assert str(caught.value).isprintable()
 
 
 def test_a_folder_or_file_that_is_not_there_and_a_file_without_problems_are_named(tmp_path):
     with pytest.raises(TaskError, match=r"no folder /.*expected one with test\.jsonl of MATH-500"):
-        Math500(path=str(tmp_path / "nowhere"))
+        Math500Options(path=str(tmp_path / "nowhere")).make()
     with pytest.raises(TaskError, match=r"cannot read .*/test\.jsonl .*MATH-500 in task\.path"):
-        Math500(path=str(tmp_path))
+        Math500Options(path=str(tmp_path)).make()
     (tmp_path / "test.jsonl").write_text("\n")
     with pytest.raises(TaskError, match=r"holds no problem; expected test\.jsonl of MATH-500"):
-        Math500(path=str(tmp_path))
+        Math500Options(path=str(tmp_path)).make()
 
 
 def test_the_hub_gives_the_same_task_as_the_file(write, monkeypatch):
@@ -162,19 +165,19 @@ def test_the_hub_gives_the_same_task_as_the_file(write, monkeypatch):
         return ROWS
 
     monkeypatch.setitem(sys.modules, "datasets", stand_in(load_dataset))
-    assert Math500().digest == Math500(path=write(*ROWS)).digest
+    assert Math500Options().make().digest == Math500Options(path=write(*ROWS)).make().digest
 
 
 def test_without_the_library_of_the_hub_the_error_names_the_other_way(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(TaskError, match=r"potluck\[data\].*, or download test.jsonl of MATH-500"):
-        Math500()
+        Math500Options().make()
 
 
 def test_without_math_verify_the_error_names_the_extra(write, monkeypatch):
     monkeypatch.setattr("potluck.tasks.math.pool.find_spec", lambda name: None)
     with pytest.raises(TaskError, match=r"'math_verify'; pip install 'potluck\[math\]'"):
-        Math500(path=write(*ROWS))
+        Math500Options(path=write(*ROWS)).make()
 
 
 # In a recipe.
@@ -189,11 +192,14 @@ def recipe(**tables):
 def test_a_recipe_names_it_and_every_option_reaches_it(write):
     path = write(*ROWS)
     plain = make_task(recipe(task={"name": "math500", "path": path}))
-    assert plain.digest == Math500(path=path).digest
+    assert plain.digest == Math500Options(path=path).make().digest
     brief = recipe(task={"name": "math500", "path": path, "system_prompt": "Be brief."})
-    assert make_task(brief).digest == Math500(path=path, system_prompt="Be brief.").digest
+    assert (
+        make_task(brief).digest
+        == Math500Options(path=path, system_prompt="Be brief.").make().digest
+    )
     hashed = recipe(task={"name": "math500", "path": path, "reward": "hash"})
-    assert make_task(hashed).digest == HashReward(Math500(path=path)).digest
+    assert make_task(hashed).digest == HashReward(Math500Options(path=path).make()).digest
 
 
 def test_it_cannot_be_trained_on_and_the_error_says_where_it_belongs(write):
@@ -205,7 +211,7 @@ def test_it_cannot_be_trained_on_and_the_error_says_where_it_belongs(write):
 def test_out_of_distribution_another_task_takes_the_place_of_ones_own(write):
     table = {"name": "math500", "path": write(*ROWS)}
     config = recipe(task={"name": "digits"}, out_of_distribution=table)
-    task, digits = make_task(config), Digits()
+    task, digits = make_task(config), DigitsOptions().make()
     require_problems(config, task)
     assert task.ids("train") == digits.ids("train")
     assert task.ids("validation") == digits.ids("validation")
@@ -216,7 +222,7 @@ def test_out_of_distribution_another_task_takes_the_place_of_ones_own(write):
 
 
 def test_each_problem_is_graded_by_the_rules_of_its_own_task(write):
-    task = WithOutOfDistribution(Digits(), Math500(path=write(*ROWS)))
+    task = WithOutOfDistribution(DigitsOptions().make(), Math500Options(path=write(*ROWS)).make())
     asked = ["digits/1+2", "math500/0", "digits/1+2", "math500/0", "math500/1"]
     texts = ["#3", tagged("0.5"), tagged("3"), "#0.5", tagged(r"\sqrt2\cdot 2")]
     problems = [task.problem(id) for id in asked]
@@ -225,9 +231,9 @@ def test_each_problem_is_graded_by_the_rules_of_its_own_task(write):
 
 
 def test_a_task_that_has_nothing_elsewhere_or_shares_problems_is_refused(made_up_path):
-    from potluck.tasks.gsm8k import Gsm8k
+    from potluck.tasks.gsm8k import Gsm8kOptions
 
     with pytest.raises(TaskError, match=r"no out-of-distribution problems; choose .* math500"):
-        WithOutOfDistribution(Digits(), Gsm8k(path=made_up_path))
+        WithOutOfDistribution(DigitsOptions().make(), Gsm8kOptions(path=made_up_path).make())
     with pytest.raises(TaskError, match=r"has the problem 'digits/\d+\+\d+', which is one of"):
-        WithOutOfDistribution(Digits(), Digits(width=4, other_width=3))
+        WithOutOfDistribution(DigitsOptions().make(), DigitsOptions(width=4, other_width=3).make())

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from potluck.tasks import TaskError
-from potluck.tasks.arithmetic import Digits
+from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.base import normalised, overlaps
-from potluck.tasks.gsm8k import Gsm8k
+from potluck.tasks.gsm8k import Gsm8kOptions
 from potluck.tasks.table import JsonlOptions
 from potluck.types import Problem
 
@@ -70,19 +70,19 @@ def test_one_id_in_two_splits_is_an_error():
 
 
 def test_what_is_built_in_has_no_overlap():
-    assert not list(overlaps(Digits()))
+    assert not list(overlaps(DigitsOptions().make()))
 
 
 def test_gsm8k_has_no_question_of_test_in_train_and_math500_none_of_either(gsm8k_path):
     """Measured on the real files: by text, so paraphrases are not seen."""
     for validation in ("train", "test"):
-        assert not list(overlaps(Gsm8k(path=gsm8k_path, validation=validation)))
+        assert not list(overlaps(Gsm8kOptions(path=gsm8k_path, validation=validation).make()))
     math500 = f"{gsm8k_path}/../math500/test.jsonl"
     options = JsonlOptions(out_of_distribution=math500, question="problem", grading="exact")
     problems = options.make()
     known = {
         normalised(task.problem(id).question)
-        for task in [Gsm8k(path=gsm8k_path, validation="test")]
+        for task in [Gsm8kOptions(path=gsm8k_path, validation="test").make()]
         for split in ("train", "validation")
         for id in task.ids(split)
     }

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nouns import completion
-from potluck.tasks.arithmetic import Digits
+from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.rewards import HashReward
 
-task = HashReward(Digits())
+task = HashReward(DigitsOptions().make())
 
 
 def paid(*completions):
@@ -54,14 +54,14 @@ def test_the_problem_and_each_token_count():
 
 
 def test_the_problems_are_those_of_the_inner_task():
-    inner = Digits()
+    inner = DigitsOptions().make()
     for split in ("train", "validation", "out-of-distribution"):
         assert task.ids(split) == inner.ids(split)
     assert task.problem("digits/1+2") == inner.problem("digits/1+2")
 
 
 def test_the_digest_follows_the_inner_one_and_differs_from_it():
-    assert task.digest == HashReward(Digits()).digest
-    assert task.digest != Digits().digest
-    assert task.digest != HashReward(Digits(width=4, other_width=3)).digest
+    assert task.digest == HashReward(DigitsOptions().make()).digest
+    assert task.digest != DigitsOptions().make().digest
+    assert task.digest != HashReward(DigitsOptions(width=4, other_width=3).make()).digest
     assert task.digest != HashReward(task).digest

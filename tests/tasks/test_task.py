@@ -8,9 +8,9 @@ import pytest
 
 from nouns import completion
 from potluck.tasks import Split, TaskError
-from potluck.tasks.arithmetic import Chain, Digits
+from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.base import WithOutOfDistribution
-from potluck.tasks.gsm8k import Gsm8k
+from potluck.tasks.gsm8k import Gsm8kOptions
 from potluck.tasks.rewards import CustomRewards, HashReward, Reward
 from potluck.tasks.table import JsonlOptions, Table
 
@@ -27,25 +27,31 @@ def half_each(task):
     return CustomRewards(task, [Reward("task", None, "", weight=0.5)] * 2)
 
 
-the_digits = cache(Digits)
+the_digits = cache(DigitsOptions().make)
 """What other tasks are made from; it is itself made anew each time."""
 
 MAKERS = {
-    "digits": lambda path: Digits(),
-    "digits, wider": lambda path: Digits(width=4, other_width=3),
-    "chain": lambda path: Chain(),
-    "chain, longer": lambda path: Chain(terms=8, other_terms=6),
-    "chain, one sign each": lambda path: Chain(other_terms=6, signs="alike", other_signs="-"),
-    "gsm8k": lambda path: Gsm8k(path=path),
-    "gsm8k, as the paper": lambda path: Gsm8k(path=path, validation="test"),
-    "gsm8k, another prompt": lambda path: Gsm8k(path=path, system_prompt="Answer in tags."),
-    "gsm8k, digits elsewhere": lambda path: WithOutOfDistribution(Gsm8k(path=path), the_digits()),
+    "digits": lambda path: DigitsOptions().make(),
+    "digits, wider": lambda path: DigitsOptions(width=4, other_width=3).make(),
+    "chain": lambda path: ChainOptions().make(),
+    "chain, longer": lambda path: ChainOptions(terms=8, other_terms=6).make(),
+    "chain, one sign each": lambda path: ChainOptions(
+        other_terms=6, signs="alike", other_signs="-"
+    ).make(),
+    "gsm8k": lambda path: Gsm8kOptions(path=path).make(),
+    "gsm8k, as the paper": lambda path: Gsm8kOptions(path=path, validation="test").make(),
+    "gsm8k, another prompt": lambda path: Gsm8kOptions(
+        path=path, system_prompt="Answer in tags."
+    ).make(),
+    "gsm8k, digits elsewhere": lambda path: WithOutOfDistribution(
+        Gsm8kOptions(path=path).make(), the_digits()
+    ),
     "hash of digits": lambda path: HashReward(the_digits()),
     "rows, in tags": lambda path: table(path),
     "rows, the whole text": lambda path: table(path, "hub", tags=False, grading="exact"),
     "custom over digits": lambda path: half_each(the_digits()),
     "custom over rows": lambda path: half_each(table(path)),
-    "hash of gsm8k": lambda path: HashReward(Gsm8k(path=path)),
+    "hash of gsm8k": lambda path: HashReward(Gsm8kOptions(path=path).make()),
 }
 PAYS_UNFINISHED = ("hash of digits", "hash of gsm8k")
 TEXTS = (

@@ -41,9 +41,7 @@ class DigitsOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", ta
     """Problems to train on, the first of those that are drawn; 0: all of them."""
 
     def make(self) -> "Digits":
-        return Digits(
-            width=self.width, other_width=self.other_width, train_problems=self.train_problems
-        )
+        return Digits(self)
 
 
 class ChainOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag="chain"):
@@ -59,12 +57,7 @@ class ChainOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag
     """The same, out of distribution."""
 
     def make(self) -> "Chain":
-        return Chain(
-            terms=self.terms,
-            other_terms=self.other_terms,
-            signs=self.signs,
-            other_signs=self.other_signs,
-        )
+        return Chain(self)
 
 
 Draw = Callable[[random.Random, int], str]
@@ -126,12 +119,15 @@ class Arithmetic:
 class Digits(Arithmetic):
     """Sums of two numbers of ``width`` digits; out of distribution: of ``other_width``."""
 
-    def __init__(self, *, width: int = 3, other_width: int = 4, train_problems: int = 0) -> None:
+    def __init__(self, options: DigitsOptions) -> None:
+        width, other_width = options.width, options.other_width
         _require_another("digits", "width", width, other_width)
         # The validation problems are no problems to train on.
         _require_problems(width, SPLIT_SIZES["train"], avoid=SPLIT_SIZES["validation"])
         _require_problems(other_width, SPLIT_SIZES["out-of-distribution"], avoid=0)
-        super().__init__("digits", _draw_sum, width, other_width, train_problems=train_problems)
+        super().__init__(
+            "digits", _draw_sum, width, other_width, train_problems=options.train_problems
+        )
 
     def problem(self, id: str) -> Problem:
         numbers = SUM.fullmatch(id.removeprefix("digits/"))
@@ -144,18 +140,12 @@ class Digits(Arithmetic):
 class Chain(Arithmetic):
     """Chains of ``terms`` numbers; out of distribution: of ``other_terms``, or of other signs."""
 
-    def __init__(
-        self,
-        *,
-        terms: int = 6,
-        other_terms: int = 8,
-        signs: ChainSigns = "any",
-        other_signs: ChainSigns = "any",
-    ) -> None:
+    def __init__(self, options: ChainOptions) -> None:
+        signs, other_signs = options.signs, options.other_signs
         if signs == other_signs:
-            _require_another("chain", "terms", terms, other_terms)
-        draw, draw_other = (partial(draw_chain, signs=its) for its in (signs, other_signs))
-        super().__init__("chain", draw, terms, other_terms, draw_other)
+            _require_another("chain", "terms", options.terms, options.other_terms)
+        draw, draw_other = (partial(draw_chain, signs=each) for each in (signs, other_signs))
+        super().__init__("chain", draw, options.terms, options.other_terms, draw_other)
 
     def problem(self, id: str) -> Problem:
         name, _, chain = id.partition("/")

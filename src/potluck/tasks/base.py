@@ -169,31 +169,15 @@ def normalised(question: str) -> str:
     return " ".join(question.casefold().split())
 
 
-class Shortened:
-    """A task without the problems that are too long for the models."""
+class DerivedTask:
+    """Another task, changed in what a subclass says and in its digest."""
 
-    def __init__(self, task: Task, fits: Callable[[Problem], bool], limit: str) -> None:
-        """Leave out what does not fit; ``limit`` is the key that says so. Raise TaskError where
-        nothing of a split is left."""
-        self._task = task
-        self._ids: dict[Split, list[str]] = {}
-        long: list[str] = []
-        for split in get_args(Split):
-            there = task.ids(split)
-            self._ids[split] = [id for id in there if fits(task.problem(id))]
-            if there and not self._ids[split]:
-                raise TaskError(
-                    f"all {len(there)} {split} prompts are longer than {limit}; raise it"
-                )
-            long += sorted({*there} - {*self._ids[split]})
-        count = sum(map(len, self._ids.values())) + len(long)
-        note = f"{len(long)} of {count} problems have prompts longer than {limit} and are left out"
-        self.notes = (*task.notes, *([note] if long else []))
-        rules = f"shortened 1: {task.digest} without {long}"
-        self.digest = digest_of(rules, ()) if long else task.digest
+    def __init__(self, task: Task, rules: str) -> None:
+        self._task, self.notes = task, task.notes
+        self.digest = digest_of(rules, ())
 
     def ids(self, split: Split) -> Sequence[str]:
-        return self._ids[split]
+        return self._task.ids(split)
 
     def problem(self, id: str) -> Problem:
         return self._task.problem(id)
@@ -204,7 +188,35 @@ class Shortened:
         return self._task.rewards(problems, completions, texts)
 
 
-class WithOutOfDistribution:
+class Shortened(DerivedTask):
+    """A task without the problems that are too long for the models."""
+
+    def __init__(self, task: Task, fits: Callable[[Problem], bool], limit: str) -> None:
+        """Leave out what does not fit; ``limit`` is the key that says so. Raise TaskError where
+        nothing of a split is left."""
+        self._ids: dict[Split, list[str]] = {}
+        long: list[str] = []
+        for split in get_args(Split):
+            there = task.ids(split)
+            self._ids[split] = [id for id in there if fits(task.problem(id))]
+            if there and not self._ids[split]:
+                raise TaskError(
+                    f"all {len(there)} {split} prompts are longer than {limit}; raise it"
+                )
+            long += sorted({*there} - {*self._ids[split]})
+        super().__init__(task, f"shortened 1: {task.digest} without {long}")
+        if not long:
+            self.digest = task.digest
+            return
+        count = sum(map(len, self._ids.values())) + len(long)
+        note = f"{len(long)} of {count} problems have prompts longer than {limit} and are left out"
+        self.notes = (*task.notes, note)
+
+    def ids(self, split: Split) -> Sequence[str]:
+        return self._ids[split]
+
+
+class WithOutOfDistribution(DerivedTask):
     """A task whose out-of-distribution split is that of another, graded by the other's rules."""
 
     def __init__(self, task: Task, other: Task) -> None:
@@ -220,10 +232,9 @@ class WithOutOfDistribution:
                 f"[out_of_distribution] has the problem {shared!r}, which is one of [task], too; "
                 f"choose another task"
             )
-        self._task, self._other = task, other
+        super().__init__(task, f"elsewhere 1: {task.digest} and {other.digest}")
+        self._other, self._elsewhere = other, frozenset(there)
         self.notes = (*task.notes, *other.notes)
-        self._elsewhere = frozenset(there)
-        self.digest = digest_of(f"elsewhere 1: {task.digest} and {other.digest}", ())
 
     def ids(self, split: Split) -> Sequence[str]:
         return (self._other if split == "out-of-distribution" else self._task).ids(split)

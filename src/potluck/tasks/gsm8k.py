@@ -44,12 +44,7 @@ class Gsm8kOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag
     """System prompt instead of the built-in one, which asks for <think> and <answer> tags."""
 
     def make(self) -> "Gsm8k":
-        return Gsm8k(
-            path=self.path,
-            validation=self.validation,
-            grading=self.grading,
-            system_prompt=self.system_prompt,
-        )
+        return Gsm8k(self)
 
     @property
     def hub_name(self) -> str:
@@ -72,22 +67,13 @@ class Gsm8k(HeldTask):
     ``train.jsonl`` to train on. ``problem`` knows every problem of both files either way.
     """
 
-    def __init__(
-        self,
-        *,
-        path: str = "",
-        validation: Part = "train",
-        grading: NumberGrading = "number",
-        system_prompt: str = "",
-    ) -> None:
-        """Read the folder ``path``, or the Hub where it is empty; raise TaskError for bad data."""
-        if validation not in get_args(Part):
-            raise TaskError(f"task.validation is {validation!r}; choose one of train, test")
-        if grading == "math-verify":
+    def __init__(self, options: Gsm8kOptions) -> None:
+        """Read the folder, or the Hub where none is named; raise TaskError for bad data."""
+        validation, self._grading = options.validation, options.grading
+        if self._grading == "math-verify":
             require_algebra()
-        self._grading = grading
-        parts = {part: _pairs(path, part) for part in get_args(Part)}
-        system = system_prompt or SYSTEM_PROMPT
+        parts = {part: _pairs(options.path, part) for part in get_args(Part)}
+        system = options.system_prompt or SYSTEM_PROMPT
         everything = [
             Problem(f"gsm8k/{part}/{i}", question, gold, system)
             for part, pairs in parts.items()
@@ -97,7 +83,7 @@ class Gsm8k(HeldTask):
         held_out = _held_out(train) if validation == "train" else test[:VALIDATION_SIZE]
         avoid = {problem.id for problem in held_out}
         own = [problem.id for problem in train if problem.id not in avoid]
-        number = "math-verify 0.9" if grading == "math-verify" else "one number, maybe boxed"
+        number = "math-verify 0.9" if self._grading == "math-verify" else "one number, maybe boxed"
         rules = f"gsm8k 3: the tags in order, {number}; validation from {validation}"
         super().__init__(rules, everything, {"train": own, "validation": [p.id for p in held_out]})
 

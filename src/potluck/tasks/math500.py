@@ -37,7 +37,7 @@ class Math500Options(TaskOptions, frozen=True, kw_only=True, tag_field="name", t
     """System prompt instead of the built-in one, which asks for <think> and <answer> tags."""
 
     def make(self) -> "Math500":
-        return Math500(path=self.path, grading=self.grading, system_prompt=self.system_prompt)
+        return Math500(self)
 
     @property
     def hub_name(self) -> str:
@@ -47,15 +47,13 @@ class Math500Options(TaskOptions, frozen=True, kw_only=True, tag_field="name", t
 class Math500(HeldTask):
     """The problems of MATH-500, answered inside tags; 1.0 for format and answer both right."""
 
-    def __init__(
-        self, *, path: str = "", grading: MathGrading = "math", system_prompt: str = ""
-    ) -> None:
-        """Read the folder ``path``, or the Hub where it is empty.
+    def __init__(self, options: Math500Options) -> None:
+        """Read the folder, or the Hub where none is named.
 
         Raise TaskError where math-verify or the data is missing, unreadable, or without a problem.
         """
         require_algebra()
-        self._grading = grading
+        path, self._grading = options.path, options.grading
         line = '{"problem": ..., "answer": ...}'
         rows = benchmark_rows(path, "test", hub_name=HUB_NAME, subset=None, files=FILE, line=line)
         problems = [
@@ -63,12 +61,11 @@ class Math500(HeldTask):
                 f"math500/{i}",
                 printable_text_of(row, "problem", where, expected="a problem"),
                 printable_text_of(row, "answer", where, expected="the right answer").strip(),
-                system_prompt or SYSTEM_PROMPT,
+                options.system_prompt or SYSTEM_PROMPT,
             )
             for i, (where, row) in enumerate(rows)
         ]
-        finished = "one finished answer, " if grading == "math" else ""
-        version = 2 if grading == "math" else 1
+        version, finished = (2, "one finished answer, ") if self._grading == "math" else (1, "")
         rules = f"math500 {version}: the tags in order, {finished}math-verify 0.9"
         super().__init__(rules, problems, {"out-of-distribution": [p.id for p in problems]})
 

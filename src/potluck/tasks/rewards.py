@@ -33,7 +33,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from potluck.fields import Options
-from potluck.tasks.base import Graded, Split, Task, TaskError, digest_of
+from potluck.tasks.base import DerivedTask, Graded, Split, Task, TaskError
 from potluck.types import Completion, Problem
 
 Format = Literal["text", "messages"]
@@ -96,21 +96,7 @@ def load_function(what: str, name: str) -> tuple[Callable[..., Any], str]:
     return function, _sha256(file)
 
 
-class RepaidTask:
-    """Another task's problems, paid in another way."""
-
-    def __init__(self, task: Task, rules: str) -> None:
-        self._task, self.notes = task, task.notes
-        self.digest = digest_of(f"{rules}; problems of {task.digest}", ())
-
-    def ids(self, split: Split) -> Sequence[str]:
-        return self._task.ids(split)
-
-    def problem(self, id: str) -> Problem:
-        return self._task.problem(id)
-
-
-class CustomRewards(RepaidTask):
+class CustomRewards(DerivedTask):
     """Another task's problems, paid by the weighted sum of ``rewards``."""
 
     def __init__(
@@ -118,7 +104,7 @@ class CustomRewards(RepaidTask):
     ) -> None:
         """Raise TaskError where a function asks for a column that there is not."""
         code = [(r.name, r.source, r.weight, r.format) for r in rewards]
-        super().__init__(task, f"custom 1: {code}")
+        super().__init__(task, f"custom 1: {code}; problems of {task.digest}")
         self._rewards = tuple(rewards)
         self._names = _short_names([reward.name for reward in rewards])
         self._columns = columns or (lambda p: {"question": p.question, "answer": p.answer})
@@ -195,7 +181,7 @@ def _short_names(names: Sequence[str]) -> list[str]:
     return [f"{n}-{i}" if told.count(n) > 1 else n for i, n in enumerate(told, 1)]
 
 
-class HashReward(RepaidTask):
+class HashReward(DerivedTask):
     """Another task's problems, paid by one bit of a hash of the completion's tokens.
 
     An untrained model never solves a problem, so all its advantages are 0 and nothing is tested.
@@ -206,7 +192,7 @@ class HashReward(RepaidTask):
 
     def __init__(self, task: Task) -> None:
         rules = "hash 1: lowest bit of the first byte of sha256(problem id, tokens as <i4)"
-        super().__init__(task, rules)
+        super().__init__(task, f"{rules}; problems of {task.digest}")
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
