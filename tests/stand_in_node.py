@@ -18,7 +18,7 @@ wishes = []
 """One for each Ctrl-C that came."""
 
 
-def event(kind, **fields):
+def event(kind, /, **fields):
     print(json.dumps({"event": kind, **fields}), flush=True)
 
 
@@ -85,7 +85,7 @@ def says_its_threads():
 
 def says_that_south_left():
     begin()
-    say("'south' left")
+    event("peer", kind="left", peer="south")
     say(f"{name} begins without south")
 
 

@@ -81,7 +81,7 @@ class Town:
                 "max_staleness": 1,
                 "kept_rounds": 8,
                 "quarantine_s": 60.0,
-                "notify": said.append,
+                "notify": lambda told: said.append(told.text),
                 **self.options,
                 **options,
             },

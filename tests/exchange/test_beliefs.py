@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from exchange.test_mailbox import texts
 from nouns import terms
 from potluck.exchange import Key, WireError
 from potluck.exchange.keys.keys import verify
@@ -106,7 +107,7 @@ def test_a_recording_of_another_run_is_never_believed_and_told(ear):
     assert ear.box.peers.get("south").public == b""
     assert ear.refused("south").keys() == {"other run"}
     assert ear.refused("south")["other run"] >= FAILURES_TOLD
-    assert any("does not answer" in text for text in ear.box.drain_messages())
+    assert any("does not answer" in text for text in texts(ear.box))
 
 
 def test_a_recording_of_an_earlier_start_is_refused_while_the_node_is_there(ear):
@@ -120,7 +121,7 @@ def test_a_recording_of_an_earlier_start_is_refused_while_the_node_is_there(ear)
     assert ear.refused("south") == {"other run": 6}
     assert ear.hearing.take_question(99.0) is None
     assert ear.looked == looked
-    assert any("is it replayed" in text for text in ear.box.drain_messages())
+    assert any("is it replayed" in text for text in texts(ear.box))
 
 
 def test_a_node_that_was_started_again_goes_on_and_its_old_words_are_refused(ear):
@@ -221,7 +222,7 @@ def test_another_recipe_of_the_same_name_is_refused_at_the_first_announcement(ea
     ear.hear("south", said("south", task=b"o" * 16))
     assert ear.refused("south") == {"other task": 1}
     assert ear.hearing.take_question(99.0) is None
-    (told,) = ear.box.drain_messages()
+    (told,) = texts(ear.box)
     assert (b"o" * 16).hex() in told
     assert TASK.hex() in told
 
@@ -232,7 +233,7 @@ def test_a_flood_of_names_that_may_not_take_part_is_counted_and_not_read(ear, mo
         ear.hear(f"stranger-{at}", said("eve"), b"noise")
     assert ear.looked == 0
     assert sum(ear.box.peers.take_refused().values()) == 2000
-    assert len(ear.box.drain_messages()) == 1
+    assert len(texts(ear.box)) == 1
 
 
 def test_a_flood_of_garbage_and_of_forged_keys_has_no_signature_looked_at(ear):
@@ -327,11 +328,11 @@ def test_few_are_asked_at_once_and_partners_of_the_round_first(tmp_path, monkeyp
 
 def test_this_nodes_own_word_repeated_is_nothing_and_another_start_of_it_is_told(ear):
     ear.hear("north", said("north"))
-    assert (ear.looked, ear.box.drain_messages()) == (0, [])
+    assert (ear.looked, texts(ear.box)) == (0, [])
     ear.hear("north", said("north", session=THEN))
     assert ear.refused("north") == {"forged": 1}
     told = "is it started twice, or are recordings of it repeated?"
-    assert any(told in text for text in ear.box.drain_messages())
+    assert any(told in text for text in texts(ear.box))
 
 
 def test_recordings_of_this_nodes_earlier_start_are_looked_at_ten_times_a_second(ear):

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from exchange.test_mailbox import announcement, offer
+from exchange.test_mailbox import announcement, offer, texts
 from nouns import completion
 from potluck.exchange import WireError
 from potluck.exchange.base import Delivery
@@ -343,16 +343,16 @@ def test_who_lost_its_folder_and_begins_anew_is_read_from_its_first_round_on():
         hear(box, "south", round)
         box.begin(round, 0.0)
         assert fetch(box) == take(box) == [("south", round)]
-    box.drain_messages()
+    texts(box)
     box.begin(31, 0.0)
     box.confirm(announcement("south", offer(0, mark=b"n"), session=b"n" * 16), 0.0)
     assert fetch(box) == take(box) == [("south", 0)]
-    assert box.drain_messages() == ["'south' has begun anew: its rounds count from 0 again"]
+    assert texts(box) == ["'south' has begun anew: its rounds count from 0 again"]
     box.begin(32, 0.0)
     offers = offer(0, mark=b"n"), offer(1, mark=b"n")
     box.confirm(announcement("south", *offers, session=b"n" * 16), 0.0)
     assert fetch(box) == take(box) == [("south", 1)]
-    assert box.drain_messages() == []
+    assert texts(box) == []
 
 
 def test_who_announces_rounds_far_ahead_is_believed_once_and_hides_nobody_else():

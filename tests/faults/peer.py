@@ -34,6 +34,7 @@ from potluck.exchange import Agreement, Key, Membership, Round  # noqa: E402
 from potluck.exchange.keys.known_keys import KnownKeys  # noqa: E402
 from potluck.exchange.zenoh import session as sessions  # noqa: E402
 from potluck.exchange.zenoh.exchange import ZenohExchange  # noqa: E402
+from potluck.reports.events import Told  # noqa: E402
 from potluck.reports.status import AuthorStatus, StatusLine  # noqa: E402
 from potluck.schedule import cohort  # noqa: E402
 from potluck.types import Completion, PotluckError  # noqa: E402
@@ -99,7 +100,7 @@ def open_exchange(
     plan: Plan,
     session: zenoh.Session,
     own: Agreement | None = None,
-    notify: Callable[[str], None] = lambda text: None,
+    notify: Callable[[Told], None] = lambda told: None,
 ) -> ZenohExchange:
     own = own or terms(plan.name)
     members = frozenset(plan.members)
@@ -133,7 +134,7 @@ def live(plan: Plan, say: Say, stopping: Callable[[], bool]) -> None:
     """A node's life: round by round as ``Node`` has it, but that it believes others' rounds."""
     say = partial(say, plan.name)
     with open_session(plan) as session:
-        exchange = open_exchange(plan, session, notify=lambda text: say("told", text=text))
+        exchange = open_exchange(plan, session, notify=lambda told: say("told", text=told.text))
         say("open")
         done = _done(plan)
         try:

@@ -10,6 +10,7 @@ from potluck.launch.in_process import join, run
 from potluck.launch.rounds import ALONE, ALONE_ROUNDS, _Course
 from potluck.node.loop import Node
 from potluck.node.storage.record import Record
+from potluck.reports.events import PeerNews
 
 ROUNDS, ROUND_S = 50, 2.0
 
@@ -290,7 +291,7 @@ def test_when_a_node_leaves_the_way_back_is_told_unless_another_process_tells_it
     tmp_path, tiny_models, monkeypatch, all_here
 ):
     def leave(*given, **more):
-        given[4]("'large' left")
+        given[4](PeerNews("left", "large"))
         raise ExchangeError("the end")
 
     monkeypatch.setattr(in_process, "open_exchange", leave)

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import signal
+from typing import get_args
 
 import pytest
 
@@ -14,6 +15,9 @@ from potluck.reports.events import (
     EventLines,
     Fanout,
     Notice,
+    Once,
+    PeerChange,
+    PeerNews,
     PhaseProgress,
     RoundDone,
     Silent,
@@ -36,6 +40,7 @@ EVENTS = [
     RoundDone("small", report(3, refused={"mallory": 2}, reward_mean=None)),
     Evaluated("small", EvaluationReport(4, validation=0.5)),
     Notice(HOSTILE),
+    PeerNews("quarantined", "mallory", HOSTILE),
 ]
 
 
@@ -122,6 +127,7 @@ def test_phases_and_nodes_do_not_silence_each_other():
         '{"event": "round_done", "node": "a", "report": {}}',
         '{"event": "round_done", "node": "a", "report": null}',
         '{"event": "shout", "text": "a"}',
+        '{"event": "peer", "kind": "dances", "peer": "a"}',
         '{"event": "__init__"}',
         "[" * 100_000,
     ],
@@ -152,3 +158,16 @@ def test_a_node_that_nobody_listens_to_any_more_asks_itself_to_stop(monkeypatch)
     assert killed == [(os.getpid(), signal.SIGTERM)]
     with pytest.raises(BrokenPipeError):
         out.close()
+
+
+def test_each_change_of_a_peer_is_worded_with_its_name_and_its_reason():
+    for kind in get_args(PeerChange):
+        text = PeerNews(kind, "mallory", "7").text
+        assert "'mallory'" in text
+        assert ("7" in text) == (kind not in ("joined", "left", "back", "reset"))
+
+
+def test_equal_messages_within_ten_seconds_are_one_event():
+    told = [("a", 0.0), ("a", 0.0), ("a", 9.9), ("b", 9.9), ("a", 5.0), ("a", 10.0), ("b", 10.0)]
+    once = Once()
+    assert [once.is_new(*each) for each in told] == [True, False, False, True, False, True, False]

@@ -16,6 +16,7 @@ from potluck.exchange import Agreement, Exchange, Limits, Membership, Provenance
 from potluck.exchange.keys.keys import IdentityError, Key, make_key, read_roster, roster_line
 from potluck.exchange.keys.known_keys import KnownKeys
 from potluck.exchange.protocol.mailbox import Partners
+from potluck.exchange.transport import Notify
 from potluck.exchange.wire.message import (
     BEYOND,
     FINGERPRINT_BYTES,
@@ -154,7 +155,7 @@ def open_exchange(
     name: str,
     agreement: Agreement,
     folder: Path,
-    notify: Callable[[str], None],
+    notify: Notify,
     progress: Callable[[str, str, int, int], None],
     *,
     watches_status: bool = False,

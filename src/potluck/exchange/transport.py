@@ -13,6 +13,7 @@ from potluck.exchange.keys.known_keys import KnownKeys
 from potluck.exchange.protocol.mailbox import Partners
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.message import NO_TOKENIZER, Limits, Message, Provenance
+from potluck.reports.events import Told
 from potluck.reports.status import StatusLine
 from potluck.types import Completion, Sampling
 
@@ -22,6 +23,9 @@ TRANSPORTS = {"zenoh": "potluck.exchange.zenoh.exchange"}
 Digest = Callable[[str], bytes | None]
 """Function of a problem's id that returns a digest of how it is asked; None if the task has no such
 problem."""
+
+Notify = Callable[[Told], None]
+"""Function for news that a person may want to know; called from the training thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +175,7 @@ class Membership:
     """Number of others' batches that it needs in a round, at its own pace."""
     watches_status: bool = False
     """True: the node listens to the status lines of others; it tells its own in any case."""
-    notify: Callable[[str], None] = lambda text: None
-    """Function for news that a person may want to know; called from the training thread."""
+    notify: Notify = lambda told: None
     waiting: Callable[[], None] = lambda: None
     """Function that is called several times a second while the transport opens. An exception that
     it raises ends the wait."""

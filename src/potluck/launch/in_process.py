@@ -3,7 +3,6 @@
 One thread, so the same recipe gives the same numbers, and a debugger can follow it.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -18,10 +17,7 @@ from potluck.launch.rounds import LocalNodes, RunResult, run_nodes
 from potluck.node.participant import NodeProgress
 from potluck.node.storage.record import Record
 from potluck.node.storage.resume import require_folder, require_node_folder
-from potluck.reports.events import Display, Notice, Silent
-
-LEFT = re.compile(r"'([a-z0-9-]{1,32})' left")
-"""Message about a peer that is gone, as ``exchange/protocol/mailbox.py`` words it."""
+from potluck.reports.events import Display, Notice, PeerNews, Silent, Told
 
 
 def run(
@@ -99,21 +95,22 @@ def join(
     def meet(
         agreements: Mapping[str, Agreement], display: Display, progress: NodeProgress
     ) -> Iterator[Mapping[str, Exchange]]:
-        def say(text: str) -> None:
-            display.show(Notice(text))
-            if (left := LEFT.fullmatch(text)) and not all_here:  # else `potluck run` tells it
-                back = f"potluck join RUN/{left[1]}/{JOINED} --as {left[1]} --out RUN --resume"
-                display.show(Notice(f"if it did not mean to: on its machine, {back}"))
+        def show(told: Told) -> None:
+            display.show(told)
+            match told:
+                case PeerNews(kind="left", peer=peer) if not all_here:  # `potluck run` tells it
+                    back = f"potluck join RUN/{peer}/{JOINED} --as {peer} --out RUN --resume"
+                    display.show(Notice(f"if it did not mean to: on its machine, {back}"))
 
         agreement = agreements[name]
         with open_exchange(
-            config, name, agreement, folder, say, progress, watches_status=watches_status
+            config, name, agreement, folder, show, progress, watches_status=watches_status
         ) as exchange:
             absent = exchange.gather(
                 config.swarm.gather_s, lambda came, all: progress(name, "wait", came, all)
             )
             if absent:
-                say(f"{name} begins without {', '.join(absent)}")
+                display.show(Notice(f"{name} begins without {', '.join(absent)}"))
             yield {name: exchange}
 
     check_folder = partial(require_node_folder, folder, config, name, resume)

@@ -23,7 +23,15 @@ from potluck.files import one_line, write_for_readers
 from potluck.node.loop import Node
 from potluck.node.participant import Participant
 from potluck.reports import RoundReport
-from potluck.reports.events import Evaluated, Event, Notice, PhaseProgress, RoundDone
+from potluck.reports.events import (
+    Evaluated,
+    Event,
+    Notice,
+    PeerNews,
+    PhaseProgress,
+    RoundDone,
+    Told,
+)
 from potluck.reports.status import FolderStatus, PeerLine, StatusLine, author_status
 from potluck.version import __version__
 
@@ -58,7 +66,7 @@ class Journal:
             for name in names
         }
         self._nodes: Sequence[Participant] = ()
-        self._unwritten: list[str] = []
+        self._unwritten: list[Told] = []
         self._messages = 0
         self._told: dict[str, tuple[int, float]] = {}
         self._over = threading.Event()
@@ -85,8 +93,8 @@ class Journal:
             parameters = sum(p.numel() for p in node.learner.policy.network.parameters())
             self._lines[node.name] = replace(self._lines[node.name], parameters=parameters)
         self._nodes = tuple(nodes)
-        for text in self._unwritten:
-            self._message(text)
+        for told in self._unwritten:
+            self._write_down(told)
         try:
             yield
         finally:
@@ -109,27 +117,29 @@ class Journal:
                 self._change(node, phase="", done=0, total=0, **_of_round(node, report))
             case Evaluated(node=node, report=evaluation):
                 self._change(node, phase="", done=0, total=0, accuracy=evaluation.validation)
-            case Notice(text=text):
+            case Notice() | PeerNews():
                 if self._nodes:
-                    self._message(text)
+                    self._write_down(event)
                 else:
-                    self._unwritten.append(text)
+                    self._unwritten.append(event)
 
     def _change(self, node: str, **fields: object) -> None:
         if node in self._lines:
             self._lines[node] = replace(self._lines[node], **fields)
 
-    def _message(self, text: str) -> None:
-        """Write a message into the first node's folder; the others would only repeat it."""
+    def _write_down(self, told: Told) -> None:
+        """Write news into the first node's folder; the others would only repeat it."""
         self._messages += 1
         if self._messages > MOST_EVENTS:
             return
         if self._messages == MOST_EVENTS:
-            text = f"{MOST_EVENTS} messages are written down: no more are, until a new start"
-        node = self._nodes[0]
-        line = {"round": self._lines[node.name].round, "time_s": round(time.time(), 3)}
+            told = Notice(f"{MOST_EVENTS} messages are written down: no more, until a new start")
+        node, line = self._nodes[0], {"kind": "message", "text": one_line(told.text, 500)}
+        if isinstance(told, PeerNews):
+            line |= {"kind": told.kind, "peer": told.peer}
+        now = {"round": self._lines[node.name].round, "time_s": round(time.time(), 3)}
         with suppress(OSError):
-            node.record.add("events", [line | {"kind": "message", "text": one_line(text, 500)}])
+            node.record.add("events", [now | line])
 
     def _beat(self) -> None:
         while True:

@@ -25,13 +25,11 @@ from potluck.exchange.keys.keys import make_key, roster_text
 from potluck.files import LOCK, is_unbegun, write_atomically
 from potluck.launch.signals import interrupts
 from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
-from potluck.reports.events import Display, Event, Notice, decode_event
+from potluck.reports.events import Display, Event, Notice, Once, Told, decode_event
 from potluck.types import RunFolderError
 
 FOR_JOINING = ("listen", "connect", "tls", "roster", "key")
 """Keys of [swarm] that say how nodes of several machines meet."""
-ONE_EVENT_S = 10.0
-"""Seconds within which equal messages of several nodes are about one event."""
 ONE_CAUSE_S = 3.0
 """Seconds within which several nodes that fail have failed of one thing."""
 ROUND_BEGUN = "recipe.json"
@@ -93,7 +91,7 @@ def _run(
                 again = ["--resume"] if resume and (folder / name).is_dir() else []
                 trusts = ["--trust-code"] if trust_code else []
                 children.append(_start(stack, config, name, folder, [*again, *trusts]))
-            _watch(children, _Once(display), interrupted, folder)
+            _watch(children, _ShownOnce(display), interrupted, folder)
             stopped = interrupted()
     finally:
         if not (folder / ROUND_BEGUN).exists():
@@ -118,22 +116,15 @@ def _require_free(folder: Path, resume: bool) -> None:
         )
 
 
-class _Once:
+class _ShownOnce:
     """Display that shows equal messages of several nodes ("'west' left") once."""
 
     def __init__(self, display: Display) -> None:
-        self._display = display
-        self._shown_s: dict[Notice, float] = {}
+        self._display, self._once = display, Once()
 
     def show(self, event: Event) -> None:
-        if not isinstance(event, Notice):
+        if not isinstance(event, Told) or self._once.is_new(event.text, time.monotonic()):
             self._display.show(event)
-            return
-        now_s = time.monotonic()
-        self._shown_s = {m: s for m, s in self._shown_s.items() if now_s - s < ONE_EVENT_S}
-        if event not in self._shown_s:
-            self._display.show(event)
-        self._shown_s[event] = now_s
 
 
 def _names_in(folder: Path) -> set[str]:
@@ -222,7 +213,7 @@ def _read(child: _Child, fd: int, display: Display) -> bool:
     for line in (line.decode(errors="replace") for line in lines):
         if event := decode_event(line):
             display.show(event)
-            child.begun |= not isinstance(event, Notice)
+            child.begun |= not isinstance(event, Told)
         elif line.strip():
             child.said.append(line)
             del child.said[:-100]

@@ -6,11 +6,12 @@
 """
 
 import json
+import math
 import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol, TextIO
+from typing import Literal, Protocol, TextIO
 
 import msgspec
 
@@ -49,7 +50,71 @@ class Notice(_Event, frozen=True, tag="message"):
     text: str
 
 
-Event = PhaseProgress | RoundDone | Evaluated | Notice
+PeerChange = Literal[
+    "joined", "left", "overdue", "back", "reset", "refused", "unknown", "quarantined"
+]
+_WORDS: dict[PeerChange, str] = {
+    "joined": "{peer!r} joined",
+    "left": "{peer!r} left",
+    "overdue": "{peer!r} was not in time in round {why}: it is not waited for until it is",
+    "back": "{peer!r} is waited for again",
+    "reset": "{peer!r} has begun anew: its rounds count from 0 again",
+    "refused": "refused from {peer!r}: {why}",
+    "unknown": "announcements of names that may not take part are ignored; {peer!r} is the first: "
+    "{why}",
+    "quarantined": "{peer!r} is not listened to for {why}",
+}
+
+
+class PeerNews(_Event, frozen=True, tag="peer"):
+    """A change of another node, as this node's exchange sees it."""
+
+    kind: PeerChange
+    peer: str
+    why: str = ""
+    """Reason, or the round, in words."""
+
+    @property
+    def text(self) -> str:
+        """The news as a line for the user.
+
+        >>> PeerNews("left", "west").text
+        "'west' left"
+        """
+        return _WORDS[self.kind].format(peer=self.peer, why=self.why)
+
+
+Told = Notice | PeerNews
+Event = PhaseProgress | RoundDone | Evaluated | Told
+
+ONE_EVENT_S = 10.0
+"""Seconds within which equal messages of several nodes are about one event."""
+
+
+class Once:
+    """Memory of what was told a moment ago: several nodes tell of one event, "'west' left"."""
+
+    def __init__(self) -> None:
+        self._told_s: dict[str, float] = {}
+
+    def is_new(self, text: str, time_s: float) -> bool:
+        """Tell if nobody told ``text`` within ``ONE_EVENT_S`` of ``time_s``."""
+        is_new = abs(time_s - self._told_s.get(text, -math.inf)) >= ONE_EVENT_S
+        if is_new:
+            recent = {t: s for t, s in self._told_s.items() if abs(time_s - s) < ONE_EVENT_S}
+            self._told_s = recent | {text: time_s}
+        return is_new
+
+
+class EventLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of events.jsonl; those of 0.2.0 have only the kinds "message" and "checkpoint"."""
+
+    round: int = 0
+    time_s: float | None = None
+    kind: str = "message"
+    """"message", "checkpoint", or a ``PeerChange``."""
+    text: str = ""
+    peer: str = ""
 
 
 class Display(Protocol):

@@ -3,11 +3,13 @@ no network; the caller passes the time, in seconds of a clock that never goes ba
 
 from collections import deque
 from collections.abc import Callable, Collection
+from typing import Literal
 
 from potluck.exchange.base import Delivery, WireError
 from potluck.exchange.protocol.announcement import Announcement, Offer
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.peers import Peer, Peers
+from potluck.reports.events import PeerNews
 
 AT_THE_DOOR = 1000
 """Most names that are kept of peers that have said nothing yet, and of those refused."""
@@ -40,7 +42,7 @@ class Mailbox:
         self._awaited: dict[int, set[str]] = {}
         self._here: dict[tuple[int, str], Delivery] = {}
         self._in_time: tuple[int, frozenset[str]] = (-1, frozenset())
-        self._news: deque[str] = deque(maxlen=MOST_NEWS)
+        self._news: deque[PeerNews] = deque(maxlen=MOST_NEWS)
         self._reported: set[str] = set()
         self._at_the_door: set[str] = set()
         self._cohorts: dict[int, frozenset[str]] = {}
@@ -60,7 +62,7 @@ class Mailbox:
         before = in_time if last == round - 1 else frozenset()
         partners = set(self._partners(round, self.peers.live()))
         for name in self.peers.back_in_time(round, round - 1 - self._max_staleness):
-            self._news.append(f"{name!r} is waited for again")
+            self._news.append(PeerNews("back", name))
         self._awaited[round] = self.peers.awaited(before, now_s) & partners
         floor = self._first - self._max_staleness
         self.fetch_queue.drop(lambda _, offered: offered < floor)
@@ -157,18 +159,17 @@ class Mailbox:
         """Count refusals under ``name``; ``fault``: what was refused is proven to be its own."""
         reason = error.reason
         silence_s = self.peers.refused(name, reason, fault=fault, now_s=now_s, count=count)
-        told, text = name, f"refused from {name!r}: {error}"
+        told, news = name, PeerNews("refused", name, str(error))
         if reason == "unknown sender":  # Names without end are told once in all.
-            told, names = reason, "announcements of names that may not take part are ignored"
-            text = f"{names}; {name!r} is the first: {error}"
+            told, news = reason, PeerNews("unknown", name, str(error))
         if silence_s:
             self.fetch_queue.forget(name)
             if peer := self.peers.get(name):
                 peer.looked_at = None
-            self._news.append(f"{name!r} is not listened to for {silence_s:g} s: {error}")
+            self._news.append(PeerNews("quarantined", name, f"{silence_s:g} s: {error}"))
         elif told not in self._reported and len(self._reported) < AT_THE_DOOR:
             self._reported.add(told)
-            self._news.append(text)
+            self._news.append(news)
 
     def arrivals(self, round: int, now_s: float) -> tuple[set[str], set[str]]:
         """Return (awaited peers whose batch of ``round`` is here, all awaited peers)."""
@@ -196,8 +197,7 @@ class Mailbox:
         here, awaited = self.arrivals(round, now_s)
         for name in sorted(awaited - here):
             self.peers.stalled(name, round)
-            what = "it is not waited for until it is"
-            self._news.append(f"{name!r} was not in time in round {round}: {what}")
+            self._news.append(PeerNews("overdue", name, str(round)))
 
     def take(self, round: int) -> list[Delivery]:
         """Return what came of ``round`` and of rounds before, by round and author; each once."""
@@ -208,7 +208,7 @@ class Mailbox:
             self.peers.was_in_time(name)
         return [self._here.pop(key) for key in taken]
 
-    def drain_messages(self) -> list[str]:
+    def drain_news(self) -> list[PeerNews]:
         news = list(self._news)
         self._news.clear()
         return news
@@ -237,11 +237,11 @@ class Mailbox:
         self._tell_of(name, "joined")
         return peer
 
-    def _tell_of(self, name: str, what: str) -> None:
+    def _tell_of(self, name: str, what: Literal["joined", "left"]) -> None:
         """Tell that ``name`` joined or left; drop older news of it that nobody has read."""
-        states = f"{name!r} joined", f"{name!r} left"
-        kept = (text for text in self._news if text not in states)
-        self._news = deque([*kept, f"{name!r} {what}"], MOST_NEWS)
+        states = PeerNews("joined", name), PeerNews("left", name)
+        kept = (news for news in self._news if news not in states)
+        self._news = deque([*kept, PeerNews(what, name)], MOST_NEWS)
 
     def _make_room(self, author: str) -> None:
         """Drop what could fill the memory, to be fetched again: of the batches of ``author`` far

@@ -12,6 +12,7 @@ from potluck.exchange.protocol.announcement import Announcement
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.mailbox import Mailbox, Partners
 from potluck.exchange.protocol.peers import Peers
+from potluck.reports.events import PeerNews
 
 
 class NewestMailbox(Mailbox):
@@ -73,7 +74,7 @@ class NewestMailbox(Mailbox):
             del self._taken[author]
             self.fetch_queue.only(self.peers.names() - {author})
             self._here = {key: here for key, here in self._here.items() if key[1] != author}
-            self._news.append(f"{author!r} has begun anew: its rounds count from 0 again")
+            self._news.append(PeerNews("reset", author))
         super().on_announcement(said, now_s)
 
     def take_newest(self) -> list[Delivery]:

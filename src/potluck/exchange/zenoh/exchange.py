@@ -37,6 +37,7 @@ from potluck.exchange.wire.codec import decode, encode
 from potluck.exchange.zenoh.addresses import check_endpoints, free_endpoints, try_endpoint
 from potluck.exchange.zenoh.endpoint import Endpoint
 from potluck.exchange.zenoh.session import Endpoints, Tls, open_patiently
+from potluck.reports.events import Notice
 from potluck.reports.status import StatusLine
 from potluck.types import Completion
 
@@ -96,7 +97,7 @@ class ZenohExchange:
             self._outbox.put(round, signed)
         except OSError as error:
             if not self._disk_is_full:
-                self._notify(f"round {round} can be sent but not kept on disk: {error}")
+                self._notify(Notice(f"round {round} can be sent but not kept on disk: {error}"))
             self._disk_is_full = True
         with self._changed:
             self._mailbox.begin(round, time.monotonic())
@@ -185,7 +186,8 @@ class ZenohExchange:
             message = decode(without_signature(signed), self._agreement.limits)
             return self._agreement.accept(self._agreement.node, round, message), signed
         except WireError as error:
-            self._notify(f"the others refuse this node's batch of round {round}: {error}")
+            what = f"the others refuse this node's batch of round {round}: {error}"
+            self._notify(Notice(what))
             return None, signed
 
     def _wait(
@@ -218,6 +220,6 @@ class ZenohExchange:
     def _notify_all(self) -> None:
         self._workers.check()
         with self._changed:
-            news = self._mailbox.drain_messages()
-        for text in news:
-            self._notify(text)
+            news = self._mailbox.drain_news()
+        for each in news:
+            self._notify(each)

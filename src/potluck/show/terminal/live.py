@@ -11,7 +11,7 @@ from rich.text import Text
 
 from potluck.files import printable
 from potluck.reports import AuthorReport, EvaluationReport, RoundReport, stats_of, waited_share
-from potluck.reports.events import Evaluated, Event, Notice, PhaseProgress, RoundDone
+from potluck.reports.events import Evaluated, Event, Notice, PeerNews, PhaseProgress, RoundDone
 from potluck.show.terminal.text import TIME_BAR, decimal, percent, spent, time_bar
 
 PLAIN_EVERY_S = 10.0
@@ -98,8 +98,8 @@ class LiveDisplay:
                 self._round_done(node, report)
             case Evaluated(node=node, report=evaluation):
                 self._evaluated(node, evaluation)
-            case Notice(text=text):
-                self._print(Text(printable(text, 2000)))
+            case Notice() | PeerNews():
+                self._print(Text(printable(event.text, 2000)))
 
     def _phase(self, event: PhaseProgress) -> None:
         node, phase = printable(event.node, 32), printable(event.phase, 16)

@@ -1,6 +1,5 @@
 """A run's folder as a feed: what its nodes have written, and what they write while it is read."""
 
-import re
 import threading
 import time
 from collections import deque
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 
 from potluck.reports import EvaluationReport
+from potluck.reports.events import EventLine, Once
 from potluck.reports.runs import (
     EVALUATION,
     EVENTS,
@@ -42,21 +42,8 @@ from potluck.show.web.views import (
 )
 from potluck.types import NODE_NAME
 
-ONE_EVENT_S = 10.0
-"""Seconds within which equal messages of several nodes are about one event."""
-CAME_OR_WENT = re.compile(r"'[a-z0-9-]{1,32}' (joined|left)")
-"""Message about a peer that came or went, as ``exchange/protocol/mailbox.py`` words it."""
 FILES = (METRICS, STATUS, EVENTS, EVALUATION)
 """Files of which one at least is in a node's folder."""
-
-
-class _Told(msgspec.Struct):
-    """A line of events.jsonl."""
-
-    time_s: float | None = None
-    round: int = 0
-    kind: str = "message"
-    text: str = ""
 
 
 class NodeFolder:
@@ -70,7 +57,7 @@ class NodeFolder:
         self.evaluations: dict[int, EvaluationReport] = {}
         self.steps, self.curves = Steps(), self.metrics.curves
         self._evaluation = Tail(folder / EVALUATION, EvaluationReport)
-        self._events = Tail(folder / EVENTS, _Told)
+        self._events = Tail(folder / EVENTS, EventLine)
         self._told: deque[EventView] = deque(maxlen=MOST_EVENTS)
 
     def look(self, step: int) -> bool:
@@ -88,9 +75,7 @@ class NodeFolder:
             if len(self.evaluations) < MOST_ROWS:
                 self.evaluations[line.round] = line
         for told in self._lines(self._events, changes[1]):
-            came_or_went = CAME_OR_WENT.fullmatch(told.text)
-            kind = came_or_went[1] if came_or_went else told.kind[:32]
-            self._tell(told.time_s, told.round, kind, told.text[:500])
+            self._tell(told.time_s, told.round, told.kind[:32], told.text[:500])
         return first is not None or before != self.status or {*changes} != {Change.NOTHING}
 
     def _lines(self, tail: Tail[Line], change: Change) -> Iterable[Line]:
@@ -224,7 +209,9 @@ class WatchedRun:
     def _newest_events(self) -> list[EventView]:
         every = [event for node in self._nodes.values() for event in node.events()]
         every.sort(key=lambda event: (event.round, event.time_s or 0.0))
-        return _once(every)[-MOST_EVENTS:]
+        once = Once()  # what one node tells another one may have told a moment before
+        new = (e for e in every if e.time_s is None or once.is_new(e.text, e.time_s))
+        return [*new][-MOST_EVENTS:]
 
     def view(self, since: int = 0) -> RunView:
         with self._lock:
@@ -255,17 +242,3 @@ class WatchedRun:
 
     def search(self, node: str, words: str) -> TextsView:
         return self._node(node).texts.search(words)
-
-
-def _once(events: list[EventView]) -> list[EventView]:
-    """Leave out what a node tells that another one told a moment before: "'west' left"."""
-    told_s: dict[str, float] = {}
-    kept = []
-    for event in events:
-        before_s = told_s.get(event.text, float("-inf"))
-        if event.kind not in ("joined", "left", "message") or event.time_s is None:
-            kept.append(event)
-        elif abs(event.time_s - before_s) >= ONE_EVENT_S:
-            told_s[event.text] = event.time_s
-            kept.append(event)
-    return kept
