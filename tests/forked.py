@@ -58,7 +58,7 @@ class Forked:
         assert stdin == subprocess.DEVNULL
         with ExitStack() as stack:
             self.stdout, out = _stream(stack, stdout)
-            self.stderr, err = _stream(stack, stdout if stderr == subprocess.STDOUT else stderr)
+            self.stderr, err = _stream(stack, out if stderr == subprocess.STDOUT else stderr)
             work = (words[3:], env, os.getcwd(), out, err, process_group)
             self._process = fork_context().Process(target=self.run, args=work)
             self._process.start()
@@ -96,6 +96,10 @@ class Forked:
 
     def kill(self):
         self.send_signal(signal.SIGKILL)
+
+
+FORKING = SimpleNamespace(Popen=Forked, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
+"""Stands for the module ``subprocess`` where ``potluck run`` starts its nodes."""
 
 
 @contextmanager
@@ -157,8 +161,7 @@ def run_command(words, env, folder, out, err, process_group):
         from potluck.cli import main
         from potluck.launch import local_swarm
 
-        names = {"PIPE": subprocess.PIPE, "DEVNULL": subprocess.DEVNULL}
-        local_swarm.subprocess = SimpleNamespace(Popen=Forked, **names)  # its nodes, too
+        local_swarm.subprocess = FORKING  # its nodes, too
         main()
     except KeyboardInterrupt:  # before or after main; multiprocessing would make it code 1
         sys.exit(130)

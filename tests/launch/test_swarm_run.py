@@ -12,7 +12,7 @@ import torch
 import tiny
 from displays import Listener
 from faults.swarm import Swarm
-from forked import Forked
+from forked import FORKING, Forked
 from potluck import STARTING_RECIPE
 from potluck.exchange import batches_of
 from potluck.launch import local_swarm
@@ -67,8 +67,8 @@ def left_by(folder, name, rounds):
 
 
 def start_with(monkeypatch, popen):
-    names = {"PIPE": subprocess.PIPE, "DEVNULL": subprocess.DEVNULL}
-    monkeypatch.setattr(local_swarm, "subprocess", SimpleNamespace(Popen=popen, **names))
+    stand_in = SimpleNamespace(**{**vars(FORKING), "Popen": popen})
+    monkeypatch.setattr(local_swarm, "subprocess", stand_in)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
+from forked import COMMAND, Forked
 from potluck.show.web.page import kept_page
 from potluck.show.web.views import CurvesView
 from show.terminal.run_folders import make_run, metrics
@@ -268,26 +269,20 @@ def alive(run, name):
 @contextmanager
 def told_address(*words):
     """Run the command line until the block ends; yield the address that it tells."""
-    paths = [str(REPOSITORY / "src"), os.environ.get("PYTHONPATH", "")]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "potluck", *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        text=True,
-    )
+    words = [*COMMAND, *map(str, words)]
+    process = Forked(words, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     said = []
     reader = threading.Thread(target=lambda: said.extend(process.stdout), daemon=True)
     try:
         for line in process.stdout:
             said.append(line)
-            if line.startswith("watch it: "):
+            if line.startswith(b"watch it: "):
                 break
         else:
             pytest.fail(f"no address was told, but {said}")
         # What is said later must not fill the pipe.
         reader.start()
-        yield line.split()[2], process
+        yield line.split()[2].decode(), process
     finally:
         process.send_signal(signal.SIGINT)
         try:

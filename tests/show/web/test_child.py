@@ -10,15 +10,30 @@ from pathlib import Path
 
 import pytest
 
+from forked import COMMAND, Forked
 from potluck import STARTING_RECIPE
 from potluck.show.web import child as child_module
 from potluck.show.web.child import PageError, page_of
 from show.web.run_files import make_run, write_status
 from show.web.watching import asked, events
 
-RUN = [sys.executable, "-m", "potluck", "run", str(STARTING_RECIPE), "--display", "none"]
+RUN = ["run", str(STARTING_RECIPE), "--display", "none"]
 SHORT = ["rounds=1", "problems_per_round=2", "group_size=2", "sampling.max_new_tokens=4"]
 SHORT += ["evaluation.every=0", "evaluation.problems=0", "evaluation.out_of_distribution=0"]
+
+
+def started(*words):
+    """Return the process of a command, both of whose streams are one."""
+    words = [*COMMAND, *map(str, words)]
+    env = {"COLUMNS": "200", **os.environ}
+    return Forked(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def ended(*words):
+    """Return (exit code, what was said)."""
+    with started(*words) as process:
+        said = process.stdout.read().decode()
+    return process.returncode, said
 
 
 def children_of(pid):
@@ -110,13 +125,11 @@ def test_what_the_server_complains_of_is_told_before_anything_begins(tmp_path, a
 
 def test_a_run_goes_on_and_ends_while_its_page_hangs(tmp_path):
     sets = [word for each in SHORT for word in ("--set", each)]
-    process = subprocess.Popen(
-        [*RUN, *sets, "--out", str(tmp_path / "r"), "--web"], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline().startswith("watch it: http://127.0.0.1:")
-    (watcher,) = watchers_of(process.pid)
-    os.kill(watcher, signal.SIGSTOP)
-    said, _ = process.communicate(timeout=180)
+    with started(*RUN, *sets, "--out", tmp_path / "r", "--web") as process:
+        assert process.stdout.readline().startswith(b"watch it: http://127.0.0.1:")
+        (watcher,) = watchers_of(process.pid)
+        os.kill(watcher, signal.SIGSTOP)
+        said = process.stdout.read()
     assert process.returncode == 0, said
     assert not is_there(watcher)
     for node in ("small", "large"):
@@ -132,22 +145,15 @@ def test_a_run_goes_on_and_ends_while_its_page_hangs(tmp_path):
 )
 def test_a_run_whose_page_cannot_be_does_not_begin(tmp_path, words, why):
     place = tmp_path / "r"
-    done = subprocess.run(
-        [*RUN, "--out", str(place), *words], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert why in done.stderr
+    code, said = ended(*RUN, "--out", place, *words)
+    assert (code, said.count("\n")) == (2, 1)
+    assert why in said
     assert not place.exists()
 
 
 def test_a_node_that_joins_has_the_option_too(tmp_path):
-    words = ["join", str(STARTING_RECIPE), "--as", "large", "--out", str(tmp_path / "r")]
-    done = subprocess.run(
-        [sys.executable, "-m", "potluck", *words, "--web-at", "127.0.0.1:x"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "'x' is no port" in done.stderr
+    words = ["join", STARTING_RECIPE, "--as", "large", "--out", tmp_path / "r"]
+    code, said = ended(*words, "--web-at", "127.0.0.1:x")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "'x' is no port" in said
     assert not (tmp_path / "r").exists()
