@@ -22,7 +22,7 @@ from potluck.exchange.protocol.beliefs import (
     OF_ONE_SOURCE,
     PAUSE_S,
     WRONG_SIGNATURES,
-    Hearing,
+    Beliefs,
 )
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.mailbox import Mailbox
@@ -45,7 +45,7 @@ class Ear:
         rules = {"max_staleness": 1, "kept_rounds": 4, "size_limit_bytes": 1000}
         self.box = Mailbox(peers, queue, lambda r, names: self.partners(r, names), **rules)
         known = KnownKeys(roster, members, open, folder / "pins.toml")
-        self.hearing = Hearing(terms("north"), NOW, known, self.box)
+        self.beliefs = Beliefs(terms("north"), NOW, known, self.box)
         self.looked = 0
         monkeypatch.setattr(module, "verify", self._verify)
 
@@ -54,20 +54,20 @@ class Ear:
         return verify(*args)
 
     def hear(self, name, *payloads, now_s=0.0):
-        return self.hearing.hear(name, payloads, now_s)
+        return self.beliefs.hear(name, payloads, now_s)
 
     def meet(self, name, *, session=NOW, now_s=0.0, **changes):
         """It is there, and its answer to a question is believed."""
         self.box.on_join(name)
         self.hear(name, said(name, session=session), now_s=now_s)
-        self.answer(self.hearing.take_question(now_s), session=session, now_s=now_s, **changes)
+        self.answer(self.beliefs.take_question(now_s), session=session, now_s=now_s, **changes)
 
     def answer(self, question, *, session=NOW, now_s=0.0, key=None, challenge=None):
         key = key or KEYS[question.name]
         word = said(question.name, session=session, key=key)
         answer = encode_answer(key, challenge or question.challenge, word)
-        got = self.hearing.read_answer(question, answer)
-        self.hearing.answered(question, got, now_s)
+        got = self.beliefs.read_answer(question, answer)
+        self.beliefs.answered(question, got, now_s)
 
     def refused(self, name):
         return dict(self.box.peers.status(lambda n: frozenset(), 0.0)[name].refused)
@@ -91,7 +91,7 @@ def test_an_announcement_is_believed_once_its_session_is_confirmed(ear):
     ear.box.on_join("south")
     assert not ear.hear("south", said("south", 0))
     assert ear.box.fetch_queue.take(0.0) is None
-    ear.answer(ear.hearing.take_question(0.0))
+    ear.answer(ear.beliefs.take_question(0.0))
     assert ear.hear("south", said("south", 0))
     assert ear.box.fetch_queue.take(0.0).author == "south"
     assert ear.refused("south") == {}
@@ -101,8 +101,8 @@ def test_a_recording_of_another_run_is_never_believed_and_told(ear):
     ear.box.on_join("south")
     for at in range(40):
         ear.hear("south", said("south", 4, session=THEN), now_s=at)
-        if question := ear.hearing.take_question(at):
-            ear.hearing.unanswered(question, at)
+        if question := ear.beliefs.take_question(at):
+            ear.beliefs.unanswered(question, at)
     assert ear.looked == 0
     assert ear.box.peers.get("south").public == b""
     assert ear.refused("south").keys() == {"other run"}
@@ -114,12 +114,12 @@ def test_a_recording_of_an_earlier_start_is_refused_while_the_node_is_there(ear)
     ear.meet("south")
     ear.hear("south", said("south", session=THEN), now_s=1.0)
     assert ear.refused("south") == {}  # It may have been started again.
-    ear.answer(ear.hearing.take_question(1.0), now_s=1.0)
+    ear.answer(ear.beliefs.take_question(1.0), now_s=1.0)
     assert ear.refused("south") == {"other run": 1}
     looked = ear.looked
     ear.hear("south", *[said("south", session=THEN)] * 5, now_s=2.0)
     assert ear.refused("south") == {"other run": 6}
-    assert ear.hearing.take_question(99.0) is None
+    assert ear.beliefs.take_question(99.0) is None
     assert ear.looked == looked
     assert any("is it replayed" in text for text in texts(ear.box))
 
@@ -127,7 +127,7 @@ def test_a_recording_of_an_earlier_start_is_refused_while_the_node_is_there(ear)
 def test_a_node_that_was_started_again_goes_on_and_its_old_words_are_refused(ear):
     ear.meet("south", session=THEN)
     assert not ear.hear("south", said("south", 3), now_s=1.0)
-    ear.answer(ear.hearing.take_question(1.0), now_s=1.0)
+    ear.answer(ear.beliefs.take_question(1.0), now_s=1.0)
     assert ear.hear("south", said("south", 3, 4), now_s=1.1)
     assert ear.refused("south") == {}
     assert not ear.hear("south", said("south", 9, session=THEN), now_s=1.2)
@@ -138,10 +138,10 @@ def test_a_start_that_was_heard_of_after_the_question_is_asked_for_again(ear):
     """The answer was on its way when its node was started again."""
     ear.meet("south", session=THEN)
     ear.hear("south", said("south", session=LATER), now_s=1.0)
-    question = ear.hearing.take_question(1.0)
+    question = ear.beliefs.take_question(1.0)
     ear.hear("south", said("south", session=NOW), now_s=1.1)
     ear.answer(question, session=LATER, now_s=1.2)
-    again = ear.hearing.take_question(1.2 + PAUSE_S)
+    again = ear.beliefs.take_question(1.2 + PAUSE_S)
     ear.answer(again, session=NOW, now_s=2.0)
     assert ear.hear("south", said("south"), now_s=2.1)
     assert ear.refused("south") == {}
@@ -161,11 +161,11 @@ def test_old_words_of_this_start_keep_nobody_alive_and_cost_no_look(ear):
 @pytest.mark.parametrize("wrong", ["key", "challenge", "session"])
 def test_an_answer_that_its_node_did_not_sign_just_now_is_refused(ear, wrong):
     ear.hear("south", said("south"))
-    question = ear.hearing.take_question(0.0)
+    question = ear.beliefs.take_question(0.0)
     if wrong == "session":  # An old answer with a new challenge in front.
         old = encode_answer(KEYS["south"], b"c" * 16, said("south"))
         with pytest.raises(WireError) as error:
-            ear.hearing.read_answer(question, old[:68] + question.challenge + old[84:])
+            ear.beliefs.read_answer(question, old[:68] + question.challenge + old[84:])
     else:
         changes = {"key": KEYS["eve"]} if wrong == "key" else {"challenge": b"c" * 16}
         with pytest.raises(WireError) as error:
@@ -177,8 +177,8 @@ def test_an_answer_that_its_node_did_not_sign_just_now_is_refused(ear, wrong):
 def test_answers_without_the_form_of_one_do_not_count(ear):
     """By a quicker program that serves the asked node's key too: it has the challenge."""
     ear.meet("south")
-    ear.hearing.overrun("south")
-    question = ear.hearing.take_question(9.0)
+    ear.beliefs.overrun("south")
+    question = ear.beliefs.take_question(9.0)
     word, challenge = said("south"), question.challenge
     true = encode_answer(KEYS["south"], challenge, word)
     wrong = [
@@ -191,22 +191,22 @@ def test_answers_without_the_form_of_one_do_not_count(ear):
         encode_answer(KEYS["eve"], challenge, said("south", key=KEYS["eve"])),
     ]
     answers = [("eve", one) for one in wrong * 1000]
-    assert list(ear.hearing.worth_reading(question, [*answers, ("s", true)])) == [true]
+    assert list(ear.beliefs.worth_reading(question, [*answers, ("s", true)])) == [true]
 
 
 def test_one_source_has_few_answers_verified_and_keeps_no_other_out(ear):
     """All have the right form, and only the signature is wrong."""
     ear.hear("south", said("south"))
-    question = ear.hearing.take_question(0.0)
+    question = ear.beliefs.take_question(0.0)
     true = encode_answer(KEYS["south"], question.challenge, said("south"))
     forged = true[:10] + bytes([true[10] ^ 1]) + true[11:]
     answers = [("eve", forged)] * 5000 + [("south", true)]
-    assert list(ear.hearing.worth_reading(question, answers)) == [forged] * OF_ONE_SOURCE + [true]
+    assert list(ear.beliefs.worth_reading(question, answers)) == [forged] * OF_ONE_SOURCE + [true]
 
 
 def test_answers_without_end_are_read_to_a_number_of_bytes(ear):
     ear.hear("south", said("south"))
-    question = ear.hearing.take_question(0.0)
+    question = ear.beliefs.take_question(0.0)
     big, read = bytes(ANSWER_BYTES // 4), []
 
     def answers():
@@ -214,21 +214,21 @@ def test_answers_without_end_are_read_to_a_number_of_bytes(ear):
             read.append(big)
             yield "eve", big
 
-    assert list(ear.hearing.worth_reading(question, answers())) == []
+    assert list(ear.beliefs.worth_reading(question, answers())) == []
     assert len(read) == 5
 
 
 def test_another_recipe_of_the_same_name_is_refused_at_the_first_announcement(ear):
     ear.hear("south", said("south", task=b"o" * 16))
     assert ear.refused("south") == {"other task": 1}
-    assert ear.hearing.take_question(99.0) is None
+    assert ear.beliefs.take_question(99.0) is None
     (told,) = texts(ear.box)
     assert (b"o" * 16).hex() in told
     assert TASK.hex() in told
 
 
 def test_a_flood_of_names_that_may_not_take_part_is_counted_and_not_read(ear, monkeypatch):
-    monkeypatch.setattr(module, "read_announcement", None)  # Reading one would raise.
+    monkeypatch.setattr(module, "ANNOUNCEMENTS", None)  # Reading one would raise.
     for at in range(1000):
         ear.hear(f"stranger-{at}", said("eve"), b"noise")
     assert ear.looked == 0
@@ -260,7 +260,7 @@ def test_wrong_signatures_under_a_name_are_looked_at_ten_times_a_second(ear):
         ear.hear("south", *forged(), now_s=10 + at / 100)
     assert ear.looked - looked == WRONG_SIGNATURES
     assert ear.hear("east", said("east"), now_s=10.99)
-    question = ear.hearing.take_question(11.0)
+    question = ear.beliefs.take_question(11.0)
     assert question.name == "south"  # What it says is asked for instead.
     ear.answer(question, now_s=11.0)
     assert ear.heard_s("south") == 11.0
@@ -282,7 +282,7 @@ def test_a_name_is_asked_more_and_more_rarely_while_nothing_is_new(ear):
     asked, at = [], 0.0
     while at < 60:
         ear.hear("south", said("south", session=os.urandom(16)), now_s=at)
-        if question := ear.hearing.take_question(at):
+        if question := ear.beliefs.take_question(at):
             asked.append(at)
             ear.answer(question, now_s=at)
         at += 0.1
@@ -294,19 +294,19 @@ def test_a_name_is_asked_more_and_more_rarely_while_nothing_is_new(ear):
 
 def test_who_was_not_heard_for_three_announcements_is_asked(ear):
     ear.meet("south", now_s=0.0)
-    ear.hearing.ask_the_silent(2.9)
-    assert ear.hearing.take_question(2.9) is None
-    ear.hearing.ask_the_silent(3.1)
-    assert ear.hearing.take_question(3.1).name == "south"
+    ear.beliefs.ask_the_silent(2.9)
+    assert ear.beliefs.take_question(2.9) is None
+    ear.beliefs.ask_the_silent(3.1)
+    assert ear.beliefs.take_question(3.1).name == "south"
     ear.box.on_leave("south")
-    ear.hearing.ask_the_silent(99.0)
-    assert ear.hearing.take_question(99.0) is None
+    ear.beliefs.ask_the_silent(99.0)
+    assert ear.beliefs.take_question(99.0) is None
 
 
 def test_a_name_under_which_more_comes_than_is_kept_is_asked(ear):
     ear.meet("south")
-    ear.hearing.overrun("south")
-    assert ear.hearing.take_question(1.0).name == "south"
+    ear.beliefs.overrun("south")
+    assert ear.beliefs.take_question(1.0).name == "south"
 
 
 def test_few_are_asked_at_once_and_partners_of_the_round_first(tmp_path, monkeypatch):
@@ -317,13 +317,13 @@ def test_few_are_asked_at_once_and_partners_of_the_round_first(tmp_path, monkeyp
     for name in names:
         ear.box.on_join(name)
         ear.hear(name, said(name))
-    assert ear.hearing.ready(0.0) == ASKED_AT_ONCE
-    questions = [ear.hearing.take_question(0.0) for _ in range(ASKED_AT_ONCE + 1)]
+    assert ear.beliefs.ready(0.0) == ASKED_AT_ONCE
+    questions = [ear.beliefs.take_question(0.0) for _ in range(ASKED_AT_ONCE + 1)]
     assert [q and q.name for q in questions] == ["n100", "n150", "n000", "n001", None]
-    assert ear.hearing.ready(0.0) == 0
-    assert ear.hearing.next_question_s() == float("inf")
-    ear.hearing.unanswered(questions[0], 0.0)
-    assert ear.hearing.take_question(0.0).name == "n002"
+    assert ear.beliefs.ready(0.0) == 0
+    assert ear.beliefs.next_question_s() == float("inf")
+    ear.beliefs.unanswered(questions[0], 0.0)
+    assert ear.beliefs.take_question(0.0).name == "n002"
 
 
 def test_this_nodes_own_word_repeated_is_nothing_and_another_start_of_it_is_told(ear):
@@ -368,9 +368,9 @@ def test_strangers_without_end_leave_nothing_behind(tmp_path, monkeypatch):
         name = f"stranger-{at}"
         ear.hear(name, said(name, key=KEYS["eve"]), now_s=float(at))
         if at % 100 == 99:
-            while question := ear.hearing.take_question(float(at)):
-                ear.hearing.unanswered(question, float(at))
-    assert len(ear.hearing._asked) <= STRANGERS + 2
+            while question := ear.beliefs.take_question(float(at)):
+                ear.beliefs.unanswered(question, float(at))
+    assert len(ear.beliefs._asked) <= STRANGERS + 2
     ear.meet("south", now_s=999.0)  # Members go first.
 
 
@@ -380,9 +380,9 @@ def test_made_up_names_get_no_place_without_a_right_signature(tmp_path, monkeypa
         word = said(f"a{at}", key=KEYS["eve"])
         ear.hear(f"a{at}", word[:10] + bytes([word[10] ^ 1]) + word[11:], now_s=at / 1000)
     assert ear.looked == NEWCOMERS  # In all: names are free.
-    assert ear.hearing.take_question(0.5) is None
+    assert ear.beliefs.take_question(0.5) is None
     ear.hear("eve", said("eve"), now_s=1.0)
-    assert ear.hearing.take_question(1.0).name == "eve"
+    assert ear.beliefs.take_question(1.0).name == "eve"
 
 
 def test_names_that_do_not_answer_make_room_for_one_that_may(tmp_path, monkeypatch):
@@ -396,13 +396,13 @@ def test_names_that_do_not_answer_make_room_for_one_that_may(tmp_path, monkeypat
 
     announce(0.0)
     ear.hear("eve", said("eve"), now_s=9.0)
-    assert "eve" not in ear.hearing._asked  # None of the others was asked yet.
-    while question := ear.hearing.take_question(9.0):
-        ear.hearing.unanswered(question, 9.0)
+    assert "eve" not in ear.beliefs._asked  # None of the others was asked yet.
+    while question := ear.beliefs.take_question(9.0):
+        ear.beliefs.unanswered(question, 9.0)
     announce(10.0)
     ear.hear("eve", said("eve"), now_s=99.0)
-    question = ear.hearing.take_question(99.0)
+    question = ear.beliefs.take_question(99.0)
     assert question.name == "eve"  # It failed least.
     ear.answer(question, now_s=99.0)
     assert ear.hear("eve", said("eve"), now_s=99.1)
-    assert len(ear.hearing._asked) == STRANGERS
+    assert len(ear.beliefs._asked) == STRANGERS

@@ -3,10 +3,11 @@
 import pytest
 
 from potluck.exchange import Key
-from potluck.exchange.protocol import observation, status
+from potluck.exchange.protocol import observation, signed
 from potluck.exchange.protocol.announcement import Offer, encode_announcement
 from potluck.exchange.protocol.observation import LOOKED_AT, Observation
-from potluck.exchange.protocol.status import QUIET_S, VERIFIED_PER_S, WRONG_PER_S, encode_status
+from potluck.exchange.protocol.signed import QUIET_S, VERIFIED_PER_S, WRONG_PER_S
+from potluck.exchange.protocol.status import encode_status
 from potluck.reports.status import PeerLine, StatusLine
 
 NORTH, SOUTH, OTHER = Key.new(), Key.new(), Key.new()
@@ -136,7 +137,7 @@ def test_a_flood_costs_a_bounded_number_of_verifications(seen, monkeypatch):
     def verify(*_):
         looked.append(1)
 
-    monkeypatch.setattr(status, "verify", verify)
+    monkeypatch.setattr(signed, "verify", verify)
     for at in range(2 * VERIFIED_PER_S + 50):
         seen.hear(f"x{at}", [said(f"x{at}", OTHER)], 1.0)
     assert len(looked) == 2 * VERIFIED_PER_S

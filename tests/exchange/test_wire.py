@@ -347,7 +347,7 @@ def test_broken_messages_are_refused_and_nothing_else_happens():
         *("an id is", "completion .. of", "completions claim", ".. completions came"),
         *("an announcement's offers", "an announcement offers round", "a message of round"),
         "an announcement tells a speed",
-        *("a status line says", "a status line of"),
+        *("a status line says", "status of"),
         *("the text of completion", "a text of", "texts: ..", "tokens came from"),
     ):
         assert any(words.startswith(complaint) for words in outcome.refused), complaint

@@ -33,12 +33,12 @@ from nouns import terms
 from potluck.exchange import Limits, WireError, decode, decode_round, encode
 from potluck.exchange.keys.keys import BATCH, verify, without_signature
 from potluck.exchange.protocol.announcement import (
+    ANNOUNCEMENTS,
     MAX_OFFERS,
     WHAT,
-    read_announcement,
     split_answer,
 )
-from potluck.exchange.protocol.status import STATUS, read_status
+from potluck.exchange.protocol.status import STATUS, STATUS_LINES
 from potluck.reports.status import MOST_AUTHORS
 
 TIGHT = Limits(message_bytes=1 << 16, completions=16, tokens=1000, vocabulary=50, text_bytes=2000)
@@ -102,7 +102,7 @@ def _read_and_write_again(signed):
 
 def _read_announcement(signed):
     """As a node hears it: before its signature, which a flood would cost more, and behind it."""
-    got = read_announcement(signed, run="run", node="north")
+    got = ANNOUNCEMENTS.read(signed, run="run", node="north")
     rounds = [offer.round for offer in got.offers()]
     verify(WHAT, signed, got.public)
     assert len(rounds) <= MAX_OFFERS, "too many offers"
@@ -118,7 +118,7 @@ def _read_answer(data):
 
 
 def _read_status(signed):
-    got = read_status(signed, run="run", node="north")
+    got = STATUS_LINES.read(signed, run="run", node="north")
     verify(STATUS, signed, got.public)
     assert len(got.line.authors) <= MOST_AUTHORS, "too many authors"
     for part in (got.line, *got.line.authors.values()):

@@ -18,30 +18,22 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 import msgspec
 
 from potluck.exchange.base import WireError
 from potluck.exchange.keys.keys import SIGNATURE_BYTES, SIGNED, Key, verify, without_signature
+from potluck.exchange.protocol.signed import Kind, Payload
 
 ANNOUNCEMENT_VERSION = 2
 MAX_ANNOUNCEMENT_BYTES = 2048
 MAX_OFFERS = 64
 """Most rounds in one announcement."""
 DIGEST_BYTES = 16
-SESSION_BYTES = CHALLENGE_BYTES = 16
+CHALLENGE_BYTES = 16
 WHAT, HELLO = b"announcement", b"hello"
 
 _OFFER = struct.Struct(f"<II{DIGEST_BYTES}s")
-
-
-class Payload(Protocol):
-    """Bytes on the network, which are copied only if they are few."""
-
-    def __len__(self) -> int: ...
-
-    def __bytes__(self) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +79,6 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
         return offers
 
 
-_DECODER = msgspec.msgpack.Decoder(Announcement)
-
-
 def digest_of(signed: bytes) -> bytes:
     """Return the digest by which an offer names its batch: that of the signature, of which only the
     author can make another. So a reader goes through the hundreds of kilobytes once, not twice."""
@@ -114,57 +103,32 @@ def encode_announcement(
     """Return the sealed announcement of the newest 64 ``offers``."""
     newest = sorted(offers, key=lambda offer: offer.round)[-MAX_OFFERS:]
     packed = b"".join(_OFFER.pack(o.round, o.size_bytes, o.digest) for o in newest)
-    said = [ANNOUNCEMENT_VERSION, run, node, key.public, session, task, clock_s, packed]
-    return key.sign(WHAT, msgspec.msgpack.encode(said))
+    fields = ANNOUNCEMENT_VERSION, run, node, key.public, session, task, clock_s, packed
+    return key.sign(WHAT, msgspec.msgpack.encode(fields))
 
 
-def has_form_of_announcement(payload: Payload) -> bool:
-    """Return whether a payload has the length and the first bytes of an announcement."""
-    return len(payload) <= MAX_ANNOUNCEMENT_BYTES and bytes(payload).startswith(SIGNED)
-
-
-def read_announcement(payload: Payload, *, run: str, node: str) -> Announcement:
-    """Return what an announcement under the name of ``node`` says, before its signature is looked
-    at; raise WireError if it is none, or is another's or another run's."""
-    if len(payload) > MAX_ANNOUNCEMENT_BYTES:
-        most = f"at most {MAX_ANNOUNCEMENT_BYTES} are read"
-        raise WireError(f"an announcement of {len(payload)} bytes; {most}", "too large")
-    data = bytes(payload)
-    if not data.startswith(SIGNED):
-        raise WireError(f"{len(data)} bytes came without a signature")
-    packed = without_signature(data)
-    try:
-        said = _DECODER.decode(packed)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        # A short array of MessagePack, and in it first a small number: another release's.
-        if len(packed) > 1 and packed[0] >> 4 == 9 and 0 < packed[1] < 128:
-            _require_version(packed[1], node)
-        raise WireError(f"an announcement is not readable: {error}") from error
-    _require_version(said.version, node)
-    if (said.run, said.node) != (run, node):
-        raise WireError(
-            f"an announcement of {said.node[:64]!r} in run {said.run[:64]!r} came where that "
-            f"of {node!r} in run {run!r} was expected",
-            "other run" if said.run != run else "forged",
-        )
-    if len(said.session) != SESSION_BYTES or not math.isfinite(said.clock_s):
-        raise WireError("an announcement has no session of 16 bytes, or no finite clock")
-    write_s, learn_s = said.measured or (1.0, 0.0)
+def _require_sense(announcement: Announcement) -> None:
+    if not math.isfinite(announcement.clock_s):
+        raise WireError(f"an announcement has a clock of {announcement.clock_s}, not a finite one")
+    write_s, learn_s = announcement.measured or (1.0, 0.0)
     if not (0.01 <= write_s <= 1e6 and 0 <= learn_s <= 1e6):
         raise WireError(
             f"an announcement tells a speed of {write_s} s to write and {learn_s} s to learn; "
             f"expected 0.01 or 0 to 1e+06 s"
         )
-    return said
+
+
+ANNOUNCEMENTS = Kind(
+    WHAT, Announcement, ANNOUNCEMENT_VERSION, MAX_ANNOUNCEMENT_BYTES, _require_sense
+)
 
 
 def decode_announcement(data: bytes, *, run: str, node: str) -> Announcement:
-    """Return the announcement that came under the name of ``node``, signed by the key in it; raise
-    WireError if its signature is wrong, or as ``read_announcement`` and ``offers``."""
-    said = read_announcement(data, run=run, node=node)
-    verify(WHAT, data, said.public)
-    said.offers()
-    return said
+    """Read an announcement, its signature by the key in it, and its offers."""
+    announcement = ANNOUNCEMENTS.read(data, run=run, node=node)
+    verify(WHAT, data, announcement.public)
+    announcement.offers()
+    return announcement
 
 
 def encode_answer(key: Key, challenge: bytes, announcement: bytes) -> bytes:
@@ -173,8 +137,8 @@ def encode_answer(key: Key, challenge: bytes, announcement: bytes) -> bytes:
 
 
 def has_form_of_answer(payload: Payload, challenge: bytes, public: bytes) -> bool:
-    """Return whether an answer has the length and the parts of one to this ``challenge`` by the key
-    ``public``, which may be empty: any; what has not is not worth a verification, nor a word."""
+    """Tell by its length and its parts whether a payload can answer this ``challenge`` with the key
+    ``public`` (empty: any key); another is not worth a verification, nor a word."""
     at = len(SIGNED) + SIGNATURE_BYTES
     if not at < len(payload) - at - len(challenge) <= MAX_ANNOUNCEMENT_BYTES:
         return False
@@ -190,10 +154,3 @@ def split_answer(payload: Payload, challenge: bytes) -> bytes:
     if not answer.startswith(challenge):
         raise WireError(f"{len(payload)} bytes came that do not answer the challenge", "forged")
     return answer[len(challenge) :]
-
-
-def _require_version(version: int, node: str) -> None:
-    if version != ANNOUNCEMENT_VERSION:
-        ours = f"this node reads version {ANNOUNCEMENT_VERSION}; nodes need one version of potluck"
-        what = f"{node!r} announces in version {version}, and {ours}"
-        raise WireError(what, "other version")

@@ -15,18 +15,17 @@ from potluck.exchange.base import Reason, WireError
 from potluck.exchange.keys.keys import verify
 from potluck.exchange.keys.known_keys import STRANGERS, KnownKeys
 from potluck.exchange.protocol.announcement import (
+    ANNOUNCEMENTS,
     CHALLENGE_BYTES,
     HELLO,
     WHAT,
     Announcement,
-    Payload,
-    has_form_of_announcement,
     has_form_of_answer,
-    read_announcement,
     split_answer,
 )
 from potluck.exchange.protocol.mailbox import Mailbox
 from potluck.exchange.protocol.peers import NOBODY, announcement_pause_s
+from potluck.exchange.protocol.signed import Payload
 from potluck.exchange.transport import Agreement
 from potluck.types import NODE_NAME
 
@@ -70,7 +69,7 @@ class _Asked:
     past: list[bytes] = field(default_factory=list)
 
 
-class Hearing:
+class Beliefs:
     """Fed with what comes under each name; fills ``mailbox`` with what is believed."""
 
     def __init__(
@@ -102,7 +101,7 @@ class Hearing:
             self._newcomers, self._counted_since_s = 0, now_s
         refused: dict[Reason, list[WireError]] = {}
         believed = False
-        formed = [payload for payload in payloads if has_form_of_announcement(payload)]
+        formed = [payload for payload in payloads if ANNOUNCEMENTS.has_form(payload)]
         for payload in reversed(formed):
             try:
                 said = self._read(name, payload)
@@ -122,7 +121,7 @@ class Hearing:
         for errors in refused.values():
             self._mailbox.refuse(name, errors[0], now_s, count=len(errors))
         if len(formed) < len(payloads):  # One is told: in a flood an error for each costs too much.
-            garbage = next(p for p in payloads if not has_form_of_announcement(p))
+            garbage = next(p for p in payloads if not ANNOUNCEMENTS.has_form(p))
             try:
                 self._read(name, garbage)
             except WireError as error:
@@ -228,7 +227,7 @@ class Hearing:
 
     def _read(self, name: str, payload: Payload) -> Announcement:
         """Return an announcement by the key that ``name`` has, its signature not looked at yet."""
-        said = read_announcement(payload, run=self._agreement.run, node=name)
+        said = ANNOUNCEMENTS.read(payload, run=self._agreement.run, node=name)
         if self._known_keys.known(name) not in (None, said.public):
             self._known_keys.public_key(name, said.public)  # Tells both keys.
         self._agreement.require_same_task(name, said.task)

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from potluck.exchange.base import Reason
-from potluck.exchange.protocol.announcement import WHAT, Announcement, Payload, read_announcement
+from potluck.exchange.protocol.announcement import ANNOUNCEMENTS, Announcement
 from potluck.exchange.protocol.peers import NOBODY, Peer, Peers
-from potluck.exchange.protocol.status import VERIFIED_PER_S, Believed, SignedStatus, status_lines
+from potluck.exchange.protocol.signed import VERIFIED_PER_S, Believed, Payload
+from potluck.exchange.protocol.status import STATUS_LINES, SignedStatus
 from potluck.reports.status import PeerLine
 from potluck.types import NODE_NAME
 
@@ -29,9 +30,9 @@ class Observation:
         self._peers = Peers("", roster, quarantine_s=0.0, strangers=MOST_NAMES)
         self._live: set[str] = set()
         # 1,000 nodes make 200 announcements a second.
-        most = 2 * VERIFIED_PER_S
-        self._announced = Believed(run, _read_whole, WHAT, most_per_s=most)
-        self._told = status_lines(run)
+        most, whole = 2 * VERIFIED_PER_S, replace(ANNOUNCEMENTS, require_sense=_require_offers)
+        self._announced = Believed(run, whole, most_per_s=most)
+        self._lines = Believed(run, STATUS_LINES)
         self.refused: Counter[Reason] = Counter()
         """Messages that were not believed, under whatever name."""
 
@@ -48,12 +49,12 @@ class Observation:
     def hear(self, name: str, payloads: Sequence[Payload], now_s: float) -> None:
         """Look at announcements that came under ``name``, oldest first."""
         if peer := self._hear(self._announced, name, payloads, now_s):
-            offers = self._announced.said[name].offers()
+            offers = self._announced.newest[name].offers()
             peer.offered = frozenset(offer.round for offer in offers)
 
     def hear_lines(self, name: str, payloads: Sequence[Payload], now_s: float) -> None:
         """Look at status lines that came under ``name``, oldest first."""
-        self._hear(self._told, name, payloads, now_s)
+        self._hear(self._lines, name, payloads, now_s)
 
     def _hear(
         self,
@@ -78,7 +79,7 @@ class Observation:
             source.forget(name)
             self._refuse(NOBODY, "unknown sender")
         else:
-            peer.public, peer.live = source.said[name].public, name in self._live
+            peer.public, peer.live = source.newest[name].public, name in self._live
             peer.heard_s = now_s
         return peer
 
@@ -86,15 +87,17 @@ class Observation:
         """Return each node of the roster, and each other that has signed something; ``clock_s``:
         seconds since 1970 now."""
         names = self._peers.names()
-        for source in (self._announced, self._told):
-            for gone in source.said.keys() - names:
+        for source in (self._announced, self._lines):
+            for gone in source.newest.keys() - names:
                 source.forget(gone)
         found = {}
         for name, status in self._peers.status(lambda name: frozenset(), now_s).items():
             if name in names:  # under others messages were refused
-                newest, told = self._peers.newest_offer(name, -1), self._told.said.get(name)
-                seen = replace(status, newest_round=None if newest < 0 else newest)
-                found[name] = replace(seen, line=told.line if told else None).line_at(clock_s)
+                newest = self._peers.newest_offer(name, -1)
+                newest_line = self._lines.newest.get(name)
+                line = newest_line.line if newest_line else None
+                seen = replace(status, newest_round=None if newest < 0 else newest, line=line)
+                found[name] = seen.line_at(clock_s)
         return found
 
     def _refuse(self, name: str, reason: Reason, count: int = 1) -> None:
@@ -102,7 +105,6 @@ class Observation:
         self._peers.refused(name, reason, fault=False, now_s=0.0, count=count)
 
 
-def _read_whole(payload: Payload, *, run: str, node: str) -> Announcement:
-    said = read_announcement(payload, run=run, node=node)
-    said.offers()
-    return said
+def _require_offers(announcement: Announcement) -> None:
+    ANNOUNCEMENTS.require_sense(announcement)
+    announcement.offers()

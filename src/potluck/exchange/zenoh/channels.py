@@ -1,8 +1,8 @@
-"""Rings: what comes under many names, each name's newest, until somebody looks.
+"""Channels of samples under many names, each name's newest, until somebody looks.
 
-Subscriptions put into rings in Zenoh's own threads and call no Python, so a flood costs its bytes
-and little more. Under known names each has a ring of its own: a flood under one pushes out no
-other's.
+Subscriptions fill ring channels in Zenoh's own threads and call no Python, so a flood costs its
+bytes and little more. Each known name has a channel of its own: a flood under one name pushes out
+no other name's samples.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -11,17 +11,17 @@ from contextlib import suppress
 import zenoh
 
 LONE_NAMES = 64
-"""Most known names that have a ring each: every node holds the subscriptions of all others."""
+"""Most known names that have a channel each: every node holds the subscriptions of all others."""
 LONE = 8
 """Samples of one such name that are kept."""
 
 
 def names_alone(known: Collection[str]) -> list[str]:
-    """Return the names that have a ring each."""
+    """Return the names that have a channel each."""
     return sorted(known) if len(known) <= LONE_NAMES else []
 
 
-class Rings:
+class Channels:
     """Subscriptions of ``prefix/<name>``, for all names."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Rings:
         lone: int = LONE,
     ) -> None:
         """Keep ``lone`` samples of each of the ``known`` names, if they are few, and ``others`` of
-        all that have no ring of their own."""
+        all that have no channel of their own."""
         sizes = dict.fromkeys(names_alone(known), lone) | {"*": others}
         self._subscribers = {
             name: session.declare_subscriber(
@@ -57,13 +57,13 @@ class Rings:
                 continue
             for sample in _drained(channel, most):
                 name = str(sample.key_expr).rpartition("/")[2]
-                if name not in self._channels:  # Else it is in its own ring, too.
+                if name not in self._channels:  # Else it is in its own channel, too.
                     by_name.setdefault(name, []).append(sample.payload)
         return by_name
 
     def overran(self, name: str, payloads: Sequence[zenoh.ZBytes]) -> bool:
-        """Return whether more may have come under ``name``, which has a ring of its own, than the
-        ``payloads`` that were kept."""
+        """Tell whether more may have come under ``name`` than the ``payloads`` that were kept: its
+        own channel is full."""
         return name in self._channels and len(payloads) == self._channels[name][1]
 
     def undeclare(self) -> None:
@@ -72,7 +72,7 @@ class Rings:
 
 
 def _drained(channel: zenoh.handlers.Handler[zenoh.Sample], most: int) -> Iterator[zenoh.Sample]:
-    """Yield what is in a ring now, ``most`` at most; nothing of one that is closed."""
+    """Yield what is in a channel now, ``most`` at most; nothing of one that is closed."""
     with suppress(zenoh.ZError):
         for _ in range(most):
             if (sample := channel.try_recv()) is None:

@@ -24,16 +24,16 @@ import zenoh
 from potluck.exchange.protocol.announcement import (
     CHALLENGE_BYTES,
     HELLO,
-    SESSION_BYTES,
     encode_announcement,
     encode_answer,
 )
-from potluck.exchange.protocol.beliefs import Hearing
+from potluck.exchange.protocol.beliefs import Beliefs
 from potluck.exchange.protocol.mailbox import Mailbox
 from potluck.exchange.protocol.outbox import Outbox
 from potluck.exchange.protocol.peers import announcement_pause_s
+from potluck.exchange.protocol.signed import SESSION_BYTES
 from potluck.exchange.transport import Membership
-from potluck.exchange.zenoh.channels import Rings, names_alone
+from potluck.exchange.zenoh.channels import Channels, names_alone
 from potluck.exchange.zenoh.fetcher import Fetcher, WorkerThreads
 from potluck.exchange.zenoh.status import StatusChannel
 from potluck.types import NODE_NAME
@@ -70,29 +70,29 @@ class Endpoint:
         self._due_s = 0.0
         self._closed = threading.Event()
         session_id = secrets.token_bytes(SESSION_BYTES)
-        self._hearing = Hearing(own.agreement, session_id, own.known_keys, mailbox)
+        self._beliefs = Beliefs(own.agreement, session_id, own.known_keys, mailbox)
         self._session_id, self._joined_s = session_id, time.time() - time.monotonic()
         self._said = self._announcement()
         self.status = StatusChannel(session, own, session_id)
         self.workers = WorkerThreads(own.agreement.node)
         locks = self.changed, self._lock
         self._fetcher = Fetcher(
-            session, own.agreement, mailbox, self._hearing, *locks, self.workers
+            session, own.agreement, mailbox, self._beliefs, *locks, self.workers
         )
         self._join()
 
     def _join(self) -> None:
         """Declare everything; the token comes last: a node that sees it can ask for all."""
         run, me, channel = self._agreement.run, self._agreement.node, zenoh.handlers
-        # Rings: what is full must not hold up Zenoh's threads. A query that is pushed out is
-        # answered with nothing, and asked again.
+        # Ring channels: a full channel must not hold up Zenoh's threads. A query that is pushed out
+        # is answered with nothing, and asked again.
         served = self._session.declare_queryable(f"{run}/q/{me}/*", channel.RingChannel(QUERIES))
         hello = f"{run}/q/{me}/{HELLO.decode()}"
         asked = self._session.declare_queryable(hello, channel.RingChannel(HELLOS_PER_S))
         known = self._own.known_keys.names()
         alone = names_alone(known)
         is_counted_only = alone and not self._own.known_keys.open
-        announced = Rings(
+        announced = Channels(
             self._session,
             f"{run}/ann",
             known,
@@ -219,7 +219,7 @@ class Endpoint:
                     self._mailbox.on_leave(name)
                 self.changed.notify_all()
 
-    def _hear(self, announced: Rings) -> None:
+    def _hear(self, announced: Channels) -> None:
         look_s = time.monotonic() + SILENCE_S
         while not self._closed.wait(SWEEP_S):
             came = announced.take()
@@ -227,17 +227,17 @@ class Endpoint:
                 believed = self._believe(name, payloads)
                 if not believed and announced.overran(name, payloads):
                     with self._lock:
-                        self._hearing.overrun(name)
+                        self._beliefs.overrun(name)
             with self._lock:
                 if is_due := (now_s := time.monotonic()) > look_s:
                     look_s = now_s + SILENCE_S
-                    self._hearing.ask_the_silent(now_s)
+                    self._beliefs.ask_the_silent(now_s)
                 if came or is_due:
                     self._fetcher.wake()
 
     def _believe(self, name: str, payloads: list[zenoh.ZBytes]) -> bool:
         with self._lock:
-            believed = self._hearing.hear(name, payloads, time.monotonic())
+            believed = self._beliefs.hear(name, payloads, time.monotonic())
             if believed:
                 self.changed.notify_all()
         return believed

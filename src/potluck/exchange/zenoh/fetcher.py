@@ -11,7 +11,7 @@ import zenoh
 from potluck.exchange.base import Delivery, ExchangeError, WireError
 from potluck.exchange.keys.keys import BATCH, verify
 from potluck.exchange.protocol.announcement import digest_of
-from potluck.exchange.protocol.beliefs import ASKED_AT_ONCE, Hearing, Question
+from potluck.exchange.protocol.beliefs import ASKED_AT_ONCE, Beliefs, Question
 from potluck.exchange.protocol.fetch_queue import AT_ONCE, IN_ALL, FetchJob
 from potluck.exchange.protocol.mailbox import Mailbox
 from potluck.exchange.transport import Agreement
@@ -80,13 +80,13 @@ class Fetcher:
         session: zenoh.Session,
         agreement: Agreement,
         mailbox: Mailbox,
-        hearing: Hearing,
+        beliefs: Beliefs,
         changed: threading.Condition,
         lock: threading.RLock,
         workers: WorkerThreads,
     ) -> None:
         self._session, self._agreement = session, agreement
-        self._mailbox, self._hearing = mailbox, hearing
+        self._mailbox, self._beliefs = mailbox, beliefs
         self._changed, self._work, self._workers = changed, threading.Condition(lock), workers
         self._threads = self._idle = 0
         self._closed = False
@@ -97,7 +97,7 @@ class Fetcher:
         if self._closed:
             return
         now_s = time.monotonic()
-        count = self._mailbox.fetch_queue.ready(now_s) + self._hearing.ready(now_s)
+        count = self._mailbox.fetch_queue.ready(now_s) + self._beliefs.ready(now_s)
         self._work.notify(count)
         most = min(IN_ALL, AT_ONCE * len(self._mailbox.peers)) + ASKED_AT_ONCE
         for _ in range(min(count - self._idle, most - self._threads)):
@@ -115,7 +115,7 @@ class Fetcher:
             if isinstance(job, Question):
                 if not self._ask(job):
                     with self._work:
-                        self._hearing.unanswered(job, time.monotonic())
+                        self._beliefs.unanswered(job, time.monotonic())
             elif not self._fetch(job):
                 with self._work:
                     self._mailbox.fetch_queue.again(job, time.monotonic(), jitter=random.random())
@@ -125,11 +125,11 @@ class Fetcher:
         with self._work:
             while not self._closed:
                 now_s = time.monotonic()
-                if question := self._hearing.take_question(now_s):
+                if question := self._beliefs.take_question(now_s):
                     return question
                 if (job := self._mailbox.fetch_queue.take(now_s)) is not None:
                     return job
-                next_s = min(self._mailbox.fetch_queue.next_s(), self._hearing.next_question_s())
+                next_s = min(self._mailbox.fetch_queue.next_s(), self._beliefs.next_question_s())
                 pause_s = next_s - now_s
                 self._idle += 1
                 woken = self._work.wait(min(pause_s, IDLE_S))
@@ -149,14 +149,14 @@ class Fetcher:
         """Ask a node for its present session; return whether its answer came."""
         name = question.name
         answers = self._answers(f"{name}/hello", HELLO_S, question.challenge)
-        for payload in islice(self._hearing.worth_reading(question, answers), MOST_ANSWERS):
+        for payload in islice(self._beliefs.worth_reading(question, answers), MOST_ANSWERS):
             try:
-                said = self._hearing.read_answer(question, payload)
+                said = self._beliefs.read_answer(question, payload)
             except WireError as error:
                 self._refuse(name, error, fault=False)  # Another node may serve its key.
                 continue
             with self._changed:
-                self._hearing.answered(question, said, time.monotonic())
+                self._beliefs.answered(question, said, time.monotonic())
                 self._changed.notify_all()
                 self.wake()
             return True

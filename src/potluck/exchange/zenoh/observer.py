@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, suppress
 import zenoh
 
 from potluck.exchange.protocol.observation import Observation
-from potluck.exchange.zenoh.channels import Rings
+from potluck.exchange.zenoh.channels import Channels
 from potluck.exchange.zenoh.session import Endpoints, open_observer
 from potluck.reports.status import PeerLine
 
@@ -36,8 +36,8 @@ class Observer:
         self._observation = Observation(run, roster)
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._failure: Exception | None = None
-        self._announced = Rings(session, f"{run}/ann", roster, others=OTHERS)
-        self._told = Rings(session, f"{run}/status", roster, others=OTHERS)
+        self._announced = Channels(session, f"{run}/ann", roster, others=OTHERS)
+        self._told = Channels(session, f"{run}/status", roster, others=OTHERS)
         # None of these may be lost: Zenoh waits while the channel is full.
         self._present = session.liveliness().declare_subscriber(
             f"{run}/live/*", zenoh.handlers.FifoChannel(PRESENCES), history=True

@@ -2,7 +2,7 @@
 
     <run>/status/<node>       a put, at most once a pause, and only while somebody listens
 
-The thread that announces puts them too; those of others stay in rings until somebody looks. So
+The thread that announces puts them too; those of others stay in channels until somebody looks. So
 neither a watcher nor a flood costs a round more than its bytes.
 """
 
@@ -14,13 +14,14 @@ import zenoh
 
 from potluck.exchange.base import Reason
 from potluck.exchange.protocol.peers import NOBODY
-from potluck.exchange.protocol.status import encode_status, status_lines, status_pause_s
+from potluck.exchange.protocol.signed import Believed
+from potluck.exchange.protocol.status import STATUS_LINES, encode_status, status_pause_s
 from potluck.exchange.transport import Membership
-from potluck.exchange.zenoh.channels import Rings
+from potluck.exchange.zenoh.channels import Channels
 from potluck.reports.status import StatusLine
 
 OTHERS = 512
-"""Lines that are kept, until somebody looks, of names that have no ring of their own."""
+"""Lines that are kept, until somebody looks, of names that have no channel of their own."""
 
 
 class StatusChannel:
@@ -32,17 +33,17 @@ class StatusChannel:
         self._lock = threading.Lock()
         self._said: bytes | None = None
         self._due_s = float("-inf")
-        self._lines = status_lines(run)
+        self._lines = Believed(run, STATUS_LINES)
         self._publisher = session.declare_publisher(
             f"{run}/status/{self._agreement.node}",
             congestion_control=zenoh.CongestionControl.DROP,
             priority=zenoh.Priority.BACKGROUND,
             allowed_destination=zenoh.Locality.REMOTE,
         )
-        self._rings: Rings | None = None
+        self._others: Channels | None = None
         if own.watches_status:
             known = own.known_keys.names() - {self._agreement.node}
-            self._rings = Rings(session, f"{run}/status", known, others=OTHERS)
+            self._others = Channels(session, f"{run}/status", known, others=OTHERS)
 
     def tell(self, line: StatusLine) -> None:
         """Have ``line`` sent with one of the next announcements, if somebody listens then."""
@@ -69,21 +70,21 @@ class StatusChannel:
         """Return the newest line of each peer, and the lines refused under each; ``confirmed`` has
         the key and the session of those that may have one. What is there of others is counted."""
         with self._lock:
-            known = self._lines.said.keys() | self._lines.refused.keys()
+            known = self._lines.newest.keys() | self._lines.refused.keys()
             for name in known - confirmed.keys() - {NOBODY}:
                 self._lines.forget(name)
-            for name, payloads in (self._rings.take() if self._rings else {}).items():
+            for name, payloads in (self._others.take() if self._others else {}).items():
                 if name in confirmed:
                     public, session = confirmed[name]
                     self._lines.hear(name, payloads, now_s, public=public, session=session)
                 elif name != self._agreement.node:
                     self._lines.refuse(NOBODY, "unknown sender", len(payloads))
             refused = {name: dict(why) for name, why in self._lines.refused.items()}
-            return {name: one.line for name, one in self._lines.said.items()}, refused
+            return {name: one.line for name, one in self._lines.newest.items()}, refused
 
     def undeclare(self) -> None:
-        if self._rings:
-            self._rings.undeclare()
+        if self._others:
+            self._others.undeclare()
         with suppress(RuntimeError):  # A put that a dead link holds up still borrows it.
             self._publisher.undeclare()
 

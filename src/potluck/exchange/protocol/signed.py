@@ -1,0 +1,177 @@
+"""Small messages that a node signs and repeats: how they are read, and which are believed. Pure:
+no thread, no network; the caller passes the time, in seconds of a clock that never goes back."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from potluck.exchange.base import Reason, WireError
+from potluck.exchange.keys.keys import SIGNED, verify, without_signature
+
+SESSION_BYTES = 16
+VERIFIED_PER_S = 200
+"""Most messages of a kind that a reader verifies in a second, in all."""
+WRONG_PER_S = 10
+"""Most of them under one name whose signature is wrong."""
+QUIET_S = 30.0
+"""Seconds without a message of a node's session after which one of another session, which nobody
+has confirmed, may be of an earlier time: the node was started again, and its clock set back."""
+
+
+class Payload(Protocol):
+    """Bytes on the network, which are copied only if they are few."""
+
+    def __len__(self) -> int: ...
+
+    def __bytes__(self) -> bytes: ...
+
+
+class Signed(Protocol):
+    """A message that says which node of which run wrote it and when, and names the node's key."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def run(self) -> str: ...
+
+    @property
+    def node(self) -> str: ...
+
+    @property
+    def public(self) -> bytes: ...
+
+    @property
+    def session(self) -> bytes: ...
+
+    @property
+    def clock_s(self) -> float: ...
+
+
+Message = TypeVar("Message", bound=Signed)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[Message]):
+    """One kind of message, as bytes."""
+
+    label: bytes
+    """Kind of data that its signature covers."""
+    form: type[Message]
+    version: int
+    most_bytes: int
+    require_sense: Callable[[Message], None]
+    """Function that raises WireError for a field beyond its bounds."""
+
+    def has_form(self, payload: Payload) -> bool:
+        """Tell by length and first bytes whether a payload can be one."""
+        return len(payload) <= self.most_bytes and bytes(payload).startswith(SIGNED)
+
+    def read(self, payload: Payload, *, run: str, node: str) -> Message:
+        """Decode a message under the name of ``node``, before its signature is looked at; raise
+        WireError if it is none, or is another node's or another run's."""
+        what = self.label.decode()
+        if len(payload) > self.most_bytes:
+            most = f"at most {self.most_bytes} are read"
+            raise WireError(f"{what}: {len(payload)} bytes came; {most}", "too large")
+        if not self.has_form(payload):
+            raise WireError(f"{what}: {len(payload)} bytes came without a signature")
+        packed = without_signature(bytes(payload))
+        try:
+            message = msgspec.msgpack.decode(packed, type=self.form)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            # A short array of MessagePack, and in it first a small number: another release's.
+            if len(packed) > 1 and packed[0] >> 4 == 9 and 0 < packed[1] < 128:
+                self._require_version(packed[1], node)
+            raise WireError(f"{what} is not readable: {error}") from error
+        self._require_version(message.version, node)
+        if (message.run, message.node) != (run, node):
+            raise WireError(
+                f"{what} of {message.node[:64]!r} in run {message.run[:64]!r} came where that of "
+                f"{node!r} in run {run!r} was expected",
+                "other run" if message.run != run else "forged",
+            )
+        if (size := len(message.session)) != SESSION_BYTES:
+            raise WireError(f"{what} has a session of {size} bytes, not {SESSION_BYTES}")
+        self.require_sense(message)
+        return message
+
+    def _require_version(self, version: int, node: str) -> None:
+        if version != self.version:
+            raise WireError(
+                f"{self.label.decode()} of {node!r} is of version {version}, and this node reads "
+                f"version {self.version}; nodes need one version of potluck",
+                "other version",
+            )
+
+
+class Believed(Generic[Message]):
+    """Newest message of each node of ``run`` that was believed, and counts of those refused. The
+    caller decides which names it looks at, and so how many there can be."""
+
+    def __init__(self, run: str, kind: Kind[Message], *, most_per_s: int = VERIFIED_PER_S) -> None:
+        self._run, self._kind, self._most_per_s = run, kind, most_per_s
+        self._verified, self._counted_since_s = 0, float("-inf")
+        self._wrong: Counter[str] = Counter()
+        self.newest: dict[str, Message] = {}
+        self.heard_s: dict[str, float] = {}
+        """Times at which they were believed."""
+        self.refused: dict[str, Counter[Reason]] = {}
+
+    def hear(
+        self,
+        name: str,
+        payloads: Sequence[Payload],
+        now_s: float,
+        *,
+        public: bytes = b"",
+        session: bytes = b"",
+    ) -> bool:
+        """Look at ``payloads`` under ``name``, oldest first; return whether one of them is
+        believed: the newest that is signed by the key ``public`` (empty: by the one in it), of
+        ``session`` (empty: of any), and later than the last one. A message that is not later is
+        ignored: two relays deliver twice."""
+        if now_s - self._counted_since_s >= 1:
+            self._wrong.clear()
+            self._verified, self._counted_since_s = 0, now_s
+        for payload in reversed(payloads):
+            try:
+                message = self._kind.read(payload, run=self._run, node=name)
+                if public and message.public != public:
+                    raise WireError(f"a message under {name!r} is not by its key", "forged")
+                if session and message.session != session:
+                    continue
+                if not self._is_later(name, message, now_s, confirmed=bool(session)):
+                    continue
+                if self._wrong[name] >= WRONG_PER_S:
+                    continue
+                if self._verified >= self._most_per_s:
+                    return False
+                self._verified += 1
+                self._wrong[name] += 1
+                verify(self._kind.label, bytes(payload), message.public)
+                self._wrong[name] -= 1
+            except WireError as error:
+                self.refuse(name, error.reason)
+                continue
+            self.newest[name], self.heard_s[name] = message, now_s
+            return True
+        return False
+
+    def refuse(self, name: str, reason: Reason, count: int = 1) -> None:
+        """Count messages under ``name`` that are not believed."""
+        self.refused.setdefault(name, Counter())[reason] += count
+
+    def forget(self, name: str) -> None:
+        for each in (self.newest, self.heard_s, self.refused):
+            each.pop(name, None)
+
+    def _is_later(self, name: str, message: Message, now_s: float, *, confirmed: bool) -> bool:
+        last = self.newest.get(name)
+        if last is None or message.clock_s > last.clock_s:
+            return True
+        is_quiet = now_s - self.heard_s[name] > QUIET_S
+        return message.session != last.session and (confirmed or is_quiet)
