@@ -51,26 +51,26 @@ class Signed(Protocol):
     def clock_s(self) -> float: ...
 
 
-Message = TypeVar("Message", bound=Signed)
+AnySigned = TypeVar("AnySigned", bound=Signed)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[Message]):
+class Kind(Generic[AnySigned]):
     """One kind of message, as bytes."""
 
     label: bytes
     """Kind of data that its signature covers."""
-    form: type[Message]
+    form: type[AnySigned]
     version: int
     most_bytes: int
-    require_sense: Callable[[Message], None]
+    require_sense: Callable[[AnySigned], None]
     """Function that raises WireError for a field beyond its bounds."""
 
     def has_form(self, payload: Payload) -> bool:
         """Tell by length and first bytes whether a payload can be one."""
         return len(payload) <= self.most_bytes and bytes(payload).startswith(SIGNED)
 
-    def read(self, payload: Payload, *, run: str, node: str) -> Message:
+    def read(self, payload: Payload, *, run: str, node: str) -> AnySigned:
         """Decode a message under the name of ``node``, before its signature is looked at; raise
         WireError if it is none, or is another node's or another run's."""
         what = self.label.decode()
@@ -108,15 +108,17 @@ class Kind(Generic[Message]):
             )
 
 
-class Believed(Generic[Message]):
+class Believed(Generic[AnySigned]):
     """Newest message of each node of ``run`` that was believed, and counts of those refused. The
     caller decides which names it looks at, and so how many there can be."""
 
-    def __init__(self, run: str, kind: Kind[Message], *, most_per_s: int = VERIFIED_PER_S) -> None:
+    def __init__(
+        self, run: str, kind: Kind[AnySigned], *, most_per_s: int = VERIFIED_PER_S
+    ) -> None:
         self._run, self._kind, self._most_per_s = run, kind, most_per_s
         self._verified, self._counted_since_s = 0, float("-inf")
         self._wrong: Counter[str] = Counter()
-        self.newest: dict[str, Message] = {}
+        self.newest: dict[str, AnySigned] = {}
         self.heard_s: dict[str, float] = {}
         """Times at which they were believed."""
         self.refused: dict[str, Counter[Reason]] = {}
@@ -169,7 +171,7 @@ class Believed(Generic[Message]):
         for each in (self.newest, self.heard_s, self.refused):
             each.pop(name, None)
 
-    def _is_later(self, name: str, message: Message, now_s: float, *, confirmed: bool) -> bool:
+    def _is_later(self, name: str, message: AnySigned, now_s: float, *, confirmed: bool) -> bool:
         last = self.newest.get(name)
         if last is None or message.clock_s > last.clock_s:
             return True
