@@ -111,7 +111,7 @@ def test_the_core_time_of_a_pair_is_that_of_the_cells():
 
 def test_what_the_readme_says_of_sharing_is_that_of_the_cells():
     page = (ROOT / "README.md").read_text().partition("## Does it help?")[2].partition("\n## ")[0]
-    told = [numbers(each) for each in re.findall(r"[+-]\.\d{3} \[[^]]*\]", page)]
+    told = [numbers(each) for each in re.findall(r"[+-]\.\d{3}\s\[[^]]*\]", page)]
     expected = [
         interval("size", "lws", "half", "late"),
         interval("size", "lws", "alone", "late"),
