@@ -1,5 +1,12 @@
 // An experiment: a curve for each setting, from all seeds.
 
+const MEASURES = {
+  sampled: ["Own sampled reward", "share"],
+  greedy: ["Greedy accuracy", "share"],
+  tokens: ["Tokens per completion", "count"],
+  seconds: ["Seconds per round", "seconds"],
+};
+
 /** A curve per setting: mean over the seeds, and the range from the lowest to the highest. */
 function overSeeds(cells, node, measure) {
   const sums = new Map();

@@ -28,6 +28,13 @@ function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+/** Put children into a node where they are others than before. */
+function place(node, children) {
+  const now = [...node.children];
+  if (children.length !== now.length || children.some((child, at) => now[at] !== child))
+    node.replaceChildren(...children);
+}
+
 function say(text) {
   write(document.getElementById("say"), text);
 }
@@ -198,20 +205,28 @@ function scrolled(label, ...children) {
   );
 }
 
-function tableOf(caption, heads, rows) {
+/** A table; the first cell of a row is its heading. Cells are texts or elements. */
+function tableOf(caption, heads, rows, attributes = {}) {
+  const cells = ([first, ...rest]) => [
+    el("th", { scope: "row" }, first),
+    ...rest.map((cell) => el("td", {}, cell)),
+  ];
   return el(
     "table",
-    {},
-    el("caption", {}, caption),
+    attributes,
+    caption ? el("caption", {}, caption) : null,
     el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text)))),
-    el(
-      "tbody",
-      {},
-      ...rows.map(([first, ...rest]) =>
-        el("tr", {}, el("th", { scope: "row" }, first), ...rest.map((text) => el("td", {}, text))),
-      ),
-    ),
+    el("tbody", {}, ...rows.map((row) => el("tr", {}, ...cells(row)))),
   );
+}
+
+function button(text, click, attributes = {}) {
+  return el("button", { type: "button", on: { click }, ...attributes }, text);
+}
+
+/** A paragraph in place of what is not there yet; hidden at first. */
+function placeholder(text) {
+  return el("p", { class: "empty", hidden: true }, text);
 }
 
 /** Details whose content is made when they are opened, and again by `renew` while they are open. */

@@ -1,150 +1,21 @@
-// The fields of the reports: their names for people, their units, and what they mean.
+// The statistics: names for people, units, and what they mean, as the server declares them.
 
-/** Fields of AuthorReport, for the matrix and a pair. `scale` says how a cell is coloured:
-    share: 0..1; around: from below 0 to above; up: from 0 to the largest. */
-const AUTHOR_FIELDS = {
-  success_weight: [
-    "Taken",
-    "share",
-    "share",
-    "Share of the author's right answers that the learner takes, after filter and weights.",
-  ],
-  effective_sample_size: [
-    "Effective sample size",
-    "share",
-    "share",
-    "Of 1 token of the author, how much is left after importance weights. 1: as good as own ones.",
-  ],
-  filtered_share_negative: [
-    "Filtered, of the wrong ones",
-    "share",
-    "share",
-    "Share of the author's wrong answers that the learner does not learn from.",
-  ],
-  k1: [
-    "Distance k1",
-    "nats",
-    "around",
-    "Mean of ln p(author) − ln p(learner) per token. Near 0: the two models write alike.",
-  ],
-  reward_mean: [
-    "Reward",
-    "share",
-    "share",
-    "Mean reward of what the author wrote, graded by the learner.",
-  ],
-  likelihood_positive: [
-    "Likelihood of right answers",
-    "share",
-    "share",
-    "Mean probability per token that the learner gives to the author's right answers.",
-  ],
-  gradient_share: [
-    "Share of the gradient",
-    "share",
-    "share",
-    "Share of a stranger in what moves the learner. Trusted authors have none.",
-  ],
-  worth: [
-    "Worth",
-    "number",
-    "around",
-    "Gain to the learner's own gradient, in units of own completions. 1: as good as own ones, 0: nothing.",
-  ],
-  staleness: [
-    "Rounds since the last message",
-    "count",
-    "up",
-    "0: something came in the newest round.",
-  ],
-  k3: [
-    "Distance k3",
-    "nats",
-    "up",
-    "A second estimate of the distance, never below 0. The default filter looks at it.",
-  ],
-  log_ratio_mean: [
-    "Mean log-ratio",
-    "nats",
-    "around",
-    "Mean of ln p(learner) − ln p(author) per token. Far above 0: claims to doubt.",
-  ],
-  capped_share: [
-    "Weights at the cap",
-    "share",
-    "share",
-    "Share of tokens whose weight is above the cap.",
-  ],
-  blocked_share: [
-    "Blocked successes",
-    "share",
-    "share",
-    "Share of right answers with a token so unlikely to the learner that hardly anything arrives.",
-  ],
-  completions: ["Completions", "count", "up", "Completions of the author in a round."],
-  tokens: ["Tokens", "count", "up", "Tokens of the author's completions in a round."],
-  rows_trained: [
-    "Completions learned from",
-    "count",
-    "up",
-    "Completions that were neither filtered nor dropped.",
-  ],
-};
+const { authors: AUTHOR_FIELDS, curves: CURVE_FIELDS } = JSON.parse(
+  document.getElementById("statistics").textContent,
+);
 
-/** Fields of the curves: group, name and unit. Fields that are not here come last, as they are. */
-const CURVE_FIELDS = {
-  own_reward_mean: ["Results", "Own sampled reward", "share"],
-  reward_mean: ["Results", "Sampled reward, all authors", "share"],
-  validation: ["Results", "Greedy accuracy, validation", "share"],
-  out_of_distribution: ["Results", "Greedy accuracy, out of distribution", "share"],
-  own_length_mean: ["Results", "Own completions: tokens", "count"],
-  own_cut_share: ["Results", "Own completions: share cut off", "share"],
-  loss: ["Training", "Loss", "number"],
-  gradient_norm: ["Training", "Gradient norm", "number"],
-  entropy: ["Training", "Entropy of own tokens", "nats"],
-  kl: ["Training", "KL to the start model", "nats"],
-  server_apart: ["Training", "Server's log-probabilities: difference from own", "nats"],
-  server_apart_first: ["Training", "The same in the run's first writing", "nats"],
-  learning_rate: ["Training", "Learning rate", "number"],
-  groups_alike: ["Training", "Share of groups of one reward", "share"],
-  rows_trained: ["Training", "Completions learned from", "count"],
-  completions: ["Training", "Completions used", "count"],
-  filtered_share: ["Training", "Share filtered", "share"],
-  updates: ["Training", "Updates", "count"],
-  share: ["Training", "Part of the round that it wrote", "share"],
-  staleness: ["Training", "Age of others' completions, in their rounds", "number"],
-  joint_share: ["Training", "Share of them compared with own", "share"],
-  "seconds/write": ["Time", "Seconds of writing", "seconds"],
-  "seconds/learn": ["Time", "Seconds of learning", "seconds"],
-  "seconds/wait": ["Time", "Seconds of waiting for others", "seconds"],
-  "seconds/exchange": ["Time", "Seconds of exchange", "seconds"],
-  sent_bytes: ["Network", "Bytes sent", "bytes"],
-  sent_bytes_per_token: ["Network", "Bytes sent per token", "number"],
-  received_bytes: ["Network", "Bytes fetched", "bytes"],
-  missing: ["Network", "Nodes missing", "count"],
-  late: ["Network", "Completions late", "count"],
-  refused: ["Network", "Messages refused", "count"],
-};
-
-const MEASURES = {
-  sampled: ["Own sampled reward", "share"],
-  greedy: ["Greedy accuracy", "share"],
-  tokens: ["Tokens per completion", "count"],
-  seconds: ["Seconds per round", "seconds"],
-};
-
+/** A number of AuthorReport. `scale` says how a cell is coloured: share: 0..1; around: from below 0
+    to above; up: from 0 to the largest. */
 function authorField(name) {
-  const [label, kind, scale, what] = AUTHOR_FIELDS[name] ?? [words(name), "number", "up", ""];
-  return { label, kind, scale, what };
+  const { title, unit, scale, help } = AUTHOR_FIELDS[name] ?? {};
+  return { label: title ?? words(name), kind: unit ?? "number", scale: scale ?? "up", what: help ?? "" };
 }
 
+/** A curve's field; those that are not declared come last. */
 function curveField(name) {
-  const [group, label, kind] = CURVE_FIELDS[name] ?? [
-    "Other",
-    words(name),
-    name.startsWith("seconds/") ? "seconds" : "number",
-  ];
-  return { group, label, kind };
+  const { title, unit, group } = CURVE_FIELDS[name] ?? {};
+  const kind = unit ?? (name.startsWith("seconds/") ? "seconds" : "number");
+  return { group: group ?? "Other", label: title ?? words(name), kind };
 }
 
 function words(name) {

@@ -3,6 +3,9 @@
 const TABLE_ROWS = 60;
 const MANY = 12;
 
+const rule = (name, x1, x2, y1, y2) => svg("line", { class: name, x1, x2, y1, y2 });
+const dot = ({ colour }, cx, cy, r) => svg("circle", { class: `dot c${colour}`, cx, cy, r });
+
 /** Make a chart. `show(series, {kind, line})` gives it its curves:
     series  {key, name, x, y, colour, dash, isThin, raw, band: {low, high}, hasDots}
     line    {value, name}, a level to compare with */
@@ -36,11 +39,8 @@ function makeChart({
   });
   const tip = el("div", { class: "tip", hidden: true });
   const legend = el("div", { class: "legend" });
-  const reset = el(
-    "button",
-    { type: "button", class: "quiet reset", hidden: true, on: { click: () => zoomTo(null) } },
-    "Show all rounds",
-  );
+  const showAll = () => zoomTo(null);
+  const reset = button("Show all rounds", showAll, { class: "quiet reset", hidden: true });
   const heading = el(level, {}, title);
   const table = folded("Table", () => scrolled(`Table: ${title}`, makeTable()));
   const node = el(
@@ -118,29 +118,18 @@ function makeChart({
     const Y = (value) => box.bottom - ((value - low) / (high - low)) * (box.bottom - box.top);
     scales = { from, to, whole, box, X, Y };
     const parts = [svg("title", {}, title), describe];
+    const across = (name, y) => rule(name, box.left, box.right, y, y);
     for (const level of levels) {
-      parts.push(
-        svg("line", { class: "grid", x1: box.left, x2: box.right, y1: Y(level), y2: Y(level) }),
-      );
+      parts.push(across("grid", Y(level)));
       parts.push(svg("text", { class: "y", x: box.left - 6, y: Y(level) + 4 }, tickText(level)));
     }
     for (const tick of ticks(from, to, Math.max(2, Math.floor((box.right - box.left) / 80)))) {
       if (Number.isInteger(tick))
         parts.push(svg("text", { class: "x", x: X(tick), y: height - 7 }, plain(tick)));
     }
-    parts.push(
-      svg("line", { class: "axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
-    );
+    parts.push(across("axis", box.bottom));
     if (line) {
-      parts.push(
-        svg("line", {
-          class: "level",
-          x1: box.left,
-          x2: box.right,
-          y1: Y(line.value),
-          y2: Y(line.value),
-        }),
-      );
+      parts.push(across("level", Y(line.value)));
       parts.push(
         svg("text", { class: "levelname", x: box.right - 4, y: Y(line.value) - 5 }, line.name),
       );
@@ -175,15 +164,7 @@ function makeChart({
         }),
       );
       if (curve.hasDots || rows.length === 1)
-        for (const row of rows)
-          parts.push(
-            svg("circle", {
-              class: `dot ${colour}`,
-              cx: X(curve.x[row]),
-              cy: Y(curve.y[row]),
-              r: 3,
-            }),
-          );
+        for (const row of rows) parts.push(dot(curve, X(curve.x[row]), Y(curve.y[row]), 3));
     }
     if (labelled) parts.push(...endNames(kept, X, Y, box));
     picture.replaceChildren(...parts, marks);
@@ -229,41 +210,27 @@ function makeChart({
         svg(
           "svg",
           { class: "swatch", width: 26, height: 10, "aria-hidden": "true" },
-          svg("path", {
-            class: `curve c${colour}`,
-            d: "M0 5H26",
-            "stroke-dasharray": dash || null,
-          }),
+          svg("path", { class: `curve c${colour}`, d: "M0 5H26", "stroke-dasharray": dash || null }),
         );
-      const button = (one) =>
-        el(
+      const keyOf = (one) => {
+        const lifted = () => lift(one.key);
+        const down = () => lift(null);
+        const on = { pointerenter: lifted, pointerleave: down, focus: lifted, blur: down };
+        on.click = () => toggle([one.key]);
+        const pressed = String(!hidden.has(one.key));
+        return el(
           "button",
-          {
-            type: "button",
-            class: "key",
-            "aria-pressed": String(!hidden.has(one.key)),
-            "data-key": one.key,
-            on: {
-              click: () => toggle([one.key]),
-              pointerenter: () => lift(one.key),
-              pointerleave: () => lift(null),
-              focus: () => lift(one.key),
-              blur: () => lift(null),
-            },
-          },
+          { type: "button", class: "key", "aria-pressed": pressed, "data-key": one.key, on },
           swatch(one),
           one.name,
         );
-      const all = (text, act) =>
-        el("button", { type: "button", class: "quiet", on: { click: act } }, text);
+      };
+      const quiet = { class: "quiet" };
+      const all = () => toggle([...hidden]);
+      const none = () => toggle(shown().map((one) => one.key));
       legend.replaceChildren(
-        ...(series.length > 8
-          ? [
-              all("All", () => toggle([...hidden])),
-              all("None", () => toggle(shown().map((one) => one.key))),
-            ]
-          : []),
-        ...series.map(button),
+        ...(series.length > 8 ? [button("All", all, quiet), button("None", none, quiet)] : []),
+        ...series.map(keyOf),
       );
     }
   }
@@ -300,31 +267,15 @@ function makeChart({
     if (!scales) return;
     const { box, X, Y } = scales;
     if (drag) {
-      const [one, other] = [X(Math.min(...drag)), X(Math.max(...drag))];
-      marks.append(
-        svg("rect", {
-          class: "selection",
-          x: one,
-          y: box.top,
-          width: other - one,
-          height: box.bottom - box.top,
-        }),
-      );
+      const [x, end] = [X(Math.min(...drag)), X(Math.max(...drag))];
+      const size = { width: end - x, height: box.bottom - box.top };
+      marks.append(svg("rect", { class: "selection", x, y: box.top, ...size }));
     }
     if (at === null) return;
-    marks.append(
-      svg("line", { class: "cross", x1: X(at), x2: X(at), y1: box.top, y2: box.bottom }),
-    );
+    marks.append(rule("cross", X(at), X(at), box.top, box.bottom));
     const found = readings();
     for (const { curve, row } of found.slice(0, 64))
-      marks.append(
-        svg("circle", {
-          class: `dot c${curve.colour}`,
-          cx: X(curve.x[row]),
-          cy: Y(curve.y[row]),
-          r: 3.5,
-        }),
-      );
+      marks.append(dot(curve, X(curve.x[row]), Y(curve.y[row]), 3.5));
     const lines = found
       .slice(0, 9)
       .map(({ curve, row }) =>
@@ -363,12 +314,9 @@ function makeChart({
     return Math.min(to, Math.max(from, from + share * (to - from)));
   };
   const snapped = (value) => {
-    const near = shown()
-      .filter(({ x }) => x.length)
-      .map(({ x }) => x[nearestRow(x, value)]);
-    return near.length
-      ? near.reduce((best, x) => (Math.abs(x - value) < Math.abs(best - value) ? x : best))
-      : Math.round(value);
+    const near = shown().flatMap(({ x }) => (x.length ? [x[nearestRow(x, value)]] : []));
+    near.sort((one, other) => Math.abs(one - value) - Math.abs(other - value));
+    return near[0] ?? Math.round(value);
   };
   fill(
     picture,

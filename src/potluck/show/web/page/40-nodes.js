@@ -2,17 +2,7 @@
 
 const MOST_AT_EASE = 12;
 const TROUBLES = ["silent", "quarantined", "recovering"];
-const COLUMNS = [
-  "Node",
-  "State",
-  "Round",
-  "Doing",
-  "Heard",
-  "Writing",
-  "Time",
-  "Sent · fetched",
-  "Release",
-];
+const COLUMNS = ["State", "Round", "Doing", "Heard", "Writing", "Time", "Sent · fetched", "Release"];
 const KNOWN = {
   here: "",
   signed: "signed",
@@ -63,28 +53,24 @@ function nodesSection() {
       el(
         "tr",
         { role: "row" },
-        ...COLUMNS.map((text) => el("th", { scope: "col", role: "columnheader" }, text)),
+        ...["Node", ...COLUMNS].map((text) => el("th", { scope: "col", role: "columnheader" }, text)),
       ),
     ),
     body,
   );
-  const empty = el(
-    "p",
-    { class: "empty", hidden: true },
+  const empty = placeholder(
     "No node has told anything yet. Start one with potluck run or potluck join; its line appears here by itself.",
   );
   const phases = ["write", "learn", "wait", "exchange"].map((phase) =>
     el("span", {}, el("span", { class: "swatch", "data-phase": phase }), phase),
   );
   const legend = el("p", { class: "hint timelegend", hidden: true }, "Time: ", ...phases);
-  const place = el("div", {}, scrolled("Who is here", table), legend, empty);
+  const section = el("div", {}, scrolled("Who is here", table), legend, empty);
   let view = null;
   let heardAt = 0;
   const told = new Map();
 
   function rowOf(node, index) {
-    const cell = (label, ...children) =>
-      el("td", { role: "cell", "data-label": label }, ...children);
     const parts = {
       name: el("b", {}),
       model: el("small", {}),
@@ -102,11 +88,18 @@ function nodesSection() {
       known: el("small", {}),
       refused: el("small", { class: "why" }),
     };
-    const mark = svg(
-      "svg",
-      { class: "mark", width: 12, height: 12, "aria-hidden": "true" },
-      svg("circle", { class: `dot c${look(index).colour}`, cx: 6, cy: 6, r: 5 }),
-    );
+    const cells = [
+      [parts.state, parts.why],
+      [parts.round, parts.rounds.node],
+      [parts.phase, parts.work.node],
+      [parts.heard],
+      [parts.rate],
+      [parts.time.node],
+      [parts.traffic, parts.refused],
+      [parts.version],
+    ];
+    const size = { class: "mark", width: 12, height: 12 };
+    const mark = svg("svg", { ...size, "aria-hidden": "true" }, dot(look(index), 6, 6, 5));
     parts.line = el(
       "tr",
       { role: "row", "data-node": node.name },
@@ -117,14 +110,9 @@ function nodesSection() {
         parts.model,
         parts.known,
       ),
-      cell("State", parts.state, parts.why),
-      cell("Round", parts.round, parts.rounds.node),
-      cell("Doing", parts.phase, parts.work.node),
-      cell("Heard", parts.heard),
-      cell("Writing", parts.rate),
-      cell("Time", parts.time.node),
-      cell("Sent · fetched", parts.traffic, parts.refused),
-      cell("Release", parts.version),
+      ...cells.map((inside, at) =>
+        el("td", { role: "cell", "data-label": COLUMNS[at] }, ...inside),
+      ),
     );
     return parts;
   }
@@ -179,12 +167,10 @@ function nodesSection() {
     }
     for (const name of rows.keys())
       if (!nodes.some((node) => node.name === name)) rows.delete(name);
-    const lines = nodes.map((node) => rows.get(node.name).line);
-    if (
-      lines.length !== body.children.length ||
-      lines.some((line, index) => body.children[index] !== line)
-    )
-      body.replaceChildren(...lines);
+    place(
+      body,
+      nodes.map((node) => rows.get(node.name).line),
+    );
     tick();
   }
 
@@ -210,7 +196,7 @@ function nodesSection() {
     id: "nodes",
     title: "Who is here",
     needs: ["nodes", "rounds", "curves"],
-    node: place,
+    node: section,
     update,
     tick,
   };

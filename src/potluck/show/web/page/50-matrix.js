@@ -58,9 +58,7 @@ function matrixSection(openPair) {
   });
   const tip = el("p", { class: "reading", "aria-hidden": "true" });
   const scale = el("div", { class: "scale", "aria-hidden": "true" });
-  const empty = el(
-    "p",
-    { class: "empty", hidden: true },
+  const empty = placeholder(
     "Nobody has learned from anybody yet. The first numbers come with the end of the first round.",
   );
   const table = folded("Table", () => scrolled("Table of the matrix", asTable()));
@@ -176,10 +174,8 @@ function matrixSection(openPair) {
         );
       }),
     );
-    const shares =
-      form === "around" && values.some((one) => one < 0)
-        ? [-1, -0.75, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1]
-        : [0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1];
+    const least = form === "around" && values.some((one) => one < 0) ? -1 : 0;
+    const shares = Array.from({ length: 9 }, (_, at) => least + ((1 - least) * at) / 8);
     const blocks = shares.map((share) => {
       const block = el("span", { class: "block" });
       block.style.background = heat(share).colour;
@@ -207,8 +203,10 @@ function matrixSection(openPair) {
     const cell = event.target.closest("td[data-down]");
     return cell && [Number(cell.dataset.down), Number(cell.dataset.across)];
   };
-  const readAt = ([down, across]) =>
-    write(tip, cells.get(`${down} ${across}`).getAttribute("aria-label"));
+  const readAt = (event) => {
+    const place = placeOf(event);
+    if (place) write(tip, cells.get(place.join(" ")).getAttribute("aria-label"));
+  };
   const focus = (place) => {
     cells.get(current.join(" ")).tabIndex = -1;
     current = place;
@@ -220,14 +218,8 @@ function matrixSection(openPair) {
     grid,
     {
       on: {
-        pointerover: (event) => {
-          const place = placeOf(event);
-          if (place) readAt(place);
-        },
-        focusin: (event) => {
-          const place = placeOf(event);
-          if (place) readAt(place);
-        },
+        pointerover: readAt,
+        focusin: readAt,
         click: (event) => {
           const place = placeOf(event);
           if (!place) return;
@@ -235,12 +227,7 @@ function matrixSection(openPair) {
           openPair(names[place[1]], names[place[0]]);
         },
         keydown: (event) => {
-          const moves = {
-            ArrowUp: [-1, 0],
-            ArrowDown: [1, 0],
-            ArrowLeft: [0, -1],
-            ArrowRight: [0, 1],
-          };
+          const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
           const last = names.length - 1;
           const [down, across] = current;
           const inside = (place) => Math.min(last, Math.max(0, place));

@@ -20,7 +20,7 @@ function pairPanel(run) {
       "div",
       { class: "pairhead" },
       title,
-      el("button", { type: "button", class: "quiet", on: { click: () => close() } }, "Close"),
+      button("Close", close, { class: "quiet" }),
     ),
     habit,
     fail,
@@ -38,12 +38,8 @@ function pairPanel(run) {
       grid.replaceChildren();
     }
     pair = { learner, author };
-    write(
-      title,
-      learner === author
-        ? `What ${learner} learns from its own completions`
-        : `What ${learner} learns from ${author}`,
-    );
+    const whom = learner === author ? "its own completions" : author;
+    write(title, `What ${learner} learns from ${whom}`);
     node.hidden = false;
     await renew();
     if (pair) node.focus({ preventScroll: true });
@@ -81,24 +77,12 @@ function pairPanel(run) {
     for (const key of fields) {
       const { label, kind, what } = authorField(key);
       if (!charts.has(key)) {
-        charts.set(
-          key,
-          makeChart({
-            title: label,
-            what,
-            height: 130,
-            isSmall: true,
-            hasLegend: false,
-            level: "h4",
-          }),
-        );
+        const small = { height: 130, isSmall: true, hasLegend: false, level: "h4" };
+        charts.set(key, makeChart({ title: label, what, ...small }));
         grid.append(charts.get(key).node);
       }
-      charts
-        .get(key)
-        .show([{ key, name: label, x: columns.round, y: columns[key], colour: 0, dash: "" }], {
-          kind,
-        });
+      const series = { key, name: label, x: columns.round, y: columns[key], colour: 0, dash: "" };
+      charts.get(key).show([series], { kind });
     }
   }
 

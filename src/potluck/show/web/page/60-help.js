@@ -11,9 +11,7 @@ function helpSection() {
     redraw();
   });
   const grid = el("div", { class: "helps" });
-  const empty = el(
-    "p",
-    { class: "empty", hidden: true },
+  const empty = placeholder(
     "Nothing was learned yet. Rewards come with the first round, accuracies with the first evaluation.",
   );
   const node = el(
@@ -22,7 +20,7 @@ function helpSection() {
     el(
       "p",
       { class: "what" },
-      "Own sampled reward: the mean reward of the completions that the node wrote itself. Worth: what completions of another author add to the node's own gradient, in units of own completions. 0 is what training alone with the same generation has; 1 is as good as own completions.",
+      "Own sampled reward: the mean reward of the completions that the node wrote itself.",
     ),
     el("div", { class: "controls", hidden: true }, choice.node),
     empty,
@@ -45,12 +43,10 @@ function helpSection() {
       if (!cards.has(name)) cards.set(name, helpCard(name));
       cards.get(name).draw(view, names.indexOf(name));
     }
-    const wanted = shown.map((name) => cards.get(name).node);
-    if (
-      wanted.length !== grid.children.length ||
-      wanted.some((card, place) => grid.children[place] !== card)
-    )
-      grid.replaceChildren(...wanted);
+    place(
+      grid,
+      shown.map((name) => cards.get(name).node),
+    );
   }
 
   return {
@@ -78,17 +74,8 @@ function helpCard(name) {
     const { colour } = look(index);
     const [x, y] = curve(view, name, "own_reward_mean");
     const factor = y.length > 20 ? 0.9 : y.length > 8 ? 0.6 : 0;
-    const series = [
-      {
-        key: "reward",
-        name: "own reward",
-        x,
-        y: smoothed(y, factor),
-        raw: factor ? y : null,
-        colour,
-        dash: "",
-      },
-    ];
+    const reward = { key: "reward", name: "own reward", x, y: smoothed(y, factor) };
+    const series = [{ ...reward, raw: factor ? y : null, colour, dash: "" }];
     for (const [field, text, dash] of [
       ["validation", "accuracy", DASHES[1]],
       ["out_of_distribution", "out of distr.", DASHES[2]],
@@ -104,7 +91,7 @@ function helpCard(name) {
   return { node, draw };
 }
 
-/** The worth of each other author with its noise, as a picture and a table at once. */
+/** What the node takes of each other author, its worth where that was measured, and its trust. */
 function worths(view, name) {
   const authors = Object.entries(view.matrix?.[name] ?? {})
     .filter(([author]) => author !== name)
@@ -115,64 +102,23 @@ function worths(view, name) {
       heading,
       el("p", { class: "empty" }, `${name} learns from nobody else: it trains alone.`),
     ];
-  const measured = authors.filter(([, pair]) => (pair.worth ?? null) !== null);
-  const reach = Math.max(
-    1,
-    ...measured.map(([, pair]) => Math.abs(pair.worth) + (pair.worth_noise ?? 0)),
-  );
-  const place = (value) => 50 + (45 * value) / reach;
-  const line = ([author, pair]) => {
-    const value = pair.worth ?? null;
-    const noise = pair.worth_noise ?? 0;
-    const drawing = svg(
-      "svg",
-      {
-        class: "whisker",
-        viewBox: "0 0 100 14",
-        preserveAspectRatio: "none",
-        "aria-hidden": "true",
-      },
-      svg("line", { class: "zero", x1: 50, x2: 50, y1: 0, y2: 14 }),
-      svg("line", { class: "one", x1: place(1), x2: place(1), y1: 0, y2: 14 }),
-    );
-    if (value !== null)
-      drawing.append(
-        svg("line", {
-          class: "range",
-          x1: place(value - noise),
-          x2: place(value + noise),
-          y1: 7,
-          y2: 7,
-        }),
-        svg("line", { class: "value", x1: place(value), x2: place(value), y1: 2, y2: 12 }),
-      );
-    const trust =
-      (pair.gradient_share ?? null) === null
-        ? "trusted"
-        : `${show(pair.gradient_share, "share")} of gradient`;
-    return el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, author),
-      el("td", { class: "drawing" }, drawing),
-      el("td", {}, value === null ? "not measured" : `${plain(value, 2)} ± ${plain(noise, 2)}`),
-      el("td", {}, show(pair.success_weight, "share")),
-      el("td", {}, trust),
-    );
-  };
-  const heads = ["author", "0 in the middle, 1 dotted", "worth ± noise", "taken", "trust"];
-  const table = el(
-    "table",
-    { class: "worths" },
-    el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text)))),
-    el("tbody", {}, ...authors.map(line)),
-  );
-  const hint = measured.length
-    ? null
-    : el(
-        "p",
-        { class: "what" },
-        "Worth is not measured in this run; potluck replay measures it afterwards.",
-      );
-  return [heading, hint, scrolled(`What others are worth to ${name}`, table)].filter(Boolean);
+  const isMeasured = authors.some(([, pair]) => (pair.worth ?? null) !== null);
+  const rows = authors.map(([author, pair]) => [
+    author,
+    ...(isMeasured ? [`${plain(pair.worth, 2)} ± ${plain(pair.worth_noise, 2)}`] : []),
+    show(pair.success_weight, "share"),
+    (pair.gradient_share ?? null) === null
+      ? "trusted"
+      : `${show(pair.gradient_share, "share")} of gradient`,
+  ]);
+  const heads = ["author", ...(isMeasured ? ["worth ± noise"] : []), "taken", "trust"];
+  const hint = isMeasured
+    ? "Worth: what completions of the author add to the node's own gradient, in units of own completions. 0: nothing; 1: as good as own ones."
+    : "Worth is not measured while a run goes on; potluck replay measures it afterwards.";
+  const table = tableOf("", heads, rows, { class: "worths" });
+  return [
+    heading,
+    scrolled(`What others are worth to ${name}`, table),
+    el("p", { class: "what" }, hint),
+  ];
 }

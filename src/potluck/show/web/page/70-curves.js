@@ -66,9 +66,7 @@ function curvesSection(run, runsToCompare) {
     redraw();
   });
   const fail = el("p", { class: "what" });
-  const empty = el(
-    "p",
-    { class: "empty", hidden: true },
+  const empty = placeholder(
     "No round has ended yet: the first point of each curve comes with the first report.",
   );
   const hint = el(

@@ -163,10 +163,10 @@ function textsSection(run) {
       },
     },
     el("label", { class: "control" }, el("span", {}, "Search"), field),
-    el("button", { type: "submit" }, "Find"),
+    el("button", {}, "Find"),
   );
-  const step = (text, by) => el("button", { type: "button", on: { click: () => go(by) } }, text);
-  const [after, before] = [step("Next by surprise", 1), step("Previous", -1)];
+  const after = button("Next by surprise", () => go(1));
+  const before = button("Previous", () => go(-1));
   const rankText = el("span", { class: "hint" });
   const surprises = el(
     "div",
@@ -176,27 +176,15 @@ function textsSection(run) {
     rankText,
   );
   const note = el("p", { class: "what", role: "status" });
-  const fresh = el("button", {
-    type: "button",
-    hidden: true,
-    on: { click: () => load({ round: null, query: "", rank: -1 }) },
-  });
+  const newestAgain = () => load({ round: null, query: "", rank: -1 });
+  const fresh = button("", newestAgain, { hidden: true });
   const legend = el("div", {});
   const list = el("div", { class: "texts" });
-  const more = el(
-    "button",
-    {
-      type: "button",
-      hidden: true,
-      on: {
-        click: () => {
-          shown += AT_ONCE;
-          draw();
-        },
-      },
-    },
-    "Show more",
-  );
+  const showMore = () => {
+    shown += AT_ONCE;
+    draw();
+  };
+  const more = button("Show more", showMore, { hidden: true });
   const node = el(
     "div",
     {},

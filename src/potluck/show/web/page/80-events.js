@@ -1,15 +1,6 @@
 // What happened, newest first.
 
-const KINDS = [
-  "joined",
-  "left",
-  "missing",
-  "late",
-  "refused",
-  "quarantined",
-  "checkpoint",
-  "message",
-];
+const KINDS = "joined left missing late refused quarantined checkpoint message".split(" ");
 const EVENTS_AT_ONCE = 100;
 
 function eventsSection() {
@@ -18,21 +9,12 @@ function eventsSection() {
   const hidden = new Set();
   const chips = el("div", { class: "controls", role: "group", "aria-label": "Kinds of events" });
   const list = el("ol", { class: "events" });
-  const empty = el("p", { class: "empty", hidden: true });
-  const more = el(
-    "button",
-    {
-      type: "button",
-      hidden: true,
-      on: {
-        click: () => {
-          isAll = true;
-          draw();
-        },
-      },
-    },
-    "Show all",
-  );
+  const empty = placeholder("");
+  const showAll = () => {
+    isAll = true;
+    draw();
+  };
+  const more = button("Show all", showAll, { hidden: true });
   const node = el("div", {}, chips, empty, list, more);
   const redraw = drawnWhenSeen(node, draw);
   let chipKey = "";

@@ -19,7 +19,7 @@ function startPage(main) {
   const runs = el("div", { class: "entries" });
   const experiments = el("div", { class: "entries" });
   const title = el("h1", {}, "Runs");
-  const note = el("p", { class: "empty", hidden: true });
+  const note = placeholder("");
   const experimentsPart = el(
     "section",
     { "aria-labelledby": "experiments-title", hidden: true },
@@ -73,29 +73,14 @@ function startPage(main) {
 function runEntry(entry) {
   const bar = progress(`Rounds of ${entry.name}`);
   bar.set(entry.done / entry.rounds);
-  const nodes = (entry.nodes ?? []).map((name) =>
-    el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, name),
-      el("td", {}, show(entry.reward?.[name], "share")),
-      el("td", {}, show(entry.accuracy?.[name], "share")),
-    ),
-  );
-  const table = el(
-    "table",
-    {},
-    el(
-      "thead",
-      {},
-      el(
-        "tr",
-        {},
-        ...["node", "reward", "accuracy"].map((text) => el("th", { scope: "col" }, text)),
-      ),
-    ),
-    el("tbody", {}, ...nodes.slice(0, 6)),
-  );
+  const nodes = entry.nodes ?? [];
+  const rows = nodes
+    .slice(0, 6)
+    .map((name) => [
+      name,
+      show(entry.reward?.[name], "share"),
+      show(entry.accuracy?.[name], "share"),
+    ]);
   return el(
     "article",
     { class: "entry", "data-state": entry.state },
@@ -122,7 +107,7 @@ function runEntry(entry) {
             : null,
         ),
     entry.rounds && !entry.error ? bar.node : null,
-    nodes.length ? table : null,
+    nodes.length ? tableOf("", ["node", "reward", "accuracy"], rows) : null,
     nodes.length > 6 ? el("p", { class: "hint" }, `and ${nodes.length - 6} more nodes`) : null,
   );
 }
