@@ -194,14 +194,14 @@ def test_hostile_names_and_texts_are_bounded_and_stay_what_they_are(tmp_path):
 def test_what_no_browser_reads_as_json_is_never_sent(tmp_path):
     folder = make_run(tmp_path / "r", "small", rounds=1)
     append(folder / "small" / "metrics.jsonl", metrics(1, loss=float("inf"), seconds={}))
-    append(folder / "small" / "metrics.jsonl", metrics(2, loss=None, seconds={}))
+    append(folder / "small" / "metrics.jsonl", metrics(2, reward_mean=None, seconds={}))
     feed = WatchedRun(folder)
     feed.look()
     data = msgspec.json.encode(feed.view())
     assert json.loads(data, parse_constant=pytest.fail)
     columns = seen(feed)["curves"]["small"]["columns"]
     assert columns["round"] == [0, 2]  # Infinity is not JSON
-    assert columns["loss"][-1] is None
+    assert columns["reward_mean"][-1] is None
     assert columns["seconds/write"] == [1.25, None]
 
 

@@ -10,7 +10,7 @@ from potluck.show.web import swarm
 from potluck.show.web.bounds import MOST_NODES
 from potluck.show.web.feed import NotHereError
 from potluck.show.web.states import GONE_S
-from potluck.show.web.swarm import SwarmFeed, SwarmRun
+from potluck.show.web.swarm import SwarmFeed
 from potluck.show.web.swarm_history import MOST_ROUNDS, History
 
 NORTH = StatusLine(
@@ -38,7 +38,7 @@ class Observed:
 
     def __init__(self):
         self.nodes, self.connected, self.now_s = {}, True, 1000.0
-        self.run = SwarmRun(self, "run", clock=lambda: self.now_s)
+        self.run = SwarmFeed(self, "run", clock=lambda: self.now_s)
 
     def seen(self):
         return {name: node(self.now_s) for name, node in self.nodes.items()}

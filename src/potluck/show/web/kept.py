@@ -3,10 +3,11 @@
 What does not fit is left out, the least needed first, and that is said.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from potluck.reports.runs import read_recipe
 from potluck.show.web.feed import NotHereError
@@ -69,7 +70,7 @@ def _texts(feed: WatchedRun, node: str) -> list[TextsView]:
 
 
 def _thin(pair: PairView, points: int) -> PairView:
-    return msgspec.structs.replace(pair, columns=thinned(pair.columns, points))
+    return replace(pair, columns=thinned(pair.columns, points))
 
 
 def thinned(columns: Columns, points: int) -> Columns:
@@ -87,32 +88,24 @@ def thinned(columns: Columns, points: int) -> Columns:
 
 def _fitting(kept: Kept, left_out: list[str]) -> tuple[Kept, list[str]]:
     """Leave out more until it fits."""
-    steps = (
-        ("completions of all rounds but the newest", _newest_texts),
-        ("all completions", lambda run: msgspec.structs.replace(run, texts=[])),
-        ("all pairs", lambda run: msgspec.structs.replace(run, pairs=[])),
-        (f"rounds of all curves beyond {POINTS}", _thin_curves),
-    )
-    size = len(msgspec.json.encode(kept))
-    for what, step in steps:
-        if size <= MOST_BYTES:
+    steps: dict[str, Callable[[KeptRun], KeptRun]] = {
+        "all completions": lambda run: replace(run, texts=[]),
+        "all pairs": lambda run: replace(run, pairs=[]),
+        f"rounds of all curves beyond {POINTS}": _thin_curves,
+    }
+    for what, step in steps.items():
+        if len(msgspec.json.encode(kept)) <= MOST_BYTES:
             break
         runs = {name: step(run) for name, run in kept.runs.items()}
-        kept = msgspec.structs.replace(kept, runs=runs)
-        before, size = size, len(msgspec.json.encode(kept))
-        if size < before:
+        if runs != kept.runs:
             left_out = [*left_out, what]
+        kept = replace(kept, runs=runs)
     return kept, left_out
-
-
-def _newest_texts(run: KeptRun) -> KeptRun:
-    newest = {texts.node: texts for texts in reversed(run.texts)}
-    return msgspec.structs.replace(run, texts=list(newest.values()))
 
 
 def _thin_curves(run: KeptRun) -> KeptRun:
     curves = {
-        name: msgspec.structs.replace(each, columns=thinned(each.columns, POINTS))
+        name: replace(each, columns=thinned(each.columns, POINTS))
         for name, each in (run.view.curves or {}).items()
     }
-    return msgspec.structs.replace(run, view=msgspec.structs.replace(run.view, curves=curves))
+    return replace(run, view=replace(run.view, curves=curves))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from potluck.show.web.bounds import MOST_FOLDERS, MOST_RUNS
-from potluck.show.web.entries import run_entry
+from potluck.show.web.entries import run_changed_s, run_entry
 from potluck.show.web.feed import ExperimentFeed, NotHereError, RunFeed, experiment_feeds
 from potluck.show.web.folder import WatchedRun
 from potluck.show.web.views import RunEntry, StartView
@@ -45,7 +45,7 @@ class Place:
         self._feeds = experiment_feeds()
         self._lock = threading.Lock()
         self._start: tuple[float, StartView] | None = None
-        self._entries: dict[str, tuple[object, RunEntry]] = {}
+        self._entries: dict[str, tuple[float, RunEntry]] = {}
 
     def start(self) -> StartView:
         with self._lock:
@@ -56,7 +56,7 @@ class Place:
 
     def _read(self) -> StartView:
         found = self._find()
-        newest = sorted(found.runs, key=lambda run: _changed_s(found.runs[run]), reverse=True)
+        newest = sorted(found.runs, key=lambda run: run_changed_s(found.runs[run]), reverse=True)
         return StartView(
             place="/".join(self._folders[0].absolute().parts[-2:]).lstrip("/"),
             runs=[run_entry(found.runs[run], run, self._entries) for run in newest[:MOST_RUNS]],
@@ -121,10 +121,3 @@ class Place:
 
 def _is_run(folder: Path) -> bool:
     return (folder / "recipe.json").is_file()
-
-
-def _changed_s(run: Path) -> float:
-    try:
-        return max(each.stat().st_mtime for each in (run, *run.glob("*/metrics.jsonl")))
-    except OSError:
-        return 0.0

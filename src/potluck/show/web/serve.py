@@ -71,18 +71,9 @@ def open_socket(host: str, port: int | None) -> socket.socket:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, place = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    made = socket.socket(family, kind, protocol)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-        made.bind(place)
-        made.listen(128)
-    except OSError:
-        made.close()
-        raise
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.create_server((host, port), family=family, backlog=128)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     return made
 
 

@@ -8,13 +8,13 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from msgspec.structs import replace
 
 from potluck.reports.status import PeerLine
 from potluck.show.web.bounds import MOST_EVENTS, MOST_NODES
-from potluck.show.web.entries import WORST
+from potluck.show.web.entries import WORST, entry_of
 from potluck.show.web.feed import NotHereError, Sections
 from potluck.show.web.states import ENDS, OBSERVER, Facts, node_views
 from potluck.show.web.swarm_history import History
@@ -50,8 +50,8 @@ class Watching(Protocol):
     def is_connected(self) -> bool: ...
 
 
-class SwarmRun:
-    """Feed of one run that is only listened to."""
+class SwarmFeed:
+    """Feed of one run that is only listened to, and of nothing else."""
 
     def __init__(
         self, observer: Watching, name: str, clock: Callable[[], float] = time.time
@@ -116,23 +116,30 @@ class SwarmRun:
     def search(self, node: str, words: str) -> TextsView:
         return TextsView(node=node)
 
-    def entry(self) -> RunEntry:
-        """Return the run's line of the start page."""
+    def start(self) -> StartView:
+        self.look()
         with self._lock:
-            nodes = self._nodes.values()
-            states = {node.state for node in nodes}
-            best = ("training", "recovering", *WORST)
-            return RunEntry(
-                run="",
-                name=self._name,
-                rounds=self._rounds,
-                done=max((node.round for node in nodes), default=0),
-                nodes=[node.name for node in nodes],
-                state=next((state for state in best if state in states), "unknown"),
-                reward={name: own.reward() for name, own in self._history.items()},
-                accuracy={name: own.last_accuracy() for name, own in self._history.items()},
-                changed_s=max((n.heard_s for n in nodes if n.heard_s is not None), default=None),
+            history = self._history.items()
+            entry = entry_of(
+                RunEntry(
+                    run="",
+                    name=self._name,
+                    rounds=self._rounds,
+                    reward={name: own.reward() for name, own in history},
+                    accuracy={name: own.last_accuracy() for name, own in history},
+                ),
+                self._nodes.values(),
+                ("training", "recovering", *WORST),
             )
+        return StartView(place=self._name, runs=[entry])
+
+    def run(self, run: str) -> Self:
+        if run:
+            raise NotHereError(f"there is no run {run[:40]!r} here; this one is watched alone")
+        return self
+
+    def experiment(self, experiment: str) -> object:
+        raise NotHereError("a swarm has no experiments; potluck watch FOLDER shows them")
 
     def _shown(self, seen: Mapping[str, PeerLine]) -> dict[str, PeerLine]:
         """Return those of the roster first, then those that are connected, then others."""
@@ -198,25 +205,6 @@ class SwarmRun:
         self._events.append(event)
 
 
-class SwarmFeed:
-    """Feed of one swarm."""
-
-    def __init__(self, observer: Watching, name: str) -> None:
-        self._name, self._run = name, SwarmRun(observer, name)
-
-    def start(self) -> StartView:
-        self._run.look()
-        return StartView(place=self._name, runs=[self._run.entry()])
-
-    def run(self, run: str) -> SwarmRun:
-        if run:
-            raise NotHereError(f"there is no run {run[:40]!r} here; this one is watched alone")
-        return self._run
-
-    def experiment(self, experiment: str) -> object:
-        raise NotHereError("a swarm has no experiments; potluck watch FOLDER shows them")
-
-
 @contextmanager
 def swarm_feed(observer: Watching, name: str) -> Iterator[SwarmFeed]:
     """Build the feed of a run up from now on, whether a page is open or not."""
@@ -224,7 +212,7 @@ def swarm_feed(observer: Watching, name: str) -> Iterator[SwarmFeed]:
 
     def watch() -> None:
         while not closed.wait(LOOK_S):
-            feed.run("").look()
+            feed.look()
 
     thread = threading.Thread(target=watch, name="watch the swarm", daemon=True)
     thread.start()
