@@ -19,7 +19,7 @@ JOINED = "join.json"
 """In a node's folder: the recipe that it joined with, its own key and addresses included."""
 LOCK = ".lock"
 """Name of the file in a folder whose lock a process holds while it writes there."""
-WAYS_OUT = {
+REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there"),
     **dict.fromkeys((errno.EACCES, errno.EPERM), "give this user access to it"),
     errno.EROFS: "mount it writable again",
@@ -61,12 +61,12 @@ def printable(text: str, limit: int = 200) -> str:
     return "".join(kept)
 
 
-def way_out(error: Exception) -> str:
-    """Return what to do about a file that cannot be read or written; "" if that is not known. A
+def remedy(error: Exception) -> str:
+    """Say what to do about a file that cannot be read or written; "" if that is not known. A
     library in Rust (safetensors) has the number of the system's error in its text alone."""
-    told = re.search(r"os error (\d+)", str(error))
-    number = int(told[1]) if told else getattr(error, "errno", None)
-    return WAYS_OUT.get(number, "") if number else ""
+    in_text = re.search(r"os error (\d+)", str(error))
+    number = int(in_text[1]) if in_text else getattr(error, "errno", None)
+    return REMEDIES.get(number, "") if number else ""
 
 
 @contextmanager
@@ -114,8 +114,8 @@ def append(path: Path, data: bytes) -> None:
             raise
 
 
-def is_unbegun(folder: Path) -> bool:
-    """Return whether ``folder`` holds a run that has finished no round, and nothing else: its start
+def has_no_round(folder: Path) -> bool:
+    """Tell whether ``folder`` holds a run that has finished no round, and nothing else: its start
     failed, so nothing is lost with it."""
     try:
         nodes = list(json.loads((folder / "recipe.json").read_bytes())["node"])
@@ -130,7 +130,7 @@ def is_unbegun(folder: Path) -> bool:
 def forget_unbegun(folder: Path) -> bool:
     """Remove a run that has finished no round from its folder, but for locks, which are held;
     return whether there was one."""
-    if not is_unbegun(folder):
+    if not has_no_round(folder):
         return False
     for each in folder.rglob("*"):
         if each.is_file() and each.name != LOCK:

@@ -16,7 +16,7 @@ import tiny
 from displays import Listener
 from faults.swarm import Swarm
 from forked import Forked
-from potluck.files import LOCK, append, remove_parts, way_out, write_atomically
+from potluck.files import LOCK, append, remedy, remove_parts, write_atomically
 from potluck.launch import rounds as launch_rounds
 from potluck.launch.in_process import join, run
 from potluck.launch.local_swarm import run_local_swarm
@@ -336,7 +336,7 @@ def test_each_failure_of_a_disk_has_its_way_out(tmp_path, number, what, way):
         raise OSError(number, os.strerror(number), "metrics.jsonl")
     said = os.strerror(number)
     assert str(error.value) == f"{what}: {said}; {way}, then start it again"
-    assert way_out(ValueError(f"I/O error: {said} (os error {number})")) == way  # of safetensors
+    assert remedy(ValueError(f"I/O error: {said} (os error {number})")) == way  # of safetensors
 
 
 @pytest.mark.parametrize("error", [OSError("no such model"), ConnectionResetError(104, "reset")])

@@ -24,7 +24,7 @@ from potluck.cli.options import (
 )
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, as_tree, load
-from potluck.files import is_unbegun
+from potluck.files import has_no_round
 from potluck.launch.local_swarm import LocalSwarmResult, run_local_swarm
 from potluck.show.terminal import Watched, open_displays
 
@@ -183,11 +183,11 @@ def _tell_ends(ended: LocalSwarmResult, place: Path, trust_code: bool) -> int:
         if not failed:
             say("stopped before anything was begun; nothing was written")
         return code or 130
-    if not is_unbegun(place):
+    if not has_no_round(place):
         say(f"potluck show {place}")
     if not any(ended.codes.values()):  # Ctrl-C may have come when all was done
         return 0
-    if is_unbegun(place):
+    if has_no_round(place):
         say("no round was finished, so nothing is kept: mend it, and run it again")
         return 130 if ended.interrupted else code or 130
     say("to go on from what is saved:" if failed else "stopped, saved; go on with:")

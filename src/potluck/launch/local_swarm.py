@@ -22,7 +22,7 @@ from pathlib import Path
 from potluck.config import LOCAL_SWARM, RunConfig, as_tree
 from potluck.exchange import transport
 from potluck.exchange.keys.keys import make_key, roster_text
-from potluck.files import LOCK, is_unbegun, write_atomically
+from potluck.files import LOCK, has_no_round, write_atomically
 from potluck.launch.signals import interrupts
 from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
 from potluck.reports.events import Display, Event, Notice, Once, Told, decode_event
@@ -109,7 +109,7 @@ def _require_free(folder: Path, resume: bool) -> None:
         raise RunFolderError(f"{folder} holds no run to resume; leave --resume out to start one")
     # Leftovers of an aborted start may be overwritten.
     in_the_way = _names_in(folder) - {LOCAL_SWARM, LOCK} if folder.is_dir() else folder.exists()
-    if not resume and in_the_way and not is_unbegun(folder):
+    if not resume and in_the_way and not has_no_round(folder):
         raise RunFolderError(
             f"{folder} exists; --resume goes on with that run, --out names another folder, and "
             f"`rm -r {shlex.quote(str(folder))}` forgets it"

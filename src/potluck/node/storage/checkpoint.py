@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from potluck.files import way_out, whole_folder
+from potluck.files import remedy, whole_folder
 from potluck.model import LanguageModel, ModelError
 from potluck.model.loading import weights_digest
 from potluck.model.sharding import ShardedModel, distribute_like, full_tensor
@@ -71,7 +71,7 @@ def save(
             shutil.rmtree(place, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         raise RunFolderError(
-            f"cannot write checkpoint {place}: {error}; {way_out(error) or 'make room there'}, "
+            f"cannot write checkpoint {place}: {error}; {remedy(error) or 'make room there'}, "
             f"then go on with --resume"
         ) from error
     for old in rounds_saved(folder)[:-KEPT]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from potluck.files import LOCK, OF_WRITES, forget_unbegun, way_out
+from potluck.files import LOCK, OF_WRITES, forget_unbegun, remedy
 from potluck.types import RunFolderError
 
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
@@ -72,7 +72,7 @@ def disk_errors_explained(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not (way := way_out(error)):
+        if not (way := remedy(error)):
             raise
         again = "go on with --resume" if (folder / "recipe.json").is_file() else "start it again"
         what = f"{'cannot write ' * (error.errno in OF_WRITES)}{error.filename or folder}"

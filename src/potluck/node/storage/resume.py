@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from potluck.config import ConfigError, RunConfig, as_tree, load
-from potluck.files import JOINED, LOCK, is_unbegun
+from potluck.files import JOINED, LOCK, has_no_round
 from potluck.node.storage import checkpoint
 from potluck.node.storage.record import Record
 from potluck.tasks import Task
@@ -41,7 +41,7 @@ def prepare_resume(folder: Path, config: RunConfig, first: int) -> str:
 def require_folder(folder: Path, config: RunConfig, resume: bool) -> None:
     """Raise RunFolderError unless ``folder`` is free, or, to ``resume``, is this run's."""
     if not resume:
-        if _is_taken(folder) and not is_unbegun(folder):
+        if _is_taken(folder) and not has_no_round(folder):
             raise RunFolderError(
                 f"{folder} exists; --resume goes on with that run, --out names another folder, and "
                 f"`rm -r {shlex.quote(str(folder))}` forgets it"
