@@ -92,7 +92,7 @@ def test_a_nodes_files_are_never_written_over_and_nothing_else_is_either(tmp_pat
         (["a"], ["bücher.example"], 1, "is no host"),
         (["a"], [""], 1, "'' is no host"),
         (["a"], ["localhost"], 0, "expected 1 or more"),
-        (["a"], ["localhost"], 10**7, "end beyond the calendar"),
+        (["a"], ["localhost"], 10**7, "end after year 9999"),
     ],
 )
 def test_what_cannot_be_certified_is_refused(tmp_path, names, hosts, days, hint):

@@ -31,6 +31,8 @@ RELAYS = ("relay", *(f"relay-{at}" for at in range(2, 9)))
 """Names in the certificates of routers, which may pass on what any node said: with TLS, no node may
 have one."""
 SPEAKING = ["put", "delete", "reply", "declare_queryable", "liveliness_token"]
+ALONE = "live", "ann", "status"
+"""Kinds of keys of which a node has one each, under its name."""
 ASKING = ["declare_subscriber", "query", "liveliness_query", "declare_liveliness_subscriber"]
 
 
@@ -78,24 +80,21 @@ def write_certificates(
         )
     if len(set(names)) != len(names):
         raise CertificateError(f"a name comes twice among {', '.join(names)}")
-    alternatives = [_host(host) for host in hosts]
+    both = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+    extensions: list[tuple[x509.ExtensionType, bool]] = [
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (x509.SubjectAlternativeName([_host(host) for host in hosts]), False),
+        (x509.ExtendedKeyUsage(both), False),
+    ]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         ca, ca_key = _authority(folder, max(days, AUTHORITY_DAYS))
         for name in names:
             key = ec.generate_private_key(ec.SECP256R1())
-            both = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
-            certificate = (
-                _unsigned(name, ca.subject, key.public_key(), days)
-                .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-                .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-                .add_extension(x509.ExtendedKeyUsage(both), critical=False)
-                .sign(ca_key, hashes.SHA256())
-            )
+            certificate = _signed(name, ca.subject, key, ca_key, days, extensions)
             (folder / name).mkdir(mode=0o700)
             files = certificate_files(folder, name)
-            new_file(files.key, _pem(key), mode=0o600)
-            new_file(files.certificate, certificate.public_bytes(PEM), mode=0o644)
+            _write_pair(files.certificate, certificate, files.key, key)
             new_file(files.ca, ca.public_bytes(PEM), mode=0o644)
     except OSError as error:
         raise CertificateError(f"{error.filename or folder}: {error.strerror}") from error
@@ -131,34 +130,35 @@ def _authority(folder: Path, days: int) -> _Pair:
     if certificate.exists() or key.exists():
         return _read_pair(certificate, key)
     new = ec.generate_private_key(ec.SECP256R1())
-    made = (
-        _unsigned("potluck swarm", None, new.public_key(), days)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(new, hashes.SHA256())
-    )
-    new_file(key, _pem(new), mode=0o600)
-    new_file(certificate, made.public_bytes(PEM), mode=0o644)
+    is_authority = x509.BasicConstraints(ca=True, path_length=0)
+    made = _signed("potluck swarm", None, new, new, days, [(is_authority, True)])
+    _write_pair(certificate, made, key, new)
     return made, new
 
 
-def _unsigned(
-    name: str, issuer: x509.Name | None, public: ec.EllipticCurvePublicKey, days: int
-) -> x509.CertificateBuilder:
+def _signed(
+    name: str,
+    issuer: x509.Name | None,
+    key: ec.EllipticCurvePrivateKey,
+    by: ec.EllipticCurvePrivateKey,
+    days: int,
+    extensions: Sequence[tuple[x509.ExtensionType, bool]],
+) -> x509.Certificate:
+    """Make a certificate of ``key``, signed ``by`` another or itself, with extensions that are
+    critical (True) or not."""
     now = datetime.datetime.now(datetime.UTC)
     try:
         end = now + datetime.timedelta(days=days)
     except OverflowError as error:
-        raise CertificateError(f"{days} days end beyond the calendar; 365 are a year") from error
+        what = f"certificates for {days} days end after year 9999"
+        raise CertificateError(f"{what}; expected {AUTHORITY_DAYS} or fewer") from error
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer or subject)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BEFORE)
-        .not_valid_after(end)
-    )
+    builder = x509.CertificateBuilder(issuer or subject, subject, key.public_key())
+    builder = builder.serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now - BEFORE).not_valid_after(end)
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical)
+    return builder.sign(by, hashes.SHA256())
 
 
 def _host(host: str) -> x509.GeneralName:
@@ -171,8 +171,12 @@ def _host(host: str) -> x509.GeneralName:
     return x509.DNSName(host)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+def _write_pair(
+    certificate: Path, made: x509.Certificate, key: Path, secret: ec.EllipticCurvePrivateKey
+) -> None:
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    new_file(key, secret.private_bytes(PEM, *form), mode=0o600)
+    new_file(certificate, made.public_bytes(PEM), mode=0o644)
 
 
 def _read(path: Path) -> bytes:
@@ -191,23 +195,18 @@ def _read_certificate(path: Path) -> x509.Certificate:
 
 
 def _read_pair(certificate: Path, key: Path) -> _Pair:
-    pair = _read_certificate(certificate), _read_key(key)
-    if pair[0].public_key() != pair[1].public_key():
-        raise CertificateError(f"{key} is not the key of {certificate}")
-    return pair
-
-
-def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    data = _read(path)
-    if os.name == "posix" and path.stat().st_mode & 0o077:
-        raise CertificateError(f"{path} can be read by others; a key needs 0600: chmod 600 {path}")
+    data, holds = _read(key), _read_certificate(certificate)
+    if os.name == "posix" and key.stat().st_mode & 0o077:
+        raise CertificateError(f"{key} can be read by others; a key needs 0600: chmod 600 {key}")
     try:
-        key = serialization.load_pem_private_key(data, None)
+        secret = serialization.load_pem_private_key(data, None)
     except (ValueError, TypeError) as error:
-        raise CertificateError(f"{path} is no private key in PEM without a password") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise CertificateError(f"{path} is no elliptic-curve key, as potluck certificates makes it")
-    return key
+        raise CertificateError(f"{key} is no private key in PEM without a password") from error
+    if not isinstance(secret, ec.EllipticCurvePrivateKey):
+        raise CertificateError(f"{key} is no elliptic-curve key, as potluck certificates makes it")
+    if holds.public_key() != secret.public_key():
+        raise CertificateError(f"{key} is not the key of {certificate}")
+    return holds, secret
 
 
 def access_control(names: Sequence[str], run: str) -> dict[str, object]:
@@ -217,21 +216,18 @@ def access_control(names: Sequence[str], run: str) -> dict[str, object]:
     This covers one hop: the signature of a message says which node wrote what a relay passes on.
     """
     everything = [f"{run}/**"]
-    alone = "live", "ann", "status"
-    own = {n: [*(f"{run}/{kind}/{n}" for kind in alone), f"{run}/q/{n}/**"] for n in names}
+    own = {n: [*(f"{run}/{kind}/{n}" for kind in ALONE), f"{run}/q/{n}/**"] for n in names}
     speakers = own | dict.fromkeys(RELAYS, everything)
-    speaking = [_rule(f"speak-{n}", "ingress", SPEAKING, keys) for n, keys in speakers.items()]
-    asking = _rule("ask", "ingress", ASKING, everything)
-    outgoing = _rule("out", "egress", SPEAKING + ASKING, everything)
+    rules = [(f"speak-{n}", "ingress", SPEAKING, keys) for n, keys in speakers.items()]
+    rules.append(("ask", "ingress", ASKING, everything))
+    rules.append(("out", "egress", SPEAKING + ASKING, everything))
     return {
         "enabled": True,
         "default_permission": "deny",
-        "rules": [*speaking, asking, outgoing],
+        "rules": [
+            {"id": id, "permission": "allow", "flows": [flow], "messages": kinds, "key_exprs": keys}
+            for id, flow, kinds, keys in rules
+        ],
         "subjects": [{"id": n, "cert_common_names": [n]} for n in speakers],
         "policies": [{"rules": [f"speak-{n}", "ask", "out"], "subjects": [n]} for n in speakers],
     }
-
-
-def _rule(id: str, flow: str, messages: list[str], keys: list[str]) -> dict[str, object]:
-    rule: dict[str, object] = {"id": id, "permission": "allow", "flows": [flow]}
-    return rule | {"messages": messages, "key_exprs": keys}
