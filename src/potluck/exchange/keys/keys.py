@@ -128,7 +128,6 @@ def public_text(public: bytes) -> str:
 
 
 def public_bytes(text: str) -> bytes:
-    """Return the key in the text that ``public_text`` makes, or raise IdentityError."""
     try:
         return _unwritten(PUBLIC, text)
     except ValueError as error:
@@ -175,7 +174,6 @@ def read_roster(path: Path) -> dict[str, bytes]:
 
 
 def roster_text(roster: Mapping[str, bytes]) -> str:
-    """Return a whole roster, by name."""
     for name in roster:
         _require_node_name(name)
     return "".join(f'{name} = "{public_text(roster[name])}"\n' for name in sorted(roster))

@@ -37,7 +37,6 @@ class KnownKeys:
         self._pins = {n: k for n, k in pinned.items() if n not in self._roster and k not in own}
 
     def admit(self, name: str) -> None:
-        """Raise WireError if ``name`` may not take part."""
         if not NODE_NAME.fullmatch(name):
             what = f"{name[:64]!r} is no name of a node; expected {NODE_NAME.pattern}"
             raise WireError(what, "unknown sender")
@@ -49,7 +48,6 @@ class KnownKeys:
             )
 
     def names(self) -> frozenset[str]:
-        """Return the names of the roster and of members."""
         return self._members | self._roster.keys()
 
     def known(self, name: str) -> bytes | None:

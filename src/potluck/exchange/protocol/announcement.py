@@ -86,7 +86,6 @@ def digest_of(signed: bytes) -> bytes:
 
 
 def offer_of(round: int, signed: bytes) -> Offer:
-    """Return the offer of a sealed batch."""
     return Offer(round, len(signed), digest_of(signed))
 
 
@@ -124,7 +123,6 @@ ANNOUNCEMENTS = Kind(
 
 
 def decode_announcement(data: bytes, *, run: str, node: str) -> Announcement:
-    """Read an announcement, its signature by the key in it, and its offers."""
     announcement = ANNOUNCEMENTS.read(data, run=run, node=node)
     verify(WHAT, data, announcement.public)
     announcement.offers()

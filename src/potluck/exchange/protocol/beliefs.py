@@ -165,7 +165,6 @@ class Beliefs:
         return min(due, ASKED_AT_ONCE - len(self._under_way))
 
     def next_question_s(self) -> float:
-        """Return the time at which ``take_question`` may have one; infinity: not by itself."""
         if len(self._under_way) >= ASKED_AT_ONCE:
             return float("inf")
         waiting = self._wanted - self._under_way

@@ -81,13 +81,11 @@ class FetchQueue:
         self._open.pop(author, None)
 
     def drop(self, unwanted: Callable[[str, int], bool]) -> None:
-        """Fetch no batch whose (author, round) is ``unwanted``."""
         for author, ours in self._open.items():
             for round in [r for r in ours if unwanted(author, r)]:
                 del ours[round]
 
     def only(self, authors: Set[str]) -> None:
-        """Forget all other authors."""
         self._failing &= authors
         for known in (self._open, self._settled):
             for author in known.keys() - authors:
@@ -179,7 +177,6 @@ class FetchQueue:
         self._settled.get(author, {}).pop(round, None)
 
     def has_arrived(self, author: str, round: int) -> bool:
-        """Return whether a valid batch of ``round`` came."""
         one = self._settled.get(author, {}).get(round)
         return one is not None and one.valid
 
@@ -189,7 +186,6 @@ class FetchQueue:
         return one == _Settled(offer.digest, valid=True)
 
     def rounds(self, author: str) -> frozenset[int]:
-        """Return all rounds of which a valid batch of ``author`` came."""
         return frozenset(r for r, one in self._settled.get(author, {}).items() if one.valid)
 
     def promising(self) -> list[str]:

@@ -24,12 +24,10 @@ class Outbox:
                 self._take(int(path.stem), path.read_bytes())
 
     def get(self, round: int) -> bytes | None:
-        """Return the batch of ``round``, or None."""
         then, signed = self._too_old
         return signed if then == round else self._signed.get(round)
 
     def offers(self) -> list[Offer]:
-        """Return an offer of each batch that is announced."""
         return [offer_of(round, signed) for round, signed in self._signed.items()]
 
     def put(self, round: int, signed: bytes) -> None:

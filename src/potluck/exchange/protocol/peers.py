@@ -30,7 +30,6 @@ def announcement_pause_s(nodes: int) -> float:
 
 
 def silent_after_s(nodes: int) -> float:
-    """Return how long after its last announcement one of ``nodes`` counts as silent."""
     return 3 * announcement_pause_s(nodes) + SLACK_S
 
 
@@ -124,7 +123,6 @@ class Peers:
         return max(known, max(peer.offered, default=known)) if peer else known
 
     def members(self) -> frozenset[str]:
-        """Return the names of the other members."""
         return self._members
 
     def has_priority(self, name: str) -> bool:
@@ -204,7 +202,6 @@ class Peers:
         return tuple(sorted(n for n in self._peers if self.is_quarantined(n, now_s)))
 
     def take_refused(self) -> dict[str, int]:
-        """Return the refusals since the last call, by name."""
         taken, self._refused = dict(sorted(self._refused.items())), Counter()
         return taken
 

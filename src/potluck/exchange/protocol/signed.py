@@ -164,7 +164,6 @@ class Believed(Generic[AnySigned]):
         return False
 
     def refuse(self, name: str, reason: Reason, count: int = 1) -> None:
-        """Count messages under ``name`` that are not believed."""
         self.refused.setdefault(name, Counter())[reason] += count
 
     def forget(self, name: str) -> None:

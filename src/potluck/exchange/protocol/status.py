@@ -103,7 +103,6 @@ def _cut(text: str) -> str:
 
 
 def _finite(part: _Part) -> _Part:
-    """Return the part without numbers that are not finite."""
     odd = {
         name: None
         for name in part.__struct_fields__

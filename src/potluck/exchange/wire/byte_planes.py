@@ -93,7 +93,6 @@ def split_planes(number_X: np.ndarray, planes: int) -> list[bytes]:
 
 
 def merge_planes(planes: Sequence[Buffer], count: int) -> np.ndarray:
-    """Return the uint32 numbers of planes of ``count`` bytes, as ``split_planes`` makes them."""
     byte_X4 = np.zeros((count, 4), np.uint8)
     for at, plane in enumerate(planes):
         byte_X4[:, at] = np.frombuffer(plane, np.uint8)

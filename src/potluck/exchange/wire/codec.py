@@ -183,7 +183,6 @@ def encode_round(round: int, node: str, arrived: Round) -> bytes:
 
 
 def batches_of(arrived: Round) -> dict[tuple[str, int], bytes]:
-    """Return the bytes that ``arrived`` was read from, by author and round."""
     heads = [(decode(without_signature(data)), data) for data in arrived.messages]
     return {(message.sender, message.round): data for message, data in heads}
 

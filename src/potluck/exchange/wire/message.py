@@ -267,7 +267,6 @@ def rows_of(header: Header, limits: Limits) -> Rows:
 
 
 def text_size(rows: Rows) -> int:
-    """Return the bytes of all texts together."""
     return int(np.maximum(rows.text_B.astype(np.int64) - 1, 0).sum())
 
 

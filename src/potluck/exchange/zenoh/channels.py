@@ -17,7 +17,6 @@ LONE = 8
 
 
 def names_alone(known: Collection[str]) -> list[str]:
-    """Return the names that have a channel each."""
     return sorted(known) if len(known) <= LONE_NAMES else []
 
 
@@ -48,7 +47,6 @@ class Channels:
         self._channels = {n: (each.handler, sizes[n]) for n, each in self._subscribers.items()}
 
     def take(self) -> dict[str, list[zenoh.ZBytes]]:
-        """Return what came since the last call, by name, oldest first."""
         by_name: dict[str, list[zenoh.ZBytes]] = {}
         for alone, (channel, most) in self._channels.items():
             if alone != "*":

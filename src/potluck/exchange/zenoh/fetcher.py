@@ -63,7 +63,6 @@ class WorkerThreads:
             ) from error
 
     def join(self, timeout_s: float) -> None:
-        """Wait until all have ended, or the time is over."""
         end_s = time.monotonic() + timeout_s
         with self._lock:
             threads = list(self._threads)

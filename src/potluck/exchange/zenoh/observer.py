@@ -59,7 +59,6 @@ class Observer:
             return {str(why): count for why, count in self._observation.refused.items()}
 
     def is_connected(self) -> bool:
-        """Return whether any node or relay is connected now."""
         return bool(self._session.info.peers_zid() or self._session.info.routers_zid())
 
     def close(self) -> None:
