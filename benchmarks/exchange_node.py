@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from potluck.exchange import Agreement, Key, Limits, Membership, Message, Provenance, decode, encode
 from potluck.exchange.keys.known_keys import KnownKeys
+from potluck.exchange.protocol.in_step import InStep
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.zenoh import exchange as ours
 from potluck.exchange.zenoh import fetcher
@@ -92,7 +93,7 @@ class Bare:
 
 
 class Ours:
-    """A round of the exchange: ``send``, then ``collect`` until everybody's batch is here."""
+    """A round of the exchange: ``send``, then ``receive`` until everybody's batch is here."""
 
     def __init__(self, exchange: ours.ZenohExchange, batch: tuple[Completion, ...]) -> None:
         self._exchange, self._batch, self._round = exchange, batch, 0
@@ -102,7 +103,8 @@ class Ours:
         start = time.monotonic()
         self._exchange.send(self._round, self._batch)
         sent = time.monotonic()
-        arrived = self._exchange.collect(self._round, deadline_s=LONG_S)
+        received = self._exchange.receive(self._round, wait_s=LONG_S)
+        arrived = self._exchange.finish(self._round, received)
         if arrived.missing:
             raise SystemExit(f"{arrived.missing} did not come; {arrived.traffic}")
         return {"send_s": sent - start, "bytes": arrived.traffic.received_bytes}
@@ -161,7 +163,7 @@ def main() -> int:
             members=members,
             partners=lambda round, live: live,
             codec="exact",
-            max_staleness=1,
+            rule=InStep(max_staleness=1, kept_rounds=4),
             kept_rounds=4,
             quarantine_s=60.0,
         )

@@ -28,6 +28,7 @@ from potluck.exchange import Agreement, Key, Limits, Membership, Provenance, enc
 from potluck.exchange.keys.keys import BATCH
 from potluck.exchange.keys.known_keys import KnownKeys
 from potluck.exchange.protocol.announcement import encode_announcement, encode_answer, offer_of
+from potluck.exchange.protocol.in_step import InStep
 from potluck.exchange.protocol.peers import announcement_pause_s
 from potluck.exchange.zenoh.exchange import ZenohExchange
 from potluck.exchange.zenoh.session import Endpoints, open_session
@@ -65,7 +66,7 @@ def node(names, pipe):
                 live, members=members, me=me, run=RUN, round=round, size=32
             ),
             codec="exact",
-            max_staleness=1,
+            rule=InStep(max_staleness=1, kept_rounds=KEPT),
             kept_rounds=KEPT,
             quarantine_s=60.0,
         )

@@ -32,7 +32,7 @@ import torch
 from scipy.stats import t
 
 from potluck.config import from_tree
-from potluck.exchange import memory
+from potluck.exchange import Received, memory
 from potluck.launch import rounds as launch
 from potluck.launch.in_process import run
 from potluck.node.loop import Node
@@ -63,14 +63,14 @@ def by_time(slow, ends, self, folder, first):
         node, round = nodes[name], done[name]
         lasts = SLOWER if name == slow else 1
         if what == "take":
-            taken = node.selector.choose(round, node.exchange.take())
+            taken = node.selector.choose(round, node.exchange.receive(round).batches)
             open_rounds[name] = taken, node.selector.draw(round, taken)
             follows = now + WRITING * lasts, "send"
         elif what == "send":
             taken, shares = open_rounds[name]
             spent = node.generate_and_send(round, shares)
-            taken = taken or node.selector.choose(round, node.exchange.take())
-            arrived = node.exchange.finish(round, taken)
+            taken = taken or node.selector.choose(round, node.exchange.receive(round).batches)
+            arrived = node.exchange.finish(round, Received(tuple(taken)))
             open_rounds[name] = arrived, spent, node.record.keep_round(round, arrived)
             follows = now + (1 - WRITING) * lasts, "learn"
         else:

@@ -19,14 +19,14 @@ import statistics
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
 from large_swarm import key_of
 
-from potluck.builder.exchange import enough_of, make_agenda, partners_of
+from potluck.builder.exchange import make_agenda, partners_of, rule_of
 from potluck.config import from_tree
 from potluck.exchange.base import Delivery, Traffic, assemble_round
 from potluck.exchange.protocol.announcement import Announcement, Offer, encode_announcement
@@ -124,15 +124,8 @@ class Swarm:
             self.nodes[name] = Node(
                 name,
                 MEDIAN_S * math.exp(SIGMA * self.random.gauss(0, 1)),
-                NewestMailbox(
-                    peers,
-                    FetchQueue(name, peers.has_priority),
-                    partners,
-                    max_staleness=config.swarm.max_staleness,
-                    kept_rounds=config.swarm.kept_rounds,
-                    size_limit_bytes=1 << 24,
-                    taken={},
-                    enough=enough_of(config),
+                rule_of(config, taken={}).mailbox(
+                    peers, FetchQueue(name, peers.has_priority), partners, 1 << 24
                 ),
                 FreeSelector(
                     agenda=agenda,
@@ -167,7 +160,7 @@ class Swarm:
 
     def take(self, node):
         """Begin a round: as ``step_free`` does."""
-        came = node.mailbox.take_newest()
+        came = node.mailbox.receive(node.round, self.now_s, waited=False).batches
         taken = node.selector.choose(node.round, came)
         self.note(node, rounds=1, came=len(came))
         shares = node.selector.draw(node.round, taken)
@@ -247,9 +240,9 @@ class Swarm:
 
     def select(self, node, own, taken):
         peers = node.mailbox.peers
-        batches = [(node.round, b"", own), *((d.round, b"", d.completions) for d in taken)]
+        batches = [Delivery(node.name, node.round, b"", own), *taken]
         newest = {d.author: peers.newest_offer(d.author, d.round) for d in taken}
-        arrived = replace(assemble_round(node.round, batches, (), Traffic()), newest=newest)
+        arrived = assemble_round(node.round, batches, (), Traffic(), newest)
         selected = node.selector.select(node.round, arrived, read)
         groups = [
             Group(problem(rows[0].completion.problem_id), rows, (0.0,) * len(rows))

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from potluck.exchange import Agreement, Key, Limits, Membership, Provenance
 from potluck.exchange.keys.known_keys import KnownKeys
+from potluck.exchange.protocol.in_step import InStep
 from potluck.exchange.protocol.status import encode_status
 from potluck.exchange.zenoh.exchange import ZenohExchange
 from potluck.exchange.zenoh.observer import observe
@@ -54,7 +55,7 @@ def node(stack, names, name, line, folder):
         members=names,
         partners=lambda round, live: live,
         codec="exact",
-        max_staleness=1,
+        rule=InStep(max_staleness=1, kept_rounds=4),
         kept_rounds=4,
         quarantine_s=60.0,
     )

@@ -16,6 +16,11 @@ def completion(tokens=(1, 2), logprobs=None, *, problem="p", author="north", ind
     return Completion(problem, author, index, token_T, logp_T, end)
 
 
+def collect(node, round, *, deadline_s, **waiting):
+    """Receive a round, and finish it with all that came."""
+    return node.finish(round, node.receive(round, wait_s=deadline_s, **waiting))
+
+
 def text_only(text, *, problem="p", author="north", index=0, end="stop"):
     """A completion of an author without a tokenizer."""
     return Completion(problem, author, index, np.zeros(0, np.int32), None, end, text)

@@ -13,6 +13,7 @@ from potluck.exchange.protocol.announcement import (
     encode_answer,
     offer_of,
 )
+from potluck.exchange.protocol.in_step import InStep
 from potluck.exchange.zenoh.exchange import ZenohExchange
 from potluck.exchange.zenoh.session import Endpoints, open_session
 
@@ -78,7 +79,7 @@ class Town:
                 "members": self.members,
                 "partners": lambda round, names: names,
                 "codec": "exact",
-                "max_staleness": 1,
+                "rule": InStep(max_staleness=1, kept_rounds=8),
                 "kept_rounds": 8,
                 "quarantine_s": 60.0,
                 "notify": lambda told: said.append(told.text),

@@ -2,20 +2,22 @@
 
 import inspect
 import time
-from dataclasses import replace
 
 import pytest
 
-from nouns import completion, terms
+from nouns import collect, completion, terms
 from potluck.exchange import (
     TRANSPORTS,
     Delivery,
     Exchange,
     ExchangeError,
+    InStep,
     Key,
     Membership,
     MemoryHub,
+    Newest,
     PeerStatus,
+    Received,
     Round,
     Status,
     Traffic,
@@ -31,15 +33,13 @@ from town import LONG_S, has_batch, town, until
 
 NAMES = ["large", "north", "small"]
 ENOUGH_S, SHORT_S = LONG_S, 0.05
-MAX_STALENESS = 1
 
 
-FREE = {"taken": {}, "enough": 9}
-"""What a node at its own pace tells its transport: nothing taken yet, and room for all."""
+STEP, FREE = InStep(max_staleness=1, kept_rounds=8), Newest(max_staleness=1, enough=9)
 
 
-def memory(folder, sessions, **pace):
-    hub = MemoryHub({name: terms(name) for name in NAMES})
+def memory(folder, sessions, rule):
+    hub = MemoryHub({name: terms(name) for name in NAMES}, rule=rule)
     yield {name: hub.member(name) for name in NAMES}
 
 
@@ -48,99 +48,91 @@ class FolderExchange:
     says what a node's batches carry and which it accepts. Nothing is signed: between machines a
     folder that anybody can write proves nothing."""
 
-    def __init__(self, folder, terms, peers):
-        self.folder, self.terms, self.names = folder, terms, [terms.node, *peers]
+    def __init__(self, folder, terms, peers, rule):
+        self.folder, self.terms, self.names, self.rule = folder, terms, [terms.node, *peers], rule
         self.came = {name: set() for name in self.names}
-        self.late, self.taken = set(), set()
 
     def send(self, round, batch):
         path = self.folder / f"{round}-{self.terms.node}"
         if not path.exists():  # the first batch of a round stays
             path.write_bytes(encode(self.terms.message(round, tuple(batch))))
 
-    def collect(self, round, *, deadline_s, waiting=silent):
-        end_s = time.monotonic() + deadline_s
-        awaited, here = {(round, name) for name in self.names}, {}
+    def receive(self, round, *, wait_s=0.0, waiting=silent):
+        end_s, batches = time.monotonic() + wait_s, []
+        awaited = {*self.names[1:]} if self.rule.in_step else set()
         while True:
-            here |= self.read((awaited | self.late) - here.keys())
-            missing = awaited - here.keys()
+            batches += self.read_new(round)
+            missing = {name for name in awaited if round not in self.came[name]}
             waiting(len(awaited) - len(missing), len(awaited))
             if not missing or time.monotonic() >= end_s:
-                break
+                return Received(tuple(batches), tuple(sorted(missing)))
             time.sleep(0.01)
-        self.late = (self.late | missing) - here.keys()
-        batches = [(then, data, completions) for (then, _), (data, completions) in here.items()]
-        return assemble_round(round, batches, (name for _, name in missing), Traffic())
 
-    def take(self):
-        there = {self.key(path) for path in self.folder.glob("*-*")}
-        newest = {author: round for round, author in sorted(there)}
-        new = {
-            (round, author)
-            for round, author in there - self.taken
-            if author in self.names[1:] and round >= newest[author] - MAX_STALENESS
-        }
-        here = self.read(new)
-        self.taken |= new
-        return tuple(Delivery(name, round, *here[round, name]) for round, name in sorted(here))
+    def finish(self, round, received):
+        batches, missing = [*received.batches], received.missing
+        if own := self.read(self.terms.node, round):
+            batches.append(own)
+        else:
+            missing = (*missing, self.terms.node)
+        newest = {} if self.rule.in_step else dict(sorted(self.there()))
+        return assemble_round(round, batches, missing, Traffic(), newest)
 
-    def finish(self, round, taken):
-        own = self.read({(round, self.terms.node)})
-        batches = [(round, *each) for each in own.values()]
-        batches += [(each.round, each.message, each.completions) for each in taken]
-        there = sorted(self.key(path) for path in self.folder.glob("*-*"))
-        newest = {author: then for then, author in there}
-        missing = () if own else (self.terms.node,)
-        return replace(assemble_round(round, batches, missing, Traffic()), newest=newest)
+    def there(self):
+        """(author, round) of all that lies in the folder."""
+        names = (path.name.partition("-") for path in self.folder.glob("*-*"))
+        return [(author, int(round)) for round, _, author in names if author in self.names]
 
-    def key(self, path):
-        round, _, author = path.name.partition("-")
-        return int(round), author
+    def read_new(self, now):
+        there = sorted(self.there())
+        newest = dict(there)
+        for author, round in there:
+            is_new = author != self.terms.node and round not in self.came[author]
+            if is_new and self.rule.takes(round, now=now, newest=newest[author]):
+                yield from filter(None, [self.read(author, round)])
 
-    def read(self, wanted):
-        """(bytes, completions) by (round, author) of those of ``wanted`` that are there."""
-        here = {}
-        for round, name in wanted:
-            try:
-                data = (self.folder / f"{round}-{name}").read_bytes()
-                message = decode(data, self.terms.limits)
-                here[round, name] = data, self.terms.accept(name, round, message)
-                self.came[name].add(round)
-            except (FileNotFoundError, WireError):  # what a peer sends must not stop this node
-                pass
-        return here
+    def read(self, author, round):
+        """The batch, or None if it is not there or of no use."""
+        try:
+            data = (self.folder / f"{round}-{author}").read_bytes()
+            completions = self.terms.accept(author, round, decode(data, self.terms.limits))
+        except (FileNotFoundError, WireError):  # what a peer sends must not stop this node
+            return None
+        self.came[author].add(round)
+        return Delivery(author, round, data, completions)
 
     def gather(self, wait_s, waiting=silent):
         return ()  # a folder is always there
-
-    def peers_round(self):
-        newest = sorted(max(self.came[name], default=0) for name in self.names[1:])
-        return newest[(len(newest) - 1) // 2] if newest else 0
 
     def tell(self, line):
         pass  # a person may look into the folder
 
     def status(self):
         rounds = {name: frozenset(self.came[name]) for name in self.names[1:]}
-        return Status({
-            name: PeerStatus(live=True, rounds=r, newest_round=max(r, default=None))
-            for name, r in rounds.items()
-        })  # fmt: skip
+        newest = sorted(max(came, default=0) for came in rounds.values())
+        return Status(
+            {
+                name: PeerStatus(live=True, rounds=r, newest_round=max(r, default=None))
+                for name, r in rounds.items()
+            },
+            newest[(len(newest) - 1) // 2] if newest else 0,
+        )
 
     def close(self):
         pass
 
 
-def folder(folder, sessions, **pace):
+def folder(folder, sessions, rule):
     peers = {name: [other for other in NAMES if other != name] for name in NAMES}
-    yield {name: FolderExchange(folder, terms(name), peers[name]) for name in NAMES}
+    yield {name: FolderExchange(folder, terms(name), peers[name], rule) for name in NAMES}
 
 
 class Arrived:
     """Collects when what was sent before has come: in memory nothing takes time."""
 
-    def __init__(self, name, node, sent):
+    def __init__(self, name, node, sent, rule):
         self.name, self.node, self.sent = name, node, sent
+        # At its own pace a node fetches the newest only.
+        self.awaited = list if rule.in_step else lambda sent: dict(sorted(sent)).items()
 
     def __getattr__(self, method):
         return getattr(self.node, method)
@@ -149,25 +141,18 @@ class Arrived:
         self.node.send(round, batch)
         self.sent.add((self.name, round))
 
-    def collect(self, round, *, deadline_s, **waiting):
-        self.arrive(self.sent)
-        return self.node.collect(round, deadline_s=deadline_s, **waiting)
-
-    def take(self):
-        self.arrive(dict(sorted(self.sent)).items())  # the newest of each
-        return self.node.take()
-
-    def arrive(self, batches):
-        for author, then in batches:
+    def receive(self, round, *, wait_s=0.0, waiting=silent):
+        for author, then in self.awaited(self.sent):
             came = lambda a=author, r=then: a == self.name or has_batch(self.node, a, r)  # noqa: E731
             until(came, f"{author}'s round {then} comes")
+        return self.node.receive(round, wait_s=wait_s, waiting=waiting)
 
 
-def zenoh(folder, sessions, **pace):
-    with town(folder, sessions, *NAMES, **pace) as place:
+def zenoh(folder, sessions, rule):
+    with town(folder, sessions, *NAMES, rule=rule) as place:
         sent = set()
         nodes = zip(NAMES, place.nodes(*NAMES), strict=True)
-        yield {name: Arrived(name, node, sent) for name, node in nodes}
+        yield {name: Arrived(name, node, sent, rule) for name, node in nodes}
 
 
 EXCHANGES = [memory, folder, zenoh]
@@ -175,13 +160,13 @@ EXCHANGES = [memory, folder, zenoh]
 
 @pytest.fixture(params=EXCHANGES, ids=lambda make: make.__name__)
 def members(request, tmp_path, sessions):
-    yield from request.param(tmp_path, sessions)
+    yield from request.param(tmp_path, sessions, STEP)
 
 
 @pytest.fixture(params=EXCHANGES, ids=lambda make: make.__name__)
 def free(request, tmp_path, sessions):
     """Members at their own pace."""
-    yield from request.param(tmp_path, sessions, **FREE)
+    yield from request.param(tmp_path, sessions, FREE)
 
 
 def batch(author, *problems):
@@ -200,7 +185,7 @@ def all_send(members, round=0, names=NAMES):
 
 def test_everyone_gets_the_same_by_author_and_index_with_their_own_once(members):
     all_send(members, names=reversed(NAMES))
-    rounds = [members[name].collect(0, deadline_s=ENOUGH_S) for name in NAMES]
+    rounds = [collect(members[name], 0, deadline_s=ENOUGH_S) for name in NAMES]
     expected = tuple(c for name in NAMES for c in reversed(batch(name, "p")))
     assert rounds == [Round(expected, missing=(), late={})] * 3
 
@@ -209,61 +194,61 @@ def test_the_order_in_which_an_author_sent_does_not_matter(members):
     members["north"].send(0, batch("north", "q", "p"))
     members["large"].send(0, [])
     members["small"].send(0, [])
-    got = members["large"].collect(0, deadline_s=ENOUGH_S).completions
+    got = collect(members["large"], 0, deadline_s=ENOUGH_S).completions
     assert [(c.index, c.problem_id) for c in got] == [(0, "p"), (0, "q"), (1, "p"), (1, "q")]
 
 
 def test_a_silent_peer_is_missing_and_the_round_goes_on(members):
     all_send(members, names=["large", "north"])
-    got = members["north"].collect(0, deadline_s=SHORT_S)
+    got = collect(members["north"], 0, deadline_s=SHORT_S)
     assert got.missing == ("small",)
     assert {c.author for c in got.completions} == {"large", "north"}
 
 
 def test_who_is_missing_is_named_in_one_order(members):
     members["north"].send(0, [])
-    assert members["north"].collect(0, deadline_s=SHORT_S).missing == ("large", "small")
+    assert collect(members["north"], 0, deadline_s=SHORT_S).missing == ("large", "small")
 
 
 def test_who_has_not_sent_itself_is_missing_too(members):
     all_send(members, names=["large", "small"])
-    assert members["north"].collect(0, deadline_s=SHORT_S).missing == ("north",)
+    assert collect(members["north"], 0, deadline_s=SHORT_S).missing == ("north",)
 
 
 def test_who_has_nothing_to_say_is_not_missing(members):
     all_send(members, names=["large", "north"])
     members["small"].send(0, [])
-    assert members["north"].collect(0, deadline_s=ENOUGH_S).missing == ()
+    assert collect(members["north"], 0, deadline_s=ENOUGH_S).missing == ()
 
 
 def test_what_comes_after_the_deadline_is_late_once_and_in_no_other_round(members):
     all_send(members, names=["large", "north"])
-    members["north"].collect(0, deadline_s=SHORT_S)
+    collect(members["north"], 0, deadline_s=SHORT_S)
     all_send(members, names=["small"])
     all_send(members, round=1)
-    second = members["north"].collect(1, deadline_s=ENOUGH_S)
+    second = collect(members["north"], 1, deadline_s=ENOUGH_S)
     assert second.late == {0: tuple(reversed(batch("small", "p")))}
     assert second.missing == ()
     assert len(second.completions) == 6
     all_send(members, round=2)
-    assert members["north"].collect(2, deadline_s=ENOUGH_S).late == {}
+    assert collect(members["north"], 2, deadline_s=ENOUGH_S).late == {}
 
 
 def test_what_is_late_for_one_may_be_in_time_for_another(members):
     all_send(members, names=["large", "north"])
-    members["north"].collect(0, deadline_s=SHORT_S)
+    collect(members["north"], 0, deadline_s=SHORT_S)
     all_send(members, names=["small"])
-    assert members["large"].collect(0, deadline_s=ENOUGH_S).missing == ()
+    assert collect(members["large"], 0, deadline_s=ENOUGH_S).missing == ()
 
 
 def test_who_is_silent_for_many_rounds_is_late_for_all_of_them(members):
     for round in (0, 1):
         all_send(members, round, ["large", "north"])
-        members["north"].collect(round, deadline_s=SHORT_S)
+        collect(members["north"], round, deadline_s=SHORT_S)
     for round in (0, 1):
         members["small"].send(round, batch("small", f"round {round}"))
     all_send(members, round=2)
-    late = members["north"].collect(2, deadline_s=ENOUGH_S).late
+    late = collect(members["north"], 2, deadline_s=ENOUGH_S).late
     problems = {then: {c.problem_id for c in completions} for then, completions in late.items()}
     assert problems == {0: {"round 0"}, 1: {"round 1"}}
 
@@ -271,7 +256,7 @@ def test_who_is_silent_for_many_rounds_is_late_for_all_of_them(members):
 def test_a_round_sent_again_counts_once_and_the_first_stays(members):
     all_send(members)
     members["north"].send(0, batch("north", "another"))
-    got = members["large"].collect(0, deadline_s=ENOUGH_S).completions
+    got = collect(members["large"], 0, deadline_s=ENOUGH_S).completions
     assert [c.problem_id for c in got if c.author == "north"] == ["p", "p"]
 
 
@@ -279,7 +264,7 @@ def test_who_signs_with_the_name_of_another_sends_nothing_and_is_missing(members
     all_send(members, names=["large", "north"])
     with pytest.raises(ValueError, match="not its own"):
         members["small"].send(0, batch("large", "p"))
-    got = members["north"].collect(0, deadline_s=SHORT_S)
+    got = collect(members["north"], 0, deadline_s=SHORT_S)
     assert got.missing == ("small",)
     assert len(got.completions) == 4
 
@@ -288,14 +273,14 @@ def test_who_writes_one_completion_twice_sends_nothing_and_is_missing(members):
     all_send(members, names=["large", "north"])
     with pytest.raises(ValueError, match="twice"):
         members["small"].send(0, [completion(author="small")] * 2)
-    assert members["north"].collect(0, deadline_s=SHORT_S).missing == ("small",)
+    assert collect(members["north"], 0, deadline_s=SHORT_S).missing == ("small",)
 
 
 def test_rounds_do_not_mix(members):
     for round in (1, 0):
         for name in NAMES:
             members[name].send(round, batch(name, f"round {round}"))
-    got = members["north"].collect(0, deadline_s=ENOUGH_S).completions
+    got = collect(members["north"], 0, deadline_s=ENOUGH_S).completions
     assert {c.problem_id for c in got} == {"round 0"}
 
 
@@ -303,7 +288,7 @@ def test_what_arrives_is_no_longer_what_was_sent(members):
     """Own completions pass the wire as well: one set of numbers, whoever reads them."""
     (sent,) = mine = [completion(author="north")]
     members["north"].send(0, mine)
-    (got,) = members["north"].collect(0, deadline_s=SHORT_S).completions
+    (got,) = collect(members["north"], 0, deadline_s=SHORT_S).completions
     assert got == sent
     assert got is not sent
 
@@ -323,37 +308,37 @@ def rounds_of(taken):
 
 
 def test_what_others_sent_is_taken_once_whatever_its_round_and_nothing_is_waited_for(free):
-    assert free["north"].take() == ()
+    assert free["north"].receive(0).batches == ()
     all_send(free, 7, ["large"])
     all_send(free, 2, ["north", "small"])
-    taken = free["north"].take()
+    taken = free["north"].receive(0).batches
     assert rounds_of(taken) == [("large", 7), ("small", 2)]
     assert {c.author for each in taken for c in each.completions} == {"large", "small"}
-    assert free["north"].take() == ()
+    assert free["north"].receive(0).batches == ()
     all_send(free, 8, ["large"])
     free["north"].send(3, [])  # from here on it looks for others' again
-    assert rounds_of(free["north"].take()) == [("large", 8)]
+    assert rounds_of(free["north"].receive(0).batches) == [("large", 8)]
 
 
 def test_of_each_author_the_newest_rounds_are_taken(free):
     for round in range(4):
         all_send(free, round, ["small"])
-    taken = rounds_of(free["north"].take())
+    taken = rounds_of(free["north"].receive(0).batches)
     assert ("small", 3) in taken
     assert {*taken} <= {("small", 2), ("small", 3)}
-    assert free["north"].take() == ()
+    assert free["north"].receive(0).batches == ()
 
 
 def test_a_round_is_finished_with_what_was_taken_and_ones_own(free):
     all_send(free, 7, ["small"])
     all_send(free, 1, ["north"])
-    taken = free["north"].take()
-    got = free["north"].finish(1, taken)
+    taken = free["north"].receive(0).batches
+    got = free["north"].finish(1, Received(taken))
     assert {c.author for c in got.completions} == {"north"}
     assert [(then, {c.author for c in late}) for then, late in got.late.items()] == [(7, {"small"})]
     assert (got.missing, got.newest["small"]) == ((), 7)
     assert batches_of(got).keys() == {("north", 1), ("small", 7)}
-    assert free["north"].finish(2, ()).missing == ("north",)  # of a round that it did not send
+    assert free["north"].finish(2, Received()).missing == ("north",)
 
 
 # What is asked between the rounds.
@@ -378,7 +363,7 @@ def test_before_the_first_round_the_others_are_there_and_have_sent_nothing(membe
 def test_the_status_has_the_rounds_of_which_a_batch_came(members):
     for round in (0, 1):
         all_send(members, round, names=NAMES if round else ["large", "north"])
-        members["north"].collect(round, deadline_s=SHORT_S)
+        collect(members["north"], round, deadline_s=SHORT_S)
     peers = members["north"].status().peers
     assert {name: (peer.rounds, peer.newest_round) for name, peer in peers.items()} == {
         "large": ({0, 1}, 1),
@@ -389,27 +374,27 @@ def test_the_status_has_the_rounds_of_which_a_batch_came(members):
 def test_a_status_is_of_its_moment(members):
     before = members["north"].status()
     all_send(members)
-    members["north"].collect(0, deadline_s=ENOUGH_S)
+    collect(members["north"], 0, deadline_s=ENOUGH_S)
     assert before.peers["small"].newest_round is None
 
 
 def test_noise_in_a_folder_is_a_silent_peer(tmp_path):
-    (members,) = folder(tmp_path, None)
+    (members,) = folder(tmp_path, None, STEP)
     (tmp_path / "0-small").write_bytes(b"noise")
     all_send(members, names=["large", "north"])
-    assert members["north"].collect(0, deadline_s=SHORT_S).missing == ("small",)
+    assert collect(members["north"], 0, deadline_s=SHORT_S).missing == ("small",)
 
 
 def test_the_round_of_the_peers_in_a_folder_is_their_lower_median(tmp_path):
-    (members,) = folder(tmp_path, None)
-    assert members["north"].peers_round() == 0
+    (members,) = folder(tmp_path, None, STEP)
+    assert members["north"].status().round == 0
     for round, names in enumerate((NAMES, ["north", "small"])):
         all_send(members, round, names)
-        members["north"].collect(round, deadline_s=SHORT_S)
-    assert [members[name].peers_round() for name in NAMES] == [0, 0, 0]
+        collect(members["north"], round, deadline_s=SHORT_S)
+    assert [members[name].status().round for name in NAMES] == [0, 0, 0]
     all_send(members, 2)
-    members["north"].collect(2, deadline_s=ENOUGH_S)
-    assert members["north"].peers_round() == 2
+    collect(members["north"], 2, deadline_s=ENOUGH_S)
+    assert members["north"].status().round == 2
 
 
 def test_a_name_of_which_nothing_is_known_has_a_status_to_compare_with():
@@ -429,7 +414,7 @@ def test_a_transport_is_opened_by_its_name_and_closed_again(name, tmp_path):
         members=["north"],
         partners=lambda round, names: names,
         codec="exact",
-        max_staleness=1,
+        rule=STEP,
         kept_rounds=4,
         quarantine_s=60.0,
         listen=tuple(transport(name).free_endpoints(1, tmp_path)),
@@ -437,8 +422,8 @@ def test_a_transport_is_opened_by_its_name_and_closed_again(name, tmp_path):
     with transport(name).open_exchange(own) as north:
         assert north.gather(0) == ()
         north.send(0, batch("north", "p"))
-        assert len(north.collect(0, deadline_s=ENOUGH_S).completions) == 2
-        assert north.peers_round() == 0
+        assert len(collect(north, 0, deadline_s=ENOUGH_S).completions) == 2
+        assert north.status().round == 0
         north.close()  # once more when the context ends
 
 

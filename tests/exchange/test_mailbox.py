@@ -9,7 +9,8 @@ from potluck.exchange import WireError
 from potluck.exchange.base import Delivery
 from potluck.exchange.protocol.announcement import Announcement, Offer
 from potluck.exchange.protocol.fetch_queue import FetchQueue
-from potluck.exchange.protocol.mailbox import AT_THE_DOOR, MOST_NEWS, Mailbox
+from potluck.exchange.protocol.in_step import InStep
+from potluck.exchange.protocol.mailbox import AT_THE_DOOR, MOST_NEWS
 from potluck.exchange.protocol.peers import FORGIVEN_AFTER, HEARD_S, Peers
 
 KEPT_ROUNDS, MAX_STALENESS = 4, 1
@@ -21,14 +22,8 @@ def texts(box):
 
 
 def make(members=("east", "south"), partners=lambda round, names: names, quarantine_s=10.0):
-    return Mailbox(
-        Peers("north", members, quarantine_s=quarantine_s),
-        FetchQueue("north"),
-        partners,
-        max_staleness=MAX_STALENESS,
-        kept_rounds=KEPT_ROUNDS,
-        size_limit_bytes=1000,
-    )
+    peers = Peers("north", members, quarantine_s=quarantine_s)
+    return InStep(MAX_STALENESS, KEPT_ROUNDS).mailbox(peers, FetchQueue("north"), partners, 1000)
 
 
 @pytest.fixture

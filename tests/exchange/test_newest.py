@@ -10,7 +10,7 @@ from potluck.exchange import WireError
 from potluck.exchange.base import Delivery
 from potluck.exchange.protocol.announcement import MAX_OFFERS, Announcement
 from potluck.exchange.protocol.fetch_queue import FetchQueue
-from potluck.exchange.protocol.newest import NewestMailbox
+from potluck.exchange.protocol.newest import Newest
 from potluck.exchange.protocol.peers import Peers
 
 STALENESS = 1
@@ -22,16 +22,8 @@ def everybody(round, live):
 
 
 def make(members=ALL, partners=everybody, *, staleness=STALENESS, enough=100, taken=None):
-    return NewestMailbox(
-        Peers("north", members, quarantine_s=10.0),
-        FetchQueue("north"),
-        partners,
-        max_staleness=staleness,
-        kept_rounds=32,
-        size_limit_bytes=1000,
-        taken=taken or {},
-        enough=enough,
-    )
+    peers, rule = Peers("north", members, quarantine_s=10.0), Newest(staleness, taken or {}, enough)
+    return rule.mailbox(peers, FetchQueue("north"), partners, 1000)
 
 
 def hear(box, author, *rounds, now_s=0.0, **about):
@@ -64,7 +56,7 @@ def deliver(box, job):
 
 
 def take(box):
-    return [(each.author, each.round) for each in box.take_newest()]
+    return [(each.author, each.round) for each in box.receive(0, 0.0, waited=False).batches]
 
 
 # What is fetched.

@@ -6,7 +6,7 @@ import time
 import pytest
 import zenoh
 
-from nouns import completion
+from nouns import collect, completion
 from potluck.exchange import Key, encode
 from potluck.exchange.keys.keys import BATCH
 from potluck.exchange.protocol.announcement import encode_answer, offer_of
@@ -66,11 +66,11 @@ def test_a_recorded_run_is_not_learned_from_and_the_reason_is_told(place):
 
     until(repeated, "it is refused")
     assert set(asked) == {"hello"}  # No batch is asked for.
-    assert north.peers_round() == 0
+    assert north.status().round == 0
     assert peer(north, "south").heard_s is None
     north.send(0, batch("north"))
     start_s = time.monotonic()
-    assert north.collect(0, deadline_s=LONG_S).missing == ("east", "south")
+    assert collect(north, 0, deadline_s=LONG_S).missing == ("east", "south")
     assert time.monotonic() - start_s < LONG_S
     assert any("of this run; are they replayed" in text for text in place.said["north"])
     token.undeclare()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from faults.wire_kinds import statuses
 from fuzz import damaged
-from nouns import terms
+from nouns import collect, terms
 from potluck.exchange import Key, MemoryHub, WireError
 from potluck.exchange.keys.keys import verify
 from potluck.exchange.protocol import signed as signed_module
@@ -317,7 +317,7 @@ def test_lines_of_strangers_and_forgers_are_counted_and_reach_nothing_else(place
     again = told(place, north, round=9)
     until(lambda: peer(south, "north").line == again, "the next true line comes all the same")
     south.send(0, [])
-    assert south.collect(0, deadline_s=0).traffic.refused == {}
+    assert collect(south, 0, deadline_s=0).traffic.refused == {}
 
 
 def test_a_recorded_line_of_an_earlier_start_is_not_believed(place):

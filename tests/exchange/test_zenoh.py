@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zenoh
 
-from nouns import completion, prompt_digest
+from nouns import collect, completion, prompt_digest
 from potluck.exchange import ExchangeError, Key, Limits, batches_of, decode, encode
 from potluck.exchange.keys.keys import BATCH, verify
 from potluck.exchange.protocol.announcement import Offer, offer_of
@@ -55,12 +55,12 @@ def test_who_comes_is_seen_and_who_leaves_is_no_longer_waited_for(place):
     north, south = place.nodes("north", "south")
     assert live(north) == {"south"}
     all_send(0, north=north, south=south)
-    assert authors(north.collect(0, deadline_s=LONG_S)) == {"north", "south"}
+    assert authors(collect(north, 0, deadline_s=LONG_S)) == {"north", "south"}
     south.close()
     until(lambda: not live(north), "south is gone")
     north.send(1, batch("north"))
     start_s = time.monotonic()
-    assert north.collect(1, deadline_s=LONG_S).missing == ("east", "south")
+    assert collect(north, 1, deadline_s=LONG_S).missing == ("east", "south")
     assert time.monotonic() - start_s < LONG_S
     assert place.said["north"] == ["'south' joined", "'south' left"]
 
@@ -74,7 +74,7 @@ def test_a_round_closes_when_who_is_waited_for_goes_in_the_middle_of_it(place):
             south.close()
 
     start_s = time.monotonic()
-    assert north.collect(0, deadline_s=LONG_S, waiting=leave).missing == ("east", "south")
+    assert collect(north, 0, deadline_s=LONG_S, waiting=leave).missing == ("east", "south")
     assert time.monotonic() - start_s < LONG_S
 
 
@@ -83,17 +83,17 @@ def test_who_comes_in_the_middle_of_a_round_is_waited_for_from_the_next(place):
     north.send(0, batch("north"))
     south = place.node("south")
     until(lambda: live(north) == {"south"}, "south is there")
-    assert north.collect(0, deadline_s=LONG_S).missing == ("east", "south")
+    assert collect(north, 0, deadline_s=LONG_S).missing == ("east", "south")
     north.send(1, batch("north"))
     south.send(1, batch("south"))
-    assert north.collect(1, deadline_s=LONG_S).missing == ("east",)
+    assert collect(north, 1, deadline_s=LONG_S).missing == ("east",)
 
 
 def test_only_a_deadline_that_was_waited_for_is_missed(place):
     north, _ = place.nodes("north", "south")
     for round, deadline_s in enumerate((0, 0.05, 0.05)):
         north.send(round, batch("north"))
-        assert north.collect(round, deadline_s=deadline_s).missing == ("east", "south")
+        assert collect(north, round, deadline_s=deadline_s).missing == ("east", "south")
     told = [text for text in place.said["north"] if "not in time" in text]
     assert told == ["'south' was not in time in round 1: it is not waited for until it is"]
 
@@ -104,14 +104,14 @@ def test_who_is_started_again_has_what_it_learned_from_late_only_if_it_forgot(pl
     north, south = place.node("north", session), place.node("south")
     until(lambda: live(north) == {"south"} and live(south) == {"north"}, "they meet")
     all_send(0, north=north, south=south)
-    before = north.collect(0, deadline_s=LONG_S)
+    before = collect(north, 0, deadline_s=LONG_S)
     north.close()
     options = {"already_received": batches_of(before)} if remembers else {}
     again = place.node("north", session, **options)
     until(lambda: live(again) == {"south"}, "they meet again")
     until(lambda: has_batch(again, "south", 0), "it knows of the first batch")
     all_send(1, north=again, south=south)
-    got = again.collect(1, deadline_s=LONG_S)
+    got = collect(again, 1, deadline_s=LONG_S)
     assert authors(got) == {"north", "south"}
     assert set(got.late) == (set() if remembers else {0})
 
@@ -120,12 +120,12 @@ def test_who_comes_late_fetches_what_is_newest_and_goes_on_where_the_others_are(
     north, south = place.nodes("north", "south")
     for round in range(5):
         all_send(round, f"p{round}", north=north, south=south)
-        north.collect(round, deadline_s=LONG_S)
+        collect(north, round, deadline_s=LONG_S)
     east = place.node("east")
     assert east.gather(LONG_S) == ()
-    assert east.peers_round() == 4
+    assert east.status().round == 4
     east.send(4, batch("east", "p4"))
-    got = east.collect(4, deadline_s=LONG_S)
+    got = collect(east, 4, deadline_s=LONG_S)
     assert authors(got) == set(THREE)
     until(lambda: has_batch(east, "north", 3), "what is one round stale")
     assert not has_batch(east, "north", 2)
@@ -138,11 +138,11 @@ def test_all_that_was_sent_while_nothing_was_heard_arrives_when_it_is_announced(
     for round in range(5):
         south.offer(round, sealed_by(place, "south", batch_of(place, "south", round)))
     north.send(0, batch("north"))
-    assert north.collect(0, deadline_s=0).missing == ("east", "south")
+    assert collect(north, 0, deadline_s=0).missing == ("east", "south")
     south.announce()
     until(lambda: all(has_batch(north, "south", r) for r in range(5)), "all arrives")
     north.send(5, batch("north"))
-    assert list(north.collect(5, deadline_s=0).late) == [0, 1, 2, 3, 4]
+    assert list(collect(north, 5, deadline_s=0).late) == [0, 1, 2, 3, 4]
 
 
 def test_a_batch_is_announced_at_once_and_again_to_whoever_comes(place, monkeypatch):
@@ -151,11 +151,11 @@ def test_a_batch_is_announced_at_once_and_again_to_whoever_comes(place, monkeypa
     north, south = place.nodes("north", "south")
     for round in (0, 1):
         all_send(round, north=north, south=south)
-        assert authors(north.collect(round, deadline_s=LONG_S)) == {"north", "south"}
+        assert authors(collect(north, round, deadline_s=LONG_S)) == {"north", "south"}
     east = place.node("east")
     assert east.gather(LONG_S) == ()
     east.send(1, batch("east"))
-    assert authors(east.collect(1, deadline_s=LONG_S)) == set(THREE)
+    assert authors(collect(east, 1, deadline_s=LONG_S)) == set(THREE)
 
 
 def test_gather_names_who_is_not_there(place):
@@ -176,7 +176,7 @@ def test_what_waiting_raises_ends_the_wait(place):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        north.collect(0, deadline_s=LONG_S, waiting=stop)
+        collect(north, 0, deadline_s=LONG_S, waiting=stop)
 
 
 def test_a_stranger_takes_part_only_where_the_swarm_is_open(place):
@@ -188,15 +188,15 @@ def test_a_stranger_takes_part_only_where_the_swarm_is_open(place):
     assert peer(closed, "mallory").refused.keys() == {"unknown sender"}
     until(lambda: "south" in live(open_) and "north" in live(closed), "the members meet")
     all_send(0, north=open_, south=closed)
-    assert authors(open_.collect(0, deadline_s=LONG_S)) == {"mallory", "north", "south"}
-    got = closed.collect(0, deadline_s=LONG_S)
+    assert authors(collect(open_, 0, deadline_s=LONG_S)) == {"mallory", "north", "south"}
+    got = collect(closed, 0, deadline_s=LONG_S)
     assert authors(got) == {"north", "south"}
     assert set(got.traffic.refused) == {"mallory"}
     assert any("no member and the swarm is closed" in text for text in place.said["south"])
     # It sent, so it is waited for in the next round like a member.
     open_.send(1, batch("north"))
     awaited = []
-    open_.collect(1, deadline_s=0, waiting=lambda here, of: awaited.append(of))
+    collect(open_, 1, deadline_s=0, waiting=lambda here, of: awaited.append(of))
     assert set(awaited) == {2}
 
 
@@ -205,7 +205,7 @@ def test_only_partners_are_fetched_from_and_waited_for(place):
     south, east = place.node("south"), place.node("east")
     until(lambda: live(north) == {"east", "south"}, "all meet")
     all_send(0, south=south, east=east, north=north)
-    got = north.collect(0, deadline_s=LONG_S)
+    got = collect(north, 0, deadline_s=LONG_S)
     assert (authors(got), got.missing) == ({"east", "north"}, ())
 
 
@@ -221,7 +221,7 @@ def refused_round(place, spoil):
     until(lambda: refusals(north, "south"), "something of south is refused")
     north.send(0, batch("north"))
     until(lambda: has_batch(north, "east", 0), "east's batch comes")
-    got = north.collect(0, deadline_s=0)
+    got = collect(north, 0, deadline_s=0)
     assert authors(got) == {"east", "north"}
     assert got.missing == ("south",)
     assert set(got.traffic.refused) == {"south"}
@@ -280,7 +280,7 @@ def test_ids_beyond_the_vocabulary_are_refused(place):
     until(lambda: refusals(north, "south"), "it is refused")
     south.send(1, [completion((49,), author="south")])
     north.send(1, batch("north"))
-    assert authors(north.collect(1, deadline_s=LONG_S)) == {"north", "south"}
+    assert authors(collect(north, 1, deadline_s=LONG_S)) == {"north", "south"}
 
 
 def test_a_size_beyond_the_limit_is_refused_and_nothing_is_fetched(place):
@@ -311,7 +311,7 @@ def test_an_announcement_of_another_run_or_under_anothers_key_is_refused(place, 
     eve, north = place.sessions[0], place.node("north")
     name = change.get("under", "south")
     until(lambda: place.announce(eve, "south", **change) or refusals(north, name), "refused")
-    assert north.collect(0, deadline_s=0).traffic.refused.keys() == {name}
+    assert collect(north, 0, deadline_s=0).traffic.refused.keys() == {name}
     assert peer(north, name).refused.keys() == {"other run" if "run" in change else "forged"}
 
 
@@ -325,13 +325,13 @@ def test_noise_and_long_announcements_under_any_name_are_refused(place):
         return {n: set(one.refused) for n, one in north.status().peers.items()} == reasons
 
     until(shout, "all are refused")
-    assert set(north.collect(0, deadline_s=0).traffic.refused) == {"?", "east", "south"}
+    assert set(collect(north, 0, deadline_s=0).traffic.refused) == {"?", "east", "south"}
 
 
 def test_a_second_node_of_ones_own_name_is_told(place):
     north, _ = place.node("north"), place.node("north", folder=place.folder / "again")
     until(lambda: refusals(north, "north"), "it is heard")
-    north.collect(0, deadline_s=0)
+    collect(north, 0, deadline_s=0)
     assert any("is it started twice, or" in text for text in place.said["north"])
 
 
@@ -363,7 +363,7 @@ def test_who_serves_anothers_key_does_not_keep_its_batch_away(place):
     again.offer(0, signed)
     until(lambda: again.announce() or has_batch(north, "south", 0), "the true one comes")
     north.send(0, batch("north"))
-    got = north.collect(0, deadline_s=LONG_S)
+    got = collect(north, 0, deadline_s=LONG_S)
     assert authors(got) == {"north", "south"}
     assert got.traffic.refused["south"] >= 3
     assert peer(north, "south").refused.keys() == {"forged"}
@@ -382,7 +382,7 @@ def test_an_answer_of_another_size_is_not_even_copied(place):
             return refusals(north, "south")
 
         until(announced, "it is refused")
-    north.collect(0, deadline_s=0)
+    collect(north, 0, deadline_s=0)
     assert any(f"{len(signed) + 9999} bytes came for its batch" in t for t in place.said["north"])
 
 
@@ -408,7 +408,7 @@ def test_the_first_batch_of_a_round_stays_though_its_author_announces_another(pl
     south.announce()
     until(lambda: peer(north, "south").refused == {"replaced": 1}, "the change is noticed")
     north.send(0, batch("north"))
-    got = north.collect(0, deadline_s=LONG_S)
+    got = collect(north, 0, deadline_s=LONG_S)
     assert {c.problem_id for c in got.completions} == {"first", "p"}
     assert got.traffic.refused == {"south": 1}
 
@@ -442,7 +442,7 @@ def test_a_quarantine_shows_for_as_long_as_it_lasts(place):
         south.offer(round, sealed_by(place, "south", b"noise"))
     until(lambda: south.announce() or peer(north, "south").quarantined_s, "it is quarantined")
     assert 0 < peer(north, "south").quarantined_s <= 1000
-    assert north.collect(0, deadline_s=0).traffic.quarantined == ("south",)
+    assert collect(north, 0, deadline_s=0).traffic.quarantined == ("south",)
 
 
 # This node itself.
@@ -456,9 +456,9 @@ def test_a_node_that_comes_back_serves_what_it_sent_and_says_it_again(place):
     again.send(0, batch("south", "second"))
     north.send(0, batch("north"))
     until(lambda: has_batch(north, "south", 0), "it comes")
-    got = north.collect(0, deadline_s=LONG_S)
+    got = collect(north, 0, deadline_s=LONG_S)
     assert [c.problem_id for c in got.completions if c.author == "south"] == ["first"]
-    own = again.collect(0, deadline_s=0)
+    own = collect(again, 0, deadline_s=0)
     assert [c.problem_id for c in own.completions if c.author == "south"] == ["first"]
     assert got.traffic.refused == {}
 
@@ -466,7 +466,7 @@ def test_a_node_that_comes_back_serves_what_it_sent_and_says_it_again(place):
 def test_messages_are_what_was_learned_from_as_it_came(place):
     north, south = place.nodes("north", "south")
     all_send(0, north=north, south=south)
-    got = north.collect(0, deadline_s=LONG_S)
+    got = collect(north, 0, deadline_s=LONG_S)
     sealed_by_name = zip(("north", "south"), got.messages, strict=True)
     read = [decode(verify(BATCH, m, place.key(name).public)) for name, m in sealed_by_name]
     assert [message.sender for message in read] == ["north", "south"]
@@ -483,8 +483,9 @@ def test_a_full_disk_does_not_end_the_exchange_and_is_said_once(place, monkeypat
 
     monkeypatch.setattr("os.fsync", full)
     for round in (0, 1):
+        north.send(round, [])
         south.send(round, batch("south"))
-        assert authors(north.collect(round, deadline_s=LONG_S)) == {"south"}
+        assert authors(collect(north, round, deadline_s=LONG_S)) == {"south"}
     told = [text for text in place.said["south"] if "No space left" in text]
     assert len(told) == 1
 
@@ -513,7 +514,7 @@ def test_a_thread_that_fails_is_an_error_of_the_next_collect_and_no_silence(
     with pytest.raises(ExchangeError, match="ZeroDivisionError: by accident"):
         north.send(0, batch("north"))
     with pytest.raises(ExchangeError, match="ZeroDivisionError: by accident"):
-        north.collect(0, deadline_s=LONG_S)
+        collect(north, 0, deadline_s=LONG_S)
 
 
 def has_failed(node):
@@ -530,14 +531,14 @@ def test_a_session_that_is_closed_by_somebody_else_is_said(place):
     own.close()
     until(lambda: has_failed(north), "it is noticed")
     with pytest.raises(ExchangeError, match="'north' can no longer"):
-        north.collect(0, deadline_s=LONG_S)
+        collect(north, 0, deadline_s=LONG_S)
 
 
 def test_closing_ends_all_threads_and_may_be_done_twice(place):
     before = threading.active_count()
     north, south = place.nodes("north", "south")
     south.send(0, batch("south"))
-    north.collect(0, deadline_s=0)
+    collect(north, 0, deadline_s=0)
     for node in (north, south, north):
         node.close()
     until(lambda: threading.active_count() == before, "no thread is left")

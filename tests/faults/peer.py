@@ -32,6 +32,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey 
 from nouns import terms  # noqa: E402
 from potluck.exchange import Agreement, Key, Membership, Round  # noqa: E402
 from potluck.exchange.keys.known_keys import KnownKeys  # noqa: E402
+from potluck.exchange.protocol.in_step import InStep  # noqa: E402
 from potluck.exchange.zenoh import session as sessions  # noqa: E402
 from potluck.exchange.zenoh.exchange import ZenohExchange  # noqa: E402
 from potluck.reports.events import Told  # noqa: E402
@@ -122,7 +123,7 @@ def open_exchange(
             size=plan.cohort,
         ),
         codec="exact",
-        max_staleness=plan.max_staleness,
+        rule=InStep(plan.max_staleness, plan.kept_rounds),
         kept_rounds=plan.kept_rounds,
         quarantine_s=60.0,
         notify=notify,
@@ -139,9 +140,9 @@ def live(plan: Plan, say: Say, stopping: Callable[[], bool]) -> None:
         done = _done(plan)
         try:
             exchange.gather(plan.gather_s, lambda came, of: None)
-            say("gathered", others=exchange.peers_round())
+            say("gathered", others=exchange.status().round)
             while done < plan.rounds and not stopping():
-                others = exchange.peers_round()
+                others = exchange.status().round
                 round = done if others - done <= plan.max_staleness else others
                 if round >= plan.full_disk_at:
                     _fill_disk()
@@ -165,7 +166,7 @@ def step(plan: Plan, exchange: ZenohExchange, round: int, say: Say) -> None:
     exchange.send(round, batch_of(plan.name, round, plan.completions, plan.tokens))
     say("sent", round=round, seconds=time.monotonic() - start)
     start = time.monotonic()
-    arrived = exchange.collect(round, deadline_s=plan.deadline_s)
+    arrived = exchange.finish(round, exchange.receive(round, wait_s=plan.deadline_s))
     say("round", round=round, seconds=time.monotonic() - start, **account(plan, round, arrived))
     exchange.tell(status_of(plan, round, arrived))
 

@@ -5,7 +5,7 @@ import pytest
 import tiny
 from launch.test_launch import NAMES, Crash, CrashesAfter, StopsAt, lines, outcome
 from potluck.config import ConfigError
-from potluck.exchange import Message, decode, decode_round, memory
+from potluck.exchange import Message, Received, decode, decode_round, memory
 from potluck.exchange.keys.keys import without_signature
 from potluck.launch.in_process import run
 from potluck.objective.methods import METHODS
@@ -112,16 +112,16 @@ def test_a_batch_that_is_too_old_when_it_is_taken_is_not(recipe, tmp_path, monke
     for staleness in (0, 1):
         folder = tmp_path / f"{staleness}"
         with monkeypatch.context() as patch:
-            take, calls = memory._Member.take, []
+            receive, calls = memory._Member.receive, []
 
-            def every_third(member, take=take, calls=calls):
+            def every_third(member, round, receive=receive, calls=calls):
                 if member._agreement.node == "small":
                     calls.append(1)
                     if len(calls) % 5:  # two of a round in which nothing is there
-                        return ()
-                return take(member)
+                        return Received()
+                return receive(member, round)
 
-            patch.setattr(memory._Member, "take", every_third)
+            patch.setattr(memory._Member, "receive", every_third)
             run(recipe(f"swarm.max_staleness={staleness}", "intake=3", "group_size=8"), folder)
         rounds = messages(folder, "small")
         counts[staleness] = [sum(m.sender == "large" for m in round) for round in rounds]
@@ -130,15 +130,15 @@ def test_a_batch_that_is_too_old_when_it_is_taken_is_not(recipe, tmp_path, monke
 
 
 def test_what_comes_while_a_first_round_is_written_is_learned_from(recipe, tmp_path, monkeypatch):
-    take, first = memory._Member.take, set(NAMES)
+    receive, first = memory._Member.receive, set(NAMES)
 
-    def later(member):
+    def later(member, round):
         if member._agreement.node in first:
             first.remove(member._agreement.node)
-            return ()
-        return take(member)
+            return Received()
+        return receive(member, round)
 
-    monkeypatch.setattr(memory._Member, "take", later)
+    monkeypatch.setattr(memory._Member, "receive", later)
     run(recipe("rounds=1"), tmp_path / "run")
     assert [len(messages(tmp_path / "run", node)[0]) for node in NAMES] == [1, 2]
     (report,) = lines(tmp_path / "run", NAMES[1], "metrics")

@@ -21,14 +21,11 @@ class Others:
     def __init__(self, **newest):
         self.newest, self.live = newest, True
 
-    def peers_round(self):
-        rounds = sorted(round or 0 for round in self.newest.values()) if self.live else []
-        return rounds[(len(rounds) - 1) // 2] if rounds else 0
-
     def status(self):
+        rounds = sorted(round or 0 for round in self.newest.values()) if self.live else []
         heard = {"live": self.live, "heard_s": 1.0}
         peers = {n: PeerStatus(**heard, newest_round=at) for n, at in self.newest.items()}
-        return Status(peers)
+        return Status(peers, rounds[(len(rounds) - 1) // 2] if rounds else 0)
 
 
 class Says(Listener):

@@ -1,6 +1,6 @@
 import pytest
 
-from potluck.exchange import Round
+from potluck.exchange import Received, Round
 from potluck.node import participant
 from potluck.node.participant import Participant, Spent
 
@@ -18,12 +18,15 @@ class Exchange:
     def __init__(self, clock, times):
         self.clock, self.times = clock, times
 
-    def collect(self, round, *, deadline_s, waiting):
+    def receive(self, round, *, wait_s, waiting):
         self.clock.now_s += 1
         for at in range(self.times):
             self.clock.now_s += 2 / (self.times - 1) if at else 0
             waiting(at, self.times)
         self.clock.now_s += 4
+        return Received()
+
+    def finish(self, round, received):
         return Round(())
 
 

@@ -12,7 +12,17 @@ from pathlib import Path
 import msgspec
 
 from potluck.config import LOCAL_SWARM, ConfigError, RunConfig, as_tree
-from potluck.exchange import Agreement, Exchange, Limits, Membership, Provenance, transport
+from potluck.exchange import (
+    Agreement,
+    Exchange,
+    InStep,
+    Limits,
+    MailboxRule,
+    Membership,
+    Newest,
+    Provenance,
+    transport,
+)
 from potluck.exchange.keys.keys import IdentityError, Key, make_key, read_roster, roster_line
 from potluck.exchange.keys.known_keys import KnownKeys
 from potluck.exchange.protocol.mailbox import Partners
@@ -193,7 +203,7 @@ def open_exchange(
         members=members,
         partners=partners_of(config, name),
         codec=swarm.codec,
-        max_staleness=swarm.max_staleness,
+        rule=rule_of(config, record.taken()),
         kept_rounds=swarm.kept_rounds,
         quarantine_s=swarm.quarantine_s,
         listen=listen,
@@ -202,8 +212,6 @@ def open_exchange(
         # All that the recipe or the roster names may connect, strangers among them.
         may_connect=tuple(dict.fromkeys([*config.node, *roster])),
         already_received=record.batches(REMEMBERED),
-        taken=record.taken() if config.pace == "free" else None,
-        enough=enough_of(config),
         notify=notify,
         waiting=lambda: progress(name, "connect", 0, 1),
         watches_status=watches_status,
@@ -212,9 +220,14 @@ def open_exchange(
         yield exchange
 
 
-def enough_of(config: RunConfig) -> int:
-    """Return the number of others' batches that fill a round at its own pace, and one to spare."""
-    return ceil(config.taken) + 1
+def rule_of(config: RunConfig, taken: Mapping[str, int]) -> MailboxRule:
+    """Return the rule by which a node receives batches; ``taken``: the newest round of each author
+    that it received before, at its own pace."""
+    swarm = config.swarm
+    if config.pace == "together":
+        return InStep(swarm.max_staleness, swarm.kept_rounds)
+    # as many as fill a round, and one to spare
+    return Newest(swarm.max_staleness, taken, enough=ceil(config.taken) + 1)
 
 
 def partners_of(config: RunConfig, name: str) -> Partners:

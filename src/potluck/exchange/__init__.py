@@ -6,6 +6,7 @@ from potluck.exchange.base import (
     ExchangeError,
     PeerStatus,
     Reason,
+    Received,
     Round,
     Status,
     Traffic,
@@ -15,13 +16,48 @@ from potluck.exchange.base import (
 )
 from potluck.exchange.keys.keys import Key
 from potluck.exchange.memory import MemoryHub
-from potluck.exchange.transport import TRANSPORTS, Agreement, Membership, Transport, transport
+from potluck.exchange.protocol.in_step import InStep
+from potluck.exchange.protocol.newest import Newest
+from potluck.exchange.transport import (
+    TRANSPORTS,
+    Agreement,
+    MailboxRule,
+    Membership,
+    Transport,
+    transport,
+)
 from potluck.exchange.wire.codec import batches_of, decode, decode_round, encode, encode_round
 from potluck.exchange.wire.message import Limits, Message, Provenance
 
 __all__ = [
-    "TRANSPORTS", "Agreement", "Delivery", "Exchange", "ExchangeError", "Key", "Limits",
-    "Membership", "MemoryHub", "Message", "PeerStatus", "Provenance", "Reason", "Round",
-    "Status", "Traffic", "Transport", "Waiting", "WireError", "batches_of", "canonical_order",
-    "decode", "decode_round", "encode", "encode_round", "transport",
+    "TRANSPORTS",
+    "Agreement",
+    "Delivery",
+    "Exchange",
+    "ExchangeError",
+    "InStep",
+    "Key",
+    "Limits",
+    "MailboxRule",
+    "Membership",
+    "MemoryHub",
+    "Message",
+    "Newest",
+    "PeerStatus",
+    "Provenance",
+    "Reason",
+    "Received",
+    "Round",
+    "Status",
+    "Traffic",
+    "Transport",
+    "Waiting",
+    "WireError",
+    "batches_of",
+    "canonical_order",
+    "decode",
+    "decode_round",
+    "encode",
+    "encode_round",
+    "transport",
 ]  # fmt: skip

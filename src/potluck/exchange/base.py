@@ -47,9 +47,9 @@ class Traffic:
     """Size of this node's batch of the round; counted once, however many fetched it."""
     sent_tokens: int = 0
     received_bytes: int = 0
-    """Size of all batches fetched since the last ``collect``, refused ones included."""
+    """Size of all batches fetched since the last ``finish``, refused ones included."""
     refused: Mapping[str, int] = field(default_factory=dict)
-    """Batches and announcements refused since the last ``collect``, by their sender's name."""
+    """Batches and announcements refused since the last ``finish``, by their sender's name."""
     quarantined: tuple[str, ...] = ()
     """Nodes that are in quarantine now, sorted."""
 
@@ -65,6 +65,16 @@ class Delivery:
     completions: tuple[Completion, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Received:
+    """Others' batches that a node has when it stops waiting."""
+
+    batches: tuple[Delivery, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Awaited nodes of which nothing readable came in time, sorted; at its own pace a node awaits
+    nobody."""
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """Completions that a node has of a round when it stops waiting.
@@ -75,7 +85,7 @@ class Round:
     completions: tuple[Completion, ...]
     """Completions of this round, the node's own among them once; in ``canonical_order``."""
     missing: tuple[str, ...] = ()
-    """Awaited nodes of which nothing readable came in time, sorted."""
+    """As in ``Received``; and this node itself, if it sent nothing."""
     late: Mapping[int, tuple[Completion, ...]] = field(default_factory=dict)
     """Completions of other rounds, by round: each is here once. They came too late for theirs; at
     ``pace = "free"`` they are of their authors' own rounds."""
@@ -125,6 +135,9 @@ class Status:
 
     peers: Mapping[str, PeerStatus]
     """Every other member, every stranger that was heard, and every name that was refused."""
+    round: int = 0
+    """Round that the others have reached: the median over those connected. A node that has sent
+    nothing counts as 0; of two in the middle the lower one counts."""
 
 
 def silent(here: int, awaited: int) -> None:
@@ -139,7 +152,7 @@ class Exchange(Protocol):
     tests that every transport must pass, and a small one to begin from: ``FolderExchange``, for a
     folder that all nodes can see. Between machines, sign each batch as well (``Key.sign``,
     ``verify``). ``Mailbox``, ``FetchQueue``, ``Peers`` and ``Outbox`` hold the state that a network
-    needs (quarantine, retries, late batches) and know nothing of Zenoh. ``send``, ``collect`` and
+    needs (quarantine, retries, late batches) and know nothing of Zenoh. ``send``, ``receive`` and
     ``gather`` raise ExchangeError if the transport itself has failed.
     """
 
@@ -155,35 +168,26 @@ class Exchange(Protocol):
         batch is larger than others take.
         """
 
-    def collect(self, round: int, *, deadline_s: float, waiting: Waiting = silent) -> Round:
-        """Wait until every awaited node has sent its batch, ``deadline_s`` at most; 0 takes what is
-        here. Call ``waiting`` meanwhile with (peers whose batch is here, peers awaited).
+    def receive(self, round: int, *, wait_s: float = 0.0, waiting: Waiting = silent) -> Received:
+        """Return the batches of others that came since the last call and are of use in ``round``:
+        the node's rule (``Membership.rule``) says which.
 
-        Call it once a round, after ``send``. Own completions come back by the same way as
-        everybody's, so they carry the same rounded numbers. A peer that is silent, sends noise, or
-        signs with another's name is ``missing``; it raises nothing.
+        In step, call it once a round, after ``send``. It waits until every awaited node has sent
+        its batch, ``wait_s`` at most; 0 takes what is here. Meanwhile it calls ``waiting`` with
+        (peers whose batch is here, peers awaited). At its own pace a node waits for nobody. A peer
+        that is silent, sends noise, or signs with another's name raises nothing.
         """
 
-    def take(self) -> tuple[Delivery, ...]:
-        """Return the batches of others that came since the last call: of each author those of its
-        newest ``max_staleness + 1`` rounds, and no round twice. It waits for nothing. For nodes
-        at their own pace, which call it instead of ``collect``."""
-
-    def finish(self, round: int, taken: Sequence[Delivery]) -> Round:
-        """Return this node's batch of ``round``, as others read it, and those ``taken``."""
+    def finish(self, round: int, received: Received) -> Round:
+        """Return the round of this node's own batch and those ``received``. The own batch comes
+        back by the same way as everybody's, so it has the same rounded numbers."""
 
     def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
         """Wait until every other member is connected, and its newest batch is here if it has one:
         ``wait_s`` at most; 0 only looks. Call ``waiting`` meanwhile with (members here, others).
 
-        Call it once, before the first round, so that ``peers_round`` knows of everybody. Return the
+        Call it once, before the first round, so that ``Status.round`` counts everybody. Return the
         names of the members that are still absent, sorted; the run may begin without them.
-        """
-
-    def peers_round(self) -> int:
-        """Return the round that the other nodes have reached: the median over those connected.
-
-        A node that has sent nothing counts as 0; of two in the middle the lower one counts.
         """
 
     def tell(self, line: StatusLine) -> None:
@@ -205,19 +209,20 @@ class Exchange(Protocol):
 
 def assemble_round(
     round: int,
-    batches: Iterable[tuple[int, bytes, Sequence[Completion]]],
+    batches: Iterable[Delivery],
     missing: Iterable[str],
     traffic: Traffic,
+    newest: Mapping[str, int],
 ) -> Round:
-    """Return the round of ``batches``: (round of a batch, its bytes, its completions)."""
+    """Return the round of these batches, the node's own among them."""
     by_round: dict[int, list[Completion]] = {round: []}
     messages = []
-    for then, data, completions in batches:
-        by_round.setdefault(then, []).extend(completions)
-        messages.append(data)
+    for each in batches:
+        by_round.setdefault(each.round, []).extend(each.completions)
+        messages.append(each.message)
     completions = canonical_order(by_round.pop(round))
     late = {then: canonical_order(by_round[then]) for then in sorted(by_round)}
-    return Round(completions, tuple(sorted(missing)), late, tuple(messages), traffic)
+    return Round(completions, tuple(sorted(missing)), late, tuple(messages), traffic, newest)
 
 
 def canonical_order(completions: Iterable[Completion]) -> tuple[Completion, ...]:

@@ -2,14 +2,14 @@
 through the wire format, so that these nodes learn from the same numbers as those on a network."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from potluck.exchange.base import (
     Delivery,
     PeerStatus,
     Reason,
+    Received,
     Round,
     Status,
     Traffic,
@@ -18,7 +18,7 @@ from potluck.exchange.base import (
     assemble_round,
     silent,
 )
-from potluck.exchange.transport import Agreement
+from potluck.exchange.transport import IN_STEP, Agreement, MailboxRule
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.codec import decode, encode
 from potluck.reports.status import StatusLine
@@ -36,12 +36,12 @@ class MemoryHub:
         agreements: Mapping[str, Agreement],
         *,
         codec: Codec = "exact",
-        max_staleness: int = 1,
+        rule: MailboxRule = IN_STEP,
         received: Mapping[str, Mapping[tuple[str, int], bytes]] = MappingProxyType({}),
     ) -> None:
         """``received``: batches that each node had before a restart, by author and round."""
         self._agreements, self._codec = dict(sorted(agreements.items())), codec
-        self._max_staleness, self._received = max_staleness, received
+        self._rule, self._received = rule, received
         self._sent: dict[tuple[int, str], bytes] = {}
         for node, had in received.items():
             own = {key: data for key, data in had.items() if key[0] == node}
@@ -63,8 +63,7 @@ class MemoryHub:
 class _Member:
     def __init__(self, hub: MemoryHub, agreement: Agreement) -> None:
         self._hub, self._agreement = hub, agreement
-        self._owed: list[tuple[int, str]] = []
-        self._taken = set(hub._received.get(agreement.node, {}))
+        self._settled = set(hub._received.get(agreement.node, {}))
         self._sent_tokens = 0
         self._rounds: dict[str, set[int]] = {name: set() for name in hub._agreements}
         self._refused: dict[tuple[int, str], Reason] = {}
@@ -74,51 +73,38 @@ class _Member:
         self._hub.deliver(round, self._agreement.node, encode(message, codec=self._hub._codec))
         self._sent_tokens = sum(len(c.token_T) for c in batch)
 
-    def collect(self, round: int, *, deadline_s: float, waiting: Waiting = silent) -> Round:
+    def receive(self, round: int, *, wait_s: float = 0.0, waiting: Waiting = silent) -> Received:
         # No waiting: in one thread, nobody can send meanwhile.
-        came, missing = self._read((round, name) for name in self._hub._agreements)
-        late, owed = self._read(self._owed)
-        self._owed = [key for key in owed + missing if key[0] > round - KEPT_ROUNDS]
-        batches = [(key[0], self._hub._sent[key], made) for key, made in (came | late).items()]
-        return self._assemble(round, batches, [name for _, name in missing])
+        sent, me, rule = self._hub._sent, self._agreement.node, self._hub._rule
+        newest = {author: then for then, author in sorted(sent)}
+        batches = []
+        for then, author in sorted(sent):
+            is_of_use = rule.takes(then, now=round, newest=newest[author])
+            if author != me and is_of_use and (author, then) not in self._settled:
+                self._settled.add((author, then))
+                if (completions := self._read(then, author)) is not None:
+                    batches.append(Delivery(author, then, sent[then, author], completions))
+        here = {each.author for each in batches if each.round == round} | {me}
+        awaited = self._hub._agreements.keys() if rule.in_step else set()
+        return Received(tuple(batches), tuple(sorted(awaited - here)))
 
-    def take(self) -> tuple[Delivery, ...]:
-        sent, me = self._hub._sent, self._agreement.node
-        newest = {author: round for round, author in sorted(sent)}
-        wanted = [
-            (round, author)
-            for round, author in sorted(sent, reverse=True)
-            if author != me and (author, round) not in self._taken
-            if round >= newest[author] - self._hub._max_staleness
-        ]
-        came, _ = self._read(wanted)
-        self._taken |= {(author, round) for round, author in wanted}
-        return tuple(Delivery(name, at, sent[at, name], made) for (at, name), made in came.items())
-
-    def finish(self, round: int, taken: Sequence[Delivery]) -> Round:
-        own, missing = self._read([(round, self._agreement.node)])
-        batches = [(key[0], self._hub._sent[key], made) for key, made in own.items()]
-        batches += [(each.round, each.message, each.completions) for each in taken]
-        newest = {author: then for then, author in sorted(self._hub._sent)}
-        finished = self._assemble(round, batches, [name for _, name in missing])
-        return replace(finished, newest=newest)
-
-    def _assemble(
-        self,
-        round: int,
-        batches: Sequence[tuple[int, bytes, tuple[Completion, ...]]],
-        missing: Sequence[str],
-    ) -> Round:
-        own = self._hub._sent.get((round, self._agreement.node), b"")
-        received_bytes = sum(len(data) for _, data, _ in batches) - len(own)
-        traffic = Traffic(len(own), self._sent_tokens, received_bytes)
-        return assemble_round(round, batches, missing, traffic)
+    def finish(self, round: int, received: Received) -> Round:
+        sent, me, in_step = self._hub._sent, self._agreement.node, self._hub._rule.in_step
+        batches, missing, size_bytes = [*received.batches], received.missing, 0
+        if (own := self._read(round, me)) is None:
+            missing = (*missing, me)
+        else:
+            size_bytes = len(sent[round, me])
+            batches.insert(0, Delivery(me, round, sent[round, me], own))
+        if in_step:  # late batches last
+            batches.sort(key=lambda each: (each.round != round, each.round, each.author))
+        received_bytes = sum(len(each.message) for each in received.batches)
+        newest = {} if in_step else {author: then for then, author in sorted(sent)}
+        traffic = Traffic(size_bytes, self._sent_tokens, received_bytes)
+        return assemble_round(round, batches, missing, traffic, newest)
 
     def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
         return ()
-
-    def peers_round(self) -> int:
-        return 0  # nodes that share a process go round by round together
 
     def tell(self, line: StatusLine) -> None:
         self._agreement.require_own(line)
@@ -132,23 +118,20 @@ class _Member:
             newest = max(rounds, default=None)
             line = self._hub._lines.get(name)
             peers[name] = PeerStatus(True, None, rounds, newest, refused=refused, line=line)
-        return Status(peers)
+        return Status(peers)  # its round is 0: nodes that share a process skip none
 
     def close(self) -> None: ...
 
-    def _read(
-        self, wanted: Iterable[tuple[int, str]]
-    ) -> tuple[dict[tuple[int, str], tuple[Completion, ...]], list[tuple[int, str]]]:
-        """Return (completions by (round, author), the (round, author) of which there are none)."""
-        came, missing = {}, []
-        for round, author in wanted:
-            data = self._hub._sent.get((round, author))
-            try:
-                message = decode(data or b"", self._agreement.limits)
-                came[round, author] = self._agreement.accept(author, round, message)
-                self._rounds[author].add(round)
-            except WireError as error:
-                missing.append((round, author))
-                if data is not None:
-                    self._refused[round, author] = error.reason
-        return came, missing
+    def _read(self, round: int, author: str) -> tuple[Completion, ...] | None:
+        """Return what an author sent for a round; None if that is nothing, or is refused."""
+        if (data := self._hub._sent.get((round, author))) is None:
+            return None
+        try:
+            completions = self._agreement.accept(
+                author, round, decode(data, self._agreement.limits)
+            )
+        except WireError as error:
+            self._refused[round, author] = error.reason
+            return None
+        self._rounds[author].add(round)
+        return completions

@@ -10,7 +10,9 @@ from typing import Protocol, cast
 from potluck.exchange.base import Exchange, Reason, WireError
 from potluck.exchange.keys.keys import Key
 from potluck.exchange.keys.known_keys import KnownKeys
+from potluck.exchange.protocol.in_step import InStep
 from potluck.exchange.protocol.mailbox import Partners
+from potluck.exchange.protocol.newest import Newest
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.message import NO_TOKENIZER, Limits, Message, Provenance
 from potluck.reports.events import Told
@@ -19,6 +21,10 @@ from potluck.types import Completion, Sampling
 
 TRANSPORTS = {"zenoh": "potluck.exchange.zenoh.exchange"}
 """Modules of the transports, by name; each has the functions of ``Transport``."""
+
+MailboxRule = InStep | Newest
+"""Rule by which a node receives batches: its pace, as far as an exchange has to know it."""
+IN_STEP = InStep()
 
 Digest = Callable[[str], bytes | None]
 """Function of a problem's id that returns a digest of how it is asked; None if the task has no such
@@ -153,8 +159,8 @@ class Membership:
     """Names that the run counts on; this node's may be among them."""
     partners: Partners
     codec: Codec
-    max_staleness: int
-    """Rounds before its first one that the node still asks for."""
+    rule: MailboxRule
+    """Rule of the batches that it receives: a part of its pace."""
     kept_rounds: int
     """Rounds for which own batches can be fetched."""
     quarantine_s: float
@@ -168,11 +174,6 @@ class Membership:
     already_received: Mapping[tuple[str, int], bytes] = field(default_factory=dict)
     """Sealed batches by (author, round) that the node learned from before a restart: fetched once
     more, they would count as late."""
-    taken: Mapping[str, int] | None = None
-    """Newest round of each author that the node has taken, at its own pace; None: it is in step
-    with the others."""
-    enough: int = 1
-    """Number of others' batches that it needs in a round, at its own pace."""
     watches_status: bool = False
     """True: the node listens to the status lines of others; it tells its own in any case."""
     notify: Notify = lambda told: None

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
-from potluck.builder.exchange import open_exchange
+from potluck.builder.exchange import open_exchange, rule_of
 from potluck.config import ConfigError, RunConfig
 from potluck.exchange import Agreement, Exchange, MemoryHub
 from potluck.exchange.memory import KEPT_ROUNDS
@@ -51,7 +51,7 @@ def run(
         hub = MemoryHub(
             agreements,
             codec=config.swarm.codec,
-            max_staleness=config.swarm.max_staleness,
+            rule=rule_of(config, taken={}),
             received=received,
         )
         return nullcontext({name: hub.member(name) for name in agreements})

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from potluck.exchange import Delivery, Round
+from potluck.exchange import Delivery, Received, Round
 from potluck.files import derived_seed
 from potluck.node.loop import Node
 from potluck.node.participant import Clock
@@ -39,14 +39,14 @@ def step_free(node: Node, round: int) -> RoundReport:
         return node.learn_again(round, kept)
     selector = node.selector
     with Clock() as taking:
-        taken = selector.choose(round, node.exchange.take())
+        taken = selector.choose(round, node.exchange.receive(round).batches)
     shares = node.begun[round][0] if round in node.begun else selector.draw(round, taken)
     spent = node.generate_and_send(round, shares)
     with Clock() as storing:
         # Nothing comes before a first round. All nodes begin with the same problems, so what came
         # while this one wrote is compared with its own completions.
-        taken = taken or selector.choose(round, node.exchange.take())
-        arrived = node.exchange.finish(round, taken)
+        taken = taken or selector.choose(round, node.exchange.receive(round).batches)
+        arrived = node.exchange.finish(round, Received(tuple(taken)))
         size_bytes = node.record.keep_round(round, arrived)
         node.record.add_taken(arrived)
     if node.overlaps:  # a draw among many problems takes a moment

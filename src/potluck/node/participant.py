@@ -87,7 +87,7 @@ class Participant(ABC):
         no use. A node that was away continues at its peers' round; what it missed arrives as late
         groups. Rounds that this node began before a crash come first.
         """
-        others = self.exchange.peers_round()
+        others = self.exchange.status().round
         if not self.max_staleness < others - done <= furthest - done:
             return done, others
         kept = self.record.next_kept(done)
@@ -110,7 +110,8 @@ class Participant(ABC):
             self.progress(self.name, "wait", came, all)
 
         with Clock() as collecting:
-            arrived = self.exchange.collect(round, deadline_s=self.deadline_s, waiting=waiting)
+            received = self.exchange.receive(round, wait_s=self.deadline_s, waiting=waiting)
+            arrived = self.exchange.finish(round, received)
             size_bytes = self.record.keep_round(round, arrived)
         wait_s = asked_s[-1] - asked_s[0] if asked_s else 0.0
         spent = replace(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from potluck.config import RunConfig
 from potluck.evaluation.grade import evaluate, evaluation_engine
+from potluck.exchange import Received
 from potluck.files import derived_seed
 from potluck.node.learning.batch import Batch, Scored, pack
 from potluck.node.learning.learner import Gradient, Learner, UpdateReport
@@ -75,7 +76,7 @@ def replay_node(
     every, recording = config.evaluation.every, RecordingLearner.of(node.learner)
     live = replace(node, learner=recording)
     for round in rounds:
-        came = node.exchange.collect(round, deadline_s=0).completions
+        came = node.exchange.finish(round, Received()).completions
         if config.pace == "free":  # what was drawn then depended on what had come
             asked = list(dict.fromkeys(c.problem_id for c in came if c.author == node.name))
         else:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from potluck.builder.nodes import make_learner, make_nodes
 from potluck.builder.task import make_task
 from potluck.config import NodeConfig, RunConfig
-from potluck.exchange import Delivery, Round, Status, Waiting
+from potluck.exchange import Received, Round, Status, Waiting
 from potluck.exchange.base import silent
 from potluck.node.learning.learner import Learner
 from potluck.node.loop import Node
@@ -60,23 +60,18 @@ class RecordedExchange:
     def send(self, round: int, batch: Sequence[Completion]) -> None:
         """Drop the batch: what is written now is not in the recording."""
 
-    def collect(self, round: int, *, deadline_s: float, waiting: Waiting = silent) -> Round:
+    def receive(self, round: int, *, wait_s: float = 0.0, waiting: Waiting = silent) -> Received:
+        return Received()
+
+    def finish(self, round: int, received: Received) -> Round:
+        """Return the round as it was recorded."""
         kept = self._record.kept_round(round)
         if kept is None:
             raise ReplayError(f"round {round} of {self.node!r} in {self.run} went away meanwhile")
         return kept
 
-    def take(self) -> tuple[Delivery, ...]:
-        return ()
-
-    def finish(self, round: int, taken: Sequence[Delivery]) -> Round:
-        return self.collect(round, deadline_s=0)
-
     def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
         return ()
-
-    def peers_round(self) -> int:
-        return 0
 
     def tell(self, line: StatusLine) -> None:
         """Drop the line: nobody listens."""
@@ -96,7 +91,7 @@ class RecordedExchange:
         A recipe names a place, where another model may lie by now. Where the node wrote nothing
         in its first round, or sent no log-probabilities, nothing can be compared.
         """
-        came = self.collect(first := self.rounds[0], deadline_s=0).completions
+        came = self.finish(first := self.rounds[0], Received()).completions
         own = [c for c in came if c.author == self.node and c.logp_T is not None][:LOOKED_AT]
         if not own:
             return

@@ -1,11 +1,13 @@
 """The state of a node's exchange: batches that came, and peers that are awaited. Pure: no thread,
 no network; the caller passes the time, in seconds of a clock that never goes back."""
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Literal
 
-from potluck.exchange.base import Delivery, WireError
+from potluck.exchange.base import Delivery, Received, WireError
 from potluck.exchange.protocol.announcement import Announcement, Offer
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.peers import Peer, Peers
@@ -21,52 +23,56 @@ Partners = Callable[[int, Collection[str]], Collection[str]]
 """Function of a round and the others' names that returns those to fetch from in that round."""
 
 
-class Mailbox:
-    """Filled by the threads that listen and fetch, emptied by ``take``; one lock guards it."""
+@dataclass(eq=False)
+class Mailbox(ABC):
+    """Filled by the threads that listen and fetch, emptied by ``receive``; one lock guards it.
 
-    def __init__(
-        self,
-        peers: Peers,
-        fetch_queue: FetchQueue,
-        partners: Partners,
-        *,
-        max_staleness: int,
-        kept_rounds: int,
-        size_limit_bytes: int,
-    ) -> None:
-        self.peers, self.fetch_queue, self._partners = peers, fetch_queue, partners
-        self._max_staleness, self._kept_rounds = max_staleness, kept_rounds
-        self._size_limit_bytes = size_limit_bytes
-        self._first: int | None = None
-        self._latest = 0
-        self._awaited: dict[int, set[str]] = {}
-        self._here: dict[tuple[int, str], Delivery] = {}
-        self._in_time: tuple[int, frozenset[str]] = (-1, frozenset())
-        self._news: deque[PeerNews] = deque(maxlen=MOST_NEWS)
-        self._reported: set[str] = set()
-        self._at_the_door: set[str] = set()
-        self._cohorts: dict[int, frozenset[str]] = {}
-        self._comings = 0
-        self.received_bytes = 0
-        """Bytes of all answers since the last ``take_received_bytes``."""
+    What a node in step and one at its own pace have in common. ``InStepMailbox`` and
+    ``NewestMailbox`` know which batches are of use, and whom a round waits for.
+    """
 
+    peers: Peers
+    fetch_queue: FetchQueue
+    partners: Partners
+    size_limit_bytes: int
+    received_bytes: int = field(default=0, init=False)
+    """Bytes of all answers since the last ``take_received_bytes``."""
+    _latest: int = field(default=0, init=False)
+    _here: dict[tuple[int, str], Delivery] = field(default_factory=dict, init=False)
+    _news: deque[PeerNews] = field(default_factory=lambda: deque(maxlen=MOST_NEWS), init=False)
+    _reported: set[str] = field(default_factory=set, init=False)
+    _at_the_door: set[str] = field(default_factory=set, init=False)
+    _cohorts: dict[int, frozenset[str]] = field(default_factory=dict, init=False)
+    _comings: int = field(default=0, init=False)
+
+    @abstractmethod
     def begin(self, round: int, now_s: float) -> None:
-        """Enter ``round``: await the peers that are connected now; a stranger only if its previous
-        batch was on time, as otherwise a slow stranger would delay every round; a peer that let a
-        round wait in vain only when it is back."""
-        if round in self._awaited:
-            return
-        self._first = round if self._first is None else min(self._first, round)
-        self._latest = max(self._latest, round)
-        last, in_time = self._in_time
-        before = in_time if last == round - 1 else frozenset()
-        partners = set(self._partners(round, self.peers.live()))
-        for name in self.peers.back_in_time(round, round - 1 - self._max_staleness):
-            self._news.append(PeerNews("back", name))
-        self._awaited[round] = self.peers.awaited(before, now_s) & partners
-        floor = self._first - self._max_staleness
-        self.fetch_queue.drop(lambda _, offered: offered < floor)
-        self._here = {key: here for key, here in self._here.items() if key[0] >= floor}
+        """Enter ``round``, in which other batches are of use than before."""
+
+    @abstractmethod
+    def arrivals(self, round: int, now_s: float) -> tuple[set[str], set[str]]:
+        """Return (awaited peers whose batch of ``round`` is here, all awaited peers)."""
+
+    @abstractmethod
+    def receive(self, round: int, now_s: float, *, waited: bool) -> Received:
+        """Return what came and is of use in ``round``, each batch once; ``waited``: a peer that is
+        still awaited had time enough."""
+
+    @abstractmethod
+    def newest_of(self, batches: Iterable[Delivery]) -> dict[str, int]:
+        """Return the newest round of each author of ``batches``, where authors count their own."""
+
+    @abstractmethod
+    def _is_of_use(self, author: str, round: int, newest: int) -> bool:
+        """Return whether a batch is fetched; ``newest``: the newest round of its author."""
+
+    @abstractmethod
+    def _make_room(self, author: str) -> None:
+        """Drop what is not to be kept of an author of whom something came."""
+
+    @abstractmethod
+    def _state(self) -> object:
+        """Return all that decides, beside the offers, which of them are of use."""
 
     def on_join(self, name: str) -> None:
         """Note that ``name`` is connected. A round that has begun does not wait for it."""
@@ -86,8 +92,6 @@ class Mailbox:
             self._on_other_peers()
             self._tell_of(name, "left")
         self.fetch_queue.forget(name)  # When it is back it says again what it has.
-        for awaited in self._awaited.values():
-            awaited.discard(name)
 
     def is_new(self, said: Announcement) -> bool:
         """Return whether the signature of an announcement is worth a look: it is of the session
@@ -128,10 +132,10 @@ class Mailbox:
         peer.offered = frozenset(offer.round for offer in every)
         offers = []
         for offer in every:
-            if offer.size_bytes <= self._size_limit_bytes:
+            if offer.size_bytes <= self.size_limit_bytes:
                 offers.append(offer)
             elif self.fetch_queue.settle(author, offer, valid=False):
-                size = f"{offer.size_bytes} bytes; at most {self._size_limit_bytes} are taken"
+                size = f"{offer.size_bytes} bytes; at most {self.size_limit_bytes} are taken"
                 what = f"its batch of round {offer.round} is announced with {size}"
                 self.refuse(author, WireError(what, "too large"), now_s, fault=True)
         if self.peers.is_quarantined(author, now_s):
@@ -171,43 +175,6 @@ class Mailbox:
             self._reported.add(told)
             self._news.append(news)
 
-    def arrivals(self, round: int, now_s: float) -> tuple[set[str], set[str]]:
-        """Return (awaited peers whose batch of ``round`` is here, all awaited peers)."""
-        awaited = self._awaited.get(round, set()) - set(self.peers.quarantined(now_s))
-        here = {name for name in awaited if self.fetch_queue.has_arrived(name, round)}
-        return here, {name for name in awaited if name in here or not self._is_past(name, round)}
-
-    def _is_past(self, name: str, round: int) -> bool:
-        """Return whether ``name`` left ``round`` out: it has later rounds, but not that one."""
-        peer = self.peers.get(name)
-        if peer is None or round in peer.offered or round in self.fetch_queue.to_come(name):
-            return False
-        return max(peer.offered, default=round) > round
-
-    def missing(self, round: int, now_s: float) -> set[str]:
-        """Return the members of which nothing came, connected or not, and awaited strangers."""
-        here, awaited = self.arrivals(round, now_s)
-        members = self.peers.members()
-        counted = members & set(self._partners(round, self.peers.live() | members))
-        return {n for n in (awaited - here) | counted if not self.fetch_queue.has_arrived(n, round)}
-
-    def miss_deadline(self, round: int, now_s: float) -> None:
-        """Note the peers that ``round`` still waits for at its deadline: no later round does until
-        they are back. One that left the network, or left the round out, is none of them."""
-        here, awaited = self.arrivals(round, now_s)
-        for name in sorted(awaited - here):
-            self.peers.stalled(name, round)
-            self._news.append(PeerNews("overdue", name, str(round)))
-
-    def take(self, round: int) -> list[Delivery]:
-        """Return what came of ``round`` and of rounds before, by round and author; each once."""
-        taken = sorted(key for key in self._here if key[0] <= round)
-        self._awaited = {r: names for r, names in self._awaited.items() if r > round}
-        self._in_time = round, frozenset(author for then, author in taken if then == round)
-        for name in self._in_time[1]:
-            self.peers.was_in_time(name)
-        return [self._here.pop(key) for key in taken]
-
     def drain_news(self) -> list[PeerNews]:
         news = list(self._news)
         self._news.clear()
@@ -243,49 +210,15 @@ class Mailbox:
         kept = (news for news in self._news if news not in states)
         self._news = deque([*kept, PeerNews(what, name)], MOST_NEWS)
 
-    def _make_room(self, author: str) -> None:
-        """Drop what could fill the memory, to be fetched again: of the batches of ``author`` far
-        ahead of this node's round all but the newest, before its first all but the newest few."""
-        held = sorted(round for round, name in self._here if name == author)
-        if self._first is None:
-            excess = held[: -1 - self._max_staleness]
-        else:
-            excess = [r for r in held if r > self._latest + self._kept_rounds][:-1]
-        for round in excess:
-            del self._here[round, author]
-            self.fetch_queue.lose(author, round)
-
-    def _is_of_use(self, author: str, round: int, newest: int) -> bool:
-        """Return whether a batch is fetched: all are from some rounds before this node's first one
-        on. Far ahead only the newest is: it tells where the others are. An awaited peer's always
-        is, even if the partners have changed since."""
-        if author in self._awaited.get(round, ()):
-            return True
-        floor = (newest if self._first is None else self._first) - self._max_staleness
-        # 64 strangers could fill the memory with rounds that are not yet there.
-        is_member = author in self.peers.members()
-        ahead = self._latest + (self._kept_rounds if is_member else self._max_staleness)
-        near = self._first is None or round <= ahead or round == newest
-        if not (round >= floor and near):
-            return False
-        peer = self.peers.get(author)
-        if peer and peer.live:
-            return author in self.cohort(round)
-        return author in self._partners(round, self.peers.live() | {author})
-
     def cohort(self, round: int | None = None) -> frozenset[str]:
         """Return the connected peers to fetch from in a round, by default the latest."""
         round = self._latest if round is None else round
         if round not in self._cohorts:
             if len(self._cohorts) >= MOST_COHORTS:
                 self._cohorts.clear()
-            self._cohorts[round] = frozenset(self._partners(round, self.peers.live()))
+            self._cohorts[round] = frozenset(self.partners(round, self.peers.live()))
         return self._cohorts[round]
 
     def _on_other_peers(self) -> None:
         self._cohorts.clear()
         self._comings += 1
-
-    def _state(self) -> object:
-        """Return all that decides, beside the offers, which of them are of use."""
-        return self._first, self._latest, self._comings

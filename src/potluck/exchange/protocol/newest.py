@@ -5,9 +5,11 @@ some: for ``enough`` of them, of each author's newest ``max_staleness + 1``. Wha
 meanwhile costs bytes and memory only where it replaces a batch that became too old.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from potluck.exchange.base import Delivery
+from potluck.exchange.base import Delivery, Received
 from potluck.exchange.protocol.announcement import Announcement
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.mailbox import Mailbox, Partners
@@ -15,32 +17,38 @@ from potluck.exchange.protocol.peers import Peers
 from potluck.reports.events import PeerNews
 
 
-class NewestMailbox(Mailbox):
-    """Filled from ``begin`` on, until ``take_newest`` has something to take."""
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """Rule of a node at its own pace: it receives the newest batches of each author, whatever round
+    of its own they are of, and waits for nobody."""
 
-    def __init__(
-        self,
-        peers: Peers,
-        fetch_queue: FetchQueue,
-        partners: Partners,
-        *,
-        max_staleness: int,
-        kept_rounds: int,
-        size_limit_bytes: int,
-        taken: Mapping[str, int],
-        enough: int,
-    ) -> None:
-        super().__init__(
-            peers,
-            fetch_queue,
-            partners,
-            max_staleness=max_staleness,
-            kept_rounds=kept_rounds,
-            size_limit_bytes=size_limit_bytes,
-        )
-        self._taken = dict(taken)
-        self._is_open = True
-        self._enough, self._depth = enough, 0
+    max_staleness: int = 1
+    """Rounds of its author that a batch may be old."""
+    taken: Mapping[str, int] = field(default_factory=dict)
+    """Newest round of each author that the node has received, before a restart."""
+    enough: int = 1
+    """Number of others' batches that the node needs in a round."""
+    in_step: ClassVar[bool] = False
+
+    def takes(self, round: int, *, now: int, newest: int) -> bool:
+        """Return whether a batch of ``round`` is of use, as ``InStep.takes``."""
+        return round >= newest - self.max_staleness
+
+    def mailbox(self, peers: Peers, queue: FetchQueue, partners: Partners, limit: int) -> Mailbox:
+        """Make a mailbox of this rule, as ``InStep.mailbox``."""
+        return NewestMailbox(peers, queue, partners, limit, self)
+
+
+@dataclass(eq=False)
+class NewestMailbox(Mailbox):
+    """Filled from ``begin`` on, until ``receive`` has something to return."""
+
+    rule: Newest
+    _is_open: bool = field(default=True, init=False)
+    _depth: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._taken = dict(self.rule.taken)
 
     @property
     def held(self) -> int:
@@ -55,7 +63,7 @@ class NewestMailbox(Mailbox):
         names = sorted(self.cohort())
         first = round % max(1, len(names))  # or names with an "a" were read most
         turns = sorted(names[first:] + names[:first], key=self.peers.has_priority, reverse=True)
-        for depth in (0, self._max_staleness):
+        for depth in (0, self.rule.max_staleness):
             self._depth = depth
             for name in turns:
                 peer = self.peers.get(name)
@@ -77,7 +85,7 @@ class NewestMailbox(Mailbox):
             self._news.append(PeerNews("reset", author))
         super().on_announcement(said, now_s)
 
-    def take_newest(self) -> list[Delivery]:
+    def receive(self, round: int, now_s: float, *, waited: bool) -> Received:
         """Return what came, newest first of each author; stop looking if there is something."""
         for name in {author for _, author in self._here}:
             self._make_room(name)
@@ -88,7 +96,13 @@ class NewestMailbox(Mailbox):
         if taken:
             self._is_open = False
             self.fetch_queue.drop(lambda author, round: True)
-        return taken
+        return Received(tuple(taken))
+
+    def newest_of(self, batches: Iterable[Delivery]) -> dict[str, int]:
+        return {each.author: self.peers.newest_offer(each.author, each.round) for each in batches}
+
+    def arrivals(self, round: int, now_s: float) -> tuple[set[str], set[str]]:
+        return set(), set()
 
     def _is_of_use(self, author: str, round: int, newest: int) -> bool:
         if not self._is_open or round <= self._taken.get(author, -1):
@@ -96,7 +110,7 @@ class NewestMailbox(Mailbox):
         if round < newest - self._depth or author not in self.cohort():
             return False
         of_members, of_all = self._places()
-        return (of_members if self.peers.has_priority(author) else of_all) < self._enough
+        return (of_members if self.peers.has_priority(author) else of_all) < self.rule.enough
 
     def _places(self) -> tuple[int, int]:
         """Return the number of batches that are here and not too old, or soon will be: of members,
@@ -118,4 +132,4 @@ class NewestMailbox(Mailbox):
                 del self._here[round, author]
 
     def _is_old(self, round: int, newest: int) -> bool:
-        return round < newest - self._max_staleness
+        return not self.rule.takes(round, now=self._latest, newest=newest)

@@ -14,14 +14,13 @@ grades for itself.
 """
 
 import struct
-from dataclasses import replace
 from typing import Annotated
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
-from potluck.exchange.base import Reason, Round, Traffic, WireError, assemble_round
+from potluck.exchange.base import Delivery, Reason, Round, Traffic, WireError, assemble_round
 from potluck.exchange.keys.keys import without_signature
 from potluck.exchange.wire import byte_planes
 from potluck.exchange.wire.byte_planes import Blocks, Codec
@@ -206,10 +205,10 @@ def decode_round(data: bytes, *, run: str, round: int, node: str) -> Round:
             what = f"a message of round {message.round} of {message.run!r}"
             reason: Reason = "other run" if message.run != run else "other round"
             raise WireError(f"{what} lies in round {round} of {run!r}", reason)
-        batches.append((message.round, data, message.completions))
+        batches.append(Delivery(message.sender, message.round, data, message.completions))
         if message.sender == node:
             sent_bytes, sent_tokens = len(data), sum(len(c.token_T) for c in message.completions)
         else:
             received_bytes += len(data)
     traffic = Traffic(sent_bytes, sent_tokens, received_bytes)
-    return replace(assemble_round(round, batches, page.missing, traffic), newest=page.newest)
+    return assemble_round(round, batches, page.missing, traffic, page.newest)

@@ -1,7 +1,7 @@
 """The exchange between processes: small announcements are pushed, batches are pulled.
 
 All that waits for the network has a thread of its own (``Endpoint``, ``Fetcher``); the training
-thread waits only in ``collect`` and ``gather``, and there for as long as it says.
+thread waits only in ``receive`` and ``gather``, and there for as long as it says.
 """
 
 import time
@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import partial
 
 import zenoh
 
@@ -17,6 +16,7 @@ from potluck.exchange.base import (
     Delivery,
     ExchangeError,
     PeerStatus,
+    Received,
     Round,
     Status,
     Traffic,
@@ -28,8 +28,6 @@ from potluck.exchange.base import (
 from potluck.exchange.keys.keys import BATCH, without_signature
 from potluck.exchange.protocol.announcement import offer_of
 from potluck.exchange.protocol.fetch_queue import FetchQueue
-from potluck.exchange.protocol.mailbox import Mailbox
-from potluck.exchange.protocol.newest import NewestMailbox
 from potluck.exchange.protocol.outbox import Outbox
 from potluck.exchange.protocol.peers import Peers
 from potluck.exchange.transport import Membership
@@ -63,20 +61,11 @@ class ZenohExchange:
         self._agreement, self._key = own.agreement, own.key
         self._codec, self._notify = own.codec, own.notify
         me = own.agreement.node
-        sent, kept_rounds = own.folder / "sent", own.kept_rounds
-        self._outbox = Outbox(sent, own.agreement, own.key, kept_rounds=kept_rounds)
+        sent = own.folder / "sent"
+        self._outbox = Outbox(sent, own.agreement, own.key, kept_rounds=own.kept_rounds)
         peers = Peers(me, own.members, quarantine_s=own.quarantine_s)
-        make: Callable[..., Mailbox] = Mailbox
-        if own.taken is not None:
-            make = partial(NewestMailbox, taken=own.taken, enough=own.enough)
-        self._mailbox = make(
-            peers,
-            FetchQueue(me, peers.has_priority),
-            own.partners,
-            max_staleness=own.max_staleness,
-            kept_rounds=kept_rounds,
-            size_limit_bytes=own.agreement.limits.message_bytes,
-        )
+        queue, limit_bytes = FetchQueue(me, peers.has_priority), own.agreement.limits.message_bytes
+        self._mailbox = own.rule.mailbox(peers, queue, own.partners, limit_bytes)
         for (author, round), signed in own.already_received.items():
             self._mailbox.fetch_queue.settle(author, offer_of(round, signed), valid=True)
         self._expects_self = me in own.members
@@ -103,33 +92,13 @@ class ZenohExchange:
             self._mailbox.begin(round, time.monotonic())
         self._endpoint.announce()
 
-    def collect(self, round: int, *, deadline_s: float, waiting: Waiting = silent) -> Round:
-        end_s = time.monotonic() + deadline_s
-        with self._changed:
-            self._mailbox.begin(round, time.monotonic())
+    def receive(self, round: int, *, wait_s: float = 0.0, waiting: Waiting = silent) -> Received:
+        end_s = time.monotonic() + wait_s
         self._wait(lambda: self._mailbox.arrivals(round, time.monotonic()), end_s, waiting)
         with self._changed:
-            now_s = time.monotonic()
-            if deadline_s:  # Without one nobody was waited for.
-                self._mailbox.miss_deadline(round, now_s)
-            missing = self._mailbox.missing(round, now_s)
-            came = self._mailbox.take(round)
-        return self._assemble(round, came, missing)
+            return self._mailbox.receive(round, time.monotonic(), waited=wait_s > 0)
 
-    def take(self) -> tuple[Delivery, ...]:
-        self._notify_all()
-        with self._changed:
-            assert isinstance(self._mailbox, NewestMailbox), "for nodes at their own pace"
-            return tuple(self._mailbox.take_newest())
-
-    def finish(self, round: int, taken: Sequence[Delivery]) -> Round:
-        with self._changed:
-            peers = self._mailbox.peers
-            newest = {d.author: peers.newest_offer(d.author, d.round) for d in taken}
-        return replace(self._assemble(round, taken, set()), newest=newest)
-
-    def _assemble(self, round: int, came: Sequence[Delivery], missing: set[str]) -> Round:
-        """Return the round of this node's own batch and of those that ``came``."""
+    def finish(self, round: int, received: Received) -> Round:
         own, own_signed = self._own(round)
         sent_tokens = sum(len(c.token_T) for c in own or ())
         with self._changed:
@@ -137,13 +106,14 @@ class ZenohExchange:
             sizes = len(own_signed), sent_tokens, self._mailbox.take_received_bytes()
             quarantined = peers.quarantined(time.monotonic())
             traffic = Traffic(*sizes, peers.take_refused(), quarantined)
+            newest = self._mailbox.newest_of(received.batches)
         self._notify_all()
-        if own is None and self._expects_self:
-            missing.add(self._agreement.node)
-        batches = [(d.round, d.message, d.completions) for d in came]
+        batches, missing, me = [*received.batches], received.missing, self._agreement.node
         if own is not None:
-            batches.insert(0, (round, own_signed, own))
-        return assemble_round(round, batches, missing, traffic)
+            batches.insert(0, Delivery(me, round, own_signed, own))
+        elif self._expects_self:
+            missing = (*missing, me)
+        return assemble_round(round, batches, missing, traffic, newest)
 
     def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
         def arrivals() -> tuple[set[str], set[str]]:
@@ -154,10 +124,6 @@ class ZenohExchange:
         with self._changed:
             return tuple(sorted(self._mailbox.absent()))
 
-    def peers_round(self) -> int:
-        with self._changed:
-            return self._mailbox.peers.median_round()
-
     def tell(self, line: StatusLine) -> None:
         self._endpoint.status.tell(line)
 
@@ -166,13 +132,14 @@ class ZenohExchange:
         with self._changed:
             rounds, peers = self._mailbox.fetch_queue.rounds, self._mailbox.peers
             seen, confirmed = peers.status(rounds, now_s), peers.confirmed()
+            round = peers.median_round()
         # Without the lock: signatures are verified here, and rounds wait for nobody's status.
         lines, refused = self._endpoint.status.read(confirmed, now_s)
         for name in lines.keys() | refused.keys():
             peer = seen.get(name, PeerStatus())
             counts = dict(Counter(peer.refused) + Counter(refused.get(name, {})))
             seen[name] = replace(peer, line=lines.get(name), refused=counts)
-        return Status(seen)
+        return Status(seen, round)
 
     def close(self) -> None:
         self._endpoint.close()
