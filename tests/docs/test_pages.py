@@ -20,7 +20,7 @@ pytestmark = pytest.mark.page
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 HOLE = "\0"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 
@@ -107,6 +107,18 @@ def test_the_readme_has_no_block_that_no_test_reads():
 def test_the_recipe_of_the_readme_is_read():
     (recipe,) = blocks(README, "toml")
     assert list(from_tree(tomllib.loads(recipe)).node) == ["small", "large"]
+
+
+# Paths.
+
+PATH = re.compile(r"`((?:[a-z][a-z_]*/)+[\w.-]+\.(?:py|sh|toml|md|j2))`")
+
+
+def test_a_file_that_a_page_names_is_there():
+    named = {path for page in PAGES for path in PATH.findall(page.read_text(encoding="utf-8"))}
+    package = ROOT / "src" / "potluck"
+    assert len(named) > 30
+    assert {p for p in named if not (ROOT / p).exists() | (package / p).exists()} == set()
 
 
 # Examples.
