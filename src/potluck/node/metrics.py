@@ -6,7 +6,7 @@ filter. It costs next to nothing (``benchmarks/overhead.py``).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -74,15 +74,15 @@ def author_reports(
     intact_B[list(scored.dropped)] = False
     read_B = intact_B & scored.metrics_BK[:, 0].isfinite()
     columns = dict(zip(METRICS, scored.metrics_BK.unbind(dim=1), strict=True))
-    own_group_B = _own_groups(scored, me)
+    filtered_B, least_B = (kept_B == 0).double(), columns["weight_min"]
+    blocked_B, own_group_B = (least_B < BLOCKING_WEIGHT).double(), _own_groups(scored, me)
     reports = {}
     for author in sorted(set(authors)):
         of_B = torch.tensor([name == author for name in authors])
         with_B = of_B & (advantage_B != 0)
-        measured_B, count = with_B & read_B, int((with_B & read_B).sum())
+        measured_B = with_B & read_B
         positive_B, negative_B = measured_B & (advantage_B > 0), measured_B & (advantage_B < 0)
         total = {name: float(column_B[measured_B].sum()) for name, column_B in columns.items()}
-        blocked_B = (columns["weight_min"] < BLOCKING_WEIGHT).double()
         reports[author] = AuthorReport(
             completions=int(of_B.sum()),
             tokens=int(length_B[of_B].sum()),
@@ -90,12 +90,12 @@ def author_reports(
             with_advantage=int(with_B.sum()),
             rows_trained=int((of_B & (kept_B != 0)).sum()),
             log_ratio_mean=_ratio(total["ratio_sum"], total["tokens"]),
-            log_ratio_max=_finite(columns["ratio_max"][measured_B].max().item()) if count else None,
-            k1=_ratio(total["k1"], count),
-            k3=_ratio(total["k3"], count),
+            log_ratio_max=_extreme(torch.amax, columns["ratio_max"], measured_B),
+            k1=_mean(columns["k1"], measured_B),
+            k3=_mean(columns["k3"], measured_B),
             capped_share=_ratio(total["capped"], total["tokens"]),
-            filtered_share_positive=_filtered(with_B & intact_B & (advantage_B > 0), kept_B),
-            filtered_share_negative=_filtered(with_B & intact_B & (advantage_B < 0), kept_B),
+            filtered_share_positive=_mean(filtered_B, of_B & intact_B & (advantage_B > 0)),
+            filtered_share_negative=_mean(filtered_B, of_B & intact_B & (advantage_B < 0)),
             # `**` raises where it overflows; `*` gives inf, which _finite knows.
             effective_sample_size=_ratio(
                 total["weight"] * total["weight"], total["tokens"] * total["weight_square"]
@@ -112,9 +112,7 @@ def author_reports(
             success_weight=_ratio(
                 float(kept_B[positive_B].sum()), float(advantage_B[positive_B].sum())
             ),
-            token_weight_min=_finite(columns["weight_min"][positive_B].min().item())
-            if positive_B.any()
-            else None,
+            token_weight_min=_extreme(torch.amin, least_B, positive_B),
             blocked_share=_mean(blocked_B, positive_B),
             blocked_share_own_wrong=_mean(blocked_B, positive_B & (own_group_B == WRONG)),
             blocked_share_own_mixed=_mean(blocked_B, positive_B & (own_group_B == MIXED)),
@@ -124,15 +122,10 @@ def author_reports(
 
 
 def _own_groups(scored: Scored, me: str) -> Tensor:
-    """Return for each row how the learner's own completions of its problem did: a code, or NaN.
-
-    Own advantages of one problem that are all negative are ``WRONG``, all positive ``RIGHT``;
-    NaN where there is none, or all of the group have one reward.
-    """
-    own: dict[str, list[float]] = {}
-    for c, advantage in zip(
-        scored.batch.completions, scored.batch.advantage_B.tolist(), strict=True
-    ):
+    """Return for each row how the learner's own completions of its problem did: a code; NaN where
+    there is none, or all of the group have one reward."""
+    completions, own = scored.batch.completions, dict[str, list[float]]()
+    for c, advantage in zip(completions, scored.batch.advantage_B.tolist(), strict=True):
         if c.author == me:
             own.setdefault(c.problem_id, []).append(advantage)
     codes = {
@@ -140,15 +133,15 @@ def _own_groups(scored: Scored, me: str) -> Tensor:
         for id, of in own.items()
         if any(of)
     }
-    return torch.tensor([codes.get(c.problem_id, math.nan) for c in scored.batch.completions])
+    return torch.tensor([codes.get(c.problem_id, math.nan) for c in completions])
 
 
 def _mean(column_B: Tensor, of_B: Tensor) -> float | None:
     return _finite(column_B[of_B].mean().item()) if of_B.any() else None
 
 
-def _filtered(of_B: Tensor, kept_B: Tensor) -> float | None:
-    return _ratio(float((of_B & (kept_B == 0)).sum()), float(of_B.sum()))
+def _extreme(find: Callable[..., Tensor], column_B: Tensor, of_B: Tensor) -> float | None:
+    return _finite(find(column_B[of_B], 0).item()) if of_B.any() else None
 
 
 def _ratio(above: float, below: float) -> float | None:

@@ -1,17 +1,18 @@
-"""The report of a round, from its batch and its update."""
+"""The report of a round, part by part: rewards, what was learned, what was left out, traffic."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import stdev
+from typing import Any
+
+from torch import Tensor
 
 from potluck.exchange import Round
-from potluck.node.learning.batch import Scored
 from potluck.node.learning.learner import UpdateReport
-from potluck.node.learning.read import UnreadReason
 from potluck.node.metrics import author_reports
 from potluck.node.selection import Selection
 from potluck.objective.losses import k3
-from potluck.reports import AuthorReport, RewardReport, RoundReport, mean
+from potluck.reports import RewardReport, RoundReport, mean
 from potluck.types import Group
 
 
@@ -29,73 +30,32 @@ def report_of(
     server_apart_first: float | None = None,
 ) -> RoundReport:
     """Report a round; ``update`` is None if nothing came to learn from."""
-    rewards = [reward for group in groups for reward in group.rewards]
-    pairs = [pair for group in groups for pair in zip(group.rows, group.rewards, strict=True)]
-    own = [(row.completion, reward) for row, reward in pairs if row.completion.author == name]
-    sources: dict[str, AuthorReport] = {}
-    trained = with_advantage = dropped = 0
-    if update:
-        scored = update.scored
-        sources = author_reports(scored, rewards, name)
-        for author, of_gradient in update.shares.items():
-            sources[author] = replace(sources[author], gradient_share=of_gradient)
-        trained = int((scored.kept_advantage_B != 0).sum())
-        with_advantage = int((scored.batch.advantage_B != 0).sum())
-        dropped = len(scored.dropped)
-    line = arrived.traffic
     return RoundReport(
         round=round,
-        reward_mean=mean(rewards),
-        own_reward_mean=mean(reward for _, reward in own),
-        rewards=_by_function(groups, name),
-        own_length_mean=mean(len(one.token_T) for one, _ in own),
-        own_cut_share=mean(one.end == "length" for one, _ in own),
-        groups_alike=mean(len({*group.rewards, *group.kept}) == 1 for group in groups),
-        entropy=_entropy(update.scored, name) if update else None,
-        kl=_kl(update.scored, name) if update else None,
-        learning_rate=update.learning_rate if update else None,
-        loss=update.loss if update else 0.0,
-        gradient_norm=update.gradient_norm if update else 0.0,
-        updates=update.updates if update else 0,
-        completions=len(rewards),
-        rows_trained=trained,
-        filtered_share=(with_advantage - trained - dropped) / max(1, with_advantage),
-        dropped_nonfinite=dropped,
-        unasked=selection.unasked,
-        unusable=sum(selection.unreadable.values()),
-        unreadable=_by_author(selection.unreadable),
-        too_few=selection.too_few,
-        over_share=selection.over_share,
-        over_intake=selection.over_intake,
-        staleness=selection.staleness,
-        joint_share=selection.joint_share,
-        missing=arrived.missing,
-        late=selection.late,
-        late_used=selection.late_used,
-        refused=dict(line.refused),
-        quarantined=line.quarantined,
-        sent_bytes=line.sent_bytes,
-        sent_bytes_per_token=line.sent_bytes / line.sent_tokens if line.sent_tokens else None,
-        received_bytes=line.received_bytes,
         size_bytes=size_bytes,
         server_apart=server_apart,
         server_apart_first=server_apart_first,
         seconds=seconds,
-        sources=sources,
+        **_of_rewards(groups, name),
+        **(_of_update(update, groups, name) if update else {"filtered_share": 0.0}),
+        **_of_selection(selection),
+        **_of_traffic(arrived),
     )
 
 
-def _by_author(unreadable: Mapping[tuple[str, UnreadReason], int]) -> dict[str, dict[str, int]]:
-    counts: dict[str, dict[str, int]] = {}
-    for (author, reason), count in sorted(unreadable.items()):
-        counts.setdefault(author, {})[reason] = count
-    return counts
-
-
-def _entropy(scored: Scored, name: str) -> float | None:
-    read_B = scored.batch.by(name) & scored.metrics_BK[:, 0].isfinite()
-    surprise = -scored.logp_start_BT[read_B][scored.batch.mask_BT[read_B]]
-    return surprise.mean().item() if len(surprise) else None
+def _of_rewards(groups: Sequence[Group], name: str) -> dict[str, Any]:
+    rewards = [reward for group in groups for reward in group.rewards]
+    pairs = [pair for group in groups for pair in zip(group.rows, group.rewards, strict=True)]
+    own = [(row.completion, reward) for row, reward in pairs if row.completion.author == name]
+    return {
+        "completions": len(rewards),
+        "reward_mean": mean(rewards),
+        "own_reward_mean": mean(reward for _, reward in own),
+        "rewards": _by_function(groups, name),
+        "own_length_mean": mean(len(one.token_T) for one, _ in own),
+        "own_cut_share": mean(one.end == "length" for one, _ in own),
+        "groups_alike": mean(len({*group.rewards, *group.kept}) == 1 for group in groups),
+    }
 
 
 def _by_function(groups: Sequence[Group], name: str) -> dict[str, RewardReport]:
@@ -105,15 +65,57 @@ def _by_function(groups: Sequence[Group], name: str) -> dict[str, RewardReport]:
             pairs = zip(group.rows, values, strict=True)
             mine = [value for row, value in pairs if row.completion.author == name]
             own.setdefault(function, []).extend(mine)
-    return {
-        function: RewardReport(mean(values), stdev(values) if len(values) > 1 else None)
-        for function, values in own.items()
+    deviations = (stdev(values) if len(values) > 1 else None for values in own.values())
+    return dict(zip(own, map(RewardReport, map(mean, own.values()), deviations), strict=True))
+
+
+def _of_update(update: UpdateReport, groups: Sequence[Group], name: str) -> dict[str, Any]:
+    scored, batch = update.scored, update.scored.batch
+    sources = author_reports(scored, [r for group in groups for r in group.rewards], name)
+    for author, of_gradient in update.shares.items():
+        sources[author] = replace(sources[author], gradient_share=of_gradient)
+    trained, dropped = int((scored.kept_advantage_B != 0).sum()), len(scored.dropped)
+    with_advantage = int((batch.advantage_B != 0).sum())
+    own_B, kl = batch.by(name), None
+    if scored.logp_reference_BT is not None:
+        k3_BT = k3(scored.logp_start_BT, scored.logp_reference_BT, batch.mask_BT)
+        kl = _token_mean(k3_BT, batch.mask_BT, own_B)
+    return _same(update, "updates", "loss", "gradient_norm", "learning_rate") | {
+        "entropy": _token_mean(
+            -scored.logp_start_BT, batch.mask_BT, own_B & scored.metrics_BK[:, 0].isfinite()
+        ),
+        "kl": kl,
+        "rows_trained": trained,
+        "filtered_share": (with_advantage - trained - dropped) / max(1, with_advantage),
+        "dropped_nonfinite": dropped,
+        "sources": sources,
     }
 
 
-def _kl(scored: Scored, name: str) -> float | None:
-    own_B, batch = scored.batch.by(name), scored.batch
-    if scored.logp_reference_BT is None or not own_B.any():
-        return None
-    k3_BT = k3(scored.logp_start_BT, scored.logp_reference_BT, batch.mask_BT)
-    return k3_BT[own_B][batch.mask_BT[own_B]].mean().item()
+def _token_mean(value_BT: Tensor, mask_BT: Tensor, of_B: Tensor) -> float | None:
+    return value_BT[of_B][mask_BT[of_B]].mean().item() if of_B.any() else None
+
+
+def _of_selection(selection: Selection) -> dict[str, Any]:
+    unreadable: dict[str, dict[str, int]] = {}
+    for (author, reason), count in sorted(selection.unreadable.items()):
+        unreadable.setdefault(author, {})[reason] = count
+    counts = "unasked", "too_few", "over_share", "over_intake", "late", "late_used"
+    return _same(selection, *counts, "staleness", "joint_share") | {
+        "unusable": sum(selection.unreadable.values()),
+        "unreadable": unreadable,
+    }
+
+
+def _of_traffic(arrived: Round) -> dict[str, Any]:
+    line = arrived.traffic
+    return _same(line, "quarantined", "sent_bytes", "received_bytes") | {
+        "missing": arrived.missing,
+        "refused": dict(line.refused),
+        "sent_bytes_per_token": line.sent_bytes / line.sent_tokens if line.sent_tokens else None,
+    }
+
+
+def _same(of: object, *fields: str) -> dict[str, Any]:
+    """Return what a report has under the same names."""
+    return {field: getattr(of, field) for field in fields}

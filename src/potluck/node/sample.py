@@ -18,7 +18,7 @@ from potluck.node.learning.batch import Scored
 from potluck.node.learning.score import candidates
 from potluck.objective.methods import ObjectiveConfig
 from potluck.reports.tokens import Recorded, columns_of
-from potluck.types import Group, Row
+from potluck.types import Group
 
 QUESTION, TOKENS = 300, 1024
 """Characters of a prompt, and tokens of a completion, that are written."""
@@ -44,11 +44,9 @@ def sample(
     candidate_B, number_BT = candidates(scored.batch, me, objective), _numbers(scored)
     surprise = number_BT.abs().nan_to_num(0.0).amax(dim=1).tolist()
     outcomes = defaultdict[tuple[str, bool, bool], list[int]](list)
-    kinds = zip((kept_B != 0).tolist(), (advantage_B > 0).tolist(), strict=True)
-    for at, ((_, row), kind) in enumerate(zip(rows, kinds, strict=True)):
-        outcomes[row.completion.author, *kind].append(at)
-    for each in outcomes.values():
-        each.sort(key=lambda at: -surprise[at])
+    for at in sorted(range(len(rows)), key=lambda at: -surprise[at]):
+        author, kept = rows[at][1].completion.author, bool(kept_B[at])
+        outcomes[author, kept, bool(advantage_B[at] > 0)].append(at)
     keys = sorted(outcomes)
     first = round % len(keys)  # where there is room for one a round, each has its turn
     turns = chain.from_iterable(
@@ -57,7 +55,8 @@ def sample(
     lines = []
     for at in (at for at in turns if at is not None):
         group, row = rows[at]
-        numbers = _of_row(number_BT[at], row)
+        ids, numbers = row.token_T[:TOKENS].tolist(), number_BT[at, :TOKENS].tolist()
+        numbers = [] if math.isnan(numbers[0]) else numbers[: len(ids)]
         line = Recorded(
             round=round,
             problem=row.completion.problem_id,
@@ -69,7 +68,7 @@ def sample(
             question=group.problem.question[:QUESTION],
             surprise=_rounded(surprise[at]) if numbers else None,
             measure="ln p" if row.completion.logp_T is None else "log-ratio",
-            **columns_of(_pieces(row, policy), numbers),
+            **columns_of([str(policy.tokenizer.decode([id])) for id in ids], numbers),
         )
         size_bytes -= len(json.encode(line)) + 1
         if size_bytes < 0:
@@ -90,21 +89,10 @@ def _numbers(scored: Scored) -> Tensor:
     return torch.where(batch.mask_BT & read_B.unsqueeze(1), number_BT, torch.nan)
 
 
-def _of_row(number_T: Tensor, row: Row) -> list[float]:
-    numbers: list[float] = number_T[: len(row.token_T)].tolist()
-    return [] if math.isnan(numbers[0]) else numbers[:TOKENS]
-
-
-def _pieces(row: Row, policy: LanguageModel) -> list[str]:
-    return [str(policy.tokenizer.decode([id])) for id in row.token_T[:TOKENS].tolist()]
-
-
 def _why(at: int, scored: Scored, candidate_B: Tensor, objective: ObjectiveConfig, me: str) -> str:
     """Return in words why the kept advantage is not the advantage; "" where it is."""
-    advantage, candidate, kept = (
-        float(each_B[at])
-        for each_B in (scored.batch.advantage_B, candidate_B, scored.kept_advantage_B)
-    )
+    columns = scored.batch.advantage_B, candidate_B, scored.kept_advantage_B
+    advantage, candidate, kept = (float(each_B[at]) for each_B in columns)
     if not advantage:
         return "its reward is the mean of its group"
     if at in scored.dropped:

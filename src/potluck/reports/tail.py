@@ -47,8 +47,6 @@ class Tail(Generic[Line]):
         self._decode = msgspec.json.Decoder(kind).decode
         self.number = 0
         """Lines read, those that were left out included."""
-        self.too_long = 0
-        """Number of the last line that was too long; 0: none."""
         self.rest = b""
         """Head of a last line without its end."""
         self._start = 0
@@ -78,7 +76,7 @@ class Tail(Generic[Line]):
 
     def _forget(self, file: tuple[int, int] | None) -> None:
         self._file, self._start, self._size, self._skips = file, 0, 0, False
-        self.number, self.too_long, self.rest, self._is_within = 0, 0, b"", False
+        self.number, self.rest, self._is_within = 0, b"", False
 
     def start_near_end(self, most: int) -> None:
         """Leave out all but about the last ``most`` bytes; after ``look``, before ``read``."""
@@ -106,10 +104,6 @@ class Tail(Generic[Line]):
             else:
                 yield (start, start + len(text) + 1), line
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield each whole new line as it is, with its offset in the file."""
-        yield from ((start, text) for start, text in self._texts() if text is not None)
-
     def _texts(self) -> Iterator[tuple[int, bytes | None]]:
         opened = open_regular(self.path)
         if opened is None:
@@ -128,7 +122,7 @@ class Tail(Generic[Line]):
                     if self._is_within:
                         self._is_within = self._skips = False
                     elif self._skips or len(line) > LINE_BYTES:
-                        self.too_long, self._skips = self.number, False
+                        self._skips = False
                         yield start, None
                     elif line.strip():
                         yield start, line

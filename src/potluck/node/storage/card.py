@@ -15,6 +15,7 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from potluck.config import RunConfig
 from potluck.objective.methods import method_of
+from potluck.reports.runs import EVALUATION, METRICS, read_lines
 from potluck.version import __version__
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
@@ -38,8 +39,8 @@ def card_of(config: RunConfig, node: str, folder: Path, round: int) -> str:
         round: number of rounds that the checkpoint has learned from.
     """
     # A line of metrics is of what was learned in its round, one of evaluation of before it.
-    metrics = _last(folder / "metrics.jsonl", before=round)
-    evaluation = _last(folder / "evaluation.jsonl", before=round + 1)
+    metrics = _last(folder / METRICS, before=round)
+    evaluation = _last(folder / EVALUATION, before=round + 1)
     return model_card(config, node, round, metrics, evaluation)
 
 
@@ -147,10 +148,5 @@ def _code(text: str) -> str:
 
 def _last(file: Path, *, before: int) -> dict[str, Any]:
     """Return the last whole line of an earlier round; empty if there is none."""
-    found: dict[str, Any] = {}
-    if file.exists():
-        for text in file.read_text(encoding="utf-8").splitlines():
-            line = json.loads(text)
-            if line["round"] < before:
-                found = line
-    return found
+    lines = read_lines(file, dict[str, Any])
+    return [{}, *(line for line in lines if line["round"] < before)][-1]

@@ -19,7 +19,6 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ import msgspec
 
 from potluck.exchange import Round, WireError, batches_of, decode_round, encode_round
 from potluck.files import append, write_atomically
+from potluck.reports.runs import read_lines
 from potluck.reports.tokens import Recorded
 from potluck.rollout.texts.base import NOTHING, Cost
 
@@ -122,21 +122,14 @@ class Record:
 
     def first(self, name: str, key: str) -> Any:
         """Return the first value of ``key`` in ``name``.jsonl that is not null, or None."""
-        with suppress(FileNotFoundError), self._lines(name).open(encoding="utf-8") as file:
-            return next((v for line in file if (v := json.loads(line).get(key)) is not None), None)
+        return next((v for line in self.each(name) if (v := line.get(key)) is not None), None)
 
     def each(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yield the lines of ``name``.jsonl, one at a time."""
-        with suppress(FileNotFoundError), self._lines(name).open(encoding="utf-8") as file:
-            yield from map(json.loads, file)
+        """Yield the lines of ``name``.jsonl, one at a time; none if there is no such file."""
+        return read_lines(self._lines(name), dict[str, Any])
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """Return the lines of ``name``.jsonl; none if there is no such file."""
-        try:
-            lines = self._lines(name).read_bytes().splitlines()
-        except FileNotFoundError:
-            return []
-        return [json.loads(line) for line in lines]
+        return [*self.each(name)]
 
     def truncate_from(self, round: int) -> None:
         """Remove every line of this round and later ones: they will be run again."""

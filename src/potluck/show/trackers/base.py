@@ -1,11 +1,12 @@
 """A tracker, what it is told when it starts, and the names of the numbers that it gets."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from potluck.reports.runs import COMPLETIONS
+from potluck.reports.tail import Tail
 from potluck.types import PotluckError
 
 GROUPED = {"reward_mean": "reward/mean", "own_reward_mean": "reward/own"}
@@ -70,20 +71,15 @@ class NewCompletions:
     """Reader of the lines that a node adds to its completions.jsonl."""
 
     def __init__(self, about: About) -> None:
-        self._about, self._file = about, about.folder / about.node / "completions.jsonl"
-        self._seen = 0
+        self._about = about
+        self._tail = Tail(about.folder / about.node / COMPLETIONS, dict[str, Any])
 
     def rows(self, round: int) -> list[dict[str, Any]]:
         """Return the first completions of the node itself in ``round``, as rows of a table."""
-        if not self._file.exists():
-            return []
-        with self._file.open("rb") as file:
-            file.seek(self._seen)
-            lines = [json.loads(line) for line in file.readlines()]
-            self._seen = file.tell()
+        self._tail.look()
         own = [
             {key: value for key, value in line.items() if key != "author"}
-            for line in lines
+            for line in self._tail.read()
             if (line["round"], line["author"]) == (round, self._about.node)
         ]
         return own[: self._about.completions]
