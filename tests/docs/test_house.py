@@ -23,8 +23,6 @@ STILL_TOO_LONG = {
     "potluck.launch.rounds",
     "potluck.node.learning.learner",
     "potluck.schedule",
-    "potluck.tasks.math.form",
-    "potluck.tasks.table",
     "potluck.cli.models.evaluate_command",
     "potluck.launch.rounds._run_leader",
 }

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potluck.tasks.math.form import LONGEST_ANSWER, Unreadable, parse
+from potluck.tasks.math.form import parse
 from potluck.tasks.math.grading import number, same_answer
+from potluck.tasks.math.markup import LONGEST_ANSWER, Unreadable
 from potluck.tasks.math.pool import Ask, are_right
 
 EVERY_PAIR = bool(os.environ.get("POTLUCK_EVERY_PAIR"))

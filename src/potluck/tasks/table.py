@@ -226,7 +226,7 @@ class Table(HeldTask):
         )
 
     def row(self, id: str) -> Mapping[str, Any]:
-        """Return the columns of the problem's row that JSON can hold."""
+        """Look up the columns of the problem's row that JSON can hold."""
         return self._rows[self.problem(id).id]
 
     def rewards(
@@ -240,7 +240,7 @@ class Table(HeldTask):
 
 
 def _notes_on_bad(name: str, bad: Sequence[str], good: int, skip_bad: bool) -> tuple[str, ...]:
-    """Return a line on rows that are left out; raise TaskError if they may not be, or all are."""
+    """Write a line on rows that are left out; raise TaskError if they may not be, or all are."""
     if not good:
         raise TaskError(bad[0])
     count = f"{len(bad)} of {good + len(bad)} rows"
@@ -250,7 +250,6 @@ def _notes_on_bad(name: str, bad: Sequence[str], good: int, skip_bad: bool) -> t
 
 
 def _held_out(name: str, train: Sequence[Problem], count: int) -> dict[Split, list[Problem]]:
-    """Return the problems that are left to train on, and those that validate."""
     if len(train) <= count:
         raise TaskError(
             f"{name} has {len(train)} problems to train on, of which held_out = {count} would be "
@@ -269,7 +268,6 @@ def _held_out(name: str, train: Sequence[Problem], count: int) -> dict[Split, li
 def _right(
     problems: Sequence[Problem], answers: Sequence[str | None], rules: TableOptions
 ) -> list[bool]:
-    """Return whether each answer is its problem's; None is no answer."""
     pairs = list(zip(problems, answers, strict=True))
     match rules.grading:
         case "number":
@@ -282,7 +280,7 @@ def _right(
 
 
 def problem_of(id: str, row: Any, where: str, rules: TableOptions) -> Problem:
-    """Return the problem in ``row`` at ``where``; raise TaskError if ``rules`` need more of it."""
+    """Read the problem in ``row`` at ``where``; raise TaskError if ``rules`` need more of it."""
     if not isinstance(row, dict):
         raise TaskError(
             f"{where} is {reprlib.repr(row)}; expected an object with a question and an answer"
@@ -350,7 +348,7 @@ def _column(row: Mapping[str, Any], key: str, where: str) -> Any:
 
 
 def _asked(value: Any, key: str, where: str) -> tuple[str, str]:
-    """Return (system prompt, question) of a text or of messages."""
+    """Read (system prompt, question) from a text or from messages."""
     if isinstance(value, str):
         return "", _printable(value, key, where)
     messages = value if isinstance(value, list) else [value]
@@ -394,7 +392,7 @@ def _answer(row: Mapping[str, Any], where: str, rules: TableOptions) -> str:
 
 
 def plain_columns(row: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the columns that are JSON, and them as one line; images and dates are left out."""
+    """Keep the columns that are JSON, and write them as one line; images and dates are left out."""
     lines = {}
     for key, value in row.items():
         with suppress(TypeError, ValueError):

@@ -14,18 +14,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fractions import Fraction
 
-from potluck.tasks.math.form import (
-    FUNCTIONS,
-    LETTERS,
-    OPEN,
-    PAIRS,
-    Answer,
-    Unreadable,
-    parse,
-    phrase,
-    strip_markup,
-    unit_named_in,
-)
+from potluck.tasks.math.form import FUNCTIONS, LETTERS, OPEN, PAIRS, Answer, parse
+from potluck.tasks.math.markup import Unreadable, phrase, strip_markup, unit_named_in
 
 Equal = Callable[[str, str], bool]
 """Decides whether two leaves, gold first, are worth the same. Asked last, and may be slow."""
