@@ -1,4 +1,4 @@
-"""Wire format: what goes out comes back; what is not ours is refused politely."""
+"""Wire format, versions 2 and 3: what goes out comes back; what is not ours is refused politely."""
 
 import struct
 import tracemalloc
@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from faults import soak_wire
 from faults.soak_wire import TIGHT, most_memory, soak
 from fuzz import CODECS, assembled, blocks_of, claiming, windowed
-from nouns import completion, origin, prompt_digest
+from nouns import completion, origin, prompt_digest, terms, text_only
 from potluck.exchange import Limits, Message, Provenance, WireError, decode, encode
-from potluck.exchange.wire.message import HEADER_BYTES, Header
+from potluck.exchange.wire.message import HEADER_BYTES, TextHeader
 from potluck.types import Completion, Sampling
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -60,6 +60,34 @@ def messages(min_size=0, max_size=5):
     return st.builds(_message, texts, small, names, origins, once)
 
 
+PRINT = terms().provenance.tokenizer
+
+
+def tokens_and_text(tokens=(5,), logprobs=(-0.5,), text="five", **more):
+    """A completion with the ids of its author's tokenizer, and a text or none."""
+    return replace(completion(tokens, logprobs, **more), text=text, tokenizer=PRINT)
+
+
+def for_all(*written, round=3, **changes):
+    """The message of an author that writes for other tokenizers, of version 3; one whose
+    completions have no tokens has no tokenizer."""
+    has_ids = any(len(c.token_T) for c in written)
+    return terms(tokenizer=b"t" if has_ids else b"", **changes).message(round, written)
+
+
+@st.composite
+def messages_of_ids_and_texts(draw):
+    written = draw(st.lists(completions, max_size=5, unique_by=lambda c: (c.problem_id, c.index)))
+    written = [replace(c, problem_id=f"p{c.problem_id}") for c in written]
+    return for_all(*(replace(c, text=draw(st.none() | texts), tokenizer=PRINT) for c in written))
+
+
+@st.composite
+def messages_of_texts(draw):
+    places = draw(st.lists(st.tuples(texts, small), max_size=5, unique=True))
+    return for_all(*(text_only(draw(texts), problem=f"p{p}", index=at) for p, at in places))
+
+
 GOLDEN = Path(__file__).parents[1] / "golden"
 THREE = of(
     completion((151644, 10, 151645), (-0.5, -2.25, -0.0078125), problem="gsm8k/train/17"),
@@ -76,15 +104,35 @@ def without_logp(message):
     return replace(message, completions=tuple(replace(c, logp_T=None) for c in message.completions))
 
 
+TEXTS = "So 2+3=5.", None, "日本 🙂\n"
+THREE_TEXTS = for_all(
+    *(replace(c, text=t, tokenizer=PRINT) for c, t in zip(THREE.completions, TEXTS, strict=True)),
+    run="first",
+    temperature=0.7,
+    top_k=40,
+    top_p=0.95,
+)
+ONLY_TEXTS = for_all(
+    text_only("So 2+3=5.", problem="gsm8k/train/17"),
+    text_only("", problem="gsm8k/train/17", index=11),
+    text_only("日本 🙂\n", problem="gsm8k/train/4", end="length"),
+    run="first",
+)
 NUMBERS = {"raw": 0, "exact": 1, "compact": 2, "raw-ids": 3, "exact-ids": 4}
 """Of the codecs; with "-ids" a message has no log-probabilities."""
 GOLDENS = {
-    name: encode(without_logp(THREE) if "-ids" in name else THREE, codec=name.removesuffix("-ids"))
+    f"v{version}-{name}": (without_logp(three) if "-ids" in name else three, name)
+    for version, three in ((2, THREE), (3, THREE_TEXTS))
     for name in NUMBERS
-}
+} | {f"v3-{codec}-texts": (ONLY_TEXTS, f"{codec}-ids") for codec in ("raw", "exact")}
+"""Messages by file, each with the name of its codec."""
 
-FIELDS = Header.__struct_fields__
+FIELDS = TextHeader.__struct_fields__
 ONE = of(completion((5,), (-0.5,)))
+TEXT = for_all(text_only("5é"))
+"""A text of three bytes."""
+TWO = for_all(text_only("5é"), text_only("日", index=1))
+BOTH = for_all(tokens_and_text(text="5é"))
 BODY = {
     "raw": (struct.pack("<I", 5), struct.pack("<f", -0.5)),
     "exact": (b"\5", b"\1", b"\0", b"\0", b"\x7e"),
@@ -94,34 +142,56 @@ BODY = {
 }
 
 
-def framed(changed=None, body=None, *, codec="raw", version=2, pack=zstandard.compress):
-    """ONE with fields of its header changed, or other blocks: properly compressed and framed."""
-    header = msgspec.msgpack.decode(blocks_of(encode(ONE))[1][0])
+def written(message, name):
+    """The bytes of ``message`` in the codec ``name``, one of NUMBERS."""
+    alone = without_logp(message) if "-ids" in name else message
+    return encode(alone, codec=name.removesuffix("-ids"))
+
+
+def framed(
+    changed=None, body=None, *, codec="raw", version=None, pack=zstandard.compress, message=ONE
+):
+    """A message with other fields in its header, or other blocks: properly compressed and framed."""
+    start, (head, *blocks) = blocks_of(written(message, codec))
+    header = msgspec.msgpack.decode(head)
     for name, value in (changed or {}).items():
         header[FIELDS.index(name)] = value
-    start = struct.pack("<4sBB", b"PTLK", version, NUMBERS[codec])
-    blocks = [msgspec.msgpack.encode(header), *(BODY[codec] if body is None else body)]
+    if version:
+        start = start[:4] + bytes([version]) + start[5:]
+    blocks = [msgspec.msgpack.encode(header), *(blocks if body is None else body)]
     return assembled(start, blocks, pack=pack, stored={4} if codec == "compact" else set())
+
+
+def one(changed=None, body=None, **more):
+    return framed(changed, body, message=TEXT, **more)
+
+
+def two(*texts, sizes=None):
+    """Two texts of these bytes; ``sizes`` as claimed, or as they are."""
+    sizes = [1 + len(text) for text in texts] if sizes is None else sizes
+    return framed({"text_sizes": column(*sizes)}, [b"".join(texts)], message=TWO)
+
+
+def both(changed=None, body=None, **more):
+    return framed(changed, body, message=BOTH, **more)
+
+
+def column(*numbers):
+    return np.uint32(numbers).view(np.uint8).reshape(-1, 4).T.tobytes()
 
 
 def rows(*rows):
     """Columns of a header: [problem, index, end, length] of each completion."""
     problem, index, end, length = zip(*rows, strict=True) if rows else ((), (), (), ())
-    planes = [np.uint32(column).view(np.uint8).reshape(-1, 4).T.tobytes() for column in
-              (problem, index, length)]  # fmt: skip
-    return {
-        "ends": bytes(end),
-        "problem_at": planes[0],
-        "indices": planes[1],
-        "lengths": planes[2],
-    }
+    columns = {"problem_at": problem, "indices": index, "lengths": length}
+    return {"ends": bytes(end)} | {name: column(*numbers) for name, numbers in columns.items()}
 
 
 # What goes out comes back.
 
 
 @pytest.mark.parametrize("codec", ["raw", "exact"])
-@given(messages())
+@given(messages() | messages_of_ids_and_texts())
 def test_round_trip_to_the_bit(codec, sent):
     got = decode(encode(sent, codec=codec))
     assert got == sent
@@ -130,11 +200,17 @@ def test_round_trip_to_the_bit(codec, sent):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@given(messages())
+@given(messages() | messages_of_ids_and_texts())
 def test_ids_alone_come_back_too(codec, sent):
     alone = without_logp(sent)
     assert decode(encode(alone, codec=codec)) == alone
     assert (alone == sent) == (not sent.completions)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(messages_of_texts())
+def test_texts_of_an_author_without_a_tokenizer_come_back(codec, sent):
+    assert decode(encode(sent, codec=codec)) == sent
 
 
 def test_without_log_probabilities_compact_is_exact_and_no_byte_is_theirs():
@@ -154,7 +230,7 @@ def test_a_message_has_the_log_probabilities_of_all_or_of_none():
         encode(some)
 
 
-@given(messages())
+@given(messages() | messages_of_ids_and_texts())
 def test_compact_keeps_all_but_a_thousandth_of_a_nat(sent):
     got = decode(encode(sent, codec="compact"))
     assert replace(got, completions=()) == replace(sent, completions=())
@@ -183,8 +259,9 @@ def test_compact_writes_every_zero_alike():
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_frame_of_these_tests_is_the_real_one(codec):
-    assert decode(framed(codec=codec)) == ONE
-    assert blocks_of(framed(codec=codec)) == blocks_of(encode(ONE, codec=codec))
+    assert decode(framed(body=BODY[codec], codec=codec)) == ONE
+    assert decode(two("5é".encode(), "日".encode())) == TWO
+    assert decode(two(b"5\xc3\xa9\xe6\x97", b"\xa5", sizes=[4, 4])) == TWO
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -225,64 +302,82 @@ def test_ids_take_the_bytes_that_the_largest_needs():
     assert 95 <= sizes[2] - sizes[1] <= 125
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("name", GOLDENS)
 def test_bytes_on_the_wire_do_not_change_by_accident(name):
     """A deliberate change: a new VERSION, new names in ``golden/``, and
     ``PYTHONPATH=src:tests python tests/exchange/test_wire.py``, which writes them.
 
     Another release of zstd may pack the same bytes differently, so they are compared unpacked.
     """
-    golden = (GOLDEN / f"v2-{name}.ptlk").read_bytes()
-    assert decode(golden) == (without_logp(THREE) if "-ids" in name else THREE)
-    assert blocks_of(GOLDENS[name]) == blocks_of(golden)
+    golden, (message, codec) = (GOLDEN / f"{name}.ptlk").read_bytes(), GOLDENS[name]
+    assert decode(golden) == message
+    assert blocks_of(written(message, codec)) == blocks_of(golden)
 
 
-@pytest.mark.parametrize("codec", NUMBERS)
-def test_a_message_can_be_read_with_the_page_in_hand(codec):
+@pytest.mark.parametrize("name", GOLDENS)
+def test_a_message_can_be_read_with_the_page_in_hand(name):
     """docs/wire.md says how; here is a reader that knows nothing else."""
-    data = (GOLDEN / f"v2-{codec}.ptlk").read_bytes()
-    magic, version, number = struct.unpack_from("<4sBB", data)
-    assert (magic, version, number) == (b"PTLK", 2, NUMBERS[codec])
+    data, codec = (GOLDEN / f"{name}.ptlk").read_bytes(), GOLDENS[name][1]
+    has_texts, has_ids = name.startswith("v3"), "-texts" not in name
+    assert struct.unpack_from("<4sBB", data) == (b"PTLK", 2 + has_texts, NUMBERS[codec])
     blocks, at = [], 6
     while at < len(data):
         (size,) = struct.unpack_from("<I", data, at)
         blocks.append(data[at + 4 : at + 4 + size])
         at += 4 + size
-    if number not in (0, 3):
-        last = [blocks.pop()] if codec == "compact" else []
-        blocks = [zstandard.decompress(frame) for frame in blocks] + last
+    if "raw" not in codec:
+        escapes = len(blocks) - 1 - has_texts if codec == "compact" else None
+        blocks = [b if i == escapes else zstandard.decompress(b) for i, b in enumerate(blocks)]
     head = msgspec.msgpack.decode(blocks.pop(0))
-    assert head[:10] == [
-        "first", 3, "north",
-        b"m" + b"." * 15, b"t" + b"." * 15, b"k" + b"." * 15,
-        0.7, 40, 0.95, 18,
-    ]  # fmt: skip
+    assert head[:4] == ["first", 3, "north", b"m" + b"." * 15]
+    assert head[5] == b"k" + b"." * 15
     assert head[10] == ["gsm8k/train/17", "gsm8k/train/4"]
-    assert head[11] == prompt_digest(head[10][0]) + prompt_digest(head[10][1])
-    assert head[12] == bytes([0, 1, 0])
     assert head[13] == bytes([0, 0, 1] + 9 * [0])
     assert head[14] == bytes([0, 11, 0] + 9 * [0])
+    digests = [prompt_digest(id) for id in head[10]]
+    if has_texts:
+        read_texts(head, blocks.pop(), digests, has_ids)
+    if not has_ids:
+        assert (head[4], head[9], head[11], head[15]) == (b"", 1, b"", bytes(12))
+        assert not blocks
+        return
+    assert (head[4], head[6:10]) == (b"t" + b"." * 15, [0.7, 40, 0.95, 18])
+    assert (head[11], head[12]) == (b"".join(digests), bytes([0, 1, 0]))
     assert head[15] == bytes([3, 1, 2] + 9 * [0])
-    ids, logps = [151644, 10, 151645, 9, 9, 300], [-0.5, -2.25, -0.0078125, 0.0, -200.0, -0.25]
-    if number == 3:
-        assert [struct.pack("<6I", *ids)] == blocks
+    read_numbers(codec, blocks)
+
+
+def read_texts(head, text, digests, has_ids):
+    assert len(head) == 18
+    assert head[16] == b"".join(digest[::-1] for digest in digests)
+    # 1 + the bytes of a text, and 0 where there is none: here none is longer than 254.
+    assert head[17][3:] == bytes(9)
+    cut, at = [], 0
+    for size in head[17][:3]:
+        cut.append(text[at : at + size - 1].decode() if size else None)
+        at += max(0, size - 1)
+    assert at == len(text)
+    assert cut == ["So 2+3=5.", None if has_ids else "", "日本 🙂\n"]
+
+
+def read_numbers(codec, blocks):
+    ids, logps = (151644, 10, 151645, 9, 9, 300), (-0.5, -2.25, -0.0078125, 0.0, -200.0, -0.25)
+    if "raw" in codec:
+        packed = struct.pack("<6I", *ids), struct.pack("<6f", *logps)
+        assert blocks == list(packed[: 1 if codec == "raw-ids" else 2])
         return
-    if codec == "raw":
-        assert struct.unpack("<6I", blocks[0]) == tuple(ids)
-        assert struct.unpack("<6f", blocks[1]) == tuple(logps)
-        return
-    assert [a + 256 * b + 65536 * c for a, b, c in zip(*blocks[:3], strict=True)] == ids
-    rest = blocks[3:]
-    if number == 4:
+    planes, rest = blocks[:3], blocks[3:]
+    assert tuple(a + 256 * b + 65536 * c for a, b, c in zip(*planes, strict=True)) == ids
+    if codec == "exact-ids":
         assert not rest
     elif codec == "exact":
         turned = [int.from_bytes(four, "little") for four in zip(*rest, strict=True)]
         bits = [number >> 1 | (number & 1) << 31 for number in turned]
-        assert struct.unpack("<6f", struct.pack("<6I", *bits)) == tuple(logps)
+        assert struct.unpack("<6f", struct.pack("<6I", *bits)) == logps
     else:
         steps = [a + 256 * b for a, b in zip(*rest[:2], strict=True)]
         escapes = iter(struct.unpack("<f", rest[2]))
-        assert [next(escapes) if q == 65535 else -q / 512 for q in steps] == logps
+        assert tuple(next(escapes) if q == 65535 else -q / 512 for q in steps) == logps
 
 
 def test_raw_costs_8_bytes_a_token_and_13_a_completion():
@@ -294,13 +389,68 @@ def test_raw_costs_8_bytes_a_token_and_13_a_completion():
     assert size(11, 10) - size(10, 10) == 13 + 10 * 8
 
 
+# Version 3: texts behind what version 2 has.
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    "message, version",
+    [
+        (terms().message(3, (completion(),)), 2),
+        (terms().message(3, ()), 2),
+        (for_all(), 3),
+        (for_all(tokens_and_text(text=None)), 3),
+        (for_all(tokens_and_text(text="")), 3),
+        (for_all(text_only("")), 3),
+        (terms().message(3, (text_only("5"),)), 3),
+        (THREE_TEXTS, 3),
+    ],
+    ids=["ids", "nothing", "nothing of no tokenizer", "ids named", "ids and empty", "empty",
+         "texts of one with a tokenizer", "three"],
+)  # fmt: skip
+def test_a_message_is_of_version_3_if_it_is_for_other_tokenizers(codec, message, version):
+    data = encode(message, codec=codec)
+    assert data[4] == version
+    assert decode(data) == message
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_texts_stand_behind_what_version_2_has(codec):
+    """So a message costs no more than its texts, their sizes and the digests of the messages."""
+    plain = tuple(replace(c, text=None, tokenizer=b"") for c in THREE_TEXTS.completions)
+    (_, (head, *body)), (_, (text_head, *text_body)) = (
+        blocks_of(encode(each, codec=codec))
+        for each in (replace(THREE_TEXTS, completions=plain, questions={}), THREE_TEXTS)
+    )
+    assert text_body == [*body, "So 2+3=5.日本 🙂\n".encode()]
+    head, text_head = msgspec.msgpack.decode(head), msgspec.msgpack.decode(text_head)
+    assert text_head[:16] == head
+    assert len(text_head) == 18
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_where_no_text_has_a_byte_there_is_no_block_of_texts(codec):
+    for message in (for_all(tokens_and_text(text=None)), for_all(tokens_and_text(text=""))):
+        plain = terms().message(3, (completion((5,), (-0.5,)),))
+        count = len(blocks_of(encode(plain, codec=codec))[1])
+        assert len(blocks_of(encode(message, codec=codec))[1]) == count
+    assert len(blocks_of(encode(for_all(text_only("")), codec=codec))[1]) == 1
+
+
+def test_a_text_may_have_every_character_but_surrogates():
+    text = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
+    sent = for_all(text_only(text))
+    assert decode(encode(sent)) == sent
+
+
 # What is not ours is refused.
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_decode_or_raise_wire_error(noise):
-    starts = [b"", b"PTLK", *(b"PTLK\2" + bytes([number]) for number in range(6))]
-    for message in (*(start + noise for start in starts), framed(body=[noise])):
+    starts = [b"PTLK" + bytes([version, number]) for version in (2, 3) for number in range(6)]
+    bodies = framed(body=[noise]), one(body=[noise]), both(body=[*BODY["raw"], noise])
+    for message in (*(start + noise for start in (b"", b"PTLK", *starts)), *bodies):
         with suppress(WireError):
             decode(message)
 
@@ -319,15 +469,40 @@ anything = st.recursive(
 
 
 @settings(max_examples=60)
-@given(st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, anything)), st.booleans())
-def test_any_header_in_the_right_frame_decodes_or_raises_wire_error(changed, packed):
+@given(
+    st.sampled_from([ONE, TEXT, TWO, BOTH, THREE_TEXTS]),
+    st.sampled_from(["raw", "exact"]),
+    st.data(),
+)
+def test_any_header_in_the_right_frame_decodes_or_raises_wire_error(message, codec, data):
+    fields = FIELDS if message.has_texts else FIELDS[:-2]
+    changed = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(fields, anything)))
     with suppress(WireError):
-        decode(framed(changed, codec="exact" if packed else "raw"))
+        got = decode(framed(changed, message=message, codec=codec))
+        assert decode(encode(got)) == got
 
 
+@settings(max_examples=60)
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional=dict.fromkeys(
+            ("tokenizer", "digests", "ends", "lengths", "questions", "text_sizes"),
+            st.binary(max_size=20) | texts | st.integers(-1, 2**32),
+        ),
+    ),
+    st.sampled_from([TEXT, TWO, BOTH, THREE_TEXTS]),
+)
+def test_columns_of_texts_that_lie_decode_or_raise_wire_error(changed, message):
+    with suppress(WireError):
+        got = decode(framed(changed, message=message))
+        assert decode(encode(got)) == got
+
+
+@pytest.mark.parametrize("sent", [THREE, THREE_TEXTS, ONLY_TEXTS], ids=["ids", "both", "texts"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_message_cut_short_or_with_more_behind_it_is_refused(codec):
-    message = encode(THREE, codec=codec)
+def test_a_message_cut_short_or_with_more_behind_it_is_refused(codec, sent):
+    message = encode(sent, codec=codec)
     for end in range(len(message)):
         with pytest.raises(WireError):
             decode(message[:end])
@@ -403,6 +578,9 @@ def test_what_compact_could_not_round_is_checked_as_well(number):
 LONGER = b"\xdc\0\x11" + blocks_of(encode(ONE))[1][0][3:] + b"\0"
 NESTED = b"\x91" * 100_000 + b"\xc0"
 TWICE = {**rows([0, 7, 0, 1], [0, 7, 1, 1])}
+IDS = BODY["raw"]
+V2_HEAD = blocks_of(encode(terms().message(3, (completion((5,), (-0.5,)),)), codec="raw"))[1][0]
+V3_HEAD = blocks_of(encode(BOTH, codec="raw"))[1][0]
 PAIR = (2 * BODY["raw"][0], 2 * BODY["raw"][1])
 
 
@@ -477,6 +655,61 @@ WRONG = [
     (framed(body=(b"\5" * 5,), codec="raw-ids"), "ids: 5 bytes where 4 are expected"),
     (framed(body=(b"\xff",), codec="exact-ids"), "an id is 255; by header and vocabulary, ids are"),
     (framed(body=(b"\xff" * 4,), codec="raw-ids"), "an id is 4294967295; "),
+    # The header of the other version.
+    (assembled(b"PTLK\3\0", [V2_HEAD, *IDS]), "of at least length 18, got 16"),
+    (assembled(b"PTLK\2\0", [V3_HEAD, *IDS, "5é".encode()]), "length 16, got 18"),
+    (b"PTLK\4\0" + one()[6:], "has version 4, and this Potluck reads versions 2 and 3; nodes need"),
+    (b"PTLK\3\5" + one()[6:], "codec 5; this Potluck reads 0 to"),
+    # Digests.
+    (one({"questions": b""}), "1 problems have 0 bytes of question digests"),
+    (one({"questions": b"q" * 16}), "1 problems have 16 bytes of question digests"),
+    (one({"digests": b"d" * 8}), "1 problems have 8 bytes of prompt digests"),
+    (both({"digests": b""}), "1 problems have 0 bytes of prompt digests"),
+    (both({"questions": "q" * 8}), r"header is not readable: .*got `str` - at `\$\[16\]`"),
+    # Tokens and tokenizers.
+    (both({"tokenizer": b"", "digests": b""}), "tokens came from an author that tells"),
+    (one({"lengths": column(1)}, [IDS[0], "5é".encode()]), "tokens came from an author that tells"),
+    (one({"tokenizer": b"t" * 15}), "fingerprint tokenizer has 15 bytes, expected 16"),
+    (one({"tokenizer": b"t" * 16}), "1 problems have 0 bytes of prompt digests"),
+    (one({"model": b""}), "fingerprint model has 0 bytes, expected 16"),
+    (one({"text_sizes": column(0)}, []), "completions claim 0 to 0 tokens; each has 1 to 1048576"),
+    (both({"lengths": column(0), "text_sizes": column(0)}, []), "claim 0 to 0 tokens"),
+    (both(body=(b"\xff" * 4, IDS[1], "5é".encode())), "an id is 4294967295; "),
+    (both({"id_bits": 2}), "an id is 5; by header and vocabulary, ids are below 4"),
+    # Columns.
+    (one({"text_sizes": b""}), "column text_sizes has 0 bytes for 1 completions"),
+    (one({"text_sizes": b"\4" * 5}), "column text_sizes has 5 bytes for 1 completions"),
+    (one({"text_sizes": 4}), r"header is not readable: .*got `int` - at `\$\[17\]`"),
+    # Sizes that do not add up.
+    (one(body=[]), "message ends before texts"),
+    (both(body=IDS), "message ends before texts"),
+    (one(body=[b""]), "texts: 0 bytes where 3 are expected"),
+    (one(body=["5é!".encode()]), "texts: 4 bytes where 3 are expected"),
+    (one(body=["5é".encode(), b""]), "4 bytes follow the end of the message"),
+    (one({"text_sizes": column(1)}), "7 bytes follow the end of the message"),
+    (one({"text_sizes": column(1)}, [b""]), "4 bytes follow the end of the message"),
+    (one({"text_sizes": column(5)}), "texts: 3 bytes where 4 are expected"),
+    (one(body=["5é!".encode()], codec="exact"), "texts: 4 bytes claimed, in a window"),
+    (one(body=[b"5"], codec="exact"), "texts: 1 bytes where 3 are expected"),
+    (one({"text_sizes": column(1)}, [b""], codec="exact"), "13 bytes follow the end"),
+    (one()[:-1], "texts: 3 bytes claimed, but 2 are left"),
+    (one(codec="exact", pack=lambda data: claiming(data, max(4, len(data)))), "texts: 4 bytes"),
+    # What is no text.
+    (one(body=[b"\xed\xa0\x80"]), "text of completion 0 is not UTF-8: .* byte 0xed in position 0"),
+    (one(body=[b"\xed\xbf\xbf"]), "text of completion 0 is not UTF-8"),
+    (one(body=[b"5\xc0\xaf"]), "text of completion 0 is not UTF-8: .* byte 0xc0 in position 1"),
+    (one(body=[b"5\xe6\x97"]), "not UTF-8: .*unexpected end of data"),
+    (one(body=[b"\xff\xfe5"]), "not UTF-8"),
+    (two(b"ok", b"\x80"), "text of completion 1 is not UTF-8: .* byte 0x80 in position 0"),
+    (two(b"\xf4\x90\x80\x80", b""), "text of completion 0 is not UTF-8"),
+    (two("日本".encode(), b"", sizes=[5, 3]), "completion 0 is not UTF-8: .*unexpected end"),
+    # Two halves of a pair, each in a text of its own, or together.
+    (two(b"\xed\xa0\xbd", b"\xed\xb8\x80"), "text of completion 0 is not UTF-8"),
+    (two(b"\xed\xa0\xbd\xed\xb8\x80", b""), "text of completion 0 is not UTF-8"),
+    # More than is taken.
+    (one({"text_sizes": column(2**24 + 2)}), "a text of 16777217 bytes is claimed; at most"),
+    (one({"text_sizes": column(2**32 - 1)}), "a text of 4294967294 bytes is claimed"),
+    (two(b"", b"", sizes=[2**24, 3]), "texts of 16777217 bytes are claimed; at most 16777216 are"),
 ]  # fmt: skip
 
 
@@ -484,8 +717,9 @@ WRONG = [
 def test_what_is_wrong_with_a_message_is_said(message, complaint):
     with pytest.raises(WireError, match=complaint) as caught:
         decode(message)
-    large = "claim 1048577", "are 25165824 bytes", "2 bytes claimed"
-    other = dict.fromkeys(("has version 1", "has codec 5"), "other version")
+    large = "claim 1048577", "are 25165824 bytes", ": 2 bytes claimed", "a text of", "texts of"
+    large = *large, "in a window"
+    other = dict.fromkeys(("has version", "has codec 5"), "other version")
     known = dict.fromkeys(large, "too large") | other
     found = [reason for words, reason in known.items() if words in str(caught.value)]
     assert caught.value.reason == (found[0] if found else "malformed")
@@ -553,6 +787,40 @@ def test_a_reader_may_take_less(codec, limits, complaint, long):
     assert caught.value.reason == ("malformed" if limits.vocabulary == 7 else "too large")
 
 
+@pytest.mark.parametrize(
+    "limits, complaint",
+    [
+        (Limits(text_bytes=49), "a text of 50 bytes is claimed; at most 49 are taken"),
+        (Limits(text_bytes=0), "a text of 50 bytes is claimed; at most 0 are taken"),
+        (Limits(completions=3), "4 completions came; at most 3 are taken"),
+        (Limits(message_bytes=199), "texts of 200 bytes are claimed; .* 199|message has"),
+    ],
+)
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_reader_may_take_fewer_texts(codec, limits, complaint):
+    message = for_all(*(text_only("x" * 50, index=at) for at in range(4)))
+    data = encode(message, codec=codec)
+    enough = Limits(message_bytes=max(200, len(data)), completions=4, text_bytes=50)
+    assert decode(data, enough) == message
+    with pytest.raises(WireError, match=complaint) as caught:
+        decode(data, limits)
+    assert caught.value.reason == "too large"
+
+
+def test_a_reader_that_takes_no_texts_takes_ids_that_name_their_tokenizer():
+    for text in (None, ""):
+        message = for_all(tokens_and_text(text=text))
+        assert decode(encode(message), Limits(text_bytes=0)) == message
+
+
+def test_ids_beside_texts_may_be_beyond_the_readers_vocabulary():
+    """They may be another tokenizer's; which they are is looked at when they are read."""
+    few = Limits(vocabulary=5)
+    assert decode(encode(BOTH), few) == BOTH
+    with pytest.raises(WireError, match="an id is 5; by header and vocabulary, ids are below 5"):
+        decode(encode(terms().message(3, (completion((5,), (-0.5,)),))), few)
+
+
 def test_a_message_that_came_too_long_is_refused_unread():
     message = encode(LONG, codec="raw")  # its tokens have 1600 bytes, which is not too much
     with pytest.raises(WireError, match=r"message has \d+ bytes; at most 1600 are taken"):
@@ -570,17 +838,14 @@ def test_a_header_that_unpacks_to_more_than_a_header_may_have_is_refused():
         decode(stored)
 
 
-def peak_of(read, message, limits=None):
+def peak_of(message, limits=None):
     tracemalloc.start()
     try:
         with suppress(WireError):
-            read(message, limits or Limits())
+            decode(message, limits or Limits())
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-
-
-ZEROS = zstandard.compress(bytes(2**21))
 
 
 @pytest.mark.parametrize(
@@ -594,11 +859,30 @@ ZEROS = zstandard.compress(bytes(2**21))
         framed(codec="exact", pack=lambda data: windowed(data, 30)),
         framed(rows([0, 0, 0, 2]), codec="exact", pack=lambda data: zstandard.compress(data)),
         framed(codec="exact-ids", pack=lambda data: claiming(data, 2**30)),
+        one({"text_sizes": column(2**24 + 1)}),
+        one(codec="exact", pack=lambda data: claiming(data, 2**30)),
+        one({"text_sizes": column(2**24)}, [b"x" * 3], codec="exact"),
+        one({"text_sizes": column(4)}, [bytes(2**22)], codec="exact"),
+        two(b"", b"", sizes=[2**23, 2**23]),
     ],
-    ids=["array", "text", "problems", "tokens", "frame", "window", "plane", "ids"],
+    ids=[
+        "array",
+        "text",
+        "problems",
+        "tokens",
+        "frame",
+        "window",
+        "plane",
+        "ids",
+        "size",
+        "text frame",
+        "short frame",
+        "long frame",
+        "sizes",
+    ],
 )
 def test_no_memory_is_set_aside_for_what_is_only_claimed(message):
-    assert peak_of(decode, message) < 2**20
+    assert peak_of(message) < 2**20
 
 
 def test_a_reader_of_few_completions_has_no_memory_for_many_problems():
@@ -606,7 +890,7 @@ def test_a_reader_of_few_completions_has_no_memory_for_many_problems():
     message = framed({"problems": [""] * 30_000})
     limits = Limits(message_bytes=1 << 16, completions=8)
     assert len(message) < limits.message_bytes
-    assert peak_of(decode, message, limits) < most_memory(limits)
+    assert peak_of(message, limits) < most_memory(limits)
 
 
 @pytest.mark.parametrize("problems", [1, 2**12])
@@ -615,14 +899,14 @@ def test_each_completion_takes_a_kilobyte_at_most(problems):
     limits = Limits(message_bytes=1 << 17, completions=2**12)
     message = encode(of(*many))
     assert len(decode(message, limits).completions) == 2**12
-    assert peak_of(decode, message, limits) < most_memory(limits)
+    assert peak_of(message, limits) < most_memory(limits)
 
 
 @pytest.mark.parametrize("codec", ["exact", "exact-ids"])
 def test_planes_longer_than_the_tokens_are_not_unpacked(codec):
     message = framed(codec=codec, body=[b"\5" * 2**22, *BODY[codec][1:]])
     assert len(message) < 2000
-    assert peak_of(decode, message) < 2**20
+    assert peak_of(message) < 2**20
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -632,7 +916,36 @@ def test_memory_is_a_few_times_what_the_limits_allow(codec):
     count = (limits.message_bytes - 2000) // 8
     message = encode(of(completion(np.zeros(count), np.full(count, -300.0))), codec=codec)
     assert decode(message, limits).completions[0].logp_T[-1] == -300
-    assert peak_of(decode, message, limits) < most_memory(limits)
+    assert peak_of(message, limits) < most_memory(limits)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("character", ["a", "é", "日", "🙂"])
+def test_memory_of_texts_is_a_few_times_what_the_limits_allow(codec, character):
+    """The worst text has one character that makes Python keep four bytes for each of the others;
+    beside it stand the most tokens that fit."""
+    size = (1 << 20) - 3000
+    text = character + "a" * (size - len(character.encode()))
+    tokens = tokens_and_text(np.zeros(size // 8), np.full(size // 8, -300.0), text)
+    for message in (for_all(text_only(text)), for_all(tokens)):
+        data = encode(message, codec=codec)
+        limits = Limits(message_bytes=max(1 << 20, len(data)), completions=1)
+        assert decode(data, limits) == message
+        assert peak_of(data, limits) < most_memory(limits)
+
+
+def test_a_node_that_takes_no_texts_has_the_memory_of_version_2():
+    assert most_memory(Limits(text_bytes=0)) == 4 * 2**24 + 1024 * 2**16 + 2**16
+    half = Limits(completions=1, message_bytes=1000, text_bytes=500)
+    assert most_memory(half) == 4 * 1000 + 4 * 500 + 1024 + 2**16
+
+
+def test_each_text_takes_a_kilobyte_at_most():
+    many = for_all(*(text_only("é" * (i % 3), problem=f"p{i}", index=i) for i in range(2**12)))
+    limits = Limits(message_bytes=1 << 17, completions=2**12, text_bytes=8)
+    data = encode(many)
+    assert decode(data, limits) == many
+    assert peak_of(data, limits) < most_memory(limits)
 
 
 def test_what_is_decoded_is_locked_and_does_not_hang_on_to_the_message():
@@ -763,6 +1076,58 @@ def test_what_was_made_at_once_does_not_change_with_the_arrays_it_was_made_of():
         (of(prompts={"q": b"12345678"}), "a prompt digest of 'q', which has no completion"),
         (of(completion(), completion()), "completion 0 of 'p' comes twice"),
         (replace(ONE, run="\ud800"), "surrogates not allowed"),
+        (
+            replace(THREE_TEXTS, questions={}),
+            "a message with texts has a question digest of each problem, others none",
+        ),
+        (
+            replace(TEXT, questions={**TEXT.questions, "q": b"q" * 8}),
+            "has a question digest of each",
+        ),
+        (replace(terms().message(3, (completion(),)), questions={"p": b"q" * 8}), "others none"),
+        (
+            replace(TEXT, questions={"p": b"q" * 7}),
+            "question digest of 'p' has 7 bytes, expected 8",
+        ),
+        (replace(TEXT, prompts={"p": b"d" * 8}), "prompt digest of 'p' has 8 bytes, expected 0"),
+        (replace(BOTH, prompts={"p": b""}), "prompt digest of 'p' has 0 bytes, expected 8"),
+        (
+            replace(TEXT, completions=(tokens_and_text(),)),
+            "a completion has tokens, but its author no tokenizer",
+        ),
+        (
+            replace(BOTH, completions=(replace(BOTH.completions[0], tokenizer=b""),)),
+            "a completion of 'p' names tokenizer none; each of this message names 742e",
+        ),
+        (
+            replace(BOTH, completions=(replace(BOTH.completions[0], tokenizer=b"x"),)),
+            "names tokenizer 78; each of this message names 742e",
+        ),
+        (
+            replace(TEXT, completions=(replace(TEXT.completions[0], tokenizer=PRINT),)),
+            "names tokenizer 742e.*; each of this message names none",
+        ),
+        (
+            replace(BOTH, provenance=replace(BOTH.provenance, tokenizer=b"t")),
+            "names tokenizer 742e.*; each of this message names 74",
+        ),
+        (for_all(text_only("5"), text_only("6")), "completion 0 of 'p' comes twice"),
+        (
+            for_all(tokens_and_text(), replace(tokens_and_text(index=1), logp_T=None)),
+            "1 of 2 completions have log-probabilities; a message has those of all, or of none",
+        ),
+        # A node's own message leaves such texts out.
+        (
+            replace(for_all(text_only("5")), completions=(text_only("x" * (2**24 + 1)),)),
+            "a text of 16777217 bytes is claimed; at most 16777216",
+        ),
+        (
+            replace(
+                for_all(text_only("5")),
+                completions=tuple(text_only("x" * 2**23, index=at) for at in range(3)),
+            ),
+            "no reader takes this: texts of 25165824 bytes are claimed; at most 16777216",
+        ),
     ],
 )
 @pytest.mark.parametrize("codec", CODECS)
@@ -800,6 +1165,18 @@ def test_a_header_that_is_too_long_is_not_sent():
         encode(many)
 
 
+@pytest.mark.parametrize("text", ["\ud800", "5\udfff", "\ud83d\ude00"])
+def test_half_a_surrogate_pair_is_in_no_completion(text):
+    """Nor are two halves, which Python keeps as two characters."""
+    with pytest.raises(ValueError, match="half a surrogate pair"):
+        text_only(text)
+
+
+def test_a_completion_needs_tokens_or_a_text():
+    with pytest.raises(ValueError, match="no tokens"):
+        text_only(None)
+
+
 if __name__ == "__main__":
-    for name, data in GOLDENS.items():
-        (GOLDEN / f"v2-{name}.ptlk").write_bytes(data)
+    for name, (message, codec) in GOLDENS.items():
+        (GOLDEN / f"{name}.ptlk").write_bytes(written(message, codec))
