@@ -151,7 +151,7 @@ def written(message, name):
 def framed(
     changed=None, body=None, *, codec="raw", version=None, pack=zstandard.compress, message=ONE
 ):
-    """A message with other fields in its header, or other blocks: properly compressed and framed."""
+    """A message with other fields in its header, or other blocks, properly compressed."""
     start, (head, *blocks) = blocks_of(written(message, codec))
     header = msgspec.msgpack.decode(head)
     for name, value in (changed or {}).items():
