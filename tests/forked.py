@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -120,23 +120,23 @@ def potluck_program(path):
 
 
 def _serve(listener):
-    while True:
-        try:
-            caller, _ = listener.accept()
-        except OSError:  # shut down
-            return
-        with caller:
-            _, (out, err), *_ = socket.recv_fds(caller, 1, 2)
-            with caller.makefile("rb") as said:
-                words, folder, env = json.load(said)
-            with Connection(out, readable=False) as out, Connection(err, readable=False) as err:
-                process = fork_context().Process(
-                    target=run_command, args=(words, env, folder, out, err, None)
-                )
-                process.start()
-            process.join()
-            code = process.exitcode
-            caller.sendall(b"%d" % (code if code >= 0 else 128 - code))
+    with suppress(OSError):  # it is shut down
+        while True:
+            Thread(target=_answer, args=(listener.accept()[0],), daemon=True).start()
+
+
+def _answer(caller):
+    with caller:
+        _, (out, err), *_ = socket.recv_fds(caller, 1, 2)
+        with caller.makefile("rb") as said:
+            words, folder, env = json.load(said)
+        with Connection(out, readable=False) as out, Connection(err, readable=False) as err:
+            work = (words, env, folder, out, err, None)
+            process = fork_context().Process(target=run_command, args=work)
+            process.start()
+        process.join()
+        code = process.exitcode
+        caller.sendall(b"%d" % (code if code >= 0 else 128 - code))
 
 
 def _stream(stack, where):

@@ -11,11 +11,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import typer
 
 import tiny
+from forked import potluck_program
 from potluck import STARTING_RECIPE
-from potluck.cli import app
 from potluck.config import as_tree, load
 
 pytestmark = pytest.mark.page
@@ -56,34 +55,6 @@ def containers(tree):
     return tree["spec"].get("template", {}).get("spec", {}).get("containers", [])
 
 
-def commands(path):
-    """The potluck commands of a file, each in words: they begin a line, or follow a word that
-    starts programs."""
-    text = re.sub(r"\\\n[ #]*", "", path.read_text())
-    starts = r"^[ #]*|`|\bexec |\bsrun (?:--.* )?"
-    for line in re.findall(rf"(?:{starts})potluck ([a-z]+ [^`\n]*)", text, re.MULTILINE):
-        line = re.split(r"\s(?:>>|\|\||&|#)|`", line)[0]
-        yield [w for w in shlex.split(line) if not re.fullmatch(r"\$\{\w+\[@\]\}", w)]
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_every_command_exists_with_its_options(path):
-    found = list(commands(path))
-    assert found or path.name == "Containerfile"
-    for name, *words in found:
-        typer.main.get_command(app).commands[name].make_context(name, words)
-
-
-def test_a_command_that_does_not_exist_is_found(tmp_path):
-    (tmp_path / "a").write_text(
-        "# first\n    srun --x potluck join r.toml --as a --lisen b || true\n"
-    )
-    ((name, *words),) = commands(tmp_path / "a")
-    command = typer.main.get_command(app).commands[name]
-    with pytest.raises(Exception, match="--lisen"):
-        command.make_context(name, words)
-
-
 def test_the_shell_of_every_file_is_clean(tmp_path):
     shellcheck = tool("shellcheck")
     for at, (name, text) in enumerate(scripts()):
@@ -112,14 +83,6 @@ def test_what_a_manifest_mounts_and_selects_is_there():
         assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
         asked = [v.get("persistentVolumeClaim", {}).get("claimName") for v in volumes.values()]
         assert {name for name in asked if name} == claims
-
-
-def test_skypilot_reads_its_tasks(tmp_path, monkeypatch):
-    sky = pytest.importorskip("sky", reason="skypilot is not installed: no part of [dev]")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "certs" / "relay").mkdir(parents=True)
-    for path in (DEPLOY / "skypilot").iterdir():
-        assert sky.Task.from_yaml(str(path)).run
 
 
 def test_the_image_copies_what_the_package_is_built_of():
@@ -246,8 +209,9 @@ def test_the_recipe_of_two_nodes_trains_with_the_slurm_script(start, tmp_path):
     short = ("rounds=2", "problems_per_round=4", "evaluation.problems=2", "swarm.gather_s=120")
     recipe = tiny.recipe(models, *short)
     (tmp_path / "recipe.json").write_text(json.dumps(as_tree(recipe)))
-    command = f'exec {shlex.quote(sys.executable)} -m potluck "$@"'
-    ended, said = start(of("two-nodes.sbatch"), "recipe.json", *NODES, potluck=command, **SLURM)
+    with potluck_program(tmp_path / "forked"):
+        command = f'exec {shlex.quote(str(tmp_path / "forked"))} "$@"'
+        ended, said = start(of("two-nodes.sbatch"), "recipe.json", *NODES, potluck=command, **SLURM)
     assert ended == 0, said
     for name in NODES:
         lines = (tmp_path / "runs/run" / name / "metrics.jsonl").read_text().splitlines()

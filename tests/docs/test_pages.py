@@ -50,63 +50,57 @@ def quoted_texts():
     return re.findall(r"^\| `([^`]{15,})` \|", page, re.M)
 
 
-def test_there_are_texts_to_look_for():
+def test_the_errors_that_the_page_quotes_are_those_of_the_source():
     assert len(quoted_texts()) >= 30
-
-
-@pytest.mark.parametrize("quoted", quoted_texts(), ids=lambda text: text[:40])
-def test_an_error_that_the_page_quotes_is_one_of_the_source(quoted):
-    parts = [re.escape(part.strip()) for part in quoted.split("...") if part.strip()]
-    pattern = re.compile(".*?".join(parts), re.S)
-    assert any(pattern.search(text) for text in texts_of_the_source())
+    for quoted in quoted_texts():
+        parts = [re.escape(part.strip()) for part in quoted.split("...") if part.strip()]
+        pattern = re.compile(".*?".join(parts), re.S)
+        assert any(pattern.search(text) for text in texts_of_the_source()), quoted
 
 
 # Commands.
 
-
-def commands_of(page):
-    """Every ``potluck ...`` that a page tells to type, in blocks of code."""
-    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-    for line in re.findall(r"^(?:    )?(potluck [a-z-].*)$", text, re.M):
-        yield line.split(" #")[0].split(" >")[0].strip()
+FILES = [*PAGES, *(p for p in sorted((ROOT / "deploy").rglob("*")) if p.is_file())]
 
 
-COMMANDS = [(page.name, line) for page in PAGES for line in dict.fromkeys(commands_of(page))]
+def commands_of(path):
+    """The potluck commands of a file, each in words: they begin a line or a text in backquotes, or
+    follow a word that starts programs."""
+    text = re.sub(r"\\\n[ #]*", "", path.read_text(encoding="utf-8"))
+    starts = r"^[ #]*|\bexec |\bsrun (?:--.* )?" + (
+        "" if path in PAGES and path.name != "swarm.md" else "|`"
+    )
+    for line in re.findall(rf"(?:{starts})potluck ((?:--|[a-z]+ )[^`\n]*)", text, re.M):
+        line = re.split(r"\s(?:>>?|\|\||&|#)|`", line)[0]
+        yield [w for w in shlex.split(line) if not re.fullmatch(r"\$\{\w+\[@\]\}", w)]
 
 
-@pytest.mark.parametrize("page, line", COMMANDS, ids=lambda text: text[:50])
-def test_a_command_that_a_page_tells_has_such_options(page, line):
-    name, *words = shlex.split(line)[1:]
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_command_exists_with_its_options(path):
     group = typer.main.get_command(app)
-    if name.startswith("--"):
-        assert name in {option for each in group.params for option in each.opts}
-        return
-    command = group.commands[name]
-    if name != "reproduce":  # of the experiments' own distribution
-        command.make_context(name, words)
+    for name, *words in commands_of(path):
+        if name.startswith("--"):
+            assert name in {option for each in group.params for option in each.opts}
+        elif name != "reproduce":  # of the experiments' own distribution
+            group.commands[name].make_context(name, words)
 
 
-def test_a_wrong_option_is_found():
-    command = typer.main.get_command(app).commands["run"]
-    with pytest.raises(Exception, match=r"[Nn]o such option"):
-        command.make_context("run", ["digits.toml", "--chekc"])
+def test_commands_are_found_and_wrong_options_too(tmp_path):
+    assert sum(len(list(commands_of(path))) for path in FILES) >= 75
+    (file := tmp_path / "a").write_text(
+        "# one\n    srun --x potluck join a --lisen \\\n b || true\n"
+    )
+    ((name, *words),) = commands_of(file)
+    with pytest.raises(Exception, match="--lisen"):
+        typer.main.get_command(app).commands[name].make_context(name, words)
 
 
 # The README.
 
 
-def test_the_readme_is_short():
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 120
-
-
 def test_the_readme_has_no_block_that_no_test_reads():
     kinds = {kind for kind, _ in FENCE.findall(README.read_text(encoding="utf-8"))}
     assert kinds == {"toml", "sh", "python"}  # python: .ci/run, and below
-
-
-def test_the_recipe_of_the_readme_is_read():
-    (recipe,) = blocks(README, "toml")
-    assert list(from_tree(tomllib.loads(recipe)).node) == ["small", "large"]
 
 
 # Paths.

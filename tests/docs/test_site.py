@@ -162,13 +162,6 @@ def test_each_fault_of_a_site_is_found(tmp_path, fault):
     assert FAULTS[fault] in found
 
 
-def test_a_style_that_asks_another_host_is_found(tmp_path):
-    (tmp_path / "x.css").write_text("a { background: url(https://e.org/p.png) }")
-    assert list(site_check.faults(tmp_path)) == [
-        "x.css: asks another host: url(https://e.org/p.png"
-    ]
-
-
 def test_formulas_become_mathml():
     markdown = pytest.importorskip("markdown")
     formulas = pytest.importorskip("site_formulas", exc_type=ImportError)
