@@ -1,8 +1,8 @@
 """Two unlike language models learn from each other's completions, in one file to copy.
 
-    python examples/two_models.py                 # together: about 40 s on two CPU cores
+    python examples/two_models.py                 # together: less than a minute of one CPU core
     python examples/two_models.py --alone         # control: nothing from the partner
-    python examples/two_models.py --alone 8       # control: that, with twice as many of its own
+    python examples/two_models.py --alone 8       # control: also twice as many of its own
 
 It needs torch and transformers, no GPU, no network, and nothing of Potluck. The task is small sums
 and differences; a token is a character. The adder, a tiny Qwen2, and the subtracter, a tiny Llama,
@@ -29,8 +29,10 @@ is LWS, likelihood-weighted successes. In each round:
         L = - 1/B sum_i 1/|a_i| sum_t  min(R_it A_i, clip(R_it, 1-e, 1+e) A_i)
         R_it = pi_theta / pi_start
 
-What is printed is the mean reward of the completions that each model itself sampled. Problems are
-drawn anew in each round, from 1620.
+What is printed is the mean reward of what each model itself sampled, on problems drawn anew in each
+round. Seeds 0 to 3: .37 and .37 (adder, subtracter) in rounds 1 to 5; in rounds 76 to 80 .70 and
+.81, --alone .56 and .58, --alone 8 .66 and .73. That is one task with four seeds, and the settings
+were chosen on the first of them, together: a picture of the method, not evidence.
 
 Left out, and in Potluck: models with unlike tokenizers, more than two, on a machine each; partners
 that are late, lost or not trusted; several steps a round (here R is 1, and the clip idle), a KL,
