@@ -19,9 +19,9 @@ from harness import Row
 
 from potluck.config import NodeConfig
 from potluck.model import LanguageModel, make_optimizer
-from potluck.node.learning import learner as learning
+from potluck.node.learning import score
 from potluck.node.learning.batch import Batch, pack
-from potluck.node.learning.score import score_rows
+from potluck.node.learning.learner import Learner
 from potluck.node.metrics import author_reports
 from potluck.objective.methods import ObjectiveConfig
 from potluck.types import Completion, Group, Problem
@@ -73,7 +73,7 @@ def batch_of(
 def cost(policy: LanguageModel, batch: Batch, steps: int, name: str) -> list[float]:
     """The share of each step, 0..1."""
     node = NodeConfig(model="-")
-    learner = learning.Learner(
+    learner = Learner(
         name="north",
         policy=policy,
         optimizer=make_optimizer(policy, node.optimizer, node.learning_rate, node.weight_decay),
@@ -84,7 +84,7 @@ def cost(policy: LanguageModel, batch: Batch, steps: int, name: str) -> list[flo
     )
     # The learner calls what its module names, so that is where the meter goes.
     meter, shares = Meter(), []
-    learning.score_rows = meter.on(score_rows)
+    score.score_rows = meter.on(score.score_rows)
     report = meter.on(author_reports)
     rewards = [1.0] * len(batch.completions)
     for step in range(steps + 1):

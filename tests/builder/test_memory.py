@@ -98,7 +98,8 @@ def learning(policy, run, author="a"):
         torch.tensor([1.0, -1.0 if author == "a" else 1.0] * (ROWS // 2)),
         torch.ones(ROWS, NEW, dtype=torch.bool),
         torch.ones(ROWS, dtype=torch.int64),
-        torch.tensor([by == "a" for by in authors]), authors.count("a"), authors.count("a") * NEW,
+        torch.tensor([by == "a" for by in authors]), torch.zeros(ROWS), torch.zeros(ROWS),
+        ("",) * ROWS, authors.count("a"), authors.count("a") * NEW,
     )  # fmt: skip
     learner.learn(batch, lambda done, total: None)  # from now on the optimiser has its moments
     return asked_of_torch(lambda: learner.learn(batch, lambda done, total: None))

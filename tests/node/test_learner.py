@@ -20,8 +20,9 @@ import paper
 import tiny
 from nouns import completion, group
 from potluck.model import LearningRate
-from potluck.node.learning.batch import micro_batches, pack
+from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import Learner, silent
+from potluck.node.learning.passes import has_dropout, micro_batches
 from potluck.node.metrics import METRICS
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.types import NonFiniteError, Problem
@@ -579,7 +580,7 @@ def test_a_pass_in_training_mode_tells_whether_there_is_dropout_and_leaves_no_tr
         policy = tiny.policy(attention_dropout=dropout)
         torch.manual_seed(3)
         before = torch.get_rng_state()
-        assert learner_of(policy)._has_dropout == (dropout > 0)
+        assert has_dropout(policy) == (dropout > 0)
         assert torch.equal(before, torch.get_rng_state())
         assert not policy.network.training
 
@@ -608,7 +609,7 @@ def test_a_filtered_piece_does_not_keep_its_graph_while_the_next_one_is_read(mon
     groups = [g for g in ragged_groups(spread=0.1) if g.problem.id == "p0"]
     batch = batch_of(policy, groups)
     only_bad = replace(batch, advantage_B=batch.advantage_B.clamp(max=0))
-    assert not learner._has_dropout
+    assert not learner._in_two_passes
     monkeypatch.setattr(policy, "logp", logp)
     scored, _ = learner.score_and_gradient(only_bad)
     assert len(alive) == 2

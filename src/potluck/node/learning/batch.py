@@ -1,6 +1,7 @@
 """Completions as rows of a model, and groups of rows as tensors."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -31,6 +32,10 @@ class Batch:
     """Bytes of each completion's text in UTF-8, special tokens left out; 1 at least."""
     trusted_B: Tensor
     """True in rows whose author is trusted: see ``objective/trust.py``."""
+    reward_B: Tensor
+    group_B: Tensor
+    """Number of the group in which the row is compared."""
+    texts: tuple[str, ...]
     rows_counted: int
     """Number of rows that the loss is the mean over: the trusted ones, but for one that no other
     trusted row of its problem stands beside; without the others it would not be here."""
@@ -38,8 +43,14 @@ class Batch:
     """Number of tokens in those rows."""
 
     def by(self, author: str) -> Tensor:
-        """Return own_B: True at the rows that ``author`` wrote."""
+        """Return a mask [B] of the rows that ``author`` wrote."""
         return torch.tensor([completion.author == author for completion in self.completions])
+
+    @property
+    def untrusted(self) -> Counter[str]:
+        """Number of rows of each author that is not trusted, sorted by name."""
+        authors = zip(self.completions, self.trusted_B.tolist(), strict=True)
+        return Counter(sorted(each.author for each, trusted in authors if not trusted))
 
     def rows(self, row_M: Tensor) -> "Batch":
         """Return the micro-batch of these rows, in this order, as wide as its longest."""
@@ -55,6 +66,9 @@ class Batch:
             mask_BT=mask_MT[:, :width],
             bytes_B=self.bytes_B[row_M],
             trusted_B=self.trusted_B[row_M],
+            reward_B=self.reward_B[row_M],
+            group_B=self.group_B[row_M],
+            texts=tuple(self.texts[i] for i in chosen),
             rows_counted=self.rows_counted,
             tokens_counted=self.tokens_counted,
         )
@@ -64,17 +78,25 @@ class Batch:
         return int(rows_B.sum()), int(self.mask_BT[rows_B].sum())
 
 
-class Piece(NamedTuple):
+class Turn(NamedTuple):
     """The part of one process in one turn of a pass over a batch."""
 
     row_M: Tensor
     """Places in the batch; none where there is nothing left for this process."""
-    rows: Batch
+    micro: Batch
     """Rows of the forward pass: these, or one of another process, as all make a pass."""
-    tethered_M: Tensor
-    """True at the rows whose KL is in the loss."""
-    whole: tuple[int, int]
-    """Rows and tokens of the whole batch whose KL is in the loss."""
+    reference_MT: Tensor | None
+    """ln p under the reference, nats, 0 where there is no KL; None: not read in this pass."""
+
+
+class RowScores(NamedTuple):
+    """The scores of a turn's rows; pickled between the processes of one node."""
+
+    row_M: Tensor
+    logp_start_MT: Tensor
+    kept_advantage_M: Tensor
+    metrics_MK: Tensor
+    logp_reference_MT: Tensor | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +114,20 @@ class Scored:
     """Foreign rows that made a number non-finite, and which number."""
     logp_reference_BT: Tensor | None = None
     """ln p of own completions under the reference, nats; 0 elsewhere. None: there is none."""
+
+    unread_B = None
+    """Rows that the reference has yet to read."""
+
+    def of(self, turn: Turn, logp_MT: Tensor) -> RowScores:
+        """Look the scores of a turn's rows up; ``logp_MT`` is not read."""
+        row_M, width, reference_BT = turn.row_M, logp_MT.shape[1], self.logp_reference_BT
+        return RowScores(
+            row_M,
+            self.logp_start_BT[row_M, :width],
+            self.kept_advantage_B[row_M],
+            self.metrics_BK[row_M],
+            None if reference_BT is None else reference_BT[row_M, :width],
+        )
 
     def without(self, rows: Mapping[int, str]) -> "Scored":
         """Return the same with these rows dropped as well; they keep their place in B."""
@@ -141,21 +177,9 @@ def pack(
         mask_BT=torch.arange(int(length_B.max())) < length_B.unsqueeze(1),
         bytes_B=torch.tensor([max(1, len(row.text.encode())) for row in rows]),
         trusted_B=torch.cat(trusted),
+        reward_B=torch.tensor([reward for group in groups for reward in group.rewards]),
+        group_B=torch.tensor([at for at, group in enumerate(groups) for _ in group.rows]),
+        texts=tuple(row.text for row in rows),
         rows_counted=int(counted_B.sum()),
         tokens_counted=int(length_B[counted_B].sum()),
     )
-
-
-def micro_batches(batch: Batch, row_X: Tensor, *, token_budget: int) -> Iterator[Tensor]:
-    """Cut the rows ``row_X`` into pieces of at most ``token_budget`` tokens, padding counted.
-
-    Longest first, so rows of like length share a piece (little padding), and what does
-    not fit into memory fails in the first seconds. A row that is longer than the budget
-    gets a piece of its own: nothing is ever left out.
-    """
-    size_B = [len(p) + len(t) for p, t in zip(batch.prompts, batch.tokens, strict=True)]
-    rows = sorted(row_X.tolist(), key=lambda row: -size_B[row])
-    while rows:
-        count = max(1, token_budget // size_B[rows[0]])
-        yield torch.tensor(rows[:count])
-        rows = rows[count:]

@@ -10,26 +10,17 @@ With several processes as one node, each reads rows of its own, and ``merge_scor
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from potluck.node.learning.batch import Batch, Scored
+from potluck.node.learning.batch import Batch, RowScores, Scored, Turn
 from potluck.node.metrics import METRICS, row_metrics
 from potluck.objective.filters import divergence_from_author, filter_advantages
 from potluck.objective.methods import ObjectiveConfig, Others
-from potluck.objective.others import select_others, sequence_likelihood, weigh_by_likelihood
-
-
-class RowScores(NamedTuple):
-    """The scores of some rows of a batch; pickled between the processes of one node."""
-
-    row_M: Tensor
-    logp_start_MT: Tensor
-    kept_advantage_M: Tensor
-    metrics_MK: Tensor
-    logp_reference_MT: Tensor | None = None
+from potluck.objective.others import select_others
+from potluck.objective.weights import Rows, Weight, untrusted_likelihood
 
 
 def candidates(batch: Batch, me: str, objective: ObjectiveConfig) -> Tensor:
@@ -43,25 +34,37 @@ def candidates(batch: Batch, me: str, objective: ObjectiveConfig) -> Tensor:
     return select_others(advantage_B, own_B | ~batch.trusted_B, objective.others)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Scoring:
+    """Scores of the rows of a pass, found turn by turn."""
+
+    name: str
+    """Name of the learner."""
+    objective: ObjectiveConfig
+    weight: Weight | None
+    unread_B: Tensor | None
+    """True at the rows whose KL is in the loss; None: there is no reference."""
+    found: list[RowScores] = field(default_factory=list)
+
+    def of(self, turn: Turn, logp_MT: Tensor) -> RowScores:
+        """Score a turn's rows by ln pi_theta, which is ln pi_start now."""
+        scores = score_rows(turn, logp_MT.cpu(), self.name, self.objective, self.weight)
+        self.found.append(scores)
+        return scores
+
+
 def score_rows(
-    row_M: Tensor, micro: Batch, logp_start_MT: Tensor, me: str, objective: ObjectiveConfig
+    turn: Turn, logp_start_MT: Tensor, me: str, objective: ObjectiveConfig, weight: Weight | None
 ) -> RowScores:
-    """Apply the filter and the weights to the rows of a micro-batch, and measure them.
+    """Apply the filter and the weights to the rows of a micro-batch, and measure them. A weight
+    that needs the whole batch is left to ``weigh_batch``.
 
     Args:
-        row_M: their places in the batch.
-        micro: these rows.
         logp_start_MT: ln pi_start, nats, on the CPU and without gradient.
         me: the learner's name.
     """
-    metrics_MK = row_metrics(
-        logp_start_MT, micro.logp_gen_BT, micro.mask_BT, weight_cap=objective.weight_cap
-    )
-    kept_advantage_M, own_M, trusted_M = (
-        candidates(micro, me, objective),
-        micro.by(me),
-        micro.trusted_B,
-    )
+    micro = turn.micro
+    kept_advantage_M = candidates(micro, me, objective)
     if objective.filter:
         divergence_M = divergence_from_author(
             logp_start_MT,
@@ -70,23 +73,19 @@ def score_rows(
             estimator=objective.divergence_estimator,
             reduce=objective.divergence_reduce,
         )
-        near_M = torch.where(trusted_M, divergence_M, 0.0)  # of the others no failure is left
+        near_M = torch.where(micro.trusted_B, divergence_M, 0.0)  # of the others no failure is left
         kept_advantage_M = filter_advantages(
             kept_advantage_M, near_M, limit=objective.divergence_limit
         )
-    if objective.others == "likely-successes":
-        length_M = micro.bytes_B if objective.likelihood_unit == "byte" else None
-        kept_advantage_M = weigh_by_likelihood(
-            kept_advantage_M,
-            own_M | ~trusted_M,
-            sequence_likelihood(logp_start_MT, micro.mask_BT, length_B=length_M),
-            exponent=objective.likelihood_exponent,
-        )
-    likelihood_M = sequence_likelihood(logp_start_MT, micro.mask_BT)
-    kept_advantage_M = weigh_by_likelihood(
-        kept_advantage_M, trusted_M, likelihood_M, exponent=objective.untrusted_exponent
+    read_M = torch.ones_like(micro.trusted_B)
+    rows = _rows(micro, kept_advantage_M, read_M, logp_start_MT, me)
+    if weight and not weight.needs_batch:
+        kept_advantage_M = kept_advantage_M * _of_trusted(weight, rows, objective)
+    kept_advantage_M = kept_advantage_M * untrusted_likelihood.of(rows, objective)
+    metrics_MK = row_metrics(
+        logp_start_MT, micro.logp_gen_BT, micro.mask_BT, weight_cap=objective.weight_cap
     )
-    return RowScores(row_M, logp_start_MT, kept_advantage_M, metrics_MK)
+    return RowScores(turn.row_M, logp_start_MT, kept_advantage_M, metrics_MK, turn.reference_MT)
 
 
 def merge_scores(batch: Batch, scores: Iterable[RowScores]) -> Scored:
@@ -104,3 +103,36 @@ def merge_scores(batch: Batch, scores: Iterable[RowScores]) -> Scored:
                 logp_reference_BT = torch.zeros_like(logp_start_BT)
             logp_reference_BT[row_M, : logp_reference_MT.shape[1]] = logp_reference_MT
     return Scored(batch, logp_start_BT, kept_advantage_B, metrics_BK, {}, logp_reference_BT)
+
+
+def weigh_batch(scored: Scored, me: str, objective: ObjectiveConfig, weight: Weight) -> Scored:
+    """Apply a weight that needs the whole batch."""
+    kept_B = scored.kept_advantage_B
+    read_B = scored.metrics_BK[:, 0].isfinite()
+    read_B[list(scored.dropped)] = False
+    logp_start_BT = torch.where(read_B.unsqueeze(1), scored.logp_start_BT, 0.0)
+    rows = _rows(scored.batch, kept_B, read_B, logp_start_BT, me)
+    weight_B = _of_trusted(weight, rows, objective)
+    return replace(scored, kept_advantage_B=torch.where(kept_B == 0, 0.0, kept_B * weight_B))
+
+
+def _of_trusted(weight: Weight, rows: Rows, objective: ObjectiveConfig) -> Tensor:
+    return torch.where(rows.trusted_B, weight.of(rows, objective), 1.0)
+
+
+def _rows(
+    batch: Batch, advantage_B: Tensor, read_B: Tensor, logp_start_BT: Tensor, me: str
+) -> Rows:
+    return Rows(
+        advantage_B=advantage_B,
+        read_B=read_B,
+        own_B=batch.by(me),
+        trusted_B=batch.trusted_B,
+        logp_start_BT=logp_start_BT,
+        logp_gen_BT=batch.logp_gen_BT,
+        mask_BT=batch.mask_BT,
+        bytes_B=batch.bytes_B,
+        reward_B=batch.reward_B,
+        group_B=batch.group_B,
+        texts=batch.texts,
+    )
