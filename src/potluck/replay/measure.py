@@ -14,7 +14,8 @@ from potluck.evaluation.grade import evaluate, evaluation_engine
 from potluck.exchange import Received
 from potluck.files import derived_seed
 from potluck.node.learning.batch import Batch, Scored, pack
-from potluck.node.learning.learner import Gradient, Learner, UpdateReport
+from potluck.node.learning.learner import Learner, UpdateReport
+from potluck.node.learning.passes import Gradient
 from potluck.node.loop import Node
 from potluck.node.metrics import author_reports
 from potluck.node.participant import Spent
