@@ -9,12 +9,12 @@ pi_start once a round and kept through all updates. It says what it needs:
                     all rows are scored: one forward pass more.
 
     @batch_weight
-    def relative_likelihood(rows: Rows, options: ObjectiveConfig) -> Tensor:
+    def relative_likelihood(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
         own = rows.likelihood_B[rows.own_B & rows.read_B].mean()
         ratio_B = rows.likelihood_B / own
         return torch.where(rows.own_B, 1.0, ratio_B**options.likelihood_exponent)
 
-A learner has the weight of its method, or one of its own, for the rows of trusted authors. Rows of
+A learner has the weight of its method, or one of its own, for the rows of trusted authors. ScoredRows of
 authors that are not trusted have ``untrusted_likelihood``, always.
 """
 
@@ -29,7 +29,7 @@ from potluck.objective.others import sequence_likelihood, weigh_by_likelihood
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class ScoredRows:
     """Rows that a weight is asked for: of one micro-batch, or of the whole round."""
 
     advantage_B: Tensor
@@ -62,22 +62,22 @@ class Rows:
 class Weight:
     """A function that weighs rows, and what it needs."""
 
-    of: Callable[[Rows, ObjectiveConfig], Tensor]
+    of: Callable[[ScoredRows, ObjectiveConfig], Tensor]
     needs_batch: bool
 
 
-def row_weight(of: Callable[[Rows, ObjectiveConfig], Tensor]) -> Weight:
+def row_weight(of: Callable[[ScoredRows, ObjectiveConfig], Tensor]) -> Weight:
     """Mark a weight that is decided by each row alone."""
     return Weight(of, needs_batch=False)
 
 
-def batch_weight(of: Callable[[Rows, ObjectiveConfig], Tensor]) -> Weight:
+def batch_weight(of: Callable[[ScoredRows, ObjectiveConfig], Tensor]) -> Weight:
     """Mark a weight that needs all rows of the round."""
     return Weight(of, needs_batch=True)
 
 
 @row_weight
-def likelihood(rows: Rows, options: ObjectiveConfig) -> Tensor:
+def likelihood(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
     """Weigh others' completions by P^c, with P their likelihood under this model: LWS."""
     length_B = rows.bytes_B if options.likelihood_unit == "byte" else None
     likelihood_B = sequence_likelihood(rows.logp_start_BT, rows.mask_BT, length_B=length_B)
@@ -88,7 +88,7 @@ def likelihood(rows: Rows, options: ObjectiveConfig) -> Tensor:
 
 
 @row_weight
-def untrusted_likelihood(rows: Rows, options: ObjectiveConfig) -> Tensor:
+def untrusted_likelihood(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
     """Weigh completions of authors that are not trusted by P^c: see ``trust.py``."""
     one_B = torch.ones_like(rows.advantage_B)
     return weigh_by_likelihood(

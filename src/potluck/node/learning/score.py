@@ -20,7 +20,7 @@ from potluck.node.metrics import METRICS, row_metrics
 from potluck.objective.filters import divergence_from_author, filter_advantages
 from potluck.objective.methods import ObjectiveConfig, Others
 from potluck.objective.others import select_others
-from potluck.objective.weights import Rows, Weight, untrusted_likelihood
+from potluck.objective.weights import ScoredRows, Weight, untrusted_likelihood
 
 
 def candidates(batch: Batch, me: str, objective: ObjectiveConfig) -> Tensor:
@@ -116,14 +116,14 @@ def weigh_batch(scored: Scored, me: str, objective: ObjectiveConfig, weight: Wei
     return replace(scored, kept_advantage_B=torch.where(kept_B == 0, 0.0, kept_B * weight_B))
 
 
-def _of_trusted(weight: Weight, rows: Rows, objective: ObjectiveConfig) -> Tensor:
+def _of_trusted(weight: Weight, rows: ScoredRows, objective: ObjectiveConfig) -> Tensor:
     return torch.where(rows.trusted_B, weight.of(rows, objective), 1.0)
 
 
 def _rows(
     batch: Batch, advantage_B: Tensor, read_B: Tensor, logp_start_BT: Tensor, me: str
-) -> Rows:
-    return Rows(
+) -> ScoredRows:
+    return ScoredRows(
         advantage_B=advantage_B,
         read_B=read_B,
         own_B=batch.by(me),
