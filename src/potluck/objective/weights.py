@@ -14,7 +14,7 @@ pi_start once a round and kept through all updates. It says what it needs:
         ratio_B = rows.likelihood_B / own
         return torch.where(rows.own_B, 1.0, ratio_B**options.likelihood_exponent)
 
-A learner has the weight of its method, or one of its own, for the rows of trusted authors. ScoredRows of
+A learner has the weight of its method, or one of its own, for the rows of trusted authors. Rows of
 authors that are not trusted have ``untrusted_likelihood``, always.
 """
 
