@@ -104,16 +104,16 @@ class Beliefs:
         formed = [payload for payload in payloads if ANNOUNCEMENTS.has_form(payload)]
         for payload in reversed(formed):
             try:
-                said = self._read(name, payload)
+                announcement = self._read(name, payload)
                 if self._is_newcomer(name):
-                    self._meet(said, bytes(payload))
+                    self._meet(announcement, bytes(payload))
                     continue
-                if not self._is_worth_a_look(said):
+                if not self._is_worth_a_look(announcement):
                     continue
                 if self._wrong[name] >= WRONG_SIGNATURES:
                     self._ask(name)  # A flood under its name does not silence a node.
                     break
-                self._believe(said, bytes(payload), now_s)
+                self._believe(announcement, bytes(payload), now_s)
                 believed = True
                 break  # Its node can sign without end, with clocks that go down.
             except WireError as error:
@@ -191,24 +191,24 @@ class Beliefs:
         any other. Needs no lock: other threads go on while a key is pinned."""
         answer = bytes(payload)
         inner = split_answer(answer, question.challenge)
-        said = self._read(question.name, inner)
-        verify(HELLO, answer, said.public)
-        said.offers()
-        self._known_keys.public_key(question.name, said.public)
-        return said
+        announcement = self._read(question.name, inner)
+        verify(HELLO, answer, announcement.public)
+        announcement.offers()
+        self._known_keys.public_key(question.name, announcement.public)
+        return announcement
 
-    def answered(self, question: Question, said: Announcement, now_s: float) -> None:
+    def answered(self, question: Question, announcement: Announcement, now_s: float) -> None:
         """Believe the announcement in an answer, and its session from now on."""
         one, peer = self._asked[question.name], self._mailbox.peers.get(question.name)
         before = peer.announcement.session if peer and peer.announcement else b""
-        is_news = self._mailbox.confirm(said, now_s)
+        is_news = self._mailbox.confirm(announcement, now_s)
         # A session that was heard of only after the question was asked may be a later one.
         for session in (before, question.about):
-            if session not in (b"", said.session, *one.past):
+            if session not in (b"", announcement.session, *one.past):
                 one.past = [*one.past, session][-PAST_SESSIONS:]
-        if question.about not in (b"", said.session):
+        if question.about not in (b"", announcement.session):
             self._mailbox.refuse(question.name, _other_session(question.name), now_s)
-        one.past = [session for session in one.past if session != said.session]
+        one.past = [session for session in one.past if session != announcement.session]
         one.unconfirmed, one.failures, one.pauses = b"", 0, 0 if is_news else one.pauses + 1
         one.not_before_s = now_s + min(PAUSE_S * 2 ** min(one.pauses, 9), LONGEST_PAUSE_S)
         self._under_way.discard(question.name)
@@ -226,11 +226,11 @@ class Beliefs:
 
     def _read(self, name: str, payload: Payload) -> Announcement:
         """Return an announcement by the key that ``name`` has, its signature not looked at yet."""
-        said = ANNOUNCEMENTS.read(payload, run=self._agreement.run, node=name)
-        if self._known_keys.known(name) not in (None, said.public):
-            self._known_keys.public_key(name, said.public)  # Tells both keys.
-        self._agreement.require_same_task(name, said.task)
-        return said
+        announcement = ANNOUNCEMENTS.read(payload, run=self._agreement.run, node=name)
+        if self._known_keys.known(name) not in (None, announcement.public):
+            self._known_keys.public_key(name, announcement.public)  # Tells both keys.
+        self._agreement.require_same_task(name, announcement.task)
+        return announcement
 
     def _is_newcomer(self, name: str) -> bool:
         """Return whether ``name`` must sign an announcement before it is asked: made-up names cost
@@ -239,36 +239,36 @@ class Beliefs:
             return False
         return name not in self._mailbox.peers.names() and self._known_keys.known(name) is None
 
-    def _meet(self, said: Announcement, data: bytes) -> None:
+    def _meet(self, announcement: Announcement, data: bytes) -> None:
         if self._newcomers < NEWCOMERS:
             self._newcomers += 1
-            verify(WHAT, data, said.public)
-            if one := self._ask(said.node):
-                one.unconfirmed = said.session
+            verify(WHAT, data, announcement.public)
+            if one := self._ask(announcement.node):
+                one.unconfirmed = announcement.session
 
-    def _is_worth_a_look(self, said: Announcement) -> bool:
-        name = said.node
+    def _is_worth_a_look(self, announcement: Announcement) -> bool:
+        name = announcement.node
         if name == self._agreement.node:
-            return said.session != self._session  # Else it is its own word, repeated.
+            return announcement.session != self._session  # Else it is its own word, repeated.
         peer = self._mailbox.peers.get(name)
-        if peer and peer.announcement and peer.announcement.session == said.session:
-            return self._mailbox.is_new(said)
-        if (one := self._asked.get(name)) and said.session in one.past:
+        if peer and peer.announcement and peer.announcement.session == announcement.session:
+            return self._mailbox.is_new(announcement)
+        if (one := self._asked.get(name)) and announcement.session in one.past:
             raise _other_session(name)
         if one := self._ask(name):
-            one.unconfirmed = said.session
+            one.unconfirmed = announcement.session
         return False
 
-    def _believe(self, said: Announcement, data: bytes, now_s: float) -> None:
+    def _believe(self, announcement: Announcement, data: bytes, now_s: float) -> None:
         try:
-            verify(WHAT, data, said.public)
-            if said.node == self._agreement.node:
+            verify(WHAT, data, announcement.public)
+            if announcement.node == self._agreement.node:
                 what = "what this node did not announce comes with its name and signature"
                 why = "is it started twice, or are recordings of it repeated?"
                 raise WireError(f"{what}; {why}", "forged")
-            self._mailbox.on_announcement(said, now_s)
+            self._mailbox.on_announcement(announcement, now_s)
         except WireError:  # A key's owner can sign what is not readable, too.
-            self._wrong[said.node] += 1
+            self._wrong[announcement.node] += 1
             raise
 
     def _ask(self, name: str) -> _Asked | None:

@@ -64,5 +64,5 @@ def _is_own(path: Path, agreement: Agreement, key: Key) -> bool:
         message = decode(verify(BATCH, path.read_bytes(), key.public), agreement.limits)
     except (OSError, WireError):
         return False
-    said = message.run, message.round, message.sender
-    return said == (agreement.run, int(path.stem), agreement.node)
+    about = message.run, message.round, message.sender
+    return about == (agreement.run, int(path.stem), agreement.node)

@@ -61,12 +61,12 @@ def encode(message: Message, *, codec: Codec = "exact") -> bytes:
         if c.author != message.sender:
             raise ValueError(f"{message.sender!r} sends a completion by {c.author!r}, not its own")
     token_X = np.concatenate([np.zeros(0, np.int32), *(c.token_T for c in completions)])
-    told = [c.logp_T for c in completions if c.logp_T is not None]
-    has_logp = len(told) == len(completions)
-    if told and not has_logp:
-        what = f"{len(told)} of {len(completions)} completions have log-probabilities"
+    logps = [c.logp_T for c in completions if c.logp_T is not None]
+    has_logp = len(logps) == len(completions)
+    if logps and not has_logp:
+        what = f"{len(logps)} of {len(completions)} completions have log-probabilities"
         raise ValueError(f"{what}; a message has those of all, or of none")
-    logp_X = np.concatenate([np.zeros(0, np.float32), *told]) if has_logp else None
+    logp_X = np.concatenate([np.zeros(0, np.float32), *logps]) if has_logp else None
     id_bits = max(1, int(token_X.max(initial=0)).bit_length())
     made = header_of(message, id_bits)
     header = msgspec.msgpack.encode(made)

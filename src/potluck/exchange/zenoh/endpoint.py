@@ -72,7 +72,7 @@ class Endpoint:
         session_id = secrets.token_bytes(SESSION_BYTES)
         self._beliefs = Beliefs(own.agreement, session_id, own.known_keys, mailbox)
         self._session_id, self._joined_s = session_id, time.time() - time.monotonic()
-        self._said = self._announcement()
+        self._newest = self._announcement()
         self.status = StatusChannel(session, own, session_id)
         self.workers = WorkerThreads(own.agreement.node)
         locks = self.changed, self._lock
@@ -157,9 +157,9 @@ class Endpoint:
                 # With many peers each speaks less often.
                 pause_s = announcement_pause_s(len(self._mailbox.peers))
                 self._due_s = time.monotonic() + pause_s * random.uniform(0.8, 1.2)
-            self._said = self._announcement()
+            self._newest = self._announcement()
             try:
-                self._publisher.put(self._said)
+                self._publisher.put(self._newest)
                 self.status.send(len(self._mailbox.peers), time.monotonic())
             except zenoh.ZError:
                 if self._session.is_closed() and not self._closed.is_set():
@@ -197,7 +197,7 @@ class Endpoint:
             with query:
                 if not query.payload or len(query.payload) != CHALLENGE_BYTES:
                     continue
-                answer = encode_answer(self._own.key, query.payload.to_bytes(), self._said)
+                answer = encode_answer(self._own.key, query.payload.to_bytes(), self._newest)
                 with suppress(zenoh.ZError):  # The asker is gone, or asks again.
                     query.reply(query.key_expr, answer)
             if self._closed.wait(1 / HELLOS_PER_S):
@@ -222,8 +222,8 @@ class Endpoint:
     def _hear(self, announced: Channels) -> None:
         look_s = time.monotonic() + SILENCE_S
         while not self._closed.wait(SWEEP_S):
-            came = announced.take()
-            for name, payloads in came.items():
+            by_name = announced.take()
+            for name, payloads in by_name.items():
                 believed = self._believe(name, payloads)
                 if not believed and announced.overran(name, payloads):
                     with self._lock:
@@ -232,7 +232,7 @@ class Endpoint:
                 if is_due := (now_s := time.monotonic()) > look_s:
                     look_s = now_s + SILENCE_S
                     self._beliefs.ask_the_silent(now_s)
-                if came or is_due:
+                if by_name or is_due:
                     self._fetcher.wake()
 
     def _believe(self, name: str, payloads: list[zenoh.ZBytes]) -> bool:

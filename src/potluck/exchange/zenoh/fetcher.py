@@ -150,12 +150,12 @@ class Fetcher:
         answers = self._answers(f"{name}/hello", HELLO_S, question.challenge)
         for payload in islice(self._beliefs.worth_reading(question, answers), MOST_ANSWERS):
             try:
-                said = self._beliefs.read_answer(question, payload)
+                announcement = self._beliefs.read_answer(question, payload)
             except WireError as error:
                 self._refuse(name, error, fault=False)  # Another node may serve its key.
                 continue
             with self._changed:
-                self._beliefs.answered(question, said, time.monotonic())
+                self._beliefs.answered(question, announcement, time.monotonic())
                 self._changed.notify_all()
                 self.wake()
             return True

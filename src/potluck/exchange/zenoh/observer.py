@@ -37,7 +37,7 @@ class Observer:
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._failure: Exception | None = None
         self._announced = Channels(session, f"{run}/ann", roster, others=OTHERS)
-        self._told = Channels(session, f"{run}/status", roster, others=OTHERS)
+        self._lines = Channels(session, f"{run}/status", roster, others=OTHERS)
         # None of these may be lost: Zenoh waits while the channel is full.
         self._present = session.liveliness().declare_subscriber(
             f"{run}/live/*", zenoh.handlers.FifoChannel(PRESENCES), history=True
@@ -64,7 +64,7 @@ class Observer:
     def close(self) -> None:
         self._closed.set()
         self._thread.join()
-        for each in (self._present, self._announced, self._told):
+        for each in (self._present, self._announced, self._lines):
             each.undeclare()
 
     def _watch(self) -> None:
@@ -75,7 +75,7 @@ class Observer:
             self._failure = error
 
     def _sweep(self, now_s: float) -> None:
-        announced, told = self._announced.take(), self._told.take()
+        announced, lines = self._announced.take(), self._lines.take()
         with self._lock:
             with suppress(zenoh.ZError):  # The session was closed.
                 while (sample := self._presences.try_recv()) is not None:
@@ -83,5 +83,5 @@ class Observer:
                     self._observation.on_presence(name, sample.kind == zenoh.SampleKind.PUT)
             for name, payloads in announced.items():
                 self._observation.hear(name, payloads, now_s)
-            for name, payloads in told.items():
+            for name, payloads in lines.items():
                 self._observation.hear_lines(name, payloads, now_s)

@@ -31,7 +31,7 @@ class StatusChannel:
         self._own, self._agreement, self._session_id = own, own.agreement, session_id
         run = self._agreement.run
         self._lock = threading.Lock()
-        self._said: bytes | None = None
+        self._signed: bytes | None = None
         self._due_s = float("-inf")
         self._lines = Believed(run, STATUS_LINES)
         self._publisher = session.declare_publisher(
@@ -48,21 +48,21 @@ class StatusChannel:
     def tell(self, line: StatusLine) -> None:
         """Have ``line`` sent with one of the next announcements, if somebody listens then."""
         self._agreement.require_own(line)
-        said = encode_status(line, self._own.key, session=self._session_id)
+        signed = encode_status(line, self._own.key, session=self._session_id)
         with self._lock:
-            self._said = said
+            self._signed = signed
 
     def send(self, nodes: int, now_s: float) -> None:
         """Put the newest line, if it is due among ``nodes`` and somebody listens."""
         with self._lock:
-            said = self._said
-        if said is None or now_s < self._due_s or not is_matched(self._publisher):
+            signed = self._signed
+        if signed is None or now_s < self._due_s or not is_matched(self._publisher):
             return
         self._due_s = now_s + status_pause_s(nodes)
-        self._publisher.put(said)
+        self._publisher.put(signed)
         with self._lock:
-            if self._said is said:
-                self._said = None
+            if self._signed is signed:
+                self._signed = None
 
     def read(
         self, confirmed: Mapping[str, tuple[bytes, bytes]], now_s: float
