@@ -103,8 +103,9 @@ def write_run(folder: Path, rounds: int) -> None:
                     for author in authors
                 }
                 seconds = {phase: dice.random() for phase in ("write", "wait", "exchange", "learn")}
-                numbers = [dice.random() for _ in range(4)]
-                report = RoundReport(round, *numbers, seconds=seconds, sources=sources)
+                measured = ("reward_mean", "own_reward_mean", "loss", "gradient_norm")
+                numbers = {each: dice.random() for each in measured}
+                report = RoundReport(round, **numbers, seconds=seconds, sources=sources)
                 file.write(json.dumps(asdict(report)) + "\n")
 
 

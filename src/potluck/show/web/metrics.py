@@ -126,8 +126,10 @@ class NodeMetrics:
         for phase, seconds in line.seconds.items():
             if f"seconds/{phase}" in columns or len(columns) <= 2 * len(ROUND_NUMBERS):
                 whole[f"seconds/{phase[:32]}"] = seconds
-        for name in columns.keys() | whole.keys():
-            columns.setdefault(name, array("d", [nan]) * row).append(whole.get(name, nan))
+        for name in whole.keys() - columns.keys():
+            columns[name] = array("d", [nan]) * row
+        for name, column in columns.items():
+            column.append(whole.get(name, nan))
         for author, raw in line.sources.items():
             recent = self._recent.get(author)
             if recent is None:
