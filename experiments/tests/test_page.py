@@ -105,7 +105,7 @@ def made_experiment() -> ExperimentView:
 
 @pytest.fixture
 def started(told):  # noqa: F811
-    told.experiment = made_experiment()
+    told.other = made_experiment()
     return told
 
 

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from potluck.show.web.page import live_page
 from show.web.made_views import made_run
 from show.web.stand_in_page_server import Told, serving
 
@@ -85,8 +84,7 @@ def show(browser):
 
 @pytest.fixture
 def told():
-    page = live_page()
-    return Told(page.html, page.policy, made_run())
+    return Told(made_run())
 
 
 @pytest.fixture

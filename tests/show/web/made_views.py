@@ -28,6 +28,7 @@ from potluck.show.web.views import (
 
 NOW_S = 1_790_000_000.0
 HOSTILE = "<img src=x onerror=document.title='ran'>"
+DIGITS = "digits-size"
 SCRIPT = "<script>document.title='ran'</script> 3+4=7"
 
 
@@ -132,29 +133,18 @@ def made_curves(name: str, place: int, rounds: int) -> Columns:
 
 
 def made_pair(is_own: bool, row: int, column: int) -> dict[str, float | None]:
-    if is_own:
-        return {
-            "success_weight": 1.0,
-            "effective_sample_size": 1.0,
-            "filtered_share_negative": 0.0,
-            "k1": 0.0,
-            "reward_mean": learned(60, column),
-            "likelihood_positive": 0.93,
-            "staleness": 0.0,
-        }
-    far = ((7 * row + 3 * column) % 10) / 10
-    return {
-        "success_weight": round(0.95 - 0.8 * far, 3),
-        "effective_sample_size": round(0.9 - 0.7 * far, 3),
+    far = 0.0 if is_own else ((7 * row + 3 * column) % 10) / 10
+    pair = {
+        "success_weight": 1.0 if is_own else round(0.95 - 0.8 * far, 3),
+        "effective_sample_size": 1.0 if is_own else round(0.9 - 0.7 * far, 3),
         "filtered_share_negative": round(far, 3),
-        "k1": round(1.4 * far - 0.2, 3),
+        "k1": 0.0 if is_own else round(1.4 * far - 0.2, 3),
         "reward_mean": learned(60, column),
         "likelihood_positive": round(0.92 - 0.5 * far, 3),
-        "worth": round(0.9 - 1.2 * far, 3),
-        "worth_noise": 0.12,
-        "gradient_share": 0.2 if far > 0.5 else None,
         "staleness": float(far > 0.7),
     }
+    others = {"worth": round(0.9 - 1.2 * far, 3), "worth_noise": 0.12}
+    return pair if is_own else {**pair, **others, "gradient_share": 0.2 if far > 0.5 else None}
 
 
 def made_events(nodes: Sequence[str], rounds: int) -> list[EventView]:
@@ -165,11 +155,7 @@ def made_events(nodes: Sequence[str], rounds: int) -> list[EventView]:
         (7, "missing", f"nothing came from {other} in time"),
         (9, "refused", f"2 messages under the name {other}: signature is wrong"),
         (10, "checkpoint", "checkpoints/000010"),
-        (
-            20,
-            "quarantined",
-            f"{other} sent 3 messages that cannot be read; it is not heard for 60 s",
-        ),
+        (20, "quarantined", f"{other} sent 3 messages that cannot be read"),
         (rounds - 1, "message", f"{other}: 0.8 nats a token likelier to {me} than it claims"),
     ]
     return [
@@ -180,11 +166,8 @@ def made_events(nodes: Sequence[str], rounds: int) -> list[EventView]:
 
 def made_text(round: int, index: int, author: str, text: str = "") -> TextView:
     dice = random.Random(f"{round} {index} {author}")
-    pieces = (
-        [text]
-        if text
-        else ["4+3", "+0", "=", "7", ";", "3+4", "+0=7", ";", "5+9+0=1", "4", "#", "1477"]
-    )
+    usual = ["4+3", "+0", "=", "7", ";", "3+4", "+0=7", ";", "5+9+0=1", "4", "#", "1477"]
+    pieces = [text] if text else usual
     ratios = [float(f"{dice.gauss(0, 1.2):.2f}") for _ in pieces]
     if author != "large":  # it told no log-probabilities
         ratios = [-abs(ratio) for ratio in ratios]
@@ -216,14 +199,9 @@ def made_texts(node: str, round: int = 59, extra: str = "") -> TextsView:
     texts = [made_text(round, at, author) for author in ("large", "small") for at in range(5)]
     if extra:
         texts.append(made_text(round, 9, "small", extra))
+    fields = TextPlace.__struct_fields__
     places = [
-        TextPlace(
-            round=text.round,
-            problem=text.problem,
-            author=text.author,
-            index=text.index,
-            surprise=text.surprise or 0.0,
-        )
+        TextPlace(**{name: getattr(text, name) for name in fields})
         for text in sorted(texts, key=lambda text: -(text.surprise or 0))
     ]
     return TextsView(node=node, rounds=list(range(50, 60)), texts=texts, surprising=places)
@@ -232,16 +210,7 @@ def made_texts(node: str, round: int = 59, extra: str = "") -> TextsView:
 def made_pair_view(learner: str, author: str, rounds: int = 60) -> PairView:
     dice = random.Random(learner + author)
     columns: Columns = {"round": [float(at) for at in range(rounds)]}
-    for place, name in enumerate(
-        (
-            "success_weight",
-            "effective_sample_size",
-            "filtered_share_negative",
-            "k1",
-            "reward_mean",
-            "likelihood_positive",
-        )
-    ):
+    for place, name in enumerate(sorted(made_pair(True, 0, 0).keys() - {"staleness"})):
         columns[name] = [
             min(1, max(0, learned(at, place) + 0.04 * dice.gauss(0, 1))) for at in range(rounds)
         ]
@@ -252,61 +221,31 @@ def made_pair_view(learner: str, author: str, rounds: int = 60) -> PairView:
 
 
 def made_start() -> StartView:
+    large, both = ["large"], ["large", "small"]
+    reward, accuracy = {"large": 0.81, "small": 0.62}, {"large": 0.84, "small": None}
+    live = {"rounds": 60, "done": 41, "nodes": both, "reward": reward, "changed_s": NOW_S}
+    ended = {"rounds": 60, "done": 60, "nodes": large, "changed_s": NOW_S - 5e4}
+    entry = {"experiment": "fig04_size", "name": "fig04_size, tiny", "done": 7, "total": 18}
     return StartView(
         place="work/runs",
         runs=[
-            RunEntry(
-                run="digits-size",
-                name="digits-size",
-                rounds=60,
-                done=41,
-                nodes=["large", "small"],
-                state="training",
-                reward={"large": 0.81, "small": 0.62},
-                accuracy={"large": 0.84, "small": None},
-                changed_s=NOW_S,
-            ),
-            RunEntry(
-                run="alone-large",
-                name="alone-large",
-                rounds=60,
-                done=60,
-                nodes=["large"],
-                state="ended",
-                reward={"large": 0.77},
-                accuracy={"large": 0.79},
-                changed_s=NOW_S - 5e4,
-            ),
+            RunEntry(run=DIGITS, name=DIGITS, state="training", accuracy=accuracy, **live),
+            RunEntry(run="alone-large", name="alone-large", state="ended", **ended),
             RunEntry(run="torn", name="torn", error="recipe.json is not JSON: it ends in line 3"),
         ],
-        experiments=[
-            ExperimentEntry(
-                experiment="fig04_size",
-                name="fig04_size, tiny",
-                done=7,
-                total=18,
-                running=["lws seed 2"],
-                changed_s=NOW_S,
-            )
-        ],
+        experiments=[ExperimentEntry(running=["lws seed 2"], changed_s=NOW_S, **entry)],
     )
 
 
 def made_kept(extra: str = "") -> Kept:
-    runs = {}
-    for name, nodes in (
-        ("alone", ("large", "small")),
-        ("half", ("large", "small")),
-        ("lws", ("large", "small")),
-    ):
-        view = made_run(nodes, 50, run=name)
-        runs[name] = KeptRun(
-            view=RunView(
-                **{**{key: getattr(view, key) for key in view.__struct_fields__}, "is_over": True}
-            ),
+    runs = {
+        name: KeptRun(
+            view=msgspec.structs.replace(made_run(("large", "small"), 50, name), is_over=True),
             pairs=[made_pair_view("large", "small", 50)],
             texts=[made_texts("large", extra=extra), made_texts("small")],
         )
+        for name in ("alone", "half", "lws")
+    }
     return Kept(
         title="Does it help to learn from each other?",
         lead=[

@@ -55,7 +55,7 @@ def test_a_change_is_shown_without_a_reload(told, address, show):
     }
     told.change(
         curves=more,
-        nodes=states(told.run, large={"round": 61, "phase": "evaluate"}),
+        nodes=states(told.whole, large={"round": 61, "phase": "evaluate"}),
         events=[*made_events(("large", "small"), 60), *made_events(("late-comer", "small"), 61)],
     )
     row(page, "large").get_by_text("being evaluated").wait_for()
@@ -77,12 +77,12 @@ def test_a_node_that_falls_silent_turns_red_is_said_aloud_and_comes_back(
     state.get_by_text("training").wait_for()
     assert colour(state) != RED[scheme]
     silent = {"state": "silent", "why": "nothing was heard for 5 s"}
-    told.change(nodes=states(told.run, small=silent))
+    told.change(nodes=states(told.whole, small=silent))
     state.get_by_text("silent").wait_for()
     assert colour(state) == RED[scheme]
     said = page.locator("#say")
     assert said.inner_text() == "small is silent: nothing was heard for 5 s"
-    told.change(nodes=states(told.run))
+    told.change(nodes=states(told.whole))
     state.get_by_text("training").wait_for()
     assert colour(state) != RED[scheme]
     assert said.inner_text() == "small is training"
@@ -94,7 +94,7 @@ def test_a_lost_connection_is_said_and_found_again(told, show):
         page.get_by_text("live", exact=True).wait_for()
         port = urlsplit(address).port
     page.get_by_text("Connection lost, trying again").wait_for()
-    again = Told(told.page, told.policy, made_run(("large",), rounds=77))
+    again = Told(made_run(("large",), rounds=77))
     with serving(again, port):
         row(page, "large").get_by_text("77 of 77").wait_for()
         page.get_by_text("live", exact=True).wait_for()
@@ -118,7 +118,7 @@ def test_a_node_has_a_bar_of_where_its_time_went(told, address, show):
         for name, phases in spent.items()
     }
     curves = {name: CurvesView(first=0, columns=each) for name, each in columns.items()}
-    told.run = msgspec.structs.replace(told.run, curves=curves)
+    told.whole = msgspec.structs.replace(told.whole, curves=curves)
     page = show(f"{address}#/run/")
     # A round of an older release has its waiting in "exchange": it counts if all are like that.
     label = "write 10%, learn 10%, wait 80%, exchange 0%"
@@ -138,12 +138,12 @@ def test_a_node_has_a_bar_of_where_its_time_went(told, address, show):
 
 
 def test_names_and_texts_of_strangers_are_text_and_nothing_runs(told, address, show):
-    told.run = msgspec.structs.replace(
+    told.whole = msgspec.structs.replace(
         made_run((HOSTILE, SCRIPT, "small")),
         name=HOSTILE,
         events=made_events((HOSTILE, SCRIPT), 60),
     )
-    told.start = msgspec.structs.replace(
+    told.shown = msgspec.structs.replace(
         made_start(),
         place=HOSTILE,
         runs=[msgspec.structs.replace(made_start().runs[0], name=SCRIPT)],
@@ -176,7 +176,7 @@ def test_a_kept_file_with_hostile_texts_runs_nothing(tmp_path, show):
 
 
 def test_64_nodes_and_500_rounds_are_drawn_as_what_can_be_seen(told, address, show):
-    told.run = made_run([f"node-{place:02}" for place in range(64)], 500)
+    told.whole = made_run([f"node-{place:02}" for place in range(64)], 500)
     page = show(f"{address}#/run//curves", viewport={"width": 1000, "height": 900})
     curves = page.locator("#curves path.curve[data-points]")
     curves.nth(63).wait_for(state="attached")
@@ -202,7 +202,7 @@ def test_a_long_curve_keeps_its_peaks(told, address, show):
     reward = [0.5] * rounds
     reward[12_345] = 0.97
     columns = {"round": [float(at) for at in range(rounds)], "own_reward_mean": reward}
-    told.run = msgspec.structs.replace(
+    told.whole = msgspec.structs.replace(
         made_run(("large",)), curves={"large": CurvesView(first=0, columns=columns)}, evaluations={}
     )
     page = show(f"{address}#/run//curves")

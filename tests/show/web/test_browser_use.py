@@ -39,7 +39,7 @@ def test_the_keyboard_reads_and_zooms_a_chart(told, address, show):
     page.keyboard.press("ArrowRight")
     tip = page.locator("#curves .tip")
     assert tip.locator(".when").inner_text() == "round 1"
-    expected = told.run.curves["large"].columns["own_reward_mean"][1]
+    expected = told.whole.curves["large"].columns["own_reward_mean"][1]
     assert f"{expected:.0%}" in tip.get_by_text("large").locator("..").inner_text()
     assert page.locator("#say").inner_text().startswith("round 1: ")
     page.keyboard.press("+")
@@ -96,7 +96,7 @@ def test_the_matrix_shows_the_field_that_is_chosen(told, address, show):
     page = show(f"{address}#/run//matrix")
     page.get_by_role("combobox", name="Show", exact=True).select_option(label="Worth")
     cell = page.locator('td[data-down="1"][data-across="0"]')
-    worth = told.run.matrix["large"]["small"]["worth"]
+    worth = told.whole.matrix["large"]["small"]["worth"]
     page.wait_for_function("() => document.querySelector('td.own').textContent === ''")
     assert float(cell.inner_text()) == pytest.approx(worth, abs=0.001)
     assert cell.get_attribute("aria-label").startswith("large learns from small: Worth")
@@ -168,7 +168,7 @@ def trouble(told):
     lost = {"state": "quarantined", "why": "3 messages that cannot be read", "known": "unsigned"}
     back = {"state": "recovering", "why": "2 rounds behind"}
     return msgspec.structs.replace(
-        told.run, nodes=states(told.run, large=why, small=lost, wide=back)
+        told.whole, nodes=states(told.whole, large=why, small=lost, wide=back)
     )
 
 
@@ -177,9 +177,9 @@ def trouble(told):
 def test_an_audit_finds_nothing_serious(told, address, browser, axe, tmp_path, view, scheme):
     place = {"start": f"{address}#/"}
     if view == "run":
-        told.run = trouble(told)
+        told.whole = trouble(told)
     elif view == "empty":
-        told.run = RunView(name="new", run="", now_s=NOW_S)
+        told.whole = RunView(name="new", run="", now_s=NOW_S)
     elif view == "kept":
         file = tmp_path / "kept.html"
         file.write_text(kept_page(made_kept()), encoding="utf-8")

@@ -4,12 +4,9 @@ Training never waits for it: whatever happens to that process, the run goes on. 
 stdin is closed, so it does not outlive this process, however that one ends.
 """
 
-import os
-import selectors
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +40,7 @@ def page_of(folder: Path, address: str = "", *, token: bool = False) -> Iterator
     assert process.stdin
     assert process.stdout
     try:
-        address = _address(process.stdout.fileno())
+        address = _address(process)
         # What it says later is of no use here, but must not fill the pipe.
         threading.Thread(target=process.stdout.read, daemon=True).start()
         yield address
@@ -57,19 +54,16 @@ def page_of(folder: Path, address: str = "", *, token: bool = False) -> Iterator
         process.stdout.close()
 
 
-def _address(fd: int) -> str:
-    """Return the address that the server prints first; raise PageError with what it says else."""
-    until_s, said = time.monotonic() + START_S, b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(fd, selectors.EVENT_READ)
-        while selector.select(max(0.0, until_s - time.monotonic())):
-            came = os.read(fd, 1 << 16)
-            said += came
-            lines = said.decode(errors="replace").splitlines(keepends=True)
-            for line in lines:
-                if line.startswith("http://") and line.endswith("\n"):
-                    return line.strip()
-            if not came:
-                last = [line for line in lines if line.strip()][-1:] or ["it said nothing"]
-                raise PageError(one_line(last[0]).removeprefix("potluck: "))
-    raise PageError(f"the page's server said nothing for {START_S:.0f} s; leave out --web")
+def _address(process: subprocess.Popen[bytes]) -> str:
+    """Return the address that the server prints first; raise PageError with its last line else."""
+    assert process.stdout
+    last, too_late = "it said nothing", threading.Timer(START_S, process.kill)
+    too_late.start()
+    try:
+        for line in process.stdout:
+            if line.startswith(b"http://"):
+                return line.decode().strip()
+            last = line.decode(errors="replace").strip() or last
+    finally:
+        too_late.cancel()
+    raise PageError(one_line(last).removeprefix("potluck: "))

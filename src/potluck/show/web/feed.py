@@ -34,7 +34,7 @@ class NotHereError(PotluckError):
 
 
 class RunFeed(Protocol):
-    """One run, as far as it is known."""
+    """One run, as far as it is known. A node or a pair that is not known is a NotHereError."""
 
     def look(self) -> int:
         """Take in what is new; return the number of the present state, from 1."""
@@ -42,8 +42,7 @@ class RunFeed(Protocol):
     def view(self, since: int = 0) -> RunView:
         """Return what changed after the state of number ``since``; all of it if that is 0."""
 
-    def pair(self, learner: str, author: str) -> PairView:
-        """Return one learner's view of one author; raise NotHereError if there is none."""
+    def pair(self, learner: str, author: str) -> PairView: ...
 
     def texts(self, node: str, round: int | None = None) -> TextsView:
         """Return a round's completions, of the newest round if it is not given."""
@@ -53,16 +52,14 @@ class RunFeed(Protocol):
 
 
 class Feed(Protocol):
-    """All that one server shows."""
+    """All that one server shows. What is not here under an id is a NotHereError."""
 
     def start(self) -> StartView:
         """Return what there is; one run of id "" where nothing else is to be chosen from."""
 
-    def run(self, run: str) -> RunFeed:
-        """Return a run by its id; raise NotHereError if there is none."""
+    def run(self, run: str) -> RunFeed: ...
 
-    def experiment(self, experiment: str) -> object:
-        """Return an experiment's view by its id; raise NotHereError if there is none."""
+    def experiment(self, experiment: str) -> object: ...
 
 
 class ExperimentFeed(Protocol):

@@ -10,8 +10,10 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import uvicorn
@@ -125,14 +127,10 @@ async def _serve(
         )
     )
     say(shown_address(host, port, token))
-    loop = asyncio.get_running_loop()
     if until_stdin_ends:
-        ended = asyncio.Event()
-        threading.Thread(target=_wait_for_stdin, args=(loop, ended), daemon=True).start()
-        ending = loop.create_task(_end(app, running, ended))
+        waiting = (asyncio.get_running_loop(), partial(_end, app, running))
+        threading.Thread(target=_wait_for_stdin, args=waiting, daemon=True).start()
     await running.serve([listening])
-    if until_stdin_ends:
-        ending.cancel()
 
 
 def shown_address(host: str, port: int, token: str) -> str:
@@ -143,17 +141,18 @@ def shown_address(host: str, port: int, token: str) -> str:
     return f"http://{place}:{port}/{given}"
 
 
-def _wait_for_stdin(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+def _wait_for_stdin(
+    loop: asyncio.AbstractEventLoop, end: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
     """Wait until the process that started this one closes stdin, or is gone."""
     with suppress(OSError, ValueError):
         while os.read(sys.stdin.fileno(), 4096):
             pass
-    with suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(ended.set)
+    if not loop.is_closed():
+        asyncio.run_coroutine_threadsafe(end(), loop)
 
 
-async def _end(app: Server, running: uvicorn.Server, ended: asyncio.Event) -> None:
-    await ended.wait()
+async def _end(app: Server, running: uvicorn.Server) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(LAST_WORDS_S):
             await app.close()

@@ -6,12 +6,13 @@ There is no folder: curves, pairs and evaluations are built up from status lines
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from msgspec.structs import replace
 
+from potluck.exchange.zenoh.observer import Observer
 from potluck.reports.status import PeerLine
 from potluck.show.web.bounds import MOST_EVENTS, MOST_NODES
 from potluck.show.web.entries import WORST, entry_of
@@ -39,22 +40,11 @@ MOST_CELLS = 200_000
 LIVES = ("training", "recovering", "quarantined")
 
 
-class Watching(Protocol):
-    """An observer."""
-
-    @property
-    def roster(self) -> Collection[str]: ...
-
-    def seen(self) -> Mapping[str, PeerLine]: ...
-
-    def is_connected(self) -> bool: ...
-
-
 class SwarmFeed:
     """Feed of one run that is only listened to, and of nothing else."""
 
     def __init__(
-        self, observer: Watching, name: str, clock: Callable[[], float] = time.time
+        self, observer: Observer, name: str, clock: Callable[[], float] = time.time
     ) -> None:
         self._observer, self._name, self._clock = observer, name, clock
         self._lock = threading.Lock()
@@ -206,7 +196,7 @@ class SwarmFeed:
 
 
 @contextmanager
-def swarm_feed(observer: Watching, name: str) -> Iterator[SwarmFeed]:
+def swarm_feed(observer: Observer, name: str) -> Iterator[SwarmFeed]:
     """Build the feed of a run up from now on, whether a page is open or not."""
     feed, closed = SwarmFeed(observer, name), threading.Event()
 

@@ -17,16 +17,8 @@ from msgspec import Struct
 from potluck.reports.tokens import Measure
 
 State = Literal["training", "recovering", "silent", "quarantined", "ended", "stopped", "unknown"]
-"""State of a node.
-
-    training      it was heard of a moment ago
-    recovering    it is back, and behind the others
-    silent        nothing was heard of it for SILENT_S
-    quarantined   its messages are not read for now
-    ended         all rounds are done
-    stopped       it was stopped before that, or was silent for very long
-    unknown       its folder does not tell, as an older release wrote it
-"""
+"""State of a node, see ``states.py``. Recovering: behind the others; quarantined: its messages are
+not read for now; stopped: before all rounds were done, or silent for very long."""
 Known = Literal["here", "signed", "unknown key", "unsigned"]
 """How a node's line is known: by its folder on this machine; signed by the key that the roster (or
 an earlier meeting) has; signed by a key that was never seen before; not signed."""
@@ -41,15 +33,12 @@ class NodeView(Struct, frozen=True, kw_only=True):
     model: str = ""
     parameters: int | None = None
     version: str = ""
-    """Release of Potluck that it runs."""
     known: Known = "here"
     state: State = "unknown"
     why: str = ""
     """Reason for a state other than "training", in words; may be empty."""
     heard_s: float | None = None
-    """Time of its last sign of life."""
     round: int = 0
-    """Rounds done."""
     phase: str = ""
     """Phase of the present round: wait, write, learn, evaluate; empty: between two."""
     done: int = 0
@@ -79,7 +68,6 @@ class EventView(Struct, frozen=True, kw_only=True):
     time_s: float | None
     round: int
     node: str
-    """Node that tells it."""
     kind: str
     """One of: message, missing, late, refused, quarantined, checkpoint, joined, left."""
     text: str
@@ -101,30 +89,23 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Id of the run for ``/api``: its path below the folder that is watched, "" for itself."""
     now_s: float
     rounds: int = 0
-    """Rounds of the whole run; 0: not known."""
     recipe: RecipeView | None = None
     nodes: list[NodeView] | None = None
     curves: dict[str, CurvesView] | None = None
-    """Curves of each node; in a message about a change only nodes with new rows."""
     evaluations: dict[str, Columns] | None = None
-    """Columns of each node: round, validation, problems, out_of_distribution,
-    out_of_distribution_problems."""
     matrix: dict[str, dict[str, dict[str, float | None]]] | None = None
     """Cells by learner and author, means over the author's last ten rounds: the numbers of
     ``AuthorReport``, and "staleness": rounds since something of it came."""
     events: list[EventView] | None = None
-    """The newest 500, oldest first."""
     has_texts: bool = True
     """False: completions are not told, as the run is only listened to."""
     is_over: bool = False
-    """True: nothing more will come."""
 
 
 class PairView(Struct, frozen=True, kw_only=True):
     learner: str
     author: str
     columns: Columns
-    """Fields of ``AuthorReport`` that are numbers, over the rounds."""
     habit: str = ""
     """Phrase of the author that has grown most, as it was last reported."""
 
@@ -140,7 +121,6 @@ class TextView(Struct, frozen=True, kw_only=True):
     text: str
     end: str = ""
     question: str = ""
-    """The prompt; empty where it was not recorded."""
     advantage: float | None = None
     kept_advantage: float | None = None
     """Advantage after filter and weights: 0 where nothing was learned from it."""
@@ -153,7 +133,6 @@ class TextView(Struct, frozen=True, kw_only=True):
     """Meaning of the numbers: author minus learner; or the learner's own ln p, where the author
     told none. Nats."""
     surprise: float | None = None
-    """Largest distance of any token's number from 0, nats."""
 
 
 class TextPlace(Struct, frozen=True, kw_only=True):
@@ -174,7 +153,6 @@ class TextsView(Struct, frozen=True, kw_only=True):
     surprising: list[TextPlace] = []
     """Recorded completions by falling surprise; 200 at most."""
     is_cut: bool = False
-    """True: more was found than is here."""
 
 
 class RunEntry(Struct, frozen=True, kw_only=True):
@@ -190,32 +168,26 @@ class RunEntry(Struct, frozen=True, kw_only=True):
     reward: dict[str, float | None] = {}
     """Own sampled reward of each node, mean of its last five rounds."""
     accuracy: dict[str, float | None] = {}
-    """Last validation accuracy of each node."""
     changed_s: float | None = None
     error: str = ""
-    """Reason why it cannot be read."""
 
 
 class ExperimentEntry(Struct, frozen=True, kw_only=True):
     """A line of the start page for what another distribution shows."""
 
     experiment: str
-    """Id for ``/api``."""
     name: str
     done: int
     total: int | None = None
-    """Cells planned; None: not known."""
     running: list[str] = []
     changed_s: float | None = None
 
 
 class StartView(Struct, frozen=True, kw_only=True):
     place: str
-    """Last parts of the folder's path."""
     runs: list[RunEntry] = []
     experiments: list[ExperimentEntry] = []
     is_cut: bool = False
-    """True: there are more runs than are shown."""
 
 
 class KeptTable(Struct, frozen=True, kw_only=True):
@@ -239,9 +211,6 @@ class Kept(Struct, frozen=True, kw_only=True):
 
     title: str
     lead: list[str] = []
-    """Sentences at the head, the finding first; empty: none."""
     table: KeptTable | None = None
     labels: dict[str, str] = {}
-    """Name to show of a run, by its id."""
     runs: dict[str, KeptRun]
-    """Runs by id; the first one is shown first."""
