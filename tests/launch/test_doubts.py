@@ -50,18 +50,6 @@ def test_nobody_doubts_itself_and_the_line_says_what_to_do():
         assert "trust = 'nobody'" in line
 
 
-@pytest.mark.parametrize("reads_logp", [True, False])
-def test_a_habit_that_grows_is_told_of_whatever_the_method_reads(reads_logp):
-    habit = {"habit": "^ #", "habit_share": 1.0, "habit_own_first": 0.15}
-    for own, lines in ((0.39, 0), (0.41, 1)):
-        its = AuthorReport(**HONEST, **habit, habit_own=own)
-        report = RoundReport(9, sources={"south": its})
-        told = list(doubts(report, "north", reads_logp=reads_logp))
-        assert [kind for _, kind, _ in told] == ["habit"] * lines
-    (line,) = (line for *_, line in told)
-    assert "north writes '^ #' in 41% of its answers, at first in 15%; south does in 100%" in line
-
-
 class Hears(Listener):
     def __init__(self):
         self.doubted = []

@@ -9,8 +9,6 @@ DOUBTFUL_LOG_RATIO = 0.5
 are, it is below 0 but for noise: text is likeliest to the model that wrote it."""
 DOUBTFUL_CAPPED_SHARE = 0.5
 """Share of tokens with w > C from which they are doubted too."""
-DOUBTFUL_GROWTH = 0.25
-"""Growth of an author's phrase in this node's answers that a person should look at."""
 FEWEST_TOKENS = 50
 """Tokens of an author in a round below which a mean over them is noise."""
 APART_GROWTH, APART_FLOOR = 20, 1e-6
@@ -45,18 +43,6 @@ def doubts(report: RoundReport, me: str, *, reads_logp: bool) -> Iterator[tuple[
         )
     if reads_logp:
         yield from _doubtful_claims(report, me)
-    for author, its in report.sources.items():
-        if its.habit is None or its.habit_own is None or its.habit_own_first is None:
-            continue
-        if its.habit_own - its.habit_own_first >= DOUBTFUL_GROWTH:
-            yield (
-                author,
-                "habit",
-                f"{author}: {me} writes {its.habit!r} in {its.habit_own:.0%} of its answers, at "
-                f"first in {its.habit_own_first:.0%}; {author} does in {its.habit_share:.0%} of "
-                f"its right ones. Is it a good habit? completions.jsonl has the texts. If not, "
-                f"leave {author} out of the roster or the run (docs/trust.md)",
-            )
 
 
 def _doubtful_claims(report: RoundReport, me: str) -> Iterator[tuple[str, str, str]]:

@@ -19,7 +19,7 @@ skipped and missing ones have defaults, so older and newer runs can be read.
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import groupby, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -28,7 +28,7 @@ import msgspec
 from potluck.files import printable
 from potluck.reports.rounds import EvaluationReport, RoundReport
 from potluck.reports.status import FolderStatus
-from potluck.reports.tail import DAMAGED, Line, Tail, read_small
+from potluck.reports.tail import DAMAGED, Line, Tail, newest, read_small
 from potluck.types import NODE_NAME, PotluckError
 
 RECIPE, STATUS = "recipe.json", "status.json"
@@ -184,7 +184,7 @@ def _read_node(folder: Path, model: str) -> NodeRun:
         model=model,
         rounds=_by_round(read_lines(folder / METRICS, RoundReport)),
         evaluations=_by_round(read_lines(folder / EVALUATION, EvaluationReport)),
-        last_written=_last_round(read_lines(folder / COMPLETIONS, WrittenCompletion)),
+        last_written=_last_round(folder / COMPLETIONS),
         cost={name: cost for each in costs for name, cost in each.items() if cost},
     )
 
@@ -221,9 +221,13 @@ def _by_round(lines: Iterable[Rounds]) -> tuple[Rounds, ...]:
     return tuple(latest[round] for round in sorted(latest))
 
 
-def _last_round(lines: Iterable[WrittenCompletion]) -> tuple[WrittenCompletion, ...]:
-    """Keep one round in memory, not the file; a later line replaces an earlier one."""
-    kept: dict[tuple[str, str, int], WrittenCompletion] = {}
-    for _, group in groupby(lines, key=lambda line: line.round):
-        kept = {(line.problem, line.author, line.index): line for line in group}
-    return tuple(kept.values())
+def _last_round(file: Path) -> tuple[WrittenCompletion, ...]:
+    """Read the completions of the last round from the end of a file, which may be large; damaged
+    lines are left out. A later line replaces an earlier one."""
+    size_bytes, is_whole, lines = 1 << 13, False, list[WrittenCompletion]()
+    while not is_whole and (not lines or lines[0].round == lines[-1].round):
+        size_bytes *= 8
+        is_whole = not file.is_file() or file.stat().st_size <= size_bytes
+        lines = [*newest(file, WrittenCompletion, size_bytes)]
+    last = [line for line in lines if line.round == lines[-1].round]
+    return tuple({(line.problem, line.author, line.index): line for line in last}.values())
