@@ -25,7 +25,7 @@ from potluck.exchange.protocol.beliefs import (
     Beliefs,
 )
 from potluck.exchange.protocol.fetch_queue import FetchQueue
-from potluck.exchange.protocol.mailbox import Mailbox
+from potluck.exchange.protocol.in_step import InStep
 from potluck.exchange.protocol.peers import Peers
 
 KEYS = {name: Key.new() for name in ("east", "north", "south", "eve")}
@@ -42,8 +42,8 @@ class Ear:
         peers = Peers("north", members, quarantine_s=10.0)
         queue = FetchQueue("north", peers.has_priority)
         self.partners = lambda round, names: set(names)
-        rules = {"max_staleness": 1, "kept_rounds": 4, "size_limit_bytes": 1000}
-        self.box = Mailbox(peers, queue, lambda r, names: self.partners(r, names), **rules)
+        rule = InStep(max_staleness=1, kept_rounds=4)
+        self.box = rule.mailbox(peers, queue, lambda r, names: self.partners(r, names), 1000)
         known = KnownKeys(roster, members, open, folder / "pins.toml")
         self.beliefs = Beliefs(terms("north"), NOW, known, self.box)
         self.looked = 0
