@@ -695,11 +695,10 @@ def test_another_writing_waits_until_what_was_begun_is_there(server, engine_of):
 
     def progress(done, total):
         seen.append(len(server.asked()))
-        if len(seen) == 3:
+        if seen.count(4) == 2:  # all that was begun is asked, and a tick later still no more
             server.stalls.set()
 
     greedy(engine.with_limits(max_new_tokens=12, max_total_tokens=60), progress)
-    assert seen[:3] == [seen[0], 4, 4]
     assert [body["temperature"] for body in server.asked()] == [1.0] * 4 + [0.0] * 4
     change(engine.policy)
     assert len(writing.collect(no_progress)) == 12
