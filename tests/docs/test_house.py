@@ -23,7 +23,6 @@ STILL_TOO_LONG = {
     "potluck.launch.rounds",
     "potluck.node.learning.learner",
     "potluck.schedule",
-    "potluck.cli.models.evaluate_command",
     "potluck.launch.rounds._run_leader",
 }
 """What is being divided; nothing is added here."""

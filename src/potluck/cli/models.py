@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,57 +19,71 @@ from potluck.show.terminal.evaluation import show_evaluation
 from potluck.show.terminal.live import LiveDisplay
 from potluck.show.terminal.show import show
 
+if TYPE_CHECKING:
+    from potluck.evaluation.request import EvaluationRequest
+
 BARS = "HF_HUB_DISABLE_PROGRESS_BARS"
 """Variable by which the Hub's client, and transformers, show no progress bars."""
 RunFolder = Annotated[Path, typer.Argument(help="A run's folder")]
 
 
+EvaluatedSplits = Annotated[str, typer.Option(help="validation, out-of-distribution or both")]
+ProblemCount = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of each split, from the first (200, or the recipe's)"),
+]
+AnswerCount = Annotated[
+    int, typer.Option(min=0, help="Answers to each problem, for pass@k; 0: k of them")
+]
+SamplingTemperature = Annotated[
+    float | None, typer.Option(help="Sampling temperature (1, or the recipe's)")
+]
+TopK = Annotated[
+    int | None,
+    typer.Option(
+        "--top-k", min=0, help="Likeliest tokens to sample from (0: all; or the recipe's)"
+    ),
+]
+TopP = Annotated[
+    float | None,
+    typer.Option("--top-p", help="Probability to sample from (1: all; or the recipe's)"),
+]
+LongestAnswer = Annotated[
+    int | None, typer.Option(min=1, help="Longest answer (512, or the recipe's)")
+]
+AnyModel = Annotated[
+    str, typer.Argument(help="A folder, a Hugging Face id, builtin:NAME, or RUN/NODE")
+]
+AsRecipe = Annotated[
+    Path | None, typer.Option(help="Evaluate as this recipe does (default for RUN/NODE: its run's)")
+]
+ResultFile = Annotated[
+    str, typer.Option("--json", help="Write all results to this file; - is stdout")
+]
+
+
 @app.command("evaluate")
 def evaluate_command(
-    model: Annotated[
-        str, typer.Argument(help="A folder, a Hugging Face id, builtin:NAME, or RUN/NODE")
-    ],
+    model: AnyModel,
     against: Annotated[str, typer.Option(help="Another model: which of the two is better?")] = "",
     task: Annotated[str, typer.Option(help="The task's name, without a recipe")] = "",
     path: Annotated[str, typer.Option(help="The task's data, if it has any")] = "",
-    recipe: Annotated[
-        Path | None,
-        typer.Option(help="Evaluate as this recipe does (default for RUN/NODE: its run's)"),
-    ] = None,
+    recipe: AsRecipe = None,
     set: Sets = None,
-    split: Annotated[str, typer.Option(help="validation, out-of-distribution or both")] = "both",
-    problems: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of each split, from the first (200, or the recipe's)"),
-    ] = None,
+    split: EvaluatedSplits = "both",
+    problems: ProblemCount = None,
     k: Annotated[int, typer.Option("--k", min=0, help="pass@k; 0: greedy only")] = 0,
-    samples: Annotated[
-        int, typer.Option(min=0, help="Answers to each problem, for pass@k; 0: k of them")
-    ] = 0,
-    temperature: Annotated[
-        float | None, typer.Option(help="Sampling temperature (1, or the recipe's)")
-    ] = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option(
-            "--top-k", min=0, help="Likeliest tokens to sample from (0: all; or the recipe's)"
-        ),
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option("--top-p", help="Probability to sample from (1: all; or the recipe's)"),
-    ] = None,
+    samples: AnswerCount = 0,
+    temperature: SamplingTemperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
     seed: Annotated[int, typer.Option(help="Seed of the samples")] = 0,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Longest answer (512, or the recipe's)")
-    ] = None,
+    max_new_tokens: LongestAnswer = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
     dtype: Annotated[str, typer.Option(help="Generate in float32 or bfloat16")] = "float32",
     rows: Annotated[int, typer.Option(min=0, help="Answers written at once; 0: auto")] = 0,
     trust_code: TrustCode = False,
-    file: Annotated[
-        str, typer.Option("--json", help="Write all results to this file; - is stdout")
-    ] = "",
+    file: ResultFile = "",
 ) -> None:
     """Measure a model on held-out problems, or tell which of two models is better."""
     keys = {
@@ -81,26 +95,22 @@ def evaluate_command(
         "sampling.top_k": top_k,
         "sampling.top_p": top_p,
     }
-    chosen = [f"{key}={value}" for key, value in keys.items() if value is not None]
+    overrides = [f"{key}={value}" for key, value in keys.items() if value is not None]
     prepare_process(0)
-    from potluck.evaluation.compare import evaluate_models, require_writable
     from potluck.evaluation.request import EvaluationRequest
 
     request = EvaluationRequest(
-        model,
-        against=against,
-        task=task,
-        recipe=recipe,
-        overrides=[*(set or []), *chosen],
-        split=split,
-        k=k,
-        samples=samples,
-        seed=seed,
-        device=device,
-        dtype=dtype,
-        rows=rows,
+        model, against=against, task=task, recipe=recipe, overrides=[*(set or []), *overrides],
+        split=split, k=k, samples=samples, seed=seed, device=device, dtype=dtype, rows=rows,
         trust_code=trust_code,
-    )
+    )  # fmt: skip
+    _evaluate(request, file)
+
+
+def _evaluate(request: "EvaluationRequest", file: str) -> None:
+    """Measure, show the result, and write it to ``file``; "-" is stdout."""
+    from potluck.evaluation.compare import evaluate_models, require_writable
+
     if request.note:
         complain(request.note)
     place = Path(file) if file not in ("", "-") else None
