@@ -109,6 +109,7 @@ def started(told):  # noqa: F811
     return told
 
 
+@pytest.mark.page
 def test_the_start_page_leads_to_an_experiment(started, address, show):  # noqa: F811
     page = show(address)
     page.get_by_role("link", name="fig04_size, tiny").click()

@@ -198,20 +198,16 @@ def view_of(
     name: str, told: StatusLine | None, state: State, why: str, model: str = ""
 ) -> NodeView:
     """Return what a node tells of itself; ``model``: its model where it tells none."""
-    is_live = state in ("training", "recovering", "quarantined")
+    numbers = ["version", "tokens_per_s", "sent_bytes", "received_bytes"]
+    if state in ("training", "recovering", "quarantined"):
+        numbers += ["phase", "done", "total"]
     return NodeView(
         name=name,
         model=(told.model if told else "") or model,
         parameters=(told.parameters or None) if told else None,
-        version=told.version if told else "",
         state=state,
         why=why,
-        phase=told.phase if told and is_live else "",
-        done=told.done if told and is_live else 0,
-        total=told.total if told and is_live else 0,
-        tokens_per_s=told.tokens_per_s if told else None,
-        sent_bytes=told.sent_bytes if told else None,
-        received_bytes=told.received_bytes if told else None,
+        **({each: getattr(told, each) for each in numbers} if told else {}),
     )
 
 

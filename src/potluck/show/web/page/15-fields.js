@@ -1,7 +1,14 @@
 // The statistics: names for people, units, and what they mean, as the server declares them.
 
-const { authors: AUTHOR_FIELDS, curves: CURVE_FIELDS } = JSON.parse(
+const { authors, curves: CURVE_FIELDS } = JSON.parse(
   document.getElementById("statistics").textContent,
+);
+// Counts say least.
+const UNITS = ["share", "nats", "number", "count"];
+const AUTHOR_FIELDS = Object.fromEntries(
+  Object.entries(authors).sort(
+    ([, one], [, other]) => UNITS.indexOf(one.unit) - UNITS.indexOf(other.unit),
+  ),
 );
 
 /** A number of AuthorReport. `scale` says how a cell is coloured: share: 0..1; around: from below 0

@@ -1,6 +1,8 @@
 // What happened, newest first.
 
-const KINDS = "joined left missing late refused quarantined checkpoint message".split(" ");
+const KINDS = "joined left overdue back reset missing late refused unknown quarantined checkpoint message".split(
+  " ",
+);
 const EVENTS_AT_ONCE = 100;
 
 function eventsSection() {
