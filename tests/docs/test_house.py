@@ -19,12 +19,7 @@ FILES = {
 MODULES = {name: ast.parse(text) for name, text in FILES.items()}
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 400, 60
 """A function counts without its docstring."""
-STILL_TOO_LONG = {
-    "potluck.launch.rounds",
-    "potluck.node.learning.learner",
-    "potluck.schedule",
-    "potluck.launch.rounds._run_leader",
-}
+STILL_TOO_LONG = {"potluck.node.learning.learner"}
 """What is being divided; nothing is added here."""
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 FRAGMENTS = (
