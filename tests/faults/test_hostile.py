@@ -15,7 +15,6 @@ import zenoh
 
 from faults.exchanges import (
     DEADLINE_S,
-    Swarm,
     address,
     all_closed,
     free_ports,
@@ -33,12 +32,6 @@ from potluck.exchange.protocol.announcement import (
 )
 
 ROUNDS = 5
-
-
-@pytest.fixture
-def swarm():
-    with Swarm() as swarm:
-        yield swarm
 
 
 @contextmanager

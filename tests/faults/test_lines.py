@@ -11,26 +11,13 @@ import pytest
 
 from faults.exchanges import (
     DEADLINE_S,
-    Swarm,
     address,
     all_closed,
     meshed,
     require_each_once,
     require_nothing_lost,
 )
-from faults.relay import Network, Weather
-
-
-@pytest.fixture
-def swarm():
-    with Swarm() as swarm:
-        yield swarm
-
-
-@pytest.fixture
-def network():
-    with Network() as network:
-        yield network
+from faults.relay import Weather
 
 
 def over_relays(plans, network):

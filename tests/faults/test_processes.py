@@ -7,11 +7,8 @@ deadline is over, and a deadline is reached only where nodes wait for what never
 import signal
 from dataclasses import replace
 
-import pytest
-
 from faults.exchanges import (
     DEADLINE_S,
-    Swarm,
     all_closed,
     meshed,
     require_each_once,
@@ -19,12 +16,6 @@ from faults.exchanges import (
 )
 
 PAUSE_S = 0.15
-
-
-@pytest.fixture
-def swarm():
-    with Swarm() as swarm:
-        yield swarm
 
 
 def is_last(swarm, name, others):

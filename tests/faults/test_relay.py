@@ -7,15 +7,9 @@ import time
 
 import pytest
 
-from faults.relay import CALM, Network, Weather
+from faults.relay import CALM, Weather
 
 ENOUGH_S, SHORT_S = 120, 0.1
-
-
-@pytest.fixture
-def network():
-    with Network() as network:
-        yield network
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from faults.exchanges import Swarm, all_closed, meshed, require_each_once
+from faults.exchanges import all_closed, meshed, require_each_once
 from faults.relay import Network, Weather
 from faults.test_hostile import repeated, started, stranger
 from faults.test_lines import partition
@@ -18,12 +18,6 @@ pytestmark = pytest.mark.skipif(not os.environ.get("POTLUCK_SOAK"), reason="take
 
 PROCESSES, ROUNDS = 8, 10
 SETTLING_S = 300.0
-
-
-@pytest.fixture
-def swarm():
-    with Swarm() as swarm:
-        yield swarm
 
 
 def test_both_sides_of_a_partition_of_ten_seconds_go_on_and_have_everything_when_it_heals(
