@@ -36,46 +36,25 @@ def test_the_kind_of_model_may_differ():
 @pytest.mark.parametrize(
     "message, reason, why",
     [
-        (
-            from_south(run="other"),
-            "other run",
-            "'south' for round 3 of 'other' came where that of 'south' for",
-        ),
-        (
-            from_south(round=2),
-            "other round",
-            "for round 2 of 'run' came where that of 'south' for ro",
-        ),
+        (from_south(run="other"), "other run",
+         "'south' for round 3 of 'other' came where that of 'south' for"),
+        (from_south(round=2), "other round",
+         "for round 2 of 'run' came where that of 'south' for ro"),
         (terms("west").message(3, ()), "forged", "a message of 'west' for round 3"),
-        (
-            from_south(tokenizer=b"x"),
-            "other tokenizer",
-            r"has a tokenizer with fingerprint 782e.*, and 'north' on",
-        ),
-        (
-            from_south(task=b"x"),
-            "other task",
-            r"'south' is at a task of digest 782e.*, and 'north' at 6b2e",
-        ),
-        (
-            from_south(temperature=0.5),
-            "other sampling",
-            r"samples with temperature 0.5, but this run has 1; set \[",
-        ),
+        (from_south(tokenizer=b"x"), "other tokenizer",
+         r"has a tokenizer with fingerprint 782e.*, and 'north' on"),
+        (from_south(task=b"x"), "other task",
+         r"'south' is at a task of digest 782e.*, and 'north' at 6b2e"),
+        (from_south(temperature=0.5), "other sampling",
+         r"samples with temperature 0.5, but this run has 1; set \["),
         (from_south(top_k=5), "other sampling", "samples with top_k 5, but this run has 0"),
         (from_south(top_p=0.9), "other sampling", "samples with top_p 0.9, but this run has 1"),
-        (
-            from_south(digest=lambda id: b"another."),
-            "other task",
-            "asked 'p' with a prompt of digest 616e6f",
-        ),
-        (
-            from_south("nowhere/1", digest=lambda id: b"whatever"),
-            "other task",
-            "'nowhere/1', which this task ha",
-        ),
+        (from_south(digest=lambda id: b"another."), "other task",
+         "asked 'p' with a prompt of digest 616e6f"),
+        (from_south("nowhere/1", digest=lambda id: b"whatever"), "other task",
+         "'nowhere/1', which this task ha"),
     ],
-)
+)  # fmt: skip
 def test_what_was_made_on_other_terms_is_refused_with_both_values(message, reason, why):
     with pytest.raises(WireError, match=why) as caught:
         terms("north").accept("south", 3, message)

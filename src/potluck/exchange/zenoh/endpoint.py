@@ -15,9 +15,9 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import zenoh
 
@@ -75,10 +75,8 @@ class Endpoint:
         self._newest = self._announcement()
         self.status = StatusChannel(session, own, session_id)
         self.workers = WorkerThreads(own.agreement.node)
-        locks = self.changed, self._lock
-        self._fetcher = Fetcher(
-            session, own.agreement, mailbox, self._beliefs, *locks, self.workers
-        )
+        locks = self.changed, self._lock, self.workers
+        self._fetcher = Fetcher(session, own.agreement, mailbox, self._beliefs, *locks)
         self._join()
 
     def _join(self) -> None:
@@ -109,14 +107,7 @@ class Endpoint:
             express=True,
         )
         token = self._session.liveliness().declare_token(f"{run}/live/{me}")
-        undeclare = (
-            token.undeclare,
-            announced.undeclare,
-            seen.undeclare,
-            served.undeclare,
-            asked.undeclare,
-        )
-        self._undeclare: tuple[Callable[[], object], ...] = undeclare
+        self._declared: tuple[Any, ...] = token, announced, seen, served, asked
         # Of the handlers, not of what was declared: that could not be undeclared meanwhile.
         queries, questions, presences = served.handler, asked.handler, seen.handler
         for _ in range(SERVERS):
@@ -127,8 +118,7 @@ class Endpoint:
         self.workers.start("announce batches", self._announce)
 
     def announce(self) -> None:
-        """Announce the batches in the outbox at once, and from now on this ``speed``; fetch what is
-        of use by now."""
+        """Announce the batches in the outbox at once; fetch what is of use by now."""
         with self._lock:
             self._fetcher.wake()
             self._due_s = 0.0
@@ -144,8 +134,8 @@ class Endpoint:
         self._fetcher.close()
         with suppress(zenoh.ZError):  # the session is closed
             self.status.send(0, float("inf"))  # last words are not paced
-        for undeclare in self._undeclare:
-            undeclare()
+        for each in self._declared:
+            each.undeclare()
         self.workers.join(CLOSE_S)
         self.status.undeclare()
         with suppress(RuntimeError):  # A put that a dead link holds up still borrows it.
