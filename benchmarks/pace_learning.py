@@ -32,7 +32,7 @@ import torch
 from scipy.stats import t
 
 from potluck.config import from_tree
-from potluck.exchange import Received, memory
+from potluck.exchange import memory
 from potluck.launch import rounds as launch
 from potluck.launch.in_process import run
 from potluck.node.loop import Node
@@ -63,15 +63,10 @@ def by_time(slow, ends, self, folder, first):
         node, round = nodes[name], done[name]
         lasts = SLOWER if name == slow else 1
         if what == "take":
-            taken = node.selector.choose(round, node.exchange.receive(round).batches)
-            open_rounds[name] = taken, node.selector.draw(round, taken)
+            open_rounds[name] = node.open(round)
             follows = now + WRITING * lasts, "send"
         elif what == "send":
-            taken, shares = open_rounds[name]
-            spent = node.generate_and_send(round, shares)
-            taken = taken or node.selector.choose(round, node.exchange.receive(round).batches)
-            arrived = node.exchange.finish(round, Received(tuple(taken)))
-            open_rounds[name] = arrived, spent, node.record.keep_round(round, arrived)
+            open_rounds[name] = node.receive(node.send(open_rounds[name]))
             follows = now + (1 - WRITING) * lasts, "learn"
         else:
             node.use(round, *open_rounds[name])
@@ -86,9 +81,9 @@ def sampled_reward(node):
     """Return the mean reward of completions of problems that are the same in each arm."""
     problems = [node.task.problem(id) for id in node.task.ids("validation")[:ASKED]]
     policy = node.learner.policy
-    completions = node.engine.generate(
+    completions = node.writer.engine.generate(
         [RolloutRequest(problem, SAMPLES) for problem in problems],
-        RandomSampler(torch.Generator().manual_seed(0), node.sampling.drawing),
+        RandomSampler(torch.Generator().manual_seed(0), node.writer.sampling.drawing),
         author=node.name,
         progress=lambda done, total: None,
     )

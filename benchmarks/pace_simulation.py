@@ -28,12 +28,13 @@ from large_swarm import key_of
 
 from potluck.builder.exchange import make_agenda, partners_of, rule_of
 from potluck.config import from_tree
-from potluck.exchange.base import Delivery, Traffic, assemble_round
+from potluck.exchange.base import Delivery, Received, Traffic, assemble_round
 from potluck.exchange.protocol.announcement import Announcement, Offer, encode_announcement
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.newest import NewestMailbox
 from potluck.exchange.protocol.peers import Peers, announcement_pause_s
-from potluck.node.free import FreeSelector, WrittenProblems
+from potluck.node.pace.free import Free
+from potluck.node.pace.written import WrittenProblems
 from potluck.schedule import cohort
 from potluck.types import Group, Problem, Row
 
@@ -71,6 +72,9 @@ class NoRecord:
     def add(self, name, lines):
         pass
 
+    def add_taken(self):
+        pass
+
 
 def recipe(nodes):
     return from_tree(
@@ -91,7 +95,7 @@ class Node:
     seconds: float
     """Length of its round."""
     mailbox: NewestMailbox
-    selector: FreeSelector
+    pace: Free
     partners: object
     round: int = 0
     batches: dict = field(default_factory=dict)
@@ -127,7 +131,7 @@ class Swarm:
                 rule_of(config, taken={}).mailbox(
                     peers, FetchQueue(name, peers.has_priority), partners, 1 << 24
                 ),
-                FreeSelector(
+                Free(
                     agenda=agenda,
                     me=name,
                     max_staleness=config.swarm.max_staleness,
@@ -159,11 +163,11 @@ class Swarm:
             node.count.update(counts)
 
     def take(self, node):
-        """Begin a round: as ``step_free`` does."""
+        """Begin a round: as ``step`` does."""
         came = node.mailbox.receive(node.round, self.now_s, waited=False).batches
-        taken = node.selector.choose(node.round, came)
+        taken = node.pace.choose(node.round, came)
         self.note(node, rounds=1, came=len(came))
-        shares = node.selector.draw(node.round, taken)
+        shares = node.pace.draw(node.round, Received(tuple(taken)))
         jitter = self.random.uniform(0.9, 1.1)
         self.after(node.seconds / 2 * jitter, self.send, node, taken, shares)
 
@@ -243,12 +247,12 @@ class Swarm:
         batches = [Delivery(node.name, node.round, b"", own), *taken]
         newest = {d.author: peers.newest_offer(d.author, d.round) for d in taken}
         arrived = assemble_round(node.round, batches, (), Traffic(), newest)
-        selected = node.selector.select(node.round, arrived, read)
+        selected = node.pace.select(node.round, arrived, read)
         groups = [
             Group(problem(rows[0].completion.problem_id), rows, (0.0,) * len(rows))
             for rows in selected.groups
         ]
-        node.selector.keep(node.round, groups)
+        node.pace.remember(node.round, groups)
         return selected
 
     def note_learned(self, node, own, selected):

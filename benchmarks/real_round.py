@@ -236,20 +236,12 @@ def one_round(
     device: torch.device,
     ceiling: Mapping[str, float],
 ) -> list[Phase]:
-    """What ``step_together`` does, with a look at clock and memory between the halves."""
+    """What ``step`` does, with a look at clock and memory between the halves."""
     problems = [nodes[0].task.problem(id) for id in nodes[0].task.ids("train")]
-    halves = [
-        observed(
-            lambda node=node: node.generate_and_send(
-                round, node.agenda.shares_of(round, node.name)
-            ),
-            device,
-        )
-        for node in nodes
-    ]
+    halves = [observed(lambda node=node: node.send(node.open(round)), device) for node in nodes]
     phases = []
-    for node, (spent, half) in zip(nodes, halves, strict=True):
-        told = node.collect_and_learn(round, spent)
+    for node, (sent, half) in zip(nodes, halves, strict=True):
+        told = node.use(round, *node.receive(sent))
         if not told.updates:
             raise RuntimeError(f"{node.name} learned nothing: no group has two rewards")
         learn, its = node.learner.cost, recipe.node[node.name]

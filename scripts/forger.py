@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -225,16 +225,19 @@ def run(setting: str, attack: str, seed: int) -> dict[str, Any]:
         exchanges = {name: hub.member(name) for name in policies}
         nodes = {
             node.name: node
-            for node in make_nodes(config, folder, task, learners, exchanges, _silent, 0)
+            for node in make_nodes(
+                config, folder, task, learners, exchanges, _silent, 0, sends_text=False
+            )
         }
         honest = nodes["honest"]
         if together:
             engine = Forger(policies["forger"], ATTACKS.get(attack), random.Random(seed))
-            nodes["forger"] = replace(nodes["forger"], engine=engine)
+            nodes["forger"].writer.engine = engine
         sampled = []
         for round in range(ROUNDS):
-            spent = {name: node.generate_and_send(round) for name, node in nodes.items()}
-            sampled.append(honest.collect_and_learn(round, spent["honest"]).own_reward_mean)
+            sent = {name: node.send(node.open(round)) for name, node in nodes.items()}
+            report = honest.use(round, *honest.receive(sent["honest"]))
+            sampled.append(report.own_reward_mean)
         return {
             "setting": setting,
             "attack": attack,
@@ -250,7 +253,7 @@ def _silent(*_: object) -> None: ...
 
 
 def _accuracy(node: Node, config: RunConfig) -> float:
-    policy, engine = node.learner.policy, evaluation_engine(node.engine, config)
+    policy, engine = node.learner.policy, evaluation_engine(node.writer.engine, config)
     count = config.evaluation.problems
     found = evaluate(policy, engine, node.task, "validation", count=count, progress=_silent)
     assert found

@@ -1,5 +1,4 @@
-"""The schedule of a run: which problems a round has, which node writes which completions, and how
-far ahead of a node the others can be.
+"""The schedule of a run: which problems a round has, and which node writes which completions.
 
 Pure functions of what every node already knows, so that the nodes agree without a coordinator.
 Vertical and horizontal collaboration differ in their plan and nowhere else.
@@ -8,13 +7,12 @@ Vertical and horizontal collaboration differ in their plan and nowhere else.
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import count as count_from
 from itertools import islice
 from math import lcm
-from statistics import median
 from typing import Protocol
 
 ALL_UP_TO = 64
@@ -22,11 +20,6 @@ ALL_UP_TO = 64
 
 OTHERS = ""
 """Stand-in for all others where the part of one node is dealt: no node has that name."""
-FASTER = 4
-"""Times as fast as this node that others are believed to be. To still faster ones a jump would not
-bring it: all that it writes is too stale for them when it is ready."""
-SHORTEST_ROUND_S = 0.02
-"""Shortest duration of a round that is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,43 +130,6 @@ class Agenda:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class RoundBound:
-    """Bound on the round that others can have reached: anybody can sign a batch of any round."""
-
-    last: int
-    """Last round of the run."""
-    round: int = 0
-    """Round that this node was about to do when it was last in step with others."""
-    in_step_s: float | None = None
-    """Time of that, in seconds since 1970, as a machine may sleep or restart meanwhile. None: it
-    has just started and never was, so it does not know how old the run is and believes any round
-    of it. If others are mute then, this is the time of that start, and ``round`` its first."""
-
-    def counted_until(self, now_s: float) -> "RoundBound":
-        """Return this pace; if the clock was set back since, one that counts from ``now_s`` on."""
-        if self.in_step_s is None or self.in_step_s <= now_s:
-            return self
-        return replace(self, in_step_s=now_s)
-
-    def furthest(self, now_s: float, own_s: Sequence[float]) -> int:
-        """Return the furthest round in which others can be.
-
-            min(last, round + 1 + (now - in step) / shortest),  shortest = median(own) / 4
-
-        ``own_s`` are seconds of work of this node's rounds, waiting aside. A healthy majority
-        that is not believed will be: each round here adds four to the bound, and one to theirs.
-
-        >>> RoundBound(last=99, round=1, in_step_s=100.0).furthest(106.0, [2.0, 3.0, 2.0])
-        14
-        """
-        if self.in_step_s is None:
-            return self.last
-        shortest_s = max(median(own_s) / FASTER if own_s else 0.0, SHORTEST_ROUND_S)
-        passed = int(max(0.0, now_s - self.in_step_s) / shortest_s)
-        return min(self.last, self.round + 1 + passed)
-
-
 def problems_of_round(ids: Sequence[str], *, seed: int | str, round: int, count: int) -> list[str]:
     """Draw the problems of one round, the same on every node.
 
@@ -263,39 +219,6 @@ def cohort(
     if len(first) == size:
         return first
     return first | frozenset(_by_digest(others - members, salt)[: size - len(first)])
-
-
-def within_caps(
-    groups: Mapping[str, int],
-    *,
-    known: int,
-    group_size: int,
-    each: float,
-    together: float,
-    salt: str,
-) -> dict[str, int]:
-    """Return how many of its groups each stranger may have in the batch.
-
-        s_i <= each / (1 - each) * K      sum s_i <= together / (1 - together) * K
-
-    with s_i the completions of one and K = ``known`` those of members (and one's own). Then no
-    stranger has more than ``each`` of the batch and all have at most ``together`` of it, whatever
-    others send. Turns go one group at a time, in an order that none of them can choose: by SHA-256
-    of the name and ``salt``, which differs from round to round.
-
-    >>> within_caps({"mia": 9, "tom": 1}, known=90, group_size=10, each=0.25, together=0.3, salt="")
-    {'mia': 2, 'tom': 1}
-    """
-    allowed = dict.fromkeys(groups, 0)
-    most_each = int(each / (1 - each) * known / group_size + 1e-9)
-    left = int(together / (1 - together) * known / group_size + 1e-9)
-    order = sorted(groups, key=lambda name: _sha256(f"{salt}/{name}"))
-    for turn in range(most_each):
-        for name in order:
-            if left and groups[name] > turn:
-                allowed[name] += 1
-                left -= 1
-    return allowed
 
 
 @lru_cache(maxsize=256)

@@ -275,4 +275,4 @@ class Group:
     """[G] for each reward function, what it returned, before its weight."""
     kept: tuple[float, ...] = ()
     """Rewards of this node's completions of the problem in an earlier round. They count in the mean
-    and the standard deviation, and are not learned from again (``node/free.py``)."""
+    and the standard deviation, and are not learned from again (``node/pace/free.py``)."""

@@ -9,10 +9,12 @@ from potluck.launch import in_process
 from potluck.launch.in_process import join, run
 from potluck.launch.rounds import ALONE, ALONE_ROUNDS, _Course
 from potluck.node.loop import Node
+from potluck.node.pace.together import Together
 from potluck.node.storage.record import Record
 from potluck.reports.events import PeerNews
 
 ROUNDS, ROUND_S = 50, 2.0
+PACE = Together(None, "north", 1, 0.0, 0.0)
 
 
 class Others:
@@ -39,9 +41,7 @@ class Says(Listener):
 def node_of(folder, others):
     rest = dict.fromkeys(Node.__dataclass_fields__)
     record = Record(folder, run="tiny", node="north")
-    return Node(
-        **{**rest, "name": "north", "exchange": others, "record": record, "max_staleness": 1}
-    )
+    return Node(**{**rest, "name": "north", "exchange": others, "record": record, "pace": PACE})
 
 
 class Life:

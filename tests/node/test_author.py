@@ -5,6 +5,7 @@ import pytest
 from potluck.exchange import ExchangeError
 from potluck.exchange.base import PeerStatus, Status
 from potluck.node.author import Author
+from potluck.node.pace.together import Together
 from potluck.node.storage.record import Record
 from potluck.rollout.texts.base import Cost, Written
 
@@ -41,7 +42,7 @@ class Engine:
 
 def author(tmp_path, room, deadline_s, waits):
     return Author(
-        name="people", agenda=Agenda(), max_staleness=1, exchange=room,
+        name="people", pace=Together(Agenda(), "people", 1, 0.0, 0.0), exchange=room,
         record=Record(tmp_path / "people", run="x", node="people"), deadline_s=deadline_s,
         progress=lambda *told: waits.append(told), task=None, engine=Engine(),
     )  # fmt: skip

@@ -10,9 +10,10 @@ import torch
 
 import tiny
 from nouns import completion, group
-from potluck.exchange import Delivery, Round
-from potluck.node.free import WINDOW, FreeSelector, WrittenProblems
+from potluck.exchange import Delivery, Received, Round
 from potluck.node.learning.batch import pack
+from potluck.node.pace.free import Free
+from potluck.node.pace.written import WINDOW, WrittenProblems
 from potluck.node.storage.record import Record
 from potluck.schedule import Agenda, horizontal, vertical
 from potluck.types import Group, Problem, Row
@@ -37,7 +38,7 @@ def selector(record, *, plan=horizontal, members=("north", "south"), intake=1.0,
         "strangers_share": 0.5, "written": WrittenProblems(record), "intake": intake,
         "meets": plan is horizontal, "trusts": lambda author: True,
     }  # fmt: skip
-    return FreeSelector(**{**fields, **changes})
+    return Free(**{**fields, **changes})
 
 
 def batch(author, problems, count=3):
@@ -60,6 +61,10 @@ def arrived(round, own, *others, newest=None):
     return Round((*own, *late.pop(round, ())), late=late, newest=newest or {})
 
 
+def draw(one, round, *batches):
+    return one.draw(round, Received(batches))
+
+
 def select(one, round, came):
     def read(c):
         return Row(c, np.zeros(1, np.int32), c.token_T, "")
@@ -78,7 +83,7 @@ def remember(one, round, rewards):
         rows = [completion(problem=problem, index=i) for i in range(len(paid))]
         rows = [Row(c, np.zeros(1, np.int32), c.token_T, "") for c in rows]
         groups.append(Group(Problem(problem, "", ""), tuple(rows), tuple(paid)))
-    one.keep(round, groups)
+    one.remember(round, groups)
 
 
 # What it takes.
@@ -128,10 +133,10 @@ def test_a_batch_that_is_larger_than_asked_takes_no_more_room(record):
 
 def test_strangers_and_what_was_not_asked_decide_nothing_that_is_written(record):
     one = selector(record)
-    alone = one.draw(0, ())
-    assert one.draw(0, [delivery("mia", 3, IDS[20:24])]) == alone
+    alone = draw(one, 0)
+    assert draw(one, 0, delivery("mia", 3, IDS[20:24])) == alone
     unasked = delivery("south", 3, IDS[20:30])
-    assert [s.problem_id for s in one.draw(0, [unasked])] == IDS[20:24]
+    assert [s.problem_id for s in draw(one, 0, unasked)] == IDS[20:24]
 
 
 def test_authors_take_turns(record):
@@ -146,43 +151,43 @@ def test_authors_take_turns(record):
 
 def test_it_writes_what_others_wrote_and_its_own_part_of_each_group(record):
     one = selector(record)
-    shares = one.draw(0, [delivery("south", 3, ["p9", "p2"])])
+    shares = draw(one, 0, delivery("south", 3, ["p9", "p2"]))
     assert [s.problem_id for s in shares][:2] == ["p9", "p2"]
     assert [(s.node, s.count) for s in shares] == [("north", 3)] * PROBLEMS
-    assert [s.count for s in selector(record, intake=2.0).draw(0, ())] == [2] * PROBLEMS
-    assert [s.count for s in selector(record, intake=0.0).draw(0, ())] == [G] * PROBLEMS
+    assert [s.count for s in draw(selector(record, intake=2.0), 0)] == [2] * PROBLEMS
+    assert [s.count for s in draw(selector(record, intake=0.0), 0)] == [G] * PROBLEMS
 
 
 def test_nodes_that_hear_nothing_of_each_other_have_one_order_if_groups_are_joint(record):
     south = replace(selector(record), me="south")
-    problems = [[s.problem_id for s in one.draw(0, ())] for one in (selector(record), south)]
+    problems = [[s.problem_id for s in draw(one, 0)] for one in (selector(record), south)]
     assert problems[0] == problems[1]
     alone = selector(record, plan=vertical, intake=0.5)
     apart = replace(alone, me="south")
     heard = [delivery("west", 1, IDS[:4])]
-    problems = [{s.problem_id for s in one.draw(0, heard)} for one in (alone, apart)]
+    problems = [{s.problem_id for s in draw(one, 0, *heard)} for one in (alone, apart)]
     assert problems[0] != problems[1]
     assert not {*IDS[:4]} <= problems[0]  # whole groups of its own: it follows nobody
-    assert {s.count for s in alone.draw(0, ())} == {G}
+    assert {s.count for s in draw(alone, 0)} == {G}
 
 
 def test_vertically_it_writes_its_part_of_the_problems(record):
-    counts = [len(selector(record, plan=vertical).draw(round, ())) for round in range(10)]
+    counts = [len(draw(selector(record, plan=vertical), round)) for round in range(10)]
     assert counts == [PROBLEMS // 2] * 10
 
 
 def test_a_stranger_writes_what_is_drawn_for_its_name(record):
     mia = replace(selector(record), me="mia")
-    assert mia.draw(3, [delivery("south", 3)]) == mia.agenda.strangers_shares(3, "mia")
+    assert draw(mia, 3, delivery("south", 3)) == mia.agenda.strangers_shares(3, "mia")
 
 
 def test_problems_it_wrote_are_remembered_across_a_restart(record):
     one = selector(record)
-    drawn = [s.problem_id for s in one.draw(0, ())]
+    drawn = [s.problem_id for s in draw(one, 0)]
     remember(one, 0, {id: [1.0, 0.0, 0.0] for id in drawn})
     again = selector(record)
     assert again.written.times == one.written.times == Counter(drawn)
-    assert again.draw(1, ()) == one.draw(1, ()) != selector_of_nothing(record).draw(1, ())
+    assert draw(again, 1) == draw(one, 1) != draw(selector_of_nothing(record), 1)
     assert again.written.rewards(drawn[0]) == (1.0, 0.0, 0.0)
 
 

@@ -2,7 +2,8 @@ import pytest
 
 from potluck.exchange import Received, Round
 from potluck.node import participant
-from potluck.node.participant import Participant, Spent
+from potluck.node.pace.together import Together
+from potluck.node.participant import OpenRound, Participant, Spent
 
 
 class Clock:
@@ -55,14 +56,15 @@ def test_waiting_for_others_is_apart_from_reading_and_storing(monkeypatch, times
     monkeypatch.setattr(participant, "time", clock)
     node = Stand(
         name="a",
-        agenda=None,
-        max_staleness=1,
+        pace=Together(None, "a", 1, 0.5, 0.5),
         exchange=Exchange(clock, times),
         record=Record(clock),
         deadline_s=9.0,
         progress=lambda *event: told.append(event),
     )
-    seconds, size_bytes = node.collect_and_learn(0, Spent(write_s=0.5, exchange_s=0.25, wait_s=3.0))
+    spent = Spent(write_s=0.5, exchange_s=0.25, wait_s=3.0)
+    arrived = node.receive(OpenRound(0, (), Received(), spent))
+    seconds, size_bytes = node.use(0, *arrived)
     assert seconds == {"write": 0.5, "wait": 3.0 + wait_s, "exchange": 13.25, "learn": 16.0}
     assert size_bytes == 123
     assert told == [("a", "wait", at, times) for at in range(times)]

@@ -7,7 +7,7 @@ import pytest
 
 from nouns import completion
 from potluck.exchange import Round, canonical_order
-from potluck.node.selection import Selector
+from potluck.node.pace.together import Together
 from potluck.schedule import Agenda, horizontal, vertical
 from potluck.types import Row
 
@@ -21,7 +21,7 @@ def selector(*, plan=vertical, weights=("north", "south"), group_size=G, **chang
         problems_per_round=6, seed=0, stranger_problems=2,
     )  # fmt: skip
     fields = {"max_staleness": 1, "stranger_share": 0.5, "strangers_share": 0.5}
-    return Selector(agenda=agenda, me="north", **{**fields, **changes})
+    return Together(agenda=agenda, me="north", **{**fields, **changes})
 
 
 def written(one, round, *names):

@@ -14,6 +14,7 @@ import paper
 import tiny
 from potluck.builder.task import make_task
 from potluck.config import from_tree
+from potluck.exchange import Received
 from potluck.launch.in_process import run
 from potluck.model import ModelError
 from potluck.node.learning.batch import pack
@@ -203,7 +204,7 @@ def recording(node):
 
 
 def some_ids(node, count=4):
-    return list(node.agenda.ids[:count])
+    return list(node.pace.agenda.ids[:count])
 
 
 def test_alone_in_the_first_round_all_methods_have_one_gradient(recipe, first_node, tmp_path):
@@ -211,7 +212,7 @@ def test_alone_in_the_first_round_all_methods_have_one_gradient(recipe, first_no
     gradients = []
     for method in METHODS:
         node, learner = recording(first_node(method, tmp_path / "alone"))
-        node.collect_and_learn(0, NOT_LIVE)
+        node.use(0, node.exchange.finish(0, Received()), NOT_LIVE, 0)
         gradients += learner.directions
     assert len(gradients) == len(METHODS)
     for other in gradients[1:]:
@@ -308,7 +309,7 @@ def test_a_cosine_is_that_of_plain_loops():
 def test_the_sample_size_over_all_is_that_of_everyones_tokens_by_plain_loops(first_node):
     node = first_node("nois")
     node, learner = recording(node)
-    node.collect_and_learn(0, NOT_LIVE)
+    node.use(0, node.exchange.finish(0, Received()), NOT_LIVE, 0)
     (scored,) = learner.scored
     batch = scored.batch
     fresh = first_node("nois").learner.policy  # as it was before it learned

@@ -1,7 +1,6 @@
 """Models, learners and engines from the tables of the nodes."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,15 +16,18 @@ from potluck.model.loading import base_of, locate
 from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
 from potluck.node.author import Author
-from potluck.node.free import FreeSelector, WrittenProblems
 from potluck.node.learning.group import SINGLE_PROCESS, Begin, ProcessGroup, device_of
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.workers import DistributedEngine
 from potluck.node.loop import Node
+from potluck.node.pace.base import Pace
+from potluck.node.pace.free import Free
+from potluck.node.pace.together import Together
+from potluck.node.pace.written import WrittenProblems
 from potluck.node.participant import NodeProgress
-from potluck.node.selection import Selector
 from potluck.node.storage import checkpoint
 from potluck.node.storage.record import Record
+from potluck.node.writer import Writer
 from potluck.rollout.base import Engine
 from potluck.rollout.options import EngineSettings, TextOptions
 from potluck.rollout.texts.base import TextSettings
@@ -192,22 +194,27 @@ def make_nodes(
         record = Record(folder / name, run=config.name, node=name)
         record.truncate_from(first)
         trusts = trusts_of(config, folder, name, exchanges)
+        writer = Writer(
+            name,
+            _engine(config, learner, folder),
+            task,
+            learner.policy,
+            config.sampling,
+            seed=config.seed,
+            rounds=config.rounds,
+            sends_logp=config.sends_logp,
+            sends_text=sends_text,
+        )
         nodes.append(
             Node(
                 name=name,
-                agenda=agenda,
-                max_staleness=config.swarm.max_staleness,
-                selector=_selector(config, agenda, record, trusts),
+                pace=make_pace(config, agenda, record, trusts),
                 task=task,
-                engine=_engine(config, learner, folder),
+                writer=writer,
                 learner=learner,
                 exchange=exchanges[name],
                 record=record,
-                sampling=config.sampling,
-                sends_logp=config.sends_logp,
-                sends_text=sends_text,
                 trusts=trusts,
-                rounds=config.rounds,
                 deadline_s=config.deadline_s,
                 progress=progress,
             )
@@ -215,25 +222,16 @@ def make_nodes(
     return nodes
 
 
-def _selector(
+def make_pace(
     config: RunConfig, agenda: Agenda, record: Record, trusts: Callable[[str], bool]
-) -> Selector:
-    make: Callable[..., Selector] = Selector
-    if config.pace == "free":
-        make = partial(
-            FreeSelector,
-            written=WrittenProblems(record),
-            intake=config.taken,
-            meets=config.plan == "horizontal",
-            trusts=trusts,
-        )
-    return make(
-        agenda=agenda,
-        me=record.node,
-        max_staleness=config.swarm.max_staleness,
-        stranger_share=config.swarm.stranger_share,
-        strangers_share=config.swarm.strangers_share,
-    )
+) -> Pace:
+    """Make the pace of one node; ``rule_of`` is the rule of its mailbox."""
+    swarm = config.swarm
+    caps = swarm.max_staleness, swarm.stranger_share, swarm.strangers_share
+    if config.pace == "together":
+        return Together(agenda, record.node, *caps)
+    joint, written = config.plan == "horizontal", WrittenProblems(record)
+    return Free(agenda, record.node, *caps, written, config.taken, joint, trusts)
 
 
 def make_authors(
@@ -265,8 +263,7 @@ def make_authors(
         authors.append(
             Author(
                 name=name,
-                agenda=agenda,
-                max_staleness=config.swarm.max_staleness,
+                pace=make_pace(config, agenda, record, trusts=lambda author: True),
                 task=task,
                 engine=engine.open(settings),
                 exchange=exchanges[name],

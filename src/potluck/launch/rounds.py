@@ -24,10 +24,10 @@ from potluck.files import JOINED, remove_parts, remove_parts_of_the_dead, write_
 from potluck.launch.journal import Journal
 from potluck.launch.signals import interrupts
 from potluck.node.author import Author
-from potluck.node.free import step_free
 from potluck.node.learning.group import ProcessGroup, Save, Stop, TorchGroup, process_group
 from potluck.node.learning.workers import run_worker
-from potluck.node.loop import Node, step_together
+from potluck.node.loop import Node, step
+from potluck.node.pace.together import RoundBound
 from potluck.node.participant import NodeProgress, Participant
 from potluck.node.storage import checkpoint
 from potluck.node.storage.card import card_of
@@ -41,7 +41,6 @@ from potluck.node.storage.resume import (
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import EvaluationReport, RoundReport, as_line, doubts
 from potluck.reports.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
-from potluck.schedule import RoundBound
 from potluck.show.trackers.base import About
 from potluck.show.trackers.tracked import Tracked
 from potluck.tasks import Split
@@ -223,6 +222,7 @@ class _Rounds:
         alone = 0  # rounds in a row without others
         everybody = [*self.nodes, *self.authors]
         together = config.pace == "together"
+        turns = [everybody] if together else [[node] for node in everybody]
         course = _Course(everybody[0], config.rounds, self.display)
         reads, doubted = reads_author_logp(config.objective), set[tuple[str, str]]()
         try:
@@ -232,10 +232,7 @@ class _Rounds:
                 if (every := config.evaluation.every) and round // every > seen // every:
                     self.evaluate(round, at_end=False)
                     seen = round
-                if together:
-                    reports = step_together(everybody, round)
-                else:
-                    reports = [step_free(node, round) for node in self.nodes]
+                reports = [report for nodes in turns for report in step(nodes, round)]
                 for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
                     for author, kind, line in doubts(report, node.name, reads_logp=reads):
@@ -281,7 +278,7 @@ class _Rounds:
         }
         results = {}
         for node in self.nodes:
-            engine = evaluation_engine(node.engine, self.config)
+            engine = evaluation_engine(node.writer.engine, self.config)
             moved = partial(self.progress, node.name, "evaluate")
             seen, other = (
                 evaluate(node.learner.policy, engine, node.task, split, count, moved)
@@ -351,7 +348,7 @@ class _Course:
         if round > done:
             what = f"the others are at {others}, so {round - done} rounds are skipped"
             self._display.show(Notice(f"{node.name}, round {done}: {what}"))
-        is_refused = round == done and others > max(furthest, done + node.max_staleness)
+        is_refused = round == done and others > max(furthest, done + node.pace.max_staleness)
         if is_refused and not self._is_told:
             why = f"the run ends with round {pace.last}"
             if pace.in_step_s is not None and furthest < pace.last:

@@ -40,7 +40,7 @@ class Author(Participant):
                 requests,
                 author=self.name,
                 seed=self.seed(round, "write"),
-                progress=lambda done, total: self.progress(self.name, "write", done, total),
+                progress=self._progress("write"),
             )
         with Clock() as sending:
             self.exchange.send(round, written.completions)

@@ -1,44 +1,35 @@
 """The loop: one round of a node, top to bottom. Start reading here.
 
-    generate   its share of the round's problems          (rollout, schedule)
+    generate   its share of the round's problems          (writer, pace)
     send       its completions to all nodes               (exchange)
-    collect    the completions of all nodes               (exchange)
-    select     what was asked for and can be used         (selection)
+    receive    the completions of others                  (pace, exchange)
+    select     what was asked for and can be used         (pace)
     grade      every completion, its own included         (tasks)
-    learn      from all of them                           (objective)
+    learn      from all of them                           (learning, objective)
 
-How this departs from GRPO: a group may be another model's, which the method's weights make up
-for (F-TIS, arXiv:2605.22537; LWS, docs/method.md); there is no KL term to a reference model, as
-in the paper (section 2), unless [objective] beta asks for one.
+A node's pace (``node/pace/``) says which problems it writes, whom it waits for and what is
+compared with what. How this departs from GRPO: a group may be another model's, which the method's
+weights make up for (F-TIS, arXiv:2605.22537; LWS, docs/method.md); there is no KL term to a
+reference model, as in the paper (section 2), unless [objective] beta asks for one.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from potluck.config import SamplingConfig
-from potluck.exchange import Round
+from potluck.exchange import Received, Round
 from potluck.node.learning.batch import Scored, pack
-from potluck.node.learning.learner import Learner
+from potluck.node.learning.learner import Learner, UpdateReport
 from potluck.node.learning.read import UnreadReason, read
 from potluck.node.participant import Clock, Participant, Spent
 from potluck.node.report import report_of
 from potluck.node.sample import sample
-from potluck.node.selection import Selection, Selector
+from potluck.node.selection import Selection
+from potluck.node.writer import Writer, error_context
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport
-from potluck.rollout.base import (
-    Engine,
-    OpenWriting,
-    Overlapping,
-    RandomSampler,
-    Requests,
-    RolloutRequest,
-)
-from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import Share
 from potluck.tasks import Task
 from potluck.tasks.base import graded
@@ -49,96 +40,39 @@ from potluck.types import Completion, Group, NonFiniteError, Row
 class Node(Participant):
     """One participant that learns: its model, its task, and its line to the others."""
 
-    selector: Selector
     task: Task
-    engine: Engine
+    writer: Writer
     learner: Learner
-    sampling: SamplingConfig
-    sends_logp: bool
-    """False: its completions go without log-probabilities, as no learner of the run reads them."""
-    sends_text: bool
-    """True: its completions go as text too, as some reader may have another tokenizer."""
     trusts: Callable[[str], bool]
     """Function that tells of an author if it is trusted: see ``objective/trust.py``."""
-    rounds: int
-    """Rounds of the run: none beyond them is begun."""
-    begun: dict[int, tuple[Sequence[Share], OpenWriting]] = field(default_factory=dict)
-    """Shares of a later round that are being written, see ``begin``."""
+
+    def draw(self, round: int, received: Received) -> Sequence[Share]:
+        return self.writer.shares_begun(round) or super().draw(round, received)
 
     def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
         """Write these shares of the round and send them."""
         with Clock() as generating:
-            completions = self._generate(round, shares)
-        if not self.sends_logp:
-            completions = [replace(c, logp_T=None) for c in completions]
-        if self.sends_text:
-            policy, asked = self.learner.policy, self.task.problem
-            most_bytes = BYTES_A_TOKEN * self.sampling.max_new_tokens
-            completions = [
-                policy.spelled(c, asked(c.problem_id), most_bytes=most_bytes) for c in completions
-            ]
+            completions = self.writer.write(round, shares, self._progress("write"))
         with Clock() as sending:
             self.exchange.send(round, completions)
-        return Spent(
-            generating.seconds,
-            sending.seconds,
-            server_apart=self.engine.server_apart if completions else None,
-        )
+        apart = self.writer.engine.server_apart if completions else None
+        return Spent(generating.seconds, sending.seconds, server_apart=apart)
 
-    @property
-    def overlaps(self) -> bool:
-        """Return whether its engine can write while the weights change."""
-        return isinstance(self.engine, Overlapping)
-
-    def begin(self, round: int, shares: Sequence[Share]) -> None:
-        """Begin to write these shares of a later round with the weights as they are now, where the
-        engine can while they change; ``generate_and_send`` of that round waits for the rest."""
-        if round >= self.rounds or not isinstance(self.engine, Overlapping):
-            return
-        if writing := self.engine.begin(*self._ordered(round, shares), author=self.name):
-            self.begun[round] = shares, writing
+    def begin(self, round: int, received: Received, written: Sequence[Share]) -> None:
+        if self.writer.overlaps(round):  # a draw among many problems takes a moment
+            self.writer.begin(round, self.pace.draw(round, received, written=written))
 
     def abandon(self) -> None:
-        """Break off what was begun and is not waited for any more."""
-        while self.begun:
-            _, (_, writing) = self.begun.popitem()
-            writing.abandon()
-
-    def _generate(self, round: int, shares: Sequence[Share]) -> list[Completion]:
-        def progress(done: int, total: int) -> None:
-            self.progress(self.name, "write", done, total)
-
-        _, begun = self.begun.pop(round, (shares, None))
-        with _error_context(round, self.name):
-            if begun:
-                return begun.collect(progress)
-            self.abandon()  # the others are ahead, and the round that was begun is skipped
-            requests, sampler = self._ordered(round, shares)
-            return self.engine.generate(requests, sampler, author=self.name, progress=progress)
-
-    def _ordered(self, round: int, shares: Sequence[Share]) -> tuple[Requests, RandomSampler]:
-        """Return what an engine is asked for these shares."""
-        requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
-        policy = self.learner.policy
-        generator = torch.Generator(policy.device).manual_seed(self.seed(round, "write"))
-        return requests, RandomSampler(generator, self.sampling.drawing)
+        self.writer.abandon()
 
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
         """Select, grade and learn from the completions of all."""
-        update = None
-        with Clock() as learning, _error_context(round, self.name):
-            selection = self.selector.select(round, arrived, self._read)
+        with Clock() as learning, error_context(round, self.name):
+            selection = self.pace.select(round, arrived, self._read)
             groups = self._grade(round, selection)
-            self.selector.keep(round, groups)
-            if groups:
-                scale = self.learner.objective.advantage_scale
-                batch = pack(groups, scale=scale, trusts=self.trusts)
-                torch.manual_seed(self.seed(round, "learn"))  # dropout, where there is any
-                update = self.learner.learn(
-                    batch,
-                    lambda done, total: self.progress(self.name, "learn", done, total),
-                    round=round,
-                )
+            self.pace.remember(round, groups)
+            update = self._learn(round, groups) if groups else None
+            if update:
                 self._record_sample(round, groups, update.scored, size_bytes)
         report = report_of(
             round,
@@ -154,11 +88,16 @@ class Node(Participant):
         )
         return self.keep(report)
 
+    def _learn(self, round: int, groups: Sequence[Group]) -> UpdateReport:
+        batch = pack(groups, scale=self.learner.objective.advantage_scale, trusts=self.trusts)
+        torch.manual_seed(self.seed(round, "learn"))  # dropout, where there is any
+        return self.learner.learn(batch, self._progress("learn"), round=round)
+
     def _read(self, completion: Completion) -> Row | UnreadReason:
         needs_logp = reads_author_logp(self.learner.objective) and self.trusts(completion.author)
         problem = self.task.problem(completion.problem_id)
         policy = self.learner.policy
-        return read(completion, problem, policy, self.sampling, needs_logp=needs_logp)
+        return read(completion, problem, policy, self.writer.sampling, needs_logp=needs_logp)
 
     def _grade(self, round: int, selected: Selection) -> list[Group]:
         """Reward every completion by the node's own task, and record it."""
@@ -198,39 +137,27 @@ class Node(Participant):
         return now if first is None else first
 
 
-def step_together(nodes: Sequence[Participant], round: int) -> list[RoundReport]:
-    """Do one round of nodes that share a process: all write and send, then all learn.
+def step(nodes: Sequence[Participant], round: int) -> list[RoundReport]:
+    """Do one round of nodes that share a process: all write and send, then all learn. Nodes at
+    their own pace do it one by one.
 
     One thread, so a run repeats to the last bit and a debugger can follow it.
     """
-    if kept := _kept(nodes, round):
-        if not _kept(nodes, round + 1):
-            _begin(nodes, round + 1)
-        return [node.learn_again(round, its) for node, its in zip(nodes, kept, strict=True)]
-    shares = [node.shares(round) for node in nodes]
-    spent = [node.generate_and_send(round, its) for node, its in zip(nodes, shares, strict=True)]
-    _begin(nodes, round + 1)
-    # All keep the round before one learns from it: after a crash nobody writes it again.
-    came = [node.collect(round, so_far) for node, so_far in zip(nodes, spent, strict=True)]
-    return [node.use(round, *each) for node, each in zip(nodes, came, strict=True)]
+    if stored := _stored(nodes, round):
+        if not _stored(nodes, round + 1):
+            for node, its in zip(nodes, stored, strict=True):
+                node.begin(round + 1, Received(), node.shares_in(its))
+        return [node.learn_again(round, its) for node, its in zip(nodes, stored, strict=True)]
+    opened = [node.open(round) for node in nodes]
+    sent = [node.send(each) for node, each in zip(nodes, opened, strict=True)]
+    for node, each in zip(nodes, sent, strict=True):
+        node.begin(round + 1, each.looked, each.shares)
+    # All store the round before one learns from it: after a crash nobody writes it again.
+    arrived = [node.receive(each) for node, each in zip(nodes, sent, strict=True)]
+    return [node.use(round, *each) for node, each in zip(nodes, arrived, strict=True)]
 
 
-def _begin(nodes: Sequence[Participant], round: int) -> None:
-    for node in nodes:
-        if isinstance(node, Node):
-            node.begin(round, node.shares(round))
-
-
-def _kept(nodes: Sequence[Participant], round: int) -> list[Round]:
-    """Return the round as each node kept it; nothing unless all did."""
-    kept = [arrived for node in nodes if (arrived := node.record.kept_round(round))]
-    return kept if len(kept) == len(nodes) else []
-
-
-@contextmanager
-def _error_context(round: int, node: str) -> Iterator[None]:
-    """Add the round and the node to a NonFiniteError."""
-    try:
-        yield
-    except NonFiniteError as error:
-        raise NonFiniteError(f"round {round}, node {node!r}: {error}") from error
+def _stored(nodes: Sequence[Participant], round: int) -> list[Round]:
+    """Return the round as each node stored it; nothing unless all did."""
+    stored = [arrived for node in nodes if (arrived := node.record.kept_round(round))]
+    return stored if len(stored) == len(nodes) else []

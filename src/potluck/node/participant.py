@@ -2,15 +2,18 @@
 
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from potluck.exchange import Exchange, Round
+from potluck.exchange import Exchange, Received, Round
 from potluck.files import derived_seed
+from potluck.node.pace.base import Pace
 from potluck.node.storage.record import Record
 from potluck.reports import RoundReport, as_line
+from potluck.rollout.base import Progress
 from potluck.rollout.texts.base import NOTHING, Cost
-from potluck.schedule import Agenda, Share
+from potluck.schedule import Share
 
 NodeProgress = Callable[[str, str, int, int], None]
 """Called with (node, phase, done, total) during everything that takes long."""
@@ -39,15 +42,24 @@ class Spent:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class OpenRound:
+    """A round that a participant has begun."""
+
+    round: int
+    shares: Sequence[Share]
+    """Shares that it writes."""
+    looked: Received
+    """Batches of others that it had before it waited for anybody: see ``Pace.look``."""
+    spent: Spent
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Participant(ABC):
     """One member of the exchange."""
 
     name: str
-    agenda: Agenda
-    """Plan of the shares of each round; the same on every node."""
-    max_staleness: int
-    """Rounds for which what came late is still of use."""
+    pace: Pace
     exchange: Exchange
     record: Record
     deadline_s: float
@@ -62,18 +74,40 @@ class Participant(ABC):
         """Learn from a round's completions, if this participant learns, and report.
         ``size_bytes``: size of the file that they are stored in."""
 
-    def shares(self, round: int) -> list[Share]:
-        """Return what this node is to write in ``round``."""
-        return self.agenda.shares_of(round, self.name)
+    def draw(self, round: int, received: Received) -> Sequence[Share]:
+        """Return the shares of ``round`` that this node writes."""
+        return self.pace.draw(round, received)
+
+    def open(self, round: int) -> OpenRound:
+        """Begin a round: look at what others have sent, and draw what is to be written."""
+        with Clock() as looking:
+            looked = self.pace.look(self.exchange, round)
+        return OpenRound(round, self.draw(round, looked), looked, Spent(exchange_s=looking.seconds))
+
+    def send(self, opened: OpenRound) -> OpenRound:
+        """Write and send this node's shares of a round."""
+        spent = self.generate_and_send(opened.round, opened.shares)
+        spent = replace(spent, exchange_s=spent.exchange_s + opened.spent.exchange_s)
+        # Nothing comes before a first round. At their own pace all nodes begin with the same
+        # problems, so what came while this one wrote is compared with its own completions.
+        looked = opened.looked
+        if not looked.batches:
+            looked = self.pace.look(self.exchange, opened.round)
+        return replace(opened, looked=looked, spent=spent)
+
+    def begin(self, round: int, received: Received, written: Sequence[Share]) -> None:  # noqa: B027
+        """Begin to write a later round, where the engine can while the weights change; ``written``
+        are the shares of the round before."""
+
+    def shares_in(self, arrived: Round) -> list[Share]:
+        """Return this node's shares of a round that was stored."""
+        own = Counter(c.problem_id for c in arrived.completions if c.author == self.name)
+        return [Share(id, self.name, count) for id, count in own.items()]
 
     def keep(self, report: RoundReport) -> RoundReport:
         """Keep a round's report; return it."""
         self.record.add("metrics", [as_line(report)])
         return report
-
-    def collect_and_learn(self, round: int, spent: Spent) -> RoundReport:
-        """Collect the round's completions, store them and use them."""
-        return self.use(round, *self.collect(round, spent))
 
     def learn_again(self, round: int, kept: Round) -> RoundReport:
         """Use a round whose completions are on disk, after a crash."""
@@ -88,42 +122,47 @@ class Participant(ABC):
         groups. Rounds that this node began before a crash come first.
         """
         others = self.exchange.status().round
-        if not self.max_staleness < others - done <= furthest - done:
+        if not self.pace.max_staleness < others - done <= furthest - done:
             return done, others
         kept = self.record.next_kept(done)
         return others if kept is None else min(kept, others), others
 
     def is_in_step(self, done: int, others: int) -> bool:
         """Return whether some other node is about where this one is, and most are not ahead."""
-        latest = done + self.max_staleness
+        latest = done + self.pace.max_staleness
         peers = self.exchange.status().peers.values()
         heard = [p.newest_round for p in peers if p.live and p.heard_s is not None]
         return others <= latest and any(at is not None and at <= latest for at in heard)
 
-    def collect(self, round: int, spent: Spent) -> tuple[Round, Spent, int]:
-        """Collect the round's completions and store them; return them with the time added to
-        ``spent``, and the size of their file in bytes."""
+    def receive(self, sent: OpenRound) -> tuple[Round, Spent, int]:
+        """Receive the round's completions and store them; return them with the time that it took
+        added, and the size of their file in bytes."""
         asked_s: list[float] = []  # the first and the last time that the exchange was waiting
 
         def waiting(came: int, all: int) -> None:
             asked_s[1:] = [time.perf_counter()]
             self.progress(self.name, "wait", came, all)
 
-        with Clock() as collecting:
-            received = self.exchange.receive(round, wait_s=self.deadline_s, waiting=waiting)
-            arrived = self.exchange.finish(round, received)
-            size_bytes = self.record.keep_round(round, arrived)
+        with Clock() as receiving:
+            received = self.pace.receive(
+                self.exchange, sent.round, sent.looked, wait_s=self.deadline_s, waiting=waiting
+            )
+            arrived = self.exchange.finish(sent.round, received)
+            size_bytes = self.record.keep_round(sent.round, arrived)
         wait_s = asked_s[-1] - asked_s[0] if asked_s else 0.0
         spent = replace(
-            spent,
-            wait_s=spent.wait_s + wait_s,
-            exchange_s=spent.exchange_s + collecting.seconds - wait_s,
+            sent.spent,
+            wait_s=sent.spent.wait_s + wait_s,
+            exchange_s=sent.spent.exchange_s + receiving.seconds - wait_s,
         )
         return arrived, spent, size_bytes
 
+    def _progress(self, phase: str) -> Progress:
+        return lambda done, total: self.progress(self.name, phase, done, total)
+
     def seed(self, round: int, what: str) -> int:
         """Return 63 bits that no other (run seed, round, node, purpose) has."""
-        return derived_seed(f"{self.agenda.seed}/{round}/{self.name}/{what}")
+        return derived_seed(f"{self.pace.agenda.seed}/{round}/{self.name}/{what}")
 
 
 class Clock:

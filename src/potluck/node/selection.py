@@ -1,13 +1,12 @@
 """Selection of the groups that are learned from, and the counts of all that is left out."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 
-from potluck.exchange import Round
 from potluck.node.learning.read import UnreadReason
-from potluck.schedule import Agenda, within_caps
-from potluck.types import Completion, Group, Row
+from potluck.types import Completion, Row
 
 Read = Callable[[Completion], Row | UnreadReason]
 """Reader of a completion with the learner's tokenizer."""
@@ -26,11 +25,11 @@ class Selection:
     """Number of completions of an author that cannot be read, for each reason; late ones too."""
     too_few: int
     """Completions alone of their problem: nothing to be compared with."""
-    late: int
-    """Completions of earlier rounds that came."""
-    late_used: int
+    late: int = 0
+    """Completions of earlier rounds that came, in step."""
+    late_used: int = 0
     """Completions of earlier rounds, learned from in this one."""
-    over_share: int
+    over_share: int = 0
     """Completions beyond the strangers' share of a batch."""
     kept: tuple[tuple[float, ...], ...] = ()
     """Rewards of this node's earlier completions that each group is compared with as well."""
@@ -56,102 +55,34 @@ def readable_rows(
     return rows, unreadable
 
 
-@dataclass(frozen=True, kw_only=True)
-class Selector:
-    """Rules by which one node selects completions."""
+def within_caps(
+    groups: Mapping[str, int],
+    *,
+    known: int,
+    group_size: int,
+    each: float,
+    together: float,
+    salt: str,
+) -> dict[str, int]:
+    """Return how many of its groups each stranger may have in the batch.
 
-    agenda: Agenda
-    me: str
-    max_staleness: int
-    """Rounds for which a group that came late is still learned from."""
-    stranger_share: float
-    """Largest share of a batch that one stranger may fill."""
-    strangers_share: float
-    """Largest share of a batch that all strangers together may fill."""
+        s_i <= each / (1 - each) * K      sum s_i <= together / (1 - together) * K
 
-    def keep(self, round: int, groups: Iterable[Group]) -> None:
-        """Keep what later rounds need of this one: nothing, in step with the others."""
+    with s_i the completions of one and K = ``known`` those of members (and one's own). Then no
+    stranger has more than ``each`` of the batch and all have at most ``together`` of it, whatever
+    others send. Turns go one group at a time, in an order that none of them can choose: by SHA-256
+    of the name and ``salt``, which differs from round to round.
 
-    def select(self, round: int, arrived: Round, read: Read) -> Selection:
-        """Select what ``round`` is learned from, and count the rest."""
-        asked = self._asked_for(round, arrived.completions)
-        readable, unreadable = readable_rows(asked, read)
-        every = self._groups(round, readable)
-        present = [group for group in every if len(group) > 1]
-        late: list[tuple[Row, ...]] = []
-        for then, came in sorted(arrived.late.items()):
-            if round - then <= self.max_staleness:
-                rows, reasons = readable_rows(self._asked_for(then, came), read)
-                unreadable += reasons
-                whole = (g for g in self._groups(then, rows) if self._is_one_authors_whole(then, g))
-                late += whole
-        kept = self._within_caps(round, present + late)
-        used = tuple(group for group, keeps in zip(present + late, kept, strict=True) if keeps)
-        return Selection(
-            used,
-            kept=((),) * len(used),
-            unasked=len(arrived.completions) - len(asked),
-            unreadable=unreadable,
-            too_few=len(every) - len(present),
-            late=sum(map(len, arrived.late.values())),
-            late_used=sum(
-                len(group) * keeps for group, keeps in zip(late, kept[len(present) :], strict=True)
-            ),
-            over_share=sum(
-                len(group) * (not keeps) for group, keeps in zip(present + late, kept, strict=True)
-            ),
-        )
-
-    def _asked_for(self, round: int, came: Iterable[Completion]) -> list[Completion]:
-        """Return what was asked of its author; a peer cannot give itself a larger share."""
-        came = list(came)
-        most = self.agenda.most(round, {c.author for c in came})
-        return [c for c in came if c.index < most.get((c.problem_id, c.author), 0)]
-
-    def _groups(self, round: int, rows: Iterable[Row]) -> list[tuple[Row, ...]]:
-        """Group by problem; a stranger's rows by themselves, so no one else's mean moves, and so
-        all where groups are dealt whole: two members may have thought that one was theirs."""
-        by_group, authors = defaultdict(list), set()
-        for row in rows:
-            c = row.completion
-            by_group[self._group_of(c.author), c.problem_id].append(row)
-            authors.add(c.author)
-        most = self.agenda.most(round, authors)
-        order = dict.fromkeys((self._group_of(author), id) for id, author in most)
-        return [tuple(by_group[key]) for key in order if key in by_group]
-
-    def _group_of(self, author: str) -> str:
-        joint = author in self.agenda.weights and not self.agenda.deals_whole_groups
-        return "" if joint else author
-
-    def _is_one_authors_whole(self, round: int, group: tuple[Row, ...]) -> bool:
-        """Return True if the group is one author's and whole.
-
-        A part that comes late (horizontal plan) has nothing left to be compared with.
-        """
-        author, problem = group[0].completion.author, group[0].completion.problem_id
-        most = self.agenda.most(round, {author}).get((problem, author))
-        is_one_authors = all(row.completion.author == author for row in group)
-        return is_one_authors and len(group) == self.agenda.group_size == most
-
-    def _within_caps(self, round: int, groups: list[tuple[Row, ...]]) -> list[bool]:
-        """Return for each group True if it is within the strangers' shares."""
-        strangers = [
-            author
-            if (author := group[0].completion.author) not in {*self.agenda.weights, self.me}
-            else ""
-            for group in groups
-        ]
-        allowed = within_caps(
-            Counter(name for name in strangers if name),
-            known=sum(len(g) for g, name in zip(groups, strangers, strict=True) if not name),
-            group_size=self.agenda.group_size,
-            each=self.stranger_share,
-            together=self.strangers_share,
-            salt=f"{self.agenda.seed}/{round}",
-        )
-        kept, taken = [], Counter[str]()
-        for name in strangers:
-            taken[name] += 1
-            kept.append(not name or taken[name] <= allowed[name])
-        return kept
+    >>> within_caps({"mia": 9, "tom": 1}, known=90, group_size=10, each=0.25, together=0.3, salt="")
+    {'mia': 2, 'tom': 1}
+    """
+    allowed = dict.fromkeys(groups, 0)
+    most_each = int(each / (1 - each) * known / group_size + 1e-9)
+    left = int(together / (1 - together) * known / group_size + 1e-9)
+    order = sorted(groups, key=lambda name: sha256(f"{salt}/{name}".encode()).digest())
+    for turn in range(most_each):
+        for name in order:
+            if left and groups[name] > turn:
+                allowed[name] += 1
+                left -= 1
+    return allowed

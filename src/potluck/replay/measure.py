@@ -77,11 +77,12 @@ def replay_node(
     every, recording = config.evaluation.every, RecordingLearner.of(node.learner)
     live = replace(node, learner=recording)
     for round in rounds:
-        came = node.exchange.finish(round, Received()).completions
+        recorded = node.exchange.finish(round, Received())
+        came = recorded.completions
         if config.pace == "free":  # what was drawn then depended on what had come
             asked = list(dict.fromkeys(c.problem_id for c in came if c.author == node.name))
         else:
-            shares = node.agenda.shares(round, {c.author for c in came})
+            shares = node.pace.agenda.shares(round, {c.author for c in came})
             there = {c.problem_id for c in came}
             asked = list(dict.fromkeys(s.problem_id for s in shares if s.problem_id in there))
         groups = [fresh_groups(node, round, asked, take=take) for take in (0, 1) if asked]
@@ -89,7 +90,7 @@ def replay_node(
         recording.directions.clear()
         recording.scored.clear()  # a round in which nothing came is not scored
         recording.worth.clear()
-        report = live.collect_and_learn(round, NOT_LIVE)
+        report = live.use(round, recorded, NOT_LIVE, size_bytes=0)
         everyone = _everyone(recording.scored[0]) if recording.scored else None
         evaluated = round == rounds[-1] or (every and (round + 1) % every == 0)
         yield ReplayRow(
@@ -134,7 +135,7 @@ def _everyone(scored: Scored) -> AuthorReport:
 
 
 def _validation(node: Node, config: RunConfig) -> float | None:
-    policy, engine = node.learner.policy, evaluation_engine(node.engine, config)
+    policy, engine = node.learner.policy, evaluation_engine(node.writer.engine, config)
     count = config.evaluation.problems
     found = evaluate(policy, engine, node.task, "validation", count=count, progress=lambda *_: None)
     return found.accuracy if found else None
@@ -146,13 +147,15 @@ def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: in
     Each ``take`` of a round is drawn by itself. Methods draw alike, so those that have not parted
     yet are compared with the same estimates.
     """
-    seed = derived_seed(f"{node.agenda.seed}/{round}/{node.name}/on-policy/{take}")
-    policy, size = node.learner.policy, node.agenda.group_size
+    seed = derived_seed(f"{node.pace.agenda.seed}/{round}/{node.name}/on-policy/{take}")
+    policy, size = node.learner.policy, node.pace.agenda.group_size
     generator = torch.Generator(policy.device).manual_seed(seed)
-    sampler = RandomSampler(generator, node.sampling.drawing)
+    sampler = RandomSampler(generator, node.writer.sampling.drawing)
     problems = [node.task.problem(id) for id in problem_ids]
     requests = [RolloutRequest(problem, size) for problem in problems]
-    written = node.engine.generate(requests, sampler, author=node.name, progress=lambda *_: None)
+    written = node.writer.engine.generate(
+        requests, sampler, author=node.name, progress=lambda *_: None
+    )
     groups = []
     for problem, at in zip(problems, range(0, len(written), size), strict=True):
         completions, prompt_P = written[at : at + size], policy.prompt(problem)

@@ -68,9 +68,9 @@ class Record:
         pages = (self.kept_round(int(file.stem)) for file in files if file.stem.isdecimal())
         return {key: data for page in pages if page for key, data in batches_of(page).items()}
 
-    def add_taken(self, arrived: Round) -> None:
-        """Note the rounds of others that ``arrived`` holds: none of them, nor one before, is to be
-        taken again, unless their author begins anew."""
+    def add_taken(self) -> None:
+        """Note the rounds of others that the newest stored round holds: none of them, nor one
+        before, is to be taken again, unless their author begins anew."""
         write_atomically(self.folder / "taken.json", msgspec.json.encode(self.taken()))
 
     def taken(self) -> dict[str, int]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potluck.schedule import within_caps
+from potluck.node.selection import within_caps
 
 
 def caps(groups, *, known=100, group_size=4, each=0.1, together=0.3, salt="0"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from potluck.schedule import FASTER, SHORTEST_ROUND_S, RoundBound
+from potluck.node.pace.together import FASTER, SHORTEST_ROUND_S, RoundBound
 
 
 def test_a_node_that_was_never_in_step_believes_each_round_of_the_run_and_none_after_it():

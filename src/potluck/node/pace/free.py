@@ -1,0 +1,237 @@
+"""A node at its own pace: no round of it waits for anybody.
+
+    look       at what others have sent since the last round            (exchange)
+    draw       problems: those of what others sent, then new ones       (schedule)
+    generate   completions of these problems, and send them             (rollout, exchange)
+    learn      from these and from what others sent                     (node/loop.py)
+
+Nodes count rounds of their own, so staleness is in rounds of the author: its updates since. They
+meet at the same problems without talking about it: a node writes what others wrote lately and it
+did not in this pass over the task, so a slow node follows a fast one; and all go through the
+task in one order. Where a fast node wrote a problem some rounds before a slow one, it compares
+what then comes with the rewards of its own earlier completions, which it keeps.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+from potluck.exchange import Delivery, Exchange, Received, Round, Waiting
+from potluck.files import derived_seed
+from potluck.node.pace.base import Pace
+from potluck.node.pace.written import WrittenProblems
+from potluck.node.selection import Read, Selection, readable_rows
+from potluck.schedule import Share, part_of_round, unwritten_problems
+from potluck.types import Completion, Group, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Completions of one problem that are compared with each other."""
+
+    problem: str
+    own: tuple[Row, ...]
+    others: tuple[Row, ...]
+    past: tuple[float, ...]
+    """Rewards of the node's completions of earlier rounds, where it has written none in this."""
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return self.own + self.others
+
+    @property
+    def meets_own(self) -> bool:
+        """True: others' completions are compared with the node's own, of this round or before."""
+        return bool(self.own or self.past)
+
+    @property
+    def can_teach(self) -> bool:
+        """True: there are completions, and each has another reward to be compared with."""
+        return bool(self.rows) and len(self.rows) + len(self.past) > 1
+
+    @property
+    def authors(self) -> set[str]:
+        return {row.completion.author for row in self.rows}
+
+
+@dataclass(frozen=True)
+class Free(Pace):
+    """The pace of a node that has rounds of its own."""
+
+    written: WrittenProblems
+    intake: float
+    """Most completions of others that are learned from, for each of this node's. A node's own part
+    of a round is 1 / (1 + intake), so that a round with a full intake is as large as one in step.
+    """
+    meets: bool
+    """True: a group is joint, of all that have written its problem (plan "horizontal")."""
+    trusts: Callable[[str], bool]
+
+    def look(self, exchange: Exchange, round: int) -> Received:
+        return Received(tuple(self.choose(round, exchange.receive(round).batches)))
+
+    def choose(self, round: int, batches: Sequence[Delivery]) -> list[Delivery]:
+        """Return the batches to learn from: members' before strangers', trusted authors' first, of
+        each author the newest first, in an order of authors that differs from round to round. If
+        groups are joint, there is one more than ``intake`` has room for: ``select`` takes first
+        what meets this node's own.
+        """
+        turns, nth = [], Counter[str]()
+        for each in sorted(batches, key=lambda batch: -batch.round):
+            author = each.author
+            last = author not in self.agenda.weights, not self.trusts(author)
+            turns.append((last, nth[author], self._lot(round, author), each))
+            nth[author] += 1
+        own = self.agenda.problems_per_round * self.agenda.group_size / (1 + self.intake)
+        room, chosen = (self.intake + self.meets) * own, []  # completions of others
+        for *_, each in sorted(turns, key=lambda turn: turn[:3]):
+            if room > 0:
+                chosen.append(each)
+                room -= len(self._asked_of(each.author, each.completions))
+        return chosen
+
+    def draw(self, round: int, received: Received, *, written: Sequence[Share] = ()) -> list[Share]:
+        """Draw this node's shares of a round of its own. With joint groups its problems are those
+        that others wrote and it has not in this pass, then the next ones of the pass; without,
+        those of a pass in an order of its own."""
+        agenda = self.agenda
+        if self.me not in agenda.weights:
+            return agenda.strangers_shares(round, self.me)
+        drawn = unwritten_problems(
+            agenda.ids,
+            self.written.times + Counter({share.problem_id for share in written}),
+            wanted=self._followed(received.batches) if self.meets else (),
+            seed=agenda.seed if self.meets else f"{agenda.seed}/{self.me}",
+            count=agenda.problems_per_round,
+        )
+        dealt = agenda.plan, drawn, self.me, self.intake, agenda.group_size
+        return part_of_round(*dealt, round=round)
+
+    def receive(
+        self, exchange: Exchange, round: int, looked: Received, *, wait_s: float, waiting: Waiting
+    ) -> Received:
+        return looked
+
+    def select(self, round: int, arrived: Round, read: Read) -> Selection:
+        batches: dict[tuple[str, int], list[Completion]] = {}
+        for then, completions in [(round, arrived.completions), *sorted(arrived.late.items())]:
+            for completion in completions:
+                batches.setdefault((completion.author, then), []).append(completion)
+        asked = [c for (author, _), came in batches.items() for c in self._asked_of(author, came)]
+        rows, unreadable = readable_rows(asked, read)
+        every = sorted(self._comparisons(rows), key=lambda each: self._turn(round, each))
+        within, over_intake = self._within_intake([each for each in every if each.can_teach])
+        allowed = self.within_caps(round, [each.rows for each in within])
+        used = [each for each, is_used in zip(within, allowed, strict=True) if is_used]
+        others = [row.completion for each in used for row in each.others]
+        joint = sum(len(each.others) for each in used if each.meets_own)
+        return Selection(
+            tuple(each.rows for each in used),
+            kept=tuple(each.past for each in used),
+            unasked=sum(map(len, batches.values())) - len(asked),
+            unreadable=unreadable,
+            too_few=sum(not each.can_teach for each in every),
+            over_share=sum(len(e.rows) for e in within) - sum(len(e.rows) for e in used),
+            over_intake=over_intake,
+            staleness=_staleness(batches, others, arrived.newest),
+            joint_share=joint / len(others) if others else None,
+        )
+
+    def remember(self, round: int, groups: Iterable[Group]) -> None:
+        """Note the rewards of this node's completions, to compare what comes later with them."""
+        rewards: dict[str, list[float]] = {}
+        for group in groups:
+            for row, reward in zip(group.rows, group.rewards, strict=True):
+                if row.completion.author == self.me:
+                    rewards.setdefault(group.problem.id, []).append(reward)
+        self.written.add(round, rewards)
+
+    def _followed(self, batches: Iterable[Delivery]) -> list[str]:
+        """Return the problems of others that this node follows: members', as strangers decide no
+        order."""
+        members = [each for each in batches if each.author in self.agenda.weights]
+        asked = [self._asked_of(each.author, each.completions) for each in members]
+        return [completion.problem_id for of_one in asked for completion in of_one]
+
+    def _asked_of(self, author: str, completions: Sequence[Completion]) -> Sequence[Completion]:
+        """Return what an author may write in one of its rounds: as many problems, and of each as
+        many completions, as its share has. Which problems its draw has, others cannot know."""
+        agenda = self.agenda
+        if author == self.me:
+            return completions
+        problems, each = float(agenda.problems_per_round), float(agenda.group_size)
+        if author not in agenda.weights:
+            problems = agenda.stranger_problems
+        elif self.meets:
+            each /= 1 + self.intake
+        else:
+            problems /= 1 + self.intake
+        ids = [*dict.fromkeys(c.problem_id for c in completions)][: _rounded_up(problems)]
+        asked = {*ids}
+        return [c for c in completions if c.problem_id in asked and c.index < _rounded_up(each)]
+
+    def _comparisons(self, rows: Iterable[Row]) -> list[Comparison]:
+        """Compare members' completions of a problem with each other where groups are joint; those
+        of anybody else only with its own."""
+        groups: dict[tuple[str, str], list[Row]] = {}
+        for row in rows:
+            author, problem = row.completion.author, row.completion.problem_id
+            is_joint = self.meets and author in self.agenda.weights
+            groups.setdefault(("" if is_joint else author, problem), []).append(row)
+        made = []
+        for (author, problem), group in groups.items():
+            own = tuple(row for row in group if row.completion.author == self.me)
+            others = tuple(row for row in group if row.completion.author != self.me)
+            past = () if author or own else self.written.rewards(problem)
+            made.append(Comparison(problem, own, others, past))
+        return made
+
+    def _turn(self, round: int, each: Comparison) -> tuple[bool, bool, bool, bool, int]:
+        """Return the place of a comparison where there is not room for all: first what meets this
+        node's completions, then what meets its earlier rewards; then members', then trusted ones'.
+        """
+        is_strangers = each.authors.isdisjoint(self.agenda.weights)
+        is_distrusted = not any(map(self.trusts, each.authors))
+        lot = self._lot(round, each.problem)
+        return not each.own, not each.past, is_strangers, is_distrusted, lot
+
+    def _within_intake(self, every: Sequence[Comparison]) -> tuple[list[Comparison], int]:
+        """Return what others' completions there is room for, and the number of those left out.
+
+        Room is counted in completions of others: ``intake`` for each own one. A comparison for
+        which there is not room enough has the node's own completions alone.
+        """
+        room, left_out, within = self.intake * sum(len(each.own) for each in every), 0, []
+        for each in every:
+            if len(each.others) > room:
+                left_out += len(each.others)
+                each = replace(each, others=())
+            room -= len(each.others)
+            if each.can_teach:
+                within.append(each)
+        return within, left_out
+
+    def _lot(self, round: int, what: str) -> int:
+        """Return a random number that no author can choose."""
+        return derived_seed(f"{self.agenda.seed}/{round}/{self.me}/{what}")
+
+
+def _staleness(
+    batches: Mapping[tuple[str, int], Sequence[Completion]],
+    used: Iterable[Completion],
+    newest: Mapping[str, int],
+) -> float | None:
+    """Return the mean age of the completions ``used``, in rounds of their authors since."""
+    age = {
+        id(c): newest[author] - then
+        for (author, then), completions in batches.items()
+        if author in newest
+        for c in completions
+    }
+    known = [age[id(c)] for c in used if id(c) in age]
+    return sum(known) / len(known) if known else None
+
+
+def _rounded_up(number: float) -> int:
+    return ceil(number - 1e-9)
