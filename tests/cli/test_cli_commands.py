@@ -23,7 +23,7 @@ def said(app, *words):
 
 def test_a_command_of_another_distribution_is_added_under_its_name():
     app = app_with(
-        ("theirs", "fractions:gcd_of_nothing"), ("reproduce", "test_cli_commands:theirs")
+        ("theirs", "fractions:gcd_of_nothing"), ("reproduce", "cli.test_cli_commands:theirs")
     )
     assert said(app, "ours").stdout == "ours runs\n"
     assert said(app, "reproduce", "7").stdout == "theirs runs 7\n"
