@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from potluck.reports.runs import RunReadError, read_run
+from potluck.reports.runs import RunReadError, read_recipe, read_run, read_status
 from potluck.types import PotluckError
 from show.terminal.run_folders import make_run, metrics, written
 
@@ -51,6 +51,7 @@ def test_a_last_line_without_its_newline_counts_when_it_is_whole(tmp_path):
     "damage",
     [
         b'{"round": 1, "own\n',
+        b'{"round": 1, "own{"round": 2}\n',
         b'{"round": "one"}\n',
         b'{"round": "one"}',
         b"{}\n",
@@ -60,7 +61,18 @@ def test_a_last_line_without_its_newline_counts_when_it_is_whole(tmp_path):
         b'{"round": 1, "loss": NaN}\n',
         b'{"round": 1, "sources": ' + b"[" * 100_000 + b"\n",
     ],
-    ids=["cut", "type", "type-at-end", "no-round", "zeros", "utf-8", "garbage", "nan", "deep"],
+    ids=[
+        "cut",
+        "cut-within",
+        "type",
+        "type-at-end",
+        "no-round",
+        "zeros",
+        "utf-8",
+        "garbage",
+        "nan",
+        "deep",
+    ],
 )
 def test_other_damage_is_one_error_with_file_line_and_way_out(tmp_path, damage):
     path = make_run(tmp_path / "run", "small", rounds=[metrics(0)])
@@ -71,23 +83,15 @@ def test_other_damage_is_one_error_with_file_line_and_way_out(tmp_path, damage):
     assert isinstance(told.value, PotluckError)
 
 
-def test_damage_in_the_middle_is_told_with_its_line(tmp_path):
-    path = make_run(tmp_path / "run", "small", rounds=[metrics(0), metrics(1), metrics(2)])
-    file = path / "small" / "metrics.jsonl"
-    lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(lines[0] + lines[1][:30] + lines[2])
-    with pytest.raises(RunReadError, match="line 2"):
-        read_run(path)
-
-
 def test_a_round_that_a_resumed_run_tells_anew_replaces_the_first_telling(tmp_path):
     lines = [metrics(0), metrics(1, completions=1), metrics(1, completions=2), metrics(2)]
     rounds = read_run(make_run(tmp_path / "run", "small", rounds=lines)).nodes[0].rounds
     assert [(each.round, each.completions) for each in rounds] == [(0, 100), (1, 2), (2, 100)]
 
 
-def test_an_empty_line_says_nothing(tmp_path):
-    path = make_run(tmp_path / "run", "small", rounds=[metrics(0), metrics(1)])
+def test_an_empty_line_and_unknown_fields_are_passed_over(tmp_path):
+    rounds = [metrics(0), metrics(1, invented=[1])]
+    path = make_run(tmp_path / "run", "small", rounds=rounds, invented={})
     file = path / "small" / "metrics.jsonl"
     file.write_bytes(file.read_bytes().replace(b"\n", b"\n\n"))
     assert [each.round for each in read_run(path).nodes[0].rounds] == [0, 1]
@@ -99,19 +103,27 @@ def test_only_the_completions_of_the_last_round_are_kept(tmp_path):
     assert [(each.round, each.index) for each in node.last_written] == [(1, 0), (1, 1)]
 
 
-def test_fields_that_this_version_does_not_know_are_passed_over(tmp_path):
-    path = make_run(tmp_path / "run", "small", rounds=[metrics(0, invented=[1])], invented={})
-    assert len(read_run(path).nodes[0].rounds) == 1
+def test_a_folder_that_is_not_there_or_has_no_recipe_is_no_run(tmp_path):
+    for path, why in {
+        tmp_path / "nowhere": r"there is no run folder .*nowhere; 'ls runs' lists",
+        tmp_path: r"is no run: it has no recipe\.json; name the folder",
+    }.items():
+        with pytest.raises(RunReadError, match=why):
+            read_run(path)
 
 
-def test_a_folder_that_does_not_exist_is_told(tmp_path):
-    with pytest.raises(RunReadError, match=r"there is no run folder .*nowhere"):
-        read_run(tmp_path / "nowhere")
+def test_the_settings_are_every_key_of_the_recipe_as_text(tmp_path):
+    path = make_run(tmp_path / "run", "small", swarm={"max_staleness": 3})
+    recipe = read_recipe(path)
+    assert (recipe.swarm.max_staleness, recipe.pace) == (3, "together")
+    assert recipe.settings["swarm.max_staleness"] == "3"
+    assert recipe.settings["node.small.model"] == "builtin:digits-small"
 
 
-def test_a_folder_without_a_recipe_is_no_run(tmp_path):
-    with pytest.raises(RunReadError, match=r"is no run: it has no recipe\.json; name the folder"):
-        read_run(tmp_path)
+def test_a_status_that_is_not_there_or_damaged_is_none(tmp_path):
+    assert read_status(tmp_path) is None
+    (tmp_path / "status.json").write_text('{"own": 3}')
+    assert read_status(tmp_path) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"name": 3}', b"\xff"])

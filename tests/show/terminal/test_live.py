@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from potluck.reports import EvaluationReport, RoundReport
-from potluck.reports.events import Evaluated, Notice, PhaseProgress, RoundDone
+from potluck.reports.events import Evaluated, Notice, PeerNews, PhaseProgress, RoundDone
 from potluck.show.terminal.live import LiveDisplay
 from show.terminal.run_folders import HOSTILE, STEERS, report, source
 
@@ -29,156 +29,121 @@ def without_colours(text):
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
-def test_without_a_terminal_a_round_is_one_plain_line():
-    live, out = display()
+def lines_of(*events, clock=None, **changes):
+    """What the display writes of these events, between which a number of seconds may pass."""
+    clock = clock or Clock()
+    live, out = display(clock=clock, **changes)
     with live:
-        live.show(RoundDone("small", report(4)))
-    assert out.getvalue() == (
-        "round  5/40  small     reward 0.250  own 0.500  filtered  20%  "
-        "ln ratio: large -3.500  1.8 s\n"
-    )
+        for event in events:
+            if isinstance(event, int | float):
+                clock.now_s += event
+            else:
+                live.show(event)
+    return out.getvalue().splitlines()
+
+
+def done(round=0, **changes):
+    return RoundDone("small", report(round, **changes))
+
+
+def phase(node, name, at, total=9):
+    return PhaseProgress(node, name, at, total)
+
+
+ROUNDS = {
+    "reward 0.250  own 0.500  filtered  20%  ln ratio: large -3.500  1.8 s": {},
+    "filtered  20%  1.8 s": {"sources": {"small": source()}},
+    "  missing: large  late: 3, 0 used  not finite: 2": {
+        "missing": ["large"], "late": 3, "dropped_nonfinite": 2,
+    },
+    "1.8 s  late: 3, 2 used": {"late": 3, "late_used": 2},
+    "1.8 s  alone in their group: 4": {"too_few": 4},
+    "1.8 s  beyond strangers' share: 5": {"over_share": 5},
+    "1.8 s  refused: mallory 2, eve 1": {"refused": {"mallory": 2, "eve": 1}},
+    "1.8 s  quarantined: eve, mallory": {"quarantined": ["eve", "mallory"]},
+    "1.8 s  unasked: 1": {"unasked": 1},
+    "1.8 s  unusable: 1": {"unusable": 1},
+    "1.8 s  no step: no completion was better than its group": {"updates": 0},
+    "length 8  (12% cut off)  KL 0.0012  rate 1e-05  ln ratio: large -3.500  1.8 s": {
+        "own_length_mean": 8.4, "own_cut_share": 0.125, "kl": 0.00123, "learning_rate": 1e-5,
+        "rewards": {"task": {"mean": 0.5}},  # the own reward is that already
+    },
+    "  others 1.5 rounds old  server 3e-07 apart  ln ratio: large -3.500  1.8 s": {
+        "server_apart": 3.2e-7, "staleness": 1.5, "own_cut_share": 0.0,
+    },
+    "  right 0.500 ± 0.250  brief -1.000 ± -  ln ratio: large -3.500  1.8 s": {
+        "rewards": {"right": {"mean": 0.5, "std": 0.25}, "brief": {"mean": -1.0, "std": None}},
+    },
+    "1.8 s": {"late": 0, "refused": {}, "quarantined": [], "unasked": 0},
+}  # fmt: skip
+
+
+def test_without_a_terminal_a_round_is_one_plain_line_with_all_that_went_wrong():
+    for end, changes in ROUNDS.items():
+        (line,) = lines_of(done(4, **changes))
+        assert line.startswith("round  5/40  small     reward 0.250  own 0.500  filtered  20%  ")
+        assert line.endswith(end), changes
+        assert ("rounds old" in line) == ("staleness" in changes)
+
+
+def test_statistics_that_do_not_exist_are_dashes():
+    assert lines_of(RoundDone("small", RoundReport(0, updates=1))) == [
+        "round  1/40  small     reward -  own -  filtered    -  0.0 s"
+    ]
 
 
 def test_the_ratio_of_each_other_author_that_has_one_is_in_the_line():
-    live, out = display()
     sources = {
         "east": source(log_ratio_mean=None),
         "large": source(log_ratio_mean=0.25),
         "small": source(),
         HOSTILE: source(),
     }
-    with live:
-        live.show(RoundDone("small", report(0, sources=sources)))
-        live.show(RoundDone("small", report(1, sources={"small": source()})))
-    first, second = out.getvalue().splitlines()
-    assert "  ln ratio: large 0.250, [31m[red]boo" in first
-    assert not set(STEERS) & set(first)
-    assert "ln ratio" not in second
-
-
-def test_what_went_wrong_in_a_round_stands_in_its_line():
-    live, out = display()
-    with live:
-        live.show(RoundDone("small", report(0, missing=["large"], late=3, dropped_nonfinite=2)))
-    assert out.getvalue().endswith("  missing: large  late: 3, 0 used  not finite: 2\n")
-
-
-TROUBLES = {
-    "late": ({"late": 3, "late_used": 2}, "late: 3, 2 used"),
-    "late, and of no use": ({"late": 3, "late_used": 0}, "late: 3, 0 used"),
-    "too few": ({"too_few": 4}, "alone in their group: 4"),
-    "too many": ({"over_share": 5}, "beyond strangers' share: 5"),
-    "refused": ({"refused": {"mallory": 2, "eve": 1}}, "refused: mallory 2, eve 1"),
-    "quarantined": ({"quarantined": ["eve", "mallory"]}, "quarantined: eve, mallory"),
-    "unasked": ({"unasked": 1}, "unasked: 1"),
-    "unusable": ({"unusable": 1}, "unusable: 1"),
-}
-
-
-@pytest.mark.parametrize("told, shown", TROUBLES.values(), ids=TROUBLES)
-def test_each_trouble_of_a_round_is_told_if_there_was_any(told, shown):
-    live, out = display()
-    nothing = {key: type(value)() for key, value in told.items()}
-    with live:
-        live.show(RoundDone("small", report(0, **told)))
-        live.show(RoundDone("small", report(0, **nothing)))
-    first, second = out.getvalue().splitlines()
-    assert first.endswith(f"1.8 s  {shown}")
-    assert second.endswith("1.8 s")
+    (line,) = lines_of(done(sources=sources, rewards={HOSTILE: {"mean": -1.0, "std": None}}))
+    assert "  ln ratio: large 0.250, [31m[red]boo" in line
+    assert not set(STEERS) & set(line)
 
 
 def test_many_strangers_do_not_fill_the_screen():
-    live, out = display()
-    with live:
-        refused = {f"stranger-{at}": at for at in range(1, 100)}
-        live.show(RoundDone("small", report(0, refused=refused, quarantined=list(refused))))
-    assert len(out.getvalue()) < 300
-
-
-def test_a_round_without_a_step_says_so():
-    live, out = display()
-    with live:
-        live.show(RoundDone("small", report(0, updates=0)))
-    assert out.getvalue().endswith("  no step: no completion was better than its group\n")
-
-
-def test_statistics_that_do_not_exist_are_dashes():
-    live, out = display()
-    with live:
-        live.show(RoundDone("small", RoundReport(0, updates=1)))
-    assert out.getvalue() == "round  1/40  small     reward -  own -  filtered    -  0.0 s\n"
+    refused = {f"stranger-{at}": at for at in range(1, 100)}
+    assert len(*lines_of(done(refused=refused, quarantined=list(refused)))) < 300
 
 
 def test_an_evaluation_is_one_line():
-    live, out = display()
-    with live:
-        first = EvaluationReport(5, validation=0.52, problems=200)
-        last = EvaluationReport(
-            40, 0.6, 200, out_of_distribution=0.31, out_of_distribution_problems=50
-        )
-        live.show(Evaluated("small", first))
-        live.show(Evaluated("small", last))
-    assert out.getvalue() == (
-        "round  5/40  small     validation 0.520 of 200\n"
-        "round 40/40  small     validation 0.600 of 200  out of distribution 0.310 of 50\n"
-    )
+    last = EvaluationReport(40, 0.6, 200, out_of_distribution=0.31, out_of_distribution_problems=50)
+    first = EvaluationReport(5, validation=0.52, problems=200)
+    assert lines_of(Evaluated("small", first), Evaluated("small", last)) == [
+        "round  5/40  small     validation 0.520 of 200",
+        "round 40/40  small     validation 0.600 of 200  out of distribution 0.310 of 50",
+    ]
 
 
 def test_without_a_terminal_phases_speak_at_most_every_ten_seconds():
-    clock = Clock()
-    live, out = display(clock=clock)
-    with live:
-        for at in range(201):
-            live.show(PhaseProgress("small", "write", at, 201))
-            clock.now_s += 0.125
+    events = [each for at in range(201) for each in (phase("small", "write", at, 201), 0.125)]
     # 25 seconds: a line after 10 and one after 20.
-    assert [line.split()[2] for line in out.getvalue().splitlines()] == ["80/201", "160/201"]
-    assert out.getvalue().startswith("small write 80/201\n")
+    assert lines_of(*events) == ["small write 80/201", "small write 160/201"]
+    short = (phase("small", name, 1, 1) for name in ("write", "learn", "evaluate"))
+    assert lines_of(*short) == []
+    waiting = phase("small", "wait", 0, 3), 10, phase("small", "wait", 2, 3)
+    assert lines_of(*waiting) == ["small wait 2/3 nodes here"]
 
 
 def test_without_a_terminal_all_nodes_share_a_line_every_ten_seconds():
-    clock = Clock()
-    live, out = display(clock=clock)
-    with live:
-        live.show(PhaseProgress("small", "write", 0, 9))
-        clock.now_s += 5
-        live.show(PhaseProgress("large", "write", 0, 9))
-        clock.now_s += 5
-        live.show(PhaseProgress("small", "write", 1, 9))
-        live.show(PhaseProgress("large", "write", 1, 9))
-        clock.now_s += 5
-        live.show(PhaseProgress("small", "write", 2, 9))
-        live.show(PhaseProgress("large", "write", 2, 9))
-        clock.now_s += 5
-        live.show(PhaseProgress("small", "learn", 3, 9))
-    assert out.getvalue() == "small write 1/9  large write 0/9\nsmall learn 3/9  large write 2/9\n"
-
-
-def test_waiting_counts_nodes_and_says_so():
-    clock = Clock()
-    live, out = display(clock=clock)
-    with live:
-        live.show(PhaseProgress("small", "wait", 0, 3))
-        clock.now_s += 10
-        live.show(PhaseProgress("small", "wait", 2, 3))
-    assert out.getvalue() == "small wait 2/3 nodes here\n"
-
-
-def test_without_a_terminal_short_phases_say_nothing():
-    live, out = display()
-    with live:
-        for name in ("write", "learn", "evaluate"):
-            live.show(PhaseProgress("small", name, 1, 1))
-    assert out.getvalue() == ""
+    first = phase("small", "write", 0), 5, phase("large", "write", 0), 5
+    then = phase("small", "write", 1), phase("large", "write", 1), 5
+    last = phase("small", "write", 2), phase("large", "write", 2), 5, phase("small", "learn", 3)
+    assert lines_of(*first, *then, *last) == [
+        "small write 1/9  large write 0/9",
+        "small learn 3/9  large write 2/9",
+    ]
 
 
 def test_without_a_terminal_nothing_is_coloured_and_nothing_is_folded():
-    live, out = display()
-    with live:
-        live.show(RoundDone("a-node-with-a-name-of-32-letters", report(0, missing=["large"] * 9)))
-        live.show(Notice("x" * 500))
-    assert len(out.getvalue().splitlines()) == 2
-    assert "\x1b" not in out.getvalue()
+    long = RoundDone("a-node-with-a-name-of-32-letters", report(0, missing=["large"] * 9))
+    lines = lines_of(long, Notice("x" * 500), PeerNews("left", "west"))
+    assert len(lines) == 3
+    assert "\x1b" not in "".join(lines)
+    assert lines[-1] == "'west' left"
 
 
 def test_in_a_terminal_there_are_bars_for_the_rounds_and_for_the_phase():
@@ -215,10 +180,11 @@ def test_in_a_terminal_each_node_has_a_bar_of_its_own():
 def test_a_bar_begins_anew_with_each_phase():
     live, _ = display(terminal=True)
     with live:
-        live.show(PhaseProgress("a", "write", 9, 9))
+        live.show(phase("a", "write", 9))
         finished = live._progress.tasks[1].finished
-        live.show(PhaseProgress("a", "learn", 0, 9))
+        live.show(phase("a", "[b]learn", 0))
         assert (finished, live._progress.tasks[1].finished) == (True, False)
+        assert "a [b]learn" in last_bars(live)[1]  # markup is text
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -233,24 +199,10 @@ def test_bars_of_four_nodes_fit_a_narrow_terminal(width):
     assert all(re.search(r"100/200 +0:00:0", line) for line in lines[1:]), lines
 
 
-def test_markup_in_the_bars_is_text():
-    live, out = display(terminal=True)
+def test_the_bar_of_rounds_begins_where_a_resumed_run_goes_on_and_never_goes_back():
+    live, out = display(terminal=True, first_round=5)
     with live:
-        live.show(PhaseProgress("[red]node", "[b]write", 0, 1))
-    text = without_colours(out.getvalue())
-    assert "[red]node [b]write" in text
-
-
-def test_the_bar_of_rounds_begins_where_a_resumed_run_goes_on():
-    live, out = display(terminal=True, first_round=12)
-    with live:
-        pass
-    assert "12/40" in without_colours(out.getvalue())
-
-
-def test_the_bar_of_rounds_does_not_go_back_for_a_slower_node():
-    live, out = display(terminal=True)
-    with live:
+        assert "5/40" in last_bars(live)[0]
         live.show(RoundDone("small", report(8)))
         live.show(RoundDone("large", report(7)))
     assert re.findall(r"(\d+)/40 \d", without_colours(out.getvalue()))[-1] == "9"
@@ -284,25 +236,6 @@ def test_the_bars_are_gone_after_a_run_that_failed():
     assert out.getvalue().endswith("\x1b[2K")
 
 
-def test_what_is_looked_at_first_stands_in_the_line():
-    told = {"own_length_mean": 31.4, "own_cut_share": 0.125, "kl": 0.00123, "learning_rate": 1e-5}
-    told |= {"server_apart": 3.2e-7, "staleness": 1.5}
-    rewards = {"right": {"mean": 0.5, "std": 0.25}, HOSTILE: {"mean": -1.0, "std": None}}
-    live, out = display()
-    with live:
-        live.show(RoundDone("small", report(0, **told, rewards=rewards)))
-        live.show(RoundDone("small", report(1, own_length_mean=8.0, own_cut_share=0.0)))
-        live.show(RoundDone("small", report(2, rewards={"task": {"mean": 0.5}})))
-    first, second, third = out.getvalue().splitlines()
-    assert "  right 0.500 ± 0.250  " in first
-    looked_at = "-1.000 ± -  length 31  (12% cut off)  KL 0.0012  rate 1e-05"
-    assert f"{looked_at}  others 1.5 rounds old  server 3e-07 apart  " in first
-    assert not set(STEERS) & set(first)
-    assert "  length 8  " in second
-    assert not re.search("cut|KL|apart|rounds old|rate", second)
-    assert "±" not in third  # the own reward is that already
-
-
 def test_each_node_has_a_bar_of_where_its_time_went_and_the_blocks_are_explained():
     live, out = display(terminal=True)
     spent = {"write": 1.0, "learn": 1.0, "wait": 1.0, "exchange": 1.0}
@@ -330,10 +263,7 @@ def test_a_terminal_of_few_columns_has_no_bar_of_time():
 
 
 def test_waiting_is_told_where_it_was_measured_and_is_a_hundredth_or_more():
-    live, out = display()
-    for round, wait_s in enumerate((0.0, 0.009, 1.0)):
-        live.show(RoundDone("small", report(round, seconds={"write": 1.0, "wait": wait_s})))
-    live.show(RoundDone("small", report(3, seconds={"write": 1.0, "exchange": 1.0})))
-    lines = out.getvalue().splitlines()
+    waits = (done(seconds={"write": 1.0, "wait": wait_s}) for wait_s in (0.0, 0.009, 1.0))
+    lines = lines_of(*waits, done(seconds={"write": 1.0, "exchange": 1.0}))
     assert ["waiting" in line for line in lines] == [False, False, True, False]
     assert lines[2].endswith("  2.0 s (50% waiting)")

@@ -4,7 +4,6 @@ import pytest
 from rich.console import Console
 
 from potluck.evaluation.grade import ProblemScores, count_right
-from potluck.reports.runs import RunReadError
 from potluck.show.terminal.show import show
 from show.terminal.run_folders import HOSTILE, STEERS, make_run, metrics, source, written
 
@@ -22,16 +21,20 @@ def row(text, name):
 
 
 def test_one_line_says_what_the_run_is(tmp_path):
-    first = shown(make_run(tmp_path / "run", "small", "large")).splitlines()[0]
-    assert first == (
-        "my-run  digits, F-TIS, vertical plan, 24 problems x 12 answers a round, seed 7"
-    )
-
-
-def test_a_run_of_one_node_is_alone(tmp_path):
-    objective = {"importance": "none", "filter": False}
-    text = shown(make_run(tmp_path / "run", "small", objective=objective))
-    assert "digits, NoIS, one node alone" in text
+    small, both = ("small",), ("small", "large")
+    whole = "my-run  digits, F-TIS, vertical plan, 24 problems x 12 answers a round, seed 7"
+    controls = {
+        whole: (both, {"importance": "truncated", "filter": True}),
+        "digits, NoIS, one node alone": (small, {"importance": "none", "filter": False}),
+        "TIS + successes": (
+            small,
+            {"importance": "truncated", "filter": False, "others": "successes"},
+        ),
+        "LWS": (both, {"importance": "none", "filter": False, "others": "likely-successes"}),
+    }
+    for at, (wanted, (nodes, objective)) in enumerate(controls.items()):
+        path = make_run(tmp_path / str(at), *nodes, objective=objective)
+        assert wanted in shown(path).splitlines()[0]
 
 
 def test_a_run_that_has_not_begun_is_shown_with_dashes(tmp_path):
@@ -42,12 +45,17 @@ def test_a_run_that_has_not_begun_is_shown_with_dashes(tmp_path):
     assert "author" not in text
 
 
-def test_rewards_are_means_of_the_first_and_of_the_last_five_rounds(tmp_path):
+def test_figures_are_means_of_the_first_and_of_the_last_five_rounds_that_have_them(tmp_path):
     # First five: 0 + .1 + .2 + .3 + .4 = 1.0, mean .2. Last five of ten: .5 to .9, mean .7.
     rounds = [metrics(at, own_reward_mean=at / 10) for at in range(10)]
     text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
     assert row(text, "own reward") == ["0.200", "→", "0.700"]
     assert row(text, "rounds done") == ["10", "of", "40"]
+    rounds = [metrics(0, own_reward_mean=None, filtered_share=None), metrics(1)]
+    text = shown(make_run(tmp_path / "other", "small", rounds=rounds))
+    assert row(text, "own reward") == ["0.500", "→", "0.500"]
+    assert row(text, "filtered") == ["20%", "→", "20%"]
+    assert row(text, "rows trained") == ["60%", "→", "60%"]
 
 
 def test_a_node_that_was_away_has_done_fewer_rounds_and_what_went_wrong_is_added_up(tmp_path):
@@ -69,21 +77,6 @@ def test_of_a_run_in_which_nothing_went_wrong_nothing_is_said_of_it(tmp_path):
     text = shown(make_run(tmp_path / "run", "small", rounds=[metrics(0)]))
     for name in ("without a node", "late", "learned from", "refused", "bytes sent"):
         assert name not in text
-
-
-def test_statistics_that_do_not_exist_are_left_out_of_the_means(tmp_path):
-    rounds = [metrics(0, own_reward_mean=None, filtered_share=None), metrics(1)]
-    text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
-    assert row(text, "own reward") == ["0.500", "→", "0.500"]
-    assert row(text, "filtered") == ["20%", "→", "20%"]
-
-
-def test_seconds_and_rows_are_shown_per_round(tmp_path):
-    rounds = [metrics(0), metrics(1, seconds={"write": 1.75, "exchange": 0.02})]
-    text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
-    assert row(text, "write, s a round") == ["1.50"]
-    assert row(text, "exchange, s a round") == ["0.02"]
-    assert row(text, "rows trained") == ["60%", "→", "60%"]
 
 
 def test_evaluations_are_a_curve_with_its_last_value(tmp_path):
@@ -180,12 +173,6 @@ def test_markup_is_text_in_each_place(tmp_path, place):
     assert "[red]x" in shown(make_run(tmp_path / "run", "small", **place))
 
 
-def test_without_a_terminal_there_are_neither_colours_nor_lines(tmp_path):
-    path = make_run(tmp_path / "run", "small", "large", rounds=[metrics(0)])
-    assert not set("\x1b─│━┃") & set(shown(path))
-    assert set("\x1b─") <= set(shown(path, terminal=True))
-
-
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_no_line_is_wider_than_80_columns_and_no_node_is_lost(tmp_path, terminal, count):
@@ -194,64 +181,44 @@ def test_no_line_is_wider_than_80_columns_and_no_node_is_lost(tmp_path, terminal
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=80, color_system=None)
     show(path, console)
+    assert (set("─━") & set(out.getvalue()) != set()) == terminal
     assert max(map(len, out.getvalue().splitlines())) <= 80
     assert out.getvalue().count("of 40") == count
 
 
-def test_a_folder_that_is_no_run_is_an_error_and_prints_nothing(tmp_path):
-    out = io.StringIO()
-    with pytest.raises(RunReadError):
-        show(tmp_path, Console(file=out))
-    assert out.getvalue() == ""
-
-
-def test_a_control_is_called_by_its_weights_and_its_choice_of_others(tmp_path):
-    objective = {"importance": "truncated", "filter": False, "others": "successes"}
-    text = shown(make_run(tmp_path / "run", "small", objective=objective))
-    assert "TIS + successes" in text
-    lws = {"importance": "none", "filter": False, "others": "likely-successes"}
-    assert "LWS" in shown(make_run(tmp_path / "lws", "small", objective=lws))
-
-
 def test_what_is_looked_at_first_has_a_row_where_it_was_measured(tmp_path):
-    rewards = {"right": {"mean": 0.5, "std": 0.1}, "brief": {"mean": -2.0, "std": None}}
-    figures = {
-        "own_length_mean": 31.4,
-        "own_cut_share": 0.125,
-        "groups_alike": 0.5,
-        "share": 0.62,
-        "staleness": 1.5,
-        "joint_share": 0.75,
+    measured = {
+        "tokens an answer": ({"own_length_mean": 31.4}, "31"),
+        "answers cut off": ({"own_cut_share": 0.125}, "12%"),
+        "groups of one reward": ({"groups_alike": 0.5}, "50%"),
+        "entropy, nats": ({"entropy": 1.25}, "1.250"),
+        "KL to the start": ({"kl": 0.00123}, "0.0012"),
+        "learning rate": ({"learning_rate": 1e-5}, "1e-05"),
+        "part written": ({"share": 0.62}, "62%"),
+        "server apart, nats": ({"server_apart": 3.2e-7}, "3.2e-07"),
+        "others' age, rounds": ({"staleness": 1.5}, "1.5"),
+        "others' met own": ({"joint_share": 0.75}, "75%"),
     }
-    more = {"entropy": 1.25, "kl": 0.00123, "learning_rate": 1e-5, "rewards": rewards}
-    more |= {"server_apart": 3.2e-7}
-    text = shown(make_run(tmp_path / "new", "small", rounds=[metrics(0, **figures, **more)]))
-    for name, cell in {
-        "tokens an answer": "31", "answers cut off": "12%", "groups of one reward": "50%",
-        "entropy, nats": "1.250", "KL to the start": "0.0012", "learning rate": "1e-05",
-        "part written": "62%",
-        "server apart, nats": "3.2e-07", "others' age, rounds": "1.5", "others' met own": "75%",
-        "right": "0.500", "brief": "-2.000",
-    }.items():  # fmt: skip
+    rewards = {"right": {"mean": 0.5, "std": 0.1}, "brief": {"mean": -2.0, "std": None}}
+    figures = {field: value for told, _ in measured.values() for field, value in told.items()}
+    new = [metrics(0, **figures, rewards=rewards)]
+    text = shown(make_run(tmp_path / "new", "small", rounds=new))
+    cells = {name: cell for name, (_, cell) in measured.items()}
+    for name, cell in {**cells, "right": "0.500", "brief": "-2.000"}.items():
         assert row(text, name) == [cell]
     old = shown(make_run(tmp_path / "old", "small", rounds=[metrics(0)]))
-    assert not {
-        "others' age, rounds",
-        "others' met own",
-        "KL to the start",
-        "part written",
-        "learning rate",
-        "server apart, nats",
-    } & {line.partition("  ")[0] for line in old.splitlines()}
+    assert not set(measured) & {line.partition("  ")[0] for line in old.splitlines()}
 
 
-def test_the_share_of_waiting_counts_the_rounds_that_measured_it(tmp_path):
+def test_seconds_are_shown_a_round_and_waiting_of_the_rounds_that_measured_it(tmp_path):
     seconds = [
         {"write": 1.0, "wait": 3.0, "exchange": 0.0, "learn": 4.0},
-        {"write": 1.0, "wait": 0.0, "exchange": 1.0, "learn": 2.0},
+        {"write": 2.0, "wait": 0.0, "exchange": 1.0, "learn": 1.0},
     ]
     rounds = [metrics(at, seconds=each) for at, each in enumerate(seconds)]
-    old = [metrics(2, seconds={"write": 1.0, "exchange": 9.0, "learn": 1.0})]
-    made = make_run(tmp_path / "run", "small", rounds=rounds + old)
-    assert row(shown(made), "waited") == ["25%", "of", "its", "time"]
+    old = [metrics(2, seconds={"write": 3.0, "exchange": 9.5, "learn": 1.0})]
+    text = shown(make_run(tmp_path / "run", "small", rounds=rounds + old))
+    assert row(text, "waited") == ["25%", "of", "its", "time"]
+    assert row(text, "write, s a round") == ["2.00"]
+    assert row(text, "exchange, s a round") == ["3.50"]
     assert "waited" not in shown(make_run(tmp_path / "old", "small", rounds=old))

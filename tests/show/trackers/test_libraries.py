@@ -10,7 +10,7 @@ import pytest
 
 import tiny
 from displays import Listener
-from potluck.config import as_tree, from_tree
+from potluck.config import as_tree
 from potluck.launch.in_process import run
 from potluck.show.trackers.base import About, TrackerError, evaluation_values, round_values
 from potluck.show.trackers.tracked import TRACKERS
@@ -43,23 +43,13 @@ def recipe(tmp_path_factory):
         name: tiny.save(tmp_path_factory.mktemp(name), seed=i) for i, name in enumerate(NODES)
     }
 
-    def make(*overrides):
-        tree = {
-            "name": "tiny",
-            "rounds": 4,
-            "problems_per_round": 4,
-            "group_size": 4,
-            "checkpoint_every": 2,
-            "threads": 1,
-            "task": {"name": "digits", "reward": "hash"},
-            "sampling": {"max_new_tokens": 4, "max_total_tokens": 32},
-            "evaluation": {"every": 2, "problems": 4, "out_of_distribution": 4},
-            "log": {"to": list(TRACKERS), "project": "curves", "wandb_mode": "offline"},
-            "node": {name: {"model": models[name], "learning_rate": 1e-3} for name in NODES},
-        }
-        return from_tree(tree, overrides)
-
-    return make
+    changes = {
+        "rounds": 4,
+        "checkpoint_every": 2,
+        "evaluation": {"every": 2, "problems": 4, "out_of_distribution": 4},
+        "log": {"to": list(TRACKERS), "project": "curves", "wandb_mode": "offline"},
+    }
+    return lambda *overrides: tiny.recipe(models, *overrides, **changes)
 
 
 class Crash(Exception):
@@ -108,10 +98,14 @@ def told(folder, node):
     return dict(curves)
 
 
-def read_tensorboard(folder, node):
+def tensorboard_events(folder, node):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(folder / "tensorboard" / node)).Reload()
+    return EventAccumulator(str(folder / "tensorboard" / node)).Reload()
+
+
+def read_tensorboard(folder, node):
+    events = tensorboard_events(folder, node)
     return {
         name: [(event.step, event.value) for event in events.Scalars(name)]
         for name in events.Tags()["scalars"]
@@ -265,12 +259,10 @@ def test_no_screen_and_no_repository_goes_to_wandb(whole):
 
 
 def test_the_recipe_is_in_tensorboard_and_trackio_too(whole, recipe):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from trackio.sqlite_storage import SQLiteStorage
 
     expected = json.loads(json.dumps(as_tree(recipe("log.group=whole"))))
-    events = EventAccumulator(str(whole / "tensorboard" / "small")).Reload()
-    (text,) = events.Tensors("recipe/text_summary")
+    (text,) = tensorboard_events(whole, "small").Tensors("recipe/text_summary")
     assert json.loads(text.tensor_proto.string_val[0]) == expected
     config = SQLiteStorage.get_run_config("curves", "whole/small")
     assert {key: config[key] for key in expected} == expected
@@ -352,14 +344,8 @@ ROWS = [
 ]
 
 
-def test_a_table_of_completions_is_read_back_from_tensorboard(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    tracker = TRACKERS["tensorboard"](About("p", "g", "small", tmp_path, 0, False, {}, "offline"))
-    tracker.table(2, ROWS)
-    tracker.close(failed=False)
-    events = EventAccumulator(str(tmp_path / "tensorboard" / "small")).Reload()
-    (event,) = events.Tensors("completions/text_summary")
+def tensorboard_table(folder):
+    (event,) = tensorboard_events(folder, "small").Tensors("completions/text_summary")
     lines = event.tensor_proto.string_val[0].decode().splitlines()
     assert event.step == 2
     assert all(line.startswith("    ") for line in lines)  # code, whatever was written
@@ -367,22 +353,27 @@ def test_a_table_of_completions_is_read_back_from_tensorboard(tmp_path):
     while text:
         row, end = decoder.raw_decode(text)
         read, text = [*read, row], text[end:].strip()
-    assert read == ROWS
+    return read
 
 
-def test_a_table_of_completions_is_read_back_from_wandb(tmp_path):
-    tracker = TRACKERS["wandb"](About("p", "g", "small", tmp_path, 0, False, {}, "offline"))
-    tracker.table(2, ROWS)
-    tracker.close(failed=False)
-    (file,) = (tmp_path / "wandb").rglob("completions*.table.json")
+def wandb_table(folder):
+    (file,) = (folder / "wandb").rglob("completions*.table.json")
     table = json.loads(file.read_text())
-    assert [dict(zip(table["columns"], row, strict=True)) for row in table["data"]] == ROWS
+    return [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
 
 
-def test_a_table_of_completions_is_read_back_from_trackio(tmp_path):
-    tracker = TRACKERS["trackio"](About("curves", "t", "small", tmp_path, 0, False, {}, "offline"))
-    tracker.table(2, ROWS)
-    tracker.close(failed=False)
+def trackio_table(folder):
     (row,) = trackio_rows("t", "small")
     assert row["step"] == 2
-    assert row["completions"]["_value"] == ROWS
+    return row["completions"]["_value"]
+
+
+TABLES = {"tensorboard": tensorboard_table, "wandb": wandb_table, "trackio": trackio_table}
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_a_table_of_completions_is_read_back(home, tmp_path, name):
+    tracker = TRACKERS[name](About("curves", "t", "small", tmp_path, 0, False, {}, "offline"))
+    tracker.table(2, ROWS)
+    tracker.close(failed=False)
+    assert TABLES[name](tmp_path) == ROWS

@@ -11,7 +11,7 @@ import pytest
 import tiny
 from displays import Listener
 from potluck.builder.plan import check
-from potluck.config import ConfigError, LogConfig, from_tree
+from potluck.config import ConfigError, LogConfig
 from potluck.launch.in_process import run
 from potluck.reports import AuthorReport, EvaluationReport, RoundReport
 from potluck.reports.events import Evaluated, Notice, RoundDone
@@ -78,29 +78,12 @@ def fake(monkeypatch):
     return put
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return tiny.save(tmp_path_factory.mktemp("model"))
-
-
 @pytest.fixture
-def recipe(model):
-    def make(*overrides):
-        tree = {
-            "name": "tiny",
-            "rounds": 2,
-            "problems_per_round": 2,
-            "group_size": 4,
-            "threads": 1,
-            "task": {"name": "digits", "reward": "hash"},
-            "sampling": {"max_new_tokens": 4, "max_total_tokens": 32},
-            "evaluation": {"every": 0, "problems": 2, "out_of_distribution": 2},
-            "log": {"to": ["wandb"], "wandb_mode": "offline"},
-            "node": {name: {"model": model, "learning_rate": 1e-3} for name in ("one", "two")},
-        }
-        return from_tree(tree, overrides)
-
-    return make
+def recipe(tiny_models):
+    models = dict.fromkeys(("one", "two"), tiny_models["small"])
+    log = {"to": ["wandb"], "wandb_mode": "offline"}
+    evaluated = "evaluation.out_of_distribution=2"
+    return lambda *overrides: tiny.recipe(models, evaluated, *overrides, log=log)
 
 
 # Tracked by itself.
@@ -148,7 +131,7 @@ def test_one_that_cannot_even_be_closed_costs_nothing_more(fake):
     with Tracked(display, ["wandb"], [about("one")]) as trackers:
         trackers.show(RoundDone("one", ROUND))
     assert len(display.said) == 1
-    with Tracked(display, ["wandb"], [about("one"), about("two")]):
+    with Tracked(display, ["wandb", "wandb"], [about("one"), about("two")]):  # named twice
         heard.clear()
     assert [what[:2] for what in heard] == [("one", "close"), ("two", "close")]
     assert display.said[1:] == [
@@ -156,34 +139,17 @@ def test_one_that_cannot_even_be_closed_costs_nothing_more(fake):
     ]
 
 
-def test_one_that_does_not_start_is_an_error_and_those_that_did_are_closed(fake, monkeypatch):
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_what_ends_the_start_of_one_closes_those_that_are_open(fake, monkeypatch, error):
+    def fails(about):
+        raise error("no space left\nfor open")
+
     heard = fake()
-    fake(("open",), name="trackio")
-    display = Tracked(Hears(), ["wandb", "trackio"], [about("one")])
-    with pytest.raises(
-        TrackerError, match=r"trackio does not start for node 'one': no space left "
-    ):
-        display.__enter__()
-    assert heard == [("one", "open"), ("one", "open"), ("one", "close", True)]
-
-
-def test_ctrl_c_while_they_start_closes_those_that_are_open(fake, monkeypatch):
-    heard = fake()
-
-    def impatient(about):
-        raise KeyboardInterrupt
-
-    monkeypatch.setitem(TRACKERS, "trackio", impatient)
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setitem(TRACKERS, "trackio", fails)
+    wanted = TrackerError if error is OSError else error
+    with pytest.raises(wanted, match=r"^no space|trackio does not start for node 'one': no space"):
         Tracked(Hears(), ["wandb", "trackio"], [about("one")]).__enter__()
     assert heard == [("one", "open"), ("one", "close", True)]
-
-
-def test_one_that_is_named_twice_is_opened_once(fake):
-    heard = fake()
-    with Tracked(Hears(), ["wandb", "wandb"], [about("one")]):
-        pass
-    assert heard == [("one", "open"), ("one", "close", False)]
 
 
 # In a run.
@@ -191,7 +157,7 @@ def test_one_that_is_named_twice_is_opened_once(fake):
 
 def test_a_run_tells_every_round_and_evaluation_and_closes(recipe, tmp_path, fake):
     heard = fake()
-    run(recipe(), tmp_path / "run")
+    run(recipe(), tmp_path / "run")  # no table of completions, as none is asked for
     assert [what[1:3] for what in heard if what[0] == "one"] == [
         *[("open",), ("log", 0), ("log", 1), ("log", 2), ("close", False)]
     ]
@@ -287,12 +253,6 @@ def test_wandb_without_an_account_is_one_line_unless_it_is_offline(recipe, tmp_p
 
 
 # The table of completions.
-
-
-def test_no_completion_is_told_unless_it_is_asked_for(recipe, tmp_path, fake):
-    heard = fake()
-    run(recipe(), tmp_path / "run", display=Hears())
-    assert {what for _, what, *_ in heard} == {"open", "log", "close"}
 
 
 def test_a_table_has_the_first_completions_that_the_node_wrote_in_the_round(recipe, tmp_path, fake):
