@@ -6,8 +6,9 @@ import tiny
 from displays import Listener
 from potluck.exchange import ExchangeError, PeerStatus, Status
 from potluck.launch import in_process
+from potluck.launch.course import Course
 from potluck.launch.in_process import join, run
-from potluck.launch.rounds import ALONE, ALONE_ROUNDS, _Course
+from potluck.launch.rounds import ALONE, ALONE_ROUNDS
 from potluck.node.loop import Node
 from potluck.node.pace.together import Together
 from potluck.node.storage.record import Record
@@ -50,7 +51,7 @@ class Life:
     def __init__(self, folder, others, now_s=1000.0):
         self.others, self.now_s, self.display = others, now_s, Says()
         self.node = node_of(folder, others)
-        self.course, self.lived = _Course(self.node, ROUNDS, self.display), []
+        self.course, self.lived = Course(self.node, ROUNDS, self.display), []
 
     @property
     def said(self):
@@ -223,7 +224,7 @@ def test_two_halves_of_a_swarm_meet_again_though_one_is_not_believed_at_first(tm
 
 def test_each_round_of_a_run_is_timed(tmp_path, monkeypatch):
     timed = []
-    monkeypatch.setattr(_Course, "add_round", lambda self, seconds: timed.append(set(seconds)))
+    monkeypatch.setattr(Course, "add_round", lambda self, seconds: timed.append(set(seconds)))
     run(tiny.recipe({"north": tiny.save(tmp_path / "model")}), tmp_path / "run")
     assert timed == [{"write", "wait", "exchange", "learn"}] * 2
 

@@ -1,7 +1,6 @@
 """The rounds of the nodes of one process, from the first look at a recipe to the end."""
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -21,14 +20,14 @@ from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.exchange import Agreement, Exchange
 from potluck.files import JOINED, remove_parts, remove_parts_of_the_dead, write_atomically
+from potluck.launch.course import Course
 from potluck.launch.journal import Journal
 from potluck.launch.signals import interrupts
 from potluck.node.author import Author
 from potluck.node.learning.group import ProcessGroup, Save, Stop, TorchGroup, process_group
 from potluck.node.learning.workers import run_worker
 from potluck.node.loop import Node, step
-from potluck.node.pace.together import RoundBound
-from potluck.node.participant import NodeProgress, Participant
+from potluck.node.participant import NodeProgress
 from potluck.node.storage import checkpoint
 from potluck.node.storage.card import card_of
 from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
@@ -72,7 +71,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class LocalNodes:
-    """Nodes of a run that this process is."""
+    """The nodes of a run that this process hosts."""
 
     config: RunConfig
     """Recipe of the whole run."""
@@ -102,11 +101,8 @@ def run_nodes(local: LocalNodes, folder: Path, *, resume: bool, display: Display
             return _run_worker(processes, local, folder)
         try:
             local.check_folder()  # before one is made, to be locked
+            say = partial(_tell, display)
             with disk_errors_explained(folder), ExitStack() as stack:
-
-                def say(text: str) -> None:
-                    display.show(Notice(text))
-
                 stack.enter_context(exclusive(local.folders[0], say))
                 if not resume and local.folders[0] == folder:  # all nodes are of this process
                     forget_failed_start(folder, local.names, say)
@@ -140,7 +136,7 @@ def _run_leader(
     local.check_folder()  # again: another process may have had it until now
     host = Host(local.names, folder, all_here=local.all_here)
     prepared = prepare(config, host, trust_code=local.trust_code)
-    task, notes = prepared.task, prepared.notes
+    task = prepared.task
     assert task  # absent data is an error: no absences are named
     require_same_task(folder, task)
     require_same_loss(folder, prepared.loss)
@@ -152,12 +148,7 @@ def _run_leader(
     sends_text = checks.sends_text(config, all_here=local.all_here)
     if not sends_text or reads_author_logp(config.objective):
         checks.require_one_stop(policies)
-    for each in local.folders:
-        remove_parts(each)
-    remove_parts_of_the_dead(folder)
-    _write_recipe(folder, config, {"digest": task.digest, "loss": prepared.loss})
-    if local.folders[0] != folder:  # the run's is that of other nodes here, too: other keys
-        shutil.copy(folder / "recipe.json", local.folders[0] / JOINED)
+    _write_recipe(local, folder, {"digest": task.digest, "loss": prepared.loss})
     if resume:
         which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""
         display.show(Notice(which + prepare_resume(folder, mine, first)))
@@ -165,7 +156,7 @@ def _run_leader(
     journal = Journal(config, folder, local.names, first)
     with tracked, journal, interrupts() as interrupted:
         display = Fanout((display, tracked, journal))
-        for note in notes:
+        for note in prepared.notes:
             display.show(Notice(note))
 
         def progress(node: str, phase: str, done: int, total: int) -> None:
@@ -195,8 +186,8 @@ def _tell(display: Display, text: str) -> None:
 
 ALONE_ROUNDS = 10
 ALONE = (
-    f"in {ALONE_ROUNDS} rounds nothing of another node was learned from: this node trains alone, "
-    f"and its model goes its own way. To wait for others: Ctrl-C, and --resume when they are back"
+    f"for {ALONE_ROUNDS} rounds no other node's completions were used: this node trains alone. To "
+    f"wait for the others, press Ctrl-C, and start it with --resume when they are back"
 )
 """Notice after ALONE_ROUNDS such rounds in a row."""
 
@@ -223,7 +214,7 @@ class _Rounds:
         everybody = [*self.nodes, *self.authors]
         together = config.pace == "together"
         turns = [everybody] if together else [[node] for node in everybody]
-        course = _Course(everybody[0], config.rounds, self.display)
+        course = Course(everybody[0], config.rounds, self.display)
         reads, doubted = reads_author_logp(config.objective), set[tuple[str, str]]()
         try:
             while done < config.rounds:
@@ -263,14 +254,14 @@ class _Rounds:
         return RunResult(folder, done, stopped, accuracy, skipped)
 
     def _has_company(self, reports: Sequence[RoundReport]) -> bool:
-        """Return whether anything came of nodes elsewhere, or there are none to come."""
+        """Tell whether completions of nodes elsewhere were used, or there are no such nodes."""
         here = {node.name for node in (*self.nodes, *self.authors)}
         if here >= set(self.config.node) and not any(report.missing for report in reports):
             return True
         return not self.nodes or any(report.sources.keys() - here for report in reports)
 
     def evaluate(self, round: int, *, at_end: bool) -> dict[str, SplitAccuracy]:
-        """Measure each node by itself; return its accuracy on the validation problems."""
+        """Measure each node by itself, on the validation problems and at the end on others."""
         wanted = self.config.evaluation
         counts: dict[Split, int] = {
             "validation": wanted.problems,
@@ -300,14 +291,12 @@ class _Rounds:
 
     def save(self, done: int) -> None:
         for node in self.nodes:
-            folder = node.record.folder
+            folder, learner = node.record.folder, node.learner
             if done not in checkpoint.rounds_saved(folder):
                 card = card_of(self.config, node.name, folder, done)
                 # From here to the end of their part the others wait for us: nothing may fail.
-                node.learner.processes.broadcast(Save(node.name))
-                checkpoint.save(
-                    folder, done, node.learner.policy, node.learner.optimizer, card=card
-                )
+                learner.processes.broadcast(Save(node.name))
+                checkpoint.save(folder, done, learner.policy, learner.optimizer, card=card)
                 told = {"round": done - 1, "time_s": round(time.time(), 3), "kind": "checkpoint"}
                 node.record.add("events", [told | {"text": f"saved after {done} rounds"}])
 
@@ -317,54 +306,6 @@ class _Rounds:
             folder = node.record.folder
             card = card_of(self.config, node.name, folder, done).encode()
             write_atomically(checkpoint.checkpoint_folder(folder, done) / "README.md", card)
-
-
-class _Course:
-    """Choice of a node's rounds; tells when it skips some, and when it believes no others."""
-
-    def __init__(self, node: Participant, rounds: int, display: Display) -> None:
-        self._node, self._display, self._is_told = node, display, False
-        self._own_s: list[float] = []
-        for line in node.record.rows("metrics"):
-            self.add_round(line.get("seconds", {}))
-        self._bound = RoundBound(rounds - 1)
-        for line in node.record.rows("in_step")[-1:]:
-            self._bound = RoundBound(rounds - 1, line["round"], line["time_s"])
-
-    def add_round(self, seconds: Mapping[str, float]) -> None:
-        """Note the seconds of each phase of a round."""
-        self._own_s.append(seconds.get("write", 0.0) + seconds.get("learn", 0.0))
-
-    def next_round(self, done: int, now_s: float) -> int:
-        """Return the round to do next, after ``done`` rounds; ``now_s``: seconds since 1970."""
-        node, pace = self._node, self._bound.counted_until(now_s)
-        if (
-            pace != self._bound
-        ):  # the clock was set back: a resume must not count from before either
-            node.record.add("in_step", [{"round": pace.round, "time_s": now_s}])
-            self._bound = pace
-        furthest = pace.furthest(now_s, self._own_s)
-        round, others = node.next_round(done, furthest)
-        if round > done:
-            what = f"the others are at {others}, so {round - done} rounds are skipped"
-            self._display.show(Notice(f"{node.name}, round {done}: {what}"))
-        is_refused = round == done and others > max(furthest, done + node.pace.max_staleness)
-        if is_refused and not self._is_told:
-            why = f"the run ends with round {pace.last}"
-            if pace.in_step_s is not None and furthest < pace.last:
-                since = f"in the {now_s - pace.in_step_s:.0f} s since round {pace.round}"
-                why = f"{since} at most {furthest - pace.round} rounds can have passed"
-            what = f"the others claim round {others}; {why}: going on with {done}"
-            self._display.show(Notice(f"{node.name}: {what}"))
-        self._is_told = is_refused
-        if node.is_in_step(round, others):
-            self._bound = RoundBound(pace.last, round, now_s)
-            node.record.add("in_step", [{"round": round, "time_s": now_s}])
-        elif (
-            pace.in_step_s is None
-        ):  # a partner that is mute until later gets no more than time allows
-            self._bound = RoundBound(pace.last, round, now_s)
-        return round
 
 
 def _about_nodes(config: RunConfig, folder: Path, first: int, resume: bool) -> list[About]:
@@ -384,11 +325,17 @@ def _about_nodes(config: RunConfig, folder: Path, first: int, resume: bool) -> l
     ]
 
 
-def _write_recipe(folder: Path, config: RunConfig, digests: Mapping[str, str]) -> None:
+def _write_recipe(local: LocalNodes, folder: Path, digests: Mapping[str, str]) -> None:
+    """Take ``folder`` for this run: without what a killed process left, and with its recipe."""
+    for each in local.folders:
+        remove_parts(each)
+    remove_parts_of_the_dead(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    recipe = json.dumps(as_tree(config), indent=2) + "\n"
-    write_atomically(folder / "recipe.json", recipe.encode())
+    recipe = (json.dumps(as_tree(local.config), indent=2) + "\n").encode()
+    write_atomically(folder / "recipe.json", recipe)
     write_atomically(folder / "task.json", (json.dumps(digests) + "\n").encode())
+    if local.folders[0] != folder:  # the run's is that of other nodes here, too: other keys
+        write_atomically(local.folders[0] / JOINED, recipe)
 
 
 class _Stopped(Exception):
