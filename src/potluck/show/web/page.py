@@ -35,14 +35,6 @@ STEERING = re.compile("[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufe
 """Characters that end lines, turn the reading order or hide, in whatever shows the file as text."""
 
 
-class _Parts(NamedTuple):
-    """The page's parts."""
-
-    html: str
-    style: str
-    scripts: list[str]
-
-
 class Page(NamedTuple):
     """A page, and the policy to send with it."""
 
@@ -51,14 +43,16 @@ class Page(NamedTuple):
 
 
 @cache
-def parts() -> _Parts:
-    """Read the page's files."""
+def parts() -> tuple[str, str, list[str]]:
+    """Read the page's files: its HTML, its style, its scripts."""
     folder = files("potluck.show.web") / "page"
     scripts = sorted((f for f in folder.iterdir() if f.name.endswith(".js")), key=lambda f: f.name)
-    html, style = (
-        (folder / name).read_text(encoding="utf-8") for name in ("page.html", "page.css")
+    html, style = (folder / "page.html", folder / "page.css")
+    return (
+        html.read_text("utf-8"),
+        style.read_text("utf-8"),
+        [f.read_text("utf-8") for f in scripts],
     )
-    return _Parts(html, style, [each.read_text(encoding="utf-8") for each in scripts])
 
 
 @cache

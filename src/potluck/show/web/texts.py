@@ -113,14 +113,7 @@ class NodeTexts:
             self._look()
             for round in sorted(self._written.stretches, reverse=True) if wanted else ():
                 left -= self._written.size(round)
-                keys = [
-                    _key(line)
-                    for line in self._lines_of(round)
-                    if any(wanted in it.casefold() for it in (line.text, line.problem, line.author))
-                ]
-                if keys:
-                    its = {_key_of(text): text for text in self._texts(round, len(keys), set(keys))}
-                    found += its.values()
+                found += self._texts(round, MOST_TEXTS + 1, wanted)
                 if left < 0 or len(found) > MOST_TEXTS:
                     return self._view(found[:MOST_TEXTS], is_cut=True)
             return self._view(found, is_cut=False)
@@ -141,31 +134,29 @@ class NodeTexts:
             is_cut=is_cut,
         )
 
-    def _lines_of(self, round: int) -> Iterator[WrittenCompletion]:
+    def _texts(self, round: int, most: int, words: str = "") -> list[TextView]:
+        """Return a round's completions that have ``words``; of too many those with tokens."""
+        written: dict[_Key, WrittenCompletion] = {}  # a later line replaces an earlier one
         for text in self._written.lines(round):
             with suppress(*DAMAGED):
-                yield _decode_written(text)
-
-    def _texts(self, round: int, most: int, only: set[_Key] | None = None) -> list[TextView]:
+                line = _decode_written(text)
+                written[_key(line)] = line
+        found = {
+            key: line
+            for key, line in written.items()
+            if any(words in each.casefold() for each in (line.text, line.problem, line.author))
+        }
         recorded: dict[_Key, Recorded] = {}
-        for text in self._recorded.lines(round):
+        for text in self._recorded.lines(round) if found else ():
             with suppress(*DAMAGED):
-                line = _decode_recorded(text)
-                recorded[_key(line)] = line
-        # A later line replaces an earlier one.
-        found = {_key(x): x for x in self._lines_of(round) if only is None or _key(x) in only}
-        chosen = list(found.items())
-        if len(chosen) > most:  # those with tokens first: they say most
-            chosen.sort(key=lambda item: item[0] not in recorded)
-        return [_text(line, recorded.get(key)) for key, line in chosen[:most]]
+                one = _decode_recorded(text)
+                recorded[_key(one)] = one
+        keys = sorted(found, key=lambda key: key not in recorded) if len(found) > most else found
+        return [_text(found[key], recorded.get(key)) for key in list(keys)[:most]]
 
 
 def _key(line: _Place | WrittenCompletion | Recorded) -> _Key:
     return line.round, line.problem[:NAME], line.author[:NAME], line.index
-
-
-def _key_of(text: TextView) -> _Key:
-    return text.round, text.problem, text.author, text.index
 
 
 def _text(line: WrittenCompletion, recorded: Recorded | None) -> TextView:
