@@ -95,6 +95,12 @@ def test_nodes_of_other_machines_are_known_by_their_peers():
     assert (found["south"].state, found["south"].model) == ("unknown", "m-south")
 
 
+@pytest.mark.parametrize("silent_s, state", [(9.9, "training"), (10.1, "silent"), (601, "stopped")])
+def test_one_elsewhere_that_is_connected_and_says_nothing_is_silent(silent_s, state):
+    lines = {"far": peer(live=True, heard_s=NOW_S - silent_s, newest_round=5)}
+    assert views(north=here("north", peers=lines))["far"].state == state
+
+
 def test_one_in_quarantine_is_not_called_silent_though_nothing_of_it_is_read():
     line = peer(live=True, heard_s=NOW_S - 90, quarantined_until_s=NOW_S + 9)
     assert views(north=here("north", peers={"far": line}))["far"].state == "quarantined"

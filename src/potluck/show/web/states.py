@@ -82,7 +82,8 @@ def node_views(here: Mapping[str, Here], facts: Facts) -> list[NodeView]:
         # One that claims to be far ahead moves nobody.
         facts = replace(facts, furthest=median_low(map(rounds_of, met)) if met else 0)
     names = dict.fromkeys((*facts.models, *here, *sorted(facts.roster), *sorted(said)))
-    limit_s = silent_after_s(len(names))
+    # A status that tells of others may itself be as old as SILENT_S.
+    limit_s = silent_after_s(len(names)) + (0.0 if facts.observed else SILENT_S)
     found = []
     for name in names:
         lines = said.get(name, {})
