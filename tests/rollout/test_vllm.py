@@ -654,7 +654,7 @@ def test_what_was_begun_is_of_the_weights_of_then_and_is_checked_against_them(se
     now = digest(engine.policy)
     assert writing.collect(no_progress) == then
     assert digest(engine.policy) == now
-    assert engine.server_apart < 1e-5
+    assert engine.server_mismatch < 1e-5
     assert write(engine) != then
 
 

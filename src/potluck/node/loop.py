@@ -55,8 +55,8 @@ class Node(Participant):
             completions = self.writer.write(round, shares, self._progress("write"))
         with Clock() as sending:
             self.exchange.send(round, completions)
-        apart = self.writer.engine.server_apart if completions else None
-        return Spent(generating.seconds, sending.seconds, server_apart=apart)
+        mismatch = self.writer.engine.server_mismatch if completions else None
+        return Spent(generating.seconds, sending.seconds, server_mismatch=mismatch)
 
     def begin(self, round: int, received: Received, written: Sequence[Share]) -> None:
         if self.writer.overlaps(round):  # a draw among many problems takes a moment
@@ -82,8 +82,8 @@ class Node(Participant):
             selection=selection,
             arrived=arrived,
             size_bytes=size_bytes,
-            server_apart=spent.server_apart,
-            server_apart_first=self._first_apart(spent.server_apart),
+            server_apart=spent.server_mismatch,
+            server_apart_first=self._first_apart(spent.server_mismatch),
             seconds=spent.seconds(learning.seconds),
         )
         return self.keep(report)

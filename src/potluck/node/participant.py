@@ -29,7 +29,7 @@ class Spent:
     cost: Cost = NOTHING
     wait_s: float = 0.0
     """Time in which others were awaited."""
-    server_apart: float | None = None
+    server_mismatch: float | None = None
     """See ``Engine``; None too if a round is learned again, and not written."""
 
     def seconds(self, learn_s: float) -> dict[str, float]:

@@ -45,7 +45,7 @@ class Engine(Protocol):
     """A model that writes."""
 
     @property
-    def server_apart(self) -> float | None:
+    def server_mismatch(self) -> float | None:
         """Mean difference of a server's log-probabilities from the model's own in the last writing,
         nats a token; None: no server writes."""
 

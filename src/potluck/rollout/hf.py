@@ -57,7 +57,7 @@ class HFEngine:
             self.max_total_tokens = min(self.max_total_tokens, self.policy.context)
 
     @property
-    def server_apart(self) -> None:
+    def server_mismatch(self) -> None:
         """None: no server writes."""
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "HFEngine":

@@ -42,7 +42,7 @@ class DistributedEngine:
     settings: EngineSettings
 
     @property
-    def server_apart(self) -> None:
+    def server_mismatch(self) -> None:
         """None: no server writes."""
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "DistributedEngine":

@@ -51,7 +51,7 @@ class ServerEngine:
     tolerance: float
 
     @property
-    def server_apart(self) -> float | None:
+    def server_mismatch(self) -> float | None:
         return self.weight_sync.apart
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "ServerEngine":
