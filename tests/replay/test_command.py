@@ -148,7 +148,6 @@ def test_ctrl_c_keeps_the_lines_that_are_there(recorded, potluck_says, tmp_path,
         (["nowhere"], "there is no run folder nowhere"),
         (["."], ". is no run: it has no recipe.json"),
         (["RUN", "--method", "f-tsi"], "--method has 'f-tsi'; did you mean 'f-tis'?"),
-        (["RUN", "--node", "smal"], "did you mean 'small'?"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_nothing_is_written(

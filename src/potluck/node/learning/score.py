@@ -47,45 +47,31 @@ class Scoring:
     found: list[RowScores] = field(default_factory=list)
 
     def of(self, turn: Turn, logp_MT: Tensor) -> RowScores:
-        """Score a turn's rows by ln pi_theta, which is ln pi_start now."""
-        scores = score_rows(turn, logp_MT.cpu(), self.name, self.objective, self.weight)
+        """Apply the filter and the weights to a turn's rows, and measure them, by ln pi_theta,
+        which is ln pi_start now. A weight that needs the whole batch is left to ``weigh_batch``."""
+        micro, start_MT, objective = turn.micro, logp_MT.cpu(), self.objective
+        kept_M = candidates(micro, self.name, objective)
+        if objective.filter:
+            divergence_M = divergence_from_author(
+                start_MT,
+                micro.logp_gen_BT,
+                micro.mask_BT,
+                estimator=objective.divergence_estimator,
+                reduce=objective.divergence_reduce,
+            )
+            # Of authors that are not trusted no failure is left.
+            near_M = torch.where(micro.trusted_B, divergence_M, 0.0)
+            kept_M = filter_advantages(kept_M, near_M, limit=objective.divergence_limit)
+        rows = _rows(micro, kept_M, torch.ones_like(micro.trusted_B), start_MT, self.name)
+        if self.weight and not self.weight.needs_batch:
+            kept_M = kept_M * _of_trusted(self.weight, rows, objective)
+        kept_M = kept_M * untrusted_likelihood.of(rows, objective)
+        metrics_MK = row_metrics(
+            start_MT, micro.logp_gen_BT, micro.mask_BT, weight_cap=objective.weight_cap
+        )
+        scores = RowScores(turn.row_M, start_MT, kept_M, metrics_MK, turn.reference_MT)
         self.found.append(scores)
         return scores
-
-
-def score_rows(
-    turn: Turn, logp_start_MT: Tensor, me: str, objective: ObjectiveConfig, weight: Weight | None
-) -> RowScores:
-    """Apply the filter and the weights to the rows of a micro-batch, and measure them. A weight
-    that needs the whole batch is left to ``weigh_batch``.
-
-    Args:
-        logp_start_MT: ln pi_start, nats, on the CPU and without gradient.
-        me: the learner's name.
-    """
-    micro = turn.micro
-    kept_advantage_M = candidates(micro, me, objective)
-    if objective.filter:
-        divergence_M = divergence_from_author(
-            logp_start_MT,
-            micro.logp_gen_BT,
-            micro.mask_BT,
-            estimator=objective.divergence_estimator,
-            reduce=objective.divergence_reduce,
-        )
-        near_M = torch.where(micro.trusted_B, divergence_M, 0.0)  # of the others no failure is left
-        kept_advantage_M = filter_advantages(
-            kept_advantage_M, near_M, limit=objective.divergence_limit
-        )
-    read_M = torch.ones_like(micro.trusted_B)
-    rows = _rows(micro, kept_advantage_M, read_M, logp_start_MT, me)
-    if weight and not weight.needs_batch:
-        kept_advantage_M = kept_advantage_M * _of_trusted(weight, rows, objective)
-    kept_advantage_M = kept_advantage_M * untrusted_likelihood.of(rows, objective)
-    metrics_MK = row_metrics(
-        logp_start_MT, micro.logp_gen_BT, micro.mask_BT, weight_cap=objective.weight_cap
-    )
-    return RowScores(turn.row_M, logp_start_MT, kept_advantage_M, metrics_MK, turn.reference_MT)
 
 
 def merge_scores(batch: Batch, scores: Iterable[RowScores]) -> Scored:
