@@ -10,7 +10,7 @@ import pytest
 
 from show.terminal.run_folders import HOSTILE, metrics
 from show.web.run_files import append, completion, make_run, write_status
-from show.web.watching import answer, asked, events, refused, watching
+from show.web.watching import answer, asked, ended_without, events, watching
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,18 @@ def test_a_token_is_made_shown_and_needed(folder):
         assert address.endswith(f"?token={24 * 'x'}")
 
 
-def test_an_address_for_others_without_a_token_is_refused_at_the_start(folder):
+@pytest.fixture
+def refused(potluck_says):
+    """A function that returns (exit code, what it says) of a server that cannot begin."""
+
+    def call(*words):
+        code, out, err = potluck_says("watch", *words)
+        return code, out + err
+
+    return call
+
+
+def test_an_address_for_others_without_a_token_is_refused_at_the_start(folder, refused):
     code, said = refused(folder, "--web-at", "0.0.0.0:0")
     assert (code, said.count("\n")) == (2, 1)
     assert "--web-token" in said
@@ -135,7 +146,9 @@ def test_an_address_for_others_without_a_token_is_refused_at_the_start(folder):
         assert address.startswith(f"http://{socket.gethostname()}:")
 
 
-def test_a_port_in_use_is_told_in_a_line_and_another_one_taken_if_none_was_asked_for(folder):
+def test_a_port_in_use_is_told_in_a_line_and_another_one_taken_if_none_was_asked_for(
+    folder, refused
+):
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))
         busy.listen()
@@ -148,20 +161,20 @@ def test_a_port_in_use_is_told_in_a_line_and_another_one_taken_if_none_was_asked
 
 
 @pytest.mark.parametrize("at", ["127.0.0.1:http", "127.0.0.1:99999", "8.8.8.8:1"])
-def test_an_address_that_cannot_be_is_told_in_a_line(folder, at):
+def test_an_address_that_cannot_be_is_told_in_a_line(folder, at, refused):
     code, said = refused(folder, "--web-at", at, "--web-token")
     assert (code, said.count("\n")) == (2, 1)
     assert "the page" in said
 
 
-def test_a_folder_that_is_not_there_is_told_in_a_line(tmp_path):
+def test_a_folder_that_is_not_there_is_told_in_a_line(tmp_path, refused):
     code, said = refused(tmp_path / "nothing")
     assert (code, said.count("\n")) == (2, 1)
 
 
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])
 def test_without_its_packages_the_way_to_them_is_told_in_a_line(folder, package):
-    code, said = refused(folder, before=f"import sys; sys.modules['{package}'] = None")
+    code, said = ended_without(package, folder)
     assert (code, said.count("\n")) == (2, 1)
     assert "pip install 'potluck[web]'" in said
 

@@ -37,14 +37,10 @@ def swarm():
         (["--run", "x"], "--run is of a swarm"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused_in_one_line(tmp_path, options, complaint):
-    done = subprocess.run(
-        [sys.executable, "-m", "potluck", "watch", *options],
-        capture_output=True, text=True, timeout=LONG_S, cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert complaint in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_options_that_do_not_go_together_are_refused_in_one_line(potluck_says, options, complaint):
+    code, _, said = potluck_says("watch", *options)
+    assert (code, said.count("\n")) == (2, 1)
+    assert complaint in said
 
 
 def test_the_command_shows_the_nodes_of_a_swarm_that_it_has_no_part_in(swarm, tmp_path):

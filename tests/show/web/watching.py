@@ -37,17 +37,11 @@ def watching(*words, before="", **environment):
         process.communicate()
 
 
-def refused(*words, before="", **environment):
-    """Return (exit code, what it says) of a server that cannot begin."""
-    code = f"{before}\nfrom potluck.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "watch", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, **environment},
-        check=False,
-    )
+def ended_without(package, folder):
+    """Return (exit code, what it says) of a server where a package is not installed."""
+    code = f"import sys; sys.modules[{package!r}] = None; from potluck.cli import main; main()"
+    words = [sys.executable, "-c", code, "watch", str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240)
     return done.returncode, done.stdout + done.stderr
 
 
