@@ -195,11 +195,11 @@ def make_nodes(
         record.truncate_from(first)
         trusts = trusts_of(config, folder, name, exchanges)
         writer = Writer(
-            name,
-            _engine(config, learner, folder),
-            task,
-            learner.policy,
-            config.sampling,
+            name=name,
+            engine=_engine(config, learner, folder),
+            task=task,
+            policy=learner.policy,
+            sampling=config.sampling,
             seed=config.seed,
             rounds=config.rounds,
             sends_logp=config.sends_logp,

@@ -14,7 +14,7 @@ reference model, as in the paper (section 2), unless [objective] beta asks for o
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -58,7 +58,7 @@ class Node(Participant):
         mismatch = self.writer.engine.server_mismatch if completions else None
         return Spent(generating.seconds, sending.seconds, server_mismatch=mismatch)
 
-    def begin(self, round: int, received: Received, written: Sequence[Share]) -> None:
+    def begin(self, round: int, received: Received, written: Collection[str]) -> None:
         if self.writer.overlaps(round):  # a draw among many problems takes a moment
             self.writer.begin(round, self.pace.draw(round, received, written=written))
 
@@ -146,12 +146,13 @@ def step(nodes: Sequence[Participant], round: int) -> list[RoundReport]:
     if stored := _stored(nodes, round):
         if not _stored(nodes, round + 1):
             for node, its in zip(nodes, stored, strict=True):
-                node.begin(round + 1, Received(), node.shares_in(its))
+                own = {c.problem_id for c in its.completions if c.author == node.name}
+                node.begin(round + 1, Received(), own)
         return [node.learn_again(round, its) for node, its in zip(nodes, stored, strict=True)]
     opened = [node.open(round) for node in nodes]
     sent = [node.send(each) for node, each in zip(nodes, opened, strict=True)]
     for node, each in zip(nodes, sent, strict=True):
-        node.begin(round + 1, each.looked, each.shares)
+        node.begin(round + 1, each.looked, {share.problem_id for share in each.shares})
     # All store the round before one learns from it: after a crash nobody writes it again.
     arrived = [node.receive(each) for node, each in zip(nodes, sent, strict=True)]
     return [node.use(round, *each) for node, each in zip(nodes, arrived, strict=True)]

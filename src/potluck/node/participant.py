@@ -2,8 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from potluck.exchange import Exchange, Received, Round
@@ -95,14 +94,9 @@ class Participant(ABC):
             looked = self.pace.look(self.exchange, opened.round)
         return replace(opened, looked=looked, spent=spent)
 
-    def begin(self, round: int, received: Received, written: Sequence[Share]) -> None:  # noqa: B027
+    def begin(self, round: int, received: Received, written: Collection[str]) -> None:  # noqa: B027
         """Begin to write a later round, where the engine can while the weights change; ``written``
-        are the shares of the round before."""
-
-    def shares_in(self, arrived: Round) -> list[Share]:
-        """Return this node's shares of a round that was stored."""
-        own = Counter(c.problem_id for c in arrived.completions if c.author == self.name)
-        return [Share(id, self.name, count) for id, count in own.items()]
+        are this node's problems of the round before."""
 
     def keep(self, report: RoundReport) -> RoundReport:
         """Keep a round's report; return it."""

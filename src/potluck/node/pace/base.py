@@ -3,7 +3,7 @@ compared with what."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from potluck.exchange import Exchange, Received, Round, Waiting
@@ -31,9 +31,9 @@ class Pace(ABC):
         return Received()
 
     @abstractmethod
-    def draw(self, round: int, received: Received, *, written: Sequence[Share] = ()) -> list[Share]:
-        """Return the shares of ``round`` that the node writes; ``written`` are those of the round
-        before, if that is not learned from yet."""
+    def draw(self, round: int, received: Received, *, written: Collection[str] = ()) -> list[Share]:
+        """Return the shares of ``round`` that the node writes; ``written`` are its problems of the
+        round before, if that is not learned from yet."""
 
     @abstractmethod
     def receive(

@@ -13,7 +13,7 @@ what then comes with the rewards of its own earlier completions, which it keeps.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -30,7 +30,6 @@ from potluck.types import Completion, Group, Row
 class Comparison:
     """Completions of one problem that are compared with each other."""
 
-    problem: str
     own: tuple[Row, ...]
     others: tuple[Row, ...]
     past: tuple[float, ...]
@@ -49,10 +48,6 @@ class Comparison:
     def can_teach(self) -> bool:
         """True: there are completions, and each has another reward to be compared with."""
         return bool(self.rows) and len(self.rows) + len(self.past) > 1
-
-    @property
-    def authors(self) -> set[str]:
-        return {row.completion.author for row in self.rows}
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,7 @@ class Free(Pace):
                 room -= len(self._asked_of(each.author, each.completions))
         return chosen
 
-    def draw(self, round: int, received: Received, *, written: Sequence[Share] = ()) -> list[Share]:
+    def draw(self, round: int, received: Received, *, written: Collection[str] = ()) -> list[Share]:
         """Draw this node's shares of a round of its own. With joint groups its problems are those
         that others wrote and it has not in this pass, then the next ones of the pass; without,
         those of a pass in an order of its own."""
@@ -100,7 +95,7 @@ class Free(Pace):
             return agenda.strangers_shares(round, self.me)
         drawn = unwritten_problems(
             agenda.ids,
-            self.written.times + Counter({share.problem_id for share in written}),
+            self.written.times + Counter({*written}),
             wanted=self._followed(received.batches) if self.meets else (),
             seed=agenda.seed if self.meets else f"{agenda.seed}/{self.me}",
             count=agenda.problems_per_round,
@@ -125,6 +120,14 @@ class Free(Pace):
         allowed = self.within_caps(round, [each.rows for each in within])
         used = [each for each, is_used in zip(within, allowed, strict=True) if is_used]
         others = [row.completion for each in used for row in each.others]
+        of_use = {*map(id, others)}
+        ages = [
+            arrived.newest[author] - then
+            for (author, then), completions in batches.items()
+            if author in arrived.newest
+            for completion in completions
+            if id(completion) in of_use
+        ]
         joint = sum(len(each.others) for each in used if each.meets_own)
         return Selection(
             tuple(each.rows for each in used),
@@ -134,7 +137,7 @@ class Free(Pace):
             too_few=sum(not each.can_teach for each in every),
             over_share=sum(len(e.rows) for e in within) - sum(len(e.rows) for e in used),
             over_intake=over_intake,
-            staleness=_staleness(batches, others, arrived.newest),
+            staleness=sum(ages) / len(ages) if ages else None,
             joint_share=joint / len(others) if others else None,
         )
 
@@ -184,16 +187,17 @@ class Free(Pace):
             own = tuple(row for row in group if row.completion.author == self.me)
             others = tuple(row for row in group if row.completion.author != self.me)
             past = () if author or own else self.written.rewards(problem)
-            made.append(Comparison(problem, own, others, past))
+            made.append(Comparison(own, others, past))
         return made
 
     def _turn(self, round: int, each: Comparison) -> tuple[bool, bool, bool, bool, int]:
         """Return the place of a comparison where there is not room for all: first what meets this
         node's completions, then what meets its earlier rewards; then members', then trusted ones'.
         """
-        is_strangers = each.authors.isdisjoint(self.agenda.weights)
-        is_distrusted = not any(map(self.trusts, each.authors))
-        lot = self._lot(round, each.problem)
+        authors = {row.completion.author for row in each.rows}
+        is_strangers = authors.isdisjoint(self.agenda.weights)
+        is_distrusted = not any(map(self.trusts, authors))
+        lot = self._lot(round, each.rows[0].completion.problem_id)
         return not each.own, not each.past, is_strangers, is_distrusted, lot
 
     def _within_intake(self, every: Sequence[Comparison]) -> tuple[list[Comparison], int]:
@@ -215,22 +219,6 @@ class Free(Pace):
     def _lot(self, round: int, what: str) -> int:
         """Return a random number that no author can choose."""
         return derived_seed(f"{self.agenda.seed}/{round}/{self.me}/{what}")
-
-
-def _staleness(
-    batches: Mapping[tuple[str, int], Sequence[Completion]],
-    used: Iterable[Completion],
-    newest: Mapping[str, int],
-) -> float | None:
-    """Return the mean age of the completions ``used``, in rounds of their authors since."""
-    age = {
-        id(c): newest[author] - then
-        for (author, then), completions in batches.items()
-        if author in newest
-        for c in completions
-    }
-    known = [age[id(c)] for c in used if id(c) in age]
-    return sum(known) / len(known) if known else None
 
 
 def _rounded_up(number: float) -> int:

@@ -1,7 +1,7 @@
 """A node in step: all write, all wait for all, all learn."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -22,7 +22,7 @@ SHORTEST_ROUND_S = 0.02
 class Together(Pace):
     """The pace of a node that does each round with all others."""
 
-    def draw(self, round: int, received: Received, *, written: Sequence[Share] = ()) -> list[Share]:
+    def draw(self, round: int, received: Received, *, written: Collection[str] = ()) -> list[Share]:
         return self.agenda.shares_of(round, self.me)
 
     def receive(
