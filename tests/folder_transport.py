@@ -14,7 +14,8 @@ PREFIX = "folder:"
 @contextmanager
 def open_exchange(own):
     others = sorted({*own.members} - {own.agreement.node})
-    yield FolderExchange(path_of(own.listen[0]), own.agreement, others)
+    received = own.already_received
+    yield FolderExchange(path_of(own.listen[0]), own.agreement, others, own.rule, received)
 
 
 def check_endpoints(where, endpoints, *, tls, listen):

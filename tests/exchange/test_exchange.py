@@ -48,9 +48,11 @@ class FolderExchange:
     says what a node's batches carry and which it accepts. Nothing is signed: between machines a
     folder that anybody can write proves nothing."""
 
-    def __init__(self, folder, terms, peers, rule):
+    def __init__(self, folder, terms, peers, rule, already_received=()):
         self.folder, self.terms, self.names, self.rule = folder, terms, [terms.node, *peers], rule
         self.came = {name: set() for name in self.names}
+        for author, round in already_received:
+            self.came[author].add(round)
 
     def send(self, round, batch):
         path = self.folder / f"{round}-{self.terms.node}"
