@@ -549,7 +549,7 @@ ELSEWHERE = {
         ),
         "test_unlike.py, and what each does: rollout/test_texts_file.py, test_texts_openai.py",
     ),
-    "task.train_problems": "tasks/test_digits.py",
+    "task.train_problems": "tasks/test_arithmetic.py",
     "swarm.transport": "there is one: test_config.py refuses any other",
     "log.to": "trackers",
     "log.project": "trackers",

@@ -39,34 +39,13 @@ BROKEN = {
     "attributes": "<think id='1'>9</think><answer>18</answer>",
 }
 NUMBERS = {
-    "18": "18",
-    "0": "0",
-    " 18\n": "18",
-    "+18": "18",
-    "-18": "-18",
-    "18.0": "18",
-    "18.": "18",
-    "18.50": "18.5",
-    "0.5": "0.5",
-    "$18": "18",
-    "$18.50.": "18.5",
-    "-$18": "-18",
-    "$-18": "-18",
-    "18$": "18",
-    ".5": "0.5",
-    "- 18": "-18",
-    "\u221218": "-18",
-    "1{,}234": "1234",
-    "\\$18": "18",
-    "$ 18": "18",
-    "18 \u20ac": "18",
-    "-\u00a318": "-18",
-    "$18$": "18",
-    "1,234": "1234",
-    "12,345,678.9": "12345678.9",
-    "007": "7",
-    "-" + "9" * 39: "-" + "9" * 39,
-}
+    "18": ("18", " 18\n", "+18", "18.0", "18.", "018", "$18", "18$", "\\$18", "$ 18", "18 \u20ac",
+           "$18$", "$18.00"),
+    "-18": ("-18", "-$18", "$-18", "- 18", "\u221218", "-\u00a318"),
+    "18.5": ("18.50", "$18.50."), "0": ("0", "-0"), "0.5": ("0.5", ".5"), "7": ("007",),
+    "1234": ("1,234", "1{,}234"), "12345678.9": ("12,345,678.9",),
+    "-" + "9" * 39: ("-" + "9" * 39,),
+}  # fmt: skip
 NO_NUMBERS = (
     "", " ", ".", "-", "$", "$$", ",", ".", "18..", "--18", "+-18", "-$-18", "-  18", "18-",
     "2*9", "9+9", "20-2", "36/2", "2^4", "=18", "18=18", "18%", "18 %", "17, 18", "17 18", "17\n18",
@@ -80,14 +59,9 @@ NO_NUMBERS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("text, answer", KEPT.items())
-def test_the_answer_is_what_stands_between_its_tags(text, answer):
-    assert answer_in(text) == answer
-
-
-@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-def test_a_broken_format_has_no_answer(text):
-    assert answer_in(text) is None
+def test_the_answer_is_what_stands_between_its_tags_and_a_broken_format_has_none():
+    assert {text: answer_in(text) for text in KEPT} == KEPT
+    assert [why for why, text in BROKEN.items() if answer_in(text) is not None] == []
 
 
 @given(pieces.map("".join))
@@ -110,14 +84,13 @@ def test_a_text_beyond_the_limit_has_no_answer():
     assert answer_in(text.format("x" * (room + 1))) is None
 
 
-@pytest.mark.parametrize("text, value", NUMBERS.items())
-def test_a_number_as_people_write_it_is_read(text, value):
-    assert one_number(text) == Decimal(value)
-
-
-@pytest.mark.parametrize("text", NO_NUMBERS, ids=ascii)
-def test_anything_but_one_number_is_refused(text):
-    assert one_number(text) is None
+def test_a_number_as_people_write_it_is_read_and_anything_else_refused():
+    for value, written in NUMBERS.items():
+        assert {text: one_number(text) for text in written} == dict.fromkeys(
+            written, Decimal(value)
+        )
+        assert [text for text in written if not same_number(value, text)] == []
+    assert [text[:40] for text in NO_NUMBERS if one_number(text) is not None] == []
 
 
 def test_numbers_are_compared_exactly():
@@ -128,13 +101,9 @@ def test_numbers_are_compared_exactly():
     assert not same_number("0.1", "0.10000000000000001")
 
 
-def test_the_same_number_is_the_same_however_it_is_written():
-    for written in ("18", "18.0", "18.", "$18.00", "+18", "018"):
-        assert same_number("18", written)
-    assert same_number("1234", "1,234")
-    assert same_number("0", "-0")
-    for other in ("-18", "18.01", "1.8", "180", "17", "17, 18", "18%", "2*9", ""):
-        assert not same_number("18", other)
+def test_another_number_is_another():
+    others = ("-18", "18.01", "1.8", "180", "17", "17, 18", "18%", "2*9", "")
+    assert [other for other in others if same_number("18", other)] == []
 
 
 def test_an_answer_may_stand_in_one_box_and_a_gold_in_none():
@@ -175,14 +144,14 @@ HOSTILE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("unit", HOSTILE, ids=ascii)
 @pytest.mark.parametrize(
     "frame", ["{}", "<think>{}</think>", "<think></think>{}<answer>1</answer>"]
 )
-def test_the_longest_hostile_text_takes_no_time(unit, frame):
-    text = frame.format(unit * (LONGEST_TEXT // len(unit)))[:LONGEST_TEXT]
-    start_s = time.process_time()
-    answer_in(text)
-    one_number(text)
-    # A pattern that backtracks takes hours; a loaded machine takes 5 ms.
-    assert time.process_time() - start_s < 1
+def test_the_longest_hostile_text_takes_no_time(frame):
+    for unit in HOSTILE:
+        text = frame.format(unit * (LONGEST_TEXT // len(unit)))[:LONGEST_TEXT]
+        start_s = time.process_time()
+        answer_in(text)
+        one_number(text)
+        # A pattern that backtracks takes hours; a loaded machine takes 5 ms.
+        assert time.process_time() - start_s < 1, unit

@@ -195,47 +195,70 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("gold", SAME, ids=ascii)
-def test_what_a_careful_person_would_take_is_right(gold):
-    asks = [Ask("", gold, answer) for answer in (gold, *SAME[gold])]
-    assert [a.answer for a, right in zip(asks, are_right(asks), strict=True) if not right] == []
+def misjudged(*cases):
+    """Those of (question, gold, answer, expected) with another verdict than is expected."""
+    found = are_right([Ask(*case[:3]) for case in cases])
+    return [case for case, right in zip(cases, found, strict=True) if right != case[3]]
 
 
-@pytest.mark.parametrize("gold", OTHER, ids=ascii)
-def test_what_a_careful_person_would_not_take_is_wrong(gold):
-    asks = [Ask("Solve for $x$ and $y$.", gold, answer) for answer in OTHER[gold]]
-    assert [a.answer for a, right in zip(asks, are_right(asks), strict=True) if right] == []
+def test_what_a_careful_person_would_take_is_right():
+    cases = [("", gold, answer, True) for gold in SAME for answer in (gold, *SAME[gold])]
+    assert misjudged(*cases) == []
 
 
-@pytest.mark.parametrize("question, gold, answer, right", ASKED)
-def test_what_the_question_asks_for_decides_on_units_and_names(question, gold, answer, right):
-    assert are_right([Ask(question, gold, answer)]) == [right]
+def test_what_a_careful_person_would_not_take_is_wrong():
+    asked = "Solve for $x$ and $y$."
+    cases = [(asked, gold, answer, False) for gold in OTHER for answer in OTHER[gold]]
+    assert misjudged(*cases) == []
 
 
-def test_no_answer_is_never_right():
-    assert are_right([Ask("", "18", None), Ask("", "None", None)]) == [False, False]
+def test_what_the_question_asks_for_decides_on_units_and_names():
+    assert misjudged(*ASKED) == []
 
 
-def test_an_order_counts_only_where_it_means_something():
-    asks = [Ask("", "3, 5, 7", "7,3,5"), Ask("", "(3,5,7)", "(7,3,5)")]
-    assert are_right(asks) == [True, False]
+RULES = {
+    "no answer is never right": [("18", None, False), ("None", None, False)],
+    "an order counts only where it means something": [
+        ("3, 5, 7", "7,3,5", True), ("(3,5,7)", "(7,3,5)", False),
+    ],
+    # Sums in another order are not the same text, so algebra finds the partners.
+    "each element of a list needs a partner of its own": [
+        (r"1+\sqrt{2}, 1+\sqrt{3}", r"\sqrt{3}+1, \sqrt{2}+1", True),
+        (r"1+\sqrt{2}, 1+\sqrt{3}", r"\sqrt{3}+1, \sqrt{3}+1", False),
+        (r"1+\sqrt{2}, 1+\sqrt{3}", r"\sqrt{2}+1, 1+\sqrt{2}", False),
+    ],
+    "a gold that cannot be read is right as it stands only": [
+        (r"\lfloor x \rfloor", r"\lfloor x \rfloor", True),
+        (r"\lfloor x \rfloor", r"$\lfloor x \rfloor$", True),
+        (r"\lfloor x \rfloor", r"\lfloor y \rfloor", False), (r"\lfloor x \rfloor", "x", False),
+        ("Müller", "Müller", True), ("Müller", " Müller\n", True), ("Müller", "Muller", False),
+    ],
+    "the longest answer is read and no longer one": [
+        ("1" * 40, r"\quad" * 52 + "1" * 40, True), ("1" * 40, r"\quad" * 53 + "1" * 40, False),
+    ],
+    "or parts a list as and does": [
+        ("-2, 1", r"1 \text{ or } -2", True), ("-2, 1", "1 or -2", True), ("1", "1 or 2", False),
+    ],
+}  # fmt: skip
 
 
-def test_each_element_of_a_list_needs_a_partner_of_its_own():
-    """Sums in another order are not the same text, so algebra finds the partners."""
-    gold = r"1+\sqrt{2}, 1+\sqrt{3}"
-    answers = (r"\sqrt{3}+1, \sqrt{2}+1", r"\sqrt{3}+1, \sqrt{3}+1", r"\sqrt{2}+1, 1+\sqrt{2}")
-    assert are_right([Ask("", gold, a) for a in answers]) == [True, False, False]
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_holds_whatever_the_question(rule):
+    assert misjudged(*(("", *case) for case in RULES[rule])) == []
+
+
+def test_the_longest_answer_of_the_rules_is_the_longest_of_all():
+    assert len(r"\quad" * 53 + "1" * 40) > LONGEST_ANSWER
 
 
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.parametrize("gold", ["18", "x^2+x", r"\text{even}", "1, 2"])
-def test_a_hostile_answer_is_wrong_at_once_and_harms_nothing(answer, gold):
+def test_a_hostile_answer_is_wrong_at_once_and_harms_nothing(answer):
+    asks = [Ask("Find $x$.", gold, answer) for gold in ("18", "x^2+x", r"\text{even}", "1, 2")]
     start_s = time.process_time()
     with pytest.MonkeyPatch.context() as patch:
         # None of them is even shown to algebra, which has limits of its own.
         patch.setattr("potluck.tasks.math.pool.shared_workers", None)
-        assert are_right([Ask("Find $x$.", gold, answer)]) == [False]
+        assert are_right(asks) == [False] * 4
     assert time.process_time() - start_s < 1
     assert are_right([Ask("", r"\sqrt{8}", r"2\sqrt{2}")]) == [True]
 
@@ -259,23 +282,10 @@ def test_no_text_raises_and_a_text_is_itself_if_it_can_be_read(answer, gold):
     assert same_answer(gold, answer, equal=equal) in (True, False)
 
 
-def test_a_gold_that_cannot_be_read_is_right_as_it_stands_only():
-    gold = r"\lfloor x \rfloor"
-    answers = (gold, f"${gold}$", r"\lfloor y \rfloor", "x")
-    assert are_right([Ask("", gold, a) for a in answers]) == [True, True, False, False]
-
-
 @pytest.mark.parametrize("text", [r"\pm 1 \pm x", r"(1, \pm 2)", r"(1)\cup(2)", "x=y=z", "", "="])
 def test_what_has_two_readings_or_none_has_no_form(text):
     with pytest.raises(Unreadable):
         parse(text)
-
-
-def test_the_longest_answer_is_read_and_no_longer_one():
-    gold = "1" * 40
-    assert are_right([Ask("", gold, r"\quad" * 52 + gold)]) == [True]
-    assert len(r"\quad" * 53 + gold) > LONGEST_ANSWER
-    assert are_right([Ask("", gold, r"\quad" * 53 + gold)]) == [False]
 
 
 @given(st.fractions(max_denominator=10**6))
@@ -303,11 +313,8 @@ def spaced(gold):
 
 
 def with_other_fractions(gold):
-    return (
-        gold.replace("\\dfrac", "\\frac")
-        if "\\dfrac" in gold
-        else gold.replace("\\frac", "\\dfrac")
-    )
+    one, other = ("dfrac", "frac") if "\\dfrac" in gold else ("frac", "dfrac")
+    return gold.replace(f"\\{one}", f"\\{other}")
 
 
 RESPELLED = {
@@ -322,9 +329,8 @@ RESPELLED = {
 
 @pytest.mark.parametrize("spelling", RESPELLED)
 def test_every_gold_of_math500_is_right_in_every_spelling(rows, spelling):
-    asks = [Ask(r["problem"], r["answer"], RESPELLED[spelling](r["answer"])) for r in rows]
-    wrong = [a.answer for a, right in zip(asks, are_right(asks), strict=True) if not right]
-    assert (len(asks), wrong) == (500, [])
+    cases = [(r["problem"], r["answer"], RESPELLED[spelling](r["answer"]), True) for r in rows]
+    assert (len(cases), misjudged(*cases)) == (500, [])
 
 
 def test_every_gold_of_math500_is_wrong_for_the_problem_before_unless_it_is_equal(rows):
@@ -349,41 +355,20 @@ def test_no_two_different_golds_of_math500_are_the_same(rows):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "question, gold, copied",
-    [
-        (r"Express $\frac{3}{20}$ as a decimal.", "0.15", r"\frac{3}{20}"),
-        (r"Simplify $\sqrt{242}$.", r"11\sqrt2", r"\sqrt{242}"),
-        (r"Simplify $\dfrac{3}{\sqrt{27}}$.", r"\frac{\sqrt{3}}{3}", r"$\frac{3}{\sqrt{27}}$"),
-    ],
-)
-def test_what_was_to_be_worked_out_is_no_answer(question, gold, copied):
-    verdicts = are_right([Ask(question, gold, copied), Ask(question, gold, gold)])
-    assert verdicts == [False, True]
-    assert are_right([Ask("", gold, copied)]) == [True]  # not by its value alone
+COPIED = [
+    (r"Express $\frac{3}{20}$ as a decimal.", "0.15", r"\frac{3}{20}"),
+    (r"Simplify $\sqrt{242}$.", r"11\sqrt2", r"\sqrt{242}"),
+    (r"Simplify $\dfrac{3}{\sqrt{27}}$.", r"\frac{\sqrt{3}}{3}", r"$\frac{3}{\sqrt{27}}$"),
+]
 
 
-def test_an_answer_that_stands_in_the_question_too_is_right_where_it_is_the_golds_own():
-    question = r"Which is larger, $\frac{1}{2}$ or $\frac{1}{3}$?"
-    assert are_right([Ask(question, r"\frac12", r"\dfrac{1}{2}")]) == [True]
-
-
-def test_what_cannot_be_read_is_right_by_its_own_text_alone():
-    asks = [
-        Ask("", "Müller", "Müller"),
-        Ask("", "Müller", " Müller\n"),
-        Ask("", "Müller", "Muller"),
-    ]
-    assert are_right(asks) == [True, True, False]
-
-
-def test_or_parts_a_list_as_and_does():
-    asks = [
-        Ask("", "-2, 1", r"1 \text{ or } -2"),
-        Ask("", "-2, 1", "1 or -2"),
-        Ask("", "1", "1 or 2"),
-    ]
-    assert are_right(asks) == [True, True, False]
+def test_what_was_to_be_worked_out_is_no_answer():
+    assert misjudged(*((*case, False) for case in COPIED)) == []
+    assert misjudged(*((asked, gold, gold, True) for asked, gold, _ in COPIED)) == []
+    # Not by its value alone.
+    assert misjudged(*(("", *case[1:], True) for case in COPIED)) == []
+    either = r"Which is larger, $\frac{1}{2}$ or $\frac{1}{3}$?"
+    assert misjudged((either, r"\frac12", r"\dfrac{1}{2}", True)) == []
 
 
 def test_a_question_of_a_million_signs_is_graded_all_the_same():

@@ -1,0 +1,440 @@
+"""GSM8K and MATH-500: what their files, the Hub and a recipe give, their splits, their golds."""
+
+import json
+import sys
+from contextlib import suppress
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nouns import completion
+from potluck.builder.task import make_task, require_problems
+from potluck.config import ConfigError, from_tree
+from potluck.tasks import TaskError, gsm8k, math500
+from potluck.tasks.arithmetic import DigitsOptions
+from potluck.tasks.base import WithOutOfDistribution
+from potluck.tasks.gsm8k import Gsm8kOptions, is_right
+from potluck.tasks.math500 import Math500Options
+from potluck.tasks.rewards import HashReward
+from potluck.tasks.sources import LONGEST_LINE_BYTES
+from potluck.types import Problem
+from stand_in_datasets import stand_in
+from tasks.graded import graded, tagged
+
+OPTIONS = {"gsm8k": Gsm8kOptions, "math500": Math500Options}
+GOOD = '{"question": "What is 9 + 9?", "answer": "#### 18"}'
+ROWS = [
+    {"problem": "What is half of $1$?", "answer": r"\frac{1}{2}", "level": 1},
+    {"problem": "Simplify $\\sqrt{8}$.", "answer": r" 2\sqrt{2} "},
+    {"problem": "How many dollars are two dollars?", "answer": "2"},
+]
+BAD_LINES = {
+    "not json": ("What is 9 + 9?", "is 'What is 9 \\+ 9\\?', which is not JSON"),
+    "cut off": (GOOD[:-5], "which is not JSON"),
+    "too deep": ("[" * 20_000, "which is not JSON"),
+    "a huge integer": ("9" * 5_000, "which is not JSON"),
+    "a list": ("[]", "is \\[\\], without the key '{question}'"),
+    "null": ("null", "is None, without the key '{question}'"),
+    "no question": ('{"answer": "#### 18"}', "without the key '{question}'"),
+    "no answer": ('{"{question}": "9 + 9?"}', "without the key 'answer'"),
+    "a question of another type": ('{"{question}": 9, "answer": "1"}', "has 9 as '{question}'"),
+    "an answer of another type": ('{"{question}": "9?", "answer": 18}', "has 18 as 'answer'"),
+    "an empty question": ('{"{question}": " ", "answer": "1"}', "has an empty '{question}'"),
+    "an escape": ('{"{question}": "9\\u001b[2J", "answer": "1"}', r"has '\\x1b' at 1 of"),
+    "a surrogate": ('{"{question}": "9\\ud800", "answer": "1"}', r"has '\\ud800' at 1 of"),
+    "too long": ('"' + "x" * LONGEST_LINE_BYTES + '"', "more than 65536 bytes"),
+}
+BAD_GOLDS = {
+    "gsm8k": {
+        "It is 18": "ends in 'It is 18'; expected '#### 18'", "####": "has '' after the '####'",
+        "#### eighteen": "has ' eighteen' after", "#### 1 #### 2": "has ' 1 #### 2' after",
+        "#### 17,18": "has ' 17,18' after",
+    },
+    "math500": {
+        " ": "empty 'answer'; expected the right", "\x1b[2J": "of its 'answer'; expected print",
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def real(gsm8k_path):
+    return Gsm8kOptions(path=gsm8k_path).make()
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A function that writes MATH-500's file."""
+
+    def write(*rows):
+        lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+        (tmp_path / "test.jsonl").write_text("\n".join(lines))
+        return str(tmp_path)
+
+    return write
+
+
+@pytest.fixture(params=OPTIONS)
+def files(request, tmp_path, write_gsm8k, write):
+    """The name of a data set, and a folder with it."""
+    return request.param, write(*ROWS) if request.param == "math500" else write_gsm8k(tmp_path)
+
+
+# The files of both.
+
+
+def refused(name, path, message):
+    with pytest.raises(TaskError, match=message) as caught:
+        OPTIONS[name](path=path).make()
+    said = str(caught.value)
+    assert said.isprintable()
+    assert len(said.replace(path, "")) < 200, said
+
+
+def test_a_line_that_is_no_problem_is_named_with_its_file(files, write):
+    name, path = files
+    question = {"gsm8k": "question", "math500": "problem"}[name]
+    good = GOOD.replace("question", question)
+    bad = [(line, message) for line, message in BAD_LINES.values()]
+    bad += [(json.dumps({question: "9?", "answer": a}), m) for a, m in BAD_GOLDS[name].items()]
+    for line, message in bad:
+        write(good, line.replace("{question}", question))
+        refused(name, path, f"/test.jsonl, line 2 .*{message.replace('{question}', question)}")
+
+
+def test_a_folder_or_file_that_is_not_there_or_holds_nothing_is_named(files, tmp_path):
+    name, path = files
+    expected = {"gsm8k": "expected .*train.jsonl and test", "math500": "expected .*of MATH-500"}
+    nowhere = rf"task.path is '.*nowhere', but there is no folder /.*nowhere; {expected[name]}"
+    refused(name, f"{path}/nowhere", nowhere)
+    for file in tmp_path.iterdir():
+        kept = file.read_bytes()
+        for content, message in (
+            (b"\n\n", f"{file.name} holds no problem; {expected[name]}"),
+            (b'{"question": "caf\xe9"}\n', "line 1 has byte 0xe9 at 17, which is not UTF-8"),
+        ):
+            file.write_bytes(content)
+            refused(name, path, message)
+        file.unlink()
+        refused(name, path, f"cannot read .*/{file.name} .*{expected[name]}.* in task.path")
+        file.write_bytes(kept)
+
+
+def test_blank_lines_and_line_ends_of_windows_change_nothing(files, tmp_path):
+    name, path = files
+    before = OPTIONS[name](path=path).make().digest
+    for file in tmp_path.iterdir():
+        file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n\r\n"))
+    assert OPTIONS[name](path=path).make().digest == before
+
+
+@given(
+    st.binary()
+    | st.lists(st.sampled_from([GOOD, "\n", '"', "{", "####", "\\ud800"])).map(
+        lambda parts: "".join(parts).encode()
+    )
+)
+def test_any_bytes_load_or_are_a_task_error(tmp_path_factory, raw):
+    folder = tmp_path_factory.mktemp("bytes")
+    for name in ("train.jsonl", "test.jsonl"):
+        (folder / name).write_bytes(raw)
+    for options in (
+        Gsm8kOptions(path=str(folder), validation="test"),
+        Math500Options(path=str(folder)),
+    ):
+        with suppress(TaskError):
+            task = options.make()
+            assert task.ids("validation") or task.ids("out-of-distribution")
+
+
+def test_the_digest_changes_with_everything(files, tmp_path):
+    name, path = files
+
+    def digest(**options):
+        return OPTIONS[name](path=path, **options).make().digest
+
+    plain, changed = digest(), [digest(system_prompt="Be brief.")]
+    for file in tmp_path.iterdir():
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        question = next(iter(rows[0]))
+        for other in (
+            [*rows[:2], rows[2] | {question: "?"}, *rows[3:]],
+            [*rows[:2], rows[2] | {"answer": "#### 99"}, *rows[3:]],
+            rows[:-1],
+            rows[::-1],
+        ):
+            file.write_text("".join(json.dumps(row) + "\n" for row in other))
+            changed.append(digest())
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert len({plain, *changed}) == 1 + len(changed)
+    assert digest() == plain
+
+
+def test_the_built_in_prompt_names_the_tags_and_a_prompt_of_ones_own_replaces_it(files):
+    name, path = files
+    built_in = {"gsm8k": gsm8k, "math500": math500}[name].SYSTEM_PROMPT
+    for tag in ("<think>", "</think>", "<answer>", "</answer>"):
+        assert tag in built_in
+    first = {"gsm8k": "gsm8k/train/0", "math500": "math500/0"}[name]
+    assert OPTIONS[name](path=path).make().problem(first).system == built_in
+    brief = OPTIONS[name](path=path, system_prompt="Be brief.").make()
+    assert brief.problem(first).system == "Be brief."
+
+
+# The Hub.
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    def put(load_dataset):
+        monkeypatch.setitem(sys.modules, "datasets", load_dataset and stand_in(load_dataset))
+
+    return put
+
+
+def test_the_hub_gives_the_same_task_as_the_files(files, hub):
+    name, path = files
+
+    def load_dataset(place, config, *, split):
+        expected = {"gsm8k": ("openai/gsm8k", "main"), "math500": ("HuggingFaceH4/MATH-500", None)}
+        assert (place, config) == expected[name]
+        lines = Path(path, f"{split}.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    hub(load_dataset)
+    assert OPTIONS[name]().make().digest == OPTIONS[name](path=path).make().digest
+
+
+def test_a_bad_row_of_the_hub_is_named(hub):
+    hub(lambda name, config, *, split: [json.loads(GOOD), {"question": "9?"}])
+    with pytest.raises(TaskError, match=r"openai/gsm8k train, row 1 is .*without the key 'answer'"):
+        Gsm8kOptions().make()
+
+
+def test_without_the_library_the_error_names_the_extra_and_files_do_without(hub, files):
+    hub(None)
+    name, path = files
+    with pytest.raises(TaskError, match=r"pip install 'potluck\[data\]', or download .* task.path"):
+        OPTIONS[name]().make()
+    assert OPTIONS[name](path=path).make()
+
+
+@pytest.mark.parametrize("error", [ConnectionError("no\nroute"), ValueError(), RuntimeError("x")])
+def test_without_the_hub_the_error_says_why_and_names_the_other_way(hub, error):
+    def load_dataset(name, config, *, split):
+        raise error
+
+    hub(load_dataset)
+    kind = type(error).__name__
+    with pytest.raises(TaskError, match=rf"\({kind}: .*or download .* task.path") as caught:
+        Gsm8kOptions().make()
+    assert "\n" not in str(caught.value)
+
+
+# GSM8K.
+
+RESPELLED = {
+    "as it is": "{}",
+    "spacing": "\n  {} ",
+    "thousands": "{:,}.0",
+    "in math mode": "${}$",
+    "boxed": "\\boxed{{{}}}",
+    "boxed in math mode": " $\\boxed{{ {:,} }}$.\n",
+}
+
+
+def test_every_gold_of_the_test_file_is_right_however_it_is_spelled_and_for_its_problem_only(real):
+    problems = [real.problem(f"gsm8k/test/{i}") for i in range(1319)]
+    finished = [completion(problem=p.id) for p in problems]
+    for how, spelling in RESPELLED.items():
+        texts = [tagged(spelling.format(int(p.answer))) for p in problems]
+        assert real.rewards(problems, finished, texts) == [1.0] * 1319, how
+    for this, following in pairwise([*problems, problems[0]]):
+        assert is_right(this, tagged(following.answer)) == (this.answer == following.answer)
+
+
+def test_every_gold_of_the_files_is_an_integer_without_commas(real, gsm8k_path):
+    for part, count in (("train", 7473), ("test", 1319)):
+        lines = Path(gsm8k_path, f"{part}.jsonl").read_text(encoding="utf-8").splitlines()
+        assert len(lines) == count
+        for i, line in enumerate(lines):
+            problem, row = real.problem(f"gsm8k/{part}/{i}"), json.loads(line)
+            assert problem.question == row["question"]
+            assert int(problem.answer) == int(row["answer"].split("#### ")[1].replace(",", ""))
+            assert "," not in problem.answer
+
+
+def test_the_real_splits_and_digest_are_the_same_for_ever(real, gsm8k_path):
+    """Golden: two runs are compared only where they had the same problems."""
+    sizes = [len(real.ids(split)) for split in ("train", "validation", "out-of-distribution")]
+    assert sizes == [7473 - 512, 512, 0]
+    first = [f"gsm8k/train/{i}" for i in (1338, 6870, 7147)]
+    assert real.ids("validation")[:3] == first
+    assert real.ids("train")[:2] == ["gsm8k/train/1", "gsm8k/train/2"]
+    digest = Gsm8kOptions(path=gsm8k_path, system_prompt="p").make().digest
+    assert digest == "0e307cf5e91f41afe22a01ac6943c3b621f335795d1b3a6229df9393d2ecfee2"
+    first = real.problem("gsm8k/test/0")
+    assert first.question.startswith("Janet\u2019s ducks lay 16 eggs")
+    assert first.answer == "18"
+
+
+def test_the_paper_validates_on_the_first_512_of_test_and_trains_on_all_of_train(
+    made_up_path, tmp_path, write_gsm8k
+):
+    task = Gsm8kOptions(path=made_up_path, validation="test").make()
+    assert list(task.ids("train")) == [f"gsm8k/train/{i}" for i in range(540)]
+    assert list(task.ids("validation")) == [f"gsm8k/test/{i}" for i in range(512)]
+    assert not task.ids("out-of-distribution")
+    # Outside every split, and known.
+    assert task.problem("gsm8k/test/529").answer == "530"
+    few = Gsm8kOptions(path=write_gsm8k(tmp_path, train=3, test=4), validation="test").make()
+    assert (len(few.ids("train")), len(few.ids("validation"))) == (3, 4)
+
+
+def test_the_512_training_problems_of_smallest_hash_are_held_out(
+    made_up_path, tmp_path, write_gsm8k
+):
+    task = Gsm8kOptions(path=made_up_path).make()
+    texts = {f"gsm8k/train/{i}": f"What is {i} + 1 (train)?" for i in range(540)}
+    ranked = sorted(texts, key=lambda id: sha256(f"{id}{texts[id]}".encode()).hexdigest())
+    assert list(task.ids("validation")) == ranked[:512]
+    assert list(task.ids("train")) == [id for id in texts if id not in ranked[:512]]
+    assert task.problem("gsm8k/test/3").answer == "4"
+    path = write_gsm8k(tmp_path, train=512)
+    refused("gsm8k", path, r"has 512 problems .* set task.validation = 'test'")
+
+
+def test_the_gold_is_the_number_after_the_mark_without_its_commas(tmp_path):
+    row = {"question": "How many?", "answer": "1,000 #s and 80.\n####  1,234,080 \n"}
+    for name in ("train.jsonl", "test.jsonl"):
+        (tmp_path / name).write_text(json.dumps(row))
+    task = Gsm8kOptions(path=str(tmp_path), validation="test").make()
+    assert task.problem("gsm8k/train/0").answer == "1234080"
+
+
+def test_right_is_the_format_and_the_number_together():
+    problem = Problem("gsm8k/train/0", "9 + 9?", "1080")
+    for answer in ("1080", "1,080", " $1080.00 ", "1080."):
+        assert is_right(problem, tagged(answer))
+    for answer in ("1081", "-1080", "108e1", "2*540", "1080%", "1080, 1080", "1080 eggs", ""):
+        assert not is_right(problem, tagged(answer))
+    for text in ("1080", "<answer>1080</answer>", "#### 1080", tagged("1080") + "!"):
+        assert not is_right(problem, text)
+
+
+# MATH-500.
+
+
+def test_all_of_it_is_out_of_distribution(write):
+    task = Math500Options(path=write(*ROWS)).make()
+    assert task.ids("out-of-distribution") == ["math500/0", "math500/1", "math500/2"]
+    assert not task.ids("train")
+    assert not task.ids("validation")
+    problem = task.problem("math500/1")
+    assert (problem.question, problem.answer) == (ROWS[1]["problem"], r"2\sqrt{2}")
+    for id in ("", "math500", "math500/3", "math500/-1", "gsm8k/test/0"):
+        with pytest.raises(TaskError, match=r"its 3 look like 'math500/0'"):
+            task.problem(id)
+
+
+def test_the_real_problems_and_their_digest_are_the_same_for_ever(math500_path):
+    task = Math500Options(path=math500_path, system_prompt="p").make()
+    assert len(task.ids("out-of-distribution")) == 500
+    assert task.problem("math500/0").answer == r"\left( 3, \frac{\pi}{2} \right)"
+    assert task.problem("math500/499").answer == r"106^\circ"
+    assert task.digest == "1a1c2a16f1f04c57b20d35fe224136e29a7cf2fbf4ef36f4f5479f04baf8dd50"
+
+
+def test_right_is_the_format_and_the_answer_together_for_the_question(write):
+    task = Math500Options(path=write(*ROWS)).make()
+    answers = (r"2\sqrt{2}", r"\boxed{\sqrt{2}\cdot 2}", r"3\sqrt{2}", "2.828427", "")
+    outside = (r"2\sqrt{2}", r"\boxed{2\sqrt{2}}", tagged(r"2\sqrt{2}") + ".")
+    assert graded(task, *map(tagged, answers), *outside, id="math500/1") == [1, 1] + [0] * 6
+    assert graded(task, tagged(r"\$2"), tagged("2"), id="math500/2") == [1, 1]
+    assert graded(task, tagged(r"\$0.50"), tagged("0.50"), id="math500/0") == [0, 1]
+
+
+def test_an_unfinished_completion_earns_nothing_and_costs_no_algebra(write, monkeypatch):
+    task = Math500Options(path=write(*ROWS)).make()
+    monkeypatch.setattr("potluck.tasks.math.pool.shared_workers", None)
+    texts = tagged(r"\sqrt{2} \cdot 2"), tagged(r"2\sqrt{2}")
+    assert graded(task, *texts, id="math500/1", end="length") == [0, 0]
+
+
+def test_lists_of_unequal_length_are_refused(write):
+    task = Math500Options(path=write(*ROWS)).make()
+    problem = task.problem("math500/0")
+    assert task.rewards([], [], []) == []
+    for problems, completions, texts in ((2, 1, 1), (1, 2, 1), (1, 1, 2)):
+        with pytest.raises(ValueError, match="zip"):
+            task.rewards([problem] * problems, [completion()] * completions, [""] * texts)
+
+
+def test_without_math_verify_the_error_names_the_extra(write, monkeypatch):
+    monkeypatch.setattr("potluck.tasks.math.pool.find_spec", lambda name: None)
+    refused("math500", write(*ROWS), r"'math_verify'; pip install 'potluck\[math\]'")
+
+
+# In a recipe.
+
+
+def recipe(**tables):
+    return from_tree(
+        {"name": "tiny", "node": {"small": {"model": "builtin:digits-small"}}} | tables
+    )
+
+
+def test_a_recipe_names_it_and_every_option_reaches_it(write):
+    table = {"name": "math500", "path": write(*ROWS)}
+
+    def made(**options):
+        return make_task(recipe(task=table | options))
+
+    task = Math500Options(path=table["path"]).make()
+    assert made().digest == made(grading="math").digest == task.digest
+    brief = Math500Options(path=table["path"], system_prompt="Be brief.").make()
+    assert made(system_prompt="Be brief.").digest == brief.digest
+    assert made(reward="hash").digest == HashReward(task).digest
+    texts = [tagged(a) for a in ("0.5", "1-0.5", "2")] + [r"\frac{1}{2}"]
+    plain = made(grading="math-verify")
+    assert graded(task, *texts, id="math500/0") == [1, 0, 0, 0]
+    assert graded(plain, *texts, id="math500/0") == [1, 1, 0, 0]
+    assert plain.digest != task.digest
+
+
+def test_it_cannot_be_trained_on_and_the_error_says_where_it_belongs(write):
+    config = recipe(task={"name": "math500", "path": write(*ROWS)})
+    with pytest.raises(ConfigError, match=r"no problems to train on; name it under \[out_of_dis"):
+        require_problems(config, make_task(config))
+
+
+def test_out_of_distribution_another_task_takes_the_place_of_ones_own(write):
+    table = {"name": "math500", "path": write(*ROWS)}
+    config = recipe(task={"name": "digits"}, out_of_distribution=table)
+    task, digits = make_task(config), DigitsOptions().make()
+    require_problems(config, task)
+    assert task.ids("train") == digits.ids("train")
+    assert task.ids("validation") == digits.ids("validation")
+    assert list(task.ids("out-of-distribution")) == [f"math500/{i}" for i in range(3)]
+    assert len({task.digest, digits.digest, make_task(recipe(task={"name": "digits"})).digest}) == 2
+    hashed = recipe(task={"name": "digits"}, out_of_distribution=table | {"reward": "hash"})
+    assert make_task(hashed).digest != task.digest
+
+
+def test_each_problem_is_graded_by_the_rules_of_its_own_task(write):
+    task = WithOutOfDistribution(DigitsOptions().make(), Math500Options(path=write(*ROWS)).make())
+    asked = ["digits/1+2", "math500/0", "digits/1+2", "math500/0", "math500/1"]
+    texts = ["#3", tagged("0.5"), tagged("3"), "#0.5", tagged(r"\sqrt2\cdot 2")]
+    problems = [task.problem(id) for id in asked]
+    completions = [completion(problem=id) for id in asked]
+    assert task.rewards(problems, completions, texts) == [1, 1, 0, 0, 1]
+
+
+def test_a_task_that_has_nothing_elsewhere_or_shares_problems_is_refused(made_up_path):
+    with pytest.raises(TaskError, match=r"no out-of-distribution problems; choose .* math500"):
+        WithOutOfDistribution(DigitsOptions().make(), Gsm8kOptions(path=made_up_path).make())
+    with pytest.raises(TaskError, match=r"has the problem 'digits/\d+\+\d+', which is one of"):
+        WithOutOfDistribution(DigitsOptions().make(), DigitsOptions(width=4, other_width=3).make())
