@@ -2,23 +2,17 @@
 
 import errno
 import hashlib
-import json
 import os
 import re
 import shutil
-import time
 import unicodedata
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 LOCAL_SWARM = "_swarm"
 """In a run's folder: what its nodes on this machine need to meet. No node can have this name."""
-JOINED = "join.json"
-"""In a node's folder: the recipe that it joined with, its own key and addresses included."""
-LOCK = ".lock"
-"""Name of the file in a folder whose lock a process holds while it writes there."""
 REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there"),
     **dict.fromkeys((errno.EACCES, errno.EPERM), "give this user access to it"),
@@ -29,8 +23,6 @@ REMEDIES = {
 """Ways out for the user where a file cannot be read or written, by the number of the error."""
 OF_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 """Errors that a read never has."""
-A_WRITE_S = 60.0
-"""A whole file takes less to write."""
 INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that steer a display instead of showing on it (or show nothing)."""
 DRAWN = {"\n": "⏎", "\r": "⏎", "\r\n": "⏎", "\t": " "}
@@ -112,60 +104,6 @@ def append(path: Path, data: bytes) -> None:
         except OSError:
             file.truncate(start)
             raise
-
-
-def has_no_round(folder: Path) -> bool:
-    """Tell whether ``folder`` holds a run that has finished no round, and nothing else: its start
-    failed, so nothing is lost with it."""
-    try:
-        nodes = list(json.loads((folder / "recipe.json").read_bytes())["node"])
-        there = {each.name for each in folder.iterdir()}
-    except (OSError, ValueError, TypeError, KeyError):
-        return False
-    done = [each for name in nodes for each in (folder / name).glob("checkpoints/*")]
-    done += [each for name in nodes for each in (folder / name).glob("metrics.jsonl")]
-    return not done and there <= {*nodes, "recipe.json", "task.json", LOCAL_SWARM, LOCK}
-
-
-def forget_unbegun(folder: Path) -> bool:
-    """Remove a run that has finished no round from its folder, but for locks, which are held;
-    return whether there was one."""
-    if not has_no_round(folder):
-        return False
-    for each in folder.rglob("*"):
-        if each.is_file() and each.name != LOCK:
-            each.unlink()
-    return True
-
-
-def remove_parts(folder: Path) -> None:
-    """Remove what a killed process left of unfinished files and folders in the folder of a node;
-    no other process may be writing there."""
-    for part in (*folder.glob("*.part"), *folder.glob("*/*.part")):
-        if part.is_dir():
-            shutil.rmtree(part)
-        else:
-            part.unlink()
-
-
-def remove_parts_of_the_dead(folder: Path) -> None:
-    """Remove what processes that are gone left of unfinished files in a folder that several write
-    to. Those of another machine cannot be seen, so what a living one may be writing stays."""
-    for part in folder.glob("*.[0-9]*.part"):
-        with suppress(FileNotFoundError):  # as another node removed it, or has finished it
-            is_old = time.time() - part.stat().st_mtime > A_WRITE_S
-            if is_old and not _is_alive(int(part.suffixes[-2][1:])):
-                part.unlink()
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except PermissionError:  # another user's
-        return True
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @contextmanager

@@ -126,10 +126,7 @@ def test_what_is_capped_is_told():
     plain = printed(load(STARTING_RECIPE))
     more = ["sampling.max_new_tokens=99999999", "evaluation.problems=5000"]
     text = printed(load(STARTING_RECIPE, more))
-    for line in (
-        "of 5000 validation problems there are 1000",
-        "small: max_new_tokens = 99999999",
-    ):
+    for line in ("of 5000 validation problems there are 1000", "small: max_new_tokens = 99999999"):
         assert line in text
         assert line not in plain
     assert "is capped by" not in plain

@@ -208,12 +208,7 @@ def test_an_override_may_open_a_table_that_the_file_leaves_out(toml):
 
 @pytest.mark.parametrize(
     "raw, name",
-    [
-        ("a=b", "a=b"),
-        ("'12'", "12"),
-        ("two words", "two words"),
-        ("builtin:x", "builtin:x"),
-    ],
+    [("a=b", "a=b"), ("'12'", "12"), ("two words", "two words"), ("builtin:x", "builtin:x")],
 )
 def test_what_is_no_toml_value_is_text_as_it_stands(toml, raw, name):
     assert load(toml(TWO_NODES), [f"node.small.model={raw}"]).node["small"].model == name

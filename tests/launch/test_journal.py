@@ -167,9 +167,7 @@ def test_messages_are_bounded(recipe, tmp_path, monkeypatch):
         """Hands the journal more than it keeps."""
 
     monkeypatch.setattr(
-        Journal,
-        "of",
-        lambda journal, nodes, of=Journal.of: talking(journal, of(journal, nodes)),
+        Journal, "of", lambda journal, nodes, of=Journal.of: talking(journal, of(journal, nodes))
     )
     run(recipe(), tmp_path / "run", display=Chatty())
     told = [e for e in events_of(tmp_path / "run" / "large") if e["kind"] == "message"]

@@ -262,8 +262,7 @@ def test_a_folder_that_holds_something_is_left_alone(recipe, tmp_path):
 def test_a_run_cannot_be_resumed_as_another_one(recipe, tmp_path):
     run(recipe("rounds=1"), tmp_path / "run")
     with pytest.raises(
-        RunFolderError,
-        match=r"made with objective.weight_cap = 2.0, .* = 3.0; resume",
+        RunFolderError, match=r"made with objective.weight_cap = 2.0, .* = 3.0; resume"
     ):
         run(recipe("objective.weight_cap=3"), tmp_path / "run", resume=True)
 

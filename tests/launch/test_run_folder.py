@@ -16,10 +16,11 @@ import tiny
 from displays import Listener
 from faults.swarm import Swarm
 from forked import Forked
-from potluck.files import LOCK, append, remedy, remove_parts, write_atomically
+from potluck.files import append, remedy, write_atomically
 from potluck.launch import rounds as launch_rounds
 from potluck.launch.in_process import join, run
 from potluck.launch.local_swarm import run_local_swarm
+from potluck.node.storage.folder import LOCK, remove_parts
 from potluck.node.storage.lock import disk_errors_explained, exclusive
 from potluck.node.storage.record import Record
 from potluck.types import RunFolderError

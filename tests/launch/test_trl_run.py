@@ -14,14 +14,7 @@ from displays import Listener
 from potluck.builder.loss import load_loss
 from potluck.builder.nodes import make_learner
 from potluck.builder.plan import check, plan_cost
-from potluck.config import (
-    ConfigError,
-    LogConfig,
-    NodeConfig,
-    SamplingConfig,
-    as_tree,
-    from_tree,
-)
+from potluck.config import ConfigError, LogConfig, NodeConfig, SamplingConfig, as_tree, from_tree
 from potluck.launch.in_process import run
 from potluck.model.lora import adapter_off
 from potluck.node.storage.card import model_card

@@ -83,7 +83,7 @@ def _require_special_stops(
 
 
 def notes_on_tokenizers(config: RunConfig) -> list[str]:
-    """Return a line that says which nodes read each other's texts and not ids, if any. All models
+    """Write a line that says which nodes read each other's texts and not ids, if any. All models
     are on this machine."""
     groups: dict[str, list[str]] = {}
     for name, node in config.learners.items():
@@ -97,7 +97,7 @@ def notes_on_tokenizers(config: RunConfig) -> list[str]:
 
 
 def sends_text(config: RunConfig, *, all_here: bool) -> bool:
-    """Return whether completions go as text too. ``all_here``: the models of all nodes are on this
+    """Tell whether completions go as text too. ``all_here``: the models of all nodes are on this
     machine, so that their tokenizers can be compared."""
     if config.swarm.text != "auto":
         return config.swarm.text == "always"
@@ -129,7 +129,7 @@ def require_one_prompt(config: RunConfig, task: Task) -> None:
 
 
 def without_long_prompts(config: RunConfig, task: Task, models: Iterable[str]) -> Task:
-    """Return the task without the problems whose prompts are too long for any of the models."""
+    """Leave out of the task the problems whose prompts are too long for any of the models."""
     if not (most := config.sampling.max_prompt_tokens):
         return task
     tokenizers = [load_tokenizer(model) for model in dict.fromkeys(models)]
@@ -141,16 +141,14 @@ def without_long_prompts(config: RunConfig, task: Task, models: Iterable[str]) -
 
 
 def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
-    """Return the lengths of the run's prompts, in tokens, once for each model; raise RolloutError
+    """Count the lengths of the run's prompts, in tokens, once for each model; raise RolloutError
     if one of them leaves no room to write in."""
     agenda, sampling, wanted = make_agenda(config, task), config.sampling, config.evaluation
     # By then every problem has been asked: a run that is stopped by hand may have any number.
     rounds = min(config.rounds, len(task.ids("train")) // config.problems_per_round + 1)
     shares = (each for round in range(rounds) for each in agenda.shares(round, config.node))
     asked = [*{share.problem_id for share in shares}]
-    if (
-        config.pace == "free"
-    ):  # others decide the order, so it may be any; tokens take long to count
+    if config.pace == "free":  # others decide the order, so it may be any; counting takes long
         asked += nlargest(LONGEST, task.ids("train"), lambda id: len(task.problem(id).question))
     asked += task.ids("validation")[: wanted.problems]
     asked += task.ids("out-of-distribution")[: wanted.out_of_distribution]
@@ -176,7 +174,7 @@ def require_servers(config: RunConfig, *, longest_prompt: int) -> None:
 
 
 def _positions(model: str, wanted: int) -> int:
-    """Return ``wanted`` tokens, or those that the model has positions for."""
+    """Limit ``wanted`` tokens to those that the model has positions for."""
     shape = load_config(model).get_text_config()
     return min(wanted, getattr(shape, "max_position_embeddings", None) or wanted)
 
@@ -217,7 +215,7 @@ def require_processes(config: RunConfig, processes: ProcessGroup) -> None:
 
 
 def notes_on_devices(config: RunConfig) -> list[str]:
-    """Return a line where a node takes the CPU though one may expect a GPU."""
+    """Write a line where a node takes the CPU though one may expect a GPU."""
     names = [name for name, node in config.learners.items() if node.device == "auto"]
     if not names or not (what := unused_accelerator()):
         return []

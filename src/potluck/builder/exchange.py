@@ -5,11 +5,12 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from math import ceil
 from pathlib import Path
 
 import msgspec
+from transformers import PreTrainedTokenizerBase
 
 from potluck.config import LOCAL_SWARM, ConfigError, RunConfig, as_tree
 from potluck.exchange import (
@@ -40,6 +41,7 @@ from potluck.node.storage.record import Record
 from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import ALL_UP_TO, PLANS, Agenda, cohort
 from potluck.tasks import Task
+from potluck.types import Problem
 
 REMEMBERED = 2 * 64
 """Rounds whose batches a restarted node still knows: more than the others keep."""
@@ -48,7 +50,7 @@ MOST_MESSAGE_BYTES = (1 << 24) - (1 << 12)
 
 
 def members_of(config: RunConfig) -> list[str]:
-    """Return the nodes that the plan counts on."""
+    """List the nodes that the plan counts on."""
     return [name for name, node in config.node.items() if not node.stranger]
 
 
@@ -68,10 +70,10 @@ def make_agenda(config: RunConfig, task: Task) -> Agenda:
 def agreements_of(
     config: RunConfig, task: Task, policies: Mapping[str, LanguageModel | None]
 ) -> dict[str, Agreement]:
-    """Return the terms on which each node of this process takes part; ``policies`` has None for
-    one that only writes."""
+    """State the terms on which each node of this process takes part; ``policies`` has None for one
+    that only writes."""
     agreed = _agreed_digest(config, task)
-    question_digest, agreements = _question_digests(task), {}
+    question_digest, agreements = _by_problem(task, _question_digest), {}
     for name, policy in policies.items():
         model = policy.fingerprint() if policy else str(config.node[name].engine)
         tokenizer = policy.tokenizer_digest if policy else NO_TOKENIZER
@@ -80,7 +82,7 @@ def agreements_of(
             node=name,
             provenance=Provenance(_short(model), tokenizer, agreed, config.sampling.drawing),
             limits=_limits(config, policy),
-            prompt_digest=_prompt_digests(task, config.node[name].model),
+            prompt_digest=_by_problem(task, _prompt_digest_of(config.node[name].model)),
             question_digest=question_digest,
         )
     return agreements
@@ -105,7 +107,7 @@ def _short(text: str) -> bytes:
 
 
 def _limits(config: RunConfig, policy: LanguageModel | None) -> Limits:
-    """Return the most that any one node may write in a round."""
+    """Bound what any one node may write in a round."""
     swarm = config.swarm
     problems = max(config.problems_per_round, swarm.stranger_problems if swarm.open else 0)
     completions = problems * config.group_size
@@ -123,40 +125,33 @@ def _limits(config: RunConfig, policy: LanguageModel | None) -> Limits:
     )
 
 
-def _prompt_digests(task: Task, model: str) -> Callable[[str], bytes | None]:
-    """Return a function from a problem's id to the digest of its prompt, empty without a ``model``;
-    None: no such problem."""
-    # A tokenizer of its own: batches are read in threads, and no two may use one at a time.
-    tokenizer = load_tokenizer(model) if model else None
+def _by_problem(task: Task, digest: Callable[[Problem], bytes]) -> Callable[[str], bytes | None]:
+    """Make a function from a problem's id to its ``digest``; None: no such problem."""
     ids, lock = frozenset(task.ids("train")), threading.Lock()
+    known = cache(lambda problem_id: digest(task.problem(problem_id)))
 
-    @cache
-    def known(problem_id: str) -> bytes:
-        if tokenizer is None:
-            return b""
-        prompt_P = prompt_ids(tokenizer, task.problem(problem_id))
-        return hashlib.sha256(prompt_P.astype("<i4").tobytes()).digest()[:PROMPT_DIGEST_BYTES]
-
-    def digest(problem_id: str) -> bytes | None:
-        with lock:
+    def of(problem_id: str) -> bytes | None:
+        with lock:  # batches are read in threads, and no two may use one tokenizer at a time
             return known(problem_id) if problem_id in ids else None
 
-    return digest
+    return of
 
 
-def _question_digests(task: Task) -> Callable[[str], bytes | None]:
-    """Return the same of a prompt's messages, which are alike for all tokenizers."""
-    ids, lock = frozenset(task.ids("train")), threading.Lock()
+def _prompt_digest_of(model: str) -> Callable[[Problem], bytes]:
+    """Make the digest of a problem's prompt, which is empty without a ``model``."""
+    # A tokenizer of its own: that of the node is used meanwhile.
+    return partial(_prompt_digest, load_tokenizer(model)) if model else lambda problem: b""
 
-    def digest(problem_id: str) -> bytes | None:
-        if problem_id not in ids:
-            return None
-        with lock:
-            problem = task.problem(problem_id)
-        asked = json.dumps([problem.system, problem.question]).encode()
-        return hashlib.sha256(asked).digest()[:PROMPT_DIGEST_BYTES]
 
-    return digest
+def _prompt_digest(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> bytes:
+    data = prompt_ids(tokenizer, problem).astype("<i4").tobytes()
+    return hashlib.sha256(data).digest()[:PROMPT_DIGEST_BYTES]
+
+
+def _question_digest(problem: Problem) -> bytes:
+    """Hash a prompt's messages, which are alike for all tokenizers."""
+    asked = json.dumps([problem.system, problem.question]).encode()
+    return hashlib.sha256(asked).digest()[:PROMPT_DIGEST_BYTES]
 
 
 @contextmanager
@@ -221,7 +216,7 @@ def open_exchange(
 
 
 def rule_of(config: RunConfig, taken: Mapping[str, int]) -> MailboxRule:
-    """Return the rule by which a node receives batches; ``taken``: the newest round of each author
+    """Make the rule by which a node receives batches; ``taken``: the newest round of each author
     that it received before, at its own pace."""
     swarm = config.swarm
     if config.pace == "together":
@@ -231,24 +226,18 @@ def rule_of(config: RunConfig, taken: Mapping[str, int]) -> MailboxRule:
 
 
 def partners_of(config: RunConfig, name: str) -> Partners:
-    """Return the function of those to fetch from; at its own pace a node needs few in a round: of
-    most authors it takes nothing, and others have their turn in the next."""
+    """Make the function that chooses whom to fetch from. At its own pace a node needs few in a
+    round: it takes nothing of most authors, and others have their turn in the next."""
     members, size, all_up_to = frozenset(members_of(config)), config.swarm.cohort, ALL_UP_TO
     if config.pace == "free":
         size = all_up_to = min(size, max(2, ceil(2 * config.taken)))
     return lambda round, live: cohort(
-        live,
-        members=members,
-        me=name,
-        run=config.name,
-        round=round,
-        size=size,
-        all_up_to=all_up_to,
+        live, members=members, me=name, run=config.name, round=round, size=size, all_up_to=all_up_to
     )
 
 
 def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
-    """Return public keys by name, from the recipe's file or that of the nodes of this machine.
+    """Read public keys by name, from the recipe's file or that of the nodes of this machine.
 
     Raises:
         ConfigError: a member of the roster is no node of the recipe, so no plan counts on it.
@@ -268,8 +257,8 @@ def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
 
 
 def _prepared_addresses(file: Path, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return this node's address, and those of the nodes before it, where ``potluck run`` has
-    started them. Two that called each other could be lost to each other (docs/swarm.md)."""
+    """Read this node's address, and those of the nodes before it, where ``potluck run`` has started
+    them. Two that called each other could be lost to each other (docs/swarm.md)."""
     try:
         addresses = msgspec.json.decode(file.read_bytes(), type=dict[str, str])
         own, before = addresses[name], list(addresses)[: list(addresses).index(name)]

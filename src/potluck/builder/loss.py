@@ -44,19 +44,15 @@ def load_loss(config: RunConfig, *, trust_code: bool) -> Loss | None:
 
     logp_BT = torch.full((2, 3), -1.0, requires_grad=True)
     mask_BT = torch.tensor([[True, True, True], [True, False, False]])
-    start_BT, gen_BT, advantage_B = (
-        logp_BT.detach(),
-        logp_BT.detach() - 0.1,
-        torch.tensor([1.0, -1.0]),
-    )
-    tried = loss(logp_BT, start_BT, gen_BT, advantage_B, mask_BT, config.objective)
+    start_BT, advantage_B = logp_BT.detach(), torch.tensor([1.0, -1.0])
+    tried = loss(logp_BT, start_BT, start_BT - 0.1, advantage_B, mask_BT, config.objective)
     if not tried.isfinite():
         raise ConfigError(f"[objective] loss {name!r} is {tried.item()} for two ordinary rows")
     return loss
 
 
 def loss_digest(config: RunConfig, *, trust_code: bool) -> str:
-    """Return the SHA-256 of the loss's file, so that a resumed run can tell; "": there is none.
+    """Hash the loss's file with SHA-256, so that a resumed run can tell; "": there is none.
     Raise as ``load_loss`` does: before models are loaded, which takes long."""
     has_one = load_loss(config, trust_code=trust_code) is not None
     return load_function("[objective] loss", config.objective.loss)[1] if has_one else ""

@@ -80,7 +80,7 @@ class Memory:
 def memory_of(
     config: RunConfig, name: str, shape: Shape, prompts: Prompts, *, gpu: bool = True
 ) -> Memory:
-    """Return what node ``name`` needs with a model of ``shape``; more on a GPU, where the
+    """Estimate what node ``name`` needs with a model of ``shape``; more on a GPU, where the
     optimiser steps all weights at once."""
     node = config.node[name]
     trained = adapter_numbers(node.lora, shape) if node.lora else shape.parameters
@@ -111,7 +111,7 @@ def memory_of(
 
 
 def own_completions(config: RunConfig, name: str) -> int:
-    """Return how many completions a node writes in a round."""
+    """Count the completions that a node writes in a round."""
     weights = {each: node.weight for each, node in config.node.items()}
     ids = [str(i) for i in range(config.problems_per_round)]
     if config.pace == "free":
@@ -122,19 +122,19 @@ def own_completions(config: RunConfig, name: str) -> int:
 
 
 def adapter_numbers(lora: LoraConfig, shape: Shape) -> int:
-    """Return r x (inputs + outputs), summed over every layer that gets an adapter."""
+    """Compute r x (inputs + outputs), summed over every layer that gets an adapter."""
     return lora.r * sum(inputs + outputs for inputs, outputs in _adapted(lora, shape))
 
 
 def adapted_names(lora: LoraConfig, shape: Shape) -> list[str]:
-    """Return the names of the layers that get an adapter; a target may be a path to one."""
+    """Name the layers that get an adapter; a target may be a path to one."""
     layers = dict.fromkeys(name for name, _, _ in shape.linears if name != shape.head)
     targets = targets_of(lora.targets, layers, shape.model_type)
     return [*layers] if targets == "all-linear" else [each.rpartition(".")[2] for each in targets]
 
 
 def _adapted(lora: LoraConfig, shape: Shape) -> list[tuple[int, int]]:
-    """Return (inputs, outputs) of each layer that gets an adapter."""
+    """List (inputs, outputs) of each layer that gets an adapter."""
     names = adapted_names(lora, shape)
     return [(inputs, outputs) for layer, inputs, outputs in shape.linears if layer in names]
 
@@ -161,7 +161,7 @@ def _writing(
 def _learning(
     node: NodeConfig, shape: Shape, trained: int, *, rows: int, new: int, longest: int, gpu: bool
 ) -> int:
-    """Return the bytes of gradients and of the most that stands beside them at any moment."""
+    """Count the bytes of gradients and of the most that stands beside them at any moment."""
     each = BYTES[node.dtype]
     count = min(max(1, node.micro_batch_tokens // longest), rows)
     tokens, asked = count * longest, count * min(new, longest)
@@ -192,7 +192,7 @@ def _learning(
 
 
 def _layer(node: NodeConfig, shape: Shape, longest: int) -> tuple[int, int, int]:
-    """Return (bytes a token that a layer keeps for its backward pass, bytes a token while that
+    """Count (bytes a token that a layer keeps for its backward pass, bytes a token while that
     runs, bytes of its largest weight's gradient on the way)."""
     each = BYTES[node.dtype]
     hidden, wide = shape.hidden, shape.intermediate
@@ -217,7 +217,7 @@ def _layer(node: NodeConfig, shape: Shape, longest: int) -> tuple[int, int, int]
 
 
 def gpu_gib(name: str) -> float:
-    """Return the GiB of a GPU by its name or the number itself; raise ConfigError if none is so."""
+    """Read the GiB of a GPU from its name or the number itself; raise ConfigError if none is so."""
     try:
         gib = GPUS.get(name.lower()) or float(name)
     except ValueError:
@@ -229,7 +229,7 @@ def gpu_gib(name: str) -> float:
 
 
 def by_device(config: RunConfig, *, gpu: bool) -> dict[str, list[str]]:
-    """Return the names of the nodes on each device, under the name that it really has."""
+    """Group the names of the nodes by device, under the name that it really has."""
     real = {"auto": "cuda:0" if gpu else "cpu", "cuda": "cuda:0"}
     devices: dict[str, list[str]] = {}
     for name, node in config.learners.items():

@@ -75,17 +75,9 @@ def make_learner(
     node, loss = config.node[name], load_loss(config, trust_code=trust_code)
     saved = checkpoint.checkpoint_folder(folder, first) if first else None
     model = node.model if node.lora or not saved else str(saved)
-    computes = getattr(torch, node.dtype)
-    policy = LanguageModel.load(
-        model,
-        # Spread over GPUs, a model need not fit into one of them: it comes from main memory.
-        device=node.device if processes.size == 1 else "cpu",
-        stop=config.sampling.stop,
-        dtype=computes,
-        # What is trained keeps its small steps in float32; what is frozen makes none.
-        stored=computes if node.lora else torch.float32,
-        attention=node.attention,
-    )
+    # What is trained keeps its small steps in float32; what is frozen makes none.
+    stored = getattr(torch, node.dtype) if node.lora else torch.float32
+    policy = _load(config, name, model, processes, stored)
     if node.lora:
         seed = derived_seed(f"{config.seed}/{name}/adapter")
         _adapt(policy, model, node.lora, seed=seed, saved=saved)
@@ -124,22 +116,30 @@ def make_learner(
 def _reference(
     config: RunConfig, name: str, policy: LanguageModel, processes: ProcessGroup
 ) -> LanguageModel:
-    """Return the model that the node started from: ``policy`` itself where only its adapter is
+    """Load the model that the node started from: ``policy`` itself where only its adapter is
     trained, else one that stays as it is."""
     node = config.node[name]
     if node.lora:
         return policy
-    computes = getattr(torch, node.dtype)
-    made = LanguageModel.load(
-        node.model,
-        device=node.device if processes.size == 1 else "cpu",
-        stop=config.sampling.stop,
-        dtype=computes,
-        stored=computes,  # it makes no steps, so it needs no more
-        attention=node.attention,
-    )
+    stored = getattr(torch, node.dtype)  # it makes no steps, so it needs no more
+    made = _load(config, name, node.model, processes, stored)
     made.network.requires_grad_(False)
     return ShardedModel(made, device_of(node.device)) if processes.size > 1 else made
+
+
+def _load(
+    config: RunConfig, name: str, model: str, processes: ProcessGroup, stored: torch.dtype
+) -> LanguageModel:
+    node = config.node[name]
+    return LanguageModel.load(
+        model,
+        # Spread over GPUs, a model need not fit into one of them: it comes from main memory.
+        device=node.device if processes.size == 1 else "cpu",
+        stop=config.sampling.stop,
+        dtype=getattr(torch, node.dtype),
+        stored=stored,
+        attention=node.attention,
+    )
 
 
 def _checkpoint_activations(policy: LanguageModel, name: str) -> None:

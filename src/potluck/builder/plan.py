@@ -99,7 +99,7 @@ def _tokens_of(config: RunConfig, name: str, shape: Shape, mean: float) -> Token
 def check(
     config: RunConfig, *, trust_code: bool = False, gpu: str = "", one_process: bool = False
 ) -> Stacked:
-    """Return a run in short and its cost, to be printed; with a ``gpu``, whether the nodes fit.
+    """Describe a run and its cost, to be printed; with a ``gpu``, whether the nodes fit.
 
     ``one_process``: they would take turns in one. Raise PotluckError as ``plan_cost`` does, whose
     arguments these are.
@@ -204,7 +204,6 @@ def _memory_table(plan: CostPlan) -> Table:
 def _device_lines(
     config: RunConfig, plan: CostPlan, *, gib: float, apart: bool
 ) -> list[RenderableType]:
-    """Return a line for each device, with what its nodes need together."""
     lines: list[RenderableType] = []
     for device, names in by_device(config, gpu=plan.on_gpu).items():
         memories, overhead = [plan.memory[name] for name in names], CUDA_BYTES * plan.on_gpu

@@ -50,7 +50,7 @@ def require_problems(config: RunConfig, task: Task) -> None:
 
 
 def code_of(config: RunConfig) -> list[str]:
-    """Return the functions that the recipe names; somebody may have written one to do harm."""
+    """List the functions that the recipe names; somebody may have written one to do harm."""
     own = [config.objective.loss] if config.objective.loss else []
     return [*_paying(config), *own]
 
@@ -84,7 +84,7 @@ def _rewards(config: RunConfig, has_messages: bool) -> list[Reward]:
 
 
 def notes_on_authors(config: RunConfig, task: Task) -> list[str]:
-    """Return a line on each author that cannot write to every problem; raise RolloutError for one
+    """Write a line on each author that cannot write to every problem; raise RolloutError for one
     that can to none."""
     lines = []
     for name, node in config.node.items():
@@ -100,6 +100,6 @@ def notes_on_authors(config: RunConfig, task: Task) -> list[str]:
 
 
 def notes_on(config: RunConfig, task: Task) -> list[str]:
-    """Return what to know of a task's splits before trusting a number, mostly nothing; raise
+    """Write what to know of a task's splits before trusting a number, mostly nothing; raise
     TaskError if a problem is in two of them."""
     return [*task.notes, *overlaps(task), *config.task.notes, *config.objective.notes]

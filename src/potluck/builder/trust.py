@@ -10,7 +10,7 @@ from potluck.config import ConfigError, RunConfig
 def trusts_of(
     config: RunConfig, folder: Path, name: str, here: Collection[str]
 ) -> Callable[[str], bool]:
-    """Return the function that tells of an author if node ``name`` trusts it; ``here`` are the
+    """Make the function that tells of an author if node ``name`` trusts it; ``here`` are the
     nodes of this process, which one person started."""
     match config.objective.trust:
         case "everybody":
@@ -39,18 +39,15 @@ def require_baseline(config: RunConfig, folder: Path, here: Collection[str]) -> 
 
 
 def notes_on_trust(config: RunConfig, folder: Path, here: Collection[str]) -> list[str]:
-    """Return a line that names the members which the nodes of this process do not trust, if any."""
+    """Name the members which the nodes of this process do not trust, in a line, if any."""
     first = min(here)
     trusts = trusts_of(config, folder, first, here)
     if not (others := [name for name in members_of(config) if name != first and not trusts(name)]):
         return []
     asked = config.objective.trust == "nobody"
     why = "[objective] trust is 'nobody'" if asked else "no [swarm] roster has their keys"
-    way_out = (
-        "docs/trust.md says what that is for"
-        if asked
-        else ("name a roster, or set [objective] trust = 'everybody' among friends (docs/trust.md)")
-    )
+    way_out = "name a roster, or set [objective] trust = 'everybody' among friends (docs/trust.md)"
+    way_out = "docs/trust.md says what that is for" if asked else way_out
     return [
         f"not trusted: {', '.join(others)}, as {why}. Only right and likely answers of theirs "
         f"teach, and no log-probability that they claim is read; {way_out}"

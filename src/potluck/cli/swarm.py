@@ -26,8 +26,9 @@ from potluck.cli.options import (
 from potluck.cli.training import rounds_saved, skipped_text, tell_end
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
-from potluck.files import JOINED, printable
+from potluck.files import printable
 from potluck.launch.signals import interrupts
+from potluck.node.storage.folder import JOINED
 from potluck.reports.events import Notice
 from potluck.show.terminal import Watched, open_displays
 from potluck.types import NODE_NAME

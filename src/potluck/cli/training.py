@@ -24,8 +24,8 @@ from potluck.cli.options import (
 )
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, as_tree, load
-from potluck.files import has_no_round
 from potluck.launch.local_swarm import LocalSwarmResult, run_local_swarm
+from potluck.node.storage.folder import has_no_round
 from potluck.show.terminal import Watched, open_displays
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from potluck.builder.exchange import open_exchange, rule_of
 from potluck.config import ConfigError, RunConfig
 from potluck.exchange import Agreement, Exchange, MemoryHub
 from potluck.exchange.memory import KEPT_ROUNDS
-from potluck.files import JOINED
 from potluck.launch.rounds import LocalNodes, RunResult, run_nodes
 from potluck.node.participant import NodeProgress
+from potluck.node.storage.folder import JOINED
 from potluck.node.storage.record import Record
 from potluck.node.storage.resume import require_folder, require_node_folder
 from potluck.reports.events import Display, Notice, PeerNews, Silent, Told
@@ -49,10 +49,7 @@ def run(
             if resume and config.pace == "free"  # in step all is sent and collected in one round
         }
         hub = MemoryHub(
-            agreements,
-            codec=config.swarm.codec,
-            rule=rule_of(config, taken={}),
-            received=received,
+            agreements, codec=config.swarm.codec, rule=rule_of(config, taken={}), received=received
         )
         return nullcontext({name: hub.member(name) for name in agreements})
 

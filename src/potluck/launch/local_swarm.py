@@ -22,8 +22,9 @@ from pathlib import Path
 from potluck.config import LOCAL_SWARM, RunConfig, as_tree
 from potluck.exchange import transport
 from potluck.exchange.keys.keys import make_key, roster_text
-from potluck.files import LOCK, has_no_round, write_atomically
+from potluck.files import write_atomically
 from potluck.launch.signals import interrupts
+from potluck.node.storage.folder import LOCK, has_no_round
 from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
 from potluck.reports.events import Display, Event, Notice, Once, Told, decode_event
 from potluck.types import RunFolderError

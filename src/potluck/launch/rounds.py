@@ -19,7 +19,7 @@ from potluck.builder.prepare import Host, prepare
 from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.exchange import Agreement, Exchange
-from potluck.files import JOINED, remove_parts, remove_parts_of_the_dead, write_atomically
+from potluck.files import write_atomically
 from potluck.launch.course import Course
 from potluck.launch.journal import Journal
 from potluck.launch.signals import interrupts
@@ -30,6 +30,7 @@ from potluck.node.loop import Node, step
 from potluck.node.participant import NodeProgress
 from potluck.node.storage import checkpoint
 from potluck.node.storage.card import card_of
+from potluck.node.storage.folder import JOINED, remove_parts, remove_parts_of_the_dead
 from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
 from potluck.node.storage.resume import (
     first_round,

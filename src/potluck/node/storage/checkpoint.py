@@ -38,12 +38,7 @@ KEPT = 2
 
 
 def save(
-    folder: Path,
-    round: int,
-    policy: LanguageModel,
-    optimizer: torch.optim.Optimizer,
-    *,
-    card: str,
+    folder: Path, round: int, policy: LanguageModel, optimizer: torch.optim.Optimizer, *, card: str
 ) -> Path:
     """Write checkpoints/<round>, and remove all but the newest KEPT.
 
@@ -123,11 +118,7 @@ def reproducibility_info() -> dict[str, object]:
     """Return the facts that change the bits of a run if they change."""
     several = torch.distributed.is_available() and torch.distributed.is_initialized()
     processes = torch.distributed.get_world_size() if several else 1
-    return {
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "processes": processes,
-    }
+    return {"torch": torch.__version__, "threads": torch.get_num_threads(), "processes": processes}
 
 
 def reproducibility_info_of(folder: Path, round: int) -> dict[str, object]:

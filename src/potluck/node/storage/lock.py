@@ -9,7 +9,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from potluck.files import LOCK, OF_WRITES, forget_unbegun, remedy
+from potluck.files import OF_WRITES, remedy
+from potluck.node.storage.folder import LOCK, has_no_round
 from potluck.types import RunFolderError
 
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
@@ -54,13 +55,16 @@ def exclusive(folder: Path, notify: Callable[[str], None]) -> Iterator[None]:
 
 
 def forget_failed_start(folder: Path, nodes: Iterable[str], notify: Callable[[str], None]) -> None:
-    """Clear the folder of a run that finished no round, if nobody is at it; the caller holds the
-    folder's own lock. Raise RunFolderError if a node of it is still going."""
+    """Clear the folder of a run that finished no round, but for locks; the caller holds the folder's
+    own one. Raise RunFolderError if a node of it is still going."""
     with ExitStack() as stack:
         for name in nodes:
             if (folder / name).is_dir():
                 stack.enter_context(exclusive(folder / name, notify))
-        if forget_unbegun(folder):
+        if has_no_round(folder):
+            for each in folder.rglob("*"):
+                if each.is_file() and each.name != LOCK:
+                    each.unlink()
             notify(f"{folder} held a run that finished no round; it is begun anew")
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from potluck.config import ConfigError, RunConfig, as_tree, load
-from potluck.files import JOINED, LOCK, has_no_round
 from potluck.node.storage import checkpoint
+from potluck.node.storage.folder import JOINED, LOCK, has_no_round
 from potluck.node.storage.record import Record
 from potluck.tasks import Task
 from potluck.types import RunFolderError
