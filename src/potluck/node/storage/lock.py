@@ -55,8 +55,8 @@ def exclusive(folder: Path, notify: Callable[[str], None]) -> Iterator[None]:
 
 
 def forget_failed_start(folder: Path, nodes: Iterable[str], notify: Callable[[str], None]) -> None:
-    """Clear the folder of a run that finished no round, but for locks; the caller holds the folder's
-    own one. Raise RunFolderError if a node of it is still going."""
+    """Clear the folder of a run that finished no round, but for locks; the caller holds the
+    folder's own one. Raise RunFolderError if a node of it is still going."""
     with ExitStack() as stack:
         for name in nodes:
             if (folder / name).is_dir():
