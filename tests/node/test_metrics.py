@@ -45,20 +45,8 @@ def reports_of(rows, cap=2.0, dropped=()):
     )
     trusted_B = torch.ones(len(rows), dtype=torch.bool)
     bytes_B, counts = mask_BT.sum(dim=1) * BYTES, (len(rows), int(mask_BT.sum()))
-    batch = Batch(
-        completions,
-        (),
-        (),
-        gen_BT,
-        advantage_B,
-        mask_BT,
-        bytes_B,
-        trusted_B,
-        bytes_B,
-        bytes_B,
-        (),
-        *counts,
-    )
+    columns = gen_BT, advantage_B, mask_BT, bytes_B, trusted_B, bytes_B, bytes_B
+    batch = Batch(completions, (), (), *columns, (), *counts)
     scored = Scored(batch, start_BT, kept_B, metrics_BK, dict.fromkeys(dropped, "gradient"))
     return author_reports(scored, [float(a > 0) for _, a, *_ in rows], "north")
 

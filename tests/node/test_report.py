@@ -19,9 +19,10 @@ from potluck.types import Group
 NOTHING = Selection((), 0, {}, 0, 0, 0, 0)
 
 
-def report(groups, policy):
-    objective = ObjectiveConfig()
-    update = learner_of(policy, objective).learn(pack(groups), lambda done, total: None)
+def report(groups, policy, reference=None, **changes):
+    objective = ObjectiveConfig(beta=1e-6 if reference else 0.0)
+    learner = replace(learner_of(policy, objective), reference=reference)
+    update = replace(learner.learn(pack(groups), lambda done, total: None), **changes)
     rest = {"selection": NOTHING, "arrived": Round(())}
     return report_of(0, OWN, groups, update, **rest, size_bytes=0, seconds={})
 
@@ -35,11 +36,7 @@ def cut_off(group, at):
 
 def test_an_authors_share_of_the_gradient_is_in_its_report():
     policy = tiny.policy(sharpness=4)
-    groups = groups_of(policy)
-    update = learner_of(policy, ObjectiveConfig()).learn(pack(groups), lambda done, total: None)
-    update = replace(update, shares={OTHER: 0.125})
-    rest = {"selection": NOTHING, "arrived": Round(())}
-    found = report_of(0, OWN, groups, update, **rest, size_bytes=0, seconds={})
+    found = report(groups_of(policy), policy, shares={OTHER: 0.125})
     assert (found.share, found.sources[OTHER].gradient_share) == (None, 0.125)
 
 
@@ -96,12 +93,9 @@ def test_each_reward_function_has_the_mean_and_deviation_of_ones_own():
 
 
 def test_the_kl_is_the_mean_of_k3_over_ones_own_tokens():
-    policy, other, groups = tiny.policy(sharpness=4), tiny.policy(sharpness=3), None
+    policy, other = tiny.policy(sharpness=4), tiny.policy(sharpness=3)
     groups = groups_of(policy)
-    learner = replace(learner_of(policy, ObjectiveConfig(beta=1e-6)), reference=other)
-    update = learner.learn(pack(groups), lambda done, total: None)
-    rest = {"selection": NOTHING, "arrived": Round(())}
-    found = report_of(0, OWN, groups, update, **rest, size_bytes=0, seconds={})
+    found = report(groups, policy, reference=other)
     parts = []
     for group in groups:
         for row in group.rows:
