@@ -50,6 +50,7 @@ def opened(monkeypatch):
     class Exchange:
         def __init__(self, session, own):
             seen.update({field: getattr(own, field) for field in own.__slots__})
+            seen["max_staleness"] = own.rule.max_staleness
 
         def close(self):
             seen["exchange"] = "closed"
