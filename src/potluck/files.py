@@ -120,7 +120,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use, which a container may limit."""
+    """Count the cores that this process may use, which a container may limit."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
@@ -128,7 +128,7 @@ def available_cores() -> int:
 
 
 def derived_seed(purpose: str, *, byteorder: Literal["little", "big"] = "little") -> int:
-    """Return 63 bits of the SHA-256 of ``purpose``, which names one use: "0/3/south/write".
+    """Take 63 bits of the SHA-256 of ``purpose``, which names one use: "0/3/south/write".
 
     >>> derived_seed("0/3/south/write")
     6909584687103890254
@@ -137,7 +137,7 @@ def derived_seed(purpose: str, *, byteorder: Literal["little", "big"] = "little"
 
 
 def one_line(text: str, limit: int = 2000) -> str:
-    """Return ``text`` on one line of at most ``limit`` characters, all of them printable.
+    """Put ``text`` on one line of at most ``limit`` characters, all of them printable.
 
     >>> one_line("no space\\n  left\\x1b[31m", 15)
     'no space lef...'

@@ -43,7 +43,7 @@ def read_tree(path: Path) -> Any:
 
 
 def _renewed(tree: Any) -> Any:
-    """Return ``tree`` with an old [node.NAME.server] under its present key."""
+    """Move an old [node.NAME.server] of ``tree`` under its present key."""
     nodes = tree.get("node") if isinstance(tree, dict) else None
     for node in nodes.values() if isinstance(nodes, dict) else ():
         if isinstance(node, dict) and "server" in node:
@@ -100,7 +100,7 @@ def _without_method(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sentence(complaint: str, value: Any) -> str:
-    """Return msgspec's complaint about the tree ``value`` as a sentence with a way out."""
+    """Say msgspec's complaint about the tree ``value`` in a sentence with a way out."""
     found = COMPLAINT.fullmatch(complaint)
     assert found
     kind: Any = RunConfig
@@ -130,7 +130,7 @@ def _is_table(kind: Any) -> bool:
 
 
 def _chosen(kind: Any, value: Any) -> Any:
-    """Return which of several types ``value`` should be; all of them if it does not say."""
+    """Choose which of several types ``value`` should be; all of them if it does not say."""
     if get_origin(kind) is not UnionType:
         return kind
     kinds = [part for part in get_args(kind) if part is not NoneType]

@@ -93,7 +93,6 @@ def _require_model(run: RunConfig, name: str, node: NodeConfig) -> None:
 
 
 def engine_name(node: NodeConfig) -> str:
-    """Return the name of the node's engine, as a recipe has it."""
     return str(node.engine.__struct_config__.tag)
 
 

@@ -78,7 +78,7 @@ def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str)
 
 
 def base_of(where: str) -> str | None:
-    """Return the base model of an adapter's folder or id; None where it is a model itself."""
+    """Find the base model of an adapter's folder or id; None where it is a model itself."""
     folder = Path(where)
     if any(folder.glob("*model*.safetensors*")) and not (folder / ADAPTER).exists():
         return None
@@ -114,7 +114,7 @@ def _realign(network: torch.nn.Module) -> None:
 
 
 def locate(model: str) -> str:
-    """Return the folder of ``builtin:NAME`` (ModelError: there is none), or the name as it is."""
+    """Find the folder of ``builtin:NAME`` (ModelError: there is none), or the name as it is."""
     if not model.startswith("builtin:"):
         return model
     name = model.removeprefix("builtin:")
@@ -161,7 +161,7 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
 
 
 def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return a SHA-256 that is equal where two models can read each other's ids.
+    """Compute a SHA-256 that is equal where two models can read each other's ids.
 
     It covers the sorted (token, id) pairs, the normaliser, pre-tokeniser and decoder, and the
     stop token; neither the chat template nor the size of an embedding, which may differ.
@@ -175,7 +175,7 @@ def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def weights_digest(network: torch.nn.Module, *, trained: bool) -> str:
-    """Return a name of the trained, or the frozen, weights that changes when any of them does.
+    """Compute a name of the trained, or the frozen, weights that changes when any of them does.
 
     24 hex digits: SHA-256 of each tensor's name and the sum of its bits taken as integers, on
     the device. (torch's own count of changes misses optimizers with kernels of their own.) Two
@@ -191,7 +191,7 @@ def weights_digest(network: torch.nn.Module, *, trained: bool) -> str:
 
 
 def named_stop_ids(tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]) -> set[int]:
-    """Return the ids of the tokens named; raise ModelError if the tokenizer lacks one."""
+    """Look up the ids of the tokens named; raise ModelError if the tokenizer lacks one."""
     vocabulary = tokenizer.get_vocab()
     for token in stop:
         if token not in vocabulary:
@@ -200,12 +200,12 @@ def named_stop_ids(tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]) -> s
 
 
 def auto_device() -> str:
-    """Return the device that "auto" stands for here."""
+    """Find the device that "auto" stands for here."""
     return "cuda" if torch.cuda.is_available() else "mps" if mps.is_available() else "cpu"
 
 
 def unused_accelerator() -> str:
-    """Return in words what accelerator this machine seems to have though "auto" takes the CPU;
+    """Say in words what accelerator this machine seems to have though "auto" takes the CPU;
     empty: none, or it is hidden on purpose."""
     if auto_device() != "cpu" or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return ""
@@ -230,7 +230,7 @@ def require_device(device: str, node: str) -> None:
 def stop_ids(
     network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]
 ) -> frozenset[int]:
-    """Return the ids after which nothing follows: the model's, its tokenizer's, and those named."""
+    """List the ids after which nothing follows: the model's, its tokenizer's, and those named."""
     found = named_stop_ids(tokenizer, stop)
     for each in (getattr(network, "generation_config", None), network.config, tokenizer):
         ids = getattr(each, "eos_token_id", None)
@@ -254,5 +254,5 @@ def _cannot_load(what: str, model: str, error: Exception, *, base: str | None = 
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of the message that has text; the error's type if none has."""
+    """Take the first line of the message that has text; the error's type if none has."""
     return next(filter(str.strip, str(error).splitlines()), type(error).__name__)

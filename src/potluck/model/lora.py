@@ -66,7 +66,7 @@ def add_adapter(
 
 
 def targets_of(targets: Targets, layers: Collection[str], model_type: str) -> Targets:
-    """Return what gets an adapter in a model that has linear ``layers`` of these names: where it
+    """Choose what gets an adapter in a model that has linear ``layers`` of these names: where it
     has none of the default ones, those that peft has for its architecture, if any."""
     if tuple(targets) != DEFAULT_TARGETS or {*targets} & {*layers}:
         return targets
@@ -95,7 +95,7 @@ def restore_adapter(network: PreTrainedModel, folder: Path) -> None:
 
 
 def trained(network: torch.nn.Module) -> list[torch.nn.Parameter]:
-    """Return the parameters that learning moves."""
+    """List the parameters that learning moves."""
     return [p for p in network.parameters() if p.requires_grad]
 
 
@@ -139,7 +139,7 @@ def _layers(network: PreTrainedModel) -> str:
 
 
 def _linear_names(network: PreTrainedModel) -> list[str]:
-    """Return the last part of the name of each linear layer but the head, once."""
+    """List the last part of the name of each linear layer but the head, once."""
     head = network.get_output_embeddings()
     named = (
         name.removesuffix(".base_layer").rpartition(".")[2]

@@ -34,7 +34,7 @@ class LearningRate:
     """n: updates of the whole run."""
 
     def at(self, update: int) -> float:
-        """Return the rate of an update; the first is 0.
+        """Compute the rate of an update; the first is 0.
 
         >>> [LearningRate(4e-6, "linear", warmup=2, updates=6).at(u) for u in (0, 1, 2, 4, 6)]
         [0.0, 2e-06, 4e-06, 2e-06, 0.0]
@@ -61,7 +61,7 @@ def make_optimizer(
     *,
     betas: tuple[float, float] = (0.9, 0.999),
 ) -> torch.optim.Optimizer:
-    """Return Adam or AdamW over the trained parameters.
+    """Make Adam or AdamW over the trained parameters.
 
     "adamw-8bit" has moments in blocks of 8-bit numbers, 2 bytes a weight for both instead of 8;
     parameters of fewer than 4,096 numbers keep theirs in float32. Source: Dettmers et al. 2021,

@@ -78,7 +78,7 @@ class LanguageModel:
         return getattr(self.network.config, "max_position_embeddings", None) or 0
 
     def fingerprint(self) -> str:
-        """Return a hash of the model's type and its tensors' shapes, not of its weights."""
+        """Hash the model's type and its tensors' shapes, not its weights."""
         shapes = {name: list(p.shape) for name, p in self.network.named_parameters()}
         kind = self.network.config.model_type
         return hashlib.sha256(json.dumps([kind, shapes]).encode()).hexdigest()
@@ -104,7 +104,7 @@ class LanguageModel:
         return hashlib.sha256(text.encode()).digest()[:16]
 
     def prompt(self, problem: Problem) -> np.ndarray:
-        """Return int32 ids of the model's input before it writes; the newest are kept."""
+        """Make int32 ids of the model's input before it writes; the newest are kept."""
         return self._prompts(problem)
 
     def text(self, token_T: np.ndarray) -> str:
@@ -115,11 +115,11 @@ class LanguageModel:
         )
 
     def encode(self, prompt_P: np.ndarray, text: str) -> list[int] | None:
-        """Return the ids of a text behind a prompt; None if none say exactly that."""
+        """Find the ids of a text behind a prompt; None if none say exactly that."""
         return encode_behind(self.tokenizer, prompt_P, text)
 
     def spelled(self, completion: Completion, problem: Problem, *, most_bytes: int) -> Completion:
-        """Return an own completion with its text, for readers with other tokenizers; with none if
+        """Give an own completion its text, for readers with other tokenizers; with none if
         no text of ``most_bytes`` says exactly what its ids do."""
         ids = completion.token_T.tolist()
         text = text_behind(
@@ -131,7 +131,7 @@ class LanguageModel:
     def logp(
         self, prompts: Sequence[np.ndarray], tokens: Sequence[np.ndarray], *, temperature: float
     ) -> Tensor:
-        """Return logp_MT: ln p of each token of each completion, nats, float32, with gradient.
+        """Compute logp_MT: ln p of each token of each completion, nats, float32, with gradient.
 
         Rows are padded at the end, which causal attention never sees, so no attention mask is
         needed and the pad id means nothing. The head sees only the positions that predict a
@@ -163,7 +163,7 @@ class LanguageModel:
         return logp_MT.masked_scatter(mask_MT.to(self.device), logp_X)
 
     def next_logp(self, prompt_P: np.ndarray, token_T: np.ndarray) -> Tensor:
-        """Return logp_TV: ln p of every id in each place of a completion, nats, float32."""
+        """Compute logp_TV: ln p of every id in each place of a completion, nats, float32."""
         ids = torch.from_numpy(np.concatenate([prompt_P, token_T[:-1]])).long().to(self.device)
         rounds = self.dtype != torch.float32
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=rounds):
@@ -172,7 +172,7 @@ class LanguageModel:
     def logp_gap(
         self, prompts: Sequence[np.ndarray], written: Sequence[Completion], *, temperature: float
     ) -> float:
-        """Return the mean over all tokens of |ln p now - ln p when written|, nats; inf where a
+        """Compute the mean over all tokens of |ln p now - ln p when written|, nats; inf where a
         token is none of this model's. All of ``written`` have log-probabilities."""
         tokens = [c.token_T for c in written]
         if max(token_T.max() for token_T in tokens) >= self.vocabulary:
@@ -190,7 +190,7 @@ class LanguageModel:
 
 
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarray:
-    """Return int32 ids of a model's input before it writes.
+    """Make int32 ids of a model's input before it writes.
 
     With a chat template: a system and a user message; one message where the template knows
     no system (Gemma). Without a template: the system text, an empty line, and the question,

@@ -17,7 +17,7 @@ LOGITS_AT_ONCE = 2**25
 
 
 def logits_at_once(device: str) -> int:
-    """Return how many logits exist at once on a device of this type."""
+    """Count the logits that exist at once on a device of this type."""
     # The gradient of the head's weight is read and written once a chunk. A GPU computes a small
     # chunk in less time than that takes, so its chunks are larger (by arithmetic; not measured).
     return LOGITS_AT_ONCE if device == "cpu" else 4 * LOGITS_AT_ONCE
@@ -48,7 +48,7 @@ class Scorer(torch.nn.Module):
     def forward(
         self, token_MS: Tensor, predicts_MS: Tensor, wanted_X: Tensor, temperature: float
     ) -> Tensor:
-        """Return logp_X: log_softmax(logits / T)[wanted], nats, float32, <= 0.
+        """Compute logp_X: log_softmax(logits / T)[wanted], nats, float32, <= 0.
 
         Args:
             token_MS: the model's input, int64.
@@ -68,7 +68,7 @@ class Scorer(torch.nn.Module):
         return torch.cat([again(self._score, *chunk, temperature, kind) for chunk in chunks])
 
     def every(self, token_1S: Tensor, last: int) -> Tensor:
-        """Return logp_TV: ln p of every id behind each of the ``last`` tokens of a text, nats."""
+        """Compute logp_TV: ln p of every id behind each of the ``last`` tokens of a text, nats."""
         out = self.network.get_decoder()(input_ids=token_1S, use_cache=False)
         logits_TV = self._logits(out.last_hidden_state[0, -last:], type(out))
         return logits_TV[:, : self.vocabulary].float().log_softmax(dim=1)

@@ -65,13 +65,13 @@ configurations; Qwen2.5-Coder has the same shapes (arXiv:2409.12186)."""
 
 
 def published_shape(model: str) -> Shape | None:
-    """Return the published shape of a Qwen2.5 model of the Hub; None for any other name."""
+    """Look up the published shape of a Qwen2.5 model of the Hub; None for any other name."""
     named = PUBLISHED.fullmatch(model)
     return shape_of(Qwen2Config(**SIZES[named[1]])) if named else None
 
 
 def shape_of(config: PreTrainedConfig) -> Shape:
-    """Return the shape of the network that ``config`` describes, which is built without memory."""
+    """Find the shape of the network that ``config`` describes, which is built without memory."""
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     text = config.get_text_config()
@@ -105,6 +105,6 @@ def shape_of(config: PreTrainedConfig) -> Shape:
 
 
 def _sizes(linear: torch.nn.Linear | Conv1D) -> tuple[int, int]:
-    """Return (inputs, outputs); a Conv1D (GPT-2) has its weight the other way round."""
+    """Read (inputs, outputs); a Conv1D (GPT-2) has its weight the other way round."""
     first, second = linear.weight.shape
     return (first, second) if isinstance(linear, Conv1D) else (second, first)

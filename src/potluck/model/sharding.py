@@ -45,7 +45,7 @@ class ShardedModel(LanguageModel):
         fully_shard(policy.scorer, mesh=mesh, reshard_after_forward=False)
 
     def replica(self, dtype: torch.dtype) -> LanguageModel:
-        """Return a copy to write with; its buffers are not rounded, its scorer is not its own."""
+        """Make a copy to write with; its buffers are not rounded, its scorer is not its own."""
         made = copy(self)
         made.network = self.full_network(dtype=dtype, device=self.device).eval()
         return made
@@ -53,7 +53,7 @@ class ShardedModel(LanguageModel):
     def full_network(
         self, *, dtype: torch.dtype | None = None, device: torch.device
     ) -> PreTrainedModel:
-        """Return a copy with every weight in one piece, as ``dtype``, or each as it is."""
+        """Make a copy with every weight in one piece, as ``dtype``, or each as it is."""
         self.empty_cache()
         filled: dict[int, object] = {}
         pairs = zip(self._meta_network.parameters(), self.network.parameters(), strict=True)

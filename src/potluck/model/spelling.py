@@ -19,7 +19,7 @@ UNKNOWN = "\ufffd"
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the ids of tokens that no text may become."""
+    """List the ids of tokens that no text may become."""
     added = tokenizer.added_tokens_decoder.items()
     return frozenset(tokenizer.all_special_ids) | {id for id, token in added if token.special}
 
@@ -27,7 +27,7 @@ def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
 def encode_behind(
     tokenizer: PreTrainedTokenizerBase, prompt_P: np.ndarray, text: str
 ) -> list[int] | None:
-    """Return the ids of ``text`` behind a prompt; None if none decode to it.
+    """Find the ids of ``text`` behind a prompt; None if none decode to it.
 
     They are the tokenizer's own spelling of it, without special tokens.
     """
@@ -44,7 +44,7 @@ def encode_behind(
 def text_behind(
     tokenizer: PreTrainedTokenizerBase, prompt_P: np.ndarray, ids: Sequence[int]
 ) -> str | None:
-    """Return the text that ``ids`` are behind a prompt; None if it would not say all that they do:
+    """Find the text that ``ids`` are behind a prompt; None if it would not say all that they do:
     they have a special token, or bytes that are no whole character."""
     if special_ids(tokenizer).intersection(ids):
         return None
@@ -65,7 +65,7 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 def _decode_behind(
     tokenizer: PreTrainedTokenizerBase, prompt_P: np.ndarray, ids: Sequence[int]
 ) -> str | None:
-    """Return what ``ids`` add to the text of the prompt's end; None if they change it."""
+    """Find what ``ids`` add to the text of the prompt's end; None if they change it."""
     tail = [int(id) for id in prompt_P[-TAIL:]]
     before, whole = (_decode(tokenizer, [*tail, *more]) for more in ([], ids))
     return whole[len(before) :] if whole.startswith(before) else None

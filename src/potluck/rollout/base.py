@@ -50,12 +50,12 @@ class Engine(Protocol):
         nats a token; None: no server writes."""
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "Engine":
-        """Return the same model with other limits: an evaluation may ask for longer answers."""
+        """Make an engine on the same model: an evaluation may ask for longer answers."""
 
     def generate(
         self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress
     ) -> list[Completion]:
-        """Return all completions, in the order of ``requests``, then by index.
+        """Write all completions, in the order of ``requests``, then by index.
 
         Each keeps its stop token, and with every token the log-probability that ``sampler`` gave
         it: at the sampling temperature, over the tokenizer's ids, before top-k and top-p. Raise
@@ -73,7 +73,7 @@ class Overlapping(Protocol):
 
 
 def completion_budget(prompt_P: np.ndarray, problem: Problem, max_total_tokens: int) -> int:
-    """Return how many tokens fit behind the prompt; RolloutError if none do or it is empty."""
+    """Count the tokens that fit behind the prompt; raise RolloutError if none do or it is empty."""
     if not len(prompt_P):
         raise RolloutError(
             f"the prompt of {problem.id!r} has no tokens: the tokenizer knows nothing of its text"
@@ -107,7 +107,7 @@ class RandomSampler:
         return _scored(logp_NV, _pick(self.truncated(logp_NV).exp(), self.generator))
 
     def truncated(self, logp_NV: Tensor) -> Tensor:
-        """Return ``logp_NV`` with -inf for the tokens that are not drawn from."""
+        """Put -inf for the tokens that are not drawn from."""
         return _nucleus(_likeliest(logp_NV, self.sampling.top_k), self.sampling.top_p)
 
 
@@ -121,7 +121,7 @@ class GreedySampler:
 
 
 def log_probabilities(logits_NV: Tensor, temperature: float) -> Tensor:
-    """Return log_softmax(logits / T) in float32, nats; raise NonFiniteError if a row has a NaN or
+    """Compute log_softmax(logits / T) in float32, nats; raise NonFiniteError if a row has a NaN or
     +inf, or nothing but -inf."""
     logp_NV = torch.log_softmax(logits_NV.float() / temperature, dim=1)
     if not logp_NV.amax(dim=1).isfinite().all():

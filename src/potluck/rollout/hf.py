@@ -150,7 +150,7 @@ class HFEngine:
 
 
 def _rounded(network: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """Return the network, or a copy with rounded weights; those in that format are shared.
+    """Copy the network with rounded weights, if any are to be rounded; the others are shared.
 
     Its buffers stay: rotary frequencies in bfloat16 would drift with the position, by .17 nats
     a token at 1,000 tokens where the weights cost .035.
@@ -181,7 +181,7 @@ class _Reader:
         self._mask = None if real_QP.all() else real_QP.to(policy.device)
 
     def first(self) -> Tensor:
-        """Return logits_NV after the prompts, a row for each completion of each problem."""
+        """Compute logits_NV after the prompts, a row for each completion of each problem."""
         logits_QV = self._forward(self._token_QP)
         for layer in self._cache.layers:
             if not hasattr(layer, "batch_repeat_interleave"):
@@ -196,7 +196,7 @@ class _Reader:
         return logits_QV.repeat_interleave(self._count_Q, dim=0)
 
     def next(self, token_N: Tensor) -> Tensor:
-        """Return logits_NV after one more token of each row."""
+        """Compute logits_NV after one more token of each row."""
         if self._mask is not None:
             self._mask = torch.cat([self._mask, torch.ones_like(self._mask[:, :1])], dim=1)
         return self._forward(token_N.unsqueeze(1))

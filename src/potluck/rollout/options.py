@@ -78,11 +78,11 @@ class EngineOptions(Options, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def bytes_needed(self, writing: Writing) -> int:
-        """Return the bytes that a writing takes on the node's device, beside its state."""
+        """Count the bytes that a writing takes on the node's device, beside its state."""
         raise NotImplementedError
 
     def log_probability_tolerance(self, dtype: str) -> float:
-        """Return the allowed mean difference of scores from those written in ``dtype``, nats."""
+        """Tell the allowed mean difference of scores from those written in ``dtype``, nats."""
         raise NotImplementedError
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
@@ -117,7 +117,7 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
         return HFEngine(policy, settings.max_new_tokens, longest, dtype=dtype, rows=settings.rows)
 
     def bytes_needed(self, writing: Writing) -> int:
-        """Return the larger of reading prompts and drawing the last token, and a copy's bytes.
+        """Take the larger of reading prompts and drawing the last token, and a copy's bytes.
 
         Reading keeps the prompts' keys and values, and one layer's activations at a time. Drawing
         keeps those of whole rows; the layer at work has its own twice, as they grow by one token,
@@ -237,7 +237,7 @@ class TextOptions(EngineOptions, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def coverage(self, problems: Sequence[Problem]) -> str:
-        """Return a clause on which of ``problems`` it can write to; empty: all. Raise RolloutError
+        """Write a clause on which of ``problems`` it can write to; empty: all. Raise RolloutError
         if it is none."""
         return ""
 

@@ -7,7 +7,7 @@ since cards are published.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ HUB_ID = re.compile(r"(?!.*(?:--|\.\.))(?:\w[\w.-]*/)?\w(?:[\w.-]{0,94}\w)?", re
 
 
 def card_of(config: RunConfig, node: str, folder: Path, round: int) -> str:
-    """Return ``model_card`` with the numbers that the node's ``folder`` has of the first rounds.
+    """Write ``model_card`` with the numbers that the node's ``folder`` has of the first rounds.
 
     Args:
         round: number of rounds that the checkpoint has learned from.
@@ -51,7 +51,7 @@ def model_card(
     metrics: Mapping[str, Any],
     evaluation: Mapping[str, Any],
 ) -> str:
-    """Return Markdown behind YAML, whatever characters the recipe's strings have.
+    """Write Markdown behind YAML, whatever characters the recipe's strings have.
 
     Args:
         round: number of rounds that the checkpoint has learned from.
@@ -67,7 +67,7 @@ def model_card(
         base_model=on_hub,
         library_name="peft" if own.lora else "transformers",
         pipeline_tag="text-generation",
-        datasets=list(_datasets(config)) or None,
+        datasets=[config.task.hub_name] if _is_on_hub(config.task.hub_name) else None,
         tags=[*tags, "lora"] if own.lora else tags,
     )
     card = ModelCard.from_template(
@@ -103,19 +103,13 @@ def model_card(
 
 
 def merged_card(text: str) -> str:
-    """Return an adapter's card as that of the model that it was merged into."""
+    """Turn an adapter's card into that of the model that it was merged into."""
     card = ModelCard(text)
     head, heading, _ = card.text.rpartition("## Loading\n")
     card.text = f"{head}{heading}{LOADING}\n" if heading else card.text
     tags = [tag for tag in card.data.get("tags") or () if tag != "lora"]
     vars(card.data).update(library_name="transformers", tags=tags)
     return str(card)
-
-
-def _datasets(config: RunConfig) -> Iterator[str]:
-    """Yield the data set that was trained on, where it is one of the Hub."""
-    if _is_on_hub(config.task.hub_name):
-        yield config.task.hub_name
 
 
 def _model(model: str) -> str:
@@ -125,7 +119,7 @@ def _model(model: str) -> str:
 
 
 def _is_on_hub(name: str) -> bool:
-    """Return True if ``name`` is an id of the Hub, and no folder here."""
+    """Tell whether ``name`` is an id of the Hub, and no folder here."""
     return bool(HUB_ID.fullmatch(name)) and not Path(name).exists()
 
 
@@ -134,7 +128,7 @@ def _last_part(path: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Return a code span that nothing in ``text`` can leave, in a table either.
+    """Make a code span that nothing in ``text`` can leave, in a table either.
 
     >>> _code("Qwen/Qwen2.5-1.5B"), _code("a`b|c\\n# d")
     ('`Qwen/Qwen2.5-1.5B`', '``a`b\\\\|c # d``')
@@ -147,6 +141,6 @@ def _code(text: str) -> str:
 
 
 def _last(file: Path, *, before: int) -> dict[str, Any]:
-    """Return the last whole line of an earlier round; empty if there is none."""
+    """Read the last whole line of an earlier round; empty if there is none."""
     lines = read_lines(file, dict[str, Any])
     return [{}, *(line for line in lines if line["round"] < before)][-1]

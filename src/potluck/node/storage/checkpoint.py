@@ -77,7 +77,7 @@ def save(
 def full_state(
     policy: LanguageModel, optimizer: torch.optim.Optimizer, *, keep: bool = True
 ) -> tuple[PreTrainedModel, dict[str, Tensor]]:
-    """Return (network, moments) whole, in main memory if they were spread over processes.
+    """Gather (network, moments) whole, in main memory if they were spread over processes.
 
     A collective: every process must call it.
 
@@ -104,9 +104,7 @@ def require_same_base(folder: Path, round: int, network: PreTrainedModel) -> Non
     try:
         was = json.loads((place / "state.json").read_text())["base"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(
-            f"checkpoint {place} is damaged ({error!r}); remove it to go on from an earlier one"
-        ) from error
+        raise _damaged(place, error) from error
     if was != weights_digest(network, trained=False):
         raise RunFolderError(
             f"the base model of {place} is not the one that its adapter was trained on; bring that "
@@ -114,15 +112,21 @@ def require_same_base(folder: Path, round: int, network: PreTrainedModel) -> Non
         )
 
 
+def _damaged(place: Path, error: Exception) -> RunFolderError:
+    return RunFolderError(
+        f"checkpoint {place} is damaged ({error!r}); remove it to go on from an earlier one"
+    )
+
+
 def reproducibility_info() -> dict[str, object]:
-    """Return the facts that change the bits of a run if they change."""
+    """Name the facts that change the bits of a run if they change."""
     several = torch.distributed.is_available() and torch.distributed.is_initialized()
     processes = torch.distributed.get_world_size() if several else 1
     return {"torch": torch.__version__, "threads": torch.get_num_threads(), "processes": processes}
 
 
 def reproducibility_info_of(folder: Path, round: int) -> dict[str, object]:
-    """Return these facts as a checkpoint has them; empty if its note of them is damaged."""
+    """Read these facts as a checkpoint has them; empty if its note of them is damaged."""
     try:
         state = json.loads((checkpoint_folder(folder, round) / "state.json").read_text())
         return {key: state[key] for key in reproducibility_info()}
@@ -138,7 +142,7 @@ def delete_after(folder: Path, round: int) -> None:
 
 
 def rounds_saved(folder: Path) -> list[int]:
-    """Return the rounds that have a checkpoint, oldest first."""
+    """List the rounds that have a checkpoint, oldest first."""
     places = (folder / "checkpoints").glob("[0-9]*/state.json")
     return sorted(int(p.parent.name) for p in places if p.parent.name.isdigit())
 
@@ -148,7 +152,7 @@ def checkpoint_folder(folder: Path, round: int) -> Path:
 
 
 def newest(model: str) -> str:
-    """Return the newest checkpoint of a node's folder; any other model as it is.
+    """Find the newest checkpoint of a node's folder; any other model as it is.
 
     Raises:
         ModelError: a run, which has several models, or what a run has not got.
@@ -187,9 +191,7 @@ def restore(
     try:
         moments = load_file(place / "optimizer.safetensors")
     except (OSError, SafetensorError) as error:
-        raise RunFolderError(
-            f"checkpoint {place} is damaged ({error}); remove it to go on from an earlier one"
-        ) from error
+        raise _damaged(place, error) from error
     state: dict[str, dict[str, Tensor]] = {}
     for key, tensor in moments.items():
         name, _, moment = key.rpartition("/")

@@ -100,7 +100,7 @@ def way_on(folder: Path, repo: str, *, private: bool) -> str:
 
 
 def _reason(error: BaseException, repo: str, endpoint: str) -> str:
-    """Return a line about what the client raised, with what its user can do."""
+    """Write a line about what the client raised, with what its user can do."""
     while not isinstance(error, HfHubHTTPError) and error.__cause__:
         error = error.__cause__  # a thread's error says which file, its cause says why
     status, answer = 0, ""

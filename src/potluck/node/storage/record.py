@@ -49,7 +49,7 @@ class Record:
         return len(data)
 
     def kept_round(self, round: int) -> Round | None:
-        """Return the round as it was kept; None if it is not here, or cannot be read."""
+        """Read the round as it was kept; None if it is not here, or cannot be read."""
         try:
             data = self._round_file(round).read_bytes()
             return decode_round(data, run=self.run, round=round, node=self.node)
@@ -57,13 +57,13 @@ class Record:
             return None
 
     def next_kept(self, round: int) -> int | None:
-        """Return the first kept round from ``round`` on; None if there is none."""
+        """Find the first kept round from ``round`` on; None if there is none."""
         names = (path.stem for path in (self.folder / "rounds").glob("[0-9]*.ptlk"))
         later = sorted(int(name) for name in names if name.isdecimal() and int(name) >= round)
         return next((at for at in later if self.kept_round(at) is not None), None)
 
     def batches(self, newest: int) -> dict[tuple[str, int], bytes]:
-        """Return the batches of the last ``newest`` rounds here, by author and round."""
+        """Read the batches of the last ``newest`` rounds here, by author and round."""
         files = sorted((self.folder / "rounds").glob("[0-9]*.ptlk"))[-newest:]
         pages = (self.kept_round(int(file.stem)) for file in files if file.stem.isdecimal())
         return {key: data for page in pages if page for key, data in batches_of(page).items()}
@@ -74,7 +74,7 @@ class Record:
         write_atomically(self.folder / "taken.json", msgspec.json.encode(self.taken()))
 
     def taken(self) -> dict[str, int]:
-        """Return the newest round of each author that was taken, this node's own among them."""
+        """Read the newest round of each author that was taken, this node's own among them."""
         try:
             data = (self.folder / "taken.json").read_bytes()
             newest = msgspec.json.decode(data, type=dict[str, int])
@@ -86,7 +86,7 @@ class Record:
         return newest | last
 
     def size(self, round: int) -> int:
-        """Return the size of the round's file in bytes."""
+        """Measure the round's file, in bytes."""
         return self._round_file(round).stat().st_size
 
     def add(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -102,14 +102,14 @@ class Record:
             write_atomically(self.folder / "cost.json", data)
 
     def cost(self) -> Cost:
-        """Return what the node has spent so far, in all its starts."""
+        """Read what the node has spent so far, in all its starts."""
         try:
             return msgspec.json.decode((self.folder / "cost.json").read_bytes(), type=Cost)
         except FileNotFoundError:
             return NOTHING
 
     def room_for_sample(self, size_bytes: int) -> float:
-        """Return the bytes that may be recorded of a round whose file takes ``size_bytes``: its
+        """Tell the bytes that may be recorded of a round whose file takes ``size_bytes``: its
         share, and what earlier rounds have left."""
         self._room_bytes += RECORDED * size_bytes
         return self._room_bytes
@@ -121,7 +121,7 @@ class Record:
         self._room_bytes -= len(data)
 
     def first(self, name: str, key: str) -> Any:
-        """Return the first value of ``key`` in ``name``.jsonl that is not null, or None."""
+        """Find the first value of ``key`` in ``name``.jsonl that is not null, or None."""
         return next((v for line in self.each(name) if (v := line.get(key)) is not None), None)
 
     def each(self, name: str) -> Iterator[dict[str, Any]]:
@@ -147,7 +147,7 @@ class Record:
 
 
 def _round_of(line: bytes) -> float:
-    """Return the line's round; a line that a crash cut short counts as the future."""
+    """Read the line's round; a line that a crash cut short counts as the future."""
     try:
         return float(json.loads(line)["round"])
     except (ValueError, KeyError, TypeError):

@@ -72,7 +72,7 @@ def require_node_folder(folder: Path, config: RunConfig, name: str, resume: bool
 
 
 def _is_taken(folder: Path) -> bool:
-    """Return whether there is more than locks, folders for them, and recipes of starts that came to
+    """Tell whether there is more than locks, folders for them, and recipes of starts that came to
     nothing."""
     if not folder.is_dir():
         return folder.exists()
@@ -80,7 +80,7 @@ def _is_taken(folder: Path) -> bool:
 
 
 def _recipe_in(folder: Path) -> RunConfig | None:
-    """Return the recipe of the run in ``folder``; None if there is none."""
+    """Read the recipe of the run in ``folder``; None if there is none."""
     if not (folder / "recipe.json").exists():
         return None
     try:
@@ -161,7 +161,7 @@ def _differences(was: Any, now: Any, at: str = "") -> Iterator[tuple[str, Any, A
 
 
 def first_round(folder: Path, config: RunConfig) -> int:
-    """Return the rounds that every node which learns has a checkpoint of; 0: the run begins anew.
+    """Count the rounds that every node which learns has a checkpoint of; 0: the run begins anew.
     An author by itself goes on after the last round that it has a line of."""
     if not config.learners:
         name, *_ = config.node

@@ -1,7 +1,8 @@
 """The interface of an author without weights, and what its work costs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 from pathlib import Path
 from typing import Protocol
 
@@ -21,12 +22,7 @@ class Cost:
     usd: float = 0.0
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(
-            self.requests + other.requests,
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            self.usd + other.usd,
-        )
+        return Cost(*map(add, astuple(self), astuple(other)))
 
 
 NOTHING = Cost()
@@ -65,7 +61,7 @@ class TextEngine(Protocol):
     """An author without weights."""
 
     def write(self, requests: Requests, *, author: str, seed: int, progress: Progress) -> Written:
-        """Return up to ``count`` texts for each request; fewer, or none, where it has no more.
+        """Write up to ``count`` texts for each request; fewer, or none, where it has no more.
 
         ``seed`` differs from round to round. Raise RolloutError if the service refuses for good (a
         wrong key); what is only unreachable now writes nothing in this round, and is told.
@@ -78,7 +74,7 @@ token of English has 4."""
 
 
 def can_be_read(text: str, max_new_tokens: int) -> bool:
-    """Return whether a model may learn to write ``text``: not blank, UTF-8, of bounded length."""
+    """Tell whether a model may learn to write ``text``: not blank, UTF-8, of bounded length."""
     return (
         len(text) <= (most := BYTES_A_TOKEN * max_new_tokens)
         and not LONE_SURROGATE.search(text)

@@ -51,7 +51,7 @@ class ChatEndpoint:
     retries: int = 3
 
     def client(self, limit_bytes: int) -> "AsyncOpenAI":
-        """Return a client whose answers are empty where they are longer than ``limit_bytes``.
+        """Make a client whose answers are empty where they are longer than ``limit_bytes``.
         Raise RolloutError if the library, the key or the host is none."""
         try:
             from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
@@ -87,7 +87,7 @@ class ChatEndpoint:
         )
 
     async def ask(self, answer: Awaitable[Any]) -> bytes:
-        """Return the body of an ``answer`` of the client; raise Unavailable or Refused."""
+        """Wait for the body of an ``answer`` of the client; raise Unavailable or Refused."""
         from openai import APIStatusError, OpenAIError
 
         try:
@@ -107,7 +107,7 @@ class ChatEndpoint:
             raise Unavailable(self._line(str(error.__cause__ or error))) from None
 
     def refuse(self, said: str, status: int) -> RolloutError:
-        """Return the error for a status that no later attempt would change."""
+        """Make the error for a status that no later attempt would change."""
         way_out = WAYS_OUT.get(status, "see its documentation")
         if 300 <= status < 400:
             way_out = "redirects are not followed: set url to where it leads"
@@ -144,7 +144,7 @@ class ChatEndpoint:
                 raise self.refuse(str(error), error.status) from None
 
     async def _listed(self, client: "AsyncOpenAI") -> list[Any]:
-        """Return the names of its models; none where it does not list them, or not to this key."""
+        """List the names of its models; none where it does not list them, or not to this key."""
         try:
             raw = await self.ask(client.models.with_raw_response.list())
             return [card["id"] for card in json.loads(raw)["data"]]

@@ -73,7 +73,7 @@ class SolutionFile:
         return sum(len(self._places(problem)) > 0 for problem in problems)
 
     def solutions(self, problem: Problem, most: int, random: Random) -> list[str]:
-        """Return the solutions of at most ``most`` lines of the problem: all, or drawn ones.
+        """Read the solutions of at most ``most`` lines of the problem: all, or drawn ones.
 
         Raise RolloutError if the file has changed since it was read.
         """
@@ -94,7 +94,7 @@ class SolutionFile:
         return found
 
     def _places(self, problem: Problem) -> np.ndarray:
-        """Return the offsets of the problem's lines, in the order of the file."""
+        """Find the offsets of the problem's lines, in the order of the file."""
         digest_K = np.array([_digest(key) for key in _keys(problem)], np.uint64)
         first_K = np.searchsorted(self.digest_L, digest_K, side="left")
         last_K = np.searchsorted(self.digest_L, digest_K, side="right")
@@ -153,7 +153,7 @@ def _digest(key: str) -> int:
 
 
 def _read_line(raw: bytes, where: str, problem: str, solution: str) -> tuple[str, list[str]]:
-    """Return the line's problem and its solutions; raise RolloutError if it has none."""
+    """Read the line's problem and its solutions; raise RolloutError if it has none."""
     if len(raw) > LONGEST_LINE_BYTES:
         raise RolloutError(
             f"{where} has more than {LONGEST_LINE_BYTES} bytes; expected one problem a line"

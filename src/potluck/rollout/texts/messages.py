@@ -24,7 +24,7 @@ class ChatRequest:
     count: int
 
     def one_by_one(self, done: int = 0) -> "list[ChatRequest]":
-        """Return a request for each completion but the first ``done``."""
+        """Ask for each completion but the first ``done`` by itself."""
         return [ChatRequest(self.place, self.first + i, 1) for i in range(done, self.count)]
 
 
@@ -37,7 +37,7 @@ class Dialect:
     takes_n: bool = False
 
     def body(self, problem: Problem, sampling: dict[str, Any], count: int) -> dict[str, Any]:
-        """Return the parameters of a request; ``sampling`` has those of REFUSABLE."""
+        """Make the parameters of a request; ``sampling`` has those of REFUSABLE."""
         system = [{"role": "system", "content": problem.system}] if problem.system else []
         messages = [*system, {"role": "user", "content": problem.question}]
         taken = {name: value for name, value in sampling.items() if name not in self.left_out}
@@ -46,7 +46,7 @@ class Dialect:
         return {"messages": messages} | taken | ({"n": count} if count > 1 else {})
 
     def again(self, asked: ChatRequest, body: dict[str, Any], refusal: str) -> list[ChatRequest]:
-        """Return what to ask instead after a ``refusal`` of ``body``, without the parameter that it
+        """Choose what to ask instead after a ``refusal`` of ``body``, without the parameter that it
         names, or else one by one; empty: there is nothing else."""
         for name in REFUSABLE:
             if name in body and re.search(f"['\"`]{name}", refusal):
@@ -69,7 +69,7 @@ class Choice(msgspec.Struct):
     finish_reason: Any = None
 
     def text(self) -> tuple[str, End] | None:
-        """Return the text and its end; None if it is filtered, a call of a tool, or none at all."""
+        """Read the text and its end; None if it is filtered, a call of a tool, or none at all."""
         content, end = self.message.content, self.finish_reason
         whole = isinstance(content, str) and end in ("stop", "length")
         return (content, cast(End, end)) if whole else None
@@ -90,7 +90,7 @@ class ChatAnswer(msgspec.Struct):
 
 
 def read_answer(raw: bytes) -> ChatAnswer | None:
-    """Return the answer; None if the bytes are none. Halves of surrogate pairs stay in texts."""
+    """Read the answer; None if the bytes are none. Halves of surrogate pairs stay in texts."""
     try:
         return msgspec.convert(json.loads(raw), ChatAnswer)
     except (ValueError, RecursionError):

@@ -45,13 +45,11 @@ class Budget:
     usd_per_million_completion: float = 0.0
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> Cost:
-        """Return the cost of one request."""
         usd = prompt_tokens * self.usd_per_million_prompt
         usd += completion_tokens * self.usd_per_million_completion
         return Cost(1, prompt_tokens, completion_tokens, usd / 1e6)
 
     def is_spent(self, cost: Cost) -> bool:
-        """Return whether ``cost`` reaches a limit."""
         tokens = cost.prompt_tokens + cost.completion_tokens
         return 0 < self.tokens <= tokens or 0 < self.usd <= cost.usd
 
@@ -129,7 +127,7 @@ class _Round:
         """Reason and status of a question that was not taken."""
 
     def completions(self, author: str) -> list[Completion]:
-        """Return the texts in the order of the requests, with indices without gaps."""
+        """List the texts in the order of the requests, with indices without gaps."""
         found: list[Completion] = []
         pairs: list[list[tuple[str, End]]] = [[] for _ in self.requests]
         for ask in sorted(self.texts, key=lambda ask: (ask.place, ask.first)):
@@ -226,7 +224,7 @@ class _Round:
         return ask.one_by_one(len(answer.choices))
 
     def _most(self, ask: ChatRequest) -> Cost:
-        """Return the cost of a request that is not told: a token for each byte of the question, and
+        """Bound the cost of a request that is not told: a token for each byte of the question, and
         the longest completions."""
         problem = self.requests[ask.place].problem
         prompt = len((problem.system + problem.question).encode())

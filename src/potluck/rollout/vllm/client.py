@@ -56,7 +56,7 @@ class Address:
     api_key_variable: str = ""
 
     def parts(self) -> SplitResult:
-        """Return the parts of the URL; raise RolloutError if no such URL can be asked."""
+        """Split the URL; raise RolloutError if no such URL can be asked."""
         with suppress(ValueError):
             parts = urlsplit(self.url)
             if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
@@ -64,7 +64,7 @@ class Address:
         raise RolloutError(f"the server's url is {self.url!r}; expected http://HOST:PORT")
 
     def key(self) -> str:
-        """Return the key, "" if the server asks for none; raise RolloutError if it is not set, or
+        """Read the key, "" if the server asks for none; raise RolloutError if it is not set, or
         no header can hold it: a library would say so with the key in its text."""
         key = os.environ.get(self.api_key_variable, "").strip()
         if not (key.isascii() and key.isprintable()):
@@ -122,7 +122,7 @@ class Client:
         fine: Sequence[int] = (200,),
         breaks: int | None = None,
     ) -> bytes:
-        """Return the body of the answer, whose status is one of ``fine``.
+        """Wait for the body of the answer, whose status is one of ``fine``.
 
         ``body`` becomes JSON (None: the request has none). Raise RolloutError for any other status,
         no answer in time, or one beyond ``limit_bytes``, which is not read to its end; Cancelled
@@ -171,7 +171,7 @@ class Client:
             self.breaks += 1
 
     def refuse(self, found: str, way_out: str) -> RolloutError:
-        """Return the error for an answer that is not what was asked for."""
+        """Make the error for an answer that is not what was asked for."""
         return RolloutError(f"the server at {self.address.url} {found}; {way_out}")
 
     def _once(

@@ -153,7 +153,7 @@ def require_server(address: Address, model: str, *, adapter: bool, longest: int)
 
 
 def sampling_of(sampler: Sampler) -> dict[str, float]:
-    """Return ``sampler`` in a server's words, its defaults switched off.
+    """Say ``sampler`` in a server's words, its defaults switched off.
 
     A server takes missing ones from the model's generation_config.json: for Qwen2.5-Instruct top-k
     20, top-p 0.8 and a repetition penalty. Raise RolloutError if no server can draw like this and

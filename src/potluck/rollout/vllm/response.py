@@ -69,7 +69,7 @@ class _Response(msgspec.Struct):
 def read_response(
     raw: bytes, request: ServerRequest, client: Client, *, policy: LanguageModel, author: str
 ) -> list[Completion]:
-    """Return the completions by index; raise RolloutError if the model cannot have written them."""
+    """Read the completions by index; raise RolloutError if the model cannot have written them."""
     try:
         choices = msgspec.json.decode(raw, type=_Response).choices
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -138,7 +138,7 @@ def require_ours(
     tolerance: float,
     server: str,
 ) -> np.ndarray:
-    """Return gap_X: |ln p of the server - ln p of ``policy``| of X tokens of some completions of
+    """Compute gap_X: |ln p of the server - ln p of ``policy``| of X tokens of some completions of
     one request, nats.
 
     Raise RolloutError if the mean is above ``tolerance``, or the server tells the numbers of the
@@ -193,7 +193,7 @@ def _other_mode(
     rows: Sequence[Completion],
     owed_X: np.ndarray,
 ) -> np.ndarray:
-    """Return the log-probabilities that a server of the wrong mode tells; ``owed_X`` where both
+    """Compute the log-probabilities that a server of the wrong mode tells; ``owed_X`` where both
     modes tell the same."""
     if not isinstance(sampler, RandomSampler):
         return owed_X

@@ -51,7 +51,19 @@ class WeightSync:
     def snapshot(self) -> Path:
         """Write the weights as they are now into a folder that has their name; return it. Raise
         RolloutError if the disk is full, say."""
-        return self._written(weights_digest(self.policy.network, trained=True))
+        place = self.folder / weights_digest(self.policy.network, trained=True)
+        if place.exists():
+            return place
+        try:
+            with whole_folder(place) as beside:
+                self.policy.network.save_pretrained(beside)
+                self.policy.tokenizer.save_pretrained(beside)
+        except (OSError, SafetensorError) as error:
+            raise RolloutError(
+                f"cannot write the weights for the server to {place}: {error}; make room, or "
+                f"name another [node.NAME.engine] folder"
+            ) from error
+        return place
 
     def push(self, client: Client, place: Path) -> None:
         """Have the server load the weights of ``place``, unless it has them; raise RolloutError if
@@ -91,25 +103,9 @@ class WeightSync:
             # Level 1 keeps the base model, which is not sent again, in the CPU's memory.
             client.ask("POST", f"/sleep?level={1 if self.adapter else 2}")
 
-    def _written(self, version: str) -> Path:
-        """Return a folder with the weights, made beside its place and renamed when whole."""
-        place = self.folder / version
-        if place.exists():
-            return place
-        try:
-            with whole_folder(place) as beside:
-                self.policy.network.save_pretrained(beside)
-                self.policy.tokenizer.save_pretrained(beside)
-        except (OSError, SafetensorError) as error:
-            raise RolloutError(
-                f"cannot write the weights for the server to {place}: {error}; make room, or "
-                f"name another [node.NAME.engine] folder"
-            ) from error
-        return place
-
 
 def trained_copy(network: torch.nn.Module) -> dict[str, Tensor]:
-    """Return the trained weights as they are now, in main memory."""
+    """Copy the trained weights into main memory."""
     trained = (pair for pair in network.named_parameters() if pair[1].requires_grad)
     return {name: each.detach().to("cpu", copy=True) for name, each in trained}
 
