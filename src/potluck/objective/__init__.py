@@ -4,9 +4,13 @@
     advantages.py   group-relative advantages
     filters.py      divergence from the author, and the filter on it
     losses.py       the policy losses, one signature for all
+    others.py       choices about others' completions, and their likelihood
+    weights.py      weights of completions; each says if it needs a row or the whole batch
+    trust.py        advantages and bound of authors that are not trusted
+    phrases.py      phrases of texts, by which habits are told
     shapes.py       the check that every function makes of its arguments
 
 A new importance scheme is a function in ``losses.py`` with a line in ``LOSSES``, and its name
-in ``methods.py``. Import from the files: this one stays empty, so that a recipe can be read
+in ``methods.py``; a new weight is one in ``weights.py`` with a line in ``weight_of``. Import from the files: this one stays empty, so that a recipe can be read
 without torch.
 """
