@@ -11,6 +11,6 @@
     shapes.py       the check that every function makes of its arguments
 
 A new importance scheme is a function in ``losses.py`` with a line in ``LOSSES``, and its name
-in ``methods.py``; a new weight is one in ``weights.py`` with a line in ``weight_of``. Import from the files: this one stays empty, so that a recipe can be read
-without torch.
+in ``methods.py``; a new weight is one in ``weights.py`` with a line in ``weight_of``. Import from
+the files: this one stays empty, so that a recipe can be read without torch.
 """
