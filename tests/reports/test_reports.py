@@ -72,7 +72,7 @@ def test_a_status_line_has_the_numbers_with_a_place_in_that_order():
 
 
 def test_the_page_is_told_of_each_number_that_has_a_title():
-    authors = numbers_on_page(AuthorReport)
+    authors = numbers_on_page(stats_of(AuthorReport))
     assert authors["k1"] == {
         "unit": "nats", "group": "Training", "scale": "around", "title": "Distance k1",
         "help": "Mean over completions of ln p(author) - ln p(learner) per token. "
@@ -80,7 +80,7 @@ def test_the_page_is_told_of_each_number_that_has_a_title():
     }  # fmt: skip
     assert [authors[name]["scale"] for name in ("success_weight", "tokens")] == ["share", "up"]
     assert not {"bits_per_byte", "worth_noise"} & set(authors)
-    curves = numbers_on_page(RoundReport, EvaluationReport)
+    curves = numbers_on_page(stats_of(RoundReport), stats_of(EvaluationReport))
     assert curves["seconds/wait"]["title"] == "Seconds: wait"
     groups = [each["group"] for each in curves.values()]
     assert list(dict.fromkeys(groups)) == ["Results", "Training", "Time", "Network"]

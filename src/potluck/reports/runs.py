@@ -18,7 +18,7 @@ skipped and missing ones have defaults, so older and newer runs can be read.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -38,15 +38,14 @@ SMALL_BYTES = 1 << 20
 """Largest recipe.json and status.json that are read."""
 MOST_SETTINGS = 1000
 DEEPEST = 8
-"""Tables in tables of a recipe that are settings of their own; what is deeper is one value."""
+"""Tables in each other whose keys are settings; what is deeper is one value."""
 
 
 class RunReadError(PotluckError):
     """A folder that is no run, or a file of a run that cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenCompletion:
+class WrittenCompletion(msgspec.Struct, frozen=True):
     """One line of completions.jsonl. ``text`` and ``author`` are not safe to show as they are."""
 
     round: int
@@ -72,31 +71,26 @@ class NodeRun:
     """Cost of an author without weights, in all its starts; what is 0 is left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRecipe:
+class TaskRecipe(msgspec.Struct, frozen=True):
     name: str = "?"
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectiveRecipe:
+class ObjectiveRecipe(msgspec.Struct, frozen=True):
     importance: str = "?"
     filter: bool = False
     others: str = "all"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRecipe:
+class NodeRecipe(msgspec.Struct, frozen=True):
     model: str = "?"
     """Its model; empty: it only writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class SwarmRecipe:
+class SwarmRecipe(msgspec.Struct, frozen=True):
     max_staleness: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class RecipeRead:
+class RecipeRead(msgspec.Struct, frozen=True):
     """The parts of recipe.json that are shown."""
 
     name: str
@@ -110,7 +104,7 @@ class RecipeRead:
     task: TaskRecipe = TaskRecipe()
     objective: ObjectiveRecipe = ObjectiveRecipe()
     swarm: SwarmRecipe = SwarmRecipe()
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Every key of the file, dotted, with its value as text; made by ``read_recipe``."""
 
 
@@ -157,7 +151,7 @@ def read_recipe(path: Path) -> RecipeRead:
                 f"{where}/recipe.json has a node {printable(name)!r}; "
                 f"a node's name is of a-z, 0-9 and '-', at most 32 characters"
             )
-    return replace(recipe, settings=dict(settings))
+    return msgspec.structs.replace(recipe, settings=dict(settings))
 
 
 def _dotted(key: str, tree: Any, depth: int) -> Iterator[tuple[str, str]]:

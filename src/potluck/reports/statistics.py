@@ -9,7 +9,6 @@ new statistic is a field of a report, beside the line that computes it.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from types import MappingProxyType
 from typing import Literal, get_type_hints
 
 Unit = Literal["share", "nats", "count", "seconds", "bytes", "number"]
@@ -83,13 +82,10 @@ def stats_of(report: type) -> Mapping[str, Stat]:
     return found
 
 
-def numbers_on_page(
-    *reports: type, made_here: Mapping[str, Stat] = MappingProxyType({})
-) -> dict[str, dict[str, str]]:
-    """Return what the page tells of these reports' numbers, by field, as plain data: title, unit,
-    help, group, and "scale", by which a cell is coloured. A group's numbers stand together.
-    ``made_here``: numbers that the page makes of others."""
-    stats = [*(each for report in reports for each in stats_of(report).items()), *made_here.items()]
+def numbers_on_page(*of: Mapping[str, Stat]) -> dict[str, dict[str, str]]:
+    """Return what the page tells of numbers, by field, as plain data: title, unit, help, group, and
+    "scale", by which a cell is coloured. A group's numbers stand together."""
+    stats = [each for several in of for each in several.items()]
     stats.sort(key=lambda item: SECTIONS.index(item[1].group))
     shown: dict[str, dict[str, str]] = {}
     for name, stat in stats:

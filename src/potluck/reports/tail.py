@@ -33,13 +33,7 @@ class Change(Enum):
 
 
 class Tail(Generic[Line]):
-    """The whole lines of a file that may grow.
-
-    A page looks again and again::
-
-        if tail.look() is not Change.NOTHING:
-            for line in tail.read(damaged):
-    """
+    """The whole lines of a file that may grow: ``look`` at it, then ``read`` what is new."""
 
     def __init__(self, path: Path, kind: type[Line]) -> None:
         """Begin at the start of ``path``; each line is decoded as a ``kind``."""

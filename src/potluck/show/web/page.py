@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from potluck.reports import AuthorReport, EvaluationReport, RoundReport, Stat
+from potluck.reports import AuthorReport, EvaluationReport, RoundReport, Stat, stats_of
 from potluck.reports.statistics import numbers_on_page
 from potluck.show.web.feed import experiment_feeds
 from potluck.show.web.views import Kept
@@ -79,8 +79,9 @@ def _element(id: str, data: object) -> str:
 def statistics() -> dict[str, dict[str, dict[str, str]]]:
     """Return what the page knows of each number that it shows: of authors, and of curves."""
     since = Stat("Rounds since the last message", "count", help="0: one came in the newest round.")
-    authors = numbers_on_page(AuthorReport, made_here={"staleness": since})
-    return {"authors": authors, "curves": numbers_on_page(RoundReport, EvaluationReport)}
+    curves = stats_of(RoundReport), stats_of(EvaluationReport)
+    authors = numbers_on_page(stats_of(AuthorReport), {"staleness": since})
+    return {"authors": authors, "curves": numbers_on_page(*curves)}
 
 
 def _assemble(data: str, *, connect: str, scripts: Sequence[str] = ()) -> Page:
