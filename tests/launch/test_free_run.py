@@ -3,7 +3,8 @@
 import pytest
 
 import tiny
-from launch.test_launch import NAMES, Crash, CrashesAfter, StopsAt, lines, outcome
+from launch.runs import Crash, CrashesAfter, lines
+from launch.test_launch import NAMES, StopsAt, outcome
 from potluck.config import ConfigError
 from potluck.exchange import Message, Received, decode, decode_round, memory
 from potluck.exchange.keys.keys import without_signature

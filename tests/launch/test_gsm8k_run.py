@@ -1,11 +1,11 @@
 """GSM8K from end to end: the script, the recipe and the data that users have, cut to seconds."""
 
-import json
 from pathlib import Path
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import potluck
+from launch.runs import lines
 from potluck.launch.in_process import run
 from potluck.node.storage import checkpoint
 
@@ -20,17 +20,13 @@ def recipe(gsm8k_path, models, *overrides):
     return potluck.load(REPOSITORY / "recipes" / "gsm8k-cpu.toml", [*small, *where, *overrides])
 
 
-def metrics(folder, node):
-    return json.loads((folder / node / "metrics.jsonl").read_text())
-
-
 def test_untrained_models_earn_nothing_on_real_questions_and_leave_checkpoints_that_load(
     gsm8k_path, gsm8k_models, tmp_path
 ):
     run(recipe(gsm8k_path, gsm8k_models), tmp_path / "run")
     for node in ("small", "large"):
-        assert (metrics(tmp_path / "run", node)["reward_mean"],) == (0.0,)
-        assert metrics(tmp_path / "run", node)["updates"] == 0
+        (line,) = lines(tmp_path / "run", node)
+        assert (line["reward_mean"], line["updates"]) == (0.0, 0)
         place = checkpoint.checkpoint_folder(tmp_path / "run" / node, 1)
         AutoModelForCausalLM.from_pretrained(place)
         assert "<|im_start|>" in AutoTokenizer.from_pretrained(place).get_vocab()
@@ -39,7 +35,7 @@ def test_untrained_models_earn_nothing_on_real_questions_and_leave_checkpoints_t
 def test_paid_by_a_hash_they_train_on_each_others_completions(gsm8k_path, gsm8k_models, tmp_path):
     run(recipe(gsm8k_path, gsm8k_models, "task.reward=hash"), tmp_path / "run")
     for node, other in (("small", "large"), ("large", "small")):
-        line = metrics(tmp_path / "run", node)
+        (line,) = lines(tmp_path / "run", node)
         assert line["rows_trained"] > 0
         assert line["sources"][other]["rows_trained"] > 0
         assert abs(line["sources"][other]["log_ratio_mean"]) > 1e-3

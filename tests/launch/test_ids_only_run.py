@@ -1,6 +1,5 @@
 """A run whose method reads no author's log-probabilities: none is sent, nothing else changes."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 import tiny
-from displays import Listener
+from launch.runs import Crash, CrashesAfter, numbers
 from nouns import completion
 from potluck.config import RunConfig
 from potluck.exchange import Round, decode, decode_round, encode, encode_round
@@ -39,11 +38,6 @@ def silent(recipe, tmp_path_factory):
     folder = tmp_path_factory.mktemp("silent") / "run"
     run(recipe(NOIS), folder)
     return folder
-
-
-def metrics_of(folder, node):
-    lines = (folder / node / "metrics.jsonl").read_text().splitlines()
-    return [{**json.loads(line), "seconds": None} for line in lines]
 
 
 def weights_of(folder, node, rounds=2):
@@ -117,7 +111,7 @@ def test_nothing_that_is_learned_depends_on_them(recipe, silent, tmp_path, monke
     assert all(c.logp_T is not None for c in told)
     assert same_weights(silent, tmp_path / "run")
     for node in NAMES:
-        pairs = zip(metrics_of(silent, node), metrics_of(tmp_path / "run", node), strict=True)
+        pairs = zip(numbers(silent, node), numbers(tmp_path / "run", node), strict=True)
         for without, line in pairs:
             assert without["sent_bytes"] < line["sent_bytes"]
             same = ("loss", "gradient_norm", "rows_trained", "dropped_nonfinite", "unusable")
@@ -125,40 +119,31 @@ def test_nothing_that_is_learned_depends_on_them(recipe, silent, tmp_path, monke
             assert without["rows_trained"] > 0
 
 
-class Crash(Exception):
-    pass
-
-
-class CrashesAtOnce(Listener):
-    def round_done(self, node, report):
-        raise Crash
-
-
 def test_after_a_crash_it_goes_on_to_the_same_end(recipe, silent, tmp_path):
     with pytest.raises(Crash):
-        run(recipe(NOIS), tmp_path / "run", display=CrashesAtOnce())
+        run(recipe(NOIS), tmp_path / "run", display=CrashesAfter(0))
     run(recipe(NOIS), tmp_path / "run", resume=True)
     assert same_weights(silent, tmp_path / "run")
 
 
 def test_a_node_that_needs_them_leaves_out_what_comes_without(recipe, tmp_path):
     with pytest.raises(Crash):
-        run(recipe(), tmp_path / "run", display=CrashesAtOnce())
+        run(recipe(), tmp_path / "run", display=CrashesAfter(0))
     rewrite_round(tmp_path / "run", 0, "large", without_logp)
     run(recipe(), tmp_path / "run", resume=True)
     for node in NAMES:
-        line = metrics_of(tmp_path / "run", node)[0]
+        line = numbers(tmp_path / "run", node)[0]
         assert (line["unusable"], line["completions"]) == (8, 8)
         assert list(line["sources"]) == ["small"]
 
 
 def test_a_node_that_needs_none_takes_those_that_come_with_them(recipe, silent, tmp_path):
     with pytest.raises(Crash):
-        run(recipe(NOIS), tmp_path / "run", display=CrashesAtOnce())
+        run(recipe(NOIS), tmp_path / "run", display=CrashesAfter(0))
     rewrite_round(tmp_path / "run", 0, "large", with_logp)
     run(recipe(NOIS), tmp_path / "run", resume=True)
     assert same_weights(silent, tmp_path / "run")
-    assert [line["unusable"] for line in metrics_of(tmp_path / "run", "small")] == [0, 0]
+    assert [line["unusable"] for line in numbers(tmp_path / "run", "small")] == [0, 0]
 
 
 def test_a_row_without_them_has_nan_up_to_its_length():
@@ -181,7 +166,7 @@ def test_a_replay_by_its_own_method_ends_with_the_runs_weights(silent, tmp_path)
     said = []
     rows = list(replay(plan, say=said.append))
     assert [text.partition(":")[0] for text in said] == [*NAMES]
-    was = [line["gradient_norm"] for node in NAMES for line in metrics_of(silent, node)]
+    was = [line["gradient_norm"] for node in NAMES for line in numbers(silent, node)]
     assert [row.gradient_norm for row in rows] == was
     assert {row.effective_sample_size for row in rows} == {row.log_ratio_mean for row in rows}
     assert {row.log_ratio_mean for row in rows} == {None}

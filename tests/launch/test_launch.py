@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tiny
 from displays import Listener
+from launch.runs import Crash, CrashesAfter, Hears, lines
 from potluck.builder.task import make_task
 from potluck.config import RunConfig, as_tree, from_tree
 from potluck.exchange import Message, Round, decode, decode_round, encode, encode_round
@@ -62,11 +63,6 @@ def whole(recipe, tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole_outcome(whole):
     return outcome(whole)
-
-
-def lines(folder, node, name):
-    text = (folder / node / f"{name}.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def weights_of(folder, node, round):
@@ -178,21 +174,6 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_run_goes_on_to_the_same_end(
         assert checkpoint.rounds_saved(tmp_path / "cut" / "small")[-1] == result.rounds
     assert not run(recipe(), tmp_path / "cut", resume=True).interrupted
     assert outcome(tmp_path / "cut") == whole_outcome
-
-
-class Crash(Exception):
-    pass
-
-
-class CrashesAfter(Listener):
-    """Dies when the first node has learned from this round: nothing gets to clean up."""
-
-    def __init__(self, round):
-        self.round = round
-
-    def round_done(self, node, report):
-        if report.round == self.round:
-            raise Crash
 
 
 @pytest.mark.parametrize("round", [0, 1, 2, 3])
@@ -493,68 +474,25 @@ def test_what_saves_memory_reaches_the_learner_and_leaves_the_loss_as_it_was(
 
 
 ELSEWHERE = {
-    "name": "the file of a round",
-    "rounds": "made longer",
-    "checkpoint_every": "only the newest checkpoints",
-    "deadline_s": "waits for the others",
-    "intake": "test_free_run.py",
-    "shares": "test_swarm_options.py",
-    "node.engine.overlap": "test_overlap_run.py",
-    "threads": "threads are set",
-    "node.device": "a device that is not there",
-    "node.model": "both nodes learn from both",
-    "node.weight_decay": "with adamw, above",
-    "node.gradient_checkpointing": "what saves memory",
-    "node.micro_batch_tokens": "what saves memory",
-    "node.lora.r": "test_lora_run.py",
-    "node.lora.alpha": "test_lora_run.py",
-    "node.lora.dropout": "test_lora_run.py",
-    "node.lora.targets": "test_lora_run.py",
-    "node.lr_schedule": "test_trl_run.py",
-    "node.warmup_updates": "test_trl_run.py",
-    "node.adam_betas": "test_trl_run.py",
-    "log.completions": "show/trackers/test_tracked.py",
-    **dict.fromkeys(
-        (
-            *("node.engine.url", "node.engine.model", "node.engine.folder", "node.engine.sleeps"),
-            *("node.engine.concurrency", "node.engine.timeout_s", "node.engine.tolerance"),
-            "node.engine.api_key_variable",
-        ),
-        "test_server_run.py, and what each does: rollout/test_server.py",
-    ),
-    "sampling.max_prompt_tokens": "test_own_data.py",
-    "reward.function": "test_own_data.py",
-    "reward.weight": "test_own_data.py",
-    "reward.format": "test_own_data.py",
-    "node.stranger": "a stranger, below",
-    "swarm.open": "a stranger, below",
-    "swarm.stranger_problems": "a stranger, below",
-    "swarm.stranger_share": "a stranger, below",
-    "swarm.strangers_share": "a stranger, below",
-    **dict.fromkeys(
-        (
-            *("swarm.listen", "swarm.connect", "swarm.tls.folder", "swarm.key", "swarm.roster"),
-            *("swarm.max_staleness", "swarm.cohort", "swarm.kept_rounds", "swarm.gather_s"),
-            "swarm.quarantine_s",
-        ),
-        "test_swarm_options.py",
-    ),
-    "swarm.text": "test_unlike.py",
-    **dict.fromkeys(
-        (
-            *("node.engine.path", "node.engine.problem", "node.engine.solution"),
-            *("node.engine.retries", "node.engine.budget_tokens", "node.engine.budget_usd"),
-            *("node.engine.usd_per_million_prompt", "node.engine.usd_per_million_completion"),
-        ),
-        "test_unlike.py, and what each does: rollout/test_texts_file.py, test_texts_openai.py",
-    ),
-    "task.train_problems": "tasks/test_arithmetic.py",
-    "swarm.transport": "there is one: test_config.py refuses any other",
-    "log.to": "trackers",
-    "log.project": "trackers",
-    "log.group": "trackers",
-    "log.wandb_mode": "trackers",
+    *("name", "rounds", "checkpoint_every", "deadline_s", "threads", "intake", "shares"),
+    *("node.device", "node.model", "node.stranger", "node.weight_decay", "node.lr_schedule"),
+    *("node.gradient_checkpointing", "node.micro_batch_tokens", "node.warmup_updates"),
+    *("node.adam_betas", "sampling.max_prompt_tokens", "task.train_problems"),
+    *("node.lora.r", "node.lora.alpha", "node.lora.dropout", "node.lora.targets"),
+    *("reward.function", "reward.weight", "reward.format"),
+    *("log.to", "log.project", "log.group", "log.wandb_mode", "log.completions"),
+    *("swarm.listen", "swarm.connect", "swarm.tls.folder", "swarm.key", "swarm.roster"),
+    *("swarm.max_staleness", "swarm.cohort", "swarm.kept_rounds", "swarm.gather_s"),
+    *("swarm.quarantine_s", "swarm.text", "swarm.transport", "swarm.open"),
+    *("swarm.stranger_problems", "swarm.stranger_share", "swarm.strangers_share"),
+    *("node.engine.url", "node.engine.model", "node.engine.folder", "node.engine.sleeps"),
+    *("node.engine.concurrency", "node.engine.timeout_s", "node.engine.tolerance"),
+    *("node.engine.api_key_variable", "node.engine.overlap", "node.engine.path"),
+    *("node.engine.problem", "node.engine.solution", "node.engine.retries"),
+    *("node.engine.budget_tokens", "node.engine.budget_usd"),
+    *("node.engine.usd_per_million_prompt", "node.engine.usd_per_million_completion"),
 }
+"""Options that tests of their own try, in this folder or in the room that reads them."""
 
 
 STRANGE = ("swarm.open=true", "node.small.stranger=true", "rounds=1")
@@ -612,7 +550,7 @@ def test_every_option_of_a_run_is_tried_in_this_file_or_elsewhere():
     tried = {key.replace("node.large", "node").replace("node.small", "node") for key in tried}
     in_tasks = ("task.name", "task.path", "objective.")
     options = {key for key in options_of(RunConfig) if not key.startswith(in_tasks)}
-    assert options == (tried - {"objective.method"}) | set(ELSEWHERE)
+    assert options == (tried - {"objective.method"}) | ELSEWHERE
 
 
 def test_a_failure_of_the_last_evaluation_costs_nothing_that_was_learned(
@@ -691,24 +629,17 @@ def test_a_resumed_run_cannot_be_shorter_than_it_is(recipe, tmp_path):
 
 
 def test_a_resume_says_where_it_goes_on_and_whether_the_bits_can_be_the_same(recipe, tmp_path):
-    class Hears(Listener):
-        def __init__(self):
-            self.heard = []
-
-        def say(self, text):
-            self.heard.append(text)
-
     run(recipe("rounds=2"), tmp_path / "run")
     place = checkpoint.checkpoint_folder(tmp_path / "run" / "small", 2) / "state.json"
     display = Hears()
     run(recipe("rounds=3"), tmp_path / "run", resume=True, display=display)
-    assert display.heard[0] == "going on after 2 rounds"
+    assert display.said[0] == "going on after 2 rounds"
     display = Hears()
     run(recipe("rounds=3"), tmp_path / "other")
     for place in (tmp_path / "other").rglob("state.json"):
         place.write_text(json.dumps({**json.loads(place.read_text()), "torch": "1.0"}))
     run(recipe(), tmp_path / "other", resume=True, display=display)
-    said, *_ = display.heard
+    said, *_ = display.said
     assert "'torch': '1.0'" in said
     assert said.endswith("not the same bits")
 

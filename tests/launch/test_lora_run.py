@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from launch.runs import numbers
 from potluck.builder import nodes
 from potluck.builder.nodes import make_learner
 from potluck.config import from_tree
@@ -41,12 +42,6 @@ def recipe(*overrides, rounds=3, **lora):
     return from_tree(tree, overrides)
 
 
-def lines(folder, node, name="metrics"):
-    text = (folder / node / f"{name}.jsonl").read_text()
-    read = [json.loads(line) for line in text.splitlines()]
-    return [{k: v for k, v in line.items() if k != "seconds"} for line in read]
-
-
 def checkpoint_of(folder, node, round):
     return checkpoint.checkpoint_folder(Path(folder) / node, round)
 
@@ -65,7 +60,7 @@ def logits(network):
 
 def test_both_learn_from_both_and_the_adapter_says_other_things_than_its_base(done):
     for node in ("adapter", "full"):
-        for line in lines(done, node):
+        for line in numbers(done, node):
             assert line["rows_trained"] > 0
             assert line["updates"] == 1
             assert {a: s["completions"] for a, s in line["sources"].items()} == {
@@ -79,7 +74,7 @@ def test_both_learn_from_both_and_the_adapter_says_other_things_than_its_base(do
 
 def test_at_the_start_of_a_round_log_probs_are_those_of_evaluation_whatever_the_dropout(done):
     """An adapter's B is 0 in the first round; after it, dropout would be seen."""
-    for line in lines(done, "adapter")[1:]:
+    for line in numbers(done, "adapter")[1:]:
         own = line["sources"]["adapter"]
         assert own["k3"] == pytest.approx(0, abs=1e-6)
         assert own["log_ratio_max"] == pytest.approx(0, abs=1e-3)
@@ -145,7 +140,7 @@ def test_a_resumed_run_of_an_adapter_is_the_one_that_never_stopped(done, tmp_pat
     run(recipe(rounds=2, dropout=0.1), tmp_path / "run")
     run(recipe(dropout=0.1), tmp_path / "run", resume=True)
     for node in ("adapter", "full"):
-        assert lines(tmp_path / "run", node) == lines(done, node)
+        assert numbers(tmp_path / "run", node) == numbers(done, node)
         names = [f.name for f in checkpoint_of(done, node, 3).glob("*.safetensors")]
         assert len(names) == 2
         for name in names:
@@ -158,7 +153,7 @@ def test_every_option_of_an_adapter_changes_what_is_learned(tmp_path, change):
     plain, changed = tmp_path / "plain", tmp_path / "changed"
     run(recipe(rounds=2), plain)
     run(recipe(f"node.adapter.lora.{change}", rounds=2), changed)
-    assert lines(plain, "adapter") != lines(changed, "adapter")
+    assert numbers(plain, "adapter") != numbers(changed, "adapter")
     was, now = (
         make_learner(
             recipe(*([] if f is plain else [f"node.adapter.lora.{change}"])),
@@ -185,7 +180,7 @@ def test_in_bfloat16_what_is_frozen_is_stored_so_and_what_is_trained_is_not(tmp_
         assert not torch.equal(rounded, exact)
         torch.testing.assert_close(rounded, exact, rtol=0, atol=0.2)
     run(config, tmp_path / "run")
-    assert all(lines(tmp_path / "run", node)[0]["updates"] == 1 for node in ("adapter", "full"))
+    assert all(numbers(tmp_path / "run", node)[0]["updates"] == 1 for node in ("adapter", "full"))
 
 
 def copied(place, folder):

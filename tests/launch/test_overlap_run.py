@@ -10,45 +10,27 @@ import pytest
 
 import tiny
 from displays import Listener
-from launch.test_launch import Crash, CrashesAfter, lines
+from launch.runs import Crash, CrashesAfter, lines, numbers
 from potluck.builder.task import make_task
 from potluck.config import ConfigError
 from potluck.exchange import decode_round
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel
-from stand_in_server import stand_in
 
 NAMES = ("large", "small")
 """``small`` writes through the server."""
 ROUNDS = 4
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    for seed, name in enumerate(NAMES):
-        made = tiny.policy(seed)
-        made.network.resize_token_embeddings(tiny.VOCABULARY, mean_resizing=False)
-        made.network.save_pretrained(folder / name)
-        made.tokenizer.save_pretrained(folder / name)
-    return {name: str(folder / name) for name in NAMES}
-
-
 @pytest.fixture
-def server(models):
-    with stand_in(models["small"]) as server:
-        yield server
-
-
-@pytest.fixture
-def recipe(models, server):
+def recipe(served_models, server):
     def make(*overrides, overlap=True, lora=None):
-        nodes = {name: {"model": models[name], "learning_rate": 1e-3} for name in NAMES}
+        nodes = {name: {"model": served_models[name], "learning_rate": 1e-3} for name in NAMES}
         engine = {"name": "vllm", "url": server.url, "model": "adapter" if lora else "tiny"}
         # Weights of another round are 1e-3 nats away and more.
         engine |= {"overlap": overlap, "tolerance": 1e-5}
         nodes["small"] |= {"engine": engine, "lora": lora}
-        return tiny.recipe(models, f"rounds={ROUNDS}", *overrides, node=nodes)
+        return tiny.recipe(served_models, f"rounds={ROUNDS}", *overrides, node=nodes)
 
     return make
 
@@ -65,13 +47,8 @@ def is_of(completions, model, recipe):
     return policy.logp_gap(prompts, completions, temperature=1.0) < 1e-5
 
 
-def without_seconds(folder):
-    found = lines(folder, "small", "metrics")
-    return [{k: v for k, v in line.items() if k != "seconds"} for line in found]
-
-
 def test_a_round_is_written_with_the_weights_that_the_round_before_began_with(
-    recipe, server, models, tmp_path
+    recipe, server, served_models, tmp_path
 ):
     folder = tmp_path / "run"
 
@@ -84,7 +61,7 @@ def test_a_round_is_written_with_the_weights_that_the_round_before_began_with(
                 shutil.copytree(folder / "small" / "checkpoints" / name, tmp_path / name)
 
     run(recipe("checkpoint_every=1"), folder, display=Copies())
-    weights = [models["small"], *(tmp_path / f"{n:06d}" for n in range(1, ROUNDS))]
+    weights = [served_models["small"], *(tmp_path / f"{n:06d}" for n in range(1, ROUNDS))]
     for round in range(ROUNDS):
         own = own_completions(folder, round)
         here = [at for at, model in enumerate(weights) if is_of(own, model, recipe())]
@@ -123,7 +100,7 @@ def test_an_evaluation_between_two_rounds_is_of_the_newest_weights(recipe, serve
     assert temperatures[:8] == [0, 0, 1, 1, 1, 1, 0, 0]
     assert len(temperatures) == 2 * ROUNDS + 2 * (ROUNDS + 1)
     run(recipe("evaluation.every=1"), tmp_path / "again")
-    assert without_seconds(tmp_path / "run") == without_seconds(tmp_path / "again")
+    assert numbers(tmp_path / "run", "small") == numbers(tmp_path / "again", "small")
 
 
 def test_a_lora_node_overlaps(recipe, server, tmp_path):

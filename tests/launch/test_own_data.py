@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import stand_in_gym
-from displays import Listener
+from launch.runs import Hears
 from potluck.builder.task import make_task, notes_on
 from potluck.config import ConfigError, from_tree
 from potluck.launch.in_process import run
@@ -185,12 +185,6 @@ def test_an_overlap_is_said_by_the_check_and_at_the_start(example, potluck_says)
     _, out, _ = potluck_says("run", "own-data.toml", "--check", *FAST)
     assert "overlap: no question is in two of them" in out
 
-    class Hears(Listener):
-        heard = ()
-
-        def say(self, text):
-            self.heard = (*self.heard, text)
-
     display = Hears()
     tree = {
         "name": "x",
@@ -204,7 +198,7 @@ def test_an_overlap_is_said_by_the_check_and_at_the_start(example, potluck_says)
         "node": {"terse": {"model": "builtin:digits-terse"}},
     }  # fmt: skip
     run(from_tree(tree), example / "heard", display=display)
-    assert display.heard[0] == said
+    assert display.said[0] == said
 
 
 def test_validating_on_the_test_set_of_gsm8k_is_said_to_be_what_the_paper_does(gsm8k_path):

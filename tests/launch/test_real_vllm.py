@@ -23,6 +23,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from displays import Listener
+from launch.runs import lines
 from potluck.config import from_tree
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel
@@ -146,13 +147,8 @@ def recipe(server, *, rounds=2, table=None, **node):
     return from_tree(tree)
 
 
-def lines(folder):
-    text = (folder / "large" / "metrics.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
-
-
 def assert_all_ours(folder, rounds):
-    came = lines(folder)
+    came = lines(folder, "large")
     assert len(came) == rounds
     for line in came:
         own = line["sources"]["large"]
@@ -202,7 +198,7 @@ def test_three_rounds_of_which_each_is_written_while_the_one_before_is_learned_f
     server, tmp_path
 ):
     run(recipe(server, rounds=3, table={"overlap": True}), tmp_path / "run")
-    for line in lines(tmp_path / "run"):
+    for line in lines(tmp_path / "run", "large"):
         own, seconds = line["sources"]["large"], line["seconds"]
         print(
             f"round {line['round']}: server {line['server_apart']:.1e} nats a token apart from the "

@@ -3,7 +3,7 @@
 import pytest
 
 import tiny
-from displays import Listener
+from launch.runs import Hears
 from potluck.exchange import ExchangeError, PeerStatus, Status
 from potluck.launch import in_process
 from potluck.launch.course import Course
@@ -31,14 +31,6 @@ class Others:
         return Status(peers, rounds[(len(rounds) - 1) // 2] if rounds else 0)
 
 
-class Says(Listener):
-    def __init__(self):
-        self.said = []
-
-    def say(self, text):
-        self.said.append(text)
-
-
 def node_of(folder, others):
     rest = dict.fromkeys(Node.__dataclass_fields__)
     record = Record(folder, run="tiny", node="north")
@@ -49,7 +41,7 @@ class Life:
     """A node that does rounds of two seconds."""
 
     def __init__(self, folder, others, now_s=1000.0):
-        self.others, self.now_s, self.display = others, now_s, Says()
+        self.others, self.now_s, self.display = others, now_s, Hears()
         self.node = node_of(folder, others)
         self.course, self.lived = Course(self.node, ROUNDS, self.display), []
 
@@ -269,7 +261,7 @@ SWARM = ("swarm.gather_s=0", "deadline_s=0.05", "swarm.listen=['tcp/127.0.0.1:0'
 
 @pytest.mark.parametrize("rounds", [ALONE_ROUNDS - 1, ALONE_ROUNDS + 2])
 def test_a_node_that_is_alone_for_long_says_so_once(tmp_path, tiny_models, rounds):
-    shown = Says()
+    shown = Hears()
     config = tiny.recipe(tiny_models, f"rounds={rounds}", "problems_per_round=2", *SWARM)
     join(config, "small", tmp_path / "run", display=shown)
     assert shown.said.count(ALONE) == (rounds >= ALONE_ROUNDS)
@@ -278,7 +270,7 @@ def test_a_node_that_is_alone_for_long_says_so_once(tmp_path, tiny_models, round
 def test_nodes_of_one_process_and_a_node_by_itself_are_never_alone(tmp_path, tiny_models):
     rounds = f"rounds={ALONE_ROUNDS}", "problems_per_round=2"
     for names in (["small"], ["large", "small"]):
-        shown = Says()
+        shown = Hears()
         config = tiny.recipe({name: tiny_models[name] for name in names}, *rounds)
         run(config, tmp_path / f"run{len(names)}", display=shown)
         assert ALONE not in shown.said
@@ -293,7 +285,7 @@ def test_when_a_node_leaves_the_way_back_is_told_unless_another_process_tells_it
         raise ExchangeError("the end")
 
     monkeypatch.setattr(in_process, "open_exchange", leave)
-    shown = Says()
+    shown = Hears()
     with pytest.raises(ExchangeError, match="the end"):
         join(tiny.recipe(tiny_models), "small", tmp_path, display=shown, all_here=all_here)
     back = "potluck join RUN/large/join.json --as large --out RUN --resume"

@@ -13,6 +13,7 @@ from rich.console import Console
 
 import tiny
 from displays import Listener
+from launch.runs import numbers
 from potluck.builder.exchange import agreements_of
 from potluck.builder.nodes import make_learner, make_nodes
 from potluck.builder.plan import check
@@ -34,48 +35,24 @@ NAMES = ("large", "small")
 """``small`` writes through the server."""
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """Without ids beyond the tokenizer's: a server writes them as it writes any other."""
-    folder = tmp_path_factory.mktemp("models")
-    for seed, name in enumerate(NAMES):
-        made = tiny.policy(seed)
-        made.network.resize_token_embeddings(tiny.VOCABULARY, mean_resizing=False)
-        made.network.save_pretrained(folder / name)
-        made.tokenizer.save_pretrained(folder / name)
-    return {name: str(folder / name) for name in NAMES}
-
-
 @pytest.fixture
-def server(models):
-    with stand_in(models["small"]) as server:
-        yield server
-
-
-@pytest.fixture
-def recipe(models, server):
+def recipe(served_models, server):
     def make(*overrides, **small):
-        nodes = {name: {"model": models[name], "learning_rate": 1e-3} for name in NAMES}
+        nodes = {name: {"model": served_models[name], "learning_rate": 1e-3} for name in NAMES}
         engine = {"name": "vllm", "url": server.url, "model": "tiny"}
         nodes["small"] |= {"engine": engine} | small
-        return tiny.recipe(models, *overrides, node=nodes)
+        return tiny.recipe(served_models, *overrides, node=nodes)
 
     return make
 
 
-def metrics(folder, node):
-    text = (folder / node / "metrics.jsonl").read_text()
-    lines = [json.loads(line) for line in text.splitlines()]
-    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
-
-
 def test_a_node_writes_through_a_server_and_another_here_and_both_learn_from_both(
-    recipe, server, models, tmp_path
+    recipe, server, served_models, tmp_path
 ):
     result = run(recipe(), tmp_path / "run")
     assert set(result.accuracy) == set(NAMES)
     for node in NAMES:
-        for line in metrics(tmp_path / "run", node):
+        for line in numbers(tmp_path / "run", node):
             assert line["rows_trained"] > 0
             assert [line["sources"][author]["completions"] for author in NAMES] == [8, 8]
             own = line["sources"][node]
@@ -104,17 +81,17 @@ def test_the_difference_of_each_writing_is_measured_and_its_growth_is_told(
     notes, display = [], Ages()
     changes = ("rounds=3", "node.small.learning_rate=1e-4", "checkpoint_every=2")
     run(recipe(*changes), tmp_path / "run", display=display)
-    lines = metrics(tmp_path / "run", "small")
+    lines = numbers(tmp_path / "run", "small")
     first, second, third = (line["server_apart"] for line in lines)
     assert 0 <= first < 1e-6 < 1e-4 < second < third < 0.1
     assert {line["server_apart_first"] for line in lines} == {first}
-    assert {line["server_apart"] for line in metrics(tmp_path / "run", "large")} == {None}
+    assert {line["server_apart"] for line in numbers(tmp_path / "run", "large")} == {None}
     (told,) = [text for text in notes if "in the run's first writing" in text]
     assert told.startswith("small: the log-probabilities of its server are")
 
 
 def test_the_log_probabilities_of_a_round_are_those_of_the_model_that_began_it(
-    recipe, models, tmp_path
+    recipe, served_models, tmp_path
 ):
     run(recipe("rounds=1"), tmp_path / "run")
     task = make_task(recipe())
@@ -122,7 +99,7 @@ def test_the_log_probabilities_of_a_round_are_those_of_the_model_that_began_it(
     message = decode_round(data, run="tiny", round=0, node="large")
     seen = set()
     for c in message.completions:
-        policy = LanguageModel.load(models[c.author], device="cpu")
+        policy = LanguageModel.load(served_models[c.author], device="cpu")
         with torch.no_grad():
             prompt = policy.prompt(task.problem(c.problem_id))
             logp_T = policy.logp([prompt], [c.token_T], temperature=1.0)[0].numpy()
@@ -135,7 +112,7 @@ def test_the_same_recipe_writes_the_same_through_a_server_too(recipe, tmp_path):
     for name in ("one", "two"):
         run(recipe(), tmp_path / name)
     run(recipe("seed=1"), tmp_path / "other")
-    one, two, other = (metrics(tmp_path / n, "small") for n in ("one", "two", "other"))
+    one, two, other = (numbers(tmp_path / n, "small") for n in ("one", "two", "other"))
     assert one == two != other
 
 
@@ -153,7 +130,7 @@ def test_a_lora_node_writes_through_a_server(recipe, server, tmp_path):
     lora = {"r": 2, "targets": ["q_proj", "v_proj"]}
     config = recipe(lora=lora, engine={"name": "vllm", "url": server.url, "model": "adapter"})
     run(config, tmp_path / "run")
-    assert all(line["rows_trained"] for line in metrics(tmp_path / "run", "small"))
+    assert all(line["rows_trained"] for line in numbers(tmp_path / "run", "small"))
     assert server.paths().count("/v1/load_lora_adapter") == 3
     assert "/collective_rpc" not in server.paths()
 
@@ -186,10 +163,10 @@ def test_a_server_that_is_not_there_or_serves_another_model_stops_a_run_before_i
 
 
 def test_a_resumed_run_may_find_its_server_elsewhere_and_reads_its_key_again(
-    recipe, server, models, tmp_path
+    recipe, server, served_models, tmp_path
 ):
     run(recipe("rounds=1"), tmp_path / "run")
-    with stand_in(models["small"]) as other:
+    with stand_in(served_models["small"]) as other:
         moved = {"name": "vllm", "url": other.url, "model": "tiny", "timeout_s": 500.0}
         assert run(recipe(engine=moved | {"concurrency": 1}), tmp_path / "run", resume=True)
         assert other.asked()

@@ -1,6 +1,5 @@
 """Real nodes in processes of their own: as good as in one, and no worse when one is killed."""
 
-import json
 import os
 import signal
 import subprocess
@@ -10,9 +9,9 @@ import pytest
 import torch
 
 import tiny
-from displays import Listener
 from faults.swarm import Swarm
 from forked import FORKING, Forked
+from launch.runs import Hears, lines
 from potluck import STARTING_RECIPE
 from potluck.exchange import batches_of
 from potluck.launch import local_swarm
@@ -36,9 +35,10 @@ def recipe(models, *overrides, names=NAMES, **tables):
     return tiny.recipe(nodes, *short, "evaluation.problems=4", *overrides, **tables)
 
 
-class Hears(Listener):
+class Follows(Hears):
     def __init__(self):
-        self.rounds, self.said, self.phases, self.evaluations = [], [], set(), []
+        super().__init__()
+        self.rounds, self.phases, self.evaluations = [], set(), []
 
     def phase(self, node, name, done, total):
         self.phases.add((node, name))
@@ -49,17 +49,13 @@ class Hears(Listener):
     def evaluated(self, node, evaluation):
         self.evaluations.append(node)
 
-    def say(self, text):
-        self.said.append(text)
-
 
 def left_by(folder, name, rounds):
     """Numbers, completions, weights and card, seconds and bytes of the seal aside."""
-    lines = [json.loads(t) for t in (folder / name / "metrics.jsonl").read_text().splitlines()]
     aside = ("seconds", "sent_bytes", "sent_bytes_per_token", "received_bytes", "size_bytes")
     place = checkpoint.checkpoint_folder(folder / name, rounds)
     return (
-        [{key: value for key, value in line.items() if key not in aside} for line in lines],
+        [{k: v for k, v in line.items() if k not in aside} for line in lines(folder, name)],
         (folder / name / "completions.jsonl").read_text(),
         (place / "model.safetensors").read_bytes(),
         (place / "README.md").read_text(),
@@ -92,7 +88,7 @@ def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(
     def config(rounds):
         return recipe(models, f"rounds={rounds}", "checkpoint_every=3", names=names)
 
-    class Impatient(Hears):
+    class Impatient(Follows):
         def round_done(self, node, report):
             super().round_done(node, report)
             if (node, report.round) == (NAMES[0], 3):  # so the other has done 2 at least
@@ -108,7 +104,7 @@ def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(
     threads = torch.get_num_threads()
     run(config(rounds), tmp_path / "one")
     torch.set_num_threads(threads)
-    ended = run_local_swarm(config(rounds), each, resume=True, display=(hears := Hears()))
+    ended = run_local_swarm(config(rounds), each, resume=True, display=(hears := Follows()))
     assert ended.codes == dict.fromkeys(names, 0)
     assert not ended.interrupted
     for name in names:

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 import tiny
 from displays import Listener
+from launch.runs import lines
 from potluck.builder.loss import load_loss
 from potluck.builder.nodes import make_learner
 from potluck.builder.plan import check, plan_cost
@@ -86,10 +87,6 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
 
 
-def lines(folder, node="a", name="metrics"):
-    return [json.loads(line) for line in (folder / node / f"{name}.jsonl").read_text().splitlines()]
-
-
 @pytest.fixture(scope="module")
 def plain(models, tmp_path_factory):
     folder = tmp_path_factory.mktemp("plain") / "run"
@@ -131,10 +128,10 @@ def test_an_option_changes_a_run_and_a_resumed_run_has_its_bits(recipe, plain, t
 
 def test_the_report_has_the_rate_that_the_update_had(recipe, plain, tmp_path):
     run(recipe("node.a.lr_schedule=linear", "node.a.warmup_updates=1"), tmp_path / "run")
-    rates = [line["learning_rate"] for line in lines(tmp_path / "run")]
+    rates = [line["learning_rate"] for line in lines(tmp_path / "run", "a")]
     assert rates == pytest.approx([0.0, 1e-3, 1e-3 * 2 / 3, 1e-3 / 3])
-    assert [line["learning_rate"] for line in lines(plain)] == [1e-3] * 4
-    assert [line["kl"] for line in lines(plain)] == [None] * 4
+    assert [line["learning_rate"] for line in lines(plain, "a")] == [1e-3] * 4
+    assert [line["kl"] for line in lines(plain, "a")] == [None] * 4
 
 
 def test_the_kl_is_nothing_at_first_and_held_down_by_beta(recipe, tmp_path):
@@ -142,7 +139,7 @@ def test_the_kl_is_nothing_at_first_and_held_down_by_beta(recipe, tmp_path):
     for beta in (1e-9, 10.0):
         folder = tmp_path / str(beta)
         run(recipe(f"objective.beta={beta}", "rounds=8", "node.a.learning_rate=1e-2"), folder)
-        found[beta] = [line["kl"] for line in lines(folder)]
+        found[beta] = [line["kl"] for line in lines(folder, "a")]
         assert found[beta][0] == pytest.approx(0, abs=1e-9)
     assert found[1e-9][1] > 0
     assert sum(found[10.0]) < 0.5 * sum(found[1e-9])
@@ -260,7 +257,7 @@ def test_the_loss_of_the_page_runs_as_it_stands(recipe, own):
     config = recipe("objective.loss=losses.py:clipped_high", "objective.clip_epsilon_high=0.01",
                     "objective.updates_per_round=3", "node.a.learning_rate=1e-2")  # fmt: skip
     run(config, own / "run", trust_code=True)
-    assert all(line["updates"] == 3 for line in lines(own / "run"))
+    assert all(line["updates"] == 3 for line in lines(own / "run", "a"))
 
 
 def test_every_key_of_the_page_is_one_of_a_recipe():

@@ -10,6 +10,7 @@ import tiny
 import unlike
 from displays import Listener
 from forked import FORKING
+from launch.runs import Crash, Hears, lines
 from potluck.builder import checks
 from potluck.builder.checks import sends_text
 from potluck.builder.task import notes_on_authors
@@ -20,10 +21,6 @@ from potluck.model import ModelError
 from potluck.node.storage.resume import first_round
 from potluck.rollout.base import RolloutError
 from stand_in_chat import stand_in_chat
-
-
-class Crash(Exception):
-    """End of a process, in a test."""
 
 
 class Crashes(Listener):
@@ -60,11 +57,6 @@ def recipe(models, *names, rounds=3, authors=None, **tables):
     tree = as_tree(made)
     tree["node"] |= {name: {"engine": engine} for name, engine in authors.items()}
     return from_tree(tree)
-
-
-def lines(folder, node, name="metrics"):
-    text = (folder / node / f"{name}.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def of_author(folder, node, author, key):
@@ -161,12 +153,10 @@ def solutions(folder, rounds=3):
     return {"name": "file", "path": str(file)}
 
 
-class Says(Listener):
+class Says(Hears):
     def __init__(self):
-        self.said, self.reports = [], {}
-
-    def say(self, text):
-        self.said.append(text)
+        super().__init__()
+        self.reports = {}
 
     def round_done(self, node, report):
         self.reports.setdefault(node, []).append(report)

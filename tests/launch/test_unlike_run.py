@@ -1,12 +1,12 @@
 """Two families of models on GSM8K: tokenizers, templates and architectures that differ."""
 
-import json
 from pathlib import Path
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import potluck
+from launch.runs import lines
 from potluck.launch.in_process import run
 from potluck.node.storage import checkpoint
 
@@ -39,8 +39,7 @@ def test_the_two_read_one_text_in_other_tokens(gsm8k_models):
 
 @pytest.mark.parametrize(("node", "other"), [("small", "large"), ("large", "small")])
 def test_each_learns_from_what_the_other_wrote(finished, gsm8k_models, node, other):
-    lines = (finished / node / "metrics.jsonl").read_text().splitlines()
-    rounds = [json.loads(line) for line in lines]
+    rounds = lines(finished, node)
     assert len(rounds) == 3
     assert sum(each["sources"][other]["rows_trained"] for each in rounds) > 0
     place = checkpoint.checkpoint_folder(finished / node, 3)

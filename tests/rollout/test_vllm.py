@@ -149,11 +149,7 @@ def test_tokens_come_as_often_as_the_model_says(engine_of):
 
 
 def test_each_order_is_filled_in_its_order_with_indices_from_zero(server, engine_of):
-    requests = [
-        RolloutRequest(PROBLEMS[3], 2),
-        RolloutRequest(PROBLEMS[0], 5),
-        RolloutRequest(PROBLEMS[2], 1),
-    ]
+    requests = [RolloutRequest(PROBLEMS[at], count) for at, count in ((3, 2), (0, 5), (2, 1))]
     for concurrency in (1, 64):
         written = write(engine_of(concurrency=concurrency), requests=requests)
         keys = [(c.problem_id, c.index) for c in written]
@@ -279,71 +275,55 @@ def test_stale_weights_are_noticed(server, engine_of):
         write(engine)
 
 
-@pytest.mark.parametrize(
-    "mode, sampler, way_out",
-    [
-        ("raw_logprobs", {"temperature": 0.4}, "--logprobs-mode processed_logprobs"),
-        ("processed_logprobs", {"top_k": 2}, "--logprobs-mode raw_logprobs"),
-        ("processed_logprobs", {"top_p": 0.2}, "--logprobs-mode raw_logprobs"),
-    ],
-)
-def test_log_probabilities_of_another_kind_are_noticed(server, engine_of, mode, sampler, way_out):
-    server.mode, engine = mode, engine_of(policy(sharpness=2))
-    with pytest.raises(RolloutError, match=way_out):
-        write(engine, sampled(**sampler))
+WRONG = {
+    "temperature": "raw_logprobs",
+    "top_k": "processed_logprobs",
+    "top_p": "processed_logprobs",
+}
+"""Mode of a server that tells other numbers than are owed, by what the recipe sets."""
+OTHER = {"raw_logprobs": "processed_logprobs", "processed_logprobs": "raw_logprobs"}
 
 
-@pytest.mark.parametrize(
-    "mode, sampler",
-    [
-        ("raw_logprobs", {"temperature": 0.95}),
-        ("processed_logprobs", {"top_k": 30}),
-        ("processed_logprobs", {"top_p": 0.95}),
-    ],
-)
-def test_the_wrong_mode_is_found_however_little_it_is_off(server, engine_of, mode, sampler):
-    server.mode, engine = mode, engine_of(policy(sharpness=2))
+@pytest.mark.parametrize("much, little", [
+    ({"temperature": 0.4}, {"temperature": 0.95}),
+    ({"top_k": 2}, {"top_k": 30}),
+    ({"top_p": 0.2}, {"top_p": 0.95}),
+])  # fmt: skip
+def test_the_wrong_mode_is_found_however_little_it_is_off(server, engine_of, much, little):
+    wrong = server.mode = WRONG[(*much,)[0]]
+    engine = engine_of(policy(sharpness=2))
+    with pytest.raises(RolloutError, match=f"--logprobs-mode {OTHER[wrong]}"):
+        write(engine, sampled(**much))
     with pytest.raises(RolloutError, match=r"those of another mode: \d.*e-0[78] nats a token from"):
-        write(engine, sampled(**sampler))
-    server.mode = {"raw_logprobs": "processed_logprobs"}.get(mode, "raw_logprobs")
-    assert len(write(engine, sampled(**sampler))) == 12
+        write(engine, sampled(**little))
+    server.mode = OTHER[wrong]
+    assert len(write(engine, sampled(**little))) == 12
 
 
-@pytest.mark.parametrize(
-    "mode, sampler",
-    [
-        ("processed_logprobs", {"temperature": 0.95}),
-        ("raw_logprobs", {"top_k": 30}),
-        ("raw_logprobs", {"top_p": 0.95}),
-    ],
-)
-def test_noise_is_not_taken_for_the_wrong_mode(server, engine_of, mode, sampler):
-    """As large as the difference of the modes here: 0.02 nats and more."""
-    server.mode, engine, generator = mode, engine_of(policy(sharpness=2)), np.random.default_rng(0)
+def moved(change):
+    """A twist: ``change`` of each log-probability."""
 
-    def noisy(answer):
+    def twist(answer):
         for choice in answer["choices"]:
             told = choice["logprobs"]
-            told["token_logprobs"] = [
-                min(p + generator.laplace(0, 0.02), 0.0) for p in told["token_logprobs"]
-            ]
+            told["token_logprobs"] = [change(logp) for logp in told["token_logprobs"]]
         return answer
 
-    server.twist = noisy
+    return twist
+
+
+@pytest.mark.parametrize("sampler", [{"temperature": 0.95}, {"top_k": 30}, {"top_p": 0.95}])
+def test_noise_is_not_taken_for_the_wrong_mode(server, engine_of, sampler):
+    """As large as the difference of the modes here: 0.02 nats and more."""
+    engine, generator = engine_of(policy(sharpness=2)), np.random.default_rng(0)
+    server.mode = OTHER[WRONG[(*sampler,)[0]]]
+    server.twist = moved(lambda logp: min(logp + generator.laplace(0, 0.02), 0.0))
     for seed in range(20):
         write(engine, sampled(seed, **sampler))
 
 
 def test_how_far_the_server_may_be_off_is_the_recipes_to_say(server, engine_of):
-    engine, off = engine_of(), 0.05
-
-    def shifted(answer):
-        for choice in answer["choices"]:
-            numbers = choice["logprobs"]["token_logprobs"]
-            choice["logprobs"]["token_logprobs"] = [number - off for number in numbers]
-        return answer
-
-    server.twist = shifted
+    engine, server.twist = engine_of(), moved(lambda logp: logp - 0.05)
     write(engine)
     with pytest.raises(RolloutError, match=r"by 0\.05 nats a token, more than 0\.04"):
         write(replace(engine, tolerance=0.04))
@@ -368,6 +348,11 @@ def first_tokens(change_tokens, change_logps=lambda logps: logps):
     return twist
 
 
+def cut_short(reason):
+    one_token = first_tokens(lambda t: [5], lambda p: [-1.0])
+    return lambda answer: one_token(first_choice(finish_reason=reason)(answer))
+
+
 def without_stop_tokens(answer):
     for choice in answer["choices"]:
         if choice["finish_reason"] == "stop":
@@ -384,17 +369,10 @@ FAULTS = {
     "a token too few": (first_tokens(lambda t: t[:-1]), r"tokens but \d+ log-probabilities"),
     "none at all": (first_tokens(lambda t: [], lambda p: []), "with 0 tokens; 1 to 12"),
     "too many": (first_tokens(lambda t: [5] * 13, lambda p: [-1.0] * 13), "with 13 tokens; 1 to"),
-    "cut for a long reason": (
-        lambda a: first_tokens(lambda t: [5], lambda p: [-1.0])(
-            first_choice(finish_reason="\n" * 9_000)(a)
-        ),
-        "after 1 of 12 tokens",
-    ),
+    "cut for a long reason": (cut_short("\n" * 9_000), "after 1 of 12 tokens"),
     "cut short": (
-        lambda a: first_tokens(lambda t: [5], lambda p: [-1.0])(
-            first_choice(finish_reason="length")(a)
-        ),
-        r"ended it \('length'\) after 1 of 12 tokens; raise its --max-model-len",
+        cut_short("length"),
+        r"ended it \('length'\) after 1 of 12 tokens; raise its --max",
     ),
     "foreign id": (first_tokens(lambda t: [*t[:-1], 4242]), "token id 4242; the tokenizer has ids"),
     "negative id": (first_tokens(lambda t: [*t[:-1], -1]), "token id -1; the tokenizer has ids be"),
@@ -443,14 +421,8 @@ def test_a_stop_token_in_the_last_place_ends_a_completion_whatever_the_server_ca
 ):
     """Older versions of vLLM look at the length first."""
 
-    def twist(answer):
-        choice = answer["choices"][0]
-        choice["token_ids"] = [5] * 11 + [tiny.STOP]
-        choice["logprobs"]["token_logprobs"] = [-1.0] * 12
-        choice["finish_reason"] = "length"
-        return answer
-
-    server.twist = twist
+    ends = first_tokens(lambda t: [5] * 11 + [tiny.STOP], lambda p: [-1.0] * 12)
+    server.twist = lambda answer: ends(first_choice(finish_reason="length")(answer))
     assert write(engine_of(tolerance=99.0))[0].end == "stop"
 
 
@@ -603,11 +575,9 @@ def test_every_answer_to_a_request_that_was_asked_twice_is_checked(server, engin
     engine = engine_of(concurrency=1)
 
     def second_is_off(answer):
-        if answer["choices"][0]["prompt_token_ids"] == engine.policy.prompt(PROBLEMS[1]).tolist():
-            for choice in answer["choices"]:
-                told = choice["logprobs"]
-                told["token_logprobs"] = [p - 0.5 for p in told["token_logprobs"]]
-        return answer
+        asked = answer["choices"][0]["prompt_token_ids"]
+        is_second = asked == engine.policy.prompt(PROBLEMS[1]).tolist()
+        return moved(lambda logp: logp - 0.5)(answer) if is_second else answer
 
     server.twist = second_is_off
     write(engine)  # neither the first nor the last
@@ -705,10 +675,8 @@ def test_what_was_begun_can_be_broken_off(server, engine_of):
 def test_an_answer_that_drips_is_late_too(server, engine_of):
     patient = engine_of()
     write(patient)  # on a busy machine that is not a matter of half a second
-    engine, start = (
-        replace(patient, address=replace(patient.address, timeout_s=0.5)),
-        time.monotonic(),
-    )
+    engine = replace(patient, address=replace(patient.address, timeout_s=0.5))
+    start = time.monotonic()
     server.drips_s = 0.2
     with pytest.raises(RolloutError, match=r"no answer within timeout_s = 0.5"):
         write(engine, requests=[RolloutRequest(PROBLEMS[0], 1)])
