@@ -38,12 +38,16 @@ class Target:
     said_connect: tuple[str, ...] = ()
 
     @property
+    def swarm(self) -> SwarmConfig:
+        return self.config.swarm if self.config else SwarmConfig()
+
+    @property
     def listen(self) -> tuple[str, ...]:
-        return self.said_listen or (self.config.swarm.listen if self.config else ())
+        return self.said_listen or self.swarm.listen
 
     @property
     def connect(self) -> tuple[str, ...]:
-        return self.said_connect or (self.config.swarm.connect if self.config else ())
+        return self.said_connect or self.swarm.connect
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -57,22 +61,21 @@ class Target:
 
     @property
     def tls(self) -> Tls | None:
-        tls = self.config.swarm.tls if self.config else None
+        tls = self.swarm.tls
         return Tls(Path(tls.folder), self.name, self.members) if tls and self.name else None
 
     @property
     def roster(self) -> Path | None:
-        named = self.config.swarm.roster if self.config else None
-        return Path(named) if named else None
+        return Path(self.swarm.roster) if self.swarm.roster else None
 
 
 def examine(target: Target) -> Iterator[Finding]:
     """Yield the finding of every check as soon as it is made."""
     yield from _machine(target)
     if target.config and target.name:
-        yield from _credentials(target.config, target)
+        yield from _credentials(target)
     changed = datetime.fromtimestamp(target.recipe.stat().st_mtime, UTC) if target.recipe else None
-    yield credentials.clock(datetime.now(UTC), changed)
+    yield Finding("clock", *credentials.clock(datetime.now(UTC), changed))
     if target.listen or target.connect or (target.config and target.name):
         yield from _network(target)
 
@@ -84,61 +87,67 @@ def _machine(target: Target) -> Iterator[Finding]:
         "announcements": str(ANNOUNCEMENT_VERSION),
     }
     found = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
-    yield machine.versions(found, spoken)
-    yield machine.cores(available_cores(), here, target.config.threads if target.config else 0)
-    yield machine.memory(machine.available_memory(_read("/proc/meminfo") or ""), here)
-    yield machine.open_files(_open_files(), target.nodes)
-    yield machine.congestion(
-        _read("/proc/sys/net/ipv4/tcp_congestion_control"),
-        _read("/proc/sys/net/ipv4/tcp_available_congestion_control") or "",
+    yield Finding("versions", *machine.versions(found, spoken))
+    yield Finding(
+        "cores",
+        *machine.cores(available_cores(), here, target.config.threads if target.config else 0),
     )
+    yield Finding(
+        "memory", *machine.memory(machine.available_memory(_read("/proc/meminfo") or ""), here)
+    )
+    yield Finding("open files", *machine.open_files(_open_files(), target.nodes))
+    tcp = "/proc/sys/net/ipv4/tcp_"
+    current, available = (_read(f"{tcp}{key}congestion_control") for key in ("", "available_"))
+    yield Finding("tcp congestion", *machine.congestion(current, available or ""))
     place = target.folder.absolute()
     while not place.exists():
         place = place.parent
-    yield machine.disk(str(place), shutil.disk_usage(place).free, _write_test(place))
+    room = machine.disk(str(place), shutil.disk_usage(place).free, _write_test(place))
+    yield Finding("disk", *room)
 
 
-def _credentials(config: RunConfig, target: Target) -> Iterator[Finding]:
-    swarm, tls = config.swarm, config.swarm.tls
+def _credentials(target: Target) -> Iterator[Finding]:
+    swarm = target.swarm
     secret = Path(swarm.key) if swarm.key else target.folder / LOCAL_SWARM / f"{target.name}.key"
-    yield credentials.roster(target.roster, target.members)
+    yield Finding("roster", *credentials.roster(target.roster, target.members))
     known = target.roster if target.name in target.members else None
-    yield credentials.key(secret, target.name, known)
-    folder = Path(tls.folder) if tls else None
-    yield credentials.certificates(folder, target.name, datetime.now(UTC))
+    yield Finding("key", *credentials.key(secret, target.name, known))
+    folder = Path(swarm.tls.folder) if swarm.tls else None
+    yield Finding("certificates", *credentials.certificates(folder, target.name, datetime.now(UTC)))
 
 
 def _network(target: Target) -> Iterator[Finding]:
-    if config := target.config:
+    config, line = target.config, transport(target.swarm.transport)
+    if config:
         with_tls = config.swarm.tls is not None
     else:  # only addresses were given: each may be of its own kind
         with_tls = any(each.startswith("tls/") for each in (*target.listen, *target.connect))
-    name = config.swarm.transport if config else SwarmConfig().transport
-    line = transport(name)
     misspelt = [
         network.spelling(line, "listen", target.listen, tls=with_tls, listen=True),
         network.spelling(line, "connect", target.connect, tls=with_tls, listen=False),
     ]
     if any(misspelt):
-        yield from filter(None, misspelt)
+        yield from (Finding("addresses", *found) for found in misspelt if found)
         return
     if config:
         names = list(config.node)
         before = names.index(target.name) if target.name in names else 0
-        yield network.meeting(target.listen, target.connect, target.nodes, before)
+        yield Finding(
+            "meeting", *network.meeting(target.listen, target.connect, target.nodes, before)
+        )
     for address in target.listen:
-        yield network.listening(address, line.try_endpoint(address, listen=True))
-    answers = [
-        network.reaching(each, line.try_endpoint(each, listen=False)) for each in target.connect
-    ]
-    yield from answers
-    if alone := network.reachable(answers):
-        yield alone
-    elif answers and config and name == "zenoh" and (target.tls or not with_tls):
+        tried = network.listening(address, line.try_endpoint(address, listen=True))
+        yield Finding("listen", *tried)
+    there = []
+    for address in target.connect:
+        verdict, text = network.reaching(address, line.try_endpoint(address, listen=False))
+        yield Finding("connect", verdict, text)
+        there += [address] if verdict == "ok" else []
+    if target.connect and not there:  # more than a warning
+        yield Finding("connect", "FAIL", "none of the addresses answers: it would train alone")
+    elif there and config and target.swarm.transport == "zenoh" and (target.tls or not with_tls):
         # As a client, whatever it will be: a look needs no address of its own.
-        well = zip(target.connect, answers, strict=True)
-        there = tuple(address for address, answer in well if answer.verdict == "ok")
-        seen_from, keys = Endpoints((), there, target.tls), dict[str, bytes]()
+        seen_from, keys = Endpoints((), tuple(there), target.tls), dict[str, bytes]()
         with suppress(ExchangeError):  # as credentials.roster has said
             keys = read_roster(target.roster) if target.roster else {}
         run, me, members = config.name, target.name, target.members

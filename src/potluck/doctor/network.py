@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from potluck.doctor.credentials import peer_key, skew
-from potluck.doctor.machine import Finding
+from potluck.doctor.machine import Finding, Judged
 from potluck.exchange import ExchangeError, Transport, WireError
 from potluck.exchange.protocol.announcement import decode_announcement
 from potluck.exchange.zenoh.addresses import TIMEOUT_S
@@ -19,83 +19,71 @@ LISTEN_S = 3.0
 """A node says what it has at least once a second or so."""
 MOST = 1000
 """Nodes that are told of, at most; a hostile one may claim any number of names."""
+WHY_NOT_HERE = {
+    errno.EADDRINUSE: "a node of yours may be running; end it, or choose another port",
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM), "ports below 1024 are for root; choose another one"
+    ),
+    errno.EADDRNOTAVAIL: "it is no address of this machine; 0.0.0.0 stands for all it has",
+}
+WHY_NOT_THERE: dict[type[OSError], str] = {
+    socket.gaierror: "no such host; look for a slip in its name",
+    ConnectionRefusedError: "the machine is there, nothing listens; start the node or relay, check "
+    "the port",
+    TimeoutError: f"no answer in {TIMEOUT_S:g} s; a firewall, or the machine is off",
+}
 
 
 def spelling(
     by: Transport, where: str, addresses: Sequence[str], *, tls: bool, listen: bool
-) -> Finding | None:
-    """Return a finding if an address is malformed, or not of the kind that [swarm.tls] asks for."""
+) -> Judged | None:
+    """Find an address that is malformed, or not of the kind that [swarm.tls] asks for."""
     try:
         by.check_endpoints(where, addresses, tls=tls, listen=listen)
     except ExchangeError as error:
-        return Finding("addresses", "FAIL", str(error))
+        return "FAIL", str(error)
     return None
 
 
-def meeting(listen: Sequence[str], connect: Sequence[str], nodes: int, before: int) -> Finding:
+def meeting(listen: Sequence[str], connect: Sequence[str], nodes: int, before: int) -> Judged:
     """Check by the addresses alone whether any node can be met.
 
     Args:
         before: nodes that stand before this one in the recipe: it is the one to name them.
     """
+    named = len(connect)
     if not listen and not connect:
-        text = (
+        return "FAIL", (
             "neither listen nor connect; --connect tcp/HOST:PORT names a relay, or --listen "
             "tcp/0.0.0.0:7447 and --connect for each node before it"
         )
-        return Finding("meeting", "FAIL", text)
-    if listen and len(connect) < nodes - 1:
-        text = (
-            f"listens and names {len(connect)} of {nodes - 1} others; the rest must name it: two "
+    if listen and named < nodes - 1:
+        return ("warn" if named < before else "ok"), (
+            f"listens and names {named} of {nodes - 1} others; the rest must name it: two "
             f"that know each other only through a third do not reconnect after a loss"
         )
-        return Finding("meeting", "warn" if len(connect) < before else "ok", text)
     if listen:
-        return Finding("meeting", "ok", f"is reached, and names {len(connect)} others")
-    if len(connect) == 1:  # a relay, or a node that passes on what others say: not known here
-        once = "through 1 address; with a second one it survives the loss of the first"
-        return Finding("meeting", "ok", once)
-    return Finding("meeting", "ok", f"through {len(connect)} addresses")
+        return "ok", f"is reached, and names {named} others"
+    if named == 1:  # a relay, or a node that passes on what others say: not known here
+        return "ok", "through 1 address; with a second one it survives the loss of the first"
+    return "ok", f"through {named} addresses"
 
 
-def listening(address: str, complaint: OSError | None) -> Finding:
+def listening(address: str, complaint: OSError | None) -> Judged:
     """Check an address by the ``complaint`` when it was taken for a moment."""
     if complaint is None:
-        return Finding("listen", "ok", f"{address} is free; a firewall must let it in")
-    match complaint.errno:
-        case errno.EADDRINUSE:
-            out = "a node of yours may be running; end it, or choose another port"
-        case errno.EACCES | errno.EPERM:
-            out = "ports below 1024 are for root; choose another one"
-        case errno.EADDRNOTAVAIL:
-            out = "it is no address of this machine; 0.0.0.0 stands for all it has"
-        case _:
-            out = "choose another address"
-    return Finding("listen", "FAIL", f"{address}: {complaint.strerror or complaint}; {out}")
+        return "ok", f"{address} is free; a firewall must let it in"
+    out = WHY_NOT_HERE.get(complaint.errno or 0, "choose another address")
+    return "FAIL", f"{address}: {complaint.strerror or complaint}; {out}"
 
 
-def reaching(address: str, complaint: OSError | None) -> Finding:
+def reaching(address: str, complaint: OSError | None) -> Judged:
     """Check an address by the ``complaint`` when it was called."""
-    match complaint:
-        case None:
-            return Finding("connect", "ok", f"{address} answers")
-        case socket.gaierror():
-            out = "no such host; look for a slip in its name"
-        case ConnectionRefusedError():
-            out = "the machine is there, nothing listens; start the node or relay, check the port"
-        case TimeoutError():
-            out = f"no answer in {TIMEOUT_S:g} s; a firewall, or the machine is off"
-        case _:
-            out = complaint.strerror or str(complaint)
+    if complaint is None:
+        return "ok", f"{address} answers"
+    why = (out for kind, out in WHY_NOT_THERE.items() if isinstance(complaint, kind))
     # A node goes on trying and trains meanwhile, so an absent one may still come.
-    return Finding("connect", "warn", f"{address}: {out}")
-
-
-def reachable(findings: Sequence[Finding]) -> Finding | None:
-    """Return a failure if no address at all answers: that is more than a warning."""
-    if findings and all(finding.verdict != "ok" for finding in findings):
-        return Finding("connect", "FAIL", "none of the addresses answers: it would train alone")
-    return None
+    return "warn", f"{address}: {next(why, complaint.strerror or str(complaint))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,17 +144,17 @@ def peers(
         seen = look(endpoints, run)
     except ExchangeError as error:
         return [Finding("peers", "FAIL", str(error))]
-    found = [skew(node, by) for node, by in sorted(seen.difference_s.items())]
+    found = [Finding("peer", *skew(node, by)) for node, by in sorted(seen.difference_s.items())]
     for node, public in sorted(seen.public.items()):
         if node != name and node in keys and (other := peer_key(node, public, keys[node])):
-            found.append(other)
+            found.append(Finding("peer", *other))
     heard = {*seen.difference_s, *seen.complaints}
     odd = [f"{node}: {why}" for node, why in sorted(seen.complaints.items())]
     odd += [f"{node} is there, and says nothing" for node in sorted(seen.live - heard)]
     found += [Finding("peer", "warn", text) for text in odd]
     if name in seen.live:
-        text = f"{name!r} is taking part already; each name is there once"
-        found.append(Finding("peers", "FAIL", text))
+        taken = f"{name!r} is taking part already; each name is there once"
+        found.append(Finding("peers", "FAIL", taken))
     absent = ", ".join(node for node in members if node not in {name, *seen.live, *heard})
     if not found:
         text = f"no node of run {run!r} is there yet{f' (not there: {absent})' if absent else ''}"
@@ -179,8 +167,7 @@ def peers(
 
 
 def _no_potluck(endpoints: Endpoints) -> str:
-    why = "tcp/ here and tls/ there"
-    if endpoints.tls:
-        why = "tls/ here and tcp/ there, a certificate of another CA or host"
+    other_ca = "tls/ here and tcp/ there, a certificate of another CA or host"
+    why = other_ca if endpoints.tls else "tcp/ here and tls/ there"
     at = ", ".join(endpoints.connect)
     return f"{at} answers TCP but speaks no Potluck here: {why}, or a frozen process"
