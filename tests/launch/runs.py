@@ -1,8 +1,13 @@
-"""Displays that listen to a run or break it off, and readers of what a node leaves."""
+"""What breaks a run off, and what reads or rewrites the files that a node leaves."""
 
 import json
+from dataclasses import replace
+
+import pytest
 
 from displays import Listener
+from potluck.exchange import Round, decode, decode_round, encode, encode_round
+from potluck.launch.in_process import run
 
 
 class Crash(Exception):
@@ -18,6 +23,12 @@ class CrashesAfter(Listener):
     def round_done(self, node, report):
         if report.round == self.round:
             raise Crash
+
+
+def crash(config, folder, round=0, *, resume=False):
+    """Run until the first node has learned from this round."""
+    with pytest.raises(Crash):
+        run(config, folder, resume=resume, display=CrashesAfter(round))
 
 
 class Hears(Listener):
@@ -39,3 +50,23 @@ def lines(folder, node, name="metrics"):
 def numbers(folder, node):
     """Its metrics, seconds aside: they differ from run to run."""
     return [{k: v for k, v in line.items() if k != "seconds"} for line in lines(folder, node)]
+
+
+def kept_round(folder, node, round):
+    """The messages that the node learned from in a round."""
+    data = (folder / node / "rounds" / f"{round:06d}.ptlk").read_bytes()
+    return decode_round(data, run="tiny", round=round, node=node)
+
+
+def rewrite_round(folder, node, round, author, change):
+    """Replace the completions of ``author`` in the file of a round by ``change`` of them."""
+    messages = [*map(decode, kept_round(folder, node, round).messages)]
+    for at, message in enumerate(messages):
+        if message.sender == author:
+            completions = tuple(change(message.completions))
+            ids = {c.problem_id for c in completions}
+            prompts = {id: message.prompts.get(id, bytes(8)) for id in ids}
+            messages[at] = replace(message, completions=completions, prompts=prompts)
+    arrived = Round((), messages=tuple(map(encode, messages)))
+    file = folder / node / "rounds" / f"{round:06d}.ptlk"
+    file.write_bytes(encode_round(round, node, arrived))

@@ -3,7 +3,7 @@
 import pytest
 
 import tiny
-from launch.runs import Crash, CrashesAfter, lines
+from launch.runs import crash, lines
 from launch.test_launch import NAMES, StopsAt, outcome
 from potluck.config import ConfigError
 from potluck.exchange import Message, Received, decode, decode_round, memory
@@ -77,8 +77,7 @@ def test_no_problem_is_written_twice_in_a_pass(whole):
 
 @pytest.mark.parametrize("round", range(6))
 def test_after_a_crash_it_goes_on_to_the_same_end(recipe, whole_outcome, tmp_path, round):
-    with pytest.raises(Crash):
-        run(recipe(), tmp_path / "cut", display=CrashesAfter(round))
+    crash(recipe(), tmp_path / "cut", round)
     run(recipe(), tmp_path / "cut", resume=True)
     assert outcome(tmp_path / "cut", 6) == whole_outcome
 
@@ -86,8 +85,7 @@ def test_after_a_crash_it_goes_on_to_the_same_end(recipe, whole_outcome, tmp_pat
 @pytest.mark.parametrize("crashes", [(0, 1), (1, 3, 3), (2, 4, 5)])
 def test_after_several_crashes_too(recipe, whole_outcome, tmp_path, crashes):
     for at, round in enumerate(crashes):
-        with pytest.raises(Crash):
-            run(recipe(), tmp_path / "cut", display=CrashesAfter(round), resume=at > 0)
+        crash(recipe(), tmp_path / "cut", round, resume=at > 0)
     run(recipe(), tmp_path / "cut", resume=True)
     assert outcome(tmp_path / "cut", 6) == whole_outcome
 

@@ -8,10 +8,9 @@ import torch
 from safetensors.torch import load_file
 
 import tiny
-from launch.runs import Crash, CrashesAfter, numbers
+from launch.runs import crash, kept_round, numbers, rewrite_round
 from nouns import completion
 from potluck.config import RunConfig
-from potluck.exchange import Round, decode, decode_round, encode, encode_round
 from potluck.launch.in_process import run
 from potluck.node.learning.batch import pack
 from potluck.node.storage import checkpoint
@@ -53,15 +52,6 @@ def same_weights(one, other):
     )
 
 
-def round_file(folder, node, round):
-    return folder / node / "rounds" / f"{round:06d}.ptlk"
-
-
-def kept_round(folder, node, round):
-    data = round_file(folder, node, round).read_bytes()
-    return decode_round(data, run="tiny", round=round, node=node)
-
-
 def with_logp(c):
     return replace(c, logp_T=np.full(len(c.token_T), -0.5, np.float32))
 
@@ -70,17 +60,10 @@ def without_logp(c):
     return replace(c, logp_T=None)
 
 
-def rewrite_round(folder, round, author, change):
-    """Change the completions of ``author`` in the file of every node."""
+def rewrite_rounds(folder, change):
+    """Change the completions of ``large`` in the first round of every node."""
     for node in NAMES:
-        messages = []
-        for data in kept_round(folder, node, round).messages:
-            message = decode(data)
-            if message.sender == author:
-                message = replace(message, completions=tuple(map(change, message.completions)))
-            messages.append(encode(message))
-        arrived = Round((), messages=tuple(messages))
-        round_file(folder, node, round).write_bytes(encode_round(round, node, arrived))
+        rewrite_round(folder, node, 0, "large", lambda completions: map(change, completions))
 
 
 @pytest.mark.parametrize("name", ["nois", "vis", "tis", "f-nois", "f-vis", "f-tis"])
@@ -120,16 +103,14 @@ def test_nothing_that_is_learned_depends_on_them(recipe, silent, tmp_path, monke
 
 
 def test_after_a_crash_it_goes_on_to_the_same_end(recipe, silent, tmp_path):
-    with pytest.raises(Crash):
-        run(recipe(NOIS), tmp_path / "run", display=CrashesAfter(0))
+    crash(recipe(NOIS), tmp_path / "run")
     run(recipe(NOIS), tmp_path / "run", resume=True)
     assert same_weights(silent, tmp_path / "run")
 
 
 def test_a_node_that_needs_them_leaves_out_what_comes_without(recipe, tmp_path):
-    with pytest.raises(Crash):
-        run(recipe(), tmp_path / "run", display=CrashesAfter(0))
-    rewrite_round(tmp_path / "run", 0, "large", without_logp)
+    crash(recipe(), tmp_path / "run")
+    rewrite_rounds(tmp_path / "run", without_logp)
     run(recipe(), tmp_path / "run", resume=True)
     for node in NAMES:
         line = numbers(tmp_path / "run", node)[0]
@@ -138,9 +119,8 @@ def test_a_node_that_needs_them_leaves_out_what_comes_without(recipe, tmp_path):
 
 
 def test_a_node_that_needs_none_takes_those_that_come_with_them(recipe, silent, tmp_path):
-    with pytest.raises(Crash):
-        run(recipe(NOIS), tmp_path / "run", display=CrashesAfter(0))
-    rewrite_round(tmp_path / "run", 0, "large", with_logp)
+    crash(recipe(NOIS), tmp_path / "run")
+    rewrite_rounds(tmp_path / "run", with_logp)
     run(recipe(NOIS), tmp_path / "run", resume=True)
     assert same_weights(silent, tmp_path / "run")
     assert [line["unusable"] for line in numbers(tmp_path / "run", "small")] == [0, 0]

@@ -16,16 +16,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tiny
 from displays import Listener
-from launch.runs import Crash, CrashesAfter, Hears, lines
+from launch.runs import Crash, Hears, crash, kept_round, lines, rewrite_round
 from potluck.builder.task import make_task
 from potluck.config import RunConfig, as_tree, from_tree
-from potluck.exchange import Message, Round, decode, decode_round, encode, encode_round
+from potluck.files import derived_seed
 from potluck.launch import rounds as launch_module
 from potluck.launch.in_process import run
 from potluck.model import ModelError
-from potluck.node import loop as loop_module
 from potluck.node.participant import Participant
 from potluck.node.storage import checkpoint
+from potluck.node.writer import Writer
 from potluck.reports.events import Silent
 from potluck.rollout.hf import HFEngine
 from potluck.tasks.arithmetic import DigitsOptions
@@ -123,13 +123,7 @@ def test_both_nodes_learn_from_both_and_the_folders_tell_so(recipe, tmp_path):
 
 
 def test_the_file_of_a_round_holds_what_was_learned_from(whole):
-    read = {
-        node: decode_round(
-            (whole / node / "rounds" / "000000.ptlk").read_bytes(),
-            run="tiny", round=0, node=node,
-        )
-        for node in NAMES
-    }  # fmt: skip
+    read = {node: kept_round(whole, node, 0) for node in NAMES}
     assert read["small"].completions == read["large"].completions
     assert {(c.author) for c in read["small"].completions} == set(NAMES)
 
@@ -178,8 +172,7 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_run_goes_on_to_the_same_end(
 
 @pytest.mark.parametrize("round", [0, 1, 2, 3])
 def test_after_a_crash_the_run_goes_on_to_the_same_end(recipe, whole_outcome, tmp_path, round):
-    with pytest.raises(Crash):
-        run(recipe(), tmp_path / "cut", display=CrashesAfter(round))
+    crash(recipe(), tmp_path / "cut", round)
     run(recipe(), tmp_path / "cut", resume=True)
     assert outcome(tmp_path / "cut") == whole_outcome
 
@@ -187,23 +180,18 @@ def test_after_a_crash_the_run_goes_on_to_the_same_end(recipe, whole_outcome, tm
 def test_rounds_that_are_on_disk_are_learned_again_and_not_written_again(
     recipe, tmp_path, monkeypatch
 ):
-    with pytest.raises(Crash):
-        run(recipe(), tmp_path / "run", display=CrashesAfter(2))  # checkpoint at 2, file of 2
+    crash(recipe(), tmp_path / "run", 2)  # checkpoint at 2, file of 2
     written = []
-    write = loop_module.Node._generate
-    monkeypatch.setattr(
-        loop_module.Node,
-        "_generate",
-        lambda self, round, shares: written.append(round) or write(self, round, shares),
-    )
+    write = Writer.write
+    hear = lambda self, round, *more: written.append(round) or write(self, round, *more)  # noqa: E731
+    monkeypatch.setattr(Writer, "write", hear)
     run(recipe(), tmp_path / "run", resume=True)
     assert written == [3, 3]
 
 
 @pytest.mark.parametrize("damage", [b"", b"PTLK", b"\0" * 100], ids=["empty", "cut", "zeros"])
 def test_a_damaged_round_file_is_written_anew(recipe, whole_outcome, tmp_path, damage):
-    with pytest.raises(Crash):
-        run(recipe(), tmp_path / "run", display=CrashesAfter(2))
+    crash(recipe(), tmp_path / "run", 2)
     (tmp_path / "run" / "small" / "rounds" / "000002.ptlk").write_bytes(damage)
     run(recipe(), tmp_path / "run", resume=True)
     assert outcome(tmp_path / "run") == whole_outcome
@@ -349,14 +337,10 @@ def test_a_round_file_with_a_foreign_nodes_unasked_or_unreadable_work_is_learned
     recipe, tmp_path
 ):
     """What a peer may send and nobody wants: too much, ids from nowhere, too long."""
-    with pytest.raises(Crash):
-        run(recipe("checkpoint_every=1"), tmp_path / "run", display=CrashesAfter(1))
-    for node in NAMES:
-        file = tmp_path / "run" / node / "rounds" / "000001.ptlk"
-        page = decode_round(file.read_bytes(), run="tiny", round=1, node=node)
-        message, others = (decode(data) for data in page.messages)  # by author
-        (one, two, three, *rest) = message.completions
+    crash(recipe("checkpoint_every=1"), tmp_path / "run", 1)
 
+    def worse(completions):
+        (one, two, three, *rest) = completions
         ids, long = one.token_T.copy(), np.full(50, 5, np.int32)
         ids[0] = 1_000_000
         stop = np.int32([tiny.STOP])
@@ -365,7 +349,7 @@ def test_a_round_file_with_a_foreign_nodes_unasked_or_unreadable_work_is_learned
             np.concatenate([three_T, np.int32([5])]), np.concatenate([three_T, stop]),
             np.concatenate([stop, three_T, stop]),
         ]  # fmt: skip
-        worse = [
+        return [
             replace(one, token_T=ids),
             replace(two, token_T=long, logp_T=np.full(50, -1.0, np.float32)),
             replace(three, problem_id="digits/1+1"),
@@ -377,10 +361,9 @@ def test_a_round_file_with_a_foreign_nodes_unasked_or_unreadable_work_is_learned
             ),
             *rest[3:],
         ]
-        prompts = {c.problem_id: b"\0" * 8 for c in worse}
-        changed = Message("tiny", 1, "large", message.provenance, prompts, tuple(worse))
-        arrived = Round((), messages=(encode(changed), encode(others)))
-        file.write_bytes(encode_round(1, node, arrived))
+
+    for node in NAMES:
+        rewrite_round(tmp_path / "run", node, 1, "large", worse)
     run(recipe("rounds=2", "checkpoint_every=1"), tmp_path / "run", resume=True)
     for node in NAMES:
         line = lines(tmp_path / "run", node, "metrics")[1]
@@ -392,19 +375,15 @@ def test_a_round_file_with_a_foreign_nodes_unasked_or_unreadable_work_is_learned
 def test_a_completion_that_is_longer_than_its_prompt_leaves_room_for_is_left_out(recipe, tmp_path):
     """Shorter than the longest completion: but prompt and completion would not fit together."""
     changes = ("rounds=2", "checkpoint_every=1", "sampling.max_total_tokens=12")
-    with pytest.raises(Crash):
-        run(recipe(*changes), tmp_path / "run", display=CrashesAfter(1))
-    file = tmp_path / "run" / "small" / "rounds" / "000001.ptlk"
-    page = decode_round(file.read_bytes(), run="tiny", round=1, node="small")
-    message, others = (decode(data) for data in page.messages)
-    (one, *rest) = message.completions
-    assert all(len(c.token_T) < 6 for c in message.completions)  # what was asked for
-    token_T, logp_T = np.full(6, 5, np.int32), np.full(6, -1.0, np.float32)
-    longer = type(one)(one.problem_id, one.author, one.index, token_T, logp_T, "length")
-    worse = (longer, *rest)
-    changed = Message("tiny", 1, "large", message.provenance, dict(message.prompts), worse)
-    arrived = Round((), messages=(encode(changed), encode(others)))
-    file.write_bytes(encode_round(1, "small", arrived))
+    crash(recipe(*changes), tmp_path / "run", 1)
+
+    def longer(completions):
+        assert all(len(c.token_T) < 6 for c in completions)  # what was asked for
+        token_T, logp_T = np.full(6, 5, np.int32), np.full(6, -1.0, np.float32)
+        one, *rest = completions
+        return [replace(one, token_T=token_T, logp_T=logp_T, end="length", text=None), *rest]
+
+    rewrite_round(tmp_path / "run", "small", 1, "large", longer)
     run(recipe(*changes), tmp_path / "run", resume=True)
     line = lines(tmp_path / "run", "small", "metrics")[1]
     assert (line["unusable"], line["completions"]) == (1, 15)
@@ -438,13 +417,9 @@ def test_a_device_that_is_not_there_is_named(recipe, tmp_path):
 
 
 def test_a_node_waits_for_the_others_as_long_as_the_recipe_says(recipe, tmp_path, monkeypatch):
-    seen = set()
-    node = loop_module.Node.collect
-    monkeypatch.setattr(
-        loop_module.Node,
-        "collect",
-        lambda self, *rest: seen.add(self.deadline_s) or node(self, *rest),
-    )
+    seen, receive = set(), Participant.receive
+    hear = lambda self, *rest: seen.add(self.deadline_s) or receive(self, *rest)  # noqa: E731
+    monkeypatch.setattr(Participant, "receive", hear)
     run(recipe("rounds=1", "deadline_s=3.5"), tmp_path / "run")
     assert seen == {3.5}
 
@@ -604,8 +579,7 @@ def test_a_node_that_has_nothing_to_write_is_not_missing_after_a_resume_either(
         tree["node"]["third"] = tree["node"]["small"]
         return from_tree(tree)
 
-    with pytest.raises(Crash):
-        run(three(3), tmp_path / "run", display=CrashesAfter(1))
+    crash(three(3), tmp_path / "run", 1)
     run(three(3), tmp_path / "run", resume=True)
     metrics = [m for n in (*NAMES, "third") for m in lines(tmp_path / "run", n, "metrics")]
     assert [m["missing"] for m in metrics] == [[]] * 9
@@ -617,8 +591,7 @@ def test_a_node_that_has_nothing_to_write_is_not_missing_after_a_resume_either(
 def test_checkpoints_of_rounds_that_are_lived_again_do_not_push_the_new_ones_out(recipe, tmp_path):
     run(recipe("checkpoint_every=1"), tmp_path / "run")
     shutil.rmtree(checkpoint.checkpoint_folder(tmp_path / "run" / "small", 4))
-    with pytest.raises(Crash):
-        run(recipe("checkpoint_every=1"), tmp_path / "run", resume=True, display=CrashesAfter(3))
+    crash(recipe("checkpoint_every=1"), tmp_path / "run", 3, resume=True)
     assert checkpoint.rounds_saved(tmp_path / "run" / "large") == [3]
 
 
@@ -659,13 +632,9 @@ def test_a_limit_of_the_evaluations_own_is_not_cut_by_that_of_training(recipe, t
 
 def test_every_round_node_and_purpose_has_a_seed_of_its_own(recipe, tmp_path, monkeypatch):
     seeds = []
-    seed = Participant.seed
-
-    def hear(self, round, what):
-        seeds.append(seed(self, round, what))
-        return seeds[-1]
-
-    monkeypatch.setattr(Participant, "seed", hear)
+    hear = lambda purpose: seeds.append(derived_seed(purpose)) or seeds[-1]  # noqa: E731
+    for module in ("participant", "writer"):
+        monkeypatch.setattr(f"potluck.node.{module}.derived_seed", hear)
     run(recipe(), tmp_path / "run")
     assert len(set(seeds)) == len(seeds) == 4 * 2 * 2
 
@@ -714,8 +683,7 @@ def test_real_models_go_on_to_the_same_bits_too(recipe, tmp_path):
         *("node.small.model=builtin:digits-small", "node.large.model=builtin:digits-terse"),
     ]
     run(recipe(*changes), tmp_path / "whole")
-    with pytest.raises(Crash):
-        run(recipe(*changes), tmp_path / "cut", display=CrashesAfter(1))
+    crash(recipe(*changes), tmp_path / "cut", 1)
     run(recipe(*changes), tmp_path / "cut", resume=True)
     assert outcome(tmp_path / "cut", 3) == outcome(tmp_path / "whole", 3)
 

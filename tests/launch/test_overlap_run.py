@@ -10,10 +10,9 @@ import pytest
 
 import tiny
 from displays import Listener
-from launch.runs import Crash, CrashesAfter, lines, numbers
+from launch.runs import Crash, crash, kept_round, lines, numbers
 from potluck.builder.task import make_task
 from potluck.config import ConfigError
-from potluck.exchange import decode_round
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel
 
@@ -36,8 +35,7 @@ def recipe(served_models, server):
 
 
 def own_completions(folder, round):
-    data = (folder / "small" / "rounds" / f"{round:06d}.ptlk").read_bytes()
-    came = decode_round(data, run="tiny", round=round, node="small").completions
+    came = kept_round(folder, "small", round).completions
     return [c for c in came if c.author == "small"]
 
 
@@ -113,8 +111,7 @@ def test_a_lora_node_overlaps(recipe, server, tmp_path):
 def test_what_is_learned_again_after_a_crash_ends_as_it_would_have(recipe, tmp_path, round):
     """The round that was being written is written again, with the weights it was begun with."""
     run(recipe(), tmp_path / "whole")
-    with pytest.raises(Crash):
-        run(recipe(), tmp_path / "cut", display=CrashesAfter(round))
+    crash(recipe(), tmp_path / "cut", round)
     run(recipe(), tmp_path / "cut", resume=True)
     left = []
     for name in ("whole", "cut"):

@@ -29,6 +29,18 @@ def potluck_says(potluck_says, monkeypatch):
     return lambda *words: potluck_says(*words, *["--one-process"] * (words[0] == "run"))
 
 
+@pytest.fixture
+def fine(potluck_says):
+    """Calls a command that goes well; returns what it prints."""
+
+    def call(*words):
+        code, out, err = potluck_says(*words)
+        assert (code, err) == (0, "")
+        return out
+
+    return call
+
+
 def everything_in(folder):
     return {p: p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
 
@@ -52,9 +64,8 @@ def sets(*overrides):
 FAST = sets("rounds=1", "sampling.max_new_tokens=20", "evaluation.every=0")
 
 
-def test_the_page_runs_as_it_stands_and_rewards_are_those_of_the_file(example, potluck_says):
-    code, _, err = potluck_says("run", "own-data.toml", "--trust-code", *FAST[2:])
-    assert (code, err) == (0, "")
+def test_the_page_runs_as_it_stands_and_rewards_are_those_of_the_file(example, fine):
+    fine("run", "own-data.toml", "--trust-code", *FAST[2:])
     rows = {
         row["sum"]: row
         for row in map(json.loads, (example / "problems.jsonl").read_text().splitlines())
@@ -73,12 +84,11 @@ def test_the_page_runs_as_it_stands_and_rewards_are_those_of_the_file(example, p
         total = right + brief if line["end"] == "stop" else min(right + brief, 0)
         assert line["reward"] == pytest.approx(total)
     assert {line["reward"] for line in paid} > {0.0}
-    code, _, err = potluck_says("evaluate", "runs/own-data/terse", "--trust-code")
-    assert (code, err) == (0, "")
+    fine("evaluate", "runs/own-data/terse", "--trust-code")
 
 
 def test_without_the_flag_nothing_is_imported_and_the_file_is_named(
-    example, potluck_says, monkeypatch
+    example, fine, potluck_says, monkeypatch
 ):
     before = everything_in(example)
     code, out, err = potluck_says("run", "own-data.toml", *FAST)
@@ -88,20 +98,17 @@ def test_without_the_flag_nothing_is_imported_and_the_file_is_named(
     with monkeypatch.context() as patch:  # that is told before anything slow is imported
         patch.setattr("potluck.cli.training.prepare_process", None)
         assert potluck_says("run", "own-data.toml")[0] == 2
-    code, out, err = potluck_says("run", "own-data.toml", "--check", *FAST)
-    assert (code, err) == (0, "")
+    out = fine("run", "own-data.toml", "--check", *FAST)
     for name in ("right", "brief"):
         assert f"would run {name} in {example}/rewards.py; not without --trust-code" in out
     assert everything_in(example) == before
-    code, out, err = potluck_says("run", "own-data.toml", "--check", "--trust-code", *FAST)
-    assert (code, err) == (0, "")
+    out = fine("run", "own-data.toml", "--check", "--trust-code", *FAST)
     assert "would run" not in out
     assert (example / "imported").exists()
 
 
-def test_a_resumed_run_and_an_evaluation_want_the_flag_again(example, potluck_says):
-    code, _, err = potluck_says("run", "own-data.toml", "--trust-code", *FAST)
-    assert (code, err) == (0, "")
+def test_a_resumed_run_and_an_evaluation_want_the_flag_again(example, fine, potluck_says):
+    fine("run", "own-data.toml", "--trust-code", *FAST)
     (example / "imported").unlink()
     for words in (
         ["run", "own-data.toml", "--resume", *FAST[2:]],
@@ -111,14 +118,12 @@ def test_a_resumed_run_and_an_evaluation_want_the_flag_again(example, potluck_sa
         assert code == 2
         assert "--trust-code" in err
     assert not (example / "imported").exists()
-    code, _, err = potluck_says("run", "own-data.toml", "--resume", "--trust-code", *FAST[2:])
-    assert (code, err) == (0, "")
+    fine("run", "own-data.toml", "--resume", "--trust-code", *FAST[2:])
 
 
 @pytest.mark.parametrize("changed", ["rewards.py", "problems.jsonl"])
-def test_a_run_is_not_resumed_with_other_code_or_data(example, potluck_says, changed):
-    code, _, err = potluck_says("run", "own-data.toml", "--trust-code", *FAST)
-    assert (code, err) == (0, "")
+def test_a_run_is_not_resumed_with_other_code_or_data(example, fine, potluck_says, changed):
+    fine("run", "own-data.toml", "--trust-code", *FAST)
     text = (example / changed).read_text()
     (example / changed).write_text(text.replace("gold", "goal").replace("992", "993"))
     words = ("run", "own-data.toml", "--resume", "--trust-code", *FAST[2:])
@@ -126,8 +131,7 @@ def test_a_run_is_not_resumed_with_other_code_or_data(example, potluck_says, cha
     assert (code, err.count("\n")) == (2, 1)
     assert "its data or the code of its rewards has changed; put back what was there" in err
     (example / changed).write_text(text)
-    code, _, err = potluck_says(*words)
-    assert (code, err) == (0, "")
+    fine(*words)
 
 
 def test_an_interrupted_run_says_how_to_go_on_with_the_flag(example, potluck_says, monkeypatch):
@@ -164,11 +168,8 @@ def test_code_that_does_not_work_is_one_line(example, potluck_says, function, fo
     assert found in err
 
 
-def test_a_task_without_code_needs_no_flag(example, potluck_says):
-    code, out, err = potluck_says(
-        "run", "own-data.toml", "--check", *sets("reward=[{function='task', weight=2}]")
-    )
-    assert (code, err) == (0, "")
+def test_a_task_without_code_needs_no_flag(example, fine):
+    out = fine("run", "own-data.toml", "--check", *sets("reward=[{function='task', weight=2}]"))
     assert "would run" not in out
 
 
@@ -338,7 +339,7 @@ def test_a_function_is_tried_once_before_any_model_is_loaded(example, options, w
     assert ("format = " in str(caught.value)) == ("format = " in way_out)
 
 
-def test_long_prompts_are_left_out_in_a_run_and_in_its_evaluation(example, potluck_says):
+def test_long_prompts_are_left_out_in_a_run_and_in_its_evaluation(example, fine, potluck_says):
     rows = (example / "problems.jsonl").read_text().splitlines()
     long = {"sum": "+".join(["1"] * 30) + "=", "total": 30, "carries": 2}
     (example / "problems.jsonl").write_text("\n".join([*rows, json.dumps(long)]))
@@ -350,14 +351,11 @@ def test_long_prompts_are_left_out_in_a_run_and_in_its_evaluation(example, potlu
     said = (
         "1 of 7 problems have prompts longer than sampling.max_prompt_tokens = 12 and are left out"
     )
-    code, out, err = potluck_says("run", "own-data.toml", "--check", "--trust-code", *FAST, *limit)
-    assert (code, err) == (0, "")
+    out = fine("run", "own-data.toml", "--check", "--trust-code", *FAST, *limit)
     assert said in out
-    code, out, err = potluck_says("run", "own-data.toml", "--trust-code", *FAST, *limit)
-    assert (code, err) == (0, "")
+    out = fine("run", "own-data.toml", "--trust-code", *FAST, *limit)
     assert said in " ".join(out.split())
-    code, _, err = potluck_says("evaluate", "runs/own-data/terse", "--trust-code")
-    assert (code, err) == (0, "")
+    fine("evaluate", "runs/own-data/terse", "--trust-code")
     code, _, err = potluck_says(
         "run", "own-data.toml", "--check", *sets("sampling.max_prompt_tokens=96")
     )
@@ -365,9 +363,8 @@ def test_long_prompts_are_left_out_in_a_run_and_in_its_evaluation(example, potlu
     assert "max_prompt_tokens is 96, which leaves no room to write in below" in err
 
 
-def test_a_run_without_end_is_checked_in_no_time(example, potluck_says):
-    code, out, err = potluck_says("run", "own-data.toml", "--check", *sets(f"rounds={10**12}"))
-    assert (code, err) == (0, "")
+def test_a_run_without_end_is_checked_in_no_time(example, fine):
+    out = fine("run", "own-data.toml", "--check", *sets(f"rounds={10**12}"))
     assert "1000000000000 rounds" in out
 
 

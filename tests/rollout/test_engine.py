@@ -141,11 +141,7 @@ def test_prompt_and_completion_together_stay_within_their_limit():
 
 
 def test_each_order_is_filled_in_its_order_with_indices_from_zero_whatever_is_written_at_once():
-    requests = [
-        RolloutRequest(PROBLEMS[3], 2),
-        RolloutRequest(PROBLEMS[0], 5),
-        RolloutRequest(PROBLEMS[2], 1),
-    ]
+    requests = [RolloutRequest(PROBLEMS[at], count) for at, count in ((3, 2), (0, 5), (2, 1))]
     for rows in (1, 2, 3, 512):
         written = engine_of(tiny.policy(), rows=rows).generate(
             requests, RandomSampler(generator()), author="me", progress=lambda done, total: None
