@@ -8,11 +8,11 @@ from typing import get_args
 import pytest
 
 import stand_in_gym
-from nouns import completion
 from potluck.tasks import Split, TaskError
 from potluck.tasks import gym as gym_module
 from potluck.tasks.base import overlaps
 from potluck.tasks.gym import LONGEST_ANSWER, ONLY, REFUSED, ReasoningGymOptions
+from tasks.graded import graded, tagged
 
 
 @pytest.fixture
@@ -24,17 +24,6 @@ def task(dataset="powers", **options):
     return ReasoningGymOptions(dataset=dataset, **{"size": 20, "held_out": 5} | options).make()
 
 
-def scored(made, *texts, end="stop", id=None):
-    problem = made.problem(id or made.ids("train")[0])
-    return made.rewards(
-        [problem] * len(texts), [completion(problem=problem.id, end=end) for _ in texts], texts
-    )
-
-
-def tagged(answer):
-    return f"<think>x</think><answer>{answer}</answer>"
-
-
 def test_the_first_problems_validate_and_the_rest_train(library):
     made = task()
     ids = [f"reasoning-gym/powers/{i}" for i in range(25)]
@@ -44,6 +33,7 @@ def test_the_first_problems_validate_and_the_rest_train(library):
     problem = made.problem(ids[7])
     assert (problem.question, problem.answer) == ("2 to the power of 7?", "7")
     assert "<answer>" in problem.system
+    assert made.problem(ids[0]).answer == ""  # but a verifier
 
 
 def test_other_parameters_are_what_is_out_of_distribution(library):
@@ -62,45 +52,31 @@ def test_a_question_that_stood_before_is_left_out_so_no_two_splits_share_one(lib
     assert not list(overlaps(made))
 
 
-def test_a_problem_may_have_no_answer_but_its_verifier(library):
-    made = task()
-    assert made.problem("reasoning-gym/powers/0").answer == ""
-
-
 def test_the_verifier_decides_and_its_score_is_between_0_and_1(library):
     made = task()
-    answers = (
-        "5",
-        " 5\n",
-        "6",
-        "score 0.5",
-        "score 7",
-        "score -7",
-        "score nan",
-        "raise",
-        "score x",
-    )
+    answers = ["5", " 5\n", "6", *(f"score {x}" for x in ("0.5", "7", "-7", "nan")), "raise"]
+    answers += ["score x"]
     rewards = [1, 1, 0.1, 0.5, 1, 0, 0, 0, 0]
-    assert scored(made, *map(tagged, answers)) == rewards
-    assert scored(made, *answers) == [0] * len(answers)
-    assert scored(task(tags=False), *answers) == rewards
-    assert scored(made, tagged("5"), end="length") == [0]
-    assert all(type(reward) is float for reward in scored(made, *map(tagged, answers)))
+    assert graded(made, *map(tagged, answers)) == rewards
+    assert graded(made, *answers) == [0] * len(answers)
+    assert graded(task(tags=False), *answers) == rewards
+    assert graded(made, tagged("5"), end="length") == [0]
+    assert all(type(reward) is float for reward in graded(made, *map(tagged, answers)))
 
 
 def test_an_answer_that_is_too_long_is_not_looked_at(library, monkeypatch):
     made = task(tags=False)
-    assert scored(made, "5" * LONGEST_ANSWER) == [0.1]
-    assert scored(made, "5" * (LONGEST_ANSWER + 1)) == [0]
+    assert graded(made, "5" * LONGEST_ANSWER) == [0.1]
+    assert graded(made, "5" * (LONGEST_ANSWER + 1)) == [0]
 
 
 def test_what_a_verifier_would_run_is_let_through_only_where_it_is_harmless(library):
     made = task("countdown", tags=False)
     for harmless in ("5", "(1 + 2) * 3 / 4 - 5", " 5\n"):
-        assert scored(made, harmless)[0] > 0, harmless
+        assert graded(made, harmless)[0] > 0, harmless
     for harm in ("__import__('os')", "9**9", "9* *9", "x", "1e9", "(1).real", "1" * 151, "5_0",
                  "\u0665", "1\n2", "1 +\n2"):  # fmt: skip
-        assert scored(made, harm) == [0], harm
+        assert graded(made, harm) == [0], harm
 
 
 def test_the_digest_tells_everything_apart(library, monkeypatch):
@@ -160,23 +136,22 @@ def real():
 
 
 def test_the_real_library_makes_and_grades_its_problems(real):
-    made = task("chain_sum", parameters={"max_terms": 3}, other_parameters={"min_terms": 4})
+    options = {"parameters": {"max_terms": 3}, "other_parameters": {"min_terms": 4}}
+    made = task("chain_sum", **options)
+    assert made.digest == task("chain_sum", **options).digest
     assert [len(made.ids(split)) for split in get_args(Split)] == [20, 5, 5]
-    assert made.digest == task(
-        "chain_sum", parameters={"max_terms": 3}, other_parameters={"min_terms": 4}
-    ).digest  # fmt: skip
     for split in get_args(Split):
         for id in made.ids(split):
             answer = made.problem(id).answer
-            assert scored(made, tagged(answer), tagged(f"{answer}1"), id=id)[0] == 1
-            assert scored(made, tagged(f"{answer}1"), id=id)[0] < 1
+            assert graded(made, tagged(answer), tagged(f"{answer}1"), id=id)[0] == 1
+            assert graded(made, tagged(f"{answer}1"), id=id)[0] < 1
 
 
 @pytest.mark.parametrize("dataset", ONLY)
 def test_what_is_let_through_holds_every_real_answer(real, dataset):
     made = task(dataset, tags=False, size=6, held_out=2)
     for id in made.ids("train"):
-        assert scored(made, made.problem(id).answer, id=id) == [1.0]
+        assert graded(made, made.problem(id).answer, id=id) == [1.0]
 
 
 def test_whatever_of_the_real_library_runs_text_is_known_here(real):
@@ -200,6 +175,6 @@ def test_hostile_answers_to_the_real_library_earn_nothing_and_no_time(real, data
     hostile = ["__import__('os').system('echo run')", "9**9**9", "1e999999999", "(" * 140,
                "9" * 150, "[" * 9_000, "1/0", "nan", "-" * 150, "\ud800", "((((9" * 30]  # fmt: skip
     for text in hostile:
-        assert scored(made, text)[0] < 0.1, text
+        assert graded(made, text)[0] < 0.1, text
     assert time.process_time() - began < 5
     assert "run" not in capfd.readouterr().out

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nouns import completion
 from potluck.tasks import TaskError, sources
 from potluck.tasks.base import Shortened
 from potluck.tasks.sources import JsonNumber
 from potluck.tasks.table import HubOptions, JsonlOptions
+from tasks.graded import graded, tagged
 
 SVAMP = [
     {"ID": f"chal-{i}", "Body": f"Ada has {i} pens.", "Question": "How many has she?", "Answer": i}
@@ -50,9 +50,7 @@ def asked(task):
 
 
 def paid(task, answer, at=0):
-    problem = task.problem(task.ids("train")[at])
-    text = f"<think></think><answer>{answer}</answer>"
-    return task.rewards([problem], [completion(problem=problem.id)], [text])[0]
+    return graded(task, tagged(answer), id=task.ids("train")[at])[0]
 
 
 def lines(*rows):
@@ -112,25 +110,20 @@ BAD_TABLES = {
 }
 
 
-@pytest.mark.parametrize("text, message", BAD_TABLES.values(), ids=BAD_TABLES)
-def test_a_table_that_is_none_is_told_with_its_line(table, text, message):
-    with pytest.raises(TaskError, match=message):
-        table(text, "rows.csv")
+BAD_ARRAYS = [
+    ("[1, 2]", "element 0 is 1; expected an object"),
+    ("[]", "holds no problem"),
+    ('[{"question": "9?"}', "which is not JSON; expected one JSON array, or one object a line"),
+    ("[]\n[]\n", "which is not JSON"),
+    ('{"data": [\n{"question": "9?"}\n]}', "line 1 .* is not JSON; expected an ob.* array"),
+]
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("[1, 2]", "element 0 is 1; expected an object"),
-        ("[]", "holds no problem"),
-        ('[{"question": "9?"}', "which is not JSON; expected one JSON array, or one object a line"),
-        ("[]\n[]\n", "which is not JSON"),
-        ('{"data": [\n{"question": "9?"}\n]}', "line 1 .* is not JSON; expected an ob.* array"),
-    ],
-)
-def test_an_array_that_is_none_is_told(table, text, message):
-    with pytest.raises(TaskError, match=message):
-        table(text, "rows.json")
+def test_a_table_or_an_array_that_is_none_is_told_with_its_line(table):
+    for bad, name in ((BAD_TABLES.values(), "rows.csv"), (BAD_ARRAYS, "rows.json")):
+        for text, message in bad:
+            with pytest.raises(TaskError, match=message):
+                table(text, name)
 
 
 def test_an_array_beyond_memory_is_refused_unread(table, monkeypatch):
@@ -161,9 +154,8 @@ def test_a_template_puts_texts_and_numbers_in_and_reads_them_once(table):
     assert asked(task)[0][0] == "{{n}} 7/0.1 }{"
 
 
-@pytest.mark.parametrize(
-    "template, message",
-    [
+def test_a_template_names_columns_and_does_nothing_else(table):
+    for template, message in (
         ("{Body", "'{Body', with a '{' alone at 0; a column stands in two"),
         ("Body}", "with a '}' alone at 4"),
         ("{}", "with a '{' alone at 0"),
@@ -171,12 +163,10 @@ def test_a_template_puts_texts_and_numbers_in_and_reads_them_once(table):
         ("{Body.__class__}", "has no column 'Body.__class__'"),
         ("{Body!r}", "has no column 'Body!r'"),
         ("{list}", r"has \[1\] as 'list'; expected a text or a number"),
-    ],
-)
-def test_a_template_names_columns_and_does_nothing_else(table, template, message):
-    row = SVAMP[0] | ({"list": [1]} if "list" in template else {})
-    with pytest.raises(TaskError, match=message):
-        table(lines(row), question=template, answer="Answer", skip_bad=True)
+    ):
+        row = SVAMP[0] | ({"list": [1]} if "list" in template else {})
+        with pytest.raises(TaskError, match=message):
+            table(lines(row), question=template, answer="Answer", skip_bad=True)
 
 
 # Numbers.
@@ -190,10 +180,10 @@ def test_a_number_of_json_is_a_float_with_its_own_text(table):
         assert (copied, copied.text) == (0.1, "0.10")
 
 
-@pytest.mark.parametrize("text", ["1E400", "1e-300", "NaN", "Infinity", "1e999999999"])
-def test_a_number_that_no_answer_could_be_is_refused(table, text):
-    with pytest.raises(TaskError, match="needs one decimal number"):
-        table('{"question": "9?", "answer": ' + text + "}")
+def test_a_number_that_no_answer_could_be_is_refused(table):
+    for text in ("1E400", "1e-300", "NaN", "Infinity", "1e999999999"):
+        with pytest.raises(TaskError, match="needs one decimal number"):
+            table('{"question": "9?", "answer": ' + text + "}")
 
 
 def test_floats_of_the_hub_are_written_without_an_exponent(monkeypatch):
@@ -206,10 +196,11 @@ def test_floats_of_the_hub_are_written_without_an_exponent(monkeypatch):
     assert golds == ["72000", "0.0000020107", "10000000000000000000000", "0.5"]
 
 
-@pytest.mark.parametrize("grading", ["exact", "math", "math-verify"])
-def test_a_tolerance_is_for_numbers_alone(table, grading):
-    with pytest.raises(TaskError, match=f"tolerance is 0.01, but grading '{grading}' has none"):
-        table(lines(SVAMP[0]), question="Body", answer="Answer", grading=grading, tolerance=0.01)
+def test_a_tolerance_is_for_numbers_alone(table):
+    columns = {"question": "Body", "answer": "Answer"}
+    for grading in ("exact", "math", "math-verify"):
+        with pytest.raises(TaskError, match=f"tolerance is 0.01, but grading '{grading}' has none"):
+            table(lines(SVAMP[0]), **columns, grading=grading, tolerance=0.01)
 
 
 # Bad rows, long prompts.
@@ -225,9 +216,7 @@ def test_bad_rows_are_counted_and_left_out_where_that_is_asked_for(table):
     assert "rows.jsonl, line 4 is '{no JSON}'" in note
     with pytest.raises(TaskError, match=r"line 4 .* is not JSON"):
         table(text)
-    with pytest.raises(
-        TaskError, match=r"line 2 has no .*; 2 of 4 rows are no problems: task.skip_b"
-    ):
+    with pytest.raises(TaskError, match=r"line 2 has no .*; 2 of 4 rows are no .*: task.skip_bad"):
         table(text.replace("{no JSON}\n", ""))
 
 

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stand_in_datasets
-from nouns import completion
 from potluck.tasks import Split, TaskError
 from potluck.tasks import sources as sources_module
 from potluck.tasks import table as table_module
 from potluck.tasks.base import overlaps
 from potluck.tasks.table import ALONE, SYSTEM_PROMPTS, HubOptions, JsonlOptions
+from tasks.graded import graded, tagged
 
 GOOD = {"question": "What is 9 + 9?", "answer": "18"}
 
@@ -47,17 +47,6 @@ def from_hub(dataset="a/b", **options):
     return HubOptions(dataset=dataset, **({"held_out": 0} | options)).make()
 
 
-def graded(task, *texts, end="stop"):
-    problem = task.problem(task.ids("train")[0])
-    return task.rewards(
-        [problem] * len(texts), [completion(problem=problem.id, end=end) for _ in texts], texts
-    )
-
-
-def tagged(answer):
-    return f"<think>x</think><answer>{answer}</answer>"
-
-
 # What a row may be.
 
 
@@ -69,15 +58,14 @@ def test_columns_of_any_name_hold_question_and_answer(write):
     assert task.row("jsonl/train/0") == {"prompt": "9 + 9?", "solution": "18", "level": 3}
 
 
-@pytest.mark.parametrize("value, gold", [(18, "18"), (-1.5, "-1.5"), (" $1,234. ", "$1,234.")])
-def test_an_answer_is_a_number_or_a_text(write, value, gold):
-    assert table(write(GOOD | {"answer": value})).problem("jsonl/train/0").answer == gold
-
-
-def test_only_what_follows_the_mark_is_the_answer(write):
+def test_an_answer_is_a_number_or_a_text_and_only_what_follows_the_mark(write):
+    for value, gold in ((18, "18"), (-1.5, "-1.5"), (" $1,234. ", "$1,234.")):
+        assert table(write(GOOD | {"answer": value})).problem("jsonl/train/0").answer == gold
     path = write(GOOD | {"answer": "9 #### and 9 #### 18"}, GOOD | {"answer": "#### 7"})
     with pytest.raises(TaskError, match="line 1 has ' and 9 #### 18' as 'answer'"):
         table(path, answer_after="####")
+    with pytest.raises(TaskError, match="line 1 has an 'answer' without '####'; expected it"):
+        table(write(GOOD), answer_after="####")
     path = write(GOOD | {"answer": "It is ...\n#### 18"})
     assert table(path, answer_after="####").problem("jsonl/train/0").answer == "18"
 
@@ -103,6 +91,7 @@ def test_the_built_in_prompt_asks_for_the_tags_where_tags_are_asked_for(write, g
     assert table(write(GOOD), grading=grading, answer="").problem("jsonl/train/0").system == ""
 
 
+HI = {"content": "Hi"}
 BAD_ROWS = {
     "no object": ([], r"is \[\]; expected an object with a question and an answer"),
     "no column": ({"promt": 1, "x": 2}, "has no column 'question'; it has promt, x"),
@@ -112,20 +101,14 @@ BAD_ROWS = {
     "a number to ask": (GOOD | {"question": 9}, "has 9 as 'question'; expected a text, or mess"),
     "no message": (GOOD | {"question": []}, r"has messages of \[\] as 'question'"),
     "messages without content": (GOOD | {"question": [{"role": "user"}]}, "expected a text, or m"),
-    "an assistant": (
-        GOOD | {"question": [{"role": "assistant", "content": "Hi"}]},
-        r"has messages of \['assistant'\] as 'question'; expected one of 'user', and none or one",
-    ),
-    "two turns": (
-        GOOD | {"question": [{"role": "user", "content": "Hi"}] * 2},
-        r"has messages of \['user', 'user'\]",
-    ),
+    "an assistant": (GOOD | {"question": [HI | {"role": "assistant"}]},
+                     r"messages of \['assistant'\] as 'question'; expected one of 'user', and"),
+    "two turns": (GOOD | {"question": [HI | {"role": "user"}] * 2},
+                  r"has messages of \['user', 'user'\]"),
     "an escape": (GOOD | {"question": "9\x1b[2J"}, r"has '\\x1b' at 1 of its 'question'"),
     "an escape in a message": (
-        GOOD | {"question": [{"role": "system", "content": "\x1b"},
-                             {"role": "user", "content": "9?"}]},
-        r"has '\\x1b' at 0 of its 'question'",
-    ),
+        GOOD | {"question": [{"role": "system", "content": "\x1b"}, HI | {"role": "user"}]},
+        r"has '\\x1b' at 0 of its 'question'"),
     "an empty answer": (GOOD | {"answer": "  "}, "has an empty 'answer'"),
     "no answer but null": (GOOD | {"answer": None}, "has None as 'answer'; expected a text or a n"),
     "yes": (GOOD | {"answer": True}, "has True as 'answer'; expected a text or a number"),
@@ -135,29 +118,23 @@ BAD_ROWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("row, message", BAD_ROWS.values(), ids=BAD_ROWS)
-def test_a_row_that_is_no_problem_is_named_with_its_file_and_line(write, row, message):
-    path = write(GOOD, row)
-    with pytest.raises(TaskError, match=f"rows.jsonl, line 2 .*{message}") as caught:
-        table(path)
-    assert str(caught.value).isprintable()
-    assert len(str(caught.value).replace(path, "")) < 200
-
-
-def test_a_mark_that_is_not_there_is_named(write):
-    with pytest.raises(TaskError, match="line 1 has an 'answer' without '####'; expected it"):
-        table(write(GOOD), answer_after="####")
+def test_a_row_that_is_no_problem_is_named_with_its_file_and_line(write):
+    for row, message in BAD_ROWS.values():
+        path = write(GOOD, row)
+        with pytest.raises(TaskError, match=f"rows.jsonl, line 2 .*{message}") as caught:
+            table(path)
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value).replace(path, "")) < 200
 
 
 def test_a_file_that_is_empty_missing_or_not_named_is_told(write, tmp_path):
     with pytest.raises(TaskError, match=r"rows\.jsonl holds no problem; expected one in every row"):
         table(write())
-    with pytest.raises(
-        TaskError, match=r"cannot read .*none\.jsonl .*JSON object a line in task.p"
-    ):
-        table(str(tmp_path / "none.jsonl"))
+    none = str(tmp_path / "none.jsonl")
+    with pytest.raises(TaskError, match=r"cannot read .*none\.jsonl .*object a line in task\.path"):
+        table(none)
     with pytest.raises(TaskError, match=r"cannot read .*none\.jsonl .* in task\.validation"):
-        table(write(GOOD), validation=str(tmp_path / "none.jsonl"))
+        table(write(GOOD), validation=none)
     with pytest.raises(TaskError, match=r"task\.path is empty; expected a file"):
         table("")
 
@@ -240,35 +217,23 @@ def test_without_rows_to_train_on_nothing_is_held_out(write):
     assert [len(task.ids(split)) for split in get_args(Split)] == [0, 0, 2]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"question": "What is 9 + 8?"},
-        {"answer": "17"},
-        {"level": 4},
-    ],
-)
-def test_the_digest_changes_with_every_column(write, change):
-    before = table(write(GOOD | {"level": 3}))
-    assert table(write(GOOD | {"level": 3} | change)).digest != before.digest
-
-
-def test_the_order_of_columns_and_keys_says_nothing(write):
+def test_the_digest_changes_with_every_column_and_not_with_their_order(write):
+    row = GOOD | {"level": 3}
+    changes = {"question": "What is 9 + 8?"}, {"answer": "17"}, {"level": 4}, {"more": 1}
+    digests = [table(write(row | change)).digest for change in ({}, *changes)]
+    assert len(set(digests)) == 5
     there = table(write(GOOD | {"more": {"a": 1, "b": 2}}))
     assert table(write({"more": {"b": 2, "a": 1}} | GOOD)).digest == there.digest
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [
-        {"question": "other"}, {"answer": ""}, {"answer_after": "#"}, {"grading": "exact"},
-        {"tags": False}, {"system_prompt": "p"}, {"held_out": 1},
-    ],
-)  # fmt: skip
-def test_the_digest_changes_with_every_rule(write, rules):
+def test_the_digest_changes_with_every_rule(write):
     path = write(*({"question": f"{i}?", "other": f"{i}?", "answer": f"# {i}"} for i in range(3)))
-    plain = {"grading": "math"}
-    assert table(path, **plain | rules).digest != table(path, **plain).digest
+    rules = [
+        {}, {"question": "other"}, {"answer": ""}, {"answer_after": "#"}, {"grading": "exact"},
+        {"tags": False}, {"system_prompt": "p"}, {"held_out": 1},
+    ]  # fmt: skip
+    digests = {table(path, **{"grading": "math"} | changed).digest for changed in rules}
+    assert len(digests) == len(rules)
 
 
 # Grading.
@@ -310,10 +275,9 @@ def test_math_without_its_library_names_the_extra(write, monkeypatch):
         raise TaskError("pip install 'potluck[math]'")
 
     monkeypatch.setattr(table_module, "require_algebra", absent)
-    with pytest.raises(TaskError, match=r"potluck\[math\]"):
-        table(write(GOOD), grading="math")
-    with pytest.raises(TaskError, match=r"potluck\[math\]"):
-        table(write(GOOD), grading="math-verify")
+    for grading in ("math", "math-verify"):
+        with pytest.raises(TaskError, match=r"potluck\[math\]"):
+            table(write(GOOD), grading=grading)
     table(write(GOOD), grading="exact")
 
 
@@ -345,10 +309,7 @@ def hub(monkeypatch):
 def test_the_hub_is_asked_for_the_splits_that_are_named_and_trusted_with_nothing(hub):
     hub(numbered(3))
     task = from_hub(subset="main", train="train[:9]", out_of_distribution="odd", held_out=1)
-    assert hub.asked == [
-        (("a/b", "main"), {"split": "train[:9]"}),
-        (("a/b", "main"), {"split": "odd"}),
-    ]
+    assert hub.asked == [(("a/b", "main"), {"split": split}) for split in ("train[:9]", "odd")]
     assert [len(task.ids(split)) for split in get_args(Split)] == [2, 1, 3]
     assert set(task.ids("out-of-distribution")) == {
         f"hub/out-of-distribution/{i}" for i in range(3)
@@ -395,15 +356,11 @@ def test_the_files_of_gsm8k_are_a_table_too(gsm8k_path):
     from potluck.tasks.gsm8k import Gsm8kOptions
 
     train, test = f"{gsm8k_path}/train.jsonl", f"{gsm8k_path}/test.jsonl"
-    task, known = (
-        table(train, validation=test, answer_after="####"),
-        Gsm8kOptions(path=gsm8k_path).make(),
-    )
+    task = table(train, validation=test, answer_after="####")
+    known = Gsm8kOptions(path=gsm8k_path).make()
     for i in (*range(0, 7473, 500), 7472):
-        assert (
-            task.problem(f"jsonl/train/{i}").answer.replace(",", "")
-            == known.problem(f"gsm8k/train/{i}").answer
-        )
+        gold = task.problem(f"jsonl/train/{i}").answer
+        assert gold.replace(",", "") == known.problem(f"gsm8k/train/{i}").answer
     assert [len(task.ids(split)) for split in get_args(Split)] == [7473, 1319, 0]
     assert not list(overlaps(task))
     assert Path(gsm8k_path).is_dir()

@@ -13,6 +13,7 @@ from potluck.tasks.base import WithOutOfDistribution
 from potluck.tasks.gsm8k import Gsm8kOptions
 from potluck.tasks.rewards import CustomRewards, HashReward, Reward
 from potluck.tasks.table import JsonlOptions, Table
+from tasks.graded import graded
 
 
 def table(path, name="jsonl", **rules):
@@ -78,35 +79,25 @@ def right(problem):
 
 
 @every_task
-def test_no_problem_is_twice_in_a_split_or_in_two(tasks, name):
-    ids = [id for split in get_args(Split) for id in tasks[name].ids(split)]
+def test_a_problem_is_in_one_split_once_and_found_by_its_id_and_whole(tasks, name):
+    task = tasks[name]
+    ids = [id for split in get_args(Split) for id in task.ids(split)]
     assert len(ids) == len(set(ids))
+    assert task.ids("train")
+    assert task.ids("validation")
+    for id in ids:
+        problem = task.problem(id)
+        assert problem == task.problem(id)
+        assert problem.id == id
+        assert problem.question
+        assert problem.answer
 
 
 @every_task
-def test_there_is_something_to_train_on_and_to_validate_with(tasks, name):
-    assert tasks[name].ids("train")
-    assert tasks[name].ids("validation")
-
-
-@every_task
-def test_a_problem_is_found_by_its_id_and_is_whole(tasks, name):
-    for split in get_args(Split):
-        for id in tasks[name].ids(split):
-            problem = tasks[name].problem(id)
-            assert problem.id == id
-            assert problem.question
-            assert problem.answer
-            assert problem == tasks[name].problem(id)
-
-
-@every_task
-@pytest.mark.parametrize(
-    "id", ["", "nothing", "gsm8k/train/-1", "digits/1", "chain/1", "\ud800", "x" * 9_999]
-)
-def test_an_unknown_id_is_a_task_error_that_shows_how_ids_look(tasks, name, id):
-    with pytest.raises(TaskError, match=r"look like '(digits|chain|gsm8k|jsonl|hub)/"):
-        tasks[name].problem(id)
+def test_an_unknown_id_is_a_task_error_that_shows_how_ids_look(tasks, name):
+    for id in ("", "nothing", "gsm8k/train/-1", "digits/1", "chain/1", "\ud800", "x" * 9_999):
+        with pytest.raises(TaskError, match=r"look like '(digits|chain|gsm8k|jsonl|hub)/"):
+            tasks[name].problem(id)
 
 
 @every_task
@@ -125,17 +116,9 @@ def test_no_two_tasks_have_one_digest(tasks):
 
 @every_task
 def test_each_completion_earns_one_finite_reward_whatever_it_says(tasks, name):
-    task = tasks[name]
-    problem = task.problem(task.ids("train")[0])
-    completions = [completion((i + 1,), problem=problem.id) for i in range(len(TEXTS))]
-    rewards = task.rewards([problem] * len(TEXTS), completions, TEXTS)
+    rewards = graded(tasks[name], *TEXTS)
     assert len(rewards) == len(TEXTS)
     assert all(isinstance(reward, float) and math.isfinite(reward) for reward in rewards)
-
-
-@every_task
-def test_no_completions_earn_no_rewards(tasks, name):
-    assert tasks[name].rewards([], [], []) == []
 
 
 @every_graded_task
@@ -146,24 +129,20 @@ def test_each_completion_is_graded_by_its_own_problem(tasks, name):
     texts = [right(problem) for problem in problems]
     assert task.rewards(problems, completions, texts) == [1.0] * 20
     shifted = task.rewards(problems, completions, [*texts[1:], texts[0]])
-    expected = [
-        a.answer == b.answer for a, b in zip(problems, [*problems[1:], problems[0]], strict=True)
-    ]
-    assert shifted == [float(equal) for equal in expected]
+    pairs = zip(problems, [*problems[1:], problems[0]], strict=True)
+    assert shifted == [float(a.answer == b.answer) for a, b in pairs]
 
 
 @every_task
 def test_an_unfinished_completion_earns_nothing_unless_a_hash_pays(tasks, name):
-    task = tasks[name]
-    problem = task.problem(task.ids("train")[0])
-    unfinished = [completion((i + 1,), problem=problem.id, end="length") for i in range(20)]
-    rewards = task.rewards([problem] * 20, unfinished, [right(problem)] * 20)
-    assert any(rewards) == (name in PAYS_UNFINISHED)
+    text = right(tasks[name].problem(tasks[name].ids("train")[0]))
+    assert any(graded(tasks[name], *[text] * 20, end="length")) == (name in PAYS_UNFINISHED)
 
 
 @every_task
-def test_lists_of_unequal_length_are_refused(tasks, name):
+def test_no_completions_earn_no_rewards_and_lists_of_unequal_length_are_refused(tasks, name):
     task = tasks[name]
+    assert task.rewards([], [], []) == []
     problem = task.problem(task.ids("train")[0])
     for problems, completions, texts in ((2, 1, 1), (1, 2, 1), (1, 1, 2)):
         with pytest.raises(ValueError, match="zip"):
