@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated
 
@@ -52,6 +53,16 @@ def say(text: str) -> None:
 def complain(text: str) -> None:
     """Print a line on stderr."""
     err.print(f"potluck: {printable(text, limit=2000)}", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def stoppable(text: str) -> Iterator[None]:
+    """End the command with ``text`` and code 130 at Ctrl-C, at which typer would end in silence."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        complain(text)
+        raise typer.Exit(130) from None
 
 
 def prepare_process(threads: int) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from potluck.cli.base import app, complain, err, out, prepare_process, say
+from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
 from potluck.cli.options import Sets, TrustCode
 from potluck.config import ConfigError
 from potluck.files import printable, write_atomically
@@ -117,14 +117,9 @@ def _evaluate(request: "EvaluationRequest", file: str) -> None:
     if place:
         require_writable(place)
     shown = err if file == "-" else out  # what is for a program is alone on stdout
-    try:
-        with LiveDisplay(shown) as display:
-            found = evaluate_models(
-                request, progress=lambda *step: display.show(PhaseProgress(*step))
-            )
-    except KeyboardInterrupt:
-        complain("stopped; an evaluation begins anew each time")
-        raise typer.Exit(130) from None
+    stopped = "stopped; an evaluation begins anew each time"
+    with stoppable(stopped), LiveDisplay(shown) as display:
+        found = evaluate_models(request, progress=lambda *step: display.show(PhaseProgress(*step)))
     show_evaluation(found, shown)
     text = json.dumps(found, indent=1, allow_nan=False)
     if place:
@@ -190,11 +185,8 @@ def export_command(
     say(f"uploading {size_bytes / 1e6:,.1f} MB to {push} ...")
     if shown:
         enable_progress_bars()
-    try:
+    with stoppable(f"stopped. {way_on(folder, push, private=private)}"):
         say(f"uploaded: {upload(folder, push, private=private)}")
-    except KeyboardInterrupt:
-        complain(f"stopped. {way_on(folder, push, private=private)}")
-        raise typer.Exit(130) from None
 
 
 @app.command("replay")

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from potluck.builder.task import require_trusted
-from potluck.cli.base import app, complain, err, out, prepare_process, say
+from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
 from potluck.cli.options import (
     Connect,
     Displays,
@@ -23,7 +23,7 @@ from potluck.cli.options import (
     WebAt,
     WebToken,
 )
-from potluck.cli.training import rounds_saved, skipped_text, tell_end
+from potluck.cli.training import AT_ONCE, rounds_saved, skipped_text, tell_end
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
 from potluck.files import printable
@@ -67,27 +67,18 @@ def join_command(
     prepare_process(config.threads)
     place, displays = folder or Path("runs") / config.name, display or ["live"]
     loading = out.status("loading torch and transformers ...")
-    try:
+    page = shown_in_browser(place, displays, web=web, at=web_at, token=web_token)
+    with stoppable(AT_ONCE):
         with nullcontext() if "lines" in displays else loading:
             from potluck.launch.in_process import join
         first = rounds_saved(place, config) if resume else 0
-        page = shown_in_browser(place, displays, web=web, at=web_at, token=web_token)
         with page, open_displays(displays, Watched(out, config.rounds, first)) as shown:
             result = join(
-                config,
-                name,
-                place,
-                resume=resume,
-                display=shown,
-                trust_code=trust_code,
-                all_here=all_here,
-                watches_status=web or bool(web_at),
-            )
+                config, name, place, resume=resume, display=shown, trust_code=trust_code,
+                all_here=all_here, watches_status=web or bool(web_at),
+            )  # fmt: skip
             if "lines" in displays and result.skipped:
                 shown.show(Notice(f"{name}: {skipped_text(result)}"))
-    except KeyboardInterrupt:
-        complain("stopped at once; --resume goes on from the last checkpoint")
-        raise typer.Exit(130) from None
     if "lines" not in displays:
         # Its own: the run's recipe.json is also that of other nodes in this folder.
         command = f"join {shlex.quote(str(place / name / JOINED))} --as {name}"
@@ -105,7 +96,7 @@ def joining(
     listen: list[str] | None,
     overrides: list[str] | None,
 ) -> RunConfig:
-    """Return the run as the node ``name`` sees it. Raise ConfigError if the recipe cannot run; or
+    """Read the run as the node ``name`` sees it. Raise ConfigError if the recipe cannot run; or
     ``name`` is in it and brings a model, or neither."""
     tree = read_tree(recipe)
     nodes, swarm = _table(tree, "node"), _table(tree, "swarm")
@@ -127,7 +118,7 @@ def joining(
 
 
 def _table(tree: Any, key: str) -> dict[str, Any]:
-    """Return a table to change in place; one that leads nowhere if the recipe is malformed."""
+    """Find a table to change in place; one that leads nowhere if the recipe is malformed."""
     table: Any = tree.setdefault(key, {}) if isinstance(tree, dict) else {}
     return table if isinstance(table, dict) else {}
 

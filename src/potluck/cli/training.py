@@ -10,7 +10,7 @@ import typer
 
 from potluck import STARTING_RECIPE
 from potluck.builder.task import require_trusted
-from potluck.cli.base import TEAM, app, complain, out, prepare_process, say
+from potluck.cli.base import TEAM, app, complain, out, prepare_process, say, stoppable
 from potluck.cli.options import (
     Displays,
     Out,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 STOPPED = (130, -signal.SIGINT)
 """Exit codes of a node that was asked to stop."""
+AT_ONCE = "stopped at once; --resume goes on from the last checkpoint"
 
 
 @app.command("demo")
@@ -46,11 +47,8 @@ def demo_command(
     """Train two different models alone and together, and compare."""
     from potluck.demo.run import demo
 
-    try:
+    with stoppable(f"stopped; what there is of it is in {folder}"):
         demo(folder, rounds=rounds, seed=seed, console=out)
-    except KeyboardInterrupt:
-        complain(f"stopped; what there is of it is in {folder}")
-        raise typer.Exit(130) from None
 
 
 @app.command("new")
@@ -110,22 +108,18 @@ def run_command(
             out.print(checked)
         return
     place = folder or Path("runs") / config.name
-    try:
-        with shown_in_browser(place, display or [], web=web, at=web_at, token=web_token):
-            if one_process or TEAM or len(config.node) == 1:
-                result = _run(config, place, resume, trust_code, display)
-                code = tell_end(result, f"run {_recipe_of(place)}", place, trust_code)
-            else:
-                first = rounds_saved(place, config) if resume else 0
-                watched = Watched(out, config.rounds, first)
-                with open_displays(display or ["live"], watched) as shown:
-                    ended = run_local_swarm(
-                        config, place, resume=resume, display=shown, trust_code=trust_code
-                    )
-                code = _tell_ends(ended, place, trust_code)
-    except KeyboardInterrupt:  # typer would end in silence
-        complain("stopped at once; --resume goes on from the last checkpoint")
-        raise typer.Exit(130) from None
+    page = shown_in_browser(place, display or [], web=web, at=web_at, token=web_token)
+    with stoppable(AT_ONCE), page:
+        if one_process or TEAM or len(config.node) == 1:
+            result = _run(config, place, resume, trust_code, display)
+            code = tell_end(result, f"run {_recipe_of(place)}", place, trust_code)
+        else:
+            watched = Watched(out, config.rounds, rounds_saved(place, config) if resume else 0)
+            with open_displays(display or ["live"], watched) as shown:
+                ended = run_local_swarm(
+                    config, place, resume=resume, display=shown, trust_code=trust_code
+                )
+            code = _tell_ends(ended, place, trust_code)
     if code:
         raise typer.Exit(code)
 
@@ -142,7 +136,7 @@ def _run(
 
 
 def rounds_saved(place: Path, config: RunConfig) -> int:
-    """Return the rounds of the node that has come furthest, from names alone: without torch."""
+    """Count the rounds of the node that has come furthest, from names alone: without torch."""
     folders = (each for node in config.node for each in (place / node / "checkpoints").glob("*"))
     return max((int(each.name) for each in folders if each.name.isdecimal()), default=0)
 
@@ -196,7 +190,7 @@ def _tell_ends(ended: LocalSwarmResult, place: Path, trust_code: bool) -> int:
 
 
 def _recipe_of(place: Path) -> str:
-    """Return the resolved recipe: what --set changed stays changed."""
+    """Name the resolved recipe: what --set changed stays changed."""
     return shlex.quote(str(place / "recipe.json"))
 
 

@@ -117,7 +117,7 @@ def write_report(result: Result, runs: Mapping[str, Path], path: Path) -> None:
 
 
 def _label(run: str) -> str:
-    """Return the name to show of one of the demo's runs.
+    """Name one of the demo's runs.
 
     >>> _label("lws"), _label("half-small")
     ('LWS: both together', 'half: small')

@@ -33,6 +33,9 @@ from potluck.types import PotluckError
 NODES = ("large", "small")
 """Nodes of the demo and, behind ``builtin:digits-``, their models."""
 SETTINGS = ("alone", "half", "lws")
+TOLD = """
+sampled reward: right answers among those that a model samples, second half of
+the rounds; greedy: accuracy at the end on problems not trained on, and on longer ones"""
 
 
 class DemoError(PotluckError):
@@ -52,7 +55,7 @@ class Cell:
 
 
 def cells(*, rounds: int | None, seed: int) -> list[Cell]:
-    """Return the runs, longest first, so that the cores are done at about the same time."""
+    """List the runs, longest first, so that the cores are done at about the same time."""
     start = tomllib.loads(STARTING_RECIPE.read_text(encoding="utf-8"))
     # To evaluate between the rounds would be a tenth of the time.
     start["evaluation"] |= {"every": 0}
@@ -89,12 +92,7 @@ def demo(folder: Path, *, rounds: int | None, seed: int, console: Console) -> Re
     draw(result, folder / "accuracy.png")
     runs = {cell.name: folder / "cells" / cell.name for cell in plan}
     write_report(result, runs, folder / "report.html")
-    console.print(
-        "\nsampled reward: right answers among those that a model samples, second half of"
-    )
-    console.print(
-        "the rounds; greedy: accuracy at the end on problems not trained on, and on longer ones"
-    )
+    console.print(TOLD)
     console.print(demo_table(result, console))
     for name in ("report.html", "accuracy.png", "summary.json"):
         console.print(f"  {folder / name}", markup=False, highlight=False)
@@ -102,7 +100,7 @@ def demo(folder: Path, *, rounds: int | None, seed: int, console: Console) -> Re
 
 
 def demo_table(result: Result, console: Console) -> Table:
-    """Return a row for each node under each setting."""
+    """Make a table with a row for each node under each setting."""
     made = new_table(console, ["node", "setting"], COLUMNS)
     for node, outcomes in result.nodes.items():
         for setting, outcome in outcomes.items():

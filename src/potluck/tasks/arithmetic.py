@@ -156,12 +156,12 @@ class Chain(Arithmetic):
 
 
 def is_right(problem: Problem, text: str) -> bool:
-    """Return whether one ``#`` stands in ``text`` and the result, and nothing else, follows it."""
+    """Tell whether one ``#`` stands in ``text`` and the result, and nothing else, follows it."""
     return text.partition("#")[1:] == ("#", problem.answer)
 
 
 def draw_chain(generator: random.Random, terms: int, signs: ChainSigns = "any") -> str:
-    """Return a chain whose running totals stay within 0 to 99."""
+    """Draw a chain whose running totals stay within 0 to 99."""
     alike: tuple[ChainSigns, ...] = ("+", "-")
     sign = generator.choice(alike) if signs == "alike" else signs
     total = generator.randint(10, 99)

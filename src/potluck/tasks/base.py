@@ -28,18 +28,18 @@ class Task(Protocol):
         """Lines on what was left out of the data, to read before a number is trusted."""
 
     def ids(self, split: Split) -> Sequence[str]:
-        """Return the ids of a split, in an order that is the same on every node.
+        """List the ids of a split, in an order that is the same on every node.
 
         No problem is in two splits. A split that the task does not have is empty.
         """
 
     def problem(self, id: str) -> Problem:
-        """Return the problem; raise TaskError if the task has none of this id."""
+        """Look up the problem; raise TaskError if the task has none of this id."""
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
-        """Return one finite reward for each completion; ``texts`` are the decoded completions.
+        """Score each completion with one finite reward; ``texts`` are the decoded completions.
 
         Texts come from models and from peers: grading one never raises, runs nothing that it
         says, and takes bounded time.
@@ -73,7 +73,7 @@ class TaskOptions(Options, frozen=True, kw_only=True):
 
 
 def binary_rewards(correct: Iterable[bool], completions: Sequence[Completion]) -> list[float]:
-    """Return 1.0 for a correct completion that its model ended itself, else 0.0.
+    """Pay 1.0 for a correct completion that its model ended itself, else 0.0.
 
     One that ran into the length limit earns nothing (``docs/paper-notes.md``, decision 8).
     """
@@ -85,12 +85,9 @@ Graded = tuple[list[float], Mapping[str, list[float]]]
 
 
 def graded(
-    task: Task,
-    problems: Sequence[Problem],
-    completions: Sequence[Completion],
-    texts: Sequence[str],
+    task: Task, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
 ) -> Graded:
-    """Return ``task.rewards``, and the numbers that they were made of; "task": its own grading."""
+    """Grade, and tell the numbers that rewards were made of; "task": the task's own grading."""
     if made := getattr(task, "graded", None):
         both: Graded = made(problems, completions, texts)
         return both
@@ -125,7 +122,7 @@ class HeldTask:
 
 
 def digest_of(rules: str, problems: Iterable[Problem]) -> str:
-    """Return the SHA-256 over the rules of grading and every problem, in order."""
+    """Hash the rules of grading and every problem, in order."""
     whole = hashlib.sha256(rules.encode())
     for p in problems:
         for field in (p.id, p.question, p.answer, p.system):
@@ -157,7 +154,7 @@ def overlaps(task: Task) -> Iterator[str]:
 
 
 def normalised(question: str) -> str:
-    """Return ``question`` without what two copies of it may differ in: case, and kinds of space.
+    """Remove what two copies of a question may differ in: case, and kinds of space.
 
     Digits and signs stay: another number is another problem.
 

@@ -39,7 +39,7 @@ MARKUP = tuple(
 
 
 def prompt_for_tags(alone: str, *, noun: str = "answer") -> str:
-    """Return the system prompt that asks for the format of ``answer_in``."""
+    """Word the system prompt that asks for the format of ``answer_in``."""
     return (
         "You are an assistant who solves a user's problem step by step. First reason inside "
         f"<think></think> tags, then give the final {noun} inside <answer></answer> tags: {alone}. "
@@ -49,7 +49,7 @@ def prompt_for_tags(alone: str, *, noun: str = "answer") -> str:
 
 
 def answer_in(text: str) -> str | None:
-    """Return what stands between the answer tags, or None where the format is not kept.
+    """Find what stands between the answer tags, or None where the format is not kept.
 
     The format: each of the four tags exactly once, in the order ``<think> </think> <answer>
     </answer>``, and only whitespace before, between and after the two pairs. The reasoning may be
@@ -71,7 +71,7 @@ def answer_in(text: str) -> str | None:
 
 
 def one_number(text: str) -> Decimal | None:
-    """Return the number that ``text`` is, or None where it is anything but one number.
+    """Read the number that ``text`` is, or None where it is anything but one number.
 
     Whitespace around it, a sign, a sign of money, thousands commas in their places (LaTeX:
     ``{,}``) and a full stop are how people write a number. All else is refused, even where a
@@ -96,7 +96,7 @@ def one_number(text: str) -> Decimal | None:
 
 
 def same_number(gold: str, answer: str, *, tolerance: float = 0.0) -> bool:
-    """Return whether both are one number, and the same: "18.0" is "18", "18.01" is not.
+    """Tell whether both are one number, and the same: "18.0" is "18", "18.01" is not.
 
         |answer - gold| <= tolerance * |gold|
 

@@ -98,13 +98,13 @@ class Gsm8k(HeldTask):
 
 
 def is_right(problem: Problem, text: str) -> bool:
-    """Return whether ``text`` keeps the format and its answer is the problem's number."""
+    """Tell whether ``text`` keeps the format and its answer is the problem's number."""
     answer = answer_in(text)
     return answer is not None and same_number(problem.answer, answer)
 
 
 def _held_out(train: Sequence[Problem]) -> list[Problem]:
-    """Return the problems of the smallest hashes: they do not depend on the order of a shuffle."""
+    """Choose the problems of the smallest hashes: these do not depend on the order of a shuffle."""
     if len(train) <= VALIDATION_SIZE:
         raise TaskError(
             f"gsm8k has {len(train)} problems to train on, of which {VALIDATION_SIZE} would be "

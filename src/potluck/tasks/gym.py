@@ -158,7 +158,7 @@ class ReasoningGym(HeldTask):
 
 
 def _made(dataset: str, seed: int, size: int, parameters: Mapping[str, Any]) -> Any:
-    """Return the library's own data set; raise TaskError where it has none such."""
+    """Make the library's own data set; raise TaskError where it has none such."""
     try:
         # Here and not above: an extra, and a second to import.
         from reasoning_gym import create_dataset

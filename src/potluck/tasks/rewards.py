@@ -148,7 +148,7 @@ class CustomRewards(DerivedTask):
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
-        """Return the sum of weight x number of each; a function is trusted with what it does.
+        """Add up weight x number of each; a function is trusted with what it does.
 
         Raise TaskError if a function raised, or returned anything but one number or None for each.
         """
@@ -157,7 +157,7 @@ class CustomRewards(DerivedTask):
     def graded(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> Graded:
-        """Return the rewards and what each function returned, 0 for None."""
+        """Grade, and tell what each function returned, 0 for None."""
         if not list(zip(problems, completions, texts, strict=True)):
             return [], {}
         totals, parts = [0.0] * len(texts), {}
@@ -175,7 +175,7 @@ class CustomRewards(DerivedTask):
 
 
 def _short_names(names: Sequence[str]) -> list[str]:
-    """Return the functions' names without their files, where that tells them apart."""
+    """Shorten the functions' names to those without their files, where that tells them apart."""
     short = [name.rpartition(":")[2] for name in names]
     told = [name if short.count(own) > 1 else own for name, own in zip(names, short, strict=True)]
     return [f"{n}-{i}" if told.count(n) > 1 else n for i, n in enumerate(told, 1)]
@@ -207,7 +207,7 @@ def _given(
     format: Format,
     columns: ColumnsOf,
 ) -> dict[str, Any]:
-    """Return the keywords that TRL passes. A column that a row does not have is None there."""
+    """Collect the keywords that TRL passes. A column that a row does not have is None there."""
     rows = [columns(problem) for problem in problems]
     names = dict.fromkeys(name for row in rows for name in row if name not in NOT_COLUMNS)
     as_messages = format == "messages"
@@ -231,7 +231,7 @@ def _messages(problem: Problem) -> list[dict[str, str]]:
 def _called(
     reward: Reward, function: Callable[..., Any], given: Mapping[str, Any], count: int
 ) -> list[float]:
-    """Return a number for each of ``count`` completions, 0 for None; else raise TaskError."""
+    """Call for a number for each of ``count`` completions, 0 for None; else raise TaskError."""
     parameters = _parameters_of(function)
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         given = {p.name: given[p.name] for p in parameters if p.name in given}
@@ -273,7 +273,7 @@ async def _result(awaitable: Any) -> Any:
 
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """Return the one event loop of this process, in a thread of its own.
+    """Start the one event loop of this process, in a thread of its own.
 
     An open client belongs to the loop it was opened in; a notebook is inside a loop already.
     """
@@ -299,7 +299,7 @@ def _require_columns(reward: Reward, given: Mapping[str, Any]) -> None:
 
 
 def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return what ``function`` takes, as far as Python can tell."""
+    """List what ``function`` takes, as far as Python can tell."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # of a function in C: nothing is known, so it gets everything

@@ -49,7 +49,6 @@ class JsonNumber(float):
         return number
 
     def __getnewargs__(self) -> tuple[str]:  # type: ignore[override]
-        """Return what a copy is made of."""
         return (self.text,)
 
 
@@ -60,7 +59,7 @@ def refuse_all(error: TaskError) -> None:
 def benchmark_rows(
     path: str, part: str, *, hub_name: str, subset: str | None, files: str, line: str
 ) -> Iterable[SourceRow]:
-    """Return the rows of ``part``.jsonl in the folder ``path``, or of the Hub where it is empty.
+    """Read the rows of ``part``.jsonl in the folder ``path``, or of the Hub where it is empty.
 
     ``files`` and ``line`` say in errors what is expected in the folder and in each line. Raise
     TaskError where there is no such folder, and where ``json_lines`` and ``hub_rows`` do.
@@ -127,7 +126,7 @@ READERS = "datasets.packaged_modules"
 def hub_rows(
     name: str, config: str | None, split: str, *, empty: str, way_out: str
 ) -> list[SourceRow]:
-    """Return every row of a split of a data set of the Hub, each with its place.
+    """Read every row of a split of a data set of the Hub, each with its place.
 
     Nothing that the data set brings along is run: ``trust_remote_code`` is never given, and
     formats that can hold code (pickles of pandas, tar files of them, a script) are refused. Raise
@@ -165,7 +164,7 @@ def hub_rows(
 
 
 def text_of(row: Any, key: str, where: str) -> str:
-    """Return the text under ``key``; raise TaskError where there is none."""
+    """Read the text under ``key``; raise TaskError where there is none."""
     if not isinstance(row, dict) or key not in row:
         raise TaskError(f"{where} is {reprlib.repr(row)}, without the key {key!r}; expected it")
     if not isinstance(row[key], str):
@@ -174,7 +173,7 @@ def text_of(row: Any, key: str, where: str) -> str:
 
 
 def printable_text_of(row: Any, key: str, where: str, *, expected: str) -> str:
-    """Return the text under ``key``; raise TaskError if it is blank or a terminal obeys it."""
+    """Read the text under ``key``; raise TaskError if it is blank or a terminal obeys it."""
     text = text_of(row, key, where)
     if not text.strip():
         raise TaskError(f"{where} has an empty {key!r}; expected {expected}")
@@ -188,7 +187,7 @@ def printable_text_of(row: Any, key: str, where: str, *, expected: str) -> str:
 def own_rows(
     file: str, split: Split, columns: Sequence[str] = (), refuse: Refuse = refuse_all
 ) -> Iterator[SourceRow]:
-    """Return the rows of a user's own ``file``, which the recipe names for ``split``.
+    """Read the rows of a user's own ``file``, which the recipe names for ``split``.
 
     Args:
         columns: names for the columns of a CSV or TSV file; empty: its first line has them.
@@ -248,7 +247,7 @@ def _separated(
 
 
 def own_hub_rows(dataset: str, subset: str, split: str) -> Iterator[SourceRow]:
-    """Return the rows of a split that the recipe names, of the Hub or of a folder of such files."""
+    """Read the rows of a split that the recipe names, of the Hub or of a folder of such files."""
     empty = f"task.dataset is {dataset!r}"
     way_out = "or save it as JSON lines and set task.name = 'jsonl'"
     found = hub_rows(dataset, subset or None, split, empty=empty, way_out=way_out)

@@ -21,14 +21,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from potluck.fields import Amount
-from potluck.tasks.base import (
-    HeldTask,
-    Split,
-    TaskError,
-    TaskOptions,
-    binary_rewards,
-    normalised,
-)
+from potluck.tasks.base import HeldTask, Split, TaskError, TaskOptions, binary_rewards, normalised
 from potluck.tasks.grading import (
     LONGEST_NUMBER,
     answer_in,
@@ -104,7 +97,7 @@ class TableOptions(TaskOptions, frozen=True, kw_only=True):
         return bool(self.answer)
 
     def parts(self, refuse: Refuse = refuse_all) -> Parts:
-        """Return the rows of each part that is named; ``refuse`` takes errors of single rows. Raise
+        """Read the rows of each part that is named; ``refuse`` takes errors of single rows. Raise
         TaskError if none is; and, as they are read, if one is missing, empty or malformed."""
         raise NotImplementedError
 
@@ -117,13 +110,9 @@ class TableOptions(TaskOptions, frozen=True, kw_only=True):
         return {split: rows(place, split) for split, place in places.items() if place}
 
     def make(self) -> "Table":
-        unreadable: list[str] = []
-
-        def leave_out(error: TaskError) -> None:
-            unreadable.append(str(error))
-
-        parts = self.parts(leave_out if self.skip_bad else refuse_all)
-        return Table(str(self.__struct_config__.tag), parts, self, unreadable)
+        left_out: list[TaskError] = []
+        parts = self.parts(left_out.append if self.skip_bad else refuse_all)
+        return Table(str(self.__struct_config__.tag), parts, self, left_out)
 
 
 class JsonlOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag="jsonl"):
@@ -175,7 +164,7 @@ class Table(HeldTask):
     """
 
     def __init__(
-        self, name: str, parts: Parts, rules: TableOptions, unreadable: Sequence[str] = ()
+        self, name: str, parts: Parts, rules: TableOptions, unreadable: Sequence[TaskError] = ()
     ) -> None:
         """Read every row of ``parts``; a part that is not there is an empty split. Reading fills
         ``unreadable`` with errors of lines that are left out.
@@ -210,7 +199,7 @@ class Table(HeldTask):
                 self.has_messages |= isinstance(row.get(rules.question), list | dict)
                 self._rows[id], plain = plain_columns(row)
                 columns.update(plain.encode() + b"\n")
-        if bad := [*unreadable, *bad]:
+        if bad := [*map(str, unreadable), *bad]:
             self.notes = _notes_on_bad(name, bad, sum(map(len, found.values())), rules.skip_bad)
         if "train" in parts and "validation" not in parts and rules.held_out != 0:
             some = min(MOST_HELD_OUT, max(1, len(found["train"]) // 10))
@@ -296,7 +285,7 @@ def problem_of(id: str, row: Any, where: str, rules: TableOptions) -> Problem:
 
 
 def _filled(template: str, row: Mapping[str, Any], where: str) -> str:
-    """Return ``template`` with texts and numbers of the row in place of its columns' names. What is
+    """Put texts and numbers of the row in place of the columns' names of ``template``. What is
     put in is not read again."""
 
     def part(match: re.Match[str]) -> str:
@@ -322,7 +311,7 @@ def require_template(question: str) -> None:
 
 
 def _text_of(value: Any) -> str | None:
-    """Return a text, or a number as its file has it and without an exponent; None if it is else."""
+    """Write a text, or a number as its file has it and without an exponent; None if it is else."""
     match value:
         case bool():
             return None

@@ -64,7 +64,7 @@ class Answer:
 
 
 def tokens_of(text: str) -> list[str]:
-    r"""Return the tokens of a bare text; ``*`` and ``\times`` are ``\cdot``.
+    r"""Split a bare text into tokens; ``*`` and ``\times`` are ``\cdot``.
 
     Raise Unreadable where anything else is there, too much of it, or brackets do not close.
 
@@ -103,7 +103,7 @@ def _require_brackets(tokens: Sequence[str]) -> None:
 
 
 def parse(text: str, *, unit: str = "", is_list: bool = False) -> Answer:
-    """Return the form of ``text``, as ``strip_markup`` returns it; raise Unreadable without one.
+    """Read the form of ``text``, which ``strip_markup`` returned; raise Unreadable without one.
 
     Args:
         unit: the gold's, which is then understood in plain words too.
@@ -191,7 +191,7 @@ def _one(tokens: Sequence[str]) -> Answer:
 
 
 def _written(tokens: list[str]) -> list[str]:
-    """Return the tokens, arguments in braces; raise Unreadable where one is unclear or unneeded."""
+    """Put arguments of the tokens in braces; raise Unreadable where one is unclear or unneeded."""
     written: list[str] = []
     while tokens:
         token = tokens.pop(0)
@@ -269,7 +269,7 @@ def _split(tokens: Sequence[str], mark: str) -> Iterator[list[str]]:
 
 
 def _is_wrapped(tokens: Sequence[str]) -> bool:
-    """Return whether the first token is a bracket that the last one closes."""
+    """Tell whether the first token is a bracket that the last one closes."""
     return bool(tokens) and tokens[0] in OPEN and _end_of(tokens) == len(tokens) - 1
 
 

@@ -50,7 +50,7 @@ LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|\\(?:[a-z]+)")
 
 
 def same_answer(gold: str, answer: str, *, question: str = "", equal: Equal) -> bool:
-    """Return whether ``answer``, which may say anything, is the ``gold`` one.
+    """Tell whether ``answer``, which may say anything, is the ``gold`` one.
 
     Linear in the answer's length but for ``equal``; raises nothing that it does not. Where the
     gold cannot be read only its own text is right. ``answer`` is what stands between the tags;
@@ -89,7 +89,7 @@ def same_answer(gold: str, answer: str, *, question: str = "", equal: Equal) -> 
 
 
 def number(expression: str) -> Fraction | None:
-    """Return the number that a leaf is, exactly; None where it is more than a way to write one.
+    """Read the number that a leaf is, exactly; None where it is more than a way to write one.
 
     >>> number("1 \\\\frac { 4 } { 5 }"), number("- .5"), number("2 \\\\cdot 9")
     (Fraction(9, 5), Fraction(-1, 2), None)
@@ -108,7 +108,7 @@ def number(expression: str) -> Fraction | None:
 
 
 def _is_copied(written: str, question: str) -> bool:
-    """Return whether the question holds it just so; plain numbers and names may well be both."""
+    """Tell whether the question holds it just so; plain numbers and names may well be both."""
     if "\\" not in written:
         return False
     for span in MATH.findall(question):
@@ -119,14 +119,14 @@ def _is_copied(written: str, question: str) -> bool:
 
 
 def _option(written: str, question: str) -> str:
-    """Return the letter of "(C) Plane" where the question offers just that."""
+    """Find the letter of "(C) Plane" where the question offers just that."""
     option = OPTION.fullmatch(written)
     is_offered = option and written.lower() in " ".join(question.lower().split())
     return option[1] if option and is_offered else written
 
 
 def _is_hundredth(expected: Answer, found: Answer) -> bool:
-    """Return whether ``found`` is the gold's percentage as a plain number: 0.1 for 10%."""
+    """Tell whether ``found`` is the gold's percentage as a plain number: 0.1 for 10%."""
     whole, part = number(expected.expression), number(found.expression)
     return whole is not None and part is not None and not found.name and whole == 100 * part
 
@@ -163,7 +163,7 @@ def _same_structure(expected: Answer, found: Answer, equal: Equal) -> bool:
 
 
 def _in_any_order(expected: Sequence[Answer], found: Sequence[Answer], equal: Equal) -> bool:
-    """Return whether each part has its own partner. Greedy will do: sameness is transitive."""
+    """Tell whether each part has its own partner. Greedy will do: sameness is transitive."""
     left = list(found)
     for part in expected:
         # By their text first: most partners are spelled alike, and no algebra is needed.
@@ -176,7 +176,7 @@ def _in_any_order(expected: Sequence[Answer], found: Sequence[Answer], equal: Eq
 
 
 def same_expression(gold: str, answer: str, equal: Equal, *, factors: bool = False) -> bool:
-    """Return whether two leaves are worth the same and the answer is as finished as the gold.
+    """Tell whether two leaves are worth the same and the answer is as finished as the gold.
 
     ``factors``: a sum may be written as a product of sums that are no longer than it.
     """
@@ -202,7 +202,7 @@ def same_expression(gold: str, answer: str, equal: Equal, *, factors: bool = Fal
 
 
 def _is_product(answer: str, most: int) -> bool:
-    """Return whether only factors have additions, ``most`` each, and no sum has one inside."""
+    """Tell whether only factors have additions, ``most`` each, and no sum has one inside."""
     groups, before = [(0, False)], "("
     for token in answer.split():
         if token in OPEN:

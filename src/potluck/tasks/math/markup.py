@@ -63,7 +63,7 @@ class Unreadable(Exception):
 
 
 def strip_markup(text: str) -> str:
-    r"""Return ``text`` without box, math delimiters and marks of spacing.
+    r"""Strip ``text`` of its box, math delimiters and marks of spacing.
 
     Raise Unreadable where it is too long, empty, or in characters that no answer needs.
 
@@ -100,7 +100,7 @@ def strip_markup(text: str) -> str:
 
 
 def phrase(text: str, *, marked: bool) -> str:
-    r"""Return the words that a bare text is, in lower case; "" if it is anything else.
+    r"""Read the words that a bare text is, in lower case; "" if it is anything else.
 
     ``marked``: only where they stand in ``\text{}``. A letter in parentheses is the letter.
 
@@ -116,7 +116,7 @@ def phrase(text: str, *, marked: bool) -> str:
 
 
 def split_unit(text: str, expected: str = "") -> tuple[str, str]:
-    r"""Return a bare text without its unit, and the unit or "".
+    r"""Split a bare text into what is left of its unit, and the unit or "".
 
     A unit in words needs ``\text`` around it, unless one is expected.
 
@@ -135,7 +135,7 @@ def split_unit(text: str, expected: str = "") -> tuple[str, str]:
 
 
 def unit_named_in(text: str, question: str) -> str:
-    r"""Return the unit behind a bare number if the question names it, else "".
+    r"""Find the unit behind a bare number if the question names it, else "".
 
     >>> unit_named_in("12 cm", "How many centimeters?"), unit_named_in("12 ab", "Find $ab$.")
     ('centimeter', '')
@@ -149,7 +149,7 @@ def unit_named_in(text: str, question: str) -> str:
 
 
 def _unit(name: str, power: str | None) -> str:
-    """Return one spelling of a unit: "square inches" and "inches^2" are "inch^2"."""
+    """Bring a unit to one spelling: "square inches" and "inches^2" are "inch^2"."""
     for word, value in (("square ", "2"), ("sq ", "2"), ("cubic ", "3")):
         if name.startswith(word):
             name, power = name.removeprefix(word), value

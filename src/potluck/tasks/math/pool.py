@@ -105,12 +105,12 @@ class Worker:
             )
 
     def judge(self, ask: Ask, limit_s: float) -> bool:
-        """Return the verdict; False, and end, beyond a limit; BrokenPipeError if it had ended."""
+        """Judge; False, and end, beyond a limit; BrokenPipeError if it had ended."""
         short = ask._replace(question=ask.question[:LONGEST_QUESTION])
         return self._answer(json.dumps(short) + "\n", limit_s) == "1"
 
     def _answer(self, text: str, limit_s: float) -> str:
-        """Write ``text`` and return the next line; "" where the process ends instead."""
+        """Write ``text`` and read the next line; "" where the process ends instead."""
         assert self.process.stdin
         assert self.process.stdout
         end_s = time.monotonic() + limit_s
@@ -149,7 +149,7 @@ class Workers:
         """Processes that wait for an answer to judge."""
 
     def judge(self, asks: Sequence[Ask]) -> list[bool]:
-        """Return ``same_answer`` of each; False too where that takes too much time or memory.
+        """Tell ``same_answer`` of each; False too where that takes too much time or memory.
 
         Ctrl-C is heard when the answers that are being judged are done: after a second or so.
         Raise TaskError where no process can be started.
@@ -184,14 +184,13 @@ _kept: dict[Ask, bool] = {}
 
 @cache
 def shared_workers() -> Workers:
-    """Return the workers of this process."""
     workers = Workers()
     atexit.register(workers.close)
     return workers
 
 
 def are_right(asks: Sequence[Ask]) -> list[bool]:
-    """Return whether each answer is right. Nothing that an answer says is run, and none raises.
+    """Tell whether each answer is right. Nothing that an answer says is run, and none raises.
 
     Raise TaskError where algebra is needed, but math-verify cannot be used.
     """
@@ -250,7 +249,7 @@ def _verdict(ask: Ask, equal: Equal, plain: Equal) -> bool:
 
 
 def plain_verdict(gold: str, answer: str) -> bool:
-    """Return what math-verify says with its own settings, both texts being LaTeX in a box.
+    """Ask math-verify with its own settings, both texts being LaTeX in a box.
 
     **Deviation** from its defaults: plain expressions, which it would run as Python, are not
     looked for; in a box they are read as LaTeX.
@@ -266,7 +265,7 @@ def plain_verdict(gold: str, answer: str) -> bool:
 
 
 def _equality() -> Equal:
-    """Return math-verify's ``verify(gold, answer)`` of two leaves, after it has run once: warm."""
+    """Make math-verify's ``verify(gold, answer)`` of two leaves, after it has run once: warm."""
     import math_verify
     from latex2sympy2_extended import NormalizationConfig
     from sympy.core.cache import clear_cache
