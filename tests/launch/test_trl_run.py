@@ -226,7 +226,7 @@ def test_a_resumed_run_wants_the_loss_that_it_had(recipe, own):
     run(config, own / "run", trust_code=True)
     more = recipe("objective.loss=losses.py:mine", "rounds=3")
     Path("losses.py").write_text(OWN_LOSS + "\n# changed\n")
-    with pytest.raises(RunFolderError, match="loss whose file has changed since"):
+    with pytest.raises(RunFolderError, match=r"loss of digest .*: its file has changed; put"):
         run(more, own / "run", resume=True, trust_code=True)
     Path("losses.py").write_text(OWN_LOSS)
     assert run(more, own / "run", resume=True, trust_code=True).rounds == 3

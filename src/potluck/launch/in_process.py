@@ -53,8 +53,7 @@ def run(
         )
         return nullcontext({name: hub.member(name) for name in agreements})
 
-    check_folder = partial(require_folder, folder, config, resume)
-    names = tuple(config.node)
+    check_folder, names = partial(require_folder, folder, config, resume), tuple(config.node)
     folders = (folder, *(folder / name for name in names))
     local = LocalNodes(config, names, folders, check_folder, meet, True, trust_code)
     return run_nodes(local, folder, resume=resume, display=display)

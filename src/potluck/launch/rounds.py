@@ -35,8 +35,7 @@ from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_f
 from potluck.node.storage.resume import (
     first_round,
     prepare_resume,
-    require_same_loss,
-    require_same_task,
+    require_same_files,
 )
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import EvaluationReport, RoundReport, as_line, doubts
@@ -139,8 +138,8 @@ def _run_leader(
     prepared = prepare(config, host, trust_code=local.trust_code)
     task = prepared.task
     assert task  # absent data is an error: no absences are named
-    require_same_task(folder, task)
-    require_same_loss(folder, prepared.loss)
+    digests = {"digest": task.digest, "loss": prepared.loss}
+    require_same_files(folder, digests)
     checks.require_servers(mine, longest_prompt=prepared.prompts.longest)
     checks.require_processes(mine, processes)
     first = first_round(folder, mine) if resume else 0
@@ -149,7 +148,7 @@ def _run_leader(
     sends_text = checks.sends_text(config, all_here=local.all_here)
     if not sends_text or reads_author_logp(config.objective):
         checks.require_one_stop(policies)
-    _write_recipe(local, folder, {"digest": task.digest, "loss": prepared.loss})
+    _write_recipe(local, folder, digests)
     if resume:
         which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""
         display.show(Notice(which + prepare_resume(folder, mine, first)))

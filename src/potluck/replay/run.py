@@ -16,7 +16,7 @@ from potluck.exchange.base import silent
 from potluck.node.learning.learner import Learner
 from potluck.node.loop import Node
 from potluck.node.storage.record import Record
-from potluck.node.storage.resume import require_same_task
+from potluck.node.storage.resume import require_same_files
 from potluck.objective.methods import METHODS, reads_author_logp
 from potluck.replay.habits import Habit, habits_by_round
 from potluck.replay.measure import replay_node
@@ -122,7 +122,7 @@ def replay(
     if plan.config.threads:
         torch.set_num_threads(plan.config.threads)
     task = make_task(plan.config, trust_code=trust_code)
-    require_same_task(plan.run, task)
+    require_same_files(plan.run, {"digest": task.digest})
     recordings = [
         RecordedExchange(plan.run, plan.config.name, name, rounds)
         for name, rounds in plan.rounds.items()

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ from potluck.config import ConfigError, RunConfig, as_tree, load
 from potluck.node.storage import checkpoint
 from potluck.node.storage.folder import JOINED, LOCK, has_no_round
 from potluck.node.storage.record import Record
-from potluck.tasks import Task
 from potluck.types import RunFolderError
 
 MAY_CHANGE = ("rounds", "checkpoint_every", "threads", "deadline_s", "log")
@@ -20,6 +19,11 @@ OF_A_MACHINE = (
     *("gather_s", "quarantine_s"),
 )
 """Keys of [swarm] that may change too: a scheduler starts nodes on other machines each time."""
+OF_FILES = {
+    "digest": ("a task", "its data or the code of its rewards has"),
+    "loss": ("an [objective] loss", "its file has"),
+}
+"""What a key of task.json is of, and what has changed where its digest has."""
 
 
 def prepare_resume(folder: Path, config: RunConfig, first: int) -> str:
@@ -121,33 +125,22 @@ def _may_change(key: str, config: RunConfig) -> bool:
     return False
 
 
-def require_same_task(folder: Path, task: Task) -> None:
-    """Raise RunFolderError where ``folder`` holds a run on other problems, or graded otherwise:
-    files that a recipe names may have changed while it has not."""
+def require_same_files(folder: Path, digests: Mapping[str, str]) -> None:
+    """Raise RunFolderError where files that a recipe names have changed since the run in ``folder``
+    was begun, while the recipe has not; ``digests`` are those of its task.json."""
     try:
-        was = json.loads((folder / "task.json").read_text(encoding="utf-8"))["digest"]
-    except (OSError, ValueError, TypeError, KeyError):  # no run there, or one of an older version
+        before = json.loads((folder / "task.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # no run there
         return
-    if was != task.digest:
-        raise RunFolderError(
-            f"{folder} was made with a task of digest {str(was)[:12]}, which now is "
-            f"{task.digest[:12]}: its data or the code of its rewards has changed; put back what "
-            f"was there, or start another run with --out"
-        )
-
-
-def require_same_loss(folder: Path, digest: str) -> None:
-    """Raise RunFolderError where ``folder`` holds a run with another [objective] loss: its file may
-    have changed while its name in the recipe has not."""
-    try:
-        was = json.loads((folder / "task.json").read_text(encoding="utf-8")).get("loss", "")
-    except (OSError, ValueError, AttributeError):  # no run there
-        return
-    if was != digest:
-        raise RunFolderError(
-            f"{folder} was made with an [objective] loss whose file has changed since; put back "
-            f"what was there, or start another run with --out"
-        )
+    for key, digest in digests.items():
+        was = before.get(key, digest) if isinstance(before, dict) else digest
+        if was != digest:
+            what, why = OF_FILES[key]
+            raise RunFolderError(
+                f"{folder} was made with {what} of digest {str(was)[:12]}, which now is "
+                f"{digest[:12]}: {why} changed; put back what was there, or start another run with "
+                f"--out"
+            )
 
 
 def _differences(was: Any, now: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -128,16 +128,14 @@ class _Round:
 
     def completions(self, author: str) -> list[Completion]:
         """List the texts in the order of the requests, with indices without gaps."""
-        found: list[Completion] = []
         pairs: list[list[tuple[str, End]]] = [[] for _ in self.requests]
         for ask in sorted(self.texts, key=lambda ask: (ask.place, ask.first)):
             pairs[ask.place] += self.texts[ask]
-        for request, of_problem in zip(self.requests, pairs, strict=True):
-            found += [
-                Completion(request.problem.id, author, index, NO_TOKENS, None, end, text)
-                for index, (text, end) in enumerate(of_problem)
-            ]
-        return found
+        return [
+            Completion(request.problem.id, author, index, NO_TOKENS, None, end, text)
+            for request, of_problem in zip(self.requests, pairs, strict=True)
+            for index, (text, end) in enumerate(of_problem)
+        ]
 
     async def ask_all(self) -> None:
         """Ask until all is answered or left out, or ``ended`` is set."""
