@@ -60,14 +60,10 @@ def test_a_completion_does_not_change_with_the_array_it_was_made_of():
 def test_completions_are_equal_when_every_field_is():
     assert completion() == completion()
     others = [
-        completion(tokens=(1, 3)),
-        completion(logprobs=(-0.5, -0.5)),
-        completion(problem="q"),
-        completion(author="south"),
-        completion(index=1),
-        completion(end="length"),
-        replace(completion(), logp_T=None),
-    ]
+        completion(tokens=(1, 3)), completion(logprobs=(-0.5, -0.5)), completion(problem="q"),
+        completion(author="south"), completion(index=1), completion(end="length"),
+        replace(completion(), logp_T=None), "completion", None,
+    ]  # fmt: skip
     assert completion() not in others
 
 
@@ -79,11 +75,6 @@ def test_a_completion_may_tell_no_log_probabilities_and_is_checked_as_ever():
     for lengths, token_X in (((2,), np.int32([1])), ((0,), np.int32([]))):
         with pytest.raises(ValueError, match=r"1 ids and no log-prob|has no tokens"):
             Completion.cut(["p"], "north", [0], ["stop"], lengths, token_X, None)
-
-
-def test_a_completion_is_equal_to_nothing_else():
-    assert completion() != "completion"
-    assert completion() is not None
 
 
 @pytest.mark.parametrize(
@@ -100,16 +91,12 @@ def test_a_noun_cannot_be_changed(noun, field):
         setattr(noun, field, "other")
 
 
-@pytest.mark.parametrize("name", ["a", "node-1", "0", "-", "x" * 32])
-def test_a_node_may_be_called(name):
-    assert NODE_NAME.fullmatch(name)
-
-
-@pytest.mark.parametrize(
-    "name", ["", "x" * 33, "North", "a/b", "..", "a b", "a\n", "ä", "a_b", "a.b", "\x1b[31m", "٣"]
-)
-def test_a_node_may_not_be_called(name):
-    assert not NODE_NAME.fullmatch(name)
+def test_a_node_may_be_called():
+    for name in ("a", "node-1", "0", "-", "x" * 32):
+        assert NODE_NAME.fullmatch(name), name
+    for name in ("", "x" * 33, "North", "a/b", "..", "a b", "a\n", "ä", "a_b", "a.b", "\x1b[31m"):
+        assert not NODE_NAME.fullmatch(name), name
+    assert not NODE_NAME.fullmatch("٣")
 
 
 def test_every_error_is_a_potluck_error_so_a_user_reads_one_line():

@@ -1,5 +1,6 @@
 """Exports on the Hub: the real client, and a stand-in of what it talks to."""
 
+import copy
 import os
 import re
 import shutil
@@ -100,25 +101,20 @@ def test_where_every_file_is_small_none_is_stored_apart(desk, hub, checkpoint, m
     assert hub.objects == {}
 
 
-@pytest.mark.parametrize(
-    "name", ["small", "me/", "me/a b", "me/a/b", "me/..", "https://x.y/me/small"]
-)
-def test_a_malformed_name_is_refused_before_anything_is_written(
-    desk, hub, checkpoint, potluck_says, name
-):
-    code, _, complaint = potluck_says("export", checkpoint, "out", "--push", name)
-    assert (code, complaint.count("\n")) == (2, 1)
-    assert f"--push is {name!r}; expected USER/NAME" in complaint
+def test_a_malformed_name_is_refused_before_anything_is_written(desk, hub, checkpoint, refused):
+    for name in ("small", "me/", "me/a b", "me/a/b", "me/..", "https://x.y/me/small"):
+        complaint = refused("export", checkpoint, "out", "--push", name)
+        assert f"--push is {name!r}; expected USER/NAME" in complaint
+    assert "--push USER/NAME" in refused("export", checkpoint, "out", "--private")
     assert (hub.seen, (desk / "out").exists()) == ([], False)
 
 
 def test_without_a_token_nothing_is_written_and_the_way_to_one_is_said(
-    desk, hub, checkpoint, potluck_says, monkeypatch
+    desk, hub, checkpoint, refused, monkeypatch
 ):
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(desk / "absent"))
-    code, _, complaint = potluck_says("export", checkpoint, "out", "--push", "me/small")
-    assert (code, complaint.count("\n")) == (2, 1)
+    complaint = refused("export", checkpoint, "out", "--push", "me/small")
     assert "'hf auth login' keeps one, or set HF_TOKEN" in complaint
     assert (hub.seen, (desk / "out").exists()) == ([], False)
 
@@ -139,70 +135,33 @@ def test_a_disk_that_is_full_is_one_line_and_leaves_nothing(desk, checkpoint):
     assert [path.name for path in desk.iterdir()] == ["checkpoint"]
 
 
-def test_private_without_push_is_refused(desk, checkpoint, potluck_says):
-    code, _, complaint = potluck_says("export", checkpoint, "out", "--private")
-    assert code == 2
-    assert "--push USER/NAME" in complaint
-    assert not (desk / "out").exists()
+CLIENT = "huggingface_hub.constants."
+FAULTS = {  # what is wrong with the Hub, the client, the environment; words of the complaint
+    "wrong token": ({}, {}, "hf_secret", "refuses the token; make a new one with the right to"),
+    "token of another": (
+        {"mine": {"you"}}, {}, "", "(the Hub: You don't have the rights to create a model under"),
+    "taken": ({"repos": {"me/small": {"files": {}}}}, {}, "", "is on the Hub already; choose another"),
+    "offline": ({}, {"HF_HUB_OFFLINE": True}, "", "HF_HUB_OFFLINE"),
+    "nobody listens": (
+        {}, {"ENDPOINT": "http://127.0.0.1:9"}, "", "did not get to http://127.0.0.1:9: "),
+    "busy": ({"statuses": BUSY}, {}, "", "503"),
+    "full": ({"full": True}, {}, "", "no room"),
+    "loses": ({"loses": True}, {}, "", "the file model.safetensors was not uploaded"),
+    "xet is absent": ({}, {"HF_HUB_DISABLE_XET": False}, "", "me/small did not get to http"),
+}  # fmt: skip
 
 
-def wrong_token(hub, patch):
-    patch.setenv("HF_TOKEN", "hf_secret")
-
-
-def token_of_another(hub, patch):
-    hub.mine = {"you"}
-
-
-def taken(hub, patch):
-    hub.repos["me/small"] = {"files": {}}
-
-
-def offline(hub, patch):
-    patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-
-
-def nobody_listens(hub, patch):
-    patch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-
-
-def busy(hub, patch):
-    hub.statuses = list(BUSY)
-
-
-def loses(hub, patch):
-    hub.loses = True
-
-
-def full(hub, patch):
-    hub.full = True
-
-
-def xet_is_absent(hub, patch):
-    patch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", False)
-
-
-@pytest.mark.parametrize(
-    "fault, reason",
-    [
-        (wrong_token, "refuses the token; make a new one with the right to write at http"),
-        (token_of_another, "(the Hub: You don't have the rights to create a model under this"),
-        (taken, "me/small is on the Hub already; choose another name"),
-        (offline, "HF_HUB_OFFLINE"),
-        (nobody_listens, "did not get to http://127.0.0.1:9: "),
-        (busy, "503"),
-        (full, "no room"),
-        (loses, "the file model.safetensors was not uploaded"),
-        (xet_is_absent, "me/small did not get to http"),
-    ],
-)
+@pytest.mark.parametrize("of_hub, of_client, token, reason", FAULTS.values(), ids=FAULTS)
 def test_what_fails_on_the_way_is_one_line_and_the_export_stays(
-    desk, hub, checkpoint, potluck_says, monkeypatch, fault, reason
+    desk, hub, checkpoint, potluck_says, monkeypatch, of_hub, of_client, token, reason
 ):
-    fault(hub, monkeypatch)
-    code, said, complaint = potluck_says(
-        "export", checkpoint, "out", "--push", "me/small", "--private"
-    )
+    for name, value in of_hub.items():
+        setattr(hub, name, copy.deepcopy(value))
+    for name, value in of_client.items():
+        monkeypatch.setattr(f"{CLIENT}{name}", value)
+    monkeypatch.setenv("HF_TOKEN", token or "hf_right")
+    words = ["export", checkpoint, "out", "--push", "me/small", "--private"]
+    code, said, complaint = potluck_says(*words)
     assert code == 2
     assert len(complaint.splitlines()) == 1, complaint
     assert reason in complaint

@@ -53,36 +53,26 @@ def test_a_library_that_is_not_here_is_named_and_what_nodes_need_alike_is_said()
     assert is_(machine.versions({"torch": "2.5", "msgspec": None}, protocol), "FAIL", "msgspec not")
 
 
-@pytest.mark.parametrize(
-    "count, nodes, threads, verdict",
-    [(8, 4, 0, "ok"), (8, 4, 2, "ok"), (2, 2, 0, "ok"), (2, 4, 0, "warn"), (8, 4, 3, "warn")],
-)
-def test_nodes_that_share_too_few_cores_are_warned(count, nodes, threads, verdict):
-    assert is_(machine.cores(count, nodes, threads), verdict)
+def test_nodes_that_share_too_few_cores_are_warned():
+    for well in ((8, 4, 0), (8, 4, 2), (2, 2, 0)):
+        assert is_(machine.cores(*well), "ok")
+    assert is_(machine.cores(2, 4, 0), "warn", "2 for 4 nodes")
+    assert is_(machine.cores(8, 4, 3), "warn", "lower threads")
 
 
 def test_memory_is_asked_for_each_node_that_is_here():
     assert is_(machine.memory(4 * GIB, 4), "ok")
     assert is_(machine.memory(4 * GIB, 5), "warn", "4.0 GiB free", "5 GiB")
     assert is_(machine.memory(None, 1), "warn")
+    for text in ("", "MemAvailable:", "MemAvailable: x kB"):
+        assert machine.available_memory(text) is None
+    assert machine.available_memory("MemFree: 1 kB\nMemAvailable:     3 kB\n") == 3072
 
 
-@pytest.mark.parametrize(
-    "text, found",
-    [("MemFree: 1 kB\nMemAvailable:     3 kB\n", 3072), ("", None), ("MemAvailable:", None)],
-)
-def test_free_memory_is_read_from_what_linux_tells(text, found):
-    assert machine.available_memory(text) == found
-
-
-@pytest.mark.parametrize(
-    "limit, nodes, verdict",
-    [(1024, 48, "ok"), (1024, 49, "warn"), (100, 2, "FAIL"), (-1, 1000, "ok")],
-)
-def test_open_files_are_held_against_the_nodes_of_the_swarm(limit, nodes, verdict):
-    finding = machine.open_files(limit, nodes)
-    assert is_(finding, verdict)
-    assert is_(finding, verdict, "ulimit -n") == (verdict != "ok")
+def test_open_files_are_held_against_the_nodes_of_the_swarm():
+    for limit, nodes, verdict in ((1024, 48, "ok"), (-1, 1000, "ok"), (1024, 49, "warn")):
+        assert is_(machine.open_files(limit, nodes), verdict)
+    assert is_(machine.open_files(100, 2), "FAIL", "ulimit -n 288")
 
 
 def test_bbr_is_recommended_with_what_makes_it_so():
@@ -124,33 +114,26 @@ def test_a_node_that_names_no_other_is_reached_by_none():
     assert "relay" not in network.meeting([], ["b"], 3, 1)[1]  # it may be a node
 
 
-@pytest.mark.parametrize(
-    "number, words",
-    [
+def test_why_an_address_cannot_be_listened_at_or_does_not_answer_is_said():
+    at = "tcp/1.2.3.4:5"
+    assert is_(network.listening(at, None), "ok")
+    for number, words in (
         (errno.EADDRINUSE, "may be running"),
         (errno.EACCES, "below 1024"),
+        (errno.EPERM, "below 1024"),
         (errno.EADDRNOTAVAIL, "0.0.0.0"),
         (errno.EINVAL, "choose another address"),
-    ],
-)
-def test_why_an_address_cannot_be_listened_at_is_said(number, words):
-    finding = network.listening("tcp/1.2.3.4:5", OSError(number, os.strerror(number)))
-    assert is_(finding, "FAIL", "tcp/1.2.3.4:5", os.strerror(number), words)
-    assert is_(network.listening("tcp/1.2.3.4:5", None), "ok")
-
-
-@pytest.mark.parametrize(
-    "complaint, words",
-    [
+    ):
+        found = network.listening(at, OSError(number, os.strerror(number)))
+        assert is_(found, "FAIL", at, os.strerror(number), words)
+    assert is_(network.reaching(at, None), "ok")
+    for complaint, words in (
         (socket.gaierror(-2, "Name or service not known"), "no such host"),
         (ConnectionRefusedError(111, "refused"), "nothing listens"),
         (TimeoutError(), "a firewall"),
         (OSError(101, "Network is unreachable"), "Network is unreachable"),
-    ],
-)
-def test_why_an_address_does_not_answer_is_said(complaint, words):
-    assert is_(network.reaching("tcp/x:1", complaint), "warn", "tcp/x:1", words)
-    assert is_(network.reaching("tcp/x:1", None), "ok")
+    ):
+        assert is_(network.reaching(at, complaint), "warn", at, words)
 
 
 listen, call = partial(try_endpoint, listen=True), partial(try_endpoint, listen=False)

@@ -27,12 +27,6 @@ ROWS = (
 
 
 @pytest.fixture
-def desk(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def write(desk):
     """A function that writes Python and returns what a recipe calls its function ``f``."""
     numbers = count()
@@ -59,6 +53,18 @@ def by(function, name="here:f", **options):
     return Reward(name, function, "source", **options)
 
 
+def seen_by(*texts, rows=ROWS, **options):
+    """What a function that pays 1 is given for these texts."""
+    seen = {}
+
+    def f(completions, **given):
+        seen.update(given, completions=completions)
+        return [1.0] * len(completions)
+
+    assert asked(paid_by(by(f, **options), rows=rows), *texts) == [1.0] * len(texts)
+    return seen
+
+
 def asked(task, *texts, ends=()):
     """What each text earns, as an answer to each problem in turn."""
     problems = [task.problem(id) for id in task.ids("train")]
@@ -76,13 +82,7 @@ def asked(task, *texts, ends=()):
 
 def test_a_function_gets_what_trl_gives_it():
     """The keywords of TRL 1.16's GRPOTrainer, trainer_state aside."""
-    seen = {}
-
-    def f(**given):
-        seen.update(given)
-        return [1.0, 0.5]
-
-    assert asked(paid_by(by(f)), "18", "3") == [1.0, 0.5]
+    seen = seen_by("18", "3")
     assert callable(seen.pop("log_extra"))
     assert callable(seen.pop("log_metric"))
     assert seen == {
@@ -98,16 +98,10 @@ def test_a_function_gets_what_trl_gives_it():
 
 
 def test_messages_are_given_to_functions_that_want_them():
-    seen = {}
-
-    def f(prompts, completions, **_):
-        seen.update(prompts=prompts, completions=completions)
-        return [0, 0]
-
     system = {"role": "system", "content": "Be brief."}
     user = {"role": "user", "content": "9 + 9?"}
     rows = (ROWS[0] | {"question": [system, user]}, ROWS[0])
-    asked(paid_by(by(f, format="messages"), rows=rows), "18", "3")
+    seen = seen_by("18", "3", rows=rows, format="messages")
     assert seen["prompts"] == [[system, user], [user]]
     assert seen["completions"] == [
         [{"role": "assistant", "content": "18"}],
@@ -125,13 +119,10 @@ def test_what_trl_logs_goes_nowhere_and_breaks_nothing():
 
 
 def test_a_column_of_the_rows_does_not_hide_what_was_written():
-    def f(prompts, completions):
-        return [
-            float((p, c) == ("9 + 9?", "18")) for p, c in zip(prompts, completions, strict=True)
-        ]
-
     row = ROWS[0] | {"completions": "c", "prompts": "p", "completion_ids": "i"}
-    assert asked(paid_by(by(f), rows=[row]), "18") == [1.0]
+    seen = seen_by("18", rows=[row])
+    assert (seen["prompts"], seen["completions"]) == (["9 + 9?"], ["18"])
+    assert seen["completion_ids"] == [[5, 6]]
 
 
 def test_a_task_without_rows_has_question_and_answer():
@@ -227,26 +218,27 @@ def test_an_async_function_is_waited_for_and_keeps_its_loop_from_call_to_call():
     assert loops[0] is loops[1]
 
 
-@pytest.mark.parametrize(
-    "returned, found",
-    [
-        ([1.0], r"returned 1 values for 2 completions; expected one number or None for each"),
-        ([1.0] * 3, r"returned 3 values for 2 completions"),
-        (None, r"returned NoneType for 2 completions"),
-        (1.0, r"returned float for 2 completions"),
-        ("ab", r"returned 'a' for completion 0; expected a finite number, or None"),
-        ([1, "1.0"], r"returned '1\.0' for completion 1"),
-        ([1, math.nan], r"returned nan for completion 1"),
-        ([math.inf, 1], r"returned inf for completion 0"),
-        ([1, 10**400], r"returned 1000\d+ for completion 1"),
-        ([1, [1]], r"returned \[1\] for completion 1"),
-        ([1, 1j], r"returned 1j for completion 1"),
-    ],
-)
-def test_what_is_no_reward_is_told_in_one_line(returned, found):
-    with pytest.raises(TaskError, match=rf"reward 'here:f' {found}") as caught:
-        asked(paid_by(by(lambda **_: returned)), "a", "b")
-    assert len(str(caught.value)) < 200
+NO_REWARDS = [
+    ([1.0], r"returned 1 values for 2 completions; expected one number or None for each"),
+    ([1.0] * 3, r"returned 3 values for 2 completions"),
+    (None, r"returned NoneType for 2 completions"),
+    (1.0, r"returned float for 2 completions"),
+    ("ab", r"returned 'a' for completion 0; expected a finite number, or None"),
+    ([1, "1.0"], r"returned '1\.0' for completion 1"),
+    ([1, math.nan], r"returned nan for completion 1"),
+    ([math.inf, 1], r"returned inf for completion 0"),
+    ([1, 10**400], r"returned 1000\d+ for completion 1"),
+    ([1, [1]], r"returned \[1\] for completion 1"),
+    ([1, 1j], r"returned 1j for completion 1"),
+]
+
+
+def test_what_is_no_reward_is_told_in_one_line():
+    for returned, found in NO_REWARDS:
+        task = paid_by(by(lambda returned=returned, **_: returned))
+        with pytest.raises(TaskError, match=rf"reward 'here:f' {found}") as caught:
+            asked(task, "a", "b")
+        assert len(str(caught.value)) < 200
 
 
 def test_what_a_function_raises_is_told_with_its_line():
