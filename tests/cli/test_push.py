@@ -140,7 +140,7 @@ FAULTS = {  # what is wrong with the Hub, the client, the environment; words of 
     "wrong token": ({}, {}, "hf_secret", "refuses the token; make a new one with the right to"),
     "token of another": (
         {"mine": {"you"}}, {}, "", "(the Hub: You don't have the rights to create a model under"),
-    "taken": ({"repos": {"me/small": {"files": {}}}}, {}, "", "is on the Hub already; choose another"),
+    "taken": ({"repos": {"me/small": {"files": {}}}}, {}, "", "is on the Hub already; choose"),
     "offline": ({}, {"HF_HUB_OFFLINE": True}, "", "HF_HUB_OFFLINE"),
     "nobody listens": (
         {}, {"ENDPOINT": "http://127.0.0.1:9"}, "", "did not get to http://127.0.0.1:9: "),

@@ -74,22 +74,14 @@ def opened(monkeypatch):
     return ask
 
 
-@pytest.mark.parametrize(
-    "change, option, expected",
-    [
-        ("swarm.codec=raw", "codec", "raw"),
-        ("swarm.max_staleness=7", "max_staleness", 7),
-        ("swarm.kept_rounds=9", "kept_rounds", 9),
-        ("swarm.quarantine_s=3.5", "quarantine_s", 3.5),
-    ],
-)
-def test_a_number_reaches_the_exchange(recipe, opened, tmp_path, change, option, expected):
-    assert opened(recipe(), tmp_path)[option] != expected
-    assert opened(recipe(change), tmp_path)[option] == expected
-
-
-def test_addresses_reach_the_session(recipe, opened, tmp_path):
-    line = opened(recipe("swarm.connect=['tcp/there:2']"), tmp_path)["line"]
+def test_numbers_and_addresses_reach_the_exchange(recipe, opened, tmp_path):
+    numbers = {"codec": "raw", "max_staleness": 7, "kept_rounds": 9, "quarantine_s": 3.5}
+    plain = opened(recipe(), tmp_path)
+    assert not [key for key, value in numbers.items() if plain[key] == value]
+    changes = [f"swarm.{key}={value}" for key, value in numbers.items()]
+    given = opened(recipe(*changes, "swarm.connect=['tcp/there:2']"), tmp_path)
+    assert {key: given[key] for key in numbers} == numbers
+    line = given["line"]
     assert (line.listen, line.connect, line.tls) == (("tcp/127.0.0.1:1",), ("tcp/there:2",), None)
 
 
@@ -104,11 +96,11 @@ def test_with_certificates_a_plain_address_is_refused(recipe):
         recipe("swarm.tls={folder='certificates'}")
 
 
-@pytest.mark.parametrize("address", ["there:7447", "udp/there:7447", "tcp/there", "tcp/the re:1"])
-@pytest.mark.parametrize("key", ["listen", "connect"])
-def test_an_address_that_is_none_is_refused_with_the_recipe(recipe, key, address):
-    with pytest.raises(ConfigError, match=rf"swarm.{key} is '.*'; expected tcp/HOST:PORT"):
-        recipe(f"swarm.{key}=['{address}']")
+def test_an_address_that_is_none_is_refused_with_the_recipe(recipe):
+    for key in ("listen", "connect"):
+        for address in ("there:7447", "udp/there:7447", "tcp/there", "tcp/the re:1"):
+            with pytest.raises(ConfigError, match=rf"swarm.{key} is '.*'; expected tcp/HOST:PORT"):
+                recipe(f"swarm.{key}=['{address}']")
 
 
 @pytest.mark.parametrize("key", ["stranger_share", "strangers_share"])
@@ -266,24 +258,23 @@ def test_a_questions_digest_is_that_of_its_messages_whatever_the_tokenizer(recip
 
 
 def test_a_node_joins_a_folder_of_its_own_run_only(recipe, tmp_path):
+    def refused(message, *changes, resume=False):
+        with pytest.raises(RunFolderError, match=message):
+            require_node_folder(tmp_path, recipe(*changes), "north", resume=resume)
+
+    tree = as_tree(recipe())
     require_node_folder(tmp_path, recipe(), "north", resume=False)
-    with pytest.raises(RunFolderError, match="holds no node to resume; leave --resume out"):
-        require_node_folder(tmp_path, recipe(), "north", resume=True)
-    (tmp_path / "recipe.json").write_text(json.dumps(as_tree(recipe())))
+    refused("holds no node to resume; leave --resume out", resume=True)
+    (tmp_path / "recipe.json").write_text(json.dumps(tree))
     fine = ["rounds=7", "swarm.connect=['tcp/there:2']", "node.south.learning_rate=1"]
     require_node_folder(tmp_path, recipe(*fine), "north", resume=False)
-    with pytest.raises(RunFolderError, match="made with seed = 0, but the recipe now has seed = 1"):
-        require_node_folder(tmp_path, recipe("seed=1"), "north", resume=False)
-    with pytest.raises(RunFolderError, match=r"with node.north.weight = 1.0, .* = 3.0; join with"):
-        require_node_folder(tmp_path, recipe("node.north.weight=3"), "north", resume=False)
-    (tmp_path / "recipe.json").write_text(
-        json.dumps(as_tree(recipe()) | {"node": {"south": as_tree(recipe())["node"]["south"]}})
-    )
-    with pytest.raises(RunFolderError, match="of a run whose recipe has no node 'north'; name a"):
-        require_node_folder(tmp_path, recipe(), "north", resume=False)
-    (tmp_path / "recipe.json").write_text(json.dumps(as_tree(recipe())))
+    refused("made with seed = 0, but the recipe now has seed = 1", "seed=1")
+    refused(r"with node.north.weight = 1.0, .* = 3.0; join with", "node.north.weight=3")
+    only_south = tree | {"node": {"south": tree["node"]["south"]}}
+    (tmp_path / "recipe.json").write_text(json.dumps(only_south))
+    refused("of a run whose recipe has no node 'north'; name a")
+    (tmp_path / "recipe.json").write_text(json.dumps(tree))
     (tmp_path / "north").mkdir()
     (tmp_path / "north" / "metrics.jsonl").write_text("")
-    with pytest.raises(RunFolderError, match="north exists; --resume goes on with that node"):
-        require_node_folder(tmp_path, recipe(), "north", resume=False)
+    refused("north exists; --resume goes on with that node")
     require_node_folder(tmp_path, recipe(), "north", resume=True)

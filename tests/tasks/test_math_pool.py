@@ -187,14 +187,14 @@ def test_they_end_by_themselves_when_their_parent_is_killed(tmp_path):
 def test_no_answer_is_run_as_code_not_even_behind_the_filters(tmp_path):
     """The second way hands the text to math-verify itself, as no answer ever comes to it."""
     assert are_right([Ask("", "x", CODE), Ask("", "x", f"${CODE}$")]) == [False, False]
-    code = (
-        f"import sys; sys.path.insert(0, {SOURCE!r})\n"
-        f"from potluck.tasks.math.pool import _equality\n"
-        f"equal = _equality()\n"
-        f"assert equal('x ^ {{ 2 }}', 'x x')\n"
-        f"for text in ({CODE!r}, '1+' + {CODE!r}, '1 + 1 = $' + {CODE!r} + '$ 1'):\n"
-        f"    assert not equal('x', text)\n"
-    )
+    code = f"""
+import sys; sys.path.insert(0, {SOURCE!r})
+from potluck.tasks.math.pool import _equality
+equal = _equality()
+assert equal('x ^ {{ 2 }}', 'x x')
+for text in ({CODE!r}, '1+' + {CODE!r}, '1 + 1 = $' + {CODE!r} + '$ 1'):
+    assert not equal('x', text)
+"""
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=LONG_S,
                    capture_output=True)  # fmt: skip
     assert list(tmp_path.iterdir()) == []

@@ -1,9 +1,11 @@
 import hashlib
+from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nouns import completion
+from potluck.tasks import Split
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.rewards import HashReward
 
@@ -55,8 +57,7 @@ def test_the_problem_and_each_token_count():
 
 def test_the_problems_are_those_of_the_inner_task():
     inner = DigitsOptions().make()
-    for split in ("train", "validation", "out-of-distribution"):
-        assert task.ids(split) == inner.ids(split)
+    assert all(task.ids(split) == inner.ids(split) for split in get_args(Split))
     assert task.problem("digits/1+2") == inner.problem("digits/1+2")
 
 
