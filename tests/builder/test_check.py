@@ -92,7 +92,7 @@ def test_the_table_holds_what_was_estimated():
     plan = plan_cost(config)
     rows = [line.split("│")[1:-1] for line in printed(config).splitlines() if "│" in line]
     for name, *cells in ([cell.strip() for cell in row] for row in rows[:2]):
-        shape, prompts = plan.inspection.shapes[name], plan.inspection.prompts
+        shape, prompts = plan.shapes[name], plan.inspection.prompts
         node = memory_of(config, name, shape, prompts, gpu=False)
         parts = (node.state, node.writing, node.learning, node.evaluating, node.peak)
         assert cells[1:] == [f"{part / GIB:,.2f}" for part in parts]

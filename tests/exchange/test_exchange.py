@@ -435,3 +435,14 @@ def test_a_transport_refuses_an_address_that_it_cannot_use_with_its_key_and_valu
     check("swarm.listen", (), tls=False, listen=True)
     with pytest.raises(ExchangeError, match=r"swarm.connect is 'smoke/signals'"):
         check("swarm.connect", ("smoke/signals",), tls=False, listen=False)
+
+
+def test_a_stored_round_tells_what_the_others_sent():
+    mine, late = completion(author="north"), completion(author="west")
+    south = completion(author="south")
+    stored = Round((mine, south), late={3: (late, mine)})
+    batches = stored.received_by("north", 5).batches
+    assert [(each.author, each.round, each.completions) for each in batches] == [
+        ("south", 5, (south,)),
+        ("west", 3, (late,)),
+    ]

@@ -279,7 +279,7 @@ def test_check_counts_the_frozen_copy_and_says_what_the_kl_is_to(recipe):
         for beta in (0, 0.04)
         for lora in ((), ("node.a.lora={r=2}",))
     ]
-    shape = plan_cost(recipe()).inspection.shapes["a"]
+    shape = plan_cost(recipe()).shapes["a"]
     assert memory[2].weights - memory[0].weights == 4 * shape.parameters
     assert memory[3] == memory[1]
     half = plan_cost(recipe("objective.beta=0.04", "node.a.dtype=bfloat16")).memory["a"]

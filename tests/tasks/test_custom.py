@@ -12,7 +12,7 @@ import pytest
 from nouns import completion
 from potluck.tasks import TaskError
 from potluck.tasks.arithmetic import DigitsOptions
-from potluck.tasks.base import WithOutOfDistribution, graded
+from potluck.tasks.base import Shortened, WithOutOfDistribution, graded
 from potluck.tasks.rewards import CustomRewards, Reward
 from potluck.tasks.table import Table, TableOptions
 
@@ -404,6 +404,10 @@ def test_with_a_task_out_of_distribution_the_parts_are_those_of_the_function():
     own = paid_by(by(lambda completions, **_: [0.5] * len(completions), "a.py:half"))
     task = WithOutOfDistribution(own, DigitsOptions().make())
     assert graded(task, [task.problem("jsonl/train/0")], [completion()], ["18"])[1] == {
+        "half": [0.5]
+    }
+    short = Shortened(task, lambda problem: True, "limit = 9")
+    assert graded(short, [task.problem("jsonl/train/0")], [completion()], ["18"])[1] == {
         "half": [0.5]
     }
     elsewhere = task.problem(task.ids("out-of-distribution")[0])

@@ -24,7 +24,7 @@ from potluck.builder.memory import (
     own_completions,
     verdict,
 )
-from potluck.builder.prepare import Host, Prepared, absences, prepare
+from potluck.builder.prepare import Host, Prepared, absences, planned_shape, prepare
 from potluck.builder.task import code_of
 from potluck.config import RunConfig
 from potluck.model.shape import Shape
@@ -59,6 +59,8 @@ class CostPlan:
     """Estimated cost of a run, for each node."""
 
     inspection: Prepared
+    shapes: Mapping[str, Shape]
+    """Shape of the model of each node that learns."""
     memory: Mapping[str, Memory]
     tokens: Mapping[str, Tokens]
     on_gpu: bool
@@ -76,12 +78,13 @@ def plan_cost(config: RunConfig, *, trust_code: bool = False, gpu: str = "") -> 
         plain = replace(config, reward=(), objective=replace(config.objective, loss=""))
     absent = absences(config)
     host = Host(tuple(config.node), Path("runs") / config.name, devices=not gpu, absent=absent)
+    shapes = {n: planned_shape(node.model, absent) for n, node in config.learners.items()}
     inspection = prepare(plain, host, trust_code=trust_code)
     on_gpu = bool(gpu) or torch.cuda.is_available()
-    shapes, prompts = inspection.shapes, inspection.prompts
+    prompts = inspection.prompts
     memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.learners}
     tokens = {n: _tokens_of(config, n, shapes[n], prompts.mean) for n in config.learners}
-    return CostPlan(inspection, memory, tokens, on_gpu)
+    return CostPlan(inspection, shapes, memory, tokens, on_gpu)
 
 
 def _tokens_of(config: RunConfig, name: str, shape: Shape, mean: float) -> Tokens:
@@ -150,7 +153,7 @@ def _learning_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
     """Yield which layers get an adapter, and what the KL is measured to."""
     for name, node in config.learners.items():
         if node.lora:
-            layers = adapted_names(node.lora, plan.inspection.shapes[name])
+            layers = adapted_names(node.lora, plan.shapes[name])
             yield f"{name!r} trains adapters of {', '.join(layers)}"
         if config.objective.beta:
             model = "its model without the adapter" if node.lora else "a frozen copy of its model"
@@ -178,7 +181,7 @@ def _capped(config: RunConfig, plan: CostPlan) -> Iterator[str]:
         there = len(task.ids(split)) if (task := plan.inspection.task) else count
         if 0 < there < count:
             yield f"of {count} {split} problems there are {there}"
-    for name, shape in plan.inspection.shapes.items():
+    for name, shape in plan.shapes.items():
         if shape.context and most > shape.context:
             limit = f"the model's {shape.context} positions"
             yield f"{name}: max_new_tokens = {most} is capped by {limit}"
@@ -196,7 +199,7 @@ def _memory_table(plan: CostPlan) -> Table:
     table = _table("memory in GiB, estimated", "node", "weights", *phases)
     for name, node in plan.memory.items():
         parts = (node.state, node.writing, node.learning, node.evaluating, node.peak)
-        many = _many(plan.inspection.shapes[name].parameters)
+        many = _many(plan.shapes[name].parameters)
         table.add_row(Text(name), many, *(f"{part / GIB:,.2f}" for part in parts))
     return table
 

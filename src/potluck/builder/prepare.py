@@ -51,8 +51,6 @@ class Host:
 class Prepared:
     """Recipe that was looked at."""
 
-    shapes: Mapping[str, Shape]
-    """Shape of the model of each node that learns."""
     task: Task | None
     """None where its data is not at hand."""
     loss: str
@@ -76,7 +74,6 @@ def prepare(config: RunConfig, host: Host, *, trust_code: bool) -> Prepared:
     seen = config if host.all_here else mine
     models = [node.model for node in seen.learners.values()]
     known, unseen = not {*models} & host.absent.keys(), [*host.absent.values()]
-    shapes = {n: _shape(node.model, host.absent) for n, node in seen.learners.items()}
     task = _task(config, host.absent, trust_code)
     loss = loss_digest(config, trust_code=trust_code)
     if known:
@@ -101,7 +98,7 @@ def prepare(config: RunConfig, host: Host, *, trust_code: bool) -> Prepared:
     notes += notes_on_authors(mine, task) if task else []
     notes += checks.notes_on_tokenizers(seen) if known else []
     notes += checks.notes_on_devices(mine) if host.devices else []
-    return Prepared(shapes, task, loss, prompts, notes, unseen)
+    return Prepared(task, loss, prompts, notes, unseen)
 
 
 def _task(config: RunConfig, absent: Mapping[str, str], trust_code: bool) -> Task | None:
@@ -134,7 +131,7 @@ def absences(config: RunConfig) -> dict[str, str]:
     return absent
 
 
-def _shape(model: str, absent: Mapping[str, str]) -> Shape:
+def planned_shape(model: str, absent: Mapping[str, str]) -> Shape:
     """Read the model's shape from its config, or from Potluck's table where it is absent."""
     shape = published_shape(model) if model in absent else shape_of(load_config(model))
     assert shape, model  # ``absences`` has refused the others

@@ -95,6 +95,17 @@ class Round:
     newest: Mapping[str, int] = field(default_factory=dict, compare=False)
     """Newest round that each author had when this one was finished, at ``pace = "free"``."""
 
+    def received_by(self, me: str, round: int) -> Received:
+        """Collect what the others sent again, from the record of a ``round`` of node ``me``."""
+        batches: dict[tuple[str, int], list[Completion]] = {}
+        for then, completions in [(round, self.completions), *sorted(self.late.items())]:
+            for completion in completions:
+                if completion.author != me:
+                    batches.setdefault((completion.author, then), []).append(completion)
+        return Received(
+            tuple(Delivery(author, then, b"", (*of,)) for (author, then), of in batches.items())
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:

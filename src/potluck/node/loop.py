@@ -7,10 +7,11 @@
     grade      every completion, its own included         (tasks)
     learn      from all of them                           (learning, objective)
 
-A node's pace (``node/pace/``) says which problems it writes, whom it waits for and what is
-compared with what. How this departs from GRPO: a group may be another model's, which the method's
-weights make up for (F-TIS, arXiv:2605.22537; LWS, docs/method.md); there is no KL term to a
-reference model, as in the paper (section 2), unless [objective] beta asks for one.
+Begin with ``step``, at the end of this file. A node's pace (``node/pace/``) says which problems the
+node writes, whether it waits, and what is compared with what; whom a round waits for is decided in
+``exchange/protocol/in_step.py``. How this departs from GRPO: a group may be another model's, which
+the method's weights make up for (F-TIS, arXiv:2605.22537; LWS, docs/method.md); there is no KL term
+to a reference model, as in the paper (section 2), unless [objective] beta asks for one.
 """
 
 import math
@@ -147,7 +148,7 @@ def step(nodes: Sequence[Participant], round: int) -> list[RoundReport]:
         if not _stored(nodes, round + 1):
             for node, its in zip(nodes, stored, strict=True):
                 own = {c.problem_id for c in its.completions if c.author == node.name}
-                node.begin(round + 1, Received(), own)
+                node.begin(round + 1, its.received_by(node.name, round), own)
         return [node.learn_again(round, its) for node, its in zip(nodes, stored, strict=True)]
     opened = [node.open(round) for node in nodes]
     sent = [node.send(each) for node, each in zip(nodes, opened, strict=True)]

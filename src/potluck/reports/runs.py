@@ -38,6 +38,8 @@ SMALL_BYTES = 1 << 20
 """Largest recipe.json and status.json that are read."""
 MOST_SETTINGS = 1000
 DEEPEST = 8
+LONGEST_SETTING = 200
+"""Characters of a value that is shown."""
 """Tables in each other whose keys are settings; what is deeper is one value."""
 
 
@@ -159,7 +161,8 @@ def _dotted(key: str, tree: Any, depth: int) -> Iterator[tuple[str, str]]:
         for name, value in tree.items():
             yield from _dotted(f"{key}.{name}" if key else name, value, depth + 1)
     else:
-        yield key, tree if isinstance(tree, str) else msgspec.json.encode(tree).decode()
+        shown = tree if isinstance(tree, str) else msgspec.json.encode(tree).decode()
+        yield key[:LONGEST_SETTING], shown[:LONGEST_SETTING]
 
 
 def read_status(folder: Path) -> FolderStatus | None:

@@ -212,6 +212,12 @@ class Shortened(DerivedTask):
     def ids(self, split: Split) -> Sequence[str]:
         return self._ids[split]
 
+    def graded(
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+    ) -> Graded:
+        """Grade with the parts of each reward."""
+        return graded(self._task, problems, completions, texts)
+
 
 class WithOutOfDistribution(DerivedTask):
     """A task whose out-of-distribution split is that of another, graded by the other's rules."""

@@ -292,3 +292,15 @@ def test_a_link_that_leads_out_of_the_run_is_not_followed(tmp_path):
     feed.look()
     with pytest.raises(NotHereError):
         feed.texts("large")
+
+
+def test_a_line_of_many_phases_makes_few_columns(tmp_path):
+    folder = make_run(tmp_path / "r", "small", rounds=1)
+    many = {f"phase-{i}": 1.0 for i in range(2000)}
+    append(folder / "small" / "metrics.jsonl", metrics(1, seconds={"long" * 10: 1.0} | many))
+    feed = WatchedRun(folder)
+    feed.look()
+    columns = seen(feed)["curves"]["small"]["columns"]
+    assert "seconds/phase-0" in columns
+    assert len(columns) < 150
+    assert not any("long" in name for name in columns)

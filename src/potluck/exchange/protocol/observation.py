@@ -18,6 +18,8 @@ from potluck.reports.status import PeerLine
 from potluck.types import NODE_NAME
 
 MOST_NAMES = 4096
+SLACK = 256
+"""Names that had to make room and whose messages are still here: to look for them takes time."""
 LOOKED_AT = 8
 """Announcements, and lines, of one name that are looked at of those that came together."""
 
@@ -79,6 +81,7 @@ class Observation:
             source.forget(name)
             self._refuse(NOBODY, "unknown sender")
         else:
+            self._forget_gone(SLACK)
             peer.public, peer.live = source.newest[name].public, name in self._live
             peer.heard_s = now_s
         return peer
@@ -86,11 +89,8 @@ class Observation:
     def seen(self, now_s: float, clock_s: float) -> dict[str, PeerLine]:
         """Return each node of the roster, and each other that has signed something; ``clock_s``:
         seconds since 1970 now."""
-        names = self._peers.names()
-        for source in (self._announced, self._lines):
-            for gone in source.newest.keys() - names:
-                source.forget(gone)
-        found = {}
+        self._forget_gone()
+        names, found = self._peers.names(), {}
         for name, status in self._peers.status(lambda name: frozenset(), now_s).items():
             if name in names:  # under others messages were refused
                 newest = self._peers.newest_offer(name, -1)
@@ -99,6 +99,14 @@ class Observation:
                 seen = replace(status, newest_round=None if newest < 0 else newest, line=line)
                 found[name] = seen.line_at(clock_s)
         return found
+
+    def _forget_gone(self, slack: int = 0) -> None:
+        """Forget the messages of names that made room, once there are more than ``slack``."""
+        names = self._peers.names()
+        for source in (self._announced, self._lines):
+            if len(source.newest) > len(names) + slack:
+                for gone in source.newest.keys() - names:
+                    source.forget(gone)
 
     def _refuse(self, name: str, reason: Reason, count: int = 1) -> None:
         self.refused[reason] += count

@@ -37,8 +37,8 @@ class Batch:
     """Number of the group in which the row is compared."""
     texts: tuple[str, ...]
     rows_counted: int
-    """Number of rows that the loss is the mean over: the trusted ones, but for one that no other
-    trusted row of its problem stands beside; without the others it would not be here."""
+    """Number of rows that the loss is the mean over: the trusted ones. A trusted row beside
+    untrusted ones alone does not count: by itself in its group it would have been left out."""
     tokens_counted: int
     """Number of tokens in those rows."""
 

@@ -1,8 +1,9 @@
 """The learner: what the completions of a round do to a model.
 
     scored = learner.score(batch)            pi_start, filter, weights: decided once a round
-    gradient = learner.gradient(scored)      of the whole batch, unclipped; of authors that are
-                                             not trusted as much as is within their bound
+    gradient = learner.gradient(scored)      of the whole batch, unclipped; each untrusted author's
+                                             part is scaled to its bound before it is added
+                                             (``Passes.bounded_sum``, ``trust.bounded_scale``)
     learner.step(gradient)                   clip it, one step of the optimiser
 
 ``learn`` is these three for a round. Its passes, and the model that each of them sees:
@@ -11,7 +12,7 @@
                 log-probabilities *are* pi_start. In two passes, by the same model, if dropout makes
                 training mode another policy, or if a weight needs the whole batch
     update n    gradient, by the model after update n - 1: R = pi_theta / pi_start is no longer 1
-    any         the reference is read once a round, with the score
+    reference   read once a round, in the pass that scores, and in no later one
 
 A pass has micro-batches, and in each the loss is a sum of terms (``terms.py``). Trusted authors and
 the KL share a pass; each author that is not trusted has one of its own, as its norm is bounded.
@@ -94,10 +95,12 @@ class Learner:
 
             L = 1/B sum_i L_i = sum over micro-batches of  rows/B * (mean of their L_i)
 
-        A row of zero advantage has L_i = 0, so it is spared the forward and backward
-        pass. It still counts in B: the others do not grow for its absence. Rows of authors
-        that are not trusted do not count: silent or not, they change no other's part. A batch
-        of which nothing is left to learn moves nothing, momentum included. With a reference there
+        B is ``batch.rows_counted``: the trusted rows, those included that a filter or a zero
+        advantage spares the forward and backward pass, so that the others do not grow for their
+        absence; but not a row that is compared with untrusted ones alone. Untrusted rows do not
+        count, yet their own part is divided by the same B. With other loss types tokens stand for
+        rows (``share_of``). The KL has a mean of its own, over own rows. A batch of which nothing
+        is left to learn moves nothing, momentum included. With a reference there
         is a KL to learn from in each completion of one's own, so none of them is spared.
 
         Args:
@@ -138,7 +141,8 @@ class Learner:
         """Compute ln pi_start, filter and weights of every row that may teach, without dropout.
 
         Raises:
-            NonFiniteError: a log-probability of an own completion, or a weight, is not finite.
+            NonFiniteError: a log-probability of an own completion, or a parameter of the model, is
+                not finite.
         """
         scoring = self._scoring(batch)
         rows_B = candidates(batch, self.name, self.objective) != 0
@@ -149,7 +153,7 @@ class Learner:
         """Compute the gradient of the whole batch, unclipped; neither weights nor moments move.
 
         Raises:
-            NonFiniteError: the gradient of an own completion, or a weight, is not finite.
+            NonFiniteError: the gradient of an own completion, or a parameter, is not finite.
         """
         batch, dropped = scored.batch, dict[int, str]()
         while True:

@@ -3,6 +3,9 @@
 With several processes as one node the model is spread over all of them, so a pass is made by all
 or by none. In each turn every process has a micro-batch of its own; one that has no rows left goes
 through a row of another's.
+
+One pass serves both needs: with ``Scoring`` it makes the scores of its rows, by the model of the
+round's start; with ``Scored`` it looks them up.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +52,6 @@ class Gradient:
 
 
 Scores = Scoring | Scored
-"""Scores of rows: made in this pass, by the model of the round's start, or known by then."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

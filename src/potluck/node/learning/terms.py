@@ -64,7 +64,8 @@ class Term(ABC):
     rows_B: Tensor
     """True at the rows that need a pass."""
     whole: tuple[int, int]
-    """Rows and tokens that the mean is over, in the whole batch."""
+    """Rows and tokens that the mean is over, in the whole batch; for the policy the trusted ones,
+    in the pass of an untrusted author too."""
 
     @abstractmethod
     def loss(self, turn: Turn, logp_MT: Tensor, scores: RowScores) -> Tensor | None:

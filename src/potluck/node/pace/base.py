@@ -14,7 +14,8 @@ from potluck.types import Group, Row
 
 @dataclass(frozen=True)
 class Pace(ABC):
-    """The pace of one node. A round goes through its methods from top to bottom."""
+    """The pace of one node. A round goes through its methods from top to bottom; through ``look``
+    again after writing, if nothing was there."""
 
     agenda: Agenda
     me: str

@@ -69,8 +69,8 @@ class Free(Pace):
     def choose(self, round: int, batches: Sequence[Delivery]) -> list[Delivery]:
         """Return the batches to learn from: members' before strangers', trusted authors' first, of
         each author the newest first, in an order of authors that differs from round to round. If
-        groups are joint, there is one more than ``intake`` has room for: ``select`` takes first
-        what meets this node's own.
+        groups are joint, one more own part's worth of completions is chosen than ``intake`` has
+        room for: ``select`` takes first what meets this node's own.
         """
         turns, nth = [], Counter[str]()
         for each in sorted(batches, key=lambda batch: -batch.round):

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from potluck.reports import EvaluationReport
-from potluck.reports.events import EventLine, Once
+from potluck.reports.events import EventLine, Once, PeerChange
 from potluck.reports.runs import (
     EVALUATION,
     EVENTS,
@@ -44,6 +44,10 @@ from potluck.types import NODE_NAME
 
 FILES = (METRICS, STATUS, EVENTS, EVALUATION)
 """Files of which one at least is in a node's folder."""
+
+
+ONCE = ("message", *get_args(PeerChange))
+"""Kinds of events that several nodes tell of one thing."""
 
 
 class NodeFolder:
@@ -210,8 +214,14 @@ class WatchedRun:
         every = [event for node in self._nodes.values() for event in node.events()]
         every.sort(key=lambda event: (event.round, event.time_s or 0.0))
         once = Once()  # what one node tells another one may have told a moment before
-        new = (e for e in every if e.time_s is None or once.is_new(e.text, e.time_s))
-        return [*new][-MOST_EVENTS:]
+        new = [
+            event
+            for event in every
+            if event.kind not in ONCE
+            or event.time_s is None
+            or once.is_new(event.text, event.time_s)
+        ]
+        return new[-MOST_EVENTS:]
 
     def view(self, since: int = 0) -> RunView:
         with self._lock:

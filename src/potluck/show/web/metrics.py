@@ -20,7 +20,7 @@ import numpy as np
 from potluck.reports import AuthorReport, RoundReport, mean
 from potluck.reports.runs import METRICS
 from potluck.reports.tail import DAMAGED, Change, Tail, newest
-from potluck.show.web.bounds import MOST_AUTHORS, MOST_EVENTS, MOST_ROWS, READ_BYTES
+from potluck.show.web.bounds import MOST_AUTHORS, MOST_EVENTS, MOST_ROWS, PAIR_BYTES
 from potluck.show.web.views import Columns, EventView, PairView
 
 RECENT = 10
@@ -124,10 +124,12 @@ class NodeMetrics:
         whole = dict(zip(ROUND_NUMBERS, numbers, strict=True))
         whole |= {"missing": len(line.missing), "refused": min(sum(line.refused.values()), 1e9)}
         for phase, seconds in line.seconds.items():
-            if f"seconds/{phase}" in columns or len(columns) <= 2 * len(ROUND_NUMBERS):
-                whole[f"seconds/{phase[:32]}"] = seconds
-        for name in whole.keys() - columns.keys():
-            columns[name] = array("d", [nan]) * row
+            name = f"seconds/{phase}"
+            if name not in columns:
+                if len(columns) > 2 * len(ROUND_NUMBERS) or len(phase) > 32:
+                    continue
+                columns[name] = array("d", [nan]) * row
+            whole[name] = seconds
         for name, column in columns.items():
             column.append(whole.get(name, nan))
         for author, raw in line.sources.items():
@@ -224,7 +226,7 @@ def shortened(values: "array[float]") -> list[float | None]:
 def read_pairs(folder: Path, author: str | None = None) -> dict[str, PairView]:
     """Return one learner's view of each author over the rounds, or of one author."""
     rows: dict[str, dict[int, AuthorReport]] = {}
-    for line in newest(folder / METRICS, RoundLine, READ_BYTES):
+    for line in newest(folder / METRICS, RoundLine, PAIR_BYTES):
         wanted = [author] if author in line.sources else [] if author else list(line.sources)
         for name in wanted:
             if len(name) <= 64:

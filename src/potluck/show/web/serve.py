@@ -73,8 +73,10 @@ def open_socket(host: str, port: int | None) -> socket.socket:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.create_server((host, port), family=family, backlog=128)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, *_, place = found[0]
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    made = socket.create_server(place[:2], family=family, backlog=128, dualstack_ipv6=both)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     return made
 

@@ -16,12 +16,12 @@ from potluck.reports.runs import COMPLETIONS, RECORDED, WrittenCompletion
 from potluck.reports.tail import DAMAGED, Change, Tail, open_regular
 from potluck.reports.tokens import Recorded
 from potluck.show.web.bounds import (
+    MOST_INDEXED,
     MOST_PLACES,
-    MOST_ROWS,
     MOST_TEXTS,
     NAME,
-    READ_BYTES,
     ROUND_BYTES,
+    SEARCH_BYTES,
     TEXT,
 )
 from potluck.show.web.views import TextPlace, TextsView, TextView
@@ -61,7 +61,7 @@ class _Index:
             self.stretches.clear()
             self.surprising.clear()
         for (start, end), line in self._tail.read_placed():
-            if line.round not in self.stretches and len(self.stretches) >= MOST_ROWS:
+            if line.round not in self.stretches and len(self.stretches) >= MOST_INDEXED:
                 continue
             found = self.stretches.setdefault(line.round, [])
             if found and found[-1][1] == start:
@@ -108,7 +108,7 @@ class NodeTexts:
 
     def search(self, words: str) -> TextsView:
         """Return completions whose text, problem or author has ``words``, the newest first."""
-        wanted, found, left = words[:NAME].casefold(), list[TextView](), READ_BYTES
+        wanted, found, left = words[:NAME].casefold(), list[TextView](), SEARCH_BYTES
         with self._lock:
             self._look()
             for round in sorted(self._written.stretches, reverse=True) if wanted else ():
