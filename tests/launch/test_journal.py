@@ -17,6 +17,8 @@ from potluck.launch.journal import STATUS, Journal
 from potluck.reports.events import Notice
 from potluck.reports.status import FolderStatus
 
+ALONE = ("deadline_s=0.1", "swarm.listen=['tcp/127.0.0.1:0']")
+
 
 def status_of(folder):
     return msgspec.json.decode((folder / STATUS).read_bytes(), type=FolderStatus)
@@ -78,8 +80,7 @@ def test_the_status_follows_the_run_and_stays(recipe, tmp_path, monkeypatch):
 
 
 def test_it_tells_of_the_peers_of_a_swarm(recipe, tmp_path):
-    made = recipe("swarm.gather_s=0", "deadline_s=0.1", "swarm.listen=['tcp/127.0.0.1:0']")
-    join(made, "large", tmp_path / "run")
+    join(recipe("swarm.gather_s=0", *ALONE), "large", tmp_path / "run")
     status = status_of(tmp_path / "run" / "large")
     assert status.own.phase == "ended"
     small = status.peers["small"]
@@ -128,11 +129,10 @@ def test_a_start_that_came_to_nothing_leaves_the_folder_free(recipe, tmp_path):
                 self.pressed = True
                 os.kill(os.getpid(), signal.SIGINT)
 
-    made = recipe("swarm.gather_s=30", "deadline_s=0.1", "swarm.listen=['tcp/127.0.0.1:0']")
+    made = recipe("swarm.gather_s=30", *ALONE)
     assert join(made, "large", tmp_path / "run", display=Waits()).interrupted
     assert not (tmp_path / "run" / "large" / STATUS).exists()
-    join(recipe("swarm.gather_s=0", "deadline_s=0.1", "swarm.listen=['tcp/127.0.0.1:0']"), "large",
-         tmp_path / "run")  # fmt: skip
+    join(recipe("swarm.gather_s=0", *ALONE), "large", tmp_path / "run")
 
 
 def test_a_journal_that_cannot_be_written_ends_no_run(recipe, tmp_path, monkeypatch):
@@ -163,13 +163,10 @@ def test_an_exchange_that_cannot_tell_ends_no_run(recipe, tmp_path, monkeypatch)
 def test_messages_are_bounded(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_EVENTS", 3)
 
-    class Chatty(Listener):
-        """Hands the journal more than it keeps."""
-
     monkeypatch.setattr(
         Journal, "of", lambda journal, nodes, of=Journal.of: talking(journal, of(journal, nodes))
     )
-    run(recipe(), tmp_path / "run", display=Chatty())
+    run(recipe(), tmp_path / "run")
     told = [e for e in events_of(tmp_path / "run" / "large") if e["kind"] == "message"]
     assert [e["text"][:9] for e in told] == ["message 0", "message 1", "3 message"]
     assert max(len(e["text"]) for e in told) == 500
