@@ -272,10 +272,16 @@ def tables_of(kind):
     return {table for part in get_args(kind) for table in tables_of(part)}
 
 
+ONE_VALUE_LEFT = {("", "shares")}
+"""Fields whose other values are refused, with a sentence that says what replaces them."""
+
+
 def fields_with_defaults():
     """(where, field, is a table) of every struct; those of a task under the task's name."""
     for at, kind in STRUCTS.items():
         for field in msgspec.structs.fields(kind):
+            if (at, field.name) in ONE_VALUE_LEFT:
+                continue
             if not field.required and not tables_of(field.type):
                 yield pytest.param(at, field, id=f"{at}.{field.name}".lstrip("."))
 
@@ -512,3 +518,9 @@ def test_a_file_of_lists_without_end_is_named(tmp_path, name):
     (tmp_path / name).write_text("a = "[: 4 * name.endswith("toml")] + "[" * 100_000)
     with pytest.raises(ConfigError, match="cannot read"):
         load(tmp_path / name)
+
+
+def test_shares_by_speed_are_refused_and_the_answer_is_named(toml):
+    recipe = toml("name='x'\nshares='speed'\n[task]\nname='digits'\n[node.a]\nmodel='x'\n")
+    with pytest.raises(ConfigError, match=r"shares is 'speed'.*pace = 'free'.*weight"):
+        load(recipe)
