@@ -22,6 +22,7 @@ from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import silent
 from potluck.objective.methods import ObjectiveConfig
 from potluck.objective.weights import batch_weight, likelihood, row_weight
+from potluck.types import NonFiniteError
 
 SUCCESSES = ObjectiveConfig(
     importance="none", filter=False, others="successes", likelihood_exponent=0.5
@@ -31,7 +32,8 @@ SUCCESSES = ObjectiveConfig(
 @batch_weight
 def relative(rows, options):
     """(P / P_own)^c, with P_own the mean over own rows that were read."""
-    own = rows.likelihood_B[rows.own_B & rows.read_B].mean()
+    own_B = rows.own_B & rows.read_B
+    own = rows.likelihood_B[own_B].mean() if own_B.any() else 1.0
     return torch.where(rows.own_B, 1.0, (rows.likelihood_B / own) ** options.likelihood_exponent)
 
 
@@ -119,3 +121,12 @@ def test_no_weight_of_ones_own_loosens_what_holds_for_those_that_are_not_trusted
     assert torch.equal(kept_B[0][~own_B], kept_B[1][~own_B])
     assert torch.equal(kept_B[0][own_B], 10 * kept_B[1][own_B])
     assert kept_B[1][~own_B].any()
+
+
+def test_a_weight_that_is_not_finite_is_an_error_that_names_it():
+    def broken(rows, options):
+        return torch.full_like(rows.advantage_B, torch.nan)
+
+    policy, groups = tiny.policy(), ragged_groups(authors=("south", "north"))
+    with pytest.raises(NonFiniteError, match="weight 'broken' is not finite"):
+        weighed(broken, policy).score(batch_of(policy, groups))

@@ -95,8 +95,9 @@ def test_a_problem_is_in_one_split_once_and_found_by_its_id_and_whole(tasks, nam
 
 @every_task
 def test_an_unknown_id_is_a_task_error_that_shows_how_ids_look(tasks, name):
+    place = tasks[name].ids("train")[0].partition("/")[0]
     for id in ("", "nothing", "gsm8k/train/-1", "digits/1", "chain/1", "\ud800", "x" * 9_999):
-        with pytest.raises(TaskError, match=r"look like '(digits|chain|gsm8k|jsonl|hub)/"):
+        with pytest.raises(TaskError, match=f"look like '{place}/"):
             tasks[name].problem(id)
 
 

@@ -10,7 +10,8 @@ pi_start once a round and kept through all updates. It says what it needs:
 
     @batch_weight
     def relative_likelihood(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
-        own = rows.likelihood_B[rows.own_B & rows.read_B].mean()
+        own_B = rows.own_B & rows.read_B
+        own = rows.likelihood_B[own_B].mean() if own_B.any() else 1.0
         ratio_B = rows.likelihood_B / own
         return torch.where(rows.own_B, 1.0, ratio_B**options.likelihood_exponent)
 

@@ -21,6 +21,7 @@ from potluck.objective.filters import divergence_from_author, filter_advantages
 from potluck.objective.methods import ObjectiveConfig, Others
 from potluck.objective.others import select_others
 from potluck.objective.weights import ScoredRows, Weight, untrusted_likelihood
+from potluck.types import NonFiniteError
 
 
 def candidates(batch: Batch, me: str, objective: ObjectiveConfig) -> Tensor:
@@ -99,6 +100,12 @@ def weigh_batch(scored: Scored, me: str, objective: ObjectiveConfig, weight: Wei
     logp_start_BT = torch.where(read_B.unsqueeze(1), scored.logp_start_BT, 0.0)
     rows = _rows(scored.batch, kept_B, read_B, logp_start_BT, me)
     weight_B = _of_trusted(weight, rows, objective)
+    if bad := (kept_B != 0).logical_and(~weight_B.isfinite()).sum().item():
+        name = getattr(weight.of, "__name__", "a weight of one's own")
+        raise NonFiniteError(
+            f"the weight {name!r} is not finite for {bad} of {len(kept_B)} completions; a weight "
+            f"is a finite number for each row that was read"
+        )
     return replace(scored, kept_advantage_B=torch.where(kept_B == 0, 0.0, kept_B * weight_B))
 
 
