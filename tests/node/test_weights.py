@@ -124,6 +124,7 @@ def test_no_weight_of_ones_own_loosens_what_holds_for_those_that_are_not_trusted
 
 
 def test_a_weight_that_is_not_finite_is_an_error_that_names_it():
+    @batch_weight
     def broken(rows, options):
         return torch.full_like(rows.advantage_B, torch.nan)
 
