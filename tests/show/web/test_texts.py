@@ -84,7 +84,7 @@ def test_search_and_rounds_are_bounded(node, monkeypatch):
     assert (len(texts.search("digits").texts), texts.search("digits").is_cut) == (3, True)
     assert (len(texts.of_round(1).texts), texts.of_round(1).is_cut) == (3, True)
     monkeypatch.setattr(texts_module, "MOST_TEXTS", 256)
-    monkeypatch.setattr(texts_module, "READ_BYTES", 10)
+    monkeypatch.setattr(texts_module, "SEARCH_BYTES", 10)
     found = texts.search("digits")
     assert ({text.round for text in found.texts}, found.is_cut) == ({3}, True)
 
