@@ -85,7 +85,7 @@ class Round:
     completions: tuple[Completion, ...]
     """Completions of this round, the node's own among them once; in ``canonical_order``."""
     missing: tuple[str, ...] = ()
-    """As in ``Received``; and this node itself, if it sent nothing."""
+    """Names as in ``Received``, and this node itself if it sent nothing."""
     late: Mapping[int, tuple[Completion, ...]] = field(default_factory=dict)
     """Completions of other rounds, by round: each is here once. They came too late for theirs; at
     ``pace = "free"`` they are of their authors' own rounds."""

@@ -1,1 +1,1 @@
-"""From completions to a step of the optimiser, in one process or several."""
+"""Learning: completions become a step of the optimiser, in one process or several."""

@@ -23,7 +23,7 @@ OF_FILES = {
     "digest": ("a task", "its data or the code of its rewards has"),
     "loss": ("an [objective] loss", "its file has"),
 }
-"""What a key of task.json is of, and what has changed where its digest has."""
+"""The owner of each key of task.json, and the part that has changed if its digest has."""
 
 
 def prepare_resume(folder: Path, config: RunConfig, first: int) -> str:
