@@ -25,7 +25,14 @@ IDENTITY = ("scale", "family", "models", "setting", "seed")  # as the CellSpec h
 HEAD = ["family", "pair", "setting", "model", "seed", "measure", "when", "value"]
 
 
-class NodeResult(Struct, frozen=True, kw_only=True):
+class NotationCurve(Struct, frozen=True, array_like=True):
+    """The answers of a model in one notation, by round. In the file [written, right]."""
+
+    written: tuple[Annotated[int, Meta(ge=0)], ...]
+    right: tuple[Annotated[int, Meta(ge=0)], ...]  # Those of them that earn a reward
+
+
+class NodeResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One model's curves. Accuracies 0..1."""
 
     eval_rounds: tuple[int, ...]
@@ -43,6 +50,12 @@ class NodeResult(Struct, frozen=True, kw_only=True):
     others_k1: float | None = None
     """k1 of the others' successes here, nats a token; None: they came without log-probabilities."""
     others_likelihood: float | None = None  # Mean P of the others' successes here, 0..1
+    others_taken: tuple[Quantity | None, ...] = ()
+    """Mean weight of their right answers by round, the mean over authors; None: there was none."""
+    others_silenced: tuple[Fraction | None, ...] = ()
+    """Share of their right answers that the habit test silenced, by round; empty: none."""
+    notations: Mapping[str, NotationCurve] = msgspec.field(default_factory=dict)
+    """What this model wrote, by notation; empty: its task has none, or the cell is older."""
 
 
 class CellResult(Struct, frozen=True, kw_only=True):
@@ -110,6 +123,12 @@ def _problems(found: CellResult, cell: CellSpec) -> Iterator[str]:
         for name in ("sampled", "tokens", "seconds", "filtered_share"):
             if (its := len(getattr(node, name))) != rounds:
                 yield f"{model}: {name} has {its} rounds, expected {rounds}"
+        later = {name: getattr(node, name) for name in ("others_taken", "others_silenced")}
+        for notation, curve in node.notations.items():
+            later |= {f"{notation} written": curve.written, f"{notation} right": curve.right}
+        for name, values in later.items():  # older cells have none
+            if values and len(values) != rounds:
+                yield f"{model}: {name} has {len(values)} rounds, expected {rounds}"
         at = node.eval_rounds
         if len(at) != len(node.greedy):
             yield f"{model}: greedy has {len(node.greedy)} values at {len(at)} eval_rounds"

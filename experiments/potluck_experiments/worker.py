@@ -6,12 +6,14 @@ Beside the run's folder, runs/reproduce/SCALE/NAME, stand .json (its origin), .l
 
 import os
 import platform
+import re
 import shutil
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
@@ -29,14 +31,18 @@ import potluck.reports.events
 from potluck import run as run_nodes  # here: its two seconds are the server's, not each cell's
 from potluck.evaluation.compare import evaluate_models
 from potluck.evaluation.request import EvaluationRequest
+from potluck.reports import RoundReport
+from potluck.reports.runs import COMPLETIONS, Run, WrittenCompletion, read_lines
 from potluck_experiments import results
 from potluck_experiments.cells import CellSpec
 from potluck_experiments.origin import Code, base_digest
-from potluck_experiments.results import CellResult, NodeResult, write_atomically
+from potluck_experiments.results import CellResult, NodeResult, NotationCurve, write_atomically
 from potluck_experiments.suite import ExperimentError
 
 MOST_SAMPLED = 100
 """Validation problems, the first ones, that 8 answers are sampled to."""
+NOTATIONS = {"digits": {"columns": re.compile(r"[0-9]\+"), "terse": re.compile(r"[0-9]{2}")}}
+"""Beginnings of an answer that tell its notation, by task."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -218,10 +224,53 @@ def _node_result(run: Any, node: Any, base: str, pass_at_8: float | None) -> Nod
         pass_at_8=pass_at_8,
         others_k1=_mean(its.k1_positive for its in others),
         others_likelihood=_mean(its.likelihood_positive for its in others),
+        others_taken=_taken(rounds, node.name),
+        others_silenced=_silenced(rounds, node.name),
+        notations=_notations(run, node.name),
     )
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def _taken(rounds: Sequence[RoundReport], me: str) -> tuple[float | None, ...]:
+    """Return the mean weight of the others' right answers, by round; empty: there were none."""
+    found = [
+        _mean((its.success_weight for name, its in each.sources.items() if name != me), digits=3)
+        for each in rounds
+    ]
+    return () if found.count(None) == len(found) else tuple(found)
+
+
+def _silenced(rounds: Sequence[RoundReport], me: str) -> tuple[float | None, ...]:
+    """Return the share of the others' right answers that the habit test silenced, by round; empty:
+    it silenced none."""
+    found = []
+    for each in rounds:
+        others = [its for name, its in each.sources.items() if name != me]
+        right = sum(its.completions * (its.reward_mean or 0.0) for its in others)
+        silenced = sum(getattr(its, "silenced", 0) for its in others)
+        found.append(round(silenced / right, 3) if right else None)
+    return tuple(found) if any(found) else ()
+
+
+def _notations(run: Run, me: str) -> dict[str, NotationCurve]:
+    """Count this model's answers, and the right ones, by notation and round."""
+    beginnings = NOTATIONS.get(run.recipe.task.name, {})
+    own = {
+        (line.round, line.problem, line.index): line  # a later line replaces an earlier one
+        for line in read_lines(run.path / me / COMPLETIONS, WrittenCompletion)
+        if beginnings and line.author == me
+    }
+    found = {}
+    for name, beginning in beginnings.items():
+        its = [line for line in own.values() if beginning.match(line.text)]
+        written = Counter(line.round for line in its)
+        right = Counter(line.round for line in its if line.reward > 0)
+        if its:
+            curves = ([count[at] for at in range(run.recipe.rounds)] for count in (written, right))
+            found[name] = NotationCurve(*map(tuple, curves))
+    return found
+
+
+def _mean(values: Iterable[float | None], digits: int = 6) -> float | None:
     """Return the mean of what was measured."""
     found = [value for value in values if value is not None]
-    return round(fmean(found), 6) if found else None
+    return round(fmean(found), digits) if found else None

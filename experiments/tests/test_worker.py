@@ -9,6 +9,7 @@ import pytest
 from potluck import as_tree, from_tree
 from potluck_experiments.cells import make_cell
 from potluck_experiments.origin import Code, base_digest
+from potluck_experiments.results import NotationCurve
 from potluck_experiments.suite import ExperimentError
 from potluck_experiments.worker import Origin, collect, config_of, pass_at_8
 from small_suite import RECIPE, make_suite
@@ -36,8 +37,12 @@ def written(folder, cell, *, rounds=2, last=None):
                 "filtered_share": round / 7,
                 "seconds": {"write": 1.0 + n, "exchange": 50.0, "learn": 0.25},
                 "sources": {
-                    name: {"tokens": 10 * round + n, "k1_positive": 9.0},
-                    other: {"tokens": 777, "k1_positive": -0.5 * round if n else None},
+                    name: {"tokens": 10 * round + n, "k1_positive": 9.0, "success_weight": 1.0},
+                    other: {
+                        "tokens": 777,
+                        "k1_positive": -0.5 * round if n else None,
+                        "success_weight": 0.12345 * n if round else None,
+                    },
                 },
             }
             for round in range(rounds)
@@ -76,6 +81,49 @@ def test_it_holds_each_models_own_curves_and_what_they_were_made_of(tmp_path, ce
     assert (large.pass_at_8, result.node["small"].pass_at_8) == (0.75, 0.25)
     # Of others alone, over the rounds that have it.
     assert (large.others_k1, result.node["small"].others_k1) == (-0.25, None)
+
+
+def test_it_holds_how_much_of_the_others_right_answers_is_taken(tmp_path, cell):
+    result = collected(cell, written(tmp_path / "run", cell))
+    taken = {name: node.others_taken for name, node in result.node.items()}
+    assert taken == {"small": (None, 0.0), "large": (None, 0.123)}
+    assert result.node["small"].others_silenced == ()  # none
+
+
+def answers(folder, *lines):
+    """Writes completions.jsonl: (round, index, author, reward, text)"""
+    names = "round", "index", "author", "reward", "text"
+    rows = [dict(zip(names, line, strict=True), problem="digits/1+2") for line in lines]
+    (folder / "completions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_it_counts_what_a_model_wrote_in_each_notation_and_what_of_it_was_right(tmp_path, cell):
+    folder = written(tmp_path / "run", cell)
+    answers(
+        folder / "small",
+        (0, 0, "small", 1.0, "4+8+0=12;3+5+1=9#92"),
+        (0, 1, "small", 0.0, "480 12*351 9#93"),
+        (0, 2, "small", 0.0, "480 12*351 9#94"),
+        (0, 3, "small", 1.0, "#92"),  # in neither
+        (0, 4, "small", 0.0, "4 8"),
+        (0, 0, "large", 1.0, "480 12*351 9#92"),  # another one's
+        (1, 0, "small", 0.0, "480 12*351 9#91"),
+        (1, 0, "small", 1.0, "480 12*351 9#92"),  # the round was run again
+    )
+    result = collected(cell, folder)
+    assert result.node["small"].notations == {
+        "columns": NotationCurve((1, 0), (1, 0)),
+        "terse": NotationCurve((2, 1), (0, 1)),
+    }
+    assert result.node["large"].notations == {}
+
+
+def test_a_task_of_one_notation_is_not_counted(tmp_path, cell):
+    folder = written(tmp_path / "run", cell)
+    tree = as_tree(cell.config) | {"task": {"name": "chain"}}
+    (folder / "recipe.json").write_text(json.dumps(tree))
+    answers(folder / "small", (0, 0, "small", 1.0, "34+7=41#41"))
+    assert collected(cell, folder).node["small"].notations == {}
 
 
 def test_a_node_beside_the_models_has_no_result(tmp_path, cell):
