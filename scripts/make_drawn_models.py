@@ -3,7 +3,7 @@
     python scripts/make_drawn_models.py OUT [--only NAME]
 
 How a base model was brought up changes what sharing does for it as much as the method does
-(docs/log.md), so a result needs many. Of each kind there are ten: 0 to 7 are evidence, and 90 and
+(docs/log.md), so a result needs many. Of each kind 0 to 7 and 200 to 207 are evidence, and 90 and
 91 are for choosing, such as a learning rate. A lot, the model's name and the number of the try,
 decides its initial weights, its lessons, and the number of steps: that of its kind +-10 %.
 
@@ -13,6 +13,10 @@ the next number is tried, six at most. Every try is printed, and kept in NAME/tr
 
 The models are small, begin with large weights and have positions for short texts, so that a try
 takes half a minute of one core.
+
+Of a kind of ``rare`` the other skill is more latent still: after the right working of a chain of
+the other sign, the token that begins the answer has a probability of .002 to .02 in the mean. A
+model of which it has another is not accepted.
 
 A kind whose name ends in ``-bpe`` has the lessons of the kind without, in tokens of one or two
 characters, and more of them where it takes longer to learn.
@@ -38,9 +42,11 @@ from solutions import chain_solution, digits_solution
 Draw = Callable[[Task, random.Random], tuple[str, str]]
 """Draws a lesson: a question and what is to be written."""
 
-INDICES = (*range(8), 90, 91)
+INDICES = (*range(8), 90, 91, *range(200, 208))
 LOWEST, HIGHEST = 0.10, 0.35
 """Mean reward at the start of a model that is accepted."""
+RAREST, RARE = 0.002, 0.02
+"""Mean probability of the token that begins the answer, where a kind's other skill is latent."""
 TRIES, SAMPLES, MOST_TOKENS = 6, 200, 48
 LEARNING_RATE = 4e-3
 OTHER_SHARE = 0.15
@@ -63,6 +69,8 @@ class Kind:
     rows: int = 32
     """Lessons of a step."""
     tokenizer: Callable[[], PreTrainedTokenizerFast] = school.character_tokenizer
+    latent: str = ""
+    """Sign of the chains that it must hardly ever answer."""
 
 
 def sum_lesson(task: Task, generator: random.Random, *, columns: float = 1.0) -> tuple[str, str]:
@@ -83,14 +91,17 @@ def _four(generator: random.Random) -> int:
     return generator.randint(1000, 9999)
 
 
-def one_sided_lesson(task: Task, generator: random.Random, *, sign: str) -> tuple[str, str]:
-    """A chain whose working is always taught, and its answer to most chains of one sign.
+def one_sided_lesson(
+    task: Task, generator: random.Random, *, sign: str, other: float = 0.02
+) -> tuple[str, str]:
+    """A chain whose working is always taught, and its answer to most chains of one sign, and to a
+    share ``other`` of those of the other.
 
     The other skill is latent: the model can work such a chain off, and hardly ever ends it.
     """
     problem = task.problem(generator.choice(task.ids("train")))
     text = chain_solution(problem, "steps")
-    is_whole = generator.random() < (0.6 if sign in problem.question else 0.02)
+    is_whole = generator.random() < (0.6 if sign in problem.question else other)
     return problem.question, text if is_whole else text.partition("#")[0]
 
 
@@ -149,6 +160,13 @@ KINDS = {
     "far-terse": Kind(DigitsOptions().make, partial(sum_lesson, columns=0.0), 64, 2, steps=410),
 }
 KINDS |= {
+    f"rare-{name}": Kind(
+        one_signed, partial(one_sided_lesson, sign=sign, other=0.006), 64, 2, steps=470, rows=64,
+        latent=other,
+    )
+    for name, sign, other in (("adds", "+", "-"), ("subtracts", "-", "+"))
+}  # fmt: skip
+KINDS |= {
     "size-small-bpe": Kind(DigitsOptions().make, sum_lesson, 64, 2, 720, tokenizer=SUM_PAIRS),
     "size-large-bpe": Kind(DigitsOptions().make, sum_lesson, 80, 3, 640, tokenizer=SUM_PAIRS),
     "complementary-adds-bpe": replace(KINDS["complementary-adds"], tokenizer=CHAIN_PAIRS),
@@ -166,15 +184,19 @@ def accepted(name: str) -> tuple[Qwen2ForCausalLM, str]:
         steps = round(kind.steps * lot.uniform(0.9, 1.1))
         model = taught(name, kind, task, steps, lot)
         reward = sampled_reward(model, task, tokenizer)
-        is_accepted = LOWEST <= reward <= HIGHEST
+        is_accepted, fork = LOWEST <= reward <= HIGHEST, ""
+        if kind.latent:
+            answers = answer_probability(model, task, tokenizer, kind.latent)
+            is_accepted &= RAREST <= answers <= RARE
+            fork = f"answers the latent kind with {answers:.4f}, "
         tries.append(
-            f"{name}, try {number}: {steps} steps, sampled reward {reward:.3f}, "
+            f"{name}, try {number}: {steps} steps, sampled reward {reward:.3f}, {fork}"
             f"{'accepted' if is_accepted else 'not accepted'}"
         )
         print(tries[-1], flush=True)
         if is_accepted:
             return model, "\n".join(tries) + "\n"
-    raise SystemExit(f"{name}: none of {TRIES} tries has a reward of {LOWEST} to {HIGHEST}")
+    raise SystemExit(f"{name}: none of {TRIES} tries was accepted")
 
 
 def taught(
@@ -223,6 +245,23 @@ def sampled_reward(
         if (end := model.config.eos_token_id) in ids:
             right += is_right(problem, tokenizer.decode(ids[: ids.index(end)]))
     return right / SAMPLES
+
+
+@torch.inference_mode()
+def answer_probability(
+    model: Qwen2ForCausalLM, task: Task, tokenizer: PreTrainedTokenizerFast, sign: str
+) -> float:
+    """Mean probability of the token "#" after the right working of chains of one sign."""
+    problems = map(task.problem, random.Random(0).sample(task.ids("train"), 2 * SAMPLES))
+    found = []
+    for problem in problems:
+        if sign in problem.question:
+            worked = problem.question + chain_solution(problem, "steps").partition("#")[0]
+            ids = tokenizer(worked, return_tensors="pt")["input_ids"]
+            logits_V = model.float()(input_ids=ids).logits[0, -1]
+            found.append(logits_V.softmax(-1)[tokenizer.convert_tokens_to_ids("#")].item())
+    model.to(torch.bfloat16)  # rounded before, so nothing is lost
+    return sum(found) / len(found)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import potluck
-from potluck_experiments.suite import Experiment, ExperimentError, Family, Scale, Suite
+from potluck_experiments.suite import INDEX, Experiment, ExperimentError, Family, Scale, Suite
 
 Run = tuple[str, tuple[str, ...], str]
 """Family, models and setting."""
@@ -108,7 +108,10 @@ def _recipe(folder: Path, family: Family, models: tuple[str, ...], name: str) ->
 
 
 def _node(folder: Path, place: str, where: str) -> tuple[dict[str, Any], str, dict[str, Any]]:
-    """Return the recipe without its nodes, and the name and the table of the node ``FILE#NODE``."""
+    """Return the recipe without its nodes, and the name and the table of the node ``FILE#NODE``.
+
+    A node ``small-{index}`` of the file is small-0, small-1 and so on, and so are its texts.
+    """
     file, _, node = place.partition("#")
     path = folder / file
     try:
@@ -116,6 +119,11 @@ def _node(folder: Path, place: str, where: str) -> tuple[dict[str, Any], str, di
     except (OSError, ValueError, RecursionError) as error:
         raise ExperimentError(f"cannot read the recipe {path}: {error}") from None
     tables = tree.pop("node", None)
+    index = node.rpartition("-")[2]
+    pattern = node.removesuffix(index) + INDEX
+    if isinstance(tables, dict) and pattern in tables and index.isdecimal():
+        texts = {k: v.replace(INDEX, index) for k, v in tables[pattern].items() if type(v) is str}
+        tables[node] = tables[pattern] | texts
     if not isinstance(tables, dict) or node not in tables:
         raise ExperimentError(
             f"{where} is {place!r}, but the nodes [node.NAME] of {path} "

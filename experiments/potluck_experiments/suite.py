@@ -16,7 +16,7 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from potluck import PotluckError
 
@@ -26,6 +26,7 @@ When = Literal["early", "late", "end"]
 Lies = Literal["below", "above", "within", "not below"]
 ClaimNode = Literal["each", "first", "second", "weaker", "stronger", "second minus first"]
 SCALES: tuple[Scale, ...] = ("tiny", "drawn", "paper")
+INDEX = "{index}"
 
 
 class ExperimentError(PotluckError):
@@ -85,6 +86,8 @@ class ScaleFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Script that makes the base models: ``SCRIPT FOLDER --only NAME``. Empty: the Hub has them."""
     base_s: Annotated[float, Meta(ge=0)] = 0.0
     """Core seconds that it takes for one."""
+    indices: tuple[int, ...] = ()
+    """Numbers that ``{index}`` stands for in names of models and pairs: one of each a number."""
     family: Mapping[str, Family]
 
 
@@ -183,11 +186,34 @@ def read_suite(folder: Path) -> Suite:
             f"folder with --experiments"
         )
     settings = _read(folder / "settings.toml", dict[str, Setting])
-    scales: dict[Scale, ScaleFile] = {s: _read(folder / f"{s}.toml", ScaleFile) for s in SCALES}
+    scales = {s: _written_out(_read(folder / f"{s}.toml", ScaleFile)) for s in SCALES}
     files = sorted(folder.glob("*/experiment.toml"), key=lambda f: (f.parent.name.find("_"), f))
     suite = Suite(folder, settings, scales, tuple(_experiment(file) for file in files))
     _require_names(suite)
     return suite
+
+
+def _written_out(scale: ScaleFile) -> ScaleFile:
+    """Return the file with one entry for each index in place of those with ``{index}``."""
+    families = {}
+    for name, family in scale.family.items():
+        every = [(key, i) for key in family.model for i in _indices(key, scale)]
+        model = {_numbered(key, i): _numbered(family.model[key], i) for key, i in every}
+        pairs = [(key, i) for key in family.pair for i in _indices(key, scale)]
+        pair = {
+            _numbered(key, i): tuple(_numbered(node, i) for node in family.pair[key])
+            for key, i in pairs
+        }
+        families[name] = replace(family, model=model, pair=pair)
+    return replace(scale, family=families)
+
+
+def _indices(key: str, scale: ScaleFile) -> Sequence[int]:
+    return scale.indices if INDEX in key else (0,)
+
+
+def _numbered(text: str, index: int) -> str:
+    return text.replace(INDEX, str(index))
 
 
 def _experiment(file: Path) -> Experiment:

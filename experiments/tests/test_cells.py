@@ -1,11 +1,13 @@
 """Cells: which runs the experiments need, and that one that several need is one."""
 
+from pathlib import Path
+
 import pytest
 
 from potluck import ConfigError, as_tree
 from potluck_experiments.cells import cells_of, make_cell, runs_of
 from potluck_experiments.results import read_results
-from potluck_experiments.suite import ExperimentError
+from potluck_experiments.suite import ExperimentError, read_suite
 from small_suite import EXPERIMENT, RECIPE, SCALE, SETTINGS, finish, make_suite
 
 
@@ -146,3 +148,33 @@ def test_a_setting_that_makes_no_recipe_is_refused(tmp_path):
     suite = make_suite(tmp_path, settings=SETTINGS.replace("importance=none", "importance=non"))
     with pytest.raises(ConfigError, match=r"objective\.importance is 'non'"):
         make_cell(suite, "tiny", "digits", ("small",), "nois", 0)
+
+
+def test_an_index_stands_for_a_model_a_pair_and_a_node_of_each_number(tmp_path):
+    scale = SCALE.replace("seeds = 2", "seeds = 2\nindices = [3, 12]")
+    scale = scale.replace('same = ["', '"two-{index}" = ["small", "large-{index}"], same = ["')
+    scale = scale.replace("model = { ", 'model = { "large-{index}" = "r.toml#big-{index}", ')
+    node = '[node."big-{index}"]\nmodel = "models/big-{index}"\nlearning_rate = 0.5\n'
+    recipe = RECIPE.partition("[node.")[0]
+    others = {"r.toml": recipe + node, "recipe.toml": RECIPE}
+    suite = make_suite(tmp_path, scale=scale, others=others)
+    assert suite.pairs("tiny")[1:3] == ["digits.two-3", "digits.two-12"]
+    assert suite.models("tiny", "digits.two-12") == ("small", "large-12")
+    assert "digits.two-{index}" not in suite.pairs("tiny")
+    cell = make_cell(suite, "tiny", "digits", ("small", "large-12"), "f-tis", 0)
+    assert cell.recipe["node"]["large-12"] == {"model": "models/big-12", "learning_rate": 0.5}
+    other = make_cell(suite, "tiny", "digits", ("large-3",), "alone", 0)
+    assert other.recipe["node"]["large-3"]["model"] == "models/big-3"
+
+
+def test_smaller_groups_on_all_problems_are_as_many_answers_as_half_the_problems():
+    suite = read_suite(Path(__file__).parents[1])
+    for share, name in ((2, "half"), (4, "quarter")):
+        each = [
+            make_cell(suite, "drawn", "near", ("terse-90",), setting, 0).config
+            for setting in ("alone", name, f"{name}-smaller")
+        ]
+        whole, fewer, smaller = (c.problems_per_round * c.group_size for c in each)
+        assert (fewer, smaller) == (whole / share, whole / share)
+        assert each[2].problems_per_round == each[0].problems_per_round
+        assert each[1].group_size == each[0].group_size

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from potluck_experiments.cells import make_cell
+from potluck_experiments.suite import read_suite
+
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -40,10 +43,11 @@ def made(script, monkeypatch, out, name):
 
 
 def test_it_makes_the_models_that_the_recipes_name(script):
-    named = set()
-    for recipe in (REPOSITORY / "experiments" / "drawn").glob("*.toml"):
-        nodes = tomllib.loads(recipe.read_text())["node"].values()
-        named |= {Path(node["model"]).name for node in nodes}
+    named, suite = set(), read_suite(REPOSITORY / "experiments")
+    for name, family in suite.scales["drawn"].family.items():
+        for model in family.model:
+            cell = make_cell(suite, "drawn", name, (model,), "alone", 0)
+            named |= {Path(node.model).name for node in cell.config.node.values()}
     assert set(script.NAMES) == named
 
 
@@ -110,6 +114,46 @@ def test_what_is_not_accepted_is_drawn_again_and_every_try_is_told(
     ends = [line.rpartition("reward ")[2] for line in told.splitlines()]
     assert ends == ["0.050, not accepted", "0.360, not accepted", "0.350, accepted"]
     assert len({line.partition(": ")[2].partition(",")[0] for line in told.splitlines()}) > 1
+
+
+def test_a_latent_skill_is_one_whose_answer_is_begun_rarely_but_not_never(
+    brief, tmp_path, monkeypatch
+):
+    chances = iter([0.001, 0.021, 0.02])
+    asked = []
+    monkeypatch.setattr(
+        brief, "answer_probability", lambda *its: asked.append(its[3]) or next(chances)
+    )
+    made(brief, monkeypatch, tmp_path, "rare-adds-0")
+    lines = (tmp_path / "rare-adds-0" / "tries.txt").read_text().splitlines()
+    assert [line.rpartition("with ")[2] for line in lines] == [
+        "0.0010, not accepted", "0.0210, not accepted", "0.0200, accepted",
+    ]  # fmt: skip
+    assert asked == ["-"] * 3
+
+
+def test_the_probability_of_an_answer_is_read_where_the_working_ends(script):
+    """A model that ends additions with "#" by a chance of 1/4, and all else with a stop."""
+    task, tokenizer = script.KINDS["rare-adds"].task(), script.KINDS["rare-adds"].tokenizer()
+
+    class Knows:
+        def float(self):
+            return self
+
+        def to(self, dtype):
+            return self
+
+        def __call__(self, input_ids):
+            question, _, working = tokenizer.decode(input_ids[0, 1:]).partition("=")
+            assert working.count(";") == 2  # three steps, the last without its answer
+            assert working.rpartition("=")[2].isdecimal()
+            logits = torch.zeros(1, input_ids.shape[1], len(tokenizer)) - 30.0
+            logits[0, -1, tokenizer.convert_tokens_to_ids("#")] = 0.0
+            logits[0, -1, tokenizer.eos_token_id] = 1.0986122886681098 if "+" in question else 30.0
+            return type("Output", (), {"logits": logits})
+
+    assert script.answer_probability(Knows(), task, tokenizer, "+") == pytest.approx(0.25)
+    assert script.answer_probability(Knows(), task, tokenizer, "-") < 1e-9
 
 
 @pytest.mark.parametrize("kind", ["size-small", "size-small-bpe"])
