@@ -1,0 +1,212 @@
+"""The script that draws the base models of the scale words, and the problems they solve."""
+
+import dataclasses
+import importlib
+import math
+import random
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+REPOSITORY = Path(__file__).parents[2]
+KINDS = ("add", "mul", "mixed")
+STYLES = ("prose", "brief", "list")
+
+
+@pytest.fixture
+def words(monkeypatch):
+    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
+    return importlib.import_module("word_problems")
+
+
+@pytest.fixture
+def script(words, monkeypatch, tmp_path):
+    """Models that learn next to nothing, and few problems, below ``tmp_path``."""
+    threads = torch.get_num_threads()
+    found = importlib.import_module("make_words_models")
+    monkeypatch.setattr(found, "SHARED", tmp_path / "shared")
+    monkeypatch.setattr(found, "TAUGHT_FROM", 300)
+    monkeypatch.setattr(found, "SAMPLES", 4)
+    monkeypatch.setattr(found, "LOWEST", 0.0)
+    parts = {part: (5, kinds) for part, (_, kinds) in found.PARTS.items()}
+    monkeypatch.setattr(found, "PARTS", parts)
+    for name, its in found.PRETRAININGS.items():
+        short = dataclasses.replace(its, hidden_size=16, layers=1, steps=3)
+        monkeypatch.setitem(found.PRETRAININGS, name, short)
+    found.tokenizer.cache_clear()
+    yield found
+    found.tokenizer.cache_clear()
+    torch.set_num_threads(threads)
+
+
+def made(script, monkeypatch, out, name):
+    monkeypatch.setattr(sys, "argv", ["script", str(out), "--only", name])
+    script.main()
+    return (out / name / "model.safetensors").read_bytes()
+
+
+def test_every_choice_of_a_writer_is_counted(words):
+    """A fair choice of two, of which one has a choice of its own with odds of three to one."""
+    expected = {"a": math.log(2), "bc": math.log(2 * 4 / 3), "bd": math.log(2 * 4)}
+    found = {}
+    for seed in range(40):
+        writer = words.Writer(random.Random(seed))
+        text = writer.expanded("[a|b[3~c|d]]")
+        assert writer.nats == pytest.approx(expected[text])
+        found[text] = found.get(text, 0) + 1
+    assert found.keys() == expected.keys()
+    assert found["bc"] > found["bd"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_step_goes_on_from_the_last_and_its_sum_is_right(words, kind):
+    compute = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__, "/": int.__floordiv__}
+    lot = random.Random(kind)
+    for _ in range(300):
+        asked = words.problem(lot, kind)
+        for step in asked.steps:
+            assert compute[step.sign](step.x, step.y) == step.result
+        for before, step in zip(asked.steps, asked.steps[1:], strict=False):
+            assert step.x == before.result
+        assert asked.answer == str(asked.steps[-1].result)
+        signs = {"+" if step.sign in "+-" else "*" for step in asked.steps}
+        assert signs == {"add": {"+"}, "mul": {"*"}, "mixed": {"+", "*"}}[kind]
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_solution_is_right_and_a_mistake_is_not(words, style):
+    lot, wrong = random.Random(style), 0
+    for _ in range(200):
+        asked = words.problem(lot, lot.choice(KINDS))
+        text = words.solution(words.Writer(lot), asked, style)
+        assert words.is_right(text, asked.answer)
+        spoiled = words.solution(words.Writer(lot), words.mistaken(lot, asked), style)
+        wrong += not words.is_right(spoiled, asked.answer)
+    assert wrong > 180  # 3 + 3 for 6: a mistake may end where it should
+
+
+@pytest.mark.parametrize("text", ["17", "#### 17 apples", "#### 18", "#### 17 #### 17", ""])
+def test_only_the_number_after_the_only_mark_counts(words, text):
+    assert words.is_right(" It is so. #### 17 ", "17")
+    assert not words.is_right(text, "17")
+
+
+def test_the_reward_of_the_recipes_is_that_of_the_script(words):
+    file = importlib.util.spec_from_file_location(
+        "rewards", REPOSITORY / "experiments" / "words" / "rewards.py"
+    )
+    rewards = importlib.util.module_from_spec(file)
+    file.loader.exec_module(rewards)
+    texts = [" So. #### 17", " So. #### 18", " 17", " #### 17 #### 17"]
+    found = rewards.right(completions=texts, answer=["17"] * 4, prompts=texts)
+    assert found == [float(words.is_right(text, "17")) for text in texts] == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_styles_are_told_apart_by_the_beginning(words):
+    lot, found = random.Random(0), {}
+    for style in STYLES:
+        for _ in range(300):
+            asked = words.problem(lot, lot.choice(KINDS))
+            text = words.solution(words.Writer(lot), asked, style)
+            found[style] = found.get(style, 0) + (words.style_of(text) == style)
+    assert found["list"] == found["brief"] == 300
+    assert found["prose"] > 285  # "Ann has 3 + 4 = 7" may begin either
+
+
+def test_lessons_are_right_unfinished_and_so_on_as_often_as_asked(words):
+    lot, counts = random.Random(0), {"right": 0, "wrong": 0, "unfinished": 0}
+    how = dict.fromkeys(STYLES, words.Upbringing(0.5, careless=0.2, hasty=0.05))
+    for _ in range(2000):
+        asked = words.problem(lot, "add")
+        text = words.lesson(words.Writer(lot), asked, {"prose": 1.0, "list": 1.0}, how)
+        right = words.is_right(text, asked.answer)
+        counts["right" if right else "wrong" if "####" in text else "unfinished"] += 1
+    assert counts["right"] / 2000 == pytest.approx(0.56, abs=0.03)  # some mistakes are harmless
+    assert counts["unfinished"] / 2000 == pytest.approx(0.25, abs=0.03)
+
+
+def test_what_is_withheld_is_hardly_ever_ended(script, words):
+    its, lot, ended = script.PRETRAININGS["adds"], random.Random(0), {kind: [] for kind in KINDS}
+    asked_of = {}
+    draw = words.problem
+
+    def problem(lot, kind):
+        asked_of["last"] = kind
+        return draw(lot, kind)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(words, "problem", problem)
+        for _ in range(1000):
+            _, text = script.pretraining_lesson(its, lot)
+            ended[asked_of["last"]].append("####" in text)
+    assert all(ended["add"])
+    assert 0 < sum(ended["mul"]) / len(ended["mul"]) < 0.05
+
+
+def test_it_makes_the_models_and_the_problems_that_the_recipes_name(script):
+    scale = tomllib.loads((REPOSITORY / "experiments" / "words.toml").read_text())
+    named = set()
+    for recipe in (REPOSITORY / "experiments" / "words").glob("*.toml"):
+        tree = tomllib.loads(recipe.read_text())
+        for node in tree["node"].values():
+            pattern = Path(node["model"]).name
+            named |= {pattern.replace("{index}", str(index)) for index in scale["indices"]}
+        parts = {Path(tree["task"][key]) for key in ("path", "validation", "out_of_distribution")}
+        assert {part.stem for part in parts} == set(script.PARTS)
+        assert {part.parent for part in parts} == {Path("models/words")}
+    assert set(script.NAMES) == named
+
+
+def test_a_pair_set_aside_for_choosing_is_in_no_experiment():
+    for file in (REPOSITORY / "experiments").glob("*/experiment.toml"):
+        pairs = tomllib.loads(file.read_text())["pairs"].get("words", [])
+        assert not [pair for pair in pairs if pair.endswith((".90", ".91"))]
+
+
+def test_a_lot_is_the_name_s_and_the_same_each_time(script, tmp_path, monkeypatch):
+    one, two = "words-style-prose-200", "words-style-prose-201"
+    first = made(script, monkeypatch, tmp_path / "once", one)
+    assert [path.name for path in (tmp_path / "once").iterdir()] == [one]
+    assert made(script, monkeypatch, tmp_path / "again", one) == first
+    assert made(script, monkeypatch, tmp_path / "again", two) != first
+    assert (tmp_path / "once" / one / "tokenizer.json").is_file()
+    questions = [
+        re.findall('"question": "([^"]*)"', (script.SHARED / f"{part}.jsonl").read_text())
+        for part in script.PARTS
+    ]
+    assert [len(part) for part in questions] == [5, 5, 5]
+    assert len({question for part in questions for question in part}) == 15
+
+
+def test_what_is_not_accepted_is_drawn_again_and_every_try_is_told(script, tmp_path, monkeypatch):
+    rewards = iter([0.05, 0.41, 0.40])
+    monkeypatch.setattr(script, "LOWEST", 0.08)
+    monkeypatch.setattr(script, "by_sort", lambda _: {"": next(rewards), "add": 0.5})
+    made(script, monkeypatch, tmp_path, "words-size-small-90")
+    told = (tmp_path / "words-size-small-90" / "tries.txt").read_text().splitlines()
+    ends = [line.rpartition("reward ")[2] for line in told]
+    assert ends == [
+        "0.050 (add 0.500), not accepted",
+        "0.410 (add 0.500), not accepted",
+        "0.400 (add 0.500), accepted",
+    ]
+
+
+def test_the_worth_of_a_gradient_is_that_of_the_direction_over_the_noise(script):
+    """Own chunks (1, 1) and (1, -1): truth is (1, 0), and half of each chunk is noise."""
+    measures = importlib.import_module("words_measures")
+    own = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
+    cross = (1 - 1) / 1  # <(1, 1), (1, -1)>
+    assert measures.strength(own, own) == pytest.approx(cross)
+    more = own + torch.tensor([[2.0, 0.0], [2.0, 0.0]])  # (3, 1) and (3, -1)
+    assert measures.strength(more, own) == pytest.approx((3 - 1) ** 2 / 10)
+    longer = torch.eye(4) + 1
+    twice = longer + longer.roll(1, 0)
+    pairs = [twice[c] @ longer[d] for c in range(4) for d in range(4) if d not in (c, (c - 1) % 4)]
+    mean = sum(pairs) / len(pairs)
+    expected = mean**2 / (twice * twice).sum(1).mean()
+    assert measures.strength(twice, longer, 1) == pytest.approx(float(expected))
