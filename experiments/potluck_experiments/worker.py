@@ -224,30 +224,19 @@ def _node_result(run: Any, node: Any, base: str, pass_at_8: float | None) -> Nod
         pass_at_8=pass_at_8,
         others_k1=_mean(its.k1_positive for its in others),
         others_likelihood=_mean(its.likelihood_positive for its in others),
-        others_taken=_taken(rounds, node.name),
-        others_silenced=_silenced(rounds, node.name),
+        others_taken=_of_others(rounds, node.name, "success_weight"),
+        others_silenced=_of_others(rounds, node.name, "silenced_share"),
         notations=_notations(run, node.name),
     )
 
 
-def _taken(rounds: Sequence[RoundReport], me: str) -> tuple[float | None, ...]:
-    """Return the mean weight of the others' right answers, by round; empty: there were none."""
+def _of_others(rounds: Sequence[RoundReport], me: str, field: str) -> tuple[float | None, ...]:
+    """Return a share of the others' right answers by round, the mean over authors; empty where it
+    is 0 throughout. A run of an older release has none."""
     found = [
-        _mean((its.success_weight for name, its in each.sources.items() if name != me), digits=3)
+        _mean((getattr(its, field, None) for name, its in each.sources.items() if name != me), 3)
         for each in rounds
     ]
-    return () if found.count(None) == len(found) else tuple(found)
-
-
-def _silenced(rounds: Sequence[RoundReport], me: str) -> tuple[float | None, ...]:
-    """Return the share of the others' right answers that the habit test silenced, by round; empty:
-    it silenced none."""
-    found = []
-    for each in rounds:
-        others = [its for name, its in each.sources.items() if name != me]
-        right = sum(its.completions * (its.reward_mean or 0.0) for its in others)
-        silenced = sum(getattr(its, "silenced", 0) for its in others)
-        found.append(round(silenced / right, 3) if right else None)
     return tuple(found) if any(found) else ()
 
 
