@@ -8,13 +8,13 @@ It is reported and decides nothing: a better way to write grows like a bad one, 
 look.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from potluck.objective.phrases import phrase_shares
+from potluck.objective.phrases import phrase_counts, words_of
 
 FIRST_ROUNDS = 3
 """Rounds of a run that tell how this node wrote at first."""
@@ -63,7 +63,7 @@ def growing_habit(
     ]
     if min(map(len, kinds)) < FEWEST_ANSWERS:
         return None
-    foreign, first_right, first, now = map(phrase_shares, kinds)
+    foreign, first_right, first, now = map(_shares, kinds)
     found = [
         Habit(phrase, share, float(first[phrase]), float(now[phrase]))
         for phrase, share in foreign.items()
@@ -94,6 +94,12 @@ def answers_by_author(lines: Iterable[tuple[str, str, float]]) -> dict[str, list
     for author, text, reward in lines:
         answers[author].append((text, reward > 0 and reward >= mean))
     return dict(answers)
+
+
+def _shares(texts: Sequence[str]) -> Counter[str]:
+    """Return the share of the texts, 0..1, that have each phrase."""
+    counts = phrase_counts(map(words_of, texts))
+    return Counter({phrase: count / len(texts) for phrase, count in counts.items()})
 
 
 def _growth(habit: Habit) -> tuple[float, float, int, str]:
