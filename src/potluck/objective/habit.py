@@ -28,7 +28,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from potluck.objective.phrases import phrase_counts, words_of
+from potluck.objective.phrases import BEGIN, phrase_counts, words_of
 
 WINDOW = 10
 """Rounds that are counted: the last ones."""
@@ -57,7 +57,7 @@ class Habit:
     """An author's habit as this node sees it, and what it earned this node."""
 
     phrases: tuple[str, ...]
-    """H, the one that is most foreign here first."""
+    """H: first how the answers begin, then the most foreign phrase."""
     gain: float | None = None
     """Reward of this node's answers with the whole habit less that of those without. None: this
     node's answers to one problem do not differ in it."""
@@ -134,7 +134,7 @@ class HabitTest:
         chosen = [p for p in foreign if (theirs[p] - beside[p]) / right >= FOREIGN]
         if not chosen:
             return None
-        habit = Habit(tuple(sorted(chosen, key=lambda p: (-foreign[p], -len(p), p))))
+        habit = Habit(tuple(sorted(chosen, key=lambda p: (p[0] != BEGIN, -foreign[p], -len(p), p))))
         return self._tried(habit)
 
     def _right(self, author: str) -> tuple[int, Counter[str]]:
