@@ -11,7 +11,7 @@ from node.test_learner import batch_of, learner_of, ragged_groups
 from nouns import group
 from potluck.node.learning.batch import pack
 from potluck.node.learning.score import candidates
-from potluck.objective.habit import WINDOW, Answer, HabitTest, silenced_answers
+from potluck.objective.habit import WINDOW, GradedAnswer, HabitTest, silenced_answers
 from potluck.objective.methods import METHODS, ObjectiveConfig
 
 LWS = ObjectiveConfig(**METHODS["lws"].fields, habit_test=True)
@@ -91,7 +91,7 @@ def answers_of(lot, number, styles, pays, problems=5, each=3):
                 odd = lot.random() < chance
                 text = f"so it is {at}" if odd else f"{at} # then"
                 earned = lot.random() < (pays if odd else 0.5)
-                found.append(Answer(f"{number}/{at}", author, float(earned), text))
+                found.append(GradedAnswer(f"{number}/{at}", author, float(earned), text))
     return found
 
 
@@ -153,7 +153,7 @@ def test_words_of_another_problem_are_no_habit():
                 good = (sign == "-") == (author == "x")
                 for _ in range(4):
                     text = f"{sign} gives {lot.randint(10, 99)}"
-                    answers.append(Answer(f"{number}/{at}", author, float(good), text))
+                    answers.append(GradedAnswer(f"{number}/{at}", author, float(good), text))
         habits = test.habits(answers)
     assert not habits
 

@@ -30,7 +30,7 @@ from potluck.node.report import report_of
 from potluck.node.sample import sample
 from potluck.node.selection import Selection
 from potluck.node.writer import Writer, error_context
-from potluck.objective.habit import Answer, HabitTest, silenced_answers
+from potluck.objective.habit import GradedAnswer, HabitTest, silenced_answers
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport
 from potluck.schedule import Share
@@ -168,9 +168,9 @@ def step(nodes: Sequence[Participant], round: int) -> list[RoundReport]:
     return [node.use(round, *each) for node, each in zip(nodes, arrived, strict=True)]
 
 
-def _answers(group: Group) -> Iterator[Answer]:
+def _answers(group: Group) -> Iterator[GradedAnswer]:
     for row, reward in zip(group.rows, group.rewards, strict=True):
-        yield Answer(group.problem.id, row.completion.author, reward, row.text)
+        yield GradedAnswer(group.problem.id, row.completion.author, reward, row.text)
 
 
 def _stored(nodes: Sequence[Participant], round: int) -> list[Round]:

@@ -43,7 +43,7 @@ PROVEN = 1.0
 """Standard errors by which the gain lies above 0 once the habit is learned from."""
 
 
-class Answer(NamedTuple):
+class GradedAnswer(NamedTuple):
     """One graded answer."""
 
     problem: str
@@ -77,10 +77,10 @@ class Habit:
 
 
 @dataclass(frozen=True)
-class _Round:
+class _RoundAnswers:
     """The answers of one round, cut into words."""
 
-    answers: Sequence[Answer]
+    answers: Sequence[GradedAnswer]
 
     @cached_property
     def words(self) -> list[str]:
@@ -108,14 +108,14 @@ class HabitTest:
     def __init__(self, me: str, lines: Iterable[Mapping[str, Any]] = ()) -> None:
         """Begin from the lines of completions.jsonl, as after each of their rounds."""
         self.me = me
-        self._rounds = deque[_Round](maxlen=WINDOW)
+        self._rounds = deque[_RoundAnswers](maxlen=WINDOW)
         for _, its in groupby(lines, itemgetter("round")):
-            keys = itemgetter(*Answer._fields)
-            self._rounds.append(_Round([Answer(*keys(line)) for line in its]))
+            keys = itemgetter(*GradedAnswer._fields)
+            self._rounds.append(_RoundAnswers([GradedAnswer(*keys(line)) for line in its]))
 
-    def habits(self, answers: Sequence[Answer]) -> dict[str, Habit]:
+    def habits(self, answers: Sequence[GradedAnswer]) -> dict[str, Habit]:
         """Add a round's answers, and find the habit of each other author that has one."""
-        self._rounds.append(_Round(answers))
+        self._rounds.append(_RoundAnswers(answers))
         authors = sorted({answer.author for answer in answers} - {self.me})
         found = {author: self._habit(author) for author in authors}
         return {author: habit for author, habit in found.items() if habit}
@@ -186,7 +186,7 @@ class HabitTest:
         return Habit(habit.phrases, gain, error)
 
 
-def silenced_answers(answers: Sequence[Answer], habits: Mapping[str, Habit]) -> list[bool]:
+def silenced_answers(answers: Sequence[GradedAnswer], habits: Mapping[str, Habit]) -> list[bool]:
     """Tell of each answer if it bears a habit of its author that is silenced."""
     return [
         (habit := habits.get(answer.author)) is not None
