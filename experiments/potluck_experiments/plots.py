@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from potluck_experiments.kinds import BEFORE, DEFAULT, OLDER
 from potluck_experiments.results import NodeResult, Results
 from potluck_experiments.statistics import interval_of
 from potluck_experiments.suite import Experiment
@@ -28,7 +29,10 @@ QUIET, HOLDS, NO_ROOM = "#5b6570", "#e4f2e7", "#f3f0ec"
 GREY, VERMILION, BLUE = "#4d4d4d", "#D55E00", "#0072B2"
 PALETTE = (VERMILION, "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "black")
 MARKERS = "sp^vPXhD<>"
-FIXED: Final = {"alone": (GREY, "o"), "f-tis": (BLUE, "D"), "lws": ("#009E73", "*")}
+FIXED: Final = {
+    **{"alone": (GREY, "o"), "f-tis": (BLUE, "D"), DEFAULT: (VERMILION, "P")},
+    **dict.fromkeys((OLDER, BEFORE), ("#009E73", "*")),
+}
 VERDICT_COLOURS: Final = {"shown": BLUE, "refuted": VERMILION, "inconclusive": "#8a8a8a"}
 SMOOTHED = 3  # rounds over which sampled reward is averaged: each with its neighbours
 KINDS = {"greedy": "greedy accuracy", "sampled": "sampled reward"}
@@ -110,7 +114,7 @@ def draw_curves(experiment: Experiment, results: Results) -> Figure:
     wanted = [(pair, m, kind) for pair, kind in product(order.keys(), KINDS) for m in order[pair]]
     panels = [panel for panel in wanted if panel in set(curves.panel)]
     limits = {kind: (its.min(), its.max()) for kind, its in curves.groupby("kind").value}
-    with _style():
+    with style():
         grid = sns.relplot(
             data=curves, x="round", y="value", hue="setting", style="setting", kind="line",
             col="panel", col_order=panels, col_wrap=4, errorbar=bounds, height=3.4, aspect=1.15,
@@ -139,7 +143,7 @@ def draw_final(experiment: Experiment, results: Results) -> Figure:
     chosen["row"] = together + ": " + chosen.model
     looks = _looks(experiment)
     looks["markers"] = list(looks["markers"].values())
-    with _style():
+    with style():
         grid = sns.catplot(
             data=chosen, x="value", y="row", col="family", hue="setting", kind="point",
             linestyle="none", dodge=0.4, errorbar=bounds, err_kws={"linewidth": 2}, legend=False,
@@ -169,7 +173,7 @@ def _looks(experiment: Experiment) -> dict[str, Any]:
     return {"hue_order": list(styles), "palette": colours, "markers": markers}
 
 
-def _style() -> Any:
+def style() -> Any:
     matplotlib.rcdefaults()  # a user's matplotlibrc must not change the picture
     return sns.axes_style("whitegrid", {"axes.spines.left": False})
 
@@ -186,10 +190,10 @@ def _finish(figure: Figure, experiment: Experiment, results: Results, about: str
         Line2D([], [], color=colour, marker=marker, label=settings[name].legend)
         for name, (colour, marker) in styles_of(experiment.settings).items()
     ]
-    return _label(figure, textwrap.shorten(experiment.title, 90), about, handles, columns=2)
+    return label(figure, textwrap.shorten(experiment.title, 90), about, handles, columns=2)
 
 
-def _label(
+def label(
     figure: Figure, title: str, about: str, handles: Sequence[Artist], columns: int
 ) -> Figure:
     height = figure.get_figheight()
@@ -205,7 +209,7 @@ def draw_claims(results: Results, tests: Sequence[ClaimTest]) -> Figure:
     """Draw a bar for each test, and in green where its claim says that it lies."""
     row = 0.62
     inside = row * len(tests)
-    with _style():
+    with style():
         figure = Figure(figsize=(14, inside + 2))
         axes = figure.add_axes((0.6, 1 / (inside + 2), 0.38, inside / (inside + 2)))
         ends = [end for t in tests if t.difference for end in t.difference[:3]]
@@ -219,7 +223,7 @@ def draw_claims(results: Results, tests: Sequence[ClaimTest]) -> Figure:
             *(Line2D([], [], color=c, lw=3, label=v) for v, c in VERDICT_COLOURS.items()),
         ]
         about = "Bars: 95 % intervals of mean differences; thick: at 90 %, for claims of equality."
-        return _label(figure, "The claims put first", about, handles, columns=len(handles))
+        return label(figure, "The claims put first", about, handles, columns=len(handles))
 
 
 def _draw_claim(axes: Axes, results: Results, test: ClaimTest, top: float, bottom: float) -> None:

@@ -6,21 +6,30 @@ the same to the last letter on every machine, at any time, whatever the code is 
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import mean
 
 import jinja2
 
-from potluck_experiments import plots
+from potluck_experiments import plots, plots_kinds
 from potluck_experiments.costs import cost_of
+from potluck_experiments.kinds import BEFORE, CONTROLS, OLDER, Kind, newest, older
+from potluck_experiments.notations import over_pairs, windows, writers
 from potluck_experiments.results import Results, read_results, write_atomically
 from potluck_experiments.statistics import MeanInterval, interval_of
 from potluck_experiments.suite import SCALES, ExperimentError, Suite
-from potluck_experiments.verdicts import VERDICTS, holm, pooled, try_all
+from potluck_experiments.verdicts import VERDICTS, holm, try_all
 
 MADE = "<!-- Written by `potluck reproduce --render` from the finished cells. Do not edit. -->"
-SAME_GENERATION = {2: "half", 4: "quarter"}
-"""Setting in which one model alone writes as much as one of so many nodes."""
+COMPARISONS = (
+    ("LWS - half", OLDER, "half"), ("LWS - smaller groups", OLDER, "half-smaller"),
+    ("LWS - half, x2", OLDER, "half-emphasised"), ("LWS - own part", OLDER, "own-part"),
+    ("LWS - alone", OLDER, "alone"), ("LWS - alone, x2", OLDER, "alone-emphasised"),
+    ("LWS - F-TIS", OLDER, "f-tis"), ("F-TIS - half", "f-tis", "half"),
+    ("F-TIS - alone", "f-tis", "alone"), ("LWS, c = 8 - half", "lws-8", "half"),
+)  # fmt: skip
+"""Rows of the table of the older pairs. Half: of four a quarter."""
 HEADING = re.compile(r"^#+[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 
@@ -38,7 +47,7 @@ def render(suite: Suite) -> list[Path]:
         write_atomically(path, text.encode())
     written = list(texts)
     for results in scales:
-        for name, figure in plots.draw_all(results):
+        for name, figure in chain(plots.draw_all(results), plots_kinds.draw_all(results)):
             written.append(suite.folder.parent / "docs" / "results" / name)
             write_atomically(written[-1], plots.png(figure))
     return written
@@ -50,13 +59,14 @@ def pages(suite: Suite, scales: Sequence[Results]) -> dict[Path, str]:
         loader=jinja2.PackageLoader("potluck_experiments"), undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    filters = accuracy, cell, holm, interval_of, signed, within
+    filters = accuracy, cell, holm, interval_of, middle, over, signed, within
     environment.filters |= {each.__name__: each for each in filters}
     environment.filters["bold_headings"] = lambda notes: HEADING.sub(r"**\1**", notes)
     environment.globals |= {
         **{"made": MADE, "suite": suite, "scales": scales, "verdicts": VERDICTS},
-        **{"cost_of": cost_of, "pooled": pooled, "nearness": nearness, "ratio": "{:.2f}".format},
-        **{"same_generation": SAME_GENERATION, "kinds_of": kinds_of},
+        **{"cost_of": cost_of, "ratio": "{:.2f}".format, "accuracy": accuracy, "harm": harm},
+        **{"newest": newest, "older": older, "writers": writers, "over_pairs": over_pairs},
+        **{"controls": CONTROLS, "before": BEFORE, "comparisons": COMPARISONS, "windows": windows},
         "tried_at": {results.scale: try_all(results) for results in scales},
     }
     overview, page = map(environment.get_template, ("results.md.j2", "experiment.md.j2"))
@@ -67,23 +77,34 @@ def pages(suite: Suite, scales: Sequence[Results]) -> dict[Path, str]:
     return {path: text.rstrip("\n") + "\n" for path, text in texts.items()}
 
 
-def kinds_of(results: Results, setting: str) -> dict[str, list[str]]:
-    """Return the pairs of each family that ran in this setting."""
-    pairs = [p for p in results.suite.pairs(results.scale) if (p, setting) in results.runs]
-    names = dict.fromkeys(pair.partition(".")[0] for pair in pairs)
-    return {name: [p for p in pairs if p.startswith(f"{name}.")] for name in names}
+def harm(kinds: Sequence[Kind]) -> str:
+    """Say first where the default earns less than the better half."""
+    below: dict[bool, list[str]] = {True: [], False: []}
+    for kind in kinds:
+        for role in kind.told:
+            found = interval_of(kind.minus(kind.better(role), role=role))
+            if found and found.mean < 0:
+                name = kind.title + f", {role}" * bool(role)
+                below[found.high < 0].append(f"{cell(name)} {within(found)}")
+    shown, not_shown = ("; ".join(below[is_shown]) or "none" for is_shown in (True, False))
+    return (
+        f"**Where the default harms**: it earns less than the better half, shown at 95 %: {shown}; "
+        f"in the mean, but not shown: {not_shown}."
+    )
 
 
-def nearness(results: Results, pairs: Sequence[str], setting: str, field: str) -> float | None:
-    """Return the mean of a field of NodeResult over the runs of these pairs that have it."""
-    found = [
-        value
-        for pair in pairs
-        for models in results.runs.get((pair, setting), {}).values()
-        for run in models.values()
-        if (value := getattr(run.node, field)) is not None
-    ]
-    return mean(found) if found else None
+def over(values: Sequence[float], pairs: int) -> str:
+    """Show a mean with its interval, and the number of base pairs where it is another one.
+
+    >>> over([0.1, 0.2], 2), over([0.1, 0.2], 8), over([0.1], 8)
+    ('+.150 [-.485, +.785]', '+.150 [-.485, +.785] (2)', '-')
+    """
+    found = interval_of(values)
+    return within(found) + f" ({len(values)})" * bool(found and len(values) != pairs)
+
+
+def middle(values: Sequence[float]) -> float | None:
+    return mean(values) if values else None
 
 
 def cell(text: str) -> str:

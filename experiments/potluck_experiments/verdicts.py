@@ -92,17 +92,24 @@ def _judge(
     return ClaimTest(*told, verdict, reason, p_of(found, claim.lies, claim.margin))
 
 
-def pooled(
-    results: Results, pairs: Sequence[str], setting: str, than: str, measure: Measure, when: When
-) -> MeanInterval | None:
-    """Return the mean difference of two settings over these pairs, which no claim is about."""
+def differences(
+    results: Results,
+    pairs: Sequence[str],
+    sides: tuple[str, str],
+    measure: Measure,
+    when: When,
+    place: int | None = None,
+) -> list[float]:
+    """Return what one setting has more than another, which no claim is about: one number for each
+    unit, of the models at one place of a pair, or of all. None where a cell is missing."""
     of = Claim(
-        id="", text="", setting=setting, than=than, measure=measure, when=when, lies="above"
+        id="", text="", setting=sides[0], than=sides[1], measure=measure, when=when, lies="above"
     )  # fmt: skip
-    parts = [part for pair in pairs for part in _parts(of, pair, results)]
-    is_whole = not any(part.missing for part in parts)
-    usable = [part for part in parts if not part.no_room]
-    return interval_of(units_of(usable, results.of_base_pairs)) if is_whole else None
+    every = [_parts(of, pair, results) for pair in pairs]
+    parts = [part for its in every for part in (its if place is None else its[place : place + 1])]
+    if any(part.missing for part in parts):
+        return []
+    return units_of([part for part in parts if not part.no_room], results.of_base_pairs)
 
 
 def units_of(parts: Sequence[ClaimPart], by_pair: bool) -> list[float]:

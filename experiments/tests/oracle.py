@@ -2,8 +2,8 @@
 
 import math
 
-T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 10: 2.228, 19: 2.093,
-         29: 2.045, 30: 2.042, 60: 2.000, 120: 1.980}  # fmt: skip
+T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 9: 2.262,
+         10: 2.228, 19: 2.093, 29: 2.045, 30: 2.042, 60: 2.000, 120: 1.980}  # fmt: skip
 """As the tables in the back of a textbook print it."""
 T_95 = {4: 2.132}
 
@@ -60,3 +60,133 @@ def verdict(low, high, lies, margin):
     if all(points):
         return "shown"
     return "inconclusive" if any(points) else "refuted"
+
+
+# What a method gives in each kind of pair, and the notations. A cell is what its JSON says.
+
+
+def nodes_of(cells, family, model, setting):
+    """By seed."""
+    found = {}
+    for cell in cells:
+        if cell["family"] == family and cell["setting"] == setting and model in cell["node"]:
+            found[cell["seed"]] = cell["node"][model]
+    return [found[seed] for seed in sorted(found)]
+
+
+def nodes_of_pair(cells, family, models, setting):
+    found = []
+    for model in models:
+        found += nodes_of(cells, family, model, setting)
+    return found
+
+
+def is_finished(cells, family, models, setting, seeds):
+    return all(len(nodes_of(cells, family, model, setting)) >= seeds for model in models)
+
+
+def late(node):
+    sampled = node["sampled"]
+    total = 0.0
+    for at in range(len(sampled) // 2, len(sampled)):
+        total += sampled[at]
+    return total / (len(sampled) - len(sampled) // 2)
+
+
+def read(node, measure):
+    if measure == "sampled":
+        return late(node)
+    if measure == "greedy":
+        return node["greedy"][-1]
+    return node["pass_at_8" if measure == "pass@8" else "out_of_distribution"]
+
+
+def of_role(models, role):
+    return [model for model in models if not role or model.rpartition("-")[0] == role]
+
+
+def level(cells, family, pairs, setting, role=""):
+    """Mean over the base pairs, lists of models, that have every seed of it."""
+    every = []
+    for models in pairs:
+        for model in of_role(models, role):
+            for node in nodes_of(cells, family, model, setting):
+                every.append(late(node))
+    return sum(every) / len(every) if every else None
+
+
+def better_half(cells, family, pairs, halves, role=""):
+    best = halves[0]
+    for half in halves:
+        if level(cells, family, pairs, half, role) > level(cells, family, pairs, best, role):
+            best = half
+    return best
+
+
+def differences(cells, family, pairs, setting, than, *, seeds, role="", measure="sampled"):
+    """One for each base pair that has both: the mean over its models and seeds. Sampled reward
+    late, other measures at the end; out of distribution only where the accuracy has room."""
+    found = []
+    for models in pairs:
+        if not is_finished(cells, family, models, setting, seeds):
+            continue
+        if not is_finished(cells, family, models, than, seeds):
+            continue
+        of_pair = []
+        for model in of_role(models, role):
+            values = []
+            for name in (setting, than):
+                nodes = nodes_of(cells, family, model, name)
+                values.append([read(node, measure) for node in nodes])
+            what, other = values
+            if measure == "out-of-distribution" and not 0.1 <= sum(other) / len(other) <= 0.8:
+                continue
+            for seed in range(seeds):
+                of_pair.append(what[seed] - other[seed])
+        if of_pair:
+            found.append(sum(of_pair) / len(of_pair))
+    return found
+
+
+def notation(cells, family, pairs, setting, roles, start, end):
+    """(share of answers in the other notation, reward in its own, in the other), means over the
+    base pairs of means over models and seeds; rewards of five answers at least."""
+    over_pairs = [], [], []
+    for models in pairs:
+        of_pair = [], [], []
+        for model in models:
+            role = model.rpartition("-")[0]
+            if role not in roles:
+                continue
+            for node in nodes_of(cells, family, model, setting):
+                own, own_right, other, other_right = 0, 0, 0, 0
+                for name, (written, right) in node["notations"].items():
+                    for at in range(start, end):
+                        if name == role:
+                            own, own_right = own + written[at], own_right + right[at]
+                        else:
+                            other, other_right = other + written[at], other_right + right[at]
+                if own + other > 0:
+                    of_pair[0].append(other / (own + other))
+                if own >= 5:
+                    of_pair[1].append(own_right / own)
+                if other >= 5:
+                    of_pair[2].append(other_right / other)
+        for values, its in zip(over_pairs, of_pair, strict=True):
+            if its:
+                values.append(sum(its) / len(its))
+    return tuple(sum(values) / len(values) if values else None for values in over_pairs)
+
+
+def written_out(scale):
+    """A scale's file with one entry for each index in the place of those with {index}."""
+    for family in scale["family"].values():
+        model, pair = {}, {}
+        for index in map(str, scale.get("indices", [0])):
+            for name, place in family["model"].items():
+                model[name.replace("{index}", index)] = place.replace("{index}", index)
+            for name, models in family["pair"].items():
+                its = [each.replace("{index}", index) for each in models]
+                pair[name.replace("{index}", index)] = its
+        family["model"], family["pair"] = model, pair
+    return scale

@@ -8,14 +8,17 @@ from statistics import mean, stdev
 
 import pytest
 
+import oracle
+
 pytestmark = pytest.mark.page
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
 T_975 = {2: 12.7062, 3: 4.3027, 4: 3.1824, 5: 2.7764, 6: 2.5706, 7: 2.4469, 8: 2.3646}
 """By the number of values."""
-SCALES = {name: tomllib.loads((EXPERIMENTS / f"{name}.toml").read_text()) for name in
-          ("tiny", "drawn", "paper")}  # fmt: skip
+NAMES = "tiny", "drawn", "words", "paper"
+SCALES = {name: oracle.written_out(tomllib.loads((EXPERIMENTS / f"{name}.toml").read_text()))
+          for name in NAMES}  # fmt: skip
 FILES = {path: json.loads(path.read_text()) for path in EXPERIMENTS.glob("cells/*/*.json")}
 CELLS = {
     (cell["scale"], cell["family"], tuple(cell["models"]), cell["setting"], cell["seed"]): cell
@@ -154,70 +157,158 @@ FULL = {"large-late"}
 """Claims that something rises above a greedy accuracy of more than .95."""
 
 
-def tables():
+KINDS = {
+    scale: {its["title"]: name for name, its in file["family"].items()}
+    for scale, file in SCALES.items()
+}
+OF_BASE_PAIRS = [scale for scale, file in SCALES.items() if file.get("unit") == "base pair"]
+DEFAULT, BEFORE, OLDER = "lws-typicality", "lws-likelihood", "lws"
+CONTROLS = ("own-part", "alone", "f-tis", BEFORE)
+
+
+class Kind:
+    """The cells of a family, and the models of those of its pairs that have these settings."""
+
+    def __init__(self, scale, family, *settings, without=""):
+        table, self.family = SCALES[scale]["family"][family]["pair"], family
+        self.cells = [c for c in FILES.values() if (c["scale"], c["family"]) == (scale, family)]
+        self.seeds, usual = SCALES[scale]["seeds"], len(next(iter(table.values())))
+        self.halves = ("quarter", "quarter-smaller") if usual == 4 else ("half", "half-smaller")
+        self.pairs = [
+            models
+            for models in table.values()
+            if len(models) == usual
+            and all(self.has(models, each) for each in settings or (DEFAULT, *self.halves))
+            and not any(oracle.nodes_of(self.cells, family, m, without) for m in models)
+        ]
+        roles = [model.rpartition("-")[0] for model in table[next(iter(table))]]
+        self.roles, self.told = roles, ["", *(roles if usual == 4 else ())]
+
+    def has(self, models, setting):
+        return oracle.is_finished(self.cells, self.family, models, setting, self.seeds)
+
+    def level(self, setting, role):
+        pairs = [models for models in self.pairs if self.has(models, setting)]
+        return oracle.level(self.cells, self.family, pairs, setting, role)
+
+    def better(self, role=""):
+        return oracle.better_half(self.cells, self.family, self.pairs, self.halves, role)
+
+    def minus(self, setting, than, **what):
+        of = self.cells, self.family, self.pairs
+        return oracle.differences(*of, setting, than, seeds=self.seeds, **what)
+
+    def mean_of(self, setting, field):
+        means = []
+        for models in self.pairs if setting else ():
+            for node in oracle.nodes_of_pair(self.cells, self.family, models, setting):
+                value = node.get(field)
+                known = [
+                    v for v in (value if isinstance(value, list) else [value]) if v is not None
+                ]
+                means += [sum(known) / len(known)] if known else []
+        return sum(means) / len(means) if means else None
+
+
+def newest(scale):
+    kinds = [Kind(scale, family) for family in SCALES[scale]["family"]]
+    return [kind for kind in kinds if kind.pairs]
+
+
+def table(scale, heading, *head):
+    """Rows of the table that begins with these columns, below a heading of docs/results.md."""
     page = (ROOT / "docs" / "results.md").read_text()
-    return {part.partition("\n")[0]: rows(part) for part in page.split("\n## ")[1:]}
+    title = heading if scale == "drawn" else f"{heading}, scale {scale}"
+    below = page.partition(f"\n## {title}\n")[2].split("\n## ")[0]
+    found = [block for block in below.split("\n\n") if rows(block)[:1] and
+             rows(block)[0][: len(head)] == list(head)]  # fmt: skip
+    return rows(found[0])[2:] if found else []
 
 
-SAME = {"four": "quarter"}
-KINDS = {its["title"]: name for name, its in SCALES["drawn"]["family"].items()}
+def tells(told, values):
+    """Whether a cell of a table tells this mean and interval; one value has no interval."""
+    if len(values) < 2:
+        return told == "-"
+    return numbers(told) == pytest.approx(interval(values), abs=0.00051)
 
 
-def pairs_of(name):
-    return [f"{name}.{pair}" for pair in range(8)]
+def tells_one(told, value):
+    return told == "-" if value is None else numbers(told) == pytest.approx([value], abs=0.00051)
 
 
-def test_the_findings_are_those_of_the_cells():
-    page = (ROOT / "docs" / "results.md").read_text()
-    said = page.split("## Findings")[1].split("\n## ")[0]
-    lines = re.findall(r"^\d\. \*\*(.*?)\*\*.*?: (.*)$", said, re.MULTILINE)
-    sides = [("lws", ""), ("lws", "alone"), ("lws", "f-tis"), ("f-tis", ""), ("f-tis", "alone"),
-             ("lws-8", "")]  # fmt: skip
-    assert len(lines) == len(sides)
-    for (_, told), (setting, than) in zip(lines, sides, strict=True):
-        parts = told.rstrip(".").split("; ")
-        assert len(parts) >= 5
-        for part in parts:
-            (title,) = [title for title in KINDS if part.strip().startswith(title)]
-            name = KINDS[title]
-            what = setting, than or SAME.get(name, "half"), "sampled", "late"
-            expected = over_units("drawn", pairs_of(name), *what)
-            assert numbers(part) == pytest.approx(expected, abs=0.00051), part
+@pytest.mark.parametrize("scale", OF_BASE_PAIRS)
+def test_the_default_and_its_controls_are_those_of_the_cells(scale):
+    lines = [(kind, role) for kind in newest(scale) for role in kind.told]
+    levels = table(scale, "Findings", "kind", "pairs")
+    for row, (kind, role) in zip(levels, lines, strict=True):
+        assert row[0] == role or KINDS[scale][row[0]] == kind.family
+        assert row[1] == ("" if role else str(len(kind.pairs)))
+        for told, setting in zip(row[2:], (*kind.halves, *CONTROLS, DEFAULT), strict=True):
+            assert tells_one(told, kind.level(setting, role)), (row, setting)
+            assert told.startswith("**") == (setting == kind.better(role))
+    differences = table(scale, "Findings", "kind", "the better half")
+    for row, (kind, role) in zip(differences, lines, strict=True):
+        for told, than in zip(row[1:], (kind.better(role), *CONTROLS), strict=True):
+            assert tells(told, kind.minus(DEFAULT, than, role=role)), (row, than)
 
 
-def test_the_tables_of_kinds_are_those_of_the_cells():
-    found = [row for row in tables()["Kinds of pair"] if len(row) == 6][2:]
-    assert [KINDS[row[0]] for row in found] == list(SCALES["drawn"]["family"])
-    for row in found:
-        name = KINDS[row[0]]
-        same = SAME.get(name, "half")
-        thans = f"{same}-emphasised", "alone-emphasised", "own-part"
-        for told, than in zip(row[3:], thans, strict=True):
-            if told != "-":
-                expected = over_units("drawn", pairs_of(name), "lws", than, "sampled", "late")
-                assert numbers(told) == pytest.approx(expected, abs=0.00051), (row, than)
-        for told, setting, field in (
-            (row[1], "f-tis", "others_k1"), (row[2], "lws", "others_likelihood")
-        ):  # fmt: skip
-            its = [node[field] for cell in FILES.values() for node in cell["node"].values()
-                   if (cell["family"], cell["setting"]) == (name, setting) and field in node
-                   and len(cell["models"]) > 1]  # fmt: skip
-            its = [each for each in its if each is not None]
-            assert told == "-" or float(told) == pytest.approx(mean(its), abs=0.00051)
+@pytest.mark.parametrize("scale", OF_BASE_PAIRS)
+def test_other_measures_and_what_is_taken_are_those_of_the_cells(scale):
+    found = table(scale, "Findings", "kind", "greedy")
+    for row, kind in zip(found, newest(scale), strict=True):
+        for told, measure in zip(
+            row[1:4], ("greedy", "pass@8", "out-of-distribution"), strict=True
+        ):
+            is_measured = measure != "pass@8" or scale != "words"
+            what = kind.minus(DEFAULT, kind.better(), measure=measure) if is_measured else []
+            assert tells(told, what), (row, measure)
+        for told, setting, field in zip(
+            row[4:],
+            (BEFORE, DEFAULT, DEFAULT),
+            ("others_taken", "others_taken", "others_silenced"),
+            strict=True,
+        ):
+            assert tells_one(told, kind.mean_of(setting, field)), (row, field)
 
 
-def test_the_table_of_other_measures_is_that_of_the_cells():
-    name, seen = "", 0
-    for row in tables()["Kinds of pair"]:
-        if len(row) != 5 or row[1] not in ("greedy", "pass@8", "out of distribution"):
-            continue
-        name = KINDS.get(row[0], name)
-        for told, than in zip(row[2:], (SAME.get(name, "half"), "alone", "f-tis"), strict=True):
-            if told != "-":
-                pairs = pairs_of(name)
-                expected = over_units("drawn", pairs, "lws", than, row[1].replace(" ", "-"), "end")
-                assert numbers(told) == pytest.approx(expected, abs=0.00051), (row, than)
-                seen += 1
-            else:  # nothing was run alone in the family of four
-                assert (name, than) == ("four", "alone")
-    assert seen == 6 * 3 * 3 - 3
+@pytest.mark.parametrize("scale", OF_BASE_PAIRS)
+def test_the_notations_are_those_of_the_cells(scale):
+    kinds = {kind.family: kind for kind in newest(scale)}
+    titles, models = {its["title"]: name for name, its in SETTINGS.items()}, ""
+    for row in table(scale, "Which notation a model writes", "models", "setting"):
+        models = row[0] or models
+        title = max((title for title in KINDS[scale] if models.startswith(title)), key=len)
+        kind, role = kinds[KINDS[scale][title]], models.removeprefix(title).removeprefix(", ")
+        rounds = len(next(iter(kind.cells[0]["node"].values()))["sampled"])
+        ends = [(0, 2), *((rounds * at // 4, rounds * (at + 1) // 4) for at in (1, 2, 3))]
+        expected = [
+            oracle.notation(kind.cells, kind.family, kind.pairs, titles[row[1]],
+                            [role] if role else kind.roles, *each)
+            for each in ends
+        ]  # fmt: skip
+        for told, values in zip(row[2:], zip(*expected, strict=True), strict=True):
+            for one, value in zip(told.split(" / "), values, strict=True):
+                assert tells_one(one, value), row
+
+
+def test_the_table_of_older_pairs_is_that_of_the_cells():
+    found = {row[0]: row[1:] for row in table("drawn", "Findings", "difference")}
+    kinds = [Kind("drawn", family, OLDER, without=DEFAULT) for family in SCALES["drawn"]["family"]]
+    kinds = [kind for kind in kinds if kind.pairs]
+    assert sum(len(kind.pairs) for kind in kinds) == 6 * 8
+    assert {"LWS - half", "LWS - alone", "LWS - own part", "F-TIS - half"} < {*found}
+    names = {
+        "LWS": OLDER, "F-TIS": "f-tis", "LWS, c = 8": "lws-8", "half": "half", "alone": "alone",
+        "smaller groups": "half-smaller", "half, x2": "half-emphasised", "own part": "own-part",
+        "alone, x2": "alone-emphasised",
+    }  # fmt: skip
+    for row, cells in found.items():
+        for told, kind in zip(cells, kinds, strict=True):
+            if row in ("k1", "P"):
+                field = {"k1": ("f-tis", "others_k1"), "P": (OLDER, "others_likelihood")}[row]
+                assert tells_one(told, kind.mean_of(*field))
+                continue
+            what, than = (names[name] for name in row.split(" - "))
+            if len(kind.roles) == 4:
+                than = than.replace("half", "quarter")
+            assert tells(told, kind.minus(what, than)), (row, kind.family)

@@ -6,13 +6,13 @@ import pytest
 
 import oracle
 from made_up import PAIRS, claim, curve, experiment, node, result, results, runs, suite
-from potluck_experiments.statistics import MeanInterval
+from potluck_experiments.statistics import MeanInterval, interval_of
 from potluck_experiments.suite import ExperimentError, read_suite
 from potluck_experiments.verdicts import (
     ClaimTest,
+    differences,
     holm,
     p_of,
-    pooled,
     try_all,
     try_claims,
     verdict_of,
@@ -142,9 +142,17 @@ def test_two_settings_that_no_claim_is_about_are_compared_alike():
     about = claim()
     there = results(*cells, suite=suite(experiment(about)))
     (test,) = try_all(there)
-    assert pooled(there, ["digits.size"], "f-tis", "alone", "greedy", "end") == test.difference
-    assert pooled(there, ["digits.size"], "half", "alone", "greedy", "end") is None
-    assert pooled(there, ["digits.size"], "f-tis", "alone", "pass@8", "end") is None
+
+    def found(setting, measure="greedy", place=None):
+        sides = setting, "alone"
+        return interval_of(differences(there, ["digits.size"], sides, measure, "end", place))
+
+    assert found("f-tis") == test.difference
+    assert [found("f-tis", place=at) for at in (0, 1)] == [
+        interval_of(part.by_seed) for part in test.parts
+    ]
+    assert found("half") is None
+    assert found("f-tis", "pass@8") is None
 
 
 def test_seeds_are_paired_in_whatever_order_the_cells_come():

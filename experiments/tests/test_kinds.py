@@ -1,0 +1,182 @@
+"""Kinds of pair against the better half, and notations: numbers recomputed in plain loops."""
+
+import re
+
+import msgspec
+import pytest
+from matplotlib import pyplot
+from msgspec.structs import replace
+
+import oracle
+from drawn_up import GAIN, ROLES, drawn_up
+from made_up import node
+from potluck_experiments import plots_kinds, render
+from potluck_experiments.kinds import BEFORE, CONTROLS, DEFAULT, OLDER, newest, older
+from potluck_experiments.notations import habit_of, over_pairs, windows, writers
+from potluck_experiments.results import NotationCurve
+
+pytestmark = pytest.mark.page
+
+NUMBERS = (200, 201, 202)
+HALVES = {"size": ("half", "half-smaller"), "near": ("half", "half-smaller"),
+          "four": ("quarter", "quarter-smaller")}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def there():
+    return drawn_up(NUMBERS)
+
+
+def as_json(results):
+    return [msgspec.json.decode(msgspec.json.encode(cell)) for cell in results.cells.values()]
+
+
+def pairs_of(family, numbers=NUMBERS):
+    return [[f"{role}-{number}" for role in ROLES[family]] for number in numbers]
+
+
+def test_a_kind_is_compared_with_each_control_as_plain_loops_do(there):
+    cells, seen = as_json(there), 0
+    assert [kind.name for kind in newest(there)] == ["size", "near", "four"]
+    for kind in newest(there):
+        pairs = pairs_of(kind.name)
+        for role in kind.told:
+            better = oracle.better_half(cells, kind.name, pairs, HALVES[kind.name], role)
+            assert kind.better(role) == better
+            for setting in (*HALVES[kind.name], *CONTROLS, DEFAULT):
+                level = oracle.level(cells, kind.name, pairs, setting, role)
+                assert kind.level(setting, role) == (level and pytest.approx(level))
+                for method in {DEFAULT, BEFORE} - {setting}:
+                    expected = oracle.differences(
+                        cells, kind.name, pairs, method, setting, seeds=2, role=role
+                    )
+                    found = kind.by(method).minus(setting, role=role)
+                    assert found == pytest.approx(expected)
+                    seen += bool(found)
+            for measure in ("greedy", "out-of-distribution"):
+                expected = oracle.differences(
+                    cells, kind.name, pairs, DEFAULT, better, seeds=2, role=role, measure=measure
+                )
+                assert kind.minus(better, measure, "end", role=role) == pytest.approx(expected)
+    assert seen == (2 * 6 + 5 * 5) * 2
+
+
+def test_the_better_half_is_chosen_by_its_mean_over_the_pairs_for_each_kind(there):
+    chosen = {kind.name: kind.better() for kind in newest(there)}
+    assert chosen == {"size": "half-smaller", "near": "half-smaller", "four": "quarter"}
+
+
+def test_each_node_of_four_stands_for_itself_and_models_of_a_pair_do_not(there):
+    assert {kind.name: kind.told for kind in newest(there)} == {
+        "size": [""],
+        "near": [""],
+        "four": ["", "small", "large", "columns", "terse"],
+    }
+
+
+def test_a_pair_that_lacks_the_default_or_a_half_is_left_out_and_one_control_costs_itself_alone():
+    missing = [("near", 200, DEFAULT), ("near", 201, "half-smaller"), ("size", 202, "alone")]
+    kinds = {kind.name: kind for kind in newest(drawn_up(NUMBERS, without=missing))}
+    assert kinds["near"].pairs == ("near.202",)
+    assert kinds["size"].pairs == ("size.200", "size.201", "size.202")
+    assert (len(kinds["size"].minus("alone")), len(kinds["size"].minus("f-tis"))) == (2, 3)
+    text = page(drawn_up(NUMBERS, without=missing))
+    (row,) = [row for row in rows(text) if row[0] == "two sizes" and len(row) == 6]
+    assert [cell.endswith("(2)") for cell in row[1:]] == [False, False, True, False, False]
+
+
+def test_pairs_of_the_default_before_stand_by_themselves(there):
+    assert older(there) == []
+    was = drawn_up(NUMBERS, settings=(OLDER, "half", "own-part"))
+    assert newest(was) == []
+    assert {kind.name: kind.halves for kind in older(was)} == {"size": ("half",), "near": ("half",)}
+    expected = oracle.differences(as_json(was), "near", pairs_of("near"), OLDER, "half", seeds=2)
+    (near,) = [kind for kind in older(was) if kind.name == "near"]
+    assert near.minus("half") == pytest.approx(expected)
+
+
+# Notations
+
+
+def test_the_notations_of_models_are_as_plain_loops_count_them(there):
+    cells, seen = as_json(there), []
+    for of in writers(newest(there)):
+        seen.append((of.kind.name, of.roles))
+        same = HALVES[of.kind.name][0]
+        assert of.settings == [same, "own-part", BEFORE, DEFAULT]
+        for setting in of.settings:
+            for rounds in windows(of.rounds):
+                expected = oracle.notation(
+                    cells, of.kind.name, pairs_of(of.kind.name), setting, of.roles,
+                    rounds.start, rounds.stop,
+                )  # fmt: skip
+                for field, value in zip(("share", "own", "other"), expected, strict=True):
+                    found = over_pairs(of, setting, rounds, field)
+                    assert sum(found) / len(found) == pytest.approx(value)
+    assert seen == [("near", ("columns", "terse")), ("four", ("columns",)), ("four", ("terse",))]
+
+
+def habit(**curves):
+    made = node(rounds=2, greedy=(0.1, 0.2))
+    notations = {name: NotationCurve(*curve) for name, curve in curves.items()}
+    return habit_of(replace(made, notations=notations), "columns", range(2))
+
+
+def test_what_a_notation_earns_is_told_of_five_answers_and_more():
+    few = habit(columns=((3, 2), (1, 2)), terse=((2, 2), (2, 0)))
+    assert few == (4 / 9, 3 / 5, None)
+    assert habit(columns=((1, 0), (1, 0)), terse=((6, 4), (1, 1))) == (10 / 11, None, 2 / 10)
+    assert habit() == (None, None, None)
+
+
+# The page and the pictures
+
+
+def page(results):
+    """docs/results.md"""
+    return next(iter(render.pages(results.suite, [results]).values()))
+
+
+def rows(text):
+    return [[c.strip() for c in line.strip("|").split("|")] for line in text.splitlines()
+            if line.startswith("|")]  # fmt: skip
+
+
+def test_the_page_says_first_where_the_default_harms(there):
+    said = "**Where the default harms**: it earns less than the better half, shown at 95 %: "
+    assert f"{said}none; in the mean, but not shown: none." in page(there)
+    text = page(drawn_up(NUMBERS, gain=GAIN | {DEFAULT: -0.2, "quarter": 0.15}))
+    shown = text.split(said)[1].split("; in the mean")[0].split("; ")
+    assert [each.split(" -")[0] for each in shown] == [
+        "two sizes", "near notations", "four nodes", "four nodes, small", "four nodes, large",
+        "four nodes, columns", "four nodes, terse",
+    ]  # fmt: skip
+    cells = as_json(drawn_up(NUMBERS, gain=GAIN | {DEFAULT: -0.2, "quarter": 0.15}))
+    its = oracle.differences(cells, "four", pairs_of("four"), DEFAULT, "quarter", seeds=2,
+                             role="terse")  # fmt: skip
+    assert numbers(shown[-1]) == pytest.approx(oracle.interval(its), abs=0.001)
+
+
+def numbers(text):
+    return [float(number) for number in re.findall(r"[+-]?\d*\.\d{3}", text)]
+
+
+def test_pictures_show_every_kind_node_and_notation(there):
+    drawn = dict(plots_kinds.draw_all(there))
+    assert list(drawn) == ["kinds-drawn.png", "notations-drawn.png"]
+    panels = drawn["kinds-drawn.png"].axes
+    assert [axes.get_title(loc="left") for axes in panels] == [
+        "minus the better half", "minus own part only", "minus alone, all of it", "minus F-TIS",
+        "minus LWS, c = 1",
+    ]  # fmt: skip
+    labels = [text.get_text() for text in panels[0].get_yticklabels()]
+    assert labels == ["two sizes (3)", "near notations (3)", "four nodes (3)",
+                      "· small", "· large", "· columns", "· terse"]  # fmt: skip
+    bars = [line for line in panels[0].lines if len(line.get_xdata()) == 2 and line.get_lw() == 2]
+    cells = as_json(there)
+    its = oracle.differences(cells, "size", pairs_of("size"), DEFAULT, "half-smaller", seeds=2)
+    assert list(bars[0].get_xdata()) == pytest.approx(oracle.interval(its)[1:], abs=1e-4)
+    courses = drawn["notations-drawn.png"].axes
+    assert len(courses) == 3 * 3
+    assert [len(axes.lines) for axes in courses] == [4] * 9
+    pyplot.close("all")
