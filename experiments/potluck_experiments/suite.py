@@ -20,12 +20,12 @@ from msgspec.structs import asdict, replace
 
 from potluck import PotluckError
 
-Scale = Literal["tiny", "drawn", "paper"]
+Scale = Literal["tiny", "drawn", "words", "paper"]
 Measure = Literal["greedy", "sampled", "pass@8", "out-of-distribution"]
 When = Literal["early", "late", "end"]
 Lies = Literal["below", "above", "within", "not below"]
 ClaimNode = Literal["each", "first", "second", "weaker", "stronger", "second minus first"]
-SCALES: tuple[Scale, ...] = ("tiny", "drawn", "paper")
+SCALES: tuple[Scale, ...] = ("tiny", "drawn", "words", "paper")
 INDEX = "{index}"
 
 
@@ -76,9 +76,9 @@ class Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ScaleFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """tiny.toml, drawn.toml, paper.toml."""
+    """tiny.toml, drawn.toml, words.toml, paper.toml."""
 
-    seeds: Annotated[int, Meta(ge=2, le=1000)] = 5
+    seeds: Annotated[int, Meta(ge=1, le=1000)] = 5
     """Seeds 0, 1, ... of every cell. Verdicts use these and no others."""
     unit: Literal["seed", "base pair"] = "seed"
     """Independent observation of a claim. Base pair: pairs are drawn, many of a family."""

@@ -84,6 +84,7 @@ def make_suite(folder, *, recipe=RECIPE, scale=SCALE, settings=SETTINGS, others=
         "settings.toml": settings,
         "tiny.toml": scale,
         "drawn.toml": scale,
+        "words.toml": scale,
         "paper.toml": scale,
         "recipe.toml": recipe,
         "fig04_size/experiment.toml": EXPERIMENT,

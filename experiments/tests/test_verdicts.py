@@ -384,6 +384,7 @@ def test_a_claim_about_out_of_distribution_early_is_refused(tmp_path):
         "settings.toml": '[alone]\ntitle = "a"\nalone = true\n[f-tis]\ntitle = "f"\n',
         "tiny.toml": "family = {}\n",
         "drawn.toml": "family = {}\n",
+        "words.toml": "family = {}\n",
         "paper.toml": "family = {}\n",
         "fig01/experiment.toml": 'title = "t"\nfigure = "1"\nsettings = ["alone", "f-tis"]\n'
         "pairs = {}\n",
