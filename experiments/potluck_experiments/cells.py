@@ -79,6 +79,10 @@ def make_cell(
     if chosen.beside:
         _, name, table = _node(suite.folder, chosen.beside, f"[{setting}] beside")
         tree["node"] |= {name: table}
+    if (factor := suite.scales[scale].rate.get(setting)) is not None:
+        for name in models:
+            table = tree["node"][name]
+            tree["node"][name] = table | {"learning_rate": table["learning_rate"] * factor}
     problems = potluck.from_tree(tree, chosen.set).problems_per_round  # sets values in the tree
     if (fewer := problems * chosen.problems) != int(fewer):
         raise ExperimentError(

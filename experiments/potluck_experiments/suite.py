@@ -88,6 +88,8 @@ class ScaleFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Core seconds that it takes for one."""
     indices: tuple[int, ...] = ()
     """Numbers that ``{index}`` stands for in names of models and pairs: one of each a number."""
+    rate: Mapping[str, Annotated[float, Meta(gt=0)]] = field(default_factory=dict)
+    """Factor on the learning rates of the recipes, by setting; of others it is 1."""
     family: Mapping[str, Family]
 
 
@@ -226,6 +228,8 @@ def _experiment(file: Path) -> Experiment:
 def _require_names(suite: Suite) -> None:
     """Refuse names that no file defines, and claims that nothing measures."""
     for scale in suite.scales:
+        where = f"{suite.folder / scale}.toml: [rate]"
+        _require(where, "setting", suite.scales[scale].rate, suite.settings)
         for name, _, pair in (known.partition(".") for known in suite.pairs(scale)):
             family = suite.family(scale, name)
             where = f"{suite.folder / scale}.toml: [family.{name}.pair] {pair}"

@@ -100,6 +100,23 @@ def test_half_the_generation_is_half_the_problems(tmp_path):
     assert make_cell(suite, "tiny", "digits", ("small",), "half", 0).config.problems_per_round == 1
 
 
+def test_a_scale_may_change_the_rates_of_a_setting_and_of_no_other(tmp_path):
+    recipe = RECIPE.replace("[node.small]", "[node.small]\nlearning_rate = 3e-4")
+    recipe = recipe.replace("[node.large]", "[node.large]\nlearning_rate = 1e-4")
+    plain = make_suite(tmp_path / "plain", recipe=recipe)
+    changed = make_suite(tmp_path / "changed", recipe=recipe, scale="rate = { nois = 2 }" + SCALE)
+    pair = "digits", ("small", "large")
+    rates = {name: [node.learning_rate for node in cell.config.node.values()]
+             for name in ("nois", "f-tis")
+             for cell in [make_cell(changed, "tiny", *pair, name, 0)]}  # fmt: skip
+    assert rates == {"nois": [6e-4, 2e-4], "f-tis": [3e-4, 1e-4]}
+    for name, is_same in {"nois": False, "f-tis": True}.items():
+        digests = {make_cell(its, "tiny", *pair, name, 0).digest for its in (plain, changed)}
+        assert (len(digests) == 1) is is_same
+    with pytest.raises(ExperimentError, match=r"\[rate\] names the setting 'vis'"):
+        make_suite(tmp_path / "wrong", scale="rate = { vis = 2 }" + SCALE)
+
+
 def test_a_share_that_is_no_whole_number_of_problems_is_refused(tmp_path):
     suite = make_suite(tmp_path, recipe=RECIPE.replace("problems_per_round = 2",
                                                        "problems_per_round = 3"))  # fmt: skip
