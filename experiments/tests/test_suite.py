@@ -44,7 +44,7 @@ def test_a_name_that_no_experiment_or_more_than_one_has_is_told_with_what_there_
         ("settings.toml", "0.5", "1.5", r"settings.toml: Expected `float` <= 1"),
         ("tiny.toml", 'size = ["small", "large"]', 'size = ["small", "lagre"]',
          r"tiny.toml: \[family.digits.pair\] size names the model 'lagre'; there are small, large"),
-        ("tiny.toml", "seeds = 2", "seeds = 1", r"tiny.toml: Expected `int` >= 2"),
+        ("tiny.toml", "seeds = 2", "seeds = 0", r"tiny.toml: Expected `int` >= 1"),
         ("tiny.toml", "[family.digits]", "[family.digits", r"cannot read .*tiny.toml"),
         ("fig04_size/experiment.toml", '"alone"]', '"lone"]',
          r"experiment.toml names the setting 'lone'; there are f-tis, nois, alone, half"),
