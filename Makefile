@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export GOMP_SPINCOUNT := 0
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test test-vllm check site reference results soak bench bench-gpu wheel clean
+.PHONY: demo test test-vllm check site reference results soak bench bench-gpu gpu-day wheel clean
 
 demo: $(VENV)/ready
 	$(BIN)/potluck demo $(ARGS)
@@ -56,6 +56,10 @@ bench: $(VENV)/ready
 # Where there is a GPU, and a torch for it in $(VENV).
 bench-gpu: $(VENV)/ready
 	$(BIN)/python benchmarks/real_round.py --scale paper $(ARGS)
+
+# The numbers that others have published, beside ours: recipes/README.md. ARGS=--dry lists them.
+gpu-day: $(VENV)/ready
+	$(BIN)/python scripts/gpu_day.py $(ARGS)
 
 # torch by itself and first: where a CPU build is at hand pip takes it, and nothing larger.
 $(VENV)/ready: pyproject.toml experiments/pyproject.toml constraints.txt

@@ -26,6 +26,8 @@ class Shape:
     head_trained: int
     attention: int
     """Layers x heads x width of a head: what a pair of positions costs, over 4."""
+    kept: int
+    """Numbers that the cache keeps of a position: the keys and values of every layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ def shape_of(network: PreTrainedModel) -> Shape:
         head=head.numel(),
         head_trained=head.numel() if head.requires_grad else 0,
         attention=text.num_hidden_layers * text.num_attention_heads * width,
+        kept=2 * text.num_hidden_layers * text.num_key_value_heads * width,
     )
 
 
@@ -70,6 +73,24 @@ def writing(shape: Shape, prompt: int, lengths: Sequence[int]) -> float:
         fed += length - 1
         pairs += _pairs(prompt + length - 1) - _pairs(prompt)
     return read + 2 * (shape.body + shape.head) * fed + 4 * shape.attention * pairs
+
+
+def numbers_read(shape: Shape, prompts: Sequence[int], lengths: Sequence[Sequence[int]]) -> float:
+    """Of one batch of completions of several problems: numbers that writing has to read.
+
+    All weights once for the prompts and once for each further token of the longest completion;
+    and, for each token, what the cache keeps of the positions before it. Writing a batch token by
+    token can be no faster than memory gives these.
+
+        (body + head) max T  +  kept sum_i sum_{t<T_i} (P_i + t)
+    """
+    steps = max(length for each in lengths for length in each)
+    seen = sum(
+        _pairs(prompt + length - 1) - _pairs(prompt)
+        for prompt, each in zip(prompts, lengths, strict=True)
+        for length in each
+    )
+    return (shape.body + shape.head) * steps + shape.kept * seen
 
 
 def learning(shape: Shape, prompt: int, length: int, *, checkpointing: bool) -> Operations:

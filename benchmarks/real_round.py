@@ -7,12 +7,14 @@ in ``potluck run`` and go through a round as they do there, one after the other,
 device; only checkpoints and evaluations are left out.
 
 The ceiling is the best of several large matrix products on the same device, in the number
-format that the phase computes in. How operations are counted: see arithmetic.py.
+format that the phase computes in; of writing also the best of several copies of a large tensor,
+because a token at a time is bound by memory. What is counted: see arithmetic.py.
 
     python benchmarks/real_round.py --scale paper       # a GPU of 80 GB or more
+    python benchmarks/real_round.py --scale sizes       # 0.5B and 1.5B: 24 GB, a minute
     python benchmarks/real_round.py                     # the same code, small, on any CPU
 
-Results: results/real-round-SCALE-DEVICE.json and .md.
+Results: real-round-SCALE-DEVICE.json and .md in results, or in the folder of --out.
 """
 
 import argparse
@@ -58,7 +60,7 @@ class Scale:
     """Mean length, in tokens; the longest and the shortest differ by 20 %."""
     micro_batch_tokens: int
     product: int
-    """Rows and columns of the matrices whose product is the ceiling."""
+    """Rows and columns of the matrices whose product is the ceiling; copied are four as large."""
 
 
 def qwen(hidden: int, layers: int, heads: int, keys: int, mlp: int, vocabulary: int) -> Qwen2Config:
@@ -90,6 +92,18 @@ SCALES = {
         micro_batch_tokens=16_384,
         product=8192,
     ),
+    "sizes": Scale(
+        models={
+            "small": qwen(896, 24, 14, 2, 4864, 151_936),
+            "large": qwen(1536, 28, 12, 2, 8960, 151_936),
+        },
+        problems=32,
+        group_size=8,
+        new_tokens=256,
+        prompt=105,
+        micro_batch_tokens=8192,
+        product=8192,
+    ),
     "tiny": Scale(
         models={
             "small": qwen(96, 4, 4, 2, 384, 4096),
@@ -103,7 +117,17 @@ SCALES = {
         product=1024,
     ),
 }
-"""Qwen2.5-1.5B (1.54 billion weights) and -3B (3.09), and something for a CPU."""
+"""Qwen2.5-1.5B (1.54 billion weights) and -3B (3.09); -0.5B and -1.5B; something for a CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What the device can do at best."""
+
+    flops: Mapping[str, float]
+    """Operations a second, by number format."""
+    bytes_per_s: float
+    """Bytes that its memory reads and writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +146,8 @@ class Used:
     """Operations that the mathematics needs, a second, of the ceiling."""
     executed_share: float
     """With those that are done again to spare memory."""
+    memory_share: float | None
+    """Of writing: bytes that it has to read, a second, of what memory gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +176,8 @@ class Work:
     model: float
     """Operations, as in arithmetic.py; as ``executed``."""
     executed: float
+    numbers_read: float
+    """Of writing, as in arithmetic.py; a round is one batch, at every scale."""
 
 
 class Prompts:
@@ -198,13 +226,14 @@ class Watched:
         return update
 
 
-def measure(scale: Scale, options: argparse.Namespace) -> tuple[list[Phase], dict[str, float]]:
-    """Every phase of every node and round, and the ceiling of each number format."""
+def measure(scale: Scale, options: argparse.Namespace) -> tuple[list[Phase], Ceiling]:
+    """Every phase of every node and round, and the ceilings."""
     device = torch.device(options.device)
-    ceiling = {
-        kind: matmul_ceiling(device, getattr(torch, kind), scale.product)
-        for kind in sorted({options.dtype, options.sampling_dtype})
-    }
+    kinds = sorted({options.dtype, options.sampling_dtype})
+    ceiling = Ceiling(
+        {kind: matmul_ceiling(device, getattr(torch, kind), scale.product) for kind in kinds},
+        copy_ceiling(device, scale.product),
+    )
     phases: list[Phase] = []
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary)
@@ -234,7 +263,7 @@ def one_round(
     round: int,
     recipe: RunConfig,
     device: torch.device,
-    ceiling: Mapping[str, float],
+    ceiling: Ceiling,
 ) -> list[Phase]:
     """What ``step`` does, with a look at clock and memory between the halves."""
     problems = [nodes[0].task.problem(id) for id in nodes[0].task.ids("train")]
@@ -252,15 +281,18 @@ def one_round(
             raise RuntimeError(f"{node.name} learned from {told.rows_trained}, not {read.rows}")
         grading_s = told.seconds["learn"] - learn.seconds
         phases += [
-            _phase(round, node.name, "write", write, written, ceiling[its.sampling_dtype]),
+            _phase(round, node.name, "write", write, written, its.sampling_dtype, ceiling),
             Phase(round, node.name, "exchange", told.seconds["exchange"]),
             Phase(round, node.name, "grade", grading_s),
-            _phase(round, node.name, "learn", learn, read, ceiling[its.dtype]),
+            _phase(round, node.name, "learn", learn, read, its.dtype, ceiling),
         ]
     return phases
 
 
-def _phase(round: int, node: str, name: str, cost: Cost, work: Work, ceiling: float) -> Phase:
+def _phase(
+    round: int, node: str, name: str, cost: Cost, work: Work, kind: str, ceiling: Ceiling
+) -> Phase:
+    flops, bytes_read = ceiling.flops[kind], work.numbers_read * getattr(torch, kind).itemsize
     used = Used(
         rows=work.rows,
         tokens=work.tokens,
@@ -268,8 +300,9 @@ def _phase(round: int, node: str, name: str, cost: Cost, work: Work, ceiling: fl
         before_gib=cost.before_bytes / GIB,
         peak_gib=cost.peak_bytes / GIB,
         operations=work.model,
-        share_of_ceiling=work.model / cost.seconds / ceiling,
-        executed_share=work.executed / cost.seconds / ceiling,
+        share_of_ceiling=work.model / cost.seconds / flops,
+        executed_share=work.executed / cost.seconds / flops,
+        memory_share=bytes_read / cost.seconds / ceiling.bytes_per_s if bytes_read else None,
     )
     return Phase(round, node, name, cost.seconds, used)
 
@@ -286,6 +319,7 @@ def work_of(
     policy = node.learner.policy
     shape = arithmetic.shape_of(policy.network)
     rows, tokens, model, executed = 0, 0, 0.0, 0.0
+    batch: dict[int, list[int]] = {}  # prompts of one length are one, which changes no sum
     for problem in problems:
         group = [c for c in kept if c.problem_id == problem.id]
         prompt = len(policy.prompt(problem))
@@ -293,6 +327,7 @@ def work_of(
             lengths = [len(c.token_T) for c in group if c.author == node.name]
             work = arithmetic.writing(shape, prompt, lengths) if lengths else 0.0
             model, executed = model + work, executed + work
+            batch.setdefault(prompt, []).extend(lengths)
         else:
             rewards = node.task.rewards([problem] * len(group), group, [""] * len(group))
             lengths = [len(c.token_T) for c in group] if len(set(rewards)) > 1 else []
@@ -300,7 +335,8 @@ def work_of(
                 row = arithmetic.learning(shape, prompt, length, checkpointing=checkpointing)
                 model, executed = model + row.model, executed + row.executed
         rows, tokens = rows + len(lengths), tokens + sum(lengths)
-    return Work(rows, tokens, model, executed)
+    numbers = arithmetic.numbers_read(shape, [*batch], [*batch.values()]) if batch else 0.0
+    return Work(rows, tokens, model, executed, numbers)
 
 
 def make_recipe(scale: Scale, options: argparse.Namespace, models: Mapping[str, str]) -> RunConfig:
@@ -347,6 +383,14 @@ def matmul_ceiling(device: torch.device, dtype: torch.dtype, size: int) -> float
     return 2 * size**3 / best
 
 
+def copy_ceiling(device: torch.device, size: int) -> float:
+    """Bytes a second that the best of ten copies of four square matrices read and write."""
+    source = torch.randn(4, size, size, device=device)
+    copy = torch.empty_like(source)
+    best = min(observed(lambda: copy.copy_(source), device)[1].seconds for _ in range(13))
+    return 2 * source.nbytes / best
+
+
 def observed(work: Callable[[], Any], device: torch.device) -> tuple[Any, Cost]:
     """What ``work`` returned, and what it cost, everything that it left to the GPU included."""
     on_card = device.type == "cuda"
@@ -368,7 +412,7 @@ def observed(work: Callable[[], Any], device: torch.device) -> tuple[Any, Cost]:
 
 
 def report(
-    options: argparse.Namespace, phases: Sequence[Phase], ceiling: Mapping[str, float]
+    options: argparse.Namespace, phases: Sequence[Phase], ceiling: Ceiling
 ) -> dict[str, Any]:
     on_card = torch.device(options.device).type == "cuda"
     device = torch.cuda.get_device_name(options.device) if on_card else "CPU"
@@ -386,8 +430,9 @@ def report(
         },
         "round": f"{sizes.problems} problems x {sizes.group_size} completions x "
         f"{sizes.new_tokens} new tokens, prompts of about {sizes.prompt}",
-        "options": {k: v for k, v in vars(options).items() if k != "scale"},
-        "ceiling_flops": ceiling,
+        "options": {k: v for k, v in vars(options).items() if k not in ("scale", "out")},
+        "ceiling_flops": ceiling.flops,
+        "ceiling_bytes_per_s": ceiling.bytes_per_s,
         "phases": [asdict(phase) for phase in phases],
     }
 
@@ -415,10 +460,11 @@ def as_markdown(result: Mapping[str, Any]) -> str:
         f"- ceiling, {kind}: {flops / 1e12:,.3g} TFLOP/s"
         for kind, flops in result["ceiling_flops"].items()
     ]
+    facts += [f"- ceiling, memory: {result['ceiling_bytes_per_s'] / 1e9:,.3g} GB/s"]
     lines = [
         "| round | node | phase | seconds | rows | tokens | tokens/s | GiB before | at the peak "
-        "| of the ceiling | executed |",
-        "|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| of the ceiling | executed | of memory's |",
+        "|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
         *map(_line, result["phases"]),
     ]
     title = f"# One round, scale {result['scale']}, {result['device']}\n\n"
@@ -429,8 +475,9 @@ def _line(phase: Mapping[str, Any]) -> str:
     used = phase["used"]
     cells = [str(phase["round"]), phase["node"], phase["name"], f"{phase['seconds']:.2f}"]
     if used is None:
-        cells += [""] * 7
+        cells += [""] * 8
     else:
+        memory = used["memory_share"]
         cells += [
             str(used["rows"]),
             f"{used['tokens']:,}",
@@ -439,6 +486,7 @@ def _line(phase: Mapping[str, Any]) -> str:
             f"{used['peak_gib']:.2f}",
             f"{used['share_of_ceiling']:.1%}",
             f"{used['executed_share']:.1%}",
+            "" if memory is None else f"{memory:.1%}",
         ]
     return f"| {' | '.join(cells)} |"
 
@@ -453,6 +501,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default=best)
     parser.add_argument("--sampling-dtype", choices=("float32", "bfloat16"), default=best)
     parser.add_argument("--attention", default="auto")
+    parser.add_argument("--out", type=Path, default=harness.RESULTS, help="folder of the result")
     parser.add_argument("--lora", action="store_true")
     parser.add_argument("--micro-batch-tokens", type=int)
     parser.add_argument(
@@ -469,8 +518,8 @@ def main() -> None:
     result = report(options, *measure(SCALES[options.scale], options))
     text = as_markdown(result)
     device = re.sub(r"[^a-z0-9]+", "-", result["device"].lower()).strip("-")
-    harness.RESULTS.mkdir(exist_ok=True)
-    file = harness.RESULTS / f"real-round-{options.scale}-{device}"
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / f"real-round-{options.scale}-{device}"
     file.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     file.with_suffix(".md").write_text(text)
     print(text)

@@ -76,13 +76,15 @@ def filtered(advantage, kl, *, g):
     return [a if a > 0 or d < g else 0.0 for a, d in zip(advantage, kl, strict=True)]
 
 
-def from_others(advantage, start, own, *, others, c=1, lengths=None):
+def from_others(advantage, start, own, *, others, c=1, lengths=None, entropy=None):
     """Ours, not the paper's: what completions of others are worth, by ln p of each of their tokens
     under the learner (``start``); ``own`` says which are its own. ``lengths``: their numbers of
-    tokens, or in another unit."""
+    tokens, or in another unit. ``entropy``: that of the learner before each token; with it the
+    weight is by typicality, without it by likelihood."""
     worth = []
     lengths = lengths or [len(logp) for logp in start]
-    for a, logp, mine, length in zip(advantage, start, own, lengths, strict=True):
+    entropy = entropy or [[0.0] * len(logp) for logp in start]
+    for a, logp, H, mine, length in zip(advantage, start, entropy, own, lengths, strict=True):
         if mine or others == "all":
             worth.append(a)
         elif others == "none" or a <= 0:
@@ -91,9 +93,9 @@ def from_others(advantage, start, own, *, others, c=1, lengths=None):
             worth.append(a)
         else:
             product = 1.0
-            for x in logp:
-                product *= e**x
-            worth.append(a * product ** (c / length))
+            for x, h in zip(logp, H, strict=True):
+                product *= e ** (x + h)
+            worth.append(a * min(1.0, product ** (1 / length)) ** c)
     return worth
 
 

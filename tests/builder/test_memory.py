@@ -99,7 +99,8 @@ def learning(policy, run, author="a"):
         torch.ones(ROWS, NEW, dtype=torch.bool),
         torch.ones(ROWS, dtype=torch.int64),
         torch.tensor([by == "a" for by in authors]), torch.zeros(ROWS), torch.zeros(ROWS),
-        ("",) * ROWS, authors.count("a"), authors.count("a") * NEW,
+        ("",) * ROWS, torch.zeros(ROWS, dtype=torch.bool),
+        authors.count("a"), authors.count("a") * NEW,
     )  # fmt: skip
     learner.learn(batch, lambda done, total: None)  # from now on the optimiser has its moments
     return asked_of_torch(lambda: learner.learn(batch, lambda done, total: None))

@@ -23,7 +23,7 @@ def found(monkeypatch):
 
 def shape():
     return importlib.import_module("arithmetic").Shape(
-        body=10, body_trained=10, head=6, head_trained=6, attention=3
+        body=10, body_trained=10, head=6, head_trained=6, attention=3, kept=5
     )
 
 
@@ -35,6 +35,13 @@ def test_writing_reads_a_prompt_once_and_feeds_every_token_but_the_last():
     three = 2 * 2 * (10 + 6) + 4 * 3 * (3 + 4)
     assert writing(shape(), 2, [1]) == prompt
     assert writing(shape(), 2, [3, 1, 3]) == prompt + 2 * three
+
+
+def test_a_batch_reads_all_weights_once_a_step_and_each_row_what_it_has_written():
+    read = importlib.import_module("arithmetic").numbers_read
+    # The longest has 3 tokens. After a prompt of 2: 3 and 4 positions for it, 3 for the pair; after
+    # a prompt of 4 one token needs none.
+    assert read(shape(), [2, 4], [[3, 2], [1]]) == (10 + 6) * 3 + 5 * (3 + 4 + 3)
 
 
 def test_learning_costs_three_forward_passes_and_checkpointing_a_fourth():
@@ -65,6 +72,7 @@ def test_a_shape_counts_linear_layers_and_a_tied_head_once():
     layer = 2 * 64 + 2 * 32 + 3 * 128
     assert (seen.body, seen.body_trained) == (2 * layer, 2 * layer - 128)
     assert (seen.head, seen.head_trained, seen.attention) == (400, 400, 2 * 2 * 4)
+    assert seen.kept == 2 * 2 * 4  # of a position: keys and values, two layers, one head of 4
 
 
 def test_a_round_is_measured():
@@ -87,20 +95,22 @@ def test_a_round_is_measured():
     assert [(p.round, p.node, p.name) for p in phases] == [
         (round, node, name) for round in (0, 1) for node in ("small", "large") for name in names
     ]
-    assert list(ceiling) == [parsed.dtype]
+    assert list(ceiling.flops) == [parsed.dtype]
     for phase in phases:
         assert phase.seconds > 0
         if phase.name in ("write", "learn"):
             used = phase.used
             assert used.peak_gib >= used.before_gib > 0
             assert used.tokens_per_s == used.tokens / phase.seconds
-            share = used.operations / phase.seconds / ceiling[parsed.dtype]
+            share = used.operations / phase.seconds / ceiling.flops[parsed.dtype]
             assert used.share_of_ceiling == share
             assert used.executed_share >= share
         if phase.name == "write":
             assert phase.used.rows == 6
+            assert phase.used.memory_share > 0
         if phase.name == "learn":  # of pairs, about half are paid alike and teach nothing
             assert 0 < phase.used.rows < 12
+            assert phase.used.memory_share is None
     text = real_round.as_markdown(real_round.report(parsed, phases, ceiling))
     assert "small run on a CPU" in text
     assert text.count("\n| ") == 1 + len(phases)

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 import tiny
 from displays import Listener
 from launch.runs import lines
-from potluck.builder.loss import load_loss
 from potluck.builder.nodes import make_learner
+from potluck.builder.objective import load_loss
 from potluck.builder.plan import check, plan_cost
 from potluck.config import ConfigError, LogConfig, NodeConfig, SamplingConfig, as_tree, from_tree
 from potluck.launch.in_process import run

@@ -140,6 +140,8 @@ def oracle(policy, groups, objective, *, lr=0.0, temperature=1.0):
             advantage = paper.from_others(
                 advantage, start, own, others=objective.others, c=objective.likelihood_exponent,
                 lengths=in_bytes if objective.likelihood_unit == "byte" else None,
+                entropy=[row_entropy(network, *row, temperature) for row in rows]
+                if objective.weight == "typicality" else None,
             )  # fmt: skip
         options = {"C": objective.weight_cap} if objective.importance == "truncated" else {}
         low, high = objective.clip_epsilon, objective.clip_epsilon_high or objective.clip_epsilon
@@ -184,6 +186,15 @@ def row_logp(network, prompt, written, temperature):
     every = torch.log_softmax(logits, dim=1)
     first = len(prompt)
     return [every[first + t - 1, int(id)] for t, id in enumerate(written.token_T)]
+
+
+def row_entropy(network, prompt, written, temperature):
+    """The learner's entropy before each token, by a sum over its vocabulary."""
+    ids = torch.tensor([*prompt, *written.token_T]).unsqueeze(0)
+    logits = network(input_ids=ids).logits[0, :, : tiny.VOCABULARY] / temperature
+    places = range(len(prompt) - 1, len(prompt) - 1 + len(written.token_T))
+    every = [torch.softmax(logits[place], dim=0).tolist() for place in places]
+    return [-sum(p * math.log(p) for p in place if p) for place in every]
 
 
 def assert_same_gradient(ours, theirs, atol=1e-5):
@@ -266,6 +277,9 @@ def test_the_temperature_divides_the_learners_logits():
         ("others", "successes", {}),
         ("others", "likely-successes", {}),
         ("likelihood_exponent", 2.5, METHODS["lws"].fields),
+        ("weight", "typicality", METHODS["lws"].fields),
+        ("weight", "typicality", METHODS["lws"].fields | {"likelihood_exponent": 8.0}),
+        ("weight", "typicality", METHODS["lws"].fields | {"updates_per_round": 2}),
         ("likelihood_unit", "byte", METHODS["lws"].fields),
         ("own_success_weight", 2.0, {}),
     ],
@@ -288,8 +302,8 @@ def test_an_option_of_the_objective_changes_the_gradient_as_the_paper_says(optio
 def test_every_option_of_the_objective_is_tried_above():
     (mark,) = test_an_option_of_the_objective_changes_the_gradient_as_the_paper_says.pytestmark
     # What has no effect is told in test_config.py, trust in test_trust.py, an own loss in
-    # test_trl_run.py.
-    elsewhere = {"alignment_every", "trust", "untrusted_exponent", "loss"}
+    # test_trl_run.py, the habit test in test_habits.py.
+    elsewhere = {"alignment_every", "trust", "untrusted_exponent", "loss", "habit_test"}
     options = {*ObjectiveConfig.__struct_fields__} - elsewhere
     assert {option for option, _, _ in mark.args[1]} == options
 

@@ -22,7 +22,7 @@ from potluck.node.storage import checkpoint
 from potluck.objective.methods import METHODS
 from potluck.replay import measure
 from potluck.replay import run as rehearsal
-from potluck.replay.habits import Habit
+from potluck.replay.habits import GrownHabit
 from potluck.replay.measure import (
     NOT_LIVE,
     RecordingLearner,
@@ -144,7 +144,7 @@ def test_worth_and_habits_are_measured_each_round_and_change_no_weight(
         return {"large": Worth(0.5, 0.25)}
 
     monkeypatch.setattr(measure, "authors_worth", spy)
-    habits = {1: {"large": Habit("^ #", 1.0, 0.125, 0.5)}}
+    habits = {1: {"large": GrownHabit("^ #", 1.0, 0.125, 0.5)}}
     lines, node = rehearsed(tmp_path / "run", "small", "f-tis", tmp_path, habits)
     assert has_weights_of(node, tmp_path / "run")
     assert len(set(seeds)) == ROUNDS

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from potluck.builder.exchange import make_agenda
-from potluck.builder.loss import load_loss
+from potluck.builder.objective import load_loss, load_weight
 from potluck.builder.trust import trusts_of
 from potluck.config import LoraConfig, RunConfig
 from potluck.exchange import Exchange
@@ -28,6 +28,7 @@ from potluck.node.participant import NodeProgress
 from potluck.node.storage import checkpoint
 from potluck.node.storage.record import Record
 from potluck.node.writer import Writer
+from potluck.objective.habit import HabitTest
 from potluck.rollout.base import Engine
 from potluck.rollout.options import EngineSettings, TextOptions
 from potluck.rollout.texts.base import TextSettings
@@ -73,6 +74,7 @@ def make_learner(
 ) -> Learner:
     """Make a learner of the recipe's model, or of the checkpoint of ``first`` rounds."""
     node, loss = config.node[name], load_loss(config, trust_code=trust_code)
+    weight = load_weight(config, trust_code=trust_code)
     saved = checkpoint.checkpoint_folder(folder, first) if first else None
     model = node.model if node.lora or not saved else str(saved)
     # What is trained keeps its small steps in float32; what is frozen makes none.
@@ -110,6 +112,7 @@ def make_learner(
         longest=config.sampling.max_new_tokens,
         loss=loss,
         reference=_reference(config, name, policy, processes) if config.objective.beta else None,
+        weight=weight,
     )
 
 
@@ -215,11 +218,17 @@ def make_nodes(
                 exchange=exchanges[name],
                 record=record,
                 trusts=trusts,
+                habits=_habits(config, record),
                 deadline_s=config.deadline_s,
                 progress=progress,
             )
         )
     return nodes
+
+
+def _habits(config: RunConfig, record: Record) -> HabitTest | None:
+    tests = config.objective.tests_habits
+    return HabitTest(record.node, record.each("completions")) if tests else None
 
 
 def make_pace(

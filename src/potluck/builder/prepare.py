@@ -14,8 +14,8 @@ from huggingface_hub import constants, get_session, try_to_load_from_cache
 from msgspec.structs import replace
 
 from potluck.builder import checks
-from potluck.builder.loss import loss_digest
 from potluck.builder.memory import Prompts
+from potluck.builder.objective import digests_of
 from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
 from potluck.builder.trust import notes_on_trust, require_baseline
 from potluck.config import RunConfig
@@ -53,8 +53,8 @@ class Prepared:
 
     task: Task | None
     """None where its data is not at hand."""
-    loss: str
-    """Digest of the file of ``[objective] loss``; "" without one."""
+    digests: dict[str, str]
+    """Digests of the files of ``[objective]`` loss and weight; "" without one."""
     prompts: Prompts
     """Lengths of the prompts of this process's nodes; typical ones where they cannot be counted."""
     notes: list[str]
@@ -75,7 +75,7 @@ def prepare(config: RunConfig, host: Host, *, trust_code: bool) -> Prepared:
     models = [node.model for node in seen.learners.values()]
     known, unseen = not {*models} & host.absent.keys(), [*host.absent.values()]
     task = _task(config, host.absent, trust_code)
-    loss = loss_digest(config, trust_code=trust_code)
+    digests = digests_of(config, trust_code=trust_code)
     if known:
         checks.require_tokenizers(seen)
     else:
@@ -98,7 +98,7 @@ def prepare(config: RunConfig, host: Host, *, trust_code: bool) -> Prepared:
     notes += notes_on_authors(mine, task) if task else []
     notes += checks.notes_on_tokenizers(seen) if known else []
     notes += checks.notes_on_devices(mine) if host.devices else []
-    return Prepared(task, loss, prompts, notes, unseen)
+    return Prepared(task, digests, prompts, notes, unseen)
 
 
 def _task(config: RunConfig, absent: Mapping[str, str], trust_code: bool) -> Task | None:

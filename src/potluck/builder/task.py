@@ -51,19 +51,23 @@ def require_problems(config: RunConfig, task: Task) -> None:
 
 def code_of(config: RunConfig) -> list[str]:
     """List the functions that the recipe names; somebody may have written one to do harm."""
-    own = [config.objective.loss] if config.objective.loss else []
-    return [*_paying(config), *own]
+    return [*_paying(config), *(name for names in _of_objective(config).values() for name in names)]
 
 
 def _paying(config: RunConfig) -> list[str]:
     return [reward.function for reward in config.reward if reward.function != "task"]
 
 
+def _of_objective(config: RunConfig) -> dict[str, list[str]]:
+    loss, weight = config.objective.loss, config.objective.weight
+    return {"loss": [loss] if loss else [], "weight": [weight] * config.objective.has_own_weight}
+
+
 def require_trusted(config: RunConfig, trust_code: bool) -> None:
     """Raise ConfigError if the recipe names code and may not run it."""
     require_trust("[[reward]]", _paying(config), trust_code=trust_code)
-    loss = [config.objective.loss] if config.objective.loss else []
-    require_trust("[objective] loss", loss, trust_code=trust_code)
+    for key, names in _of_objective(config).items():
+        require_trust(f"[objective] {key}", names, trust_code=trust_code)
 
 
 def require_trust(place: str, code: Sequence[str], *, trust_code: bool) -> None:

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from typing import get_args
 
 from potluck.config.run import NodeConfig, RunConfig, SwarmConfig
 from potluck.exchange import TRANSPORTS, ExchangeError, transport
-from potluck.fields import ConfigError
-from potluck.objective.methods import method_of, reads_author_logp
+from potluck.fields import ConfigError, hint
+from potluck.objective.methods import WeightName, method_of, reads_author_logp
 from potluck.types import NODE_NAME
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -139,6 +140,11 @@ def _require_objective(run: RunConfig) -> None:
     loss = run.objective.loss
     if loss and (loss == "task" or not FUNCTION.fullmatch(loss)):
         raise ConfigError(f"[objective] loss is {loss!r}; expected 'FILE.py:NAME' or 'MODULE:NAME'")
+    weight = run.objective.weight
+    if weight not in (names := get_args(WeightName)) and not FUNCTION.fullmatch(weight):
+        raise ConfigError(
+            f"[objective] weight is {weight!r}; {hint(weight, names)}, or FILE.py:NAME"
+        )
 
 
 def _require_pace(run: RunConfig) -> None:

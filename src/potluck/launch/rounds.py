@@ -138,7 +138,7 @@ def _run_leader(
     prepared = prepare(config, host, trust_code=local.trust_code)
     task = prepared.task
     assert task  # absent data is an error: no absences are named
-    digests = {"digest": task.digest, "loss": prepared.loss}
+    digests = {"digest": task.digest, **prepared.digests}
     require_same_files(folder, digests)
     checks.require_servers(mine, longest_prompt=prepared.prompts.longest)
     checks.require_processes(mine, processes)

@@ -144,6 +144,13 @@ class LanguageModel:
         Returns:
             [M, longest of ``tokens``], <= 0; 0 on padding, through which no gradient flows.
         """
+        return self.logp_and_entropy(prompts, tokens, temperature=temperature)[0]
+
+    def logp_and_entropy(
+        self, prompts: Sequence[np.ndarray], tokens: Sequence[np.ndarray], *, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """Compute ``logp``, and entropy_MT: that of the model in the place of each token, nats,
+        float32, without gradient; 0 on padding."""
         # The last token of a completion predicts nothing that counts.
         rows = [
             torch.from_numpy(np.concatenate([p, t[:-1]])).long()
@@ -157,10 +164,11 @@ class LanguageModel:
         wanted_X = torch.from_numpy(np.concatenate(tokens)).long().to(self.device)
         rounds = self.dtype != torch.float32
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=rounds):
-            logp_X = self.scorer(token_MS, predicts_MS.to(self.device), wanted_X, temperature)
-        mask_MT = torch.arange(int(length_M.max())) < length_M[:, None]
-        logp_MT = torch.zeros(mask_MT.shape, device=self.device)
-        return logp_MT.masked_scatter(mask_MT.to(self.device), logp_X)
+            found = self.scorer(token_MS, predicts_MS.to(self.device), wanted_X, temperature)
+        mask_MT = (torch.arange(int(length_M.max())) < length_M[:, None]).to(self.device)
+        nothing_MT = torch.zeros(mask_MT.shape, device=self.device)
+        logp_MT, entropy_MT = (nothing_MT.masked_scatter(mask_MT, each_X) for each_X in found)
+        return logp_MT, entropy_MT
 
     def next_logp(self, prompt_P: np.ndarray, token_T: np.ndarray) -> Tensor:
         """Compute logp_TV: ln p of every id in each place of a completion, nats, float32."""

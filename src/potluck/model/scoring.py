@@ -1,4 +1,4 @@
-"""Log-probabilities of given tokens, without the logits of all of them at once."""
+"""Log-probabilities of given tokens and entropies in their places, not all logits at once."""
 
 from functools import partial
 from typing import Any
@@ -47,8 +47,9 @@ class Scorer(torch.nn.Module):
 
     def forward(
         self, token_MS: Tensor, predicts_MS: Tensor, wanted_X: Tensor, temperature: float
-    ) -> Tensor:
-        """Compute logp_X: log_softmax(logits / T)[wanted], nats, float32, <= 0.
+    ) -> tuple[Tensor, Tensor]:
+        """Compute logp_X: log_softmax(logits / T)[wanted], nats, float32, <= 0; and entropy_X, of
+        the whole distribution in each of these places, nats, without gradient.
 
         Args:
             token_MS: the model's input, int64.
@@ -65,7 +66,9 @@ class Scorer(torch.nn.Module):
         # Nothing random happens in a head.
         again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
         chunks = zip(hidden_XD.split(size), wanted_X.split(size), strict=True)
-        return torch.cat([again(self._score, *chunk, temperature, kind) for chunk in chunks])
+        scored = [again(self._score, *chunk, temperature, kind) for chunk in chunks]
+        logp, entropy = zip(*scored, strict=True)
+        return torch.cat(logp), torch.cat(entropy)
 
     def every(self, token_1S: Tensor, last: int) -> Tensor:
         """Compute logp_TV: ln p of every id behind each of the ``last`` tokens of a text, nats."""
@@ -75,12 +78,14 @@ class Scorer(torch.nn.Module):
 
     def _score(
         self, hidden_XD: Tensor, wanted_X: Tensor, temperature: float, kind: type[ModelOutput]
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         logits_XV = self._logits(hidden_XD, kind)[:, : self.vocabulary].float()
         if temperature != 1:
             logits_XV = logits_XV / temperature
+        with torch.no_grad():
+            entropy_X = torch.special.entr(logits_XV.softmax(dim=1)).sum(dim=1)
         # A rounding may lie above 0, which no log-probability does.
-        return -cross_entropy(logits_XV, wanted_X, reduction="none").clamp(min=0)
+        return -cross_entropy(logits_XV, wanted_X, reduction="none").clamp(min=0), entropy_X
 
     def _logits(self, hidden_XD: Tensor, kind: type[ModelOutput]) -> Tensor:
         """Apply the network's head, and what follows it (Gemma caps logits, Cohere scales them).

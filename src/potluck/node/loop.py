@@ -5,6 +5,7 @@
     receive    the completions of others                  (pace, exchange)
     select     what was asked for and can be used         (pace)
     grade      every completion, its own included         (tasks)
+    test       others' habits, which may silence answers  (objective/habit)
     learn      from all of them                           (learning, objective)
 
 Begin with ``step``, at the end of this file. A node's pace (``node/pace/``) says which problems the
@@ -15,7 +16,7 @@ to a reference model, as in the paper (section 2), unless [objective] beta asks 
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +30,7 @@ from potluck.node.report import report_of
 from potluck.node.sample import sample
 from potluck.node.selection import Selection
 from potluck.node.writer import Writer, error_context
+from potluck.objective.habit import GradedAnswer, HabitTest, silenced_answers
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport
 from potluck.schedule import Share
@@ -46,6 +48,8 @@ class Node(Participant):
     learner: Learner
     trusts: Callable[[str], bool]
     """Function that tells of an author if it is trusted: see ``objective/trust.py``."""
+    habits: HabitTest | None = None
+    """Test of others' habits; None: their right answers are learned from as the weight has it."""
 
     def draw(self, round: int, received: Received) -> Sequence[Share]:
         return self.writer.shares_begun(round) or super().draw(round, received)
@@ -72,7 +76,10 @@ class Node(Participant):
             selection = self.pace.select(round, arrived, self._read)
             groups = self._grade(round, selection)
             self.pace.remember(round, groups)
-            update = self._learn(round, groups) if groups else None
+            answers = [answer for group in groups for answer in _answers(group)]
+            habits = self.habits.habits(answers) if self.habits else {}
+            silenced = silenced_answers(answers, habits)
+            update = self._learn(round, groups, silenced) if groups else None
             if update:
                 self._record_sample(round, groups, update.scored, size_bytes)
         report = report_of(
@@ -80,6 +87,7 @@ class Node(Participant):
             self.name,
             groups,
             update,
+            habits=habits,
             selection=selection,
             arrived=arrived,
             size_bytes=size_bytes,
@@ -89,8 +97,9 @@ class Node(Participant):
         )
         return self.keep(report)
 
-    def _learn(self, round: int, groups: Sequence[Group]) -> UpdateReport:
-        batch = pack(groups, scale=self.learner.objective.advantage_scale, trusts=self.trusts)
+    def _learn(self, round: int, groups: Sequence[Group], silenced: Sequence[bool]) -> UpdateReport:
+        scale = self.learner.objective.advantage_scale
+        batch = pack(groups, scale=scale, trusts=self.trusts, silenced=silenced)
         torch.manual_seed(self.seed(round, "learn"))  # dropout, where there is any
         return self.learner.learn(batch, self._progress("learn"), round=round)
 
@@ -157,6 +166,11 @@ def step(nodes: Sequence[Participant], round: int) -> list[RoundReport]:
     # All store the round before one learns from it: after a crash nobody writes it again.
     arrived = [node.receive(each) for node, each in zip(nodes, sent, strict=True)]
     return [node.use(round, *each) for node, each in zip(nodes, arrived, strict=True)]
+
+
+def _answers(group: Group) -> Iterator[GradedAnswer]:
+    for row, reward in zip(group.rows, group.rewards, strict=True):
+        yield GradedAnswer(group.problem.id, row.completion.author, reward, row.text)
 
 
 def _stored(nodes: Sequence[Participant], round: int) -> list[Round]:

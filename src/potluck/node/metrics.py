@@ -82,6 +82,8 @@ def author_reports(
         with_B = of_B & (advantage_B != 0)
         measured_B = with_B & read_B
         positive_B, negative_B = measured_B & (advantage_B > 0), measured_B & (advantage_B < 0)
+        silenced_B = of_B & intact_B & batch.silenced_B & (advantage_B > 0)
+        met_B = positive_B | silenced_B
         total = {name: float(column_B[measured_B].sum()) for name, column_B in columns.items()}
         reports[author] = AuthorReport(
             completions=int(of_B.sum()),
@@ -109,9 +111,8 @@ def author_reports(
             bits_per_byte=_ratio(
                 total["surprise"] / math.log(2), float(batch.bytes_B[measured_B].sum())
             ),
-            success_weight=_ratio(
-                float(kept_B[positive_B].sum()), float(advantage_B[positive_B].sum())
-            ),
+            success_weight=_ratio(float(kept_B[met_B].sum()), float(advantage_B[met_B].sum())),
+            silenced_share=_mean(silenced_B.double(), met_B),
             token_weight_min=_extreme(torch.amin, least_B, positive_B),
             blocked_share=_mean(blocked_B, positive_B),
             blocked_share_own_wrong=_mean(blocked_B, positive_B & (own_group_B == WRONG)),

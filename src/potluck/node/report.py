@@ -11,6 +11,7 @@ from potluck.exchange import Round
 from potluck.node.learning.learner import UpdateReport
 from potluck.node.metrics import author_reports
 from potluck.node.selection import Selection
+from potluck.objective.habit import Habit
 from potluck.objective.losses import k3
 from potluck.reports import RewardReport, RoundReport, mean
 from potluck.types import Group
@@ -22,6 +23,7 @@ def report_of(
     groups: Sequence[Group],
     update: UpdateReport | None,
     *,
+    habits: Mapping[str, Habit],
     selection: Selection,
     arrived: Round,
     size_bytes: int,
@@ -37,7 +39,7 @@ def report_of(
         server_apart_first=server_apart_first,
         seconds=seconds,
         **_of_rewards(groups, name),
-        **(_of_update(update, groups, name) if update else {"filtered_share": 0.0}),
+        **(_of_update(update, groups, name, habits) if update else {"filtered_share": 0.0}),
         **_of_selection(selection),
         **_of_traffic(arrived),
     )
@@ -69,11 +71,20 @@ def _by_function(groups: Sequence[Group], name: str) -> dict[str, RewardReport]:
     return dict(zip(own, map(RewardReport, map(mean, own.values()), deviations), strict=True))
 
 
-def _of_update(update: UpdateReport, groups: Sequence[Group], name: str) -> dict[str, Any]:
+def _of_update(
+    update: UpdateReport, groups: Sequence[Group], name: str, habits: Mapping[str, Habit]
+) -> dict[str, Any]:
     scored, batch = update.scored, update.scored.batch
     sources = author_reports(scored, [r for group in groups for r in group.rewards], name)
     for author, of_gradient in update.shares.items():
         sources[author] = replace(sources[author], gradient_share=of_gradient)
+    for author, habit in habits.items():
+        sources[author] = replace(
+            sources[author],
+            tested_habit=habit.phrases[0],
+            habit_gain=habit.gain,
+            habit_gain_error=habit.error,
+        )
     trained, dropped = int((scored.kept_advantage_B != 0).sum()), len(scored.dropped)
     with_advantage = int((batch.advantage_B != 0).sum())
     own_B, kl = batch.by(name), None

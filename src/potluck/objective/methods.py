@@ -12,6 +12,8 @@ Importance = Literal["none", "vanilla", "truncated"]
 """Keys of ``losses.LOSSES``."""
 Others = Literal["all", "none", "successes", "likely-successes"]
 """Completions of other authors that are learned from: see ``others.py``."""
+WeightName = Literal["likelihood", "typicality"]
+"""Keys of ``weights.WEIGHTS``."""
 LossType = Literal["grpo", "dr_grpo", "bnpo", "dapo"]
 """Denominators of a loss: see ``losses.mean_of``."""
 Trust = Literal["roster", "everybody", "nobody"]
@@ -58,9 +60,16 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     others: Others = "all"
     """Completions of others that are learned from; all count in their group's mean and in B. "none"
     is a control: others serve as a baseline only."""
+    weight: str = "likelihood"
+    """Weight of others' successes, by what this model finds of them: "likelihood", P^c, or
+    "typicality", min(1, T)^c, read with ``others = "likely-successes"``; or one of your own for all
+    completions of trusted authors, ``FILE.py:NAME`` or ``MODULE:NAME``, called as those of
+    ``weights.py``. It is code, so it runs only with ``--trust-code``."""
+    habit_test: bool = False
+    """True: right answers that bear their author's habit are not learned from until the habit has
+    paid here: ``objective/habit.py``. Read with ``others = "likely-successes"`` only."""
     likelihood_exponent: Positive = 1.0
-    """c: a success of another node weighs P^c, with P its likelihood per token under this model. A
-    larger c is safer among unlike models. Read with ``others = "likely-successes"`` only."""
+    """c, of both weights. Read with ``others = "likely-successes"`` only."""
     likelihood_unit: Literal["token", "byte"] = "token"
     """Unit of P in that weight. In bytes P does not depend on the tokenizer, so one c is alike for
     unlike models; at 4 bytes a token, c = 4 in bytes is c = 1 in tokens."""
@@ -102,21 +111,32 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     have it."""
 
     @property
+    def has_own_weight(self) -> bool:
+        """True if ``weight`` names code."""
+        return ":" in self.weight
+
+    @property
+    def tests_habits(self) -> bool:
+        """True if others' right answers are tested for habits."""
+        return self.habit_test and self.others == "likely-successes"
+
+    @property
     def notes(self) -> list[str]:
         """Return a line for each option without effect."""
-        if not self.alignment_every:
-            return []
-        return [
-            f"[objective] alignment_every is {self.alignment_every}, and without effect: `potluck "
-            f"replay RUN` measures worth and habits; take it out of the recipe"
-        ]
+        lines = []
+        if self.alignment_every:
+            lines.append(
+                f"[objective] alignment_every is {self.alignment_every}, and without effect: "
+                f"`potluck replay RUN` measures worth and habits; take it out of the recipe"
+            )
+        return lines
 
 
 def reads_author_logp(objective: ObjectiveConfig | Method) -> bool:
     """Return True if learning needs the authors' log-probabilities of what they wrote; a loss of
     one's own may."""
-    own_loss = isinstance(objective, ObjectiveConfig) and objective.loss != ""
-    return objective.importance != "none" or objective.filter or own_loss
+    own = isinstance(objective, ObjectiveConfig) and (objective.loss or objective.has_own_weight)
+    return objective.importance != "none" or objective.filter or bool(own)
 
 
 def method_of(objective: ObjectiveConfig) -> str:

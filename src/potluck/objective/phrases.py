@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 WORDS = 3
 """Longest phrase, in words and marks."""
@@ -14,19 +14,25 @@ MOST_CHARACTERS = 4000
 _WORD = re.compile(r"\d|\w{1,32}|[^\w\s]")  # a word without end would fill the line
 
 
-def phrase_shares(texts: Sequence[str]) -> Counter[str]:
-    """Return the share of the texts, 0..1, that have each phrase; a text counts it once.
+def words_of(text: str) -> str:
+    """Cut a text into words and marks with a space around each: it has a phrase if
+    ``f" {phrase} "`` is in it.
 
-    >>> phrase_shares(["#7", "# 8"])["^ #"]
-    1.0
+    >>> words_of("#7 is")
+    ' ^ # 7 is '
     """
+    return " ".join(["", BEGIN, *_WORD.findall(text[:MOST_CHARACTERS]), ""])
+
+
+def phrase_counts(cut: Iterable[str]) -> Counter[str]:
+    """Count the texts that have each phrase; a text counts it once. They come from ``words_of``."""
     counts: Counter[str] = Counter()
-    for text in texts:
-        words = [BEGIN, *_WORD.findall(text[:MOST_CHARACTERS])]
+    for each in cut:
+        words = each.split()
         phrases = {
             " ".join(words[at : at + size])
             for size in range(1, WORDS + 1)
             for at in range(len(words) - size + 1)
         }
         counts.update(phrases - {BEGIN})
-    return Counter({phrase: count / len(texts) for phrase, count in counts.items()})
+    return counts

@@ -19,7 +19,7 @@ A learner has the weight of its method, or one of its own, for the rows of trust
 authors that are not trusted have ``untrusted_likelihood``, always.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -44,6 +44,8 @@ class ScoredRows:
     """True where the author is trusted, as the learner itself is."""
     logp_start_BT: Tensor
     """ln pi_start, nats; 0 on padding and in rows that were not read."""
+    entropy_BT: Tensor
+    """H, entropy of pi_start in the place of each token, nats; 0 as there."""
     logp_gen_BT: Tensor
     """ln pi_gen as its author claims, nats; NaN where it claims none."""
     mask_BT: Tensor
@@ -67,6 +69,9 @@ class Weight:
     of: Callable[[ScoredRows, ObjectiveConfig], Tensor]
     needs_batch: bool
 
+    def __call__(self, rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
+        return self.of(rows, options)
+
 
 def row_weight(of: Callable[[ScoredRows, ObjectiveConfig], Tensor]) -> Weight:
     """Mark a weight that is decided by each row alone."""
@@ -80,13 +85,22 @@ def batch_weight(of: Callable[[ScoredRows, ObjectiveConfig], Tensor]) -> Weight:
 
 @row_weight
 def likelihood(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
-    """Weigh others' completions by P^c, with P their likelihood under this model: LWS."""
-    length_B = rows.bytes_B if options.likelihood_unit == "byte" else None
-    likelihood_B = sequence_likelihood(rows.logp_start_BT, rows.mask_BT, length_B=length_B)
-    one_B = torch.ones_like(likelihood_B)
-    return weigh_by_likelihood(
-        one_B, rows.own_B, likelihood_B, exponent=options.likelihood_exponent
-    )
+    """Weigh others' completions by P^c, with P their likelihood under this model."""
+    return _to_the_power(_mean_per_unit(rows, rows.logp_start_BT, options), rows, options)
+
+
+@row_weight
+def typicality(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
+    """Weigh others' completions by min(1, T)^c, with T their typicality under this model.
+
+        T_i = exp( 1/|a_i| sum_t (ln p_it + H_it) ),    H_it: entropy of the model in place t
+
+    Where ten words could come next, P is far below 1 for any text, the model's own too, and T is
+    near 1. So the level of the weight does not depend on the task. Meister et al. (2023,
+    arXiv:2202.00666) sample by local typicality; here it weighs what others sampled.
+    """
+    surprise_BT = rows.logp_start_BT + rows.entropy_BT
+    return _to_the_power(_mean_per_unit(rows, surprise_BT, options).clamp(max=1), rows, options)
 
 
 @row_weight
@@ -98,6 +112,20 @@ def untrusted_likelihood(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
     )
 
 
+WEIGHTS: Mapping[str, Weight] = {"likelihood": likelihood, "typicality": typicality}
+"""Weights by the name that ``[objective] weight`` takes."""
+
+
 def weight_of(options: ObjectiveConfig) -> Weight | None:
     """Return the weight of a method for the rows of trusted authors; None: 1 for all."""
-    return likelihood if options.others == "likely-successes" else None
+    return WEIGHTS[options.weight] if options.others == "likely-successes" else None
+
+
+def _mean_per_unit(rows: ScoredRows, value_BT: Tensor, options: ObjectiveConfig) -> Tensor:
+    length_B = rows.bytes_B if options.likelihood_unit == "byte" else None
+    return sequence_likelihood(value_BT, rows.mask_BT, length_B=length_B)
+
+
+def _to_the_power(value_B: Tensor, rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
+    one_B, exponent = torch.ones_like(value_B), options.likelihood_exponent
+    return weigh_by_likelihood(one_B, rows.own_B, value_B, exponent=exponent)

@@ -8,13 +8,13 @@ It is reported and decides nothing: a better way to write grows like a bad one, 
 look.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from potluck.objective.phrases import phrase_shares
+from potluck.objective.phrases import phrase_counts, words_of
 
 FIRST_ROUNDS = 3
 """Rounds of a run that tell how this node wrote at first."""
@@ -27,7 +27,7 @@ GradedText = tuple[str, bool]
 """An answer's text, and whether it is right."""
 
 
-class Habit(NamedTuple):
+class GrownHabit(NamedTuple):
     """A phrase, and the shares of answers that have it, 0..1."""
 
     phrase: str
@@ -41,7 +41,7 @@ class Habit(NamedTuple):
 
 def growing_habit(
     theirs: Sequence[GradedText], own_first: Sequence[GradedText], own: Sequence[GradedText]
-) -> Habit | None:
+) -> GrownHabit | None:
     """Return the author's phrase that has grown most in this node's answers.
 
         argmax over phrases x of  own(x) - first(x),    theirs(x) >= 1/2
@@ -53,7 +53,7 @@ def growing_habit(
 
     >>> right, wrong = [("2+5=7#7", True)] * 4, [("#9", False)] * 4
     >>> growing_habit([("#7", True)] * 4, right, right + wrong)
-    Habit(phrase='^ #', share=1.0, own_first=0.0, own=0.5)
+    GrownHabit(phrase='^ #', share=1.0, own_first=0.0, own=0.5)
     """
     kinds = [
         [text for text, is_right in theirs if is_right],
@@ -63,16 +63,18 @@ def growing_habit(
     ]
     if min(map(len, kinds)) < FEWEST_ANSWERS:
         return None
-    foreign, first_right, first, now = map(phrase_shares, kinds)
+    foreign, first_right, first, now = map(_shares, kinds)
     found = [
-        Habit(phrase, share, float(first[phrase]), float(now[phrase]))
+        GrownHabit(phrase, share, float(first[phrase]), float(now[phrase]))
         for phrase, share in foreign.items()
         if share >= 0.5 and share - first_right[phrase] >= FOREIGN
     ]
     return max(found, key=_growth, default=None)
 
 
-def habits_by_round(lines: Iterable[Mapping[str, Any]], me: str) -> dict[int, dict[str, Habit]]:
+def habits_by_round(
+    lines: Iterable[Mapping[str, Any]], me: str
+) -> dict[int, dict[str, GrownHabit]]:
     """Return, by round and author, the phrase of each other author that has grown most in what
     ``me`` writes; ``lines`` are those of its completions.jsonl."""
     first: list[GradedText] = []
@@ -96,6 +98,12 @@ def answers_by_author(lines: Iterable[tuple[str, str, float]]) -> dict[str, list
     return dict(answers)
 
 
-def _growth(habit: Habit) -> tuple[float, float, int, str]:
+def _shares(texts: Sequence[str]) -> Counter[str]:
+    """Return the share of the texts, 0..1, that have each phrase."""
+    counts = phrase_counts(map(words_of, texts))
+    return Counter({phrase: count / len(texts) for phrase, count in counts.items()})
+
+
+def _growth(habit: GrownHabit) -> tuple[float, float, int, str]:
     length = len(habit.phrase.split())
     return habit.own - habit.own_first, habit.share, length, habit.phrase

@@ -20,7 +20,7 @@ from potluck.node.loop import Node
 from potluck.node.metrics import author_reports
 from potluck.node.participant import Spent
 from potluck.objective.methods import METHODS
-from potluck.replay.habits import Habit
+from potluck.replay.habits import GrownHabit
 from potluck.replay.plan import ReplayRow
 from potluck.replay.worth import Worth, authors_worth
 from potluck.reports import AuthorReport, mean
@@ -66,7 +66,7 @@ def replay_node(
     method: str,
     rounds: Sequence[int],
     config: RunConfig,
-    habits: Mapping[int, Mapping[str, Habit]],
+    habits: Mapping[int, Mapping[str, GrownHabit]],
 ) -> Iterator[ReplayRow]:
     """Replay the rounds on a node whose exchange has them; measuring changes nothing in it.
     ``habits`` are those of the run, by round and author.
@@ -116,7 +116,7 @@ def replay_node(
         )
 
 
-def _worth_and_habit(worth: Worth | None, habit: Habit | None) -> dict[str, float | str]:
+def _worth_and_habit(worth: Worth | None, habit: GrownHabit | None) -> dict[str, float | str]:
     """Return the fields of an ``AuthorReport`` that only a replay measures."""
     found: dict[str, float | str] = {}
     if worth:

@@ -18,7 +18,7 @@ from potluck.node.loop import Node
 from potluck.node.storage.record import Record
 from potluck.node.storage.resume import require_same_files
 from potluck.objective.methods import METHODS, reads_author_logp
-from potluck.replay.habits import Habit, habits_by_round
+from potluck.replay.habits import GrownHabit, habits_by_round
 from potluck.replay.measure import replay_node
 from potluck.replay.plan import ReplayError, ReplayPlan, ReplayRow
 from potluck.reports.status import StatusLine
@@ -81,7 +81,7 @@ class RecordedExchange:
 
     def close(self) -> None: ...
 
-    def habits(self) -> dict[int, dict[str, Habit]]:
+    def habits(self) -> dict[int, dict[str, GrownHabit]]:
         """Return the habits that the node took over in the run, by round and author."""
         return habits_by_round(self._record.each("completions"), self.node)
 

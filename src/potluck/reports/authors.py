@@ -96,6 +96,18 @@ class AuthorReport:
         Stat("Taken", "share", row="taken", format="z.0%", place=2),
         "Share of its right answers that the learner takes, after filter and weights.",
     ] = None
+    silenced_share: Annotated[
+        float | None,
+        Stat("Silenced by the habit test", "share", row="habit", format="z.0%"),
+        "Share of its right answers that are not learned from, as they bear its habit.",
+    ] = None
+    tested_habit: str | None = None
+    """Phrase of its habit that is most foreign to this node: see ``objective/habit.py``."""
+    habit_gain: float | None = None
+    """Reward of this node's answers that bear the habit less that of its others to the same
+    problems. None: its answers do not differ in it, and nothing is silenced."""
+    habit_gain_error: float | None = None
+    """Standard error of ``habit_gain``."""
     token_weight_min: float | None = None
     """Smallest w of any token of a success; of an author without log-probabilities, smallest p."""
     blocked_share: Annotated[

@@ -36,6 +36,8 @@ class Batch:
     group_B: Tensor
     """Number of the group in which the row is compared."""
     texts: tuple[str, ...]
+    silenced_B: Tensor
+    """True in rows that bear a habit that is not learned from: see ``objective/habit.py``."""
     rows_counted: int
     """Number of rows that the loss is the mean over: the trusted ones. A trusted row beside
     untrusted ones alone does not count: by itself in its group it would have been left out."""
@@ -69,6 +71,7 @@ class Batch:
             reward_B=self.reward_B[row_M],
             group_B=self.group_B[row_M],
             texts=tuple(self.texts[i] for i in chosen),
+            silenced_B=self.silenced_B[row_M],
             rows_counted=self.rows_counted,
             tokens_counted=self.tokens_counted,
         )
@@ -94,6 +97,7 @@ class RowScores(NamedTuple):
 
     row_M: Tensor
     logp_start_MT: Tensor
+    entropy_MT: Tensor
     kept_advantage_M: Tensor
     metrics_MK: Tensor
     logp_reference_MT: Tensor | None
@@ -106,6 +110,8 @@ class Scored:
     batch: Batch
     logp_start_BT: Tensor
     """ln pi_start, nats; 0 on padding and in rows that were not read."""
+    entropy_BT: Tensor
+    """Entropy of pi_start in the place of each token, nats; 0 as there."""
     kept_advantage_B: Tensor
     """Advantages after the filter and the weights; 0 where they, or a fault, took the row out."""
     metrics_BK: Tensor
@@ -118,12 +124,13 @@ class Scored:
     unread_B = None
     """Rows that the reference has yet to read."""
 
-    def of(self, turn: Turn, logp_MT: Tensor) -> RowScores:
-        """Look the scores of a turn's rows up; ``logp_MT`` is not read."""
+    def of(self, turn: Turn, logp_MT: Tensor, entropy_MT: Tensor) -> RowScores:
+        """Look the scores of a turn's rows up; what was computed now is not read."""
         row_M, width, reference_BT = turn.row_M, logp_MT.shape[1], self.logp_reference_BT
         return RowScores(
             row_M,
             self.logp_start_BT[row_M, :width],
+            self.entropy_BT[row_M, :width],
             self.kept_advantage_B[row_M],
             self.metrics_BK[row_M],
             None if reference_BT is None else reference_BT[row_M, :width],
@@ -141,9 +148,11 @@ def pack(
     *,
     scale: Literal["std", "none"] = "std",
     trusts: Callable[[str], bool] = lambda author: True,
+    silenced: Sequence[bool] = (),
 ) -> Batch:
     """Stack the rows of all groups; advantages are relative to each group. ``trusts`` tells of an
-    author if it is trusted."""
+    author if it is trusted, ``silenced`` of each row if its habit is not learned from; empty: of
+    none."""
     rows = [row for group in groups for row in group.rows]
     length_B = torch.tensor([len(row.token_T) for row in rows])
     trusted, advantages, counted = [], [], []
@@ -180,6 +189,7 @@ def pack(
         reward_B=torch.tensor([reward for group in groups for reward in group.rewards]),
         group_B=torch.tensor([at for at, group in enumerate(groups) for _ in group.rows]),
         texts=tuple(row.text for row in rows),
+        silenced_B=torch.tensor(silenced or [False] * len(rows)),
         rows_counted=int(counted_B.sum()),
         tokens_counted=int(length_B[counted_B].sum()),
     )

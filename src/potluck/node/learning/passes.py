@@ -69,9 +69,9 @@ class Passes:
         self.policy.network.eval()
         with torch.no_grad():
             for turn in self._turns(batch, rows_B, scores.unread_B, lambda done, total: None):
-                logp_MT = self._logp(turn.micro)
+                read = self._read(turn.micro)
                 if len(turn.row_M):
-                    scores.of(turn, logp_MT)
+                    scores.of(turn, *read)
 
     def bounded_sum(
         self,
@@ -119,9 +119,9 @@ class Passes:
 
     def _forward_backward(self, turn: Turn, terms: Sequence[Term], scores: Scores) -> float:
         """Add the gradient of a turn's part of the loss; return that part. No graph outlives it."""
-        logp_MT, parts = self._logp(turn.micro), list[Tensor]()
+        (logp_MT, entropy_MT), parts = self._read(turn.micro), list[Tensor]()
         if len(turn.row_M):
-            known = scores.of(turn, logp_MT.detach())
+            known = scores.of(turn, logp_MT.detach(), entropy_MT)
             losses = [term.loss(turn, logp_MT, known) for term in terms]
             parts = [loss for loss in losses if loss is not None]
         if not parts:
@@ -148,8 +148,9 @@ class Passes:
             done += sum(map(len, turn))
             progress(done, len(row_X))
 
-    def _logp(self, micro: Batch) -> Tensor:
-        return self.policy.logp(micro.prompts, micro.tokens, temperature=self.temperature)
+    def _read(self, micro: Batch) -> tuple[Tensor, Tensor]:
+        given = micro.prompts, micro.tokens
+        return self.policy.logp_and_entropy(*given, temperature=self.temperature)
 
     def _reference_logp(
         self, row_M: Tensor, micro: Batch, unread_B: Tensor | None

@@ -27,7 +27,7 @@ from potluck.types import NonFiniteError
 def candidates(batch: Batch, me: str, objective: ObjectiveConfig) -> Tensor:
     """Return the advantages that need a forward pass, 0 for the rows that teach nothing. Of an
     author that is not trusted only successes may, as others' failures tell little of one's own."""
-    own_B, advantage_B = batch.by(me), batch.advantage_B
+    own_B, advantage_B = batch.by(me), torch.where(batch.silenced_B, 0.0, batch.advantage_B)
     emphasised_B = own_B & (advantage_B > 0)
     advantage_B = torch.where(emphasised_B, advantage_B * objective.own_success_weight, advantage_B)
     untrusted: Others = "none" if objective.others == "none" else "successes"
@@ -47,10 +47,11 @@ class Scoring:
     """True at the rows whose KL is in the loss; None: there is no reference."""
     found: list[RowScores] = field(default_factory=list)
 
-    def of(self, turn: Turn, logp_MT: Tensor) -> RowScores:
+    def of(self, turn: Turn, logp_MT: Tensor, entropy_MT: Tensor) -> RowScores:
         """Apply the filter and the weights to a turn's rows, and measure them, by ln pi_theta,
         which is ln pi_start now. A weight that needs the whole batch is left to ``weigh_batch``."""
-        micro, start_MT, objective = turn.micro, logp_MT.cpu(), self.objective
+        micro, objective = turn.micro, self.objective
+        start_MT, entropy_MT = logp_MT.cpu(), entropy_MT.cpu()
         kept_M = candidates(micro, self.name, objective)
         if objective.filter:
             divergence_M = divergence_from_author(
@@ -63,14 +64,16 @@ class Scoring:
             # Of authors that are not trusted no failure is left.
             near_M = torch.where(micro.trusted_B, divergence_M, 0.0)
             kept_M = filter_advantages(kept_M, near_M, limit=objective.divergence_limit)
-        rows = _rows(micro, kept_M, torch.ones_like(micro.trusted_B), start_MT, self.name)
+        read_M = torch.ones_like(micro.trusted_B)
+        rows = _rows(micro, kept_M, read_M, (start_MT, entropy_MT), self.name)
         if self.weight and not self.weight.needs_batch:
             kept_M = kept_M * _of_trusted(self.weight, rows, objective)
         kept_M = kept_M * untrusted_likelihood.of(rows, objective)
         metrics_MK = row_metrics(
             start_MT, micro.logp_gen_BT, micro.mask_BT, weight_cap=objective.weight_cap
         )
-        scores = RowScores(turn.row_M, start_MT, kept_M, metrics_MK, turn.reference_MT)
+        given = turn.row_M, start_MT, entropy_MT, kept_M, metrics_MK, turn.reference_MT
+        scores = RowScores(*given)
         self.found.append(scores)
         return scores
 
@@ -78,18 +81,21 @@ class Scoring:
 def merge_scores(batch: Batch, scores: Iterable[RowScores]) -> Scored:
     """Put the scores of all rows together; a row without a score teaches nothing."""
     logp_start_BT = torch.zeros_like(batch.logp_gen_BT)
+    entropy_BT = torch.zeros_like(logp_start_BT)
     kept_advantage_B = torch.zeros_like(batch.advantage_B)
     metrics_BK = torch.full((len(batch.completions), len(METRICS)), torch.nan, dtype=torch.float64)
     logp_reference_BT = None
-    for row_M, logp_start_MT, kept_advantage_M, metrics_MK, logp_reference_MT in scores:
+    for row_M, logp_start_MT, entropy_MT, kept_advantage_M, metrics_MK, logp_reference_MT in scores:
         logp_start_BT[row_M, : logp_start_MT.shape[1]] = logp_start_MT
+        entropy_BT[row_M, : entropy_MT.shape[1]] = entropy_MT
         kept_advantage_B[row_M] = kept_advantage_M
         metrics_BK[row_M] = metrics_MK
         if logp_reference_MT is not None:
             if logp_reference_BT is None:
                 logp_reference_BT = torch.zeros_like(logp_start_BT)
             logp_reference_BT[row_M, : logp_reference_MT.shape[1]] = logp_reference_MT
-    return Scored(batch, logp_start_BT, kept_advantage_B, metrics_BK, {}, logp_reference_BT)
+    found = logp_start_BT, entropy_BT, kept_advantage_B, metrics_BK
+    return Scored(batch, *found, {}, logp_reference_BT)
 
 
 def weigh_batch(scored: Scored, me: str, objective: ObjectiveConfig, weight: Weight) -> Scored:
@@ -97,8 +103,9 @@ def weigh_batch(scored: Scored, me: str, objective: ObjectiveConfig, weight: Wei
     kept_B = scored.kept_advantage_B
     read_B = scored.metrics_BK[:, 0].isfinite()
     read_B[list(scored.dropped)] = False
-    logp_start_BT = torch.where(read_B.unsqueeze(1), scored.logp_start_BT, 0.0)
-    rows = _rows(scored.batch, kept_B, read_B, logp_start_BT, me)
+    both = scored.logp_start_BT, scored.entropy_BT
+    logp_start_BT, entropy_BT = (torch.where(read_B.unsqueeze(1), each, 0.0) for each in both)
+    rows = _rows(scored.batch, kept_B, read_B, (logp_start_BT, entropy_BT), me)
     weight_B = _of_trusted(weight, rows, objective)
     if bad := (kept_B != 0).logical_and(~weight_B.isfinite()).sum().item():
         name = getattr(weight.of, "__name__", "a weight of one's own")
@@ -114,14 +121,16 @@ def _of_trusted(weight: Weight, rows: ScoredRows, objective: ObjectiveConfig) ->
 
 
 def _rows(
-    batch: Batch, advantage_B: Tensor, read_B: Tensor, logp_start_BT: Tensor, me: str
+    batch: Batch, advantage_B: Tensor, read_B: Tensor, found: tuple[Tensor, Tensor], me: str
 ) -> ScoredRows:
+    logp_start_BT, entropy_BT = found
     return ScoredRows(
         advantage_B=advantage_B,
         read_B=read_B,
         own_B=batch.by(me),
         trusted_B=batch.trusted_B,
         logp_start_BT=logp_start_BT,
+        entropy_BT=entropy_BT,
         logp_gen_BT=batch.logp_gen_BT,
         mask_BT=batch.mask_BT,
         bytes_B=batch.bytes_B,

@@ -22,6 +22,7 @@ OF_A_MACHINE = (
 OF_FILES = {
     "digest": ("a task", "its data or the code of its rewards has"),
     "loss": ("an [objective] loss", "its file has"),
+    "weight": ("an [objective] weight", "its file has"),
 }
 """The owner of each key of task.json, and the part that has changed if its digest has."""
 

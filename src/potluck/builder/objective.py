@@ -1,0 +1,129 @@
+"""Loss and weight of the recipe's own: loaded, tried on two rows, and called with clear errors."""
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from potluck.builder.task import require_trust
+from potluck.config import ConfigError, RunConfig
+from potluck.objective.losses import Loss
+from potluck.objective.methods import ObjectiveConfig
+from potluck.objective.weights import ScoredRows, Weight, batch_weight
+from potluck.tasks.rewards import load_function
+
+START_BT = torch.full((2, 3), -1.0)
+MASK_BT = torch.tensor([[True, True, True], [True, False, False]])
+"""Two ordinary rows on which code of one's own is tried."""
+
+
+def load_loss(config: RunConfig, *, trust_code: bool) -> Loss | None:
+    """Import the recipe's loss and call it once on two rows; None: the recipe names none.
+
+    Raises:
+        ConfigError: it is not trusted, or what it makes of the two rows is no loss.
+        TaskError: it cannot be imported.
+    """
+    if not (name := config.objective.loss):
+        return None
+    what = "[objective] loss"
+    function = _load(what, name, trust_code)
+
+    def loss(*given: Tensor | ObjectiveConfig) -> Tensor:
+        made = _called(f"{what} {name!r}", function, *given)
+        if not isinstance(made, Tensor) or made.shape or not made.requires_grad:
+            raise ConfigError(
+                f"{what} {name!r} returned a {_kind(made)}; expected a "
+                f"tensor of one number through which gradient flows to its first argument"
+            )
+        return made
+
+    logp_BT = START_BT.clone().requires_grad_()
+    advantage_B = torch.tensor([1.0, -1.0])
+    tried = loss(logp_BT, START_BT, START_BT - 0.1, advantage_B, MASK_BT, config.objective)
+    if not tried.isfinite():
+        raise ConfigError(f"{what} {name!r} is {tried.item()} for two ordinary rows")
+    return loss
+
+
+def load_weight(config: RunConfig, *, trust_code: bool) -> Weight | None:
+    """Import the recipe's weight and call it once on two rows; None: it names one of ours. A
+    function without a mark of ``weights.py`` is called on the whole batch.
+
+    Raises: as ``load_loss``.
+    """
+    if not config.objective.has_own_weight:
+        return None
+    what, name = "[objective] weight", config.objective.weight
+    function = _load(what, name, trust_code)
+    marked = function if isinstance(function, Weight) else batch_weight(function)
+
+    def weight(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
+        made = _called(f"{what} {name!r}", marked.of, rows, options)
+        if not isinstance(made, Tensor) or made.shape != rows.advantage_B.shape:
+            raise ConfigError(
+                f"{what} {name!r} returned a {_kind(made)}; expected a tensor of one number for "
+                f"each of {len(rows.advantage_B)} rows"
+            )
+        return made
+
+    weight.__name__ = name
+    tried = weight(_two_rows(), config.objective)
+    if not tried.isfinite().all():
+        raise ConfigError(f"{what} {name!r} is {tried.tolist()} for two ordinary rows")
+    return Weight(weight, marked.needs_batch)
+
+
+def digests_of(config: RunConfig, *, trust_code: bool) -> dict[str, str]:
+    """Hash the files of loss and weight with SHA-256, so that a resumed run can tell; "": there is
+    none. Raise as ``load_loss`` does: before models are loaded, which takes long."""
+    own = {
+        "loss": load_loss(config, trust_code=trust_code),
+        "weight": load_weight(config, trust_code=trust_code),
+    }
+    return {
+        key: load_function(f"[objective] {key}", getattr(config.objective, key))[1] if made else ""
+        for key, made in own.items()
+    }
+
+
+def _load(what: str, name: str, trust_code: bool) -> Callable[..., Any]:
+    require_trust(what, [name], trust_code=trust_code)
+    return load_function(what, name)[0]
+
+
+def _called(what: str, function: Callable[..., Any], *given: object) -> object:
+    try:
+        return function(*given)
+    except Exception as error:  # anybody's code may raise anything
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        raise ConfigError(
+            f"{what} raised {type(error).__name__}: {error} ({Path(at.filename).name}, "
+            f"line {at.lineno})"
+        ) from error
+
+
+def _kind(made: object) -> str:
+    shape = f" of shape {[*made.shape]}" if isinstance(made, Tensor) else ""
+    return f"{type(made).__name__}{shape}"
+
+
+def _two_rows() -> ScoredRows:
+    yes_B = torch.tensor([True, True])
+    return ScoredRows(
+        advantage_B=torch.tensor([1.0, 1.0]),
+        read_B=yes_B,
+        own_B=torch.tensor([True, False]),
+        trusted_B=yes_B,
+        logp_start_BT=torch.where(MASK_BT, START_BT, 0.0),
+        entropy_BT=torch.where(MASK_BT, 1.0, 0.0),
+        logp_gen_BT=torch.where(MASK_BT, START_BT - 0.1, 0.0),
+        mask_BT=MASK_BT,
+        bytes_B=torch.tensor([3, 1]),
+        reward_B=torch.tensor([1.0, 1.0]),
+        group_B=torch.tensor([0, 0]),
+        texts=("yes", "y"),
+    )

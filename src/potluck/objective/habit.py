@@ -1,0 +1,196 @@
+"""The habit test: what of an author's way to write is not taken over before it has paid here.
+
+To learn from a right answer is to learn its wording, too. Where this node could write either way,
+each success of another pulls the choice towards the other's way, whether it earns more or not, and
+no likelihood shows it: both ways are likely. So of author j's right answers those are silent that
+bear j's habit, until this node's own answers that bear it have earned more than its own without:
+
+    H_j   phrases of at most three words that stand in at least 1/2 of j's right answers, in at
+          least 1/4 fewer of this node's right answers, and in at least 1/4 fewer of its answers,
+          right or wrong, to the problems that j solved (where it wrote none: in 1/4 at least)
+    h_i   share of H_j that answer i has; it bears the habit if h_i > 1/2
+    t_j   gain_j / its standard error; gain_j: slope of this node's reward on h, over its own
+          answers, within the answers of one round to one problem
+
+    A_i <- 0    if j wrote i, h_i > 1/2, t_j < 1, and h differs between own answers to one problem
+
+Everything is counted over the last ten rounds. Where this node never has the choice (a skill that
+it lacks, a notation that it never writes) the test is silent and the weight decides. Nothing that
+an author claims is read, and the model is not asked. docs/method.md has the reasons and the limits.
+"""
+
+import math
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from potluck.objective.phrases import BEGIN, phrase_counts, words_of
+
+WINDOW = 10
+"""Rounds that are counted: the last ones."""
+FEWEST = 2
+"""Right answers, of the author and of this node, below which there is nothing to compare."""
+SHARE, FOREIGN = 1 / 2, 1 / 4
+"""Least share of an author's right answers that have a phrase of its habit, and how much smaller
+the shares of this node's answers are at least."""
+BORNE = 1 / 2
+"""Share of the habit above which an answer bears it."""
+PROVEN = 1.0
+"""Standard errors by which the gain lies above 0 once the habit is learned from."""
+
+
+class GradedAnswer(NamedTuple):
+    """One graded answer."""
+
+    problem: str
+    author: str
+    reward: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """An author's habit as this node sees it, and what it earned this node."""
+
+    phrases: tuple[str, ...]
+    """H: first how the answers begin, then the most foreign phrase."""
+    gain: float | None = None
+    """Reward of this node's answers with the whole habit less that of those without. None: this
+    node's answers to one problem do not differ in it."""
+    error: float | None = None
+    """Standard error of ``gain``."""
+
+    @property
+    def is_silenced(self) -> bool:
+        """True if right answers that bear the habit are not learned from."""
+        if self.gain is None or self.error is None:
+            return False
+        return self.gain < PROVEN * self.error
+
+    def share(self, words: str) -> float:
+        """Return h, the share of the habit's phrases in a text, which ``words_of`` has cut."""
+        return sum(f" {phrase} " in words for phrase in self.phrases) / len(self.phrases)
+
+
+@dataclass(frozen=True)
+class _RoundAnswers:
+    """The answers of one round, cut into words."""
+
+    answers: Sequence[GradedAnswer]
+
+    @cached_property
+    def words(self) -> list[str]:
+        return [words_of(answer.text) for answer in self.answers]
+
+    @cached_property
+    def right(self) -> list[bool]:
+        """Answers that earn something, and no less than the mean."""
+        mean = sum(answer.reward for answer in self.answers) / max(1, len(self.answers))
+        return [answer.reward > 0 and answer.reward >= mean for answer in self.answers]
+
+    @cached_property
+    def phrases(self) -> Mapping[str, tuple[int, Counter[str]]]:
+        """By author, the number of right answers, and of those that have each phrase."""
+        texts: dict[str, list[str]] = {}
+        for answer, words, is_right in zip(self.answers, self.words, self.right, strict=True):
+            if is_right:
+                texts.setdefault(answer.author, []).append(words)
+        return {author: (len(its), phrase_counts(its)) for author, its in texts.items()}
+
+
+class HabitTest:
+    """One node's habit test. What it knows are the answers of the last rounds."""
+
+    def __init__(self, me: str, lines: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Begin from the lines of completions.jsonl, as after each of their rounds."""
+        self.me = me
+        self._rounds = deque[_RoundAnswers](maxlen=WINDOW)
+        for _, its in groupby(lines, itemgetter("round")):
+            keys = itemgetter(*GradedAnswer._fields)
+            self._rounds.append(_RoundAnswers([GradedAnswer(*keys(line)) for line in its]))
+
+    def habits(self, answers: Sequence[GradedAnswer]) -> dict[str, Habit]:
+        """Add a round's answers, and find the habit of each other author that has one."""
+        self._rounds.append(_RoundAnswers(answers))
+        authors = sorted({answer.author for answer in answers} - {self.me})
+        found = {author: self._habit(author) for author in authors}
+        return {author: habit for author, habit in found.items() if habit}
+
+    def _habit(self, author: str) -> Habit | None:
+        right, theirs = self._right(author)
+        own_right, own = self._right(self.me)
+        if min(right, own_right) < FEWEST:
+            return None
+        foreign = {
+            phrase: share - own[phrase] / own_right
+            for phrase, count in theirs.items()
+            if (share := count / right) >= SHARE and share - own[phrase] / own_right >= FOREIGN
+        }
+        beside = self._beside(author, foreign)
+        chosen = [p for p in foreign if (theirs[p] - beside[p]) / right >= FOREIGN]
+        if not chosen:
+            return None
+        habit = Habit(tuple(sorted(chosen, key=lambda p: (p[0] != BEGIN, -foreign[p], -len(p), p))))
+        return self._tried(habit)
+
+    def _right(self, author: str) -> tuple[int, Counter[str]]:
+        """Count an author's right answers, and those that have each phrase."""
+        number, counts = 0, Counter[str]()
+        for each in self._rounds:
+            if author in each.phrases:
+                number += each.phrases[author][0]
+                counts.update(each.phrases[author][1])
+        return number, counts
+
+    def _beside(self, author: str, phrases: Collection[str]) -> Counter[str]:
+        """Sum over the author's right answers the share of own answers to the same problem, in the
+        same round, that have each phrase."""
+        sums = Counter[str]()
+        for each in self._rounds:
+            solved, own = Counter[str](), dict[str, list[str]]()
+            for answer, words, is_right in zip(each.answers, each.words, each.right, strict=True):
+                if answer.author == self.me:
+                    own.setdefault(answer.problem, []).append(words)
+                solved[answer.problem] += is_right and answer.author == author
+            for problem, times in solved.items():
+                if times and (texts := own.get(problem)):
+                    for phrase in phrases:
+                        having = sum(f" {phrase} " in words for words in texts)
+                        sums[phrase] += times * having / len(texts)  # type: ignore[assignment]
+        return sums
+
+    def _tried(self, habit: Habit) -> Habit:
+        """Add the gain and its error."""
+        sxx = sxy = syy = 0.0
+        freedom = -1
+        for each in self._rounds:
+            rows: dict[str, list[tuple[float, float]]] = {}
+            for answer, words in zip(each.answers, each.words, strict=True):
+                if answer.author == self.me:
+                    row = habit.share(words), answer.reward
+                    rows.setdefault(answer.problem, []).append(row)
+            for its in rows.values():
+                mean_h, mean_r = (sum(column) / len(its) for column in zip(*its, strict=True))
+                sxx += sum((h - mean_h) ** 2 for h, _ in its)
+                sxy += sum((h - mean_h) * (r - mean_r) for h, r in its)
+                syy += sum((r - mean_r) ** 2 for _, r in its)
+                freedom += len(its) - 1
+        if sxx <= 1e-9:
+            return habit
+        gain = sxy / sxx
+        error = math.sqrt(max(syy - gain * sxy, 1e-9) / max(freedom, 1) / sxx)
+        return Habit(habit.phrases, gain, error)
+
+
+def silenced_answers(answers: Sequence[GradedAnswer], habits: Mapping[str, Habit]) -> list[bool]:
+    """Tell of each answer if it bears a habit of its author that is silenced."""
+    return [
+        (habit := habits.get(answer.author)) is not None
+        and habit.is_silenced
+        and habit.share(words_of(answer.text)) > BORNE
+        for answer in answers
+    ]

@@ -1,0 +1,188 @@
+"""The habit test: what it silences by plain loops, how it is remembered, and what a round does."""
+
+import math
+import random
+
+import pytest
+import torch
+
+import tiny
+from node.test_learner import batch_of, learner_of, ragged_groups
+from nouns import group
+from potluck.node.learning.batch import pack
+from potluck.node.learning.score import candidates
+from potluck.objective.habit import WINDOW, GradedAnswer, HabitTest, silenced_answers
+from potluck.objective.methods import METHODS, ObjectiveConfig
+
+LWS = ObjectiveConfig(**METHODS["lws"].fields, habit_test=True)
+
+
+def phrases(text):
+    """All runs of one, two and three words or marks, by looking at each character."""
+    words, word = ["^"], ""
+    for character in text + " ":
+        if character.isalpha() or character == "_":
+            word += character
+            continue
+        words += [word] if word else []
+        word = ""
+        words += [character] if not character.isspace() else []
+    runs = [words[a:b] for a in range(len(words)) for b in (a + 1, a + 2, a + 3) if b <= len(words)]
+    return {" ".join(run) for run in runs} - {"^"}
+
+
+def right_ones(answers):
+    mean = sum(a.reward for a in answers) / len(answers)
+    return [a for a in answers if a.reward > 0 and a.reward >= mean]
+
+
+def share(which, has):
+    return sum(has(a) for a in which) / len(which)
+
+
+def expected(rounds, me, author):
+    """The rows of the last round that are silenced, and H: section by section of habit.py."""
+    rounds = rounds[-WINDOW:]
+    theirs = [a for r in rounds for a in right_ones(r) if a.author == author]
+    mine = [a for r in rounds for a in right_ones(r) if a.author == me]
+    if len(theirs) < 2 or len(mine) < 2:
+        return set(), set()
+    beside = []  # for each of the author's right answers, my answers to that problem
+    for r in rounds:
+        for a in right_ones(r):
+            if a.author == author:
+                beside.append([b for b in r if b.author == me and b.problem == a.problem])
+    habit = set()
+    for x in set().union(*(phrases(a.text) for a in theirs)):
+        has = lambda a, x=x: x in phrases(a.text)  # noqa: E731
+        foreign = share(theirs, has)
+        near = sum(share(own, has) for own in beside if own) / len(theirs)
+        if foreign >= 0.5 and foreign - share(mine, has) >= 0.25 and foreign - near >= 0.25:
+            habit.add(x)
+    if not habit:
+        return set(), habit
+    h = lambda a: len(habit & phrases(a.text)) / len(habit)  # noqa: E731
+    xs, ys, freedom = [], [], -1
+    for r in rounds:
+        for problem in {a.problem for a in r}:
+            own = [a for a in r if a.author == me and a.problem == problem]
+            if own:
+                middle, level = share(own, h), sum(a.reward for a in own) / len(own)
+                xs += [h(a) - middle for a in own]
+                ys += [a.reward - level for a in own]
+                freedom += len(own) - 1
+    spread = sum(x * x for x in xs)
+    if spread <= 1e-9:
+        return set(), habit
+    slope = sum(x * y for x, y in zip(xs, ys, strict=True)) / spread
+    left = max(sum(y * y for y in ys) - slope * slope * spread, 1e-9)
+    t = slope / math.sqrt(left / max(freedom, 1) / spread)
+    last = rounds[-1]
+    bad = {i for i, a in enumerate(last) if a.author == author and h(a) > 0.5}
+    return (bad if t < 1 else set()), habit
+
+
+def answers_of(lot, number, styles, pays, problems=5, each=3):
+    """A round of answers in two ways of writing; the second one earns a chance of ``pays``."""
+    found = []
+    for at in range(problems):
+        for author, chance in styles.items():
+            for _ in range(each):
+                odd = lot.random() < chance
+                text = f"so it is {at}" if odd else f"{at} # then"
+                earned = lot.random() < (pays if odd else 0.5)
+                found.append(GradedAnswer(f"{number}/{at}", author, float(earned), text))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_silences_what_plain_loops_silence(seed):
+    lot = random.Random(seed)
+    styles = {"me": lot.random(), "x": lot.random(), "y": lot.random()}
+    test, rounds, seen = HabitTest("me"), [], 0
+    for number in range(WINDOW + 3):
+        rounds.append(answers_of(lot, number, styles, lot.choice([0.2, 0.5, 0.9])))
+        habits = test.habits(rounds[-1])
+        found = silenced_answers(rounds[-1], habits)
+        wanted = set()
+        for author in ("x", "y"):
+            bad, habit = expected(rounds, "me", author)
+            wanted |= bad
+            assert set(habits[author].phrases if author in habits else ()) == habit
+        assert {i for i, silent in enumerate(found) if silent} == wanted
+        seen += len(wanted)
+    assert seen or seed not in (0, 1, 2)  # these have something to silence
+
+
+def rounds_of(styles, pays, count=6):
+    lot, test = random.Random(7), HabitTest("me")
+    for number in range(count):
+        answers = answers_of(lot, number, styles, pays)
+        habits = test.habits(answers)
+    return answers, habits
+
+
+def test_a_habit_is_silent_until_it_has_earned_more_here():
+    answers, habits = rounds_of({"me": 0.4, "x": 1.0}, pays=0.5)
+    assert habits["x"].is_silenced
+    assert "so it is" in habits["x"].phrases
+    silent = silenced_answers(answers, habits)
+    assert {a.author for a, s in zip(answers, silent, strict=True) if s} == {"x"}
+    _, paying = rounds_of({"me": 0.4, "x": 1.0}, pays=1.0)
+    assert paying["x"].gain > 0.3
+    assert not paying["x"].is_silenced
+
+
+def test_it_says_nothing_where_this_node_never_has_the_choice():
+    answers, habits = rounds_of({"me": 0.0, "x": 1.0}, pays=0.9)
+    assert habits["x"].gain is None
+    assert not any(silenced_answers(answers, habits))
+    answers, habits = rounds_of({"me": 0.4, "x": 0.4}, pays=0.5)
+    assert not habits  # both write alike
+
+
+def test_words_of_another_problem_are_no_habit():
+    """Who solves other problems uses other words; own answers to the same problems have them."""
+    test = HabitTest("me")
+    for number in range(4):
+        lot = random.Random(number)
+        answers = []
+        for at in range(6):
+            sign = "+" if at % 2 else "-"
+            for author in ("me", "x"):
+                good = (sign == "-") == (author == "x")
+                for _ in range(4):
+                    text = f"{sign} gives {lot.randint(10, 99)}"
+                    answers.append(GradedAnswer(f"{number}/{at}", author, float(good), text))
+        habits = test.habits(answers)
+    assert not habits
+
+
+def test_it_goes_on_from_the_lines_of_completions():
+    lot, test, lines = random.Random(3), HabitTest("me"), []
+    for number in range(WINDOW + 4):
+        answers = answers_of(lot, number, {"me": 0.5, "x": 0.9}, 0.3)
+        if number == WINDOW + 3:
+            assert HabitTest("me", lines).habits(answers) == test.habits(answers)
+            assert HabitTest("me").habits(answers) != HabitTest("me", lines).habits(answers)
+            return
+        test.habits(answers)
+        lines += [{"round": number, **a._asdict(), "index": 0} for a in answers]
+
+
+def test_a_silenced_row_gets_no_pass_and_others_keep_their_advantages():
+    policy, graded = tiny.policy(), ragged_groups(authors=("south", "north"))
+    plain = batch_of(policy, graded)
+    lessons_B = (candidates(plain, "north", LWS) != 0) & ~plain.by("north")
+    silenced_B = lessons_B & (torch.arange(len(lessons_B)) <= int(lessons_B.nonzero()[0]))
+    groups = [group(*each, policy) for each in graded]
+    batch = pack(groups, silenced=silenced_B.tolist())
+    scored = learner_of(policy, LWS).score(batch)
+    before = learner_of(policy, LWS).score(plain)
+    assert silenced_B.sum() == 1
+    assert lessons_B.sum() > 1
+    assert torch.equal(batch.advantage_B, plain.advantage_B)
+    assert scored.metrics_BK[silenced_B].isnan().all()
+    kept = torch.where(silenced_B, 0.0, before.kept_advantage_B)
+    assert torch.equal(scored.kept_advantage_B, kept)
+    assert batch.rows_counted == plain.rows_counted
