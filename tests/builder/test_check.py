@@ -56,7 +56,7 @@ def test_a_paper_recipe_is_planned_without_hub_models_or_data(name):
     config = paper(name)
     out = printed(config, gpu="h200")
     assert f"paper-{name}: 50 rounds of 24 problems x 12 completions, vertical" in out
-    assert "f-tis, g = 50" in out
+    assert "f-tis, C = 2, g = 50; 1 update" in out
     assert "cuda:0: " + " + ".join(config.node) + ": fits: " in out
     for node in config.node.values():
         assert f"  {node.model}: its shape is from Potluck's own table" in out

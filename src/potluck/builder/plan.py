@@ -133,9 +133,6 @@ def check(
 
 def _headline(config: RunConfig) -> str:
     chosen = config.objective
-    limit = f", g = {chosen.divergence_limit:g}" if chosen.filter else ""
-    if chosen.others == "likely-successes":
-        limit += f", c = {chosen.likelihood_exponent:g}"
     shares = ""
     if config.pace == "free":
         shares = f", at its own pace: {config.taken:g} of others for each own one at most"
@@ -144,7 +141,7 @@ def _headline(config: RunConfig) -> str:
     return (
         f"{config.name}: {config.rounds} rounds of {config.problems_per_round} problems x "
         f"{config.group_size} completions, {config.plan}{shares}\n"
-        f"{method_of(chosen)}{limit}; {chosen.updates_per_round} update a round; "
+        f"{', '.join([method_of(chosen), *chosen.settings])}; {chosen.updates_per_round} update a round; "
         f"evaluated every {config.evaluation.every or config.rounds} rounds{advice}"
     )
 

@@ -116,9 +116,27 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
         return ":" in self.weight
 
     @property
+    def weighs_successes(self) -> bool:
+        """True if successes of others are learned from by a weight of ``weights.WEIGHTS``."""
+        return self.others == "likely-successes"
+
+    @property
     def tests_habits(self) -> bool:
         """True if others' right answers are tested for habits."""
-        return self.habit_test and self.others == "likely-successes"
+        return self.habit_test and self.weighs_successes
+
+    @property
+    def settings(self) -> list[str]:
+        """Say what is chosen beside the method's name, of what the method reads."""
+        weighs = self.weighs_successes and not self.has_own_weight
+        said = {
+            f"C = {self.weight_cap:g}": self.importance == "truncated",
+            f"g = {self.divergence_limit:g}": self.filter,
+            f"c = {self.likelihood_exponent:g}": weighs,
+            self.weight: weighs and self.weight != "likelihood",
+            "tests habits": self.tests_habits,
+        }
+        return [what for what, is_read in said.items() if is_read]
 
     @property
     def notes(self) -> list[str]:

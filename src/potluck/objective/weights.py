@@ -118,7 +118,7 @@ WEIGHTS: Mapping[str, Weight] = {"likelihood": likelihood, "typicality": typical
 
 def weight_of(options: ObjectiveConfig) -> Weight | None:
     """Return the weight of a method for the rows of trusted authors; None: 1 for all."""
-    return WEIGHTS[options.weight] if options.others == "likely-successes" else None
+    return WEIGHTS[options.weight] if options.weighs_successes else None
 
 
 def _mean_per_unit(rows: ScoredRows, value_BT: Tensor, options: ObjectiveConfig) -> Tensor:
