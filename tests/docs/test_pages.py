@@ -137,10 +137,13 @@ def test_the_recipes_of_a_page_are_read(page):
 # The methods.
 
 
-def test_the_page_of_methods_has_a_section_and_the_keys_of_each():
+def test_the_page_of_methods_has_a_section_of_each_and_the_reference_its_keys():
     page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^## `([\w-]+)`$", page, re.M)) == set(METHODS)
-    rows = re.findall(r'^\| `([\w-]+)` \| `"([\w-]+)"` \| (\w+) \| `"([\w-]+)"` \|$', page, re.M)
+    page = (ROOT / "docs" / "reference" / "recipe.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r'^\| `"([\w-]+)"` \| `"([\w-]+)"` \| `(\w+)` \| `"([\w-]+)"` \|$', page, re.M
+    )
     assert {name: keys for name, *keys in rows} == {
         name: [its.importance, str(its.filter).lower(), its.others] for name, its in METHODS.items()
     }

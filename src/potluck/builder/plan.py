@@ -138,10 +138,11 @@ def _headline(config: RunConfig) -> str:
         shares = f", at its own pace: {config.taken:g} of others for each own one at most"
     joint = config.plan == "horizontal" or len(config.node) == 1 or chosen.others == "all"
     advice = "" if joint else f"\n{VERTICAL_ADVICE}"
+    method = ", ".join([method_of(chosen), *chosen.settings])
     return (
         f"{config.name}: {config.rounds} rounds of {config.problems_per_round} problems x "
         f"{config.group_size} completions, {config.plan}{shares}\n"
-        f"{', '.join([method_of(chosen), *chosen.settings])}; {chosen.updates_per_round} update a round; "
+        f"{method}; {chosen.updates_per_round} update a round; "
         f"evaluated every {config.evaluation.every or config.rounds} rounds{advice}"
     )
 
