@@ -131,10 +131,9 @@ def older(results: Results) -> list[Kind]:
 
 
 def is_whole(results: Results, pair: str, setting: str) -> bool:
-    """Tell if every model of the pair has all its seeds in the setting."""
+    """Tell if every model of the pair has as many seeds in the setting as a pair needs."""
     models, seeds = results.suite.models(results.scale, pair), results.runs.get((pair, setting), {})
-    needed = results.suite.scales[results.scale].seeds
-    return sum(set(models) <= set(run) for run in seeds.values()) >= needed
+    return sum(set(models) <= set(run) for run in seeds.values()) >= results.fewest_seeds
 
 
 def role_of(model: str) -> str:

@@ -182,10 +182,15 @@ class Results:
             )
         return table.reindex(columns=list(settings))
 
+    @property
+    def fewest_seeds(self) -> int:
+        """Seeds that a pair has at least where it counts."""
+        scale = self.suite.scales[self.scale]
+        return scale.fewest_seeds or scale.seeds
+
     def too_few(self, seeds: int) -> str:
         """Return "2 of 5 seeds"; empty if there are enough."""
-        needed = self.suite.scales[self.scale].seeds
-        return f"{seeds} of {needed} seeds" if seeds < needed else ""
+        return f"{seeds} of {self.fewest_seeds} seeds" if seeds < self.fewest_seeds else ""
 
 
 def read_results(suite: Suite, scale: Scale) -> Results:

@@ -24,7 +24,9 @@ Scale = Literal["tiny", "drawn", "words", "paper"]
 Measure = Literal["greedy", "sampled", "pass@8", "out-of-distribution"]
 When = Literal["early", "late", "end"]
 Lies = Literal["below", "above", "within", "not below"]
-ClaimNode = Literal["each", "first", "second", "weaker", "stronger", "second minus first"]
+ClaimNode = Literal[
+    "each", "first", "second", "third", "fourth", "weaker", "stronger", "second minus first"
+]
 SCALES: tuple[Scale, ...] = ("tiny", "drawn", "words", "paper")
 INDEX = "{index}"
 
@@ -80,6 +82,8 @@ class ScaleFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     seeds: Annotated[int, Meta(ge=1, le=1000)] = 5
     """Seeds 0, 1, ... of every cell. Verdicts use these and no others."""
+    fewest_seeds: Annotated[int, Meta(ge=0)] = 0
+    """Seeds from which on a pair counts, by the seeds that both settings have; 0: all of them."""
     unit: Literal["seed", "base pair"] = "seed"
     """Independent observation of a claim. Base pair: pairs are drawn, many of a family."""
     bases: str = ""
@@ -113,8 +117,9 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: str
     setting: str
     than: str
+    kinds: tuple[str, ...] = ()  # Families that it is about, at the scale drawn; empty: all
     node: ClaimNode = "each"
-    """Models that it is about. First and second as the pair names them; weaker and stronger by
+    """Models that it is about. First to fourth as the pair names them; weaker and stronger by
     the mean of ``than`` in this measure; "second minus first" compares the two differences."""
     measure: Measure = "greedy"
     """Accuracy of greedy answers to validation problems or out of distribution; mean reward of
@@ -257,6 +262,8 @@ def _require_names(suite: Suite) -> None:
         for claim in experiment.claims:
             where = f"{place}/expected.toml: claim {claim.id!r}"
             _require(where, "setting", (claim.setting, claim.than), experiment.settings)
+            families = {p.partition(".")[0] for its in experiment.pairs.values() for p in its}
+            _require(where, "family", claim.kinds, sorted(families))
             if claim.measure in ("pass@8", "out-of-distribution") and claim.when != "end":
                 raise ExperimentError(
                     f"{where} is about {claim.measure} accuracy {claim.when}, which is only "

@@ -20,6 +20,8 @@ from potluck_experiments.suite import Claim, Experiment, Lies, Measure, When
 ClaimVerdict = Literal["shown", "refuted", "inconclusive"]
 VERDICTS: tuple[ClaimVerdict, ...] = ("shown", "refuted", "inconclusive")
 
+PLACES = ("first", "second", "third", "fourth")
+"""Names of a pair's models by their places."""
 FLOOR, CEILING = 0.1, 0.8
 """Out of distribution, an accuracy outside of these has no room to move: it is left out."""
 FULL = 0.95  # greedy accuracy above which "it rises" cannot be refuted
@@ -64,7 +66,7 @@ def try_claims(experiment: Experiment, results: Results) -> Iterator[ClaimTest]:
     pairs = experiment.pairs.get(results.scale, ())
     kinds = dict.fromkeys(p.partition(".")[0] if results.of_base_pairs else "" for p in pairs)
     for claim in experiment.claims:
-        for kind in kinds:
+        for kind in (k for k in kinds if not claim.kinds or k in claim.kinds):
             inside = [pair for pair in pairs if not kind or pair.startswith(f"{kind}.")]
             parts = tuple(part for pair in inside for part in _parts(claim, pair, results))
             yield _judge(experiment, claim, kind, parts, results.of_base_pairs)
@@ -140,9 +142,10 @@ def _models(claim: Claim, pair: str, results: Results) -> list[tuple[str, ...]]:
     models = results.suite.models(results.scale, pair)
     if claim.node == "each":
         return [(model,) for model in models]
-    first = {"first": models[:1], "second": models[1:2], "second minus first": models[:2]}
-    if claim.node in first:
-        return [first[claim.node]]
+    named = {name: models[at : at + 1] for at, name in enumerate(PLACES)}
+    named["second minus first"] = models[:2]
+    if claim.node in named:
+        return [named[claim.node]]
     key = claim.measure, claim.when, [claim.than]
     each = {model: results.by_seed(pair, model, *key)[claim.than] for model in models}
     seeds = pd.concat(each, axis=1, join="inner").dropna().index

@@ -102,11 +102,11 @@ def experiment(*claims, name="fig04_size", pairs=("digits.size",), notes="", cha
     )
 
 
-def suite(*experiments, folder=Path("experiments"), seeds=5, pairs=PAIRS, unit="seed"):
+def suite(*experiments, folder=Path("experiments"), seeds=5, pairs=PAIRS, unit="seed", fewest=0):
     model = {name: f"digits.toml#{name}" for name in MODELS} | {"twin": "digits.toml#small"}
     families = {"digits": Family(title="column addition", model=model, pair=pairs)}
     scales = {
-        "tiny": ScaleFile(seeds=seeds, unit=unit, family=families),
+        "tiny": ScaleFile(seeds=seeds, fewest_seeds=fewest, unit=unit, family=families),
         "paper": ScaleFile(seeds=seeds, family={}),
     }
     return Suite(folder, SETTINGS, scales, experiments)

@@ -65,6 +65,14 @@ def verdict(low, high, lies, margin):
 # What a method gives in each kind of pair, and the notations. A cell is what its JSON says.
 
 
+def seeds_of(cells, family, model, setting):
+    return sorted(
+        cell["seed"]
+        for cell in cells
+        if cell["family"] == family and cell["setting"] == setting and model in cell["node"]
+    )
+
+
 def nodes_of(cells, family, model, setting):
     """By seed."""
     found = {}
@@ -124,8 +132,9 @@ def better_half(cells, family, pairs, halves, role=""):
 
 
 def differences(cells, family, pairs, setting, than, *, seeds, role="", measure="sampled"):
-    """One for each base pair that has both: the mean over its models and seeds. Sampled reward
-    late, other measures at the end; out of distribution only where the accuracy has room."""
+    """One for each base pair that has both, ``seeds`` of each at least: the mean over its models of
+    the mean over the seeds of both. Sampled reward late, other measures at the end; out of
+    distribution only where the accuracy has room."""
     found = []
     for models in pairs:
         if not is_finished(cells, family, models, setting, seeds):
@@ -136,13 +145,17 @@ def differences(cells, family, pairs, setting, than, *, seeds, role="", measure=
         for model in of_role(models, role):
             values = []
             for name in (setting, than):
+                numbers = seeds_of(cells, family, model, name)
                 nodes = nodes_of(cells, family, model, name)
-                values.append([read(node, measure) for node in nodes])
+                values.append(
+                    {n: read(node, measure) for n, node in zip(numbers, nodes, strict=True)}
+                )
             what, other = values
-            if measure == "out-of-distribution" and not 0.1 <= sum(other) / len(other) <= 0.8:
+            both = [seed for seed in what if seed in other]
+            reached = sum(other[seed] for seed in both) / len(both)
+            if measure == "out-of-distribution" and not 0.1 <= reached <= 0.8:
                 continue
-            for seed in range(seeds):
-                of_pair.append(what[seed] - other[seed])
+            of_pair.append(sum(what[seed] - other[seed] for seed in both) / len(both))
         if of_pair:
             found.append(sum(of_pair) / len(of_pair))
     return found

@@ -17,6 +17,7 @@ from potluck_experiments.verdicts import (
     try_claims,
     verdict_of,
 )
+from small_suite import EXPECTED, make_suite
 
 PAIR = ("small", "large")
 OTHER = ("coder", "writer")
@@ -134,6 +135,17 @@ def test_a_base_pair_is_one_observation_whatever_its_models_and_seeds_do():
     assert (found.verdict, found.kind, found.difference.n) == ("inconclusive", "digits", 2)
     (less,) = tried(claim(), cells=cells[1:], unit="base pair", **BOTH)
     assert (less.verdict, less.difference, less.reason) == ("inconclusive", None, "4 of 5 seeds")
+
+
+def test_a_pair_may_count_from_its_first_seed_by_the_seeds_that_both_settings_have():
+    cells = runs("alone", PAIR, small=[0.3, 0.9], large=[0.6, 0.9])
+    cells += runs("f-tis", PAIR, small=[0.35], large=[0.63])  # +.04
+    cells += runs("alone", OTHER, coder=[0.3], writer=[0.6])
+    cells += runs("f-tis", OTHER, coder=[0.36], writer=[0.66])  # +.06
+    (found,) = tried(claim(), cells=cells, unit="base pair", seeds=2, fewest=1, **BOTH)
+    assert (found.difference.mean, found.difference.n) == (pytest.approx(0.05), 2)
+    (none,) = tried(claim(), cells=cells[:-1], unit="base pair", seeds=2, fewest=1, **BOTH)
+    assert (none.difference, none.reason) == (None, "0 of 1 seeds")
 
 
 def test_two_settings_that_no_claim_is_about_are_compared_alike():
@@ -321,6 +333,8 @@ def models_of(*arguments, **words):
         ("each", ["small", "large", "coder", "writer"]),
         ("first", ["small"]),
         ("second", ["large"]),
+        ("third", ["coder"]),
+        ("fourth", ["writer"]),
         ("weaker", ["coder"]),
         ("stronger", ["large"]),
         ("second minus first", ["large minus small"]),
@@ -375,7 +389,23 @@ def test_second_minus_first_needs_both_models_seeds():
     assert (found.reason, found.parts[0].by_seed.count()) == ("3 of 5 seeds", 3)
 
 
+def test_a_claim_may_be_about_some_kinds_of_base_pairs():
+    about_all = suite(pairs={"size": PAIR}, unit="base pair")
+    about_all.scales["tiny"].family["sums"] = about_all.scales["tiny"].family["digits"]
+    figure = experiment(claim(), claim(id="d", kinds=("sums",)), pairs=("digits.size", "sums.size"))
+    found = try_claims(figure, results(suite=about_all))
+    assert [(f.claim.id, f.kind) for f in found] == [("c", "digits"), ("c", "sums"), ("d", "sums")]
+
+
 # What a suite refuses
+
+
+def test_a_claim_about_a_kind_that_its_experiment_lacks_is_refused(tmp_path):
+    there = EXPECTED + 'kinds = ["digits"]\n'
+    assert make_suite(tmp_path, others={"fig04_size/expected.toml": there}).experiments
+    lacking = {"fig04_size/expected.toml": EXPECTED + 'kinds = ["chain"]\n'}
+    with pytest.raises(ExperimentError, match=r"'ends' names the family 'chain'; there are digits"):
+        make_suite(tmp_path, others=lacking)
 
 
 def test_a_claim_about_out_of_distribution_early_is_refused(tmp_path):
