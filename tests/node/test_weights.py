@@ -81,9 +81,9 @@ def test_a_weight_is_called_as_often_as_it_says_and_sees_what_it_needs(needs_bat
     objective = ObjectiveConfig(**{"importance": "none", "filter": False}, updates_per_round=2)
     learner = weighed(mark(of), policy, objective=objective, budget=60)
     assert learner._in_two_passes == needs_batch
-    batch, passes, read = batch_of(policy, groups), [], policy.logp
+    batch, passes, read = batch_of(policy, groups), [], policy.logp_and_entropy
     monkeypatch.setattr(
-        policy, "logp", lambda *args, **named: passes.append(1) or read(*args, **named)
+        policy, "logp_and_entropy", lambda *args, **named: passes.append(1) or read(*args, **named)
     )
     report = learner.learn(batch, silent)
     turns = len(passes) // (3 if needs_batch else 2)
