@@ -152,7 +152,7 @@ def prepare(name: str, network: PreTrainedModel, *, rows: int, tokens: int) -> C
         case "plain":
             return lambda: (-plain(network, token_MS, predicts_MS, wanted_X).mean()).backward()
         case "chunked":
-            return lambda: (-scorer(token_MS, predicts_MS, wanted_X, 1.0).mean()).backward()
+            return lambda: (-scorer(token_MS, predicts_MS, wanted_X, 1.0)[0].mean()).backward()
         case "body":
             return lambda: (
                 network.base_model(input_ids=token_MS, use_cache=False)
@@ -192,7 +192,7 @@ def alone(
         kind = type(body(input_ids=token_MS[:1, :2], use_cache=False))
     hidden_MSD = torch.randn(*token_MS.shape, network.config.hidden_size, requires_grad=True)
     body.forward = lambda **_: kind(last_hidden_state=hidden_MSD)
-    return lambda: (-scorer(token_MS, predicts_MS, wanted_X, 1.0).mean()).backward()
+    return lambda: (-scorer(token_MS, predicts_MS, wanted_X, 1.0)[0].mean()).backward()
 
 
 if __name__ == "__main__":

@@ -560,19 +560,19 @@ def test_a_filtered_piece_does_not_keep_its_graph_while_the_next_one_is_read(mon
     """Long completions, a row a piece: two graphs at once are twice the memory."""
     policy, alive = tiny.policy(), []
     learner = learner_of(policy, ObjectiveConfig(divergence_limit=1e-9), budget=1)
-    read = policy.logp
+    read = policy.logp_and_entropy
 
-    def logp(*args, **named):
+    def scored_now(*args, **named):
         assert not [ref for ref in alive if ref() is not None]
-        found = read(*args, **named)
-        alive.append(weakref.ref(found))
-        return found
+        logp_MT, entropy_MT = read(*args, **named)
+        alive.append(weakref.ref(logp_MT))
+        return logp_MT, entropy_MT
 
     groups = [g for g in ragged_groups(spread=0.1) if g.problem.id == "p0"]
     batch = batch_of(policy, groups)
     only_bad = replace(batch, advantage_B=batch.advantage_B.clamp(max=0))
     assert not learner._in_two_passes
-    monkeypatch.setattr(policy, "logp", logp)
+    monkeypatch.setattr(policy, "logp_and_entropy", scored_now)
     scored, _ = learner.score_and_gradient(only_bad)
     assert len(alive) == 2
     assert not scored.kept_advantage_B.any()
