@@ -141,7 +141,9 @@ def _require_objective(run: RunConfig) -> None:
     if loss and (loss == "task" or not FUNCTION.fullmatch(loss)):
         raise ConfigError(f"[objective] loss is {loss!r}; expected 'FILE.py:NAME' or 'MODULE:NAME'")
     weight = run.objective.weight
-    if weight not in (names := get_args(WeightName)) and not FUNCTION.fullmatch(weight):
+    if weight not in (names := get_args(WeightName)) and (
+        weight == "task" or not FUNCTION.fullmatch(weight)
+    ):
         raise ConfigError(
             f"[objective] weight is {weight!r}; {hint(weight, names)}, or FILE.py:NAME"
         )
