@@ -8,7 +8,7 @@ import pytest
 import tiny
 from displays import Listener
 from potluck.launch.in_process import run
-from potluck.reports import AuthorReport, RoundReport, doubts
+from potluck.reports import AuthorReport, Doubts, RoundReport, doubts
 from potluck.rollout.hf import HFEngine
 from show.terminal.run_folders import make_run, metrics, source
 from show.terminal.test_show import shown
@@ -139,3 +139,67 @@ def test_a_server_that_is_farther_from_the_model_than_at_first_is_told_of(apart,
     assert [(who, kind) for who, kind, _ in told] == [("north", "server_apart")] * lines
     for _, _, line in told:
         assert f"are {apart:.1e} nats a token from its own, in the run's first" in line
+
+
+def unheard(weights, *, weight="typicality", **its):
+    """Return the round and the text of each note of north about south, whose right answers have
+    ``weights`` in the mean, round by round."""
+    told = Doubts(weight, reads_logp=False)
+    notes = []
+    for round, each in enumerate(weights):
+        author = AuthorReport(success_weight=each, **its)
+        report = RoundReport(round, sources={"north": author, "south": author})
+        notes += [(round, line) for line in told.new(report, "north")]
+    return notes
+
+
+@pytest.mark.parametrize("weights, told", [
+    ([0.049] * 7, [4]),
+    ([0.05] * 7, []),
+    ([0.01] * 4 + [0.05] + [0.01] * 4, []),
+    ([0.01] * 2 + [None] + [0.01] * 3, [5]),  # it was right in none, so nothing was weighed
+    ([0.01] * 6 + [0.2] + [0.01] * 6, [4, 11]),
+])  # fmt: skip
+def test_that_nothing_is_learned_from_an_author_is_said_after_five_rounds_and_once(weights, told):
+    said = unheard(weights)
+    assert [round for round, _ in said] == told
+    for _, line in said:
+        assert line.startswith("north: nothing is learned from south, the mean weight of its right")
+
+
+@pytest.mark.parametrize("its, weight, words", [
+    (
+        {"silenced_share": 0.98, "tested_habit": "^ #", "habit_gain": -0.2, "habit_gain_error": 1},
+        "typicality",
+        ["98% of south's right answers", "begin with '#'", "earn 0.20 less", "habit_test = false"],
+    ),
+    ({"likelihood_positive": 0.3}, "likelihood", ["P 0.300", "likelihood_exponent", "typicality"]),
+    ({"likelihood_positive": 0.3}, "typicality", ["P 0.300", "not typical", "likelihood_exponent"]),
+    ({"gradient_share": 0.0}, "typicality", ["it is not trusted", "roster"]),
+    ({}, "mine.py:weigh", ["weight = 'mine.py:weigh'"]),
+])  # fmt: skip
+def test_the_note_says_why_and_what_to_do(its, weight, words):
+    ((_, line),) = unheard([0.02] * 5, weight=weight, **its)
+    assert [word for word in words if word not in line] == []
+    assert ("habit" in line) == ("silenced_share" in its)
+
+
+class HearsUnheard(Hears):
+    def say(self, text):
+        if "nothing is learned from" in text:
+            self.doubted.append(text)
+
+
+def test_a_run_says_it_and_writes_it_down(tiny_models, tmp_path):
+    folder = tmp_path / "run"
+    options = "rounds=6", "objective.method=lws", "objective.likelihood_exponent=300"
+    config = tiny.recipe(tiny_models, "group_size=12", *options)
+    run(config, folder, display=(hears := HearsUnheard()))
+    assert {line.split(",")[0] for line in hears.doubted} == {
+        "small: nothing is learned from large",
+        "large: nothing is learned from small",
+    }
+    assert len(hears.doubted) == 2
+    written = "".join(file.read_text() for file in folder.glob("*/events.jsonl"))
+    assert written.count("nothing is learned from") == 2
+    assert "small: nothing is learned from large" in " ".join(shown(folder).split())

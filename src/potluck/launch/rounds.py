@@ -38,7 +38,7 @@ from potluck.node.storage.resume import (
     require_same_files,
 )
 from potluck.objective.methods import reads_author_logp
-from potluck.reports import EvaluationReport, RoundReport, as_line, doubts
+from potluck.reports import Doubts, EvaluationReport, RoundReport, as_line
 from potluck.reports.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
 from potluck.show.trackers.base import About
 from potluck.show.trackers.tracked import Tracked
@@ -215,7 +215,8 @@ class _Rounds:
         together = config.pace == "together"
         turns = [everybody] if together else [[node] for node in everybody]
         course = Course(everybody[0], config.rounds, self.display)
-        reads, doubted = reads_author_logp(config.objective), set[tuple[str, str]]()
+        reads_logp = reads_author_logp(config.objective)
+        doubts = Doubts(config.objective.weight, reads_logp=reads_logp)
         try:
             while done < config.rounds:
                 round = course.next_round(done, time.time()) if together else done
@@ -226,10 +227,8 @@ class _Rounds:
                 reports = [report for nodes in turns for report in step(nodes, round)]
                 for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
-                    for author, kind, line in doubts(report, node.name, reads_logp=reads):
-                        if (author, kind) not in doubted:
-                            self.display.show(Notice(line))
-                        doubted.add((author, kind))
+                    for line in doubts.new(report, node.name):
+                        self.display.show(Notice(line))
                 alone = 0 if self._has_company(reports) else alone + 1
                 if alone == ALONE_ROUNDS and together:  # at its own pace that is as it should be
                     self.display.show(Notice(ALONE))

@@ -1,7 +1,7 @@
 """A run as it is told and as it is left behind: reports, events, status lines, run folders."""
 
 from potluck.reports.authors import BLOCKING_WEIGHT, AuthorReport
-from potluck.reports.doubts import doubts
+from potluck.reports.doubts import Doubts, doubts
 from potluck.reports.rounds import (
     EvaluationReport,
     RewardReport,
@@ -14,6 +14,7 @@ from potluck.reports.statistics import Stat, mean, stats_of
 __all__ = [
     "BLOCKING_WEIGHT",
     "AuthorReport",
+    "Doubts",
     "EvaluationReport",
     "RewardReport",
     "RoundReport",

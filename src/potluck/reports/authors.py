@@ -113,7 +113,8 @@ class AuthorReport:
     blocked_share: Annotated[
         float | None,
         Stat("Blocked successes", "share"),
-        "Share of its right answers that have a token with w (or p) below 0.2: hardly any arrives.",
+        "Share of its right answers that have a token with w (or p) below 0.2: hardly any arrives. "
+        "It means nothing in language, where nearly every right answer has one (0.96 to 1.00).",
     ] = None
     blocked_share_own_wrong: float | None = None
     """The same, of problems that no completion of this node solved (joint groups only)."""

@@ -1,8 +1,11 @@
 """Doubts: what of a round a person should look at, and what to do about it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from potluck.reports.authors import AuthorReport
+from potluck.reports.habits import WINDOW, habit_told
 from potluck.reports.rounds import RoundReport
+from potluck.reports.statistics import mean
 
 DOUBTFUL_LOG_RATIO = 0.5
 """Mean log-ratio, nats, from which an author's claims are doubted. However far two honest models
@@ -15,10 +18,66 @@ APART_GROWTH, APART_FLOOR = 20, 1e-6
 """Times the first ``server_apart``, or nats where that is less, that stand out. A server in float32
 is 7e-9 to 9e-7 nats apart by rounding; with a part of its weights one round old, at a learning rate
 of 1e-4, it was 4e-4. In bfloat16 rounding costs 1e-3 to 4e-3."""
+UNHEARD_WEIGHT = 0.05
+"""Mean weight of an author's right answers below which nothing is learned from it."""
+UNLIKE = {
+    "likelihood": "its texts are unlikely to this model",
+    "typicality": "its texts are not typical of this model",
+}
+"""Reasons for a small weight, by the weight's name."""
 DOUBT = (
     "its log-probabilities may be forged. [objective] method = 'lws' reads none, and trust = "
     "'nobody' none of others"
 )
+
+
+class Doubts:
+    """What a person was told of a run's rounds, so that nothing is told twice."""
+
+    def __init__(self, weight: str, *, reads_logp: bool) -> None:
+        """Take the name of the method's weight; ``reads_logp``: it reads what authors claim."""
+        self._weight, self._reads_logp = weight, reads_logp
+        self._told: set[tuple[str, str]] = set()
+        self._unheard: dict[tuple[str, str], list[AuthorReport]] = {}
+
+    def new(self, report: RoundReport, me: str) -> Iterator[str]:
+        """Yield the lines about ``me``'s next round that were not told yet. That nothing is learned
+        from an author is told again when something was in between."""
+        for author, kind, line in doubts(report, me, reads_logp=self._reads_logp):
+            if (author, kind) not in self._told:
+                yield line
+            self._told.add((author, kind))
+        for author, its in report.sources.items():
+            if author == me or its.success_weight is None:
+                continue
+            recent = self._unheard.setdefault((me, author), [])
+            if its.success_weight >= UNHEARD_WEIGHT:
+                recent.clear()
+            elif len(recent) < WINDOW:
+                recent.append(its)
+                if len(recent) == WINDOW:
+                    yield _unheard(me, author, recent, self._weight)
+
+
+def _unheard(me: str, author: str, recent: Sequence[AuthorReport], weight: str) -> str:
+    """Say that nothing is learned from an author, why, and the way out."""
+    mean_weight = mean(each.success_weight for each in recent) or 0.0
+    silenced = mean(each.silenced_share for each in recent) or 0.0
+    if mean_weight >= UNHEARD_WEIGHT * (1 - silenced):  # without the test it would be enough
+        why = f"{habit_told(me, author, recent)}. [objective] habit_test = false learns them"
+    elif recent[-1].gradient_share is not None:
+        why = "it is not trusted. If you trust its owner, put its key into the roster"
+    elif weight not in UNLIKE:
+        why = f"so [objective] weight = {weight!r} has it"
+    else:
+        likelihood = mean(each.likelihood_positive for each in recent) or 0.0
+        why = f"{UNLIKE[weight]} (P {likelihood:.3f}). A smaller likelihood_exponent weighs it more"
+        if weight == "likelihood":
+            why += ", and weight = 'typicality' where the task leaves many ways to go on"
+    return (
+        f"{me}: nothing is learned from {author}, the mean weight of its right answers in "
+        f"{WINDOW} rounds is {mean_weight:.3f}: {why}"
+    )
 
 
 def doubts(report: RoundReport, me: str, *, reads_logp: bool) -> Iterator[tuple[str, str, str]]:

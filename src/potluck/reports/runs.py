@@ -81,6 +81,7 @@ class ObjectiveRecipe(msgspec.Struct, frozen=True):
     importance: str = "?"
     filter: bool = False
     others: str = "all"
+    weight: str = "likelihood"
 
 
 class NodeRecipe(msgspec.Struct, frozen=True):

@@ -4,6 +4,9 @@ import pytest
 from rich.console import Console
 
 from potluck.evaluation.grade import ProblemScores, count_right
+from potluck.objective.habit import Habit
+from potluck.objective.phrases import BEGIN
+from potluck.reports.habits import BEGINNING
 from potluck.show.terminal.show import show
 from show.terminal.run_folders import HOSTILE, STEERS, make_run, metrics, source, written
 
@@ -222,3 +225,45 @@ def test_seconds_are_shown_a_round_and_waiting_of_the_rounds_that_measured_it(tm
     assert row(text, "write, s a round") == ["2.00"]
     assert row(text, "exchange, s a round") == ["3.50"]
     assert "waited" not in shown(make_run(tmp_path / "old", "small", rounds=old))
+
+
+def habit(**changes):
+    found = {"silenced_share": 0.3, "tested_habit": "^ # 4", "habit_gain": -0.21}
+    return {"large": source(**{**found, "habit_gain_error": 0.05, **changes})}
+
+
+def told(path, *sources):
+    rounds = [metrics(at, sources=each) for at, each in enumerate(sources)]
+    return " ".join(shown(make_run(path, "small", rounds=rounds)).split())
+
+
+def test_what_the_habit_test_found_is_a_sentence(tmp_path):
+    # Of six rounds the last five count: (.3 + .3 + .4 + .4 + .4) / 5 = .36.
+    shares = [0.0, 0.3, 0.3, 0.4, 0.4, 0.4]
+    text = told(tmp_path / "a", *(habit(silenced_share=share) for share in shares))
+    assert (
+        "36% of large's right answers (last 5 rounds) are not learned from: they begin with '# 4', "
+        "and small's own that do earn 0.21 less (standard error 0.05)"
+    ) in text
+    inside = habit(tested_habit="4 2", habit_gain=0.04)
+    assert "they have '4 2', and small's own that do earn 0.04 more" in told(tmp_path / "b", inside)
+    proven = told(tmp_path / "c", habit(), habit(habit_gain=0.05))
+    assert "large's right answers that begin with '# 4' are learned from: small's own" in proven
+    untried = habit(habit_gain=None, habit_gain_error=None)
+    assert "that do earn" not in told(tmp_path / "d", untried)
+    assert "that do earn 0.21 less" in told(tmp_path / "e", habit(), *[untried] * 4)
+    assert "that do earn" not in told(tmp_path / "f", habit(), *[untried] * 5)
+
+
+def test_a_habit_is_proven_from_where_the_test_takes_it_for_proven(tmp_path):
+    for at, gain in enumerate((0.049, 0.05, 0.051, -0.05)):
+        text = told(tmp_path / str(at), habit(habit_gain=gain))
+        assert ("are not learned from: they" in text) == Habit(("4",), gain, 0.05).is_silenced
+    assert f"{BEGIN} " == BEGINNING
+
+
+def test_a_phrase_and_a_name_steer_no_terminal(tmp_path):
+    sources = {HOSTILE: habit(tested_habit=HOSTILE)["large"]}
+    text = shown(make_run(tmp_path / "run", "small", rounds=[metrics(0, sources=sources)]))
+    assert "[red]boo" in text
+    assert [each for each in STEERS if each in text] == []

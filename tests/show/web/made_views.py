@@ -28,6 +28,7 @@ from potluck.show.web.views import (
 
 NOW_S = 1_790_000_000.0
 HOSTILE = "<img src=x onerror=document.title='ran'>"
+HABIT = f"34% of its right answers (last 5 rounds) are not learned from: they have '{HOSTILE}'"
 DIGITS = "digits-size"
 SCRIPT = "<script>document.title='ran'</script> 3+4=7"
 
@@ -72,6 +73,7 @@ def made_run(
             }
             for row, learner in enumerate(nodes)
         },
+        habits={name: [HABIT] for name in nodes},
         events=made_events(nodes, rounds),
     )
 
@@ -217,7 +219,7 @@ def made_pair_view(learner: str, author: str, rounds: int = 60) -> PairView:
     columns["worth"] = [
         0.5 + 0.2 * dice.gauss(0, 1) if at % 10 == 0 else None for at in range(rounds)
     ]
-    return PairView(learner=learner, author=author, columns=columns, habit="so the sum is")
+    return PairView(learner=learner, author=author, columns=columns, habit=HABIT)
 
 
 def made_start() -> StartView:

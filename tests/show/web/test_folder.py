@@ -22,7 +22,7 @@ def seen(feed, since=0):
 
 def merge(page, change):
     """Put a change on a page as its script does."""
-    sections = ("recipe", "nodes", "evaluations", "matrix", "events")
+    sections = ("recipe", "nodes", "evaluations", "matrix", "habits", "events")
     page |= {name: change[name] for name in sections if change.get(name) is not None}
     page |= {"now_s": change["now_s"], "is_over": change.get("is_over", False)}
     for node, rows in (change.get("curves") or {}).items():
@@ -110,7 +110,7 @@ def test_changes_equal_the_whole_whatever_happens_in_between(tmp_path, monkeypat
             count = short[node]
             assert {name: got[name] for name in curves["columns"]} == curves["columns"]
             assert all(len(column) == count for column in curves["columns"].values())
-        for name in ("nodes", "matrix", "events", "evaluations", "recipe"):
+        for name in ("nodes", "matrix", "habits", "events", "evaluations", "recipe"):
             assert page[name] == whole[name]
 
 
@@ -273,12 +273,14 @@ def test_a_run_is_over_when_all_nodes_that_are_here_have_ended(tmp_path):
 
 def test_a_pair_over_the_rounds(tmp_path):
     folder = make_run(tmp_path / "r", "small")
-    append(folder / "small" / "metrics.jsonl", metrics(3, sources={"large": source(habit="oh")}))
+    its = source(silenced_share=1, tested_habit="oh", habit_gain=-1, habit_gain_error=0.5)
+    append(folder / "small" / "metrics.jsonl", metrics(3, sources={"large": its}))
     feed = WatchedRun(folder)
     feed.look()
     pair = feed.pair("small", "large")
     assert pair.columns["round"] == [0, 1, 2, 3]
-    assert pair.habit == "oh"
+    assert "they have 'oh', and small's own that do earn 1.00 less" in pair.habit
+    assert feed.view().habits == {"small": [pair.habit]}
     with pytest.raises(NotHereError, match="nobody"):
         feed.pair("small", "nobody")
     with pytest.raises(NotHereError, match="these are: small"):

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from potluck.files import printable
 from potluck.objective.methods import METHODS
-from potluck.reports import AuthorReport, RoundReport, doubts, mean, stats_of, waited_share
+from potluck.reports import AuthorReport, Doubts, RoundReport, mean, stats_of, waited_share
+from potluck.reports.habits import habit_told
 from potluck.reports.runs import NodeRun, ObjectiveRecipe, Run, WrittenCompletion, read_run
 from potluck.show.terminal.text import decimal, formatted, new_table, percent, sparkline
 from potluck.types import is_right
@@ -157,12 +158,14 @@ def _authors(run: Run, console: Console) -> Iterator[Table | Text]:
     """Yield a table with a row for each node and author of the last rounds, without columns of no
     value, then what its columns mean."""
     rows: dict[tuple[str, str], list[float | None]] = {}
+    seen: dict[tuple[str, str], list[AuthorReport]] = {}
     stats = {name: stat for name, stat in stats_of(AuthorReport).items() if stat.format}
     for node in run.nodes:
         last = [report.sources for report in node.rounds[-WINDOW:]]
         for author in dict.fromkeys(author for sources in last for author in sources):
             its = [each.sources[author] for each in node.rounds if author in each.sources]
             known = ([v for each in its if (v := getattr(each, f)) is not None] for f in stats)
+            seen[node.name, author] = its
             rows[node.name, author] = [mean(values[-WINDOW:]) for values in known]
     shown = [
         any(value is not None for value in column) for column in zip(*rows.values(), strict=True)
@@ -174,20 +177,21 @@ def _authors(run: Run, console: Console) -> Iterator[Table | Text]:
         texts = [formatted(value, stat.format) for value, stat in pairs]
         table.add_row(Text(name), Text(printable(author, 32)), *texts)
     yield table
+    for (name, author), reports in seen.items():
+        if told := habit_told(name, author, reports):
+            yield Text(printable(told, 400))
     legend = [f"{stat.name}: {stat.help}" for stat in columns if stat.help]
     yield Text("\n".join(legend), style="dim")
 
 
 def _doubts(run: Run) -> Iterator[Text]:
     """Yield a line for each author and way in which it stood out."""
-    seen: set[tuple[str, str]] = set()
     objective = run.recipe.objective
-    reads = objective.importance != "none" or objective.filter
+    reads_logp = objective.importance != "none" or objective.filter
+    doubts = Doubts(objective.weight, reads_logp=reads_logp)
     for node, report in ((n, each) for n in run.nodes for each in n.rounds):
-        for author, kind, line in doubts(report, node.name, reads_logp=reads):
-            if (author, kind) not in seen:
-                yield Text(f"round {report.round}: {printable(line, 400)}", style="yellow")
-            seen.add((author, kind))
+        for line in doubts.new(report, node.name):
+            yield Text(f"round {report.round}: {printable(line, 600)}", style="yellow")
 
 
 def _samples(run: Run) -> Iterator[Text]:

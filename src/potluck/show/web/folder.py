@@ -165,6 +165,7 @@ class WatchedRun:
             for node in changed:
                 self._matrix[node.name] = node.metrics.authors()
             made["matrix"] = self._whole_matrix()
+            made["habits"] = {n: its.metrics.habits() for n, its in self._nodes.items()}
             made["events"] = self._newest_events()
             made["evaluations"] = {
                 name: node.evaluation_columns()

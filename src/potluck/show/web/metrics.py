@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from potluck.reports import AuthorReport, RoundReport, mean
+from potluck.reports.habits import habit_told
 from potluck.reports.runs import METRICS
 from potluck.reports.tail import DAMAGED, Change, Tail, newest
 from potluck.show.web.bounds import MOST_AUTHORS, MOST_EVENTS, MOST_ROWS, PAIR_BYTES
@@ -172,6 +173,14 @@ class NodeMetrics:
             for author, reports in self._recent.items()
         }
 
+    def habits(self) -> list[str]:
+        """Return what its habit test found, a sentence for each author that has a habit."""
+        found = (
+            habit_told(self.name, author, [report for _, report in _decoded(reports)])
+            for author, reports in self._recent.items()
+        )
+        return [sentence for sentence in found if sentence]
+
 
 def _decoded(reports: Iterable[tuple[int, msgspec.Raw]]) -> Iterator[tuple[int, AuthorReport]]:
     for round, raw in reports:
@@ -236,11 +245,10 @@ def read_pairs(folder: Path, author: str | None = None) -> dict[str, PairView]:
 
 def _pair(learner: str, author: str, rows: dict[int, AuthorReport]) -> PairView:
     rounds = sorted(rows)
-    habits = [habit for round in rounds if (habit := rows[round].habit)]
     return PairView(
         learner=learner,
         author=author,
         columns={"round": column_of(rounds)}
         | {n: column_of(getattr(rows[at], n) for at in rounds) for n in AUTHOR_NUMBERS},
-        habit=habits[-1] if habits else "",
+        habit=habit_told(learner, author, [rows[at] for at in rounds]),
     )

@@ -96,6 +96,8 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     matrix: dict[str, dict[str, dict[str, float | None]]] | None = None
     """Cells by learner and author, means over the author's last ten rounds: the numbers of
     ``AuthorReport``, and "staleness": rounds since something of it came."""
+    habits: dict[str, list[str]] | None = None
+    """What each learner's habit test found, in words."""
     events: list[EventView] | None = None
     has_texts: bool = True
     """False: completions are not told, as the run is only listened to."""
@@ -107,7 +109,7 @@ class PairView(Struct, frozen=True, kw_only=True):
     author: str
     columns: Columns
     habit: str = ""
-    """Phrase of the author that has grown most, as it was last reported."""
+    """What the learner's habit test found, in words."""
 
 
 class TextView(Struct, frozen=True, kw_only=True):

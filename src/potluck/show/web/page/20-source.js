@@ -15,7 +15,7 @@ async function ask(path, question = {}) {
 /** Add a change to a view: sections that are there replace, curves from their first row on. */
 function merged(view, change) {
   const next = { ...view, now_s: change.now_s, is_over: change.is_over ?? false };
-  for (const part of ["rounds", "recipe", "nodes", "matrix", "events", "evaluations"]) {
+  for (const part of ["rounds", "recipe", "nodes", "matrix", "habits", "events", "evaluations"]) {
     if (change[part] !== undefined && change[part] !== null) next[part] = change[part];
   }
   if (change.curves) {

@@ -59,14 +59,9 @@ function pairPanel(run) {
     }
   }
 
-  function draw({ columns, habit: phrase }) {
+  function draw({ columns, habit: sentence }) {
     fail.hidden = true;
-    write(
-      habit,
-      phrase
-        ? `Phrase of ${pair.author} that has grown most in ${pair.learner}'s answers: “${phrase}”`
-        : "",
-    );
+    write(habit, sentence ?? "");
     const fields = Object.keys(AUTHOR_FIELDS).filter((key) =>
       columns[key]?.some((value) => value !== null),
     );

@@ -52,7 +52,7 @@ function helpSection() {
   return {
     id: "help",
     title: "Does it help me?",
-    needs: ["curves", "evaluations", "matrix"],
+    needs: ["curves", "evaluations", "matrix", "habits"],
     node,
     update: (next) => {
       view = next;
@@ -119,6 +119,7 @@ function worths(view, name) {
   return [
     heading,
     scrolled(`What others are worth to ${name}`, table),
+    ...(view.habits?.[name] ?? []).map((sentence) => el("p", {}, sentence)),
     el("p", { class: "what" }, hint),
   ];
 }
