@@ -38,13 +38,15 @@ class Cost(NamedTuple):
     never: int  # Models that never have their level together
 
 
-def cost_of(results: Results, pairs: Sequence[str], setting: str) -> Cost | None:
-    """Compare the pairs that ran in the setting with alone; None where there are none."""
+def cost_of(
+    results: Results, pairs: Sequence[str], setting: str, than: str = "alone"
+) -> Cost | None:
+    """Compare the pairs that ran in both settings; None where there are none."""
     whole: list[Spans] = []
     to_level: list[Spans] = []
     never = 0
     for pair in pairs:
-        both = [courses_of(results.runs.get((pair, its), {})) for its in (setting, "alone")]
+        both = [courses_of(results.runs.get((pair, its), {})) for its in (setting, than)]
         shared, alone = both
         if not shared or shared.keys() != alone.keys():
             continue

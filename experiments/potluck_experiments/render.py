@@ -64,7 +64,13 @@ def pages(suite: Suite, scales: Sequence[Results]) -> dict[Path, str]:
     environment.filters["bold_headings"] = lambda notes: HEADING.sub(r"**\1**", notes)
     environment.globals |= {
         **{"made": MADE, "suite": suite, "scales": scales, "verdicts": VERDICTS},
-        **{"cost_of": cost_of, "ratio": "{:.2f}".format, "accuracy": accuracy, "harm": harm},
+        **{
+            "cost_of": cost_of,
+            "ratio": "{:.2f}".format,
+            "accuracy": accuracy,
+            "harm": harm,
+            "within": within,
+        },
         **{"newest": newest, "older": older, "writers": writers, "over_pairs": over_pairs},
         **{"controls": CONTROLS, "before": BEFORE, "comparisons": COMPARISONS, "windows": windows},
         "tried_at": {results.scale: try_all(results) for results in scales},

@@ -284,6 +284,25 @@ def test_other_measures_and_what_is_taken_are_those_of_the_cells(scale):
 
 
 @pytest.mark.parametrize("scale", OF_BASE_PAIRS)
+def test_the_core_time_over_that_of_the_default_before_is_that_of_the_cells(scale):
+    kinds = {kind.family: kind for kind in newest(scale)}
+    for row in table(scale, "What it costs", "kind", "core time") if kinds else []:
+        kind, ratios = kinds[KINDS[scale][row[0]]], []
+        for models in kind.pairs:
+            spent = {
+                setting: mean(c["cpu_s"] for c in kind.cells
+                              if (c["setting"], c["models"]) == (setting, models))
+                for setting in (DEFAULT, BEFORE) if kind.has(models, setting)
+            }  # fmt: skip
+            ratios += [(spent[DEFAULT], spent[BEFORE])] if len(spent) == 2 else []
+        if len(ratios) < 2:
+            assert row[4] == "-"
+        else:
+            told = [float(number) for number in re.findall(r"\d+\.\d\d", row[4])]
+            assert told == pytest.approx(oracle.geometric(ratios), abs=0.0101)
+
+
+@pytest.mark.parametrize("scale", OF_BASE_PAIRS)
 def test_the_notations_are_those_of_the_cells(scale):
     kinds = {kind.family: kind for kind in newest(scale)}
     titles, models = {its["title"]: name for name, its in SETTINGS.items()}, ""
@@ -299,7 +318,7 @@ def test_the_notations_are_those_of_the_cells(scale):
             for each in ends
         ]  # fmt: skip
         for told, values in zip(row[2:], zip(*expected, strict=True), strict=True):
-            for one, value in zip(told.split(" / "), values, strict=True):
+            for one, value in zip(told.split("/"), values, strict=True):
                 assert tells_one(one, value), row
 
 

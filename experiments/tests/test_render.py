@@ -162,26 +162,27 @@ def test_a_page_says_how_to_run_its_cells_again():
 # What the tables say
 
 
-def test_the_papers_claims_have_a_row_each_with_difference_power_and_verdict():
+def test_the_papers_first_claims_have_a_row_each_with_difference_power_and_verdict():
     claims = [
         claim(primary=True),
-        claim(id="b", text="far above", lies="above", margin=0.3),
+        claim(id="b", text="far above", lies="above", margin=0.3, primary=True),
+        claim(id="c", text="not put first"),
     ]
     text = section(shown(*claims, found=cells(0.01))[0], "The paper's claims, scale tiny")
     found = rows(text)[2:]
     # The link stands once for each experiment.
     assert [row[0] for row in found] == ["[Figure 4](../experiments/fig04_size/RESULTS.md)", ""]
     assert [row[1:] for row in found] == [
-        ["ends where alone ends", "+.010 [+.010, +.010]", ".000", "**shown**"],
+        ["ends where alone ends", "+.010 [+.010, +.010]", ".000", "shown"],
         ["far above", "+.010 [+.010, +.010]", ".000", "refuted"],
     ]
-    assert "Of 2 claims, 1 shown, 1 refuted and 0 inconclusive." in text
-    assert "Of the 1 put first, 1 shown, 1 with Holm's correction" in text
+    assert "Of 3 claims, 2 shown, 1 refuted and 0 inconclusive." in text
+    assert "Of the 2 put first, 1 shown, 1 with Holm's correction" in text
     assert "results/claims-tiny.png" in text
 
 
 def test_why_there_is_no_verdict_is_said_in_the_table():
-    about = claim(measure="out-of-distribution", margin=0.1)
+    about = claim(measure="out-of-distribution", margin=0.1, primary=True)
     overview, page = shown(about, found=cells(out=0.05))
     (row,) = rows(section(overview, "The paper's claims, scale tiny"))[2:]
     assert row[2:] == ["-", "-", "inconclusive (2 of 2 models left out: floor)"]
@@ -241,7 +242,7 @@ def test_a_scale_of_base_pairs_begins_with_findings_by_kind():
         **{"k1": "-", "P": "-"},
     }
     (cost,) = tables(section(overview, "What it costs, scale tiny"))
-    assert cost[2][:2] == ["column addition", "LWS"]
+    assert cost[2][:2] == ["column addition", "0.50 [0.50, 0.50]"]
     assert rows(page)[2][:3] == ["column addition", "+.040 [-.087, +.167]", "2"]
     assert "the interval is over base pairs" in page
     assert "### Each model" not in page
