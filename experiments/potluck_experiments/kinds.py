@@ -49,6 +49,13 @@ class Kind:
         return self.results.suite.family(self.results.scale, self.name).title
 
     @property
+    def count(self) -> str:
+        """Number of pairs, and of their runs where some have not all their seeds."""
+        runs = sum(len(self.results.runs[pair, self.method]) for pair in self.pairs)
+        is_whole = runs == len(self.pairs) * self.results.suite.scales[self.results.scale].seeds
+        return f"{len(self.pairs)}" + f" ({runs} runs)" * (not is_whole)
+
+    @property
     def roles(self) -> list[str]:
         """Names of the models without their numbers, in the order of a pair."""
         return [
@@ -76,7 +83,7 @@ class Kind:
     ) -> list[float]:
         """Return the method minus another setting, for each of the pairs on which that is
         finished: of the models of one role, or the mean over all."""
-        pairs = [pair for pair in self.pairs if is_whole(self.results, pair, than)]
+        pairs = [pair for pair in self.pairs if has_run(self.results, pair, than)]
         place = self.roles.index(role) if role else None
         return differences(self.results, pairs, (self.method, than), measure, when, place)
 
@@ -102,7 +109,7 @@ class Kind:
     ) -> Iterator[NodeResult]:
         """Yield the models' results of all seeds, on the pairs on which the setting is finished."""
         for pair in pairs or self.pairs:
-            if is_whole(self.results, pair, setting):
+            if has_run(self.results, pair, setting):
                 for run in self.results.runs[pair, setting].values():
                     yield from (of.node for name, of in run.items() if role in ("", role_of(name)))
 
@@ -112,7 +119,7 @@ def newest(results: Results) -> list[Kind]:
     found = []
     for name, pairs, halves in _families(results):
         settings = DEFAULT, *halves
-        whole = [pair for pair in pairs if all(is_whole(results, pair, its) for its in settings)]
+        whole = [pair for pair in pairs if all(has_run(results, pair, its) for its in settings)]
         if whole:
             found.append(Kind(results, name, DEFAULT, tuple(whole), halves))
     return found
@@ -123,17 +130,17 @@ def older(results: Results) -> list[Kind]:
     found = []
     for name, pairs, halves in _families(results):
         known = [pair for pair in pairs if (pair, DEFAULT) not in results.runs]
-        ran = [pair for pair in known if is_whole(results, pair, OLDER)]
-        whole = tuple(its for its in halves if all(is_whole(results, p, its) for p in ran))
+        ran = [pair for pair in known if has_run(results, pair, OLDER)]
+        whole = tuple(its for its in halves if all(has_run(results, p, its) for p in ran))
         if ran and whole:
             found.append(Kind(results, name, OLDER, tuple(ran), whole))
     return found
 
 
-def is_whole(results: Results, pair: str, setting: str) -> bool:
-    """Tell if every model of the pair has as many seeds in the setting as a pair needs."""
-    models, seeds = results.suite.models(results.scale, pair), results.runs.get((pair, setting), {})
-    return sum(set(models) <= set(run) for run in seeds.values()) >= results.fewest_seeds
+def has_run(results: Results, pair: str, setting: str) -> bool:
+    """Tell if every model of the pair has a seed in the setting."""
+    models, runs = results.suite.models(results.scale, pair), results.runs.get((pair, setting), {})
+    return set(models) <= {model for run in runs.values() for model in run}
 
 
 def role_of(model: str) -> str:

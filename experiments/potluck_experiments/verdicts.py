@@ -24,6 +24,7 @@ PLACES = ("first", "second", "third", "fourth")
 """Names of a pair's models by their places."""
 FLOOR, CEILING = 0.1, 0.8
 """Out of distribution, an accuracy outside of these has no room to move: it is left out."""
+OTHER_BASE = "different base models"
 FULL = 0.95  # greedy accuracy above which "it rises" cannot be refuted
 
 
@@ -103,13 +104,14 @@ def differences(
     place: int | None = None,
 ) -> list[float]:
     """Return what one setting has more than another, which no claim is about: one number for each
-    unit, of the models at one place of a pair, or of all. None where a cell is missing."""
+    unit, of the models at one place of a pair, or of all, over the seeds that both have. It is
+    empty where a model has none, or another base model."""
     of = Claim(
         id="", text="", setting=sides[0], than=sides[1], measure=measure, when=when, lies="above"
     )  # fmt: skip
     every = [_parts(of, pair, results) for pair in pairs]
     parts = [part for its in every for part in (its if place is None else its[place : place + 1])]
-    if any(part.missing for part in parts):
+    if any(part.by_seed.empty or part.missing == OTHER_BASE for part in parts):
         return []
     return units_of([part for part in parts if not part.no_room], results.of_base_pairs)
 
@@ -164,7 +166,7 @@ def _part(claim: Claim, pair: str, models: tuple[str, ...], results: Results) ->
         no_room = no_room or out_of_range(claim.measure, both[model, claim.than])
         runs = [results.runs[pair, setting][seed] for setting in sides[2] for seed in both.index]
         if len({run[model].node.base for run in runs}) > 1:
-            missing = missing or "different base models"
+            missing = OTHER_BASE
     than = mean(both[models[0], claim.than]) if len(both) else 0.0
     by_seed = change[0] if len(change) == 1 else change[1] - change[0]
     return ClaimPart(pair, " minus ".join(models[::-1]), by_seed, than, missing, no_room)

@@ -28,8 +28,9 @@ GAIN = {
 ROUNDS = 20
 
 
-def drawn_up(pairs=(200, 201, 202), *, seed=0, without=(), settings=None, gain=GAIN):
-    """Results of two seeds; ``without`` leaves out (family, pair, setting)."""
+def drawn_up(pairs=(200, 201, 202), *, seed=0, without=(), once=(), settings=None, gain=GAIN):
+    """Results of two seeds; ``without`` leaves out (family, pair, setting),
+    ``once`` has the first seed alone."""
     families = {name: _family(name, pairs) for name in ROLES}
     scales = {"drawn": ScaleFile(seeds=2, unit="base pair", family=families)}
     suite = Suite(Path("x/experiments"), SETTINGS, scales, ())
@@ -38,7 +39,7 @@ def drawn_up(pairs=(200, 201, 202), *, seed=0, without=(), settings=None, gain=G
     for name, pair, setting in product(ROLES, pairs, settings):
         if (name, pair, setting) in without or _is_not_run(name, setting):
             continue
-        for each in range(2):
+        for each in range(1 if (name, pair, setting) in once else 2):
             dice = Random(f"{seed} {name} {pair} {setting} {each}")
             models = [f"{role}-{pair}" for role in ROLES[name]]
             nodes = {model: _node(dice, model, setting, gain[setting]) for model in models}

@@ -74,12 +74,17 @@ def seeds_of(cells, family, model, setting):
 
 
 def nodes_of(cells, family, model, setting):
-    """By seed."""
+    """Of each seed, in their order."""
+    found = by_seed(cells, family, model, setting)
+    return [found[seed] for seed in sorted(found)]
+
+
+def by_seed(cells, family, model, setting):
     found = {}
     for cell in cells:
         if cell["family"] == family and cell["setting"] == setting and model in cell["node"]:
             found[cell["seed"]] = cell["node"][model]
-    return [found[seed] for seed in sorted(found)]
+    return found
 
 
 def nodes_of_pair(cells, family, models, setting):
@@ -89,8 +94,9 @@ def nodes_of_pair(cells, family, models, setting):
     return found
 
 
-def is_finished(cells, family, models, setting, seeds):
-    return all(len(nodes_of(cells, family, model, setting)) >= seeds for model in models)
+def is_finished(cells, family, models, setting):
+    """With one seed at least."""
+    return all(nodes_of(cells, family, model, setting) for model in models)
 
 
 def late(node):
@@ -131,31 +137,23 @@ def better_half(cells, family, pairs, halves, role=""):
     return best
 
 
-def differences(cells, family, pairs, setting, than, *, seeds, role="", measure="sampled"):
-    """One for each base pair that has both, ``seeds`` of each at least: the mean over its models of
-    the mean over the seeds of both. Sampled reward late, other measures at the end; out of
-    distribution only where the accuracy has room."""
+def differences(cells, family, pairs, setting, than, *, role="", measure="sampled"):
+    """One for each base pair that has both: the mean over its models and the seeds of both. Sampled
+    reward late, other measures at the end; out of distribution where the accuracy has room."""
     found = []
     for models in pairs:
-        if not is_finished(cells, family, models, setting, seeds):
-            continue
-        if not is_finished(cells, family, models, than, seeds):
-            continue
         of_pair = []
         for model in of_role(models, role):
-            values = []
-            for name in (setting, than):
-                numbers = seeds_of(cells, family, model, name)
-                nodes = nodes_of(cells, family, model, name)
-                values.append(
-                    {n: read(node, measure) for n, node in zip(numbers, nodes, strict=True)}
-                )
-            what, other = values
+            what, other = (by_seed(cells, family, model, name) for name in (setting, than))
             both = [seed for seed in what if seed in other]
-            reached = sum(other[seed] for seed in both) / len(both)
-            if measure == "out-of-distribution" and not 0.1 <= reached <= 0.8:
+            if not both:
+                of_pair = None
+                break
+            level = sum(read(other[seed], measure) for seed in both) / len(both)
+            if measure == "out-of-distribution" and not 0.1 <= level <= 0.8:
                 continue
-            of_pair.append(sum(what[seed] - other[seed] for seed in both) / len(both))
+            changes = [read(what[seed], measure) - read(other[seed], measure) for seed in both]
+            of_pair.append(sum(changes) / len(changes))
         if of_pair:
             found.append(sum(of_pair) / len(of_pair))
     return found

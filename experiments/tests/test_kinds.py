@@ -48,14 +48,14 @@ def test_a_kind_is_compared_with_each_control_as_plain_loops_do(there):
                 assert kind.level(setting, role) == (level and pytest.approx(level))
                 for method in {DEFAULT, BEFORE} - {setting}:
                     expected = oracle.differences(
-                        cells, kind.name, pairs, method, setting, seeds=2, role=role
+                        cells, kind.name, pairs, method, setting, role=role
                     )
                     found = kind.by(method).minus(setting, role=role)
                     assert found == pytest.approx(expected)
                     seen += bool(found)
             for measure in ("greedy", "out-of-distribution"):
                 expected = oracle.differences(
-                    cells, kind.name, pairs, DEFAULT, better, seeds=2, role=role, measure=measure
+                    cells, kind.name, pairs, DEFAULT, better, role=role, measure=measure
                 )
                 assert kind.minus(better, measure, "end", role=role) == pytest.approx(expected)
     assert seen == (2 * 6 + 5 * 5) * 2
@@ -85,12 +85,25 @@ def test_a_pair_that_lacks_the_default_or_a_half_is_left_out_and_one_control_cos
     assert [cell.endswith("(2)") for cell in row[1:]] == [False, False, True, False, False]
 
 
+def test_a_pair_counts_from_its_first_seed_on_and_seeds_are_paired():
+    some = drawn_up(NUMBERS, once=[("size", 200, DEFAULT), ("size", 201, "half-smaller")])
+    (size, *_) = newest(some)
+    assert (size.pairs, size.count) == (("size.200", "size.201", "size.202"), "3 (5 runs)")
+    expected = oracle.differences(as_json(some), "size", pairs_of("size"), DEFAULT, "half-smaller")
+    whole = oracle.differences(
+        as_json(drawn_up(NUMBERS)), "size", pairs_of("size"), DEFAULT, "half-smaller"
+    )
+    assert size.minus("half-smaller") == pytest.approx(expected)
+    assert [a == b for a, b in zip(expected, whole, strict=True)] == [False, False, True]
+    assert ["two sizes", "3 (5 runs)"] in [row[:2] for row in rows(page(some))]
+
+
 def test_pairs_of_the_default_before_stand_by_themselves(there):
     assert older(there) == []
     was = drawn_up(NUMBERS, settings=(OLDER, "half", "own-part"))
     assert newest(was) == []
     assert {kind.name: kind.halves for kind in older(was)} == {"size": ("half",), "near": ("half",)}
-    expected = oracle.differences(as_json(was), "near", pairs_of("near"), OLDER, "half", seeds=2)
+    expected = oracle.differences(as_json(was), "near", pairs_of("near"), OLDER, "half")
     (near,) = [kind for kind in older(was) if kind.name == "near"]
     assert near.minus("half") == pytest.approx(expected)
 
@@ -152,7 +165,7 @@ def test_the_page_says_first_where_the_default_harms(there):
         "four nodes, columns", "four nodes, terse",
     ]  # fmt: skip
     cells = as_json(drawn_up(NUMBERS, gain=GAIN | {DEFAULT: -0.2, "quarter": 0.15}))
-    its = oracle.differences(cells, "four", pairs_of("four"), DEFAULT, "quarter", seeds=2,
+    its = oracle.differences(cells, "four", pairs_of("four"), DEFAULT, "quarter",
                              role="terse")  # fmt: skip
     assert numbers(shown[-1]) == pytest.approx(oracle.interval(its), abs=0.001)
 
@@ -174,7 +187,7 @@ def test_pictures_show_every_kind_node_and_notation(there):
                       "· small", "· large", "· columns", "· terse"]  # fmt: skip
     bars = [line for line in panels[0].lines if len(line.get_xdata()) == 2 and line.get_lw() == 2]
     cells = as_json(there)
-    its = oracle.differences(cells, "size", pairs_of("size"), DEFAULT, "half-smaller", seeds=2)
+    its = oracle.differences(cells, "size", pairs_of("size"), DEFAULT, "half-smaller")
     assert list(bars[0].get_xdata()) == pytest.approx(oracle.interval(its)[1:], abs=1e-4)
     courses = drawn["notations-drawn.png"].axes
     assert len(courses) == 3 * 3
