@@ -84,7 +84,9 @@ def test_a_round_moves_a_model_as_the_package_moves_it(example, monkeypatch, kin
         name=kind,
         policy=policy,
         optimizer=torch.optim.SGD(policy.network.parameters(), lr=1.0),
-        objective=ObjectiveConfig(**METHODS["lws"].fields, likelihood_exponent=exponent),
+        objective=ObjectiveConfig(
+            **METHODS["lws"].fields, weight="likelihood", likelihood_exponent=exponent
+        ),
         temperature=1.0,
         gradient_clip_norm=1.0,
         micro_batch_tokens=60,
@@ -128,7 +130,7 @@ def test_the_clip_acts_as_the_packages_once_a_model_has_moved(example):
     mask_BT = torch.arange(5) < torch.randint(1, 6, (40, 1), generator=generator)
     ours_BT, theirs_BT = logp_BT.clone().requires_grad_(), logp_BT.clone().requires_grad_()
     ours = example.losses(ours_BT, start_BT, advantage_B, mask_BT).mean()
-    options = ObjectiveConfig(**METHODS["lws"].fields)
+    options = ObjectiveConfig(**METHODS["lws"].fields, weight="likelihood")
     theirs = no_is_loss(theirs_BT, start_BT, start_BT, advantage_B, mask_BT, options)
     ours.backward()
     theirs.backward()

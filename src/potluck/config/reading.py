@@ -43,7 +43,10 @@ def read_tree(path: Path) -> Any:
 
 
 def _renewed(tree: Any) -> Any:
-    """Move an old [node.NAME.server] of ``tree`` under its present key."""
+    """Move an old [node.NAME.server] of ``tree`` under its present key; and keep the rule by which
+    a run of 0.2.0 learns from others, where defaults have changed since."""
+    if isinstance(tree, dict) and isinstance(objective := tree.get("objective"), dict):
+        tree["objective"] = {"weight": "likelihood", "habit_test": False} | objective
     nodes = tree.get("node") if isinstance(tree, dict) else None
     for node in nodes.values() if isinstance(nodes, dict) else ():
         if isinstance(node, dict) and "server" in node:

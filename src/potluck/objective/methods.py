@@ -60,12 +60,12 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     others: Others = "all"
     """Completions of others that are learned from; all count in their group's mean and in B. "none"
     is a control: others serve as a baseline only."""
-    weight: str = "likelihood"
+    weight: str = "typicality"
     """Weight of others' successes, by what this model finds of them: "likelihood", P^c, or
     "typicality", min(1, T)^c, read with ``others = "likely-successes"``; or one of your own for all
     completions of trusted authors, ``FILE.py:NAME`` or ``MODULE:NAME``, called as those of
     ``weights.py``. It is code, so it runs only with ``--trust-code``."""
-    habit_test: bool = False
+    habit_test: bool = True
     """True: right answers that bear their author's habit are not learned from until the habit has
     paid here: ``objective/habit.py``. Read with ``others = "likely-successes"`` only."""
     likelihood_exponent: Positive = 1.0
