@@ -180,7 +180,7 @@ LWS = ["objective={method='lws', likelihood_exponent=2}"]
 
 
 def test_the_method_is_told_and_what_it_gives_up_with_groups_of_one_author():
-    assert "lws, c = 2; 1 update" in (out := printed(paper("size", *LWS)))
+    assert "lws, c = 2, typicality, tests habits; 1 update" in (out := printed(paper("size", *LWS)))
     advice = 'plan = "horizontal" compares the completions of all'
     assert advice in out
     assert advice not in printed(paper("size", *LWS, "plan=horizontal"))

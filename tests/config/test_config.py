@@ -252,6 +252,8 @@ def another(kind, default):
             return default + 1
         case float():
             return default / 2 or 0.5
+        case "typicality":
+            return "likelihood"
         case str():
             return f"{default}-other"
         case tuple() if get_origin(kind) is Union:

@@ -87,7 +87,7 @@ def test_the_method_goes_by_its_name(method):
     assert method in ModelCard(text).data.tags
     cap = ", C = 2" if method.endswith("-tis") or method == "tis" else ""
     limit = ", g = 50" if method.startswith("f-") else ""
-    exponent = ", c = 1" if method == "lws" else ""
+    exponent = ", c = 1, typicality, tests habits" if method == "lws" else ""
     assert ["method", f"`{method}`{cap}{limit}{exponent}"] in rows(text)
     assert ("with log-probabilities" in text) == (method not in ("nois", "lws"))
     assert ("arXiv:2605.22537" in text) == (method != "lws")  # LWS is not the paper's
@@ -168,9 +168,12 @@ CHANGES = [
     ("problems_per_round=6", "6 problems"),
     ("objective.weight_cap=3", "C = 3"),
     ("objective={method='lws', likelihood_exponent=3}", "`lws`, c = 3"),
-    ("objective={method='lws', weight='typicality'}", "`lws`, c = 1, typicality |"),
-    ("objective={method='lws', habit_test=true}", "`lws`, c = 1, tests habits |"),
-    ("objective={method='lws', weight='own/mine.py:mine'}", "`lws`, own weight `mine.py:mine` |"),
+    ("objective={method='lws', weight='likelihood'}", "`lws`, c = 1, likelihood, tests habits |"),
+    ("objective={method='lws', habit_test=false}", "`lws`, c = 1, typicality |"),
+    (
+        "objective={method='lws', weight='own/mine.py:mine'}",
+        "`lws`, tests habits, own weight `mine.py:mine` |",
+    ),
     ("objective.divergence_limit=9", "g = 9"),
     ("objective.updates_per_round=2", "updates in each: 2"),
     ("sampling.temperature=0.5", "| temperature | 0.5 |"),

@@ -133,7 +133,7 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
             f"C = {self.weight_cap:g}": self.importance == "truncated",
             f"g = {self.divergence_limit:g}": self.filter,
             f"c = {self.likelihood_exponent:g}": weighs,
-            self.weight: weighs and self.weight != "likelihood",
+            self.weight: weighs,
             "tests habits": self.tests_habits,
         }
         return [what for what, is_read in said.items() if is_read]
