@@ -188,7 +188,7 @@ class Kind:
     def __init__(self, scale, family, *settings, without=""):
         table, self.family = SCALES[scale]["family"][family]["pair"], family
         self.cells = [c for c in FILES.values() if (c["scale"], c["family"]) == (scale, family)]
-        self.seeds = SCALES[scale].get("fewest_seeds") or SCALES[scale]["seeds"]
+        self.seeds = SCALES[scale]["seeds"]
         usual = len(next(iter(table.values())))
         self.halves = ("quarter", "quarter-smaller") if usual == 4 else ("half", "half-smaller")
         self.pairs = [
