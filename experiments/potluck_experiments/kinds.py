@@ -78,6 +78,11 @@ class Kind:
         late = [mean(node.sampled[len(node.sampled) // 2 :]) for node in nodes]
         return mean(late) if late else None
 
+    def fewer(self, setting: str) -> str:
+        """Return " (2)" where only two of more pairs have the setting."""
+        number = sum(has_run(self.results, pair, setting) for pair in self.pairs)
+        return f" ({number})" * (0 < number < len(self.pairs))
+
     def minus(
         self, than: str, measure: Measure = "sampled", when: When = "late", *, role: str = ""
     ) -> list[float]:
@@ -96,11 +101,11 @@ class Kind:
         return replace(self, method=method)
 
     def mean_of(self, setting: str, field: str) -> float | None:
-        """Return the mean of a field of NodeResult, or of its rounds, over the runs with it."""
+        """Return the mean of a field of NodeResult, or of its rounds, empty: 0, over the runs."""
         found = []
         for node in self.nodes(setting):
             value = getattr(node, field)
-            its = value if isinstance(value, tuple) else (value,)
+            its = (value or (0.0,)) if isinstance(value, tuple) else (value,)
             found += [mean(known)] if (known := [each for each in its if each is not None]) else []
         return mean(found) if found else None
 

@@ -36,7 +36,7 @@ def draw_kinds(kinds: Sequence[Kind]) -> Figure:
     """Draw a panel for each comparison and a row for each kind of pair."""
     rows = [(kind, role) for kind in kinds for role in kind.told]
     controls = {"": "the better half", **CONTROLS}
-    inside = ROW * len(rows)
+    inside, seen = ROW * len(rows), [0.0]
     height, width = inside + 2.3, 0.87 / len(controls)
     with style():
         figure = Figure(figsize=(16, height))
@@ -52,7 +52,9 @@ def draw_kinds(kinds: Sequence[Kind]) -> Figure:
                     against = than or kind.better(role)
                     if method != than:
                         values = kind.by(method).minus(against, role=role)
+                        seen += values
                         _draw_interval(axes, values, row + shift, *FIXED[method])
+        figure.axes[0].set_xlim(min(seen) - 0.05, max(seen) + 0.05)  # of all panels
         names = [
             f"· {role}" if role else f"{kind.title} ({len(kind.pairs)})" for kind, role in rows
         ]
@@ -63,13 +65,13 @@ def draw_kinds(kinds: Sequence[Kind]) -> Figure:
         ]
         about = (
             "Differences of sampled reward, second half of the rounds: mean and 95 % interval over "
-            "base pairs (number in brackets), each of them a dot."
+            "base pairs (number in brackets), each of them a dot; wider intervals are cut off."
         )
         return label(figure, "What others' answers give, by kind of pair", about, handles, 2)
 
 
 def _draw_interval(axes: Axes, values: Sequence[float], y: float, colour: str, mark: str) -> None:
-    axes.plot(values, [y] * len(values), color=colour, marker=".", ms=4, alpha=0.4, ls="none")
+    axes.plot(values, [y] * len(values), color=colour, marker=".", ms=6, alpha=0.5, ls="none")
     if found := interval_of(values):
         axes.plot([found.low, found.high], [y, y], color=colour, lw=2)
         axes.plot([found.mean], [y], color=colour, marker=mark, ms=8)
@@ -88,6 +90,7 @@ def draw_notations(rows: Sequence[Writers]) -> Figure:
                 axes.set_title(f"{of.title}\n{text}", loc="left", size=11, parse_math=False)
                 axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
                 axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+                axes.set_ylim(0, 1)
                 for setting in of.settings:
                     _draw_course(axes, of, setting, field, *looks[setting])
         figure.tight_layout(rect=(0, 0.9 / height, 1, 1 - 0.9 / height))

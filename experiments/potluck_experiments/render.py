@@ -25,9 +25,9 @@ MADE = "<!-- Written by `potluck reproduce --render` from the finished cells. Do
 COMPARISONS = (
     ("LWS - half", OLDER, "half"), ("LWS - smaller groups", OLDER, "half-smaller"),
     ("LWS - half, x2", OLDER, "half-emphasised"), ("LWS - own part", OLDER, "own-part"),
-    ("LWS - alone", OLDER, "alone"), ("LWS - alone, x2", OLDER, "alone-emphasised"),
+    ("LWS - alone", OLDER, "alone"),
     ("LWS - F-TIS", OLDER, "f-tis"), ("F-TIS - half", "f-tis", "half"),
-    ("F-TIS - alone", "f-tis", "alone"), ("LWS, c = 8 - half", "lws-8", "half"),
+    ("LWS, c = 8 - half", "lws-8", "half"),
 )  # fmt: skip
 """Rows of the table of the older pairs. Half: of four a quarter."""
 HEADING = re.compile(r"^#+[ \t]*(.*?)[ \t]*$", re.MULTILINE)

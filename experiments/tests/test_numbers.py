@@ -182,6 +182,9 @@ DEFAULT, BEFORE, OLDER = "lws-typicality", "lws-likelihood", "lws"
 CONTROLS = ("own-part", "alone", "f-tis", BEFORE)
 
 
+ONE = "others_likelihood"
+
+
 class Kind:
     """The cells of a family, and the models of those of its pairs that have these settings."""
 
@@ -226,7 +229,7 @@ class Kind:
         means = []
         for models in self.pairs if setting else ():
             for node in oracle.nodes_of_pair(self.cells, self.family, models, setting):
-                value = node.get(field)
+                value = node.get(field) or (None if field in ("others_k1", ONE) else [0.0])
                 known = [
                     v for v in (value if isinstance(value, list) else [value]) if v is not None
                 ]
@@ -264,12 +267,11 @@ def tells_one(told, value):
 def test_the_default_and_its_controls_are_those_of_the_cells(scale):
     lines = [(kind, role) for kind in newest(scale) for role in kind.told]
     levels = table(scale, "Findings", "kind", "pairs")
-    for row, (kind, role) in zip(levels, lines, strict=True):
-        assert row[0] == role or KINDS[scale][row[0]] == kind.family
-        assert row[1] == ("" if role else kind.count())
+    for row, kind in zip(levels, newest(scale), strict=True):
+        assert (KINDS[scale][row[0]], row[1]) == (kind.family, kind.count())
         for told, setting in zip(row[2:], (*kind.halves, *CONTROLS, DEFAULT), strict=True):
-            assert tells_one(told, kind.level(setting, role)), (row, setting)
-            assert told.startswith("**") == (setting == kind.better(role))
+            assert tells_one(told, kind.level(setting, "")), (row, setting)
+            assert told.startswith("**") == (setting == kind.better())
     differences = table(scale, "Findings", "kind", "the better half")
     for row, (kind, role) in zip(differences, lines, strict=True):
         for told, than in zip(row[1:], (kind.better(role), *CONTROLS), strict=True):
@@ -292,7 +294,8 @@ def test_other_measures_and_what_is_taken_are_those_of_the_cells(scale):
             ("others_taken", "others_taken", "others_silenced"),
             strict=True,
         ):
-            assert tells_one(told, kind.mean_of(setting, field)), (row, field)
+            value = kind.mean_of(setting, field)
+            assert tells_one(told, value), row
 
 
 @pytest.mark.parametrize("scale", OF_BASE_PAIRS)
@@ -325,7 +328,7 @@ def test_the_notations_are_those_of_the_cells(scale):
         rounds = len(next(iter(kind.cells[0]["node"].values()))["sampled"])
         ends = [(0, 2), *((rounds * at // 4, rounds * (at + 1) // 4) for at in (1, 2, 3))]
         expected = [
-            oracle.notation(kind.cells, kind.family, kind.pairs, titles[row[1]],
+            oracle.notation(kind.cells, kind.family, kind.pairs, titles[row[1].partition(" (")[0]],
                             [role] if role else kind.roles, *each)
             for each in ends
         ]  # fmt: skip

@@ -238,7 +238,6 @@ def test_a_scale_of_base_pairs_begins_with_findings_by_kind():
         "LWS - alone": "+.040 [-.087, +.167]",
         "LWS - F-TIS": "+.090 [-.037, +.217]",
         "F-TIS - half": "+.050 [+.050, +.050]",
-        "F-TIS - alone": "-.050 [-.050, -.050]",
         **{"k1": "-", "P": "-"},
     }
     (cost,) = tables(section(overview, "What it costs, scale tiny"))
