@@ -13,12 +13,13 @@ from transformers import AutoModelForCausalLM
 import paper
 import tiny
 from potluck.builder.task import make_task
-from potluck.config import from_tree
+from potluck.config import ConfigError, from_tree
 from potluck.exchange import Received
 from potluck.launch.in_process import run
 from potluck.model import ModelError
 from potluck.node.learning.batch import pack
 from potluck.node.storage import checkpoint
+from potluck.objective import habit
 from potluck.objective.methods import METHODS
 from potluck.replay import measure
 from potluck.replay import run as rehearsal
@@ -90,7 +91,8 @@ def rehearsed(folder, name, method, scratch, habits=None):
     """(lines, node) after a replay of one node."""
     plan = make_plan(folder, methods=method, node=name, out=scratch / "out")
     tape = RecordedExchange(folder, plan.config.name, name, plan.rounds[name])
-    node = node_of(plan.config, method, tape, make_task(plan.config), scratch / method)
+    made = plan.config, method, tape, make_task(plan.config), scratch / "node"
+    node = node_of(*made, trust_code=True)
     return list(replay_node(node, method, tape.rounds, plan.config, habits or tape.habits())), node
 
 
@@ -118,6 +120,63 @@ def test_with_the_runs_own_method_the_runs_weights_come_back_to_the_bit(recorded
 def test_with_another_method_other_weights_come(recorded, tmp_path):
     _, node = rehearsed(recorded, "small", "nois", tmp_path)
     assert not has_weights_of(node, recorded)
+
+
+@pytest.fixture
+def weights(tmp_path, monkeypatch):
+    """Names of weights of one's own: that of LWS, and one that is 0 for others."""
+    (tmp_path / "own.py").write_text(
+        "from potluck.objective.weights import batch_weight, likelihood\n"
+        "whole = batch_weight(likelihood.of)\n"
+        "def nobody(rows, options):\n    return rows.own_B.float()\n"
+        "def unknown(rows, options):\n    return rows.logp_gen_BT.sum(dim=1)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    return {name: f"own.py:{name}" for name in ("whole", "nobody", "unknown")}
+
+
+def test_a_weight_of_ones_own_is_that_of_lws_with_another_weight(recorded, tmp_path, weights):
+    def weights_after(method):
+        _, node = rehearsed(recorded, "small", method, tmp_path / method.replace(":", "-"))
+        return torch.cat([p.flatten() for p in node.learner.policy.network.parameters()])
+
+    lws, whole, nobody = map(weights_after, ("lws", weights["whole"], weights["nobody"]))
+    assert torch.equal(whole, lws)
+    assert not torch.equal(nobody, lws)
+
+
+def test_a_weight_of_ones_own_is_code_and_goes_with_a_run_without_log_probabilities(
+    recipe, tmp_path, weights
+):
+    run(recipe('objective={method="lws"}', "rounds=1"), tmp_path / "run")
+
+    def replayed(*methods, **options):
+        out = tmp_path / "-".join(methods).replace(":", "-")
+        plan = make_plan(tmp_path / "run", methods=",".join(methods), node="small", out=out)
+        return [row.method for row in replay(plan, say=print, **options)]
+
+    with pytest.raises(ConfigError, match=r"runs code, .*'own.py:nobody'.* --trust-code"):
+        replayed(weights["nobody"])
+    both = "lws", weights["nobody"]
+    assert replayed(*both, trust_code=True) == [*both]
+    with pytest.raises(NonFiniteError, match="every method broke down"):
+        replayed(weights["unknown"], trust_code=True)  # nobody told its log-probabilities
+
+
+def test_the_habit_test_works_in_a_replay_as_in_the_run(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(habit, "SHARE", 0.1)  # these models have no more of a habit
+    monkeypatch.setattr(habit, "FOREIGN", 0.05)
+    run(recipe('objective={method="lws", habit_test=true}', "group_size=12"), tmp_path / "run")
+    lines, node = rehearsed(tmp_path / "run", "small", "lws", tmp_path)
+    assert has_weights_of(node, tmp_path / "run")
+    found = [line.sources["large"] for line in lines]
+    assert any(its["silenced_share"] for its in found)
+    was = [line["sources"]["large"] for line in lines_of(tmp_path / "run", "small", "metrics")]
+    for key in ("tested_habit", "habit_gain", "habit_gain_error", "silenced_share"):
+        assert [its[key] for its in found] == [its[key] for its in was]
+    plain = recipe('objective={method="lws"}', "group_size=12")
+    run(plain, tmp_path / "untested")
+    assert not has_weights_of(node, tmp_path / "untested")
 
 
 def test_adapters_dropout_and_strange_settings_come_back_too(recipe, tmp_path):

@@ -196,8 +196,8 @@ def replay_command(
         str | None,
         typer.Option(
             "--method",
-            help="lws, nois, vis, tis, f-nois, f-vis, f-tis; with commas "
-            "(nois,lws and, of a run that sent log-probabilities, tis,f-tis)",
+            help="lws, nois, vis, tis, f-nois, f-vis, f-tis, or FILE.py:NAME: LWS with a weight of "
+            "your own; with commas (nois,lws and, of a run that sent log-probabilities, tis,f-tis)",
         ),
     ] = None,
     node: Annotated[str, typer.Option(help="One node of the run (all that are here)")] = "",

@@ -175,7 +175,7 @@ def on_policy_gradient(learner: Learner, groups: Sequence[Group]) -> Direction |
     if not batch.advantage_B.any():
         return None
     torch.manual_seed(0)  # dropout, where there is any; a node seeds anew before it learns
-    return direction_of(replace(learner, objective=plain).score_and_gradient(batch)[1])
+    return direction_of(replace(learner, objective=plain, weight=None).score_and_gradient(batch)[1])
 
 
 def direction_of(gradient: Gradient) -> Direction:

@@ -1,5 +1,6 @@
 """The replay's curves as a PNG: a row of three panels for each node, one colour per method."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -19,7 +20,7 @@ from potluck.show.terminal import style
 from potluck.show.terminal.text import label
 
 PALETTE = style.VERMILION, style.PINK, style.GREEN, style.ORANGE, style.SKY, style.BLUE
-COLOURS: Final = dict(zip(METHODS, cycle(PALETTE)))
+COLOURS: Final = defaultdict(lambda: style.GREY, zip(METHODS, cycle(PALETTE)))
 PANELS: Final[Mapping[str, Callable[[ReplayRow], float | None]]] = {
     "cosine with on-policy": lambda row: row.cosine,
     "effective sample size": lambda row: row.effective_sample_size,

@@ -85,8 +85,8 @@ def make_plan(
     """Check a replay and make ``out``, so that it does not fail at its first row, after minutes.
 
     Args:
-        methods: names, with commas between them; None: those of ``DEFAULT_METHODS`` that need no
-            log-probabilities, or all of them if the run's nodes sent some.
+        methods: names, or weights of one's own, with commas between them; None: those of
+            ``DEFAULT_METHODS`` that need no log-probabilities, or all if the run's nodes sent some.
         node: one of the run's; empty: all that have done a round here.
         rounds: the first so many; None: all.
         out: the folder to write; None: ``run``/replay.
@@ -138,7 +138,7 @@ def _methods(text: str) -> tuple[str, ...]:
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise ReplayError(f"--method is {text!r}; choose some of {','.join(METHODS)}")
-    if unknown := [name for name in names if name not in METHODS]:
+    if unknown := [name for name in names if ":" not in name and name not in METHODS]:
         raise ReplayError(f"--method has {unknown[0]!r}; {hint(unknown[0], METHODS)}")
     return tuple(names)
 

@@ -1,5 +1,6 @@
 """A node replays its recorded rounds, with one method after the other."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,6 +10,7 @@ import transformers
 from msgspec.structs import replace
 
 from potluck.builder.nodes import make_learner, make_nodes
+from potluck.builder.objective import load_weight
 from potluck.builder.task import make_task
 from potluck.config import NodeConfig, RunConfig
 from potluck.exchange import Received, Round, Status, Waiting
@@ -17,7 +19,8 @@ from potluck.node.learning.learner import Learner
 from potluck.node.loop import Node
 from potluck.node.storage.record import Record
 from potluck.node.storage.resume import require_same_files
-from potluck.objective.methods import METHODS, reads_author_logp
+from potluck.objective.methods import METHODS, ObjectiveConfig, Trust, reads_author_logp
+from potluck.objective.weights import Weight
 from potluck.replay.habits import GrownHabit, habits_by_round
 from potluck.replay.measure import replay_node
 from potluck.replay.plan import ReplayError, ReplayPlan, ReplayRow
@@ -127,7 +130,10 @@ def replay(
         RecordedExchange(plan.run, plan.config.name, name, rounds)
         for name, rounds in plan.rounds.items()
     ]
-    needing = [method for method in plan.methods if reads_author_logp(METHODS[method])]
+    for method in plan.methods:
+        _weight(plan.config, method, trust_code)  # it tells what is wrong, before anything learns
+    objectives = {method: _objective(plan.config, method) for method in plan.methods}
+    needing = [method for method, its in objectives.items() if reads_author_logp(its)]
     # In a run that sent them, one that came without was left out, and is so again.
     if needing and not (plan.config.sends_logp or all(each.has_logp for each in recordings)):
         free = ",".join(name for name in METHODS if not reads_author_logp(METHODS[name]))
@@ -136,7 +142,7 @@ def replay(
             f"needs none, but {', '.join(needing)} cannot do without; choose --method {free}"
         )
     for recorded in recordings:  # all before the first one learns, which takes minutes
-        plain = _as_methods_are(plan.config)
+        plain = replace(plan.config, objective=_objective(plan.config, "nois"))
         learner = make_learner(plain, recorded.node, plan.run / recorded.node, 0)
         if recorded.has_logp:
             recorded.require_same_model(learner, task, plan.config.node[recorded.node])
@@ -149,7 +155,8 @@ def replay(
         for method in plan.methods:
             # The node's own records are in the run's folder already, or in the rows.
             with TemporaryDirectory(prefix="potluck-replay-") as scratch:
-                node = node_of(plan.config, method, recorded, task, Path(scratch))
+                made = plan.config, method, recorded, task, Path(scratch)
+                node = node_of(*made, trust_code=trust_code)
                 try:
                     yield from replay_node(node, method, recorded.rounds, plan.config, habits)
                     ended += 1
@@ -160,7 +167,13 @@ def replay(
 
 
 def node_of(
-    config: RunConfig, method: str, recorded: RecordedExchange, task: Task, scratch: Path
+    config: RunConfig,
+    method: str,
+    recorded: RecordedExchange,
+    task: Task,
+    scratch: Path,
+    *,
+    trust_code: bool = False,
 ) -> Node:
     """Make the node as it was before its first round, with this method and recorded rounds.
 
@@ -170,19 +183,28 @@ def node_of(
         name: replace(node, engine=HFOptions()) if node.engine.has_weights else node
         for name, node in config.node.items()
     }
-    # A method is compared as it stands, so with everybody trusted unless the recipe says nobody.
-    trust = "nobody" if config.objective.trust == "nobody" else "everybody"
-    config = _as_methods_are(config)
-    objective = replace(config.objective, **METHODS[method].fields, trust=trust)
-    config = replace(config, node=own, objective=objective)
+    config = replace(config, node=own, objective=_objective(config, method))
     name = recorded.node
-    learners, exchanges = {name: make_learner(config, name, scratch / name, 0)}, {name: recorded}
-    nodes = make_nodes(
-        config, scratch, task, learners, exchanges, lambda *_: None, 0, sends_text=False
-    )
-    return nodes[0]
+    learner = make_learner(config, name, scratch / name, 0)
+    learner = dataclasses.replace(learner, weight=_weight(config, method, trust_code))
+    made = config, scratch, task, {name: learner}, {name: recorded}, lambda *_: None, 0
+    return make_nodes(*made, sends_text=False)[0]
 
 
-def _as_methods_are(config: RunConfig) -> RunConfig:
-    """Return the recipe without a loss of its own, which would replace that of every method."""
-    return replace(config, objective=replace(config.objective, loss=""))
+def _objective(config: RunConfig, method: str) -> ObjectiveConfig:
+    """Return the recipe's objective with a method's choices, those of LWS for a weight of one's
+    own, and without the recipe's own code, which would replace that of every method."""
+    its = config.objective
+    fields = METHODS[method if method in METHODS else "lws"].fields
+    # A method is compared as it stands, so with everybody trusted unless the recipe says nobody.
+    trust: Trust = "nobody" if its.trust == "nobody" else "everybody"
+    weight = ObjectiveConfig().weight if its.has_own_weight else its.weight
+    return replace(its, **fields, trust=trust, loss="", weight=weight)
+
+
+def _weight(config: RunConfig, method: str, trust_code: bool) -> Weight | None:
+    """Load a weight of one's own; raise as ``load_weight``. None: it is a method."""
+    if method in METHODS:
+        return None
+    objective = replace(config.objective, weight=method)
+    return load_weight(replace(config, objective=objective), trust_code=trust_code)

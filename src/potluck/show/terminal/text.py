@@ -48,12 +48,12 @@ def percent(value: float | None) -> str:
 
 
 def label(method: str) -> str:
-    """Return a method's title as the paper has it; an unknown name in capitals.
+    """Return a method's title as the paper has it; a weight of one's own as it is called.
 
-    >>> label("f-tis"), label("nois"), label("mine")
-    ('F-TIS', 'NoIS', 'MINE')
+    >>> label("f-tis"), label("nois"), label("mine.py:weight")
+    ('F-TIS', 'NoIS', 'mine.py:weight')
     """
-    return METHOD_LABELS.get(method, method.upper())
+    return METHOD_LABELS.get(method, method)
 
 
 def sparkline(shares: Sequence[float], width: int = 16) -> str:

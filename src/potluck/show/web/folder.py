@@ -96,14 +96,7 @@ class NodeFolder:
         return [*self.metrics.events, *self._told]
 
     def here(self) -> Here:
-        metrics = self.metrics
-        return Here(
-            self.status,
-            metrics.done,
-            metrics.tokens_per_s(),
-            metrics.last("sent_bytes"),
-            metrics.last("received_bytes"),
-        )
+        return Here(self.status, self.metrics.done)
 
     def evaluation_columns(self) -> Columns:
         rows = [self.evaluations[at] for at in sorted(self.evaluations)]

@@ -78,16 +78,6 @@ class NodeMetrics:
         rounds = self._columns["round"]
         return int(rounds[-1]) + 1 if rounds else 0
 
-    def last(self, name: str) -> float | None:
-        """Return the newest number of a column."""
-        column = self._columns.get(name)
-        return column[-1] if column and isfinite(column[-1]) else None
-
-    def tokens_per_s(self) -> float | None:
-        write_s = self.last("seconds/write")
-        own = [report for _, report in _decoded(list(self._recent.get(self.name, ()))[-1:])]
-        return round(own[0].tokens / write_s, 1) if write_s and own and own[0].tokens else None
-
     def look(self) -> int | None:
         """Read the new lines; return the first row that is new or another; None: nothing is."""
         change = self._tail.look()

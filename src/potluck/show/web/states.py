@@ -35,9 +35,6 @@ class Here:
     status: FolderStatus | None
     done: int
     """Rounds in its metrics.jsonl; a status may be a second older."""
-    tokens_per_s: float | None = None
-    sent_bytes: float | None = None
-    received_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +120,6 @@ def _here(name: str, its: Here, heard: Mapping[str, PeerLine], facts: Facts) -> 
         refused=_refused(heard),
         heard_s=own.time_s if own else None,
         round=done,
-        # A run of an older release has these numbers in its metrics alone.
-        tokens_per_s=its.tokens_per_s if view.tokens_per_s is None else view.tokens_per_s,
-        sent_bytes=None if its.sent_bytes is None else int(its.sent_bytes),
-        received_bytes=None if its.received_bytes is None else int(its.received_bytes),
     )
 
 
