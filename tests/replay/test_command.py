@@ -193,10 +193,10 @@ def test_the_table_has_the_mean_of_what_was_measured_and_the_last_round():
 
 
 def test_the_authors_table_has_the_mean_worth_and_the_last_habit():
-    nothing = dict.fromkeys(("worth", "worth_noise", "habit", "habit_own_first", "habit_own"))
-    grown = {"habit": "^ #", "habit_own_first": 0.15, "habit_own": 0.4}
+    nothing = dict.fromkeys(("worth", "worth_noise", "tested_habit", "habit_gain"))
+    tested = {"tested_habit": "^ #", "habit_gain": -0.25}
     measured = [
-        {**nothing, "worth": 0.5, "worth_noise": 0.1, **grown},
+        {**nothing, "worth": 0.5, "worth_noise": 0.1, **tested},
         {**nothing, "worth": 0.7, "worth_noise": 0.3},
     ]
     lines = [
@@ -206,7 +206,7 @@ def test_the_authors_table_has_the_mean_worth_and_the_last_habit():
     rows = [row.strip().split(maxsplit=5) for row in printed(lines, authors_table).splitlines()]
     assert rows[-2:] == [
         ["small", "TIS", "far", "-", "-", "-"],
-        ["small", "TIS", "large", "0.600", "0.200", "'^ #' 15% -> 40%"],
+        ["small", "TIS", "large", "0.600", "0.200", "'^ #' -0.250"],
     ]
 
 

@@ -23,7 +23,6 @@ from potluck.objective import habit
 from potluck.objective.methods import METHODS
 from potluck.replay import measure
 from potluck.replay import run as rehearsal
-from potluck.replay.habits import GrownHabit
 from potluck.replay.measure import (
     NOT_LIVE,
     RecordingLearner,
@@ -39,9 +38,7 @@ from potluck.types import NonFiniteError
 
 NAMES = ("large", "small")
 ROUNDS = 3
-ONLY_IN_A_REPLAY = {
-    "worth", "worth_noise", "habit", "habit_share", "habit_own_first", "habit_own",
-}  # fmt: skip
+ONLY_IN_A_REPLAY = {"worth", "worth_noise"}
 
 
 @pytest.fixture(scope="module")
@@ -87,13 +84,13 @@ def everything_in(folder):
     return {p: p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
 
 
-def rehearsed(folder, name, method, scratch, habits=None):
+def rehearsed(folder, name, method, scratch):
     """(lines, node) after a replay of one node."""
     plan = make_plan(folder, methods=method, node=name, out=scratch / "out")
     tape = RecordedExchange(folder, plan.config.name, name, plan.rounds[name])
     made = plan.config, method, tape, make_task(plan.config), scratch / "node"
     node = node_of(*made, trust_code=True)
-    return list(replay_node(node, method, tape.rounds, plan.config, habits or tape.habits())), node
+    return list(replay_node(node, method, tape.rounds, plan.config)), node
 
 
 def has_weights_of(node, folder):
@@ -126,8 +123,8 @@ def test_with_another_method_other_weights_come(recorded, tmp_path):
 def weights(tmp_path, monkeypatch):
     """Names of weights of one's own: that of LWS, and one that is 0 for others."""
     (tmp_path / "own.py").write_text(
-        "from potluck.objective.weights import batch_weight, likelihood\n"
-        "whole = batch_weight(likelihood.of)\n"
+        "from potluck.objective.weights import batch_weight, typicality\n"
+        "whole = batch_weight(typicality.of)\n"
         "def nobody(rows, options):\n    return rows.own_B.float()\n"
         "def unknown(rows, options):\n    return rows.logp_gen_BT.sum(dim=1)\n"
     )
@@ -174,7 +171,7 @@ def test_the_habit_test_works_in_a_replay_as_in_the_run(recipe, tmp_path, monkey
     was = [line["sources"]["large"] for line in lines_of(tmp_path / "run", "small", "metrics")]
     for key in ("tested_habit", "habit_gain", "habit_gain_error", "silenced_share"):
         assert [its[key] for its in found] == [its[key] for its in was]
-    plain = recipe('objective={method="lws"}', "group_size=12")
+    plain = recipe('objective={method="lws", habit_test=false}', "group_size=12")
     run(plain, tmp_path / "untested")
     assert not has_weights_of(node, tmp_path / "untested")
 
@@ -191,9 +188,7 @@ def test_adapters_dropout_and_strange_settings_come_back_too(recipe, tmp_path):
     assert (tmp_path / "again" / name).read_bytes() == saved.read_bytes()
 
 
-def test_worth_and_habits_are_measured_each_round_and_change_no_weight(
-    recipe, tmp_path, monkeypatch
-):
+def test_worth_is_measured_each_round_and_changes_no_weight(recipe, tmp_path, monkeypatch):
     run(recipe("problems_per_round=16"), tmp_path / "run")
     seeds = []
 
@@ -203,14 +198,11 @@ def test_worth_and_habits_are_measured_each_round_and_change_no_weight(
         return {"large": Worth(0.5, 0.25)}
 
     monkeypatch.setattr(measure, "authors_worth", spy)
-    habits = {1: {"large": GrownHabit("^ #", 1.0, 0.125, 0.5)}}
-    lines, node = rehearsed(tmp_path / "run", "small", "f-tis", tmp_path, habits)
+    lines, node = rehearsed(tmp_path / "run", "small", "f-tis", tmp_path)
     assert has_weights_of(node, tmp_path / "run")
     assert len(set(seeds)) == ROUNDS
     found = [line.sources["large"] for line in lines]
     assert {(each["worth"], each["worth_noise"]) for each in found} == {(0.5, 0.25)}
-    assert [each["habit"] for each in found] == [None, "^ #", None]
-    assert [found[1][f"habit_{key}"] for key in ("share", "own_first", "own")] == [1.0, 0.125, 0.5]
     assert {line.sources["small"]["worth"] for line in lines} == {None}
 
 

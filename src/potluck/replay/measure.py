@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import torch
@@ -20,7 +20,6 @@ from potluck.node.loop import Node
 from potluck.node.metrics import author_reports
 from potluck.node.participant import Spent
 from potluck.objective.methods import METHODS
-from potluck.replay.habits import GrownHabit
 from potluck.replay.plan import ReplayRow
 from potluck.replay.worth import Worth, authors_worth
 from potluck.reports import AuthorReport, mean
@@ -66,10 +65,8 @@ def replay_node(
     method: str,
     rounds: Sequence[int],
     config: RunConfig,
-    habits: Mapping[int, Mapping[str, GrownHabit]],
 ) -> Iterator[ReplayRow]:
     """Replay the rounds on a node whose exchange has them; measuring changes nothing in it.
-    ``habits`` are those of the run, by round and author.
 
     Raises:
         NonFiniteError: the method gives a number that is not finite.
@@ -109,22 +106,15 @@ def replay_node(
             updates=report.updates,
             validation=_validation(node, config) if evaluated else None,
             sources={
-                author: asdict(source)
-                | _worth_and_habit(recording.worth.get(author), habits.get(round, {}).get(author))
+                author: asdict(source) | _measured(recording.worth.get(author))
                 for author, source in report.sources.items()
             },
         )
 
 
-def _worth_and_habit(worth: Worth | None, habit: GrownHabit | None) -> dict[str, float | str]:
+def _measured(worth: Worth | None) -> dict[str, float]:
     """Return the fields of an ``AuthorReport`` that only a replay measures."""
-    found: dict[str, float | str] = {}
-    if worth:
-        found |= {"worth": worth.value, "worth_noise": worth.noise}
-    if habit:
-        found |= {"habit": habit.phrase, "habit_share": habit.share}
-        found |= {"habit_own_first": habit.own_first, "habit_own": habit.own}
-    return found
+    return {"worth": worth.value, "worth_noise": worth.noise} if worth else {}
 
 
 def _everyone(scored: Scored) -> AuthorReport:

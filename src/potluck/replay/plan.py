@@ -24,7 +24,7 @@ the mean over all rounds, and the last one
 cosine: of the method's gradient with that of the model's own fresh completions
 ceiling: of two such on-policy gradients with each other; noise keeps it below 1
 worth: pull of an author along the node's own gradient, 1: as much as own answers
-habit: phrase of its right answers that has grown most in the node's, from -> to
+habit: how its right answers differ, and what the node's own that do so earn more or less
 sample size: effective, 1 where all tokens weigh alike; ln ratio: nats a token"""
 
 
@@ -172,17 +172,15 @@ def authors_table(rows: Sequence[ReplayRow], console: Console) -> Table:
         for author in sorted({name for row in curve for name in row.sources} - {node}):
             found = [row.sources[author] for row in curve if author in row.sources]
             worth, noise = (mean(each[key] for each in found) for key in ("worth", "worth_noise"))
-            habit = next((each for each in reversed(found) if each["habit"]), None)
-            grown = habit and (
-                f"{habit['habit']!r} {habit['habit_own_first']:.0%} -> {habit['habit_own']:.0%}"
-            )
+            habit = next((each for each in reversed(found) if each["tested_habit"]), None)
+            gain = habit and decimal(habit["habit_gain"])
             made.add_row(
                 Text(node),
                 label(method),
                 Text(author),
                 decimal(worth),
                 decimal(noise),
-                grown or "-",
+                Text(f"{habit['tested_habit']!r} {gain}" if habit else "-"),
             )
     return made
 

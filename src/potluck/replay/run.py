@@ -21,7 +21,6 @@ from potluck.node.storage.record import Record
 from potluck.node.storage.resume import require_same_files
 from potluck.objective.methods import METHODS, ObjectiveConfig, Trust, reads_author_logp
 from potluck.objective.weights import Weight
-from potluck.replay.habits import GrownHabit, habits_by_round
 from potluck.replay.measure import replay_node
 from potluck.replay.plan import ReplayError, ReplayPlan, ReplayRow
 from potluck.reports.status import StatusLine
@@ -83,10 +82,6 @@ class RecordedExchange:
         return Status({})
 
     def close(self) -> None: ...
-
-    def habits(self) -> dict[int, dict[str, GrownHabit]]:
-        """Return the habits that the node took over in the run, by round and author."""
-        return habits_by_round(self._record.each("completions"), self.node)
 
     def require_same_model(self, learner: Learner, task: Task, node: NodeConfig) -> None:
         """Raise ReplayError unless the model is the one that wrote the node's first round.
@@ -151,14 +146,13 @@ def replay(
         del learner
     ended = 0
     for recorded in recordings:
-        habits = recorded.habits()
         for method in plan.methods:
             # The node's own records are in the run's folder already, or in the rows.
             with TemporaryDirectory(prefix="potluck-replay-") as scratch:
                 made = plan.config, method, recorded, task, Path(scratch)
                 node = node_of(*made, trust_code=trust_code)
                 try:
-                    yield from replay_node(node, method, recorded.rounds, plan.config, habits)
+                    yield from replay_node(node, method, recorded.rounds, plan.config)
                     ended += 1
                 except NonFiniteError as error:
                     say(f"{method} broke down: {error}")

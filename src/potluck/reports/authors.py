@@ -136,7 +136,7 @@ class AuthorReport:
         "Share of a stranger in what moves the learner; all strangers together have half at most.",
     ] = None
     habit: str | None = None
-    """Phrase of its right answers that has grown most in this node's own; as ``worth``."""
+    """Phrase that has grown most in this node's answers; this and what follows of 0.2.0 alone."""
     habit_share: float | None = None
     """Share of its right answers that have the phrase, 0..1."""
     habit_own_first: float | None = None
