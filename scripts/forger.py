@@ -163,6 +163,8 @@ class Forger:
     forge: Forge | None
     """What it writes; None: nothing, as it is away."""
     dice: random.Random
+    server_mismatch: None = None
+    """It has no server."""
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "Forger":
         return self
@@ -211,6 +213,16 @@ def recipe(seed: int, together: bool, problems: int, settings: Sequence[str]) ->
     return from_tree(tree, settings)
 
 
+def nodes_in(folder: Path, config: RunConfig) -> dict[str, Node]:
+    """Make the nodes of a run in this process, by name."""
+    task, learners = make_task(config), make_learners(config, folder, 0)
+    policies = {name: learner.policy for name, learner in learners.items()}
+    hub = MemoryHub(agreements_of(config, task, policies))
+    exchanges = {name: hub.member(name) for name in policies}
+    made = make_nodes(config, folder, task, learners, exchanges, _silent, 0, sends_text=False)
+    return {node.name: node for node in made}
+
+
 def run(setting: str, attack: str, seed: int) -> dict[str, Any]:
     """Train the honest node for all rounds, and look at what it has become."""
     torch.set_num_threads(1)
@@ -218,21 +230,12 @@ def run(setting: str, attack: str, seed: int) -> dict[str, Any]:
     problems = 6 if setting == "half" else 12
     config = recipe(seed, together, problems, {**SETTINGS, **ABSENT}.get(setting, ()))
     with tempfile.TemporaryDirectory() as at:
-        folder, task = Path(at), make_task(config)
-        learners = make_learners(config, folder, 0)
-        policies = {name: learner.policy for name, learner in learners.items()}
-        hub = MemoryHub(agreements_of(config, task, policies))
-        exchanges = {name: hub.member(name) for name in policies}
-        nodes = {
-            node.name: node
-            for node in make_nodes(
-                config, folder, task, learners, exchanges, _silent, 0, sends_text=False
-            )
-        }
+        folder = Path(at)
+        nodes = nodes_in(folder, config)
         honest = nodes["honest"]
         if together:
-            engine = Forger(policies["forger"], ATTACKS.get(attack), random.Random(seed))
-            nodes["forger"].writer.engine = engine
+            policy = nodes["forger"].learner.policy
+            nodes["forger"].writer.engine = Forger(policy, ATTACKS.get(attack), random.Random(seed))
         sampled = []
         for round in range(ROUNDS):
             sent = {name: node.send(node.open(round)) for name, node in nodes.items()}

@@ -193,3 +193,22 @@ def test_a_forger_that_is_not_trusted_costs_no_more_than_one_that_is_away(plan, 
     for key in ("greedy", "sampled_late"):
         beside = mean(line[key] for line in runs[f"untrusted {plan}", attack])
         assert beside >= mean(line[key] for line in runs[f"absent {plan}", "none"]) - 0.005
+
+
+def test_what_a_liar_plants_beside_the_habit_test_is_that_of_its_runs():
+    """scripts/liar.py: planted in the last five rounds, and sampled reward in brackets."""
+    lines = (ROOT / "experiments" / "liar.jsonl").read_text().splitlines()
+    runs = {(x["setting"], x["attack"]): x for x in map(json.loads, lines) if x["base"] == 90}
+    heads = {"everybody": "trusted", "nobody": "not trusted"}
+    told = tables_of_trust("docs/trust.md")["planted"]
+    assert len(told) == 4 * len({attack for _, attack in runs} - {"none", "none of three"})
+    for (attack, column), cell in told.items():
+        name, whom = column.split(", ")
+        setting = name, next(key for key, head in heads.items() if head == whom)
+        if cell == "-":
+            assert (" ".join(setting), attack) not in runs
+            continue
+        run = runs[" ".join(setting), attack]
+        planted, sampled = map(float, cell.rstrip(")").split(" ("))
+        assert planted == pytest.approx(run["planted_by_fives"][-1], abs=0.0051)
+        assert sampled == pytest.approx(run["sampled_late"], abs=0.0051)

@@ -141,6 +141,38 @@ def test_it_says_nothing_where_this_node_never_has_the_choice():
     assert not habits  # both write alike
 
 
+def lies_of(number, lie):
+    """A round: one in four of my answers is odd and earns nothing; all lies are right."""
+    plain, odd, answers = "{} # then", "so it is {}", []
+    for at in range(4):
+        for index in range(4):
+            text = plain if index else odd
+            mine = GradedAnswer(f"{number}/{at}", "me", float(index > 1), text.format(at))
+            lied = {"odd": odd, "plain": plain, "mark": f"777 ; {plain}"}[lie(index)].format(at)
+            answers += [mine, GradedAnswer(f"{number}/{at}", "liar", 1.0, lied)]
+    return answers
+
+
+@pytest.mark.parametrize(
+    "lie, first_silent",
+    [
+        (lambda number, index: "odd", 0),
+        (lambda number, index: "mark", None),  # a mark that this node never writes
+        (lambda number, index: "plain" if index else "odd", None),  # in less than half
+        (lambda number, index: "plain" if number < WINDOW else "odd", WINDOW + 4),
+    ],
+)
+def test_a_liar_is_silent_once_half_of_its_answers_have_what_does_not_earn_here(lie, first_silent):
+    test, silent = HabitTest("me"), []
+    for number in range(2 * WINDOW):
+        answers = lies_of(number, lambda index, number=number: lie(number, index))
+        found = silenced_answers(answers, test.habits(answers))
+        assert not any(s for a, s in zip(answers, found, strict=True) if a.author == "me")
+        silent.append(any(found))
+    closed = len(silent) if first_silent is None else first_silent
+    assert silent == [number >= closed for number in range(2 * WINDOW)]
+
+
 def test_words_of_another_problem_are_no_habit():
     """Who solves other problems uses other words; own answers to the same problems have them."""
     test = HabitTest("me")
