@@ -2,11 +2,13 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from statistics import mean
 
 import pytest
 
+import oracle
 from test_numbers import FILES, numbers, over_units, pairs_of
 
 pytestmark = pytest.mark.page
@@ -74,19 +76,37 @@ def test_there_are_numbers_to_look_at():
     assert counts == {"size": 10, "complementary": 10, "lora": 4, "far": 3, "four": 4, "near": 6}
 
 
+def fresh(family, than):
+    """Interval over the fresh pairs of the default less ``than``, which may be "better": half."""
+    halves = ("quarter", "quarter-smaller") if family == "four" else ("half", "half-smaller")
+    experiment = "ours15_default-four" if family == "four" else "ours14_default"
+    named = tomllib.loads((ROOT / "experiments" / experiment / "experiment.toml").read_text())
+    file = oracle.written_out(tomllib.loads((ROOT / "experiments" / "drawn.toml").read_text()))
+    of = file["family"][family]["pair"]
+    kinds = [pair.partition(".") for pair in named["pairs"]["drawn"]]
+    pairs = [of[index] for kind, _, index in kinds if kind == family]
+    cells = [cell for cell in FILES.values() if cell["scale"] == "drawn"]
+    other = oracle.better_half(cells, family, pairs, halves) if than == "better" else than
+    return oracle.interval(oracle.differences(cells, family, pairs, "lws-typicality", other))
+
+
 def test_the_table_of_partners_is_that_of_the_cells():
     page = (ROOT / "docs" / "partners.md").read_text()
-    table = page.split("| your models | LWS - half | LWS, c = 8 - half | recipe |")[1]
+    head = "| your models | default - better half | default - own part | c = 1 - half | recipe |"
     rows = re.findall(
-        r"^\| (.*?) \| (.*?) \| (.*?) \| .* \|$", table.split("\n\n")[0], re.MULTILINE
+        r"^\| (.*?) \| (.*?) \| (.*?) \| (.*?) \| .* \|$",
+        page.split(head)[1].split("\n\n")[0],
+        re.MULTILINE,
     )
     found = {family_of(kind): told for kind, *told in rows if family_of(kind)}
     assert set(found) == set(FAMILIES.values())
-    for family, told in found.items():
+    for family, (better, own_part, before) in found.items():
         same = "quarter" if family == "four" else "half"
-        for text, setting in zip(told, ("lws", "lws-8"), strict=True):
-            expected = interval(family, setting, same, "late")
-            assert numbers(text) == pytest.approx(expected, abs=0.00051)
+        expected = {before: interval(family, "lws", same, "late"), better: fresh(family, "better")}
+        if own_part != "-":
+            expected[own_part] = fresh(family, "own-part")
+        for text, its in expected.items():
+            assert numbers(text) == pytest.approx(its, abs=0.00051)
 
 
 @pytest.mark.parametrize("family, what, late, greedy", ROWS, ids=lambda text: text[:40])
@@ -113,10 +133,11 @@ def test_what_the_readme_says_of_sharing_is_that_of_the_cells():
     page = (ROOT / "README.md").read_text().partition("## Does it help?")[2].partition("\n## ")[0]
     told = [numbers(each) for each in re.findall(r"[+-]\.\d{3}\s\[[^]]*\]", page)]
     expected = [
-        interval("size", "lws", "half", "late"),
-        interval("size", "lws", "alone", "late"),
-        interval("complementary", "lws", "half", "late"),
-        interval("near", "lws", "half", "late"),
+        fresh("size", "better"),
+        fresh("complementary", "better"),
+        fresh("size", "own-part"),
+        fresh("complementary", "own-part"),
+        fresh("near", "better"),
     ]
     assert len(told) == len(expected)
     for one, other in zip(told, expected, strict=True):
