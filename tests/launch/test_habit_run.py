@@ -127,7 +127,8 @@ def test_other_methods_have_no_habit_test(easy, tmp_path, recipe):
 
 @pytest.mark.parametrize("name", ["of_the_whole", "of_a_row"])
 def test_a_weight_of_ones_own_decides_what_is_taken(own, recipe, name):
-    run(recipe(f"objective.weight=weights.py:{name}"), own / "run", trust_code=True)
+    config = recipe(f"objective.weight=weights.py:{name}", "objective.habit_test=false")
+    run(config, own / "run", trust_code=True)
     taken = [
         source["success_weight"]
         for line in lines(own / "run", "small")
