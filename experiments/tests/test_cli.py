@@ -113,7 +113,7 @@ def test_every_option_reaches_the_runner(suite, says, asked):
     [
         ([], "name an experiment, as in 'potluck reproduce fig04'; --list shows what there is"),
         (["fig05"], "there is no experiment 'fig05'; there are fig04, fig13"),
-        (["fig04", "--scale", "huge"], "there is no scale 'huge'; there are tiny, drawn, words, paper"),
+        (["fig04", "--scale", "huge"], "no scale 'huge'; there are tiny, drawn, words, paper"),
         (["fig04", "--scale", "paper"], "fig04_size: no cells at scale paper; [pairs] of"),
         (["--all", "--scale", "paper", "--check"], "fig04_size, fig13_same: no cells at scale"),
         (["--list", "--check"], "--list and --check do not go together; give one of them"),
