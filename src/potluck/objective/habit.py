@@ -14,9 +14,12 @@ bear j's habit, until this node's own answers that bear it have earned more than
 
     A_i <- 0    if j wrote i, h_i > 1/2, t_j < 1, and h differs between own answers to one problem
 
-Everything is counted over the last ten rounds. Where this node never has the choice (a skill that
-it lacks, a notation that it never writes) the test is silent and the weight decides. Nothing that
-an author claims is read, and the model is not asked. docs/method.md has the reasons and the limits.
+Everything is counted over the last ten rounds that have answers; an answer is right if it earns
+more than 0 and no less than the round's mean. Of an author's phrases the MOST_PHRASES commonest are
+looked at, so that long texts of a peer cost seconds at most. Where this node never has the choice
+(a skill that it lacks, a notation that it never writes) the test is silent and the weight decides.
+Nothing that an author claims is read, and the model is not asked. docs/method.md has the reasons
+and the limits.
 """
 
 import math
@@ -39,6 +42,8 @@ SHARE, FOREIGN = 1 / 2, 1 / 4
 the shares of this node's answers are at least."""
 BORNE = 1 / 2
 """Share of the habit above which an answer bears it."""
+MOST_PHRASES = 512
+"""Phrases of an author that are looked at, the commonest ones."""
 PROVEN = 1.0
 """Standard errors by which the gain lies above 0 once the habit is learned from."""
 
@@ -89,17 +94,27 @@ class _RoundAnswers:
     @cached_property
     def right(self) -> list[bool]:
         """Answers that earn something, and no less than the mean."""
-        mean = sum(answer.reward for answer in self.answers) / max(1, len(self.answers))
-        return [answer.reward > 0 and answer.reward >= mean for answer in self.answers]
+        mean = math.fsum(answer.reward for answer in self.answers) / max(1, len(self.answers))
+        least = mean - 1e-9 * abs(mean)  # all alike are all right, whatever the rounding
+        return [answer.reward > 0 and answer.reward >= least for answer in self.answers]
 
     @cached_property
-    def phrases(self) -> Mapping[str, tuple[int, Counter[str]]]:
-        """By author, the number of right answers, and of those that have each phrase."""
+    def right_words(self) -> Mapping[str, Sequence[str]]:
+        """Right answers of each author, cut into words."""
         texts: dict[str, list[str]] = {}
         for answer, words, is_right in zip(self.answers, self.words, self.right, strict=True):
             if is_right:
                 texts.setdefault(answer.author, []).append(words)
-        return {author: (len(its), phrase_counts(its)) for author, its in texts.items()}
+        return texts
+
+    @cached_property
+    def common(self) -> Mapping[str, Counter[str]]:
+        """By author, the commonest phrases of at least SHARE of its right answers, counted: one
+        that has this share of all rounds has it in a round."""
+        return {
+            author: Counter(dict(sorted(_half(its).items(), key=_commonest)[:MOST_PHRASES]))
+            for author, its in self.right_words.items()
+        }
 
 
 class HabitTest:
@@ -115,16 +130,22 @@ class HabitTest:
 
     def habits(self, answers: Sequence[GradedAnswer]) -> dict[str, Habit]:
         """Add a round's answers, and find the habit of each other author that has one."""
-        self._rounds.append(_RoundAnswers(answers))
+        if answers:  # a round without any leaves no line to begin again from
+            self._rounds.append(_RoundAnswers(answers))
         authors = sorted({answer.author for answer in answers} - {self.me})
         found = {author: self._habit(author) for author in authors}
         return {author: habit for author, habit in found.items() if habit}
 
     def _habit(self, author: str) -> Habit | None:
-        right, theirs = self._right(author)
-        own_right, own = self._right(self.me)
+        texts, own_texts = self._right(author), self._right(self.me)
+        right, own_right = len(texts), len(own_texts)
         if min(right, own_right) < FEWEST:
             return None
+        common: Counter[str] = Counter()
+        for each in self._rounds:
+            common.update(each.common.get(author, {}))
+        looked_at = [phrase for phrase, _ in sorted(common.items(), key=_commonest)[:MOST_PHRASES]]
+        theirs, own = _having(texts, looked_at), _having(own_texts, looked_at)
         foreign = {
             phrase: share - own[phrase] / own_right
             for phrase, count in theirs.items()
@@ -137,14 +158,8 @@ class HabitTest:
         habit = Habit(tuple(sorted(chosen, key=lambda p: (p[0] != BEGIN, -foreign[p], -len(p), p))))
         return self._tried(habit)
 
-    def _right(self, author: str) -> tuple[int, Counter[str]]:
-        """Count an author's right answers, and those that have each phrase."""
-        number, counts = 0, Counter[str]()
-        for each in self._rounds:
-            if author in each.phrases:
-                number += each.phrases[author][0]
-                counts.update(each.phrases[author][1])
-        return number, counts
+    def _right(self, author: str) -> list[str]:
+        return [words for each in self._rounds for words in each.right_words.get(author, ())]
 
     def _beside(self, author: str, phrases: Collection[str]) -> Counter[str]:
         """Sum over the author's right answers the share of own answers to the same problem, in the
@@ -175,15 +190,30 @@ class HabitTest:
                     rows.setdefault(answer.problem, []).append(row)
             for its in rows.values():
                 mean_h, mean_r = (sum(column) / len(its) for column in zip(*its, strict=True))
-                sxx += sum((h - mean_h) ** 2 for h, _ in its)
+                sxx += sum((h - mean_h) * (h - mean_h) for h, _ in its)
                 sxy += sum((h - mean_h) * (r - mean_r) for h, r in its)
-                syy += sum((r - mean_r) ** 2 for _, r in its)
+                syy += sum((r - mean_r) * (r - mean_r) for _, r in its)
                 freedom += len(its) - 1
-        if sxx <= 1e-9:
+        if sxx <= 1e-9 or not math.isfinite(syy):  # huge rewards overflow
             return habit
         gain = sxy / sxx
         error = math.sqrt(max(syy - gain * sxy, 1e-9) / max(freedom, 1) / sxx)
         return Habit(habit.phrases, gain, error)
+
+
+def _half(texts: Sequence[str]) -> dict[str, int]:
+    """Count the phrases that stand in at least SHARE of the texts."""
+    return {p: n for p, n in phrase_counts(texts).items() if n >= SHARE * len(texts)}
+
+
+def _commonest(counted: tuple[str, int]) -> tuple[int, int, str]:
+    """Sort by number, the longest of equals first."""
+    phrase, number = counted
+    return -number, -len(phrase), phrase
+
+
+def _having(texts: Sequence[str], phrases: Iterable[str]) -> dict[str, int]:
+    return {phrase: sum(f" {phrase} " in words for words in texts) for phrase in phrases}
 
 
 def silenced_answers(answers: Sequence[GradedAnswer], habits: Mapping[str, Habit]) -> list[bool]:
