@@ -30,7 +30,10 @@ def test_the_order_names_every_recipe_and_fits_into_forty_minutes(capsys):
 
 def test_make_runs_the_script():
     told = subprocess.run(
-        ["make", "--no-print-directory", "-n", "gpu-day", "ARGS=--dry"], cwd=gpu_day.ROOT, capture_output=True, text=True
+        ["make", "--no-print-directory", "-n", "gpu-day", "ARGS=--dry"],
+        cwd=gpu_day.ROOT,
+        capture_output=True,
+        text=True,
     )
     assert told.stdout.strip().endswith("python scripts/gpu_day.py --dry")
 
