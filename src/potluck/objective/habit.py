@@ -109,8 +109,8 @@ class _RoundAnswers:
 
     @cached_property
     def common(self) -> Mapping[str, Counter[str]]:
-        """By author, the commonest phrases of at least SHARE of its right answers, counted: one
-        that has this share of all rounds has it in a round."""
+        """Count, by author, the commonest phrases of at least SHARE of its right answers: one that
+        has this share of all rounds has it in a round."""
         return {
             author: Counter(dict(sorted(_half(its).items(), key=_commonest)[:MOST_PHRASES]))
             for author, its in self.right_words.items()

@@ -141,13 +141,12 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     @property
     def notes(self) -> list[str]:
         """Return a line for each option without effect."""
-        lines = []
-        if self.alignment_every:
-            lines.append(
-                f"[objective] alignment_every is {self.alignment_every}, and without effect: "
-                f"`potluck replay RUN` measures worth and habits; take it out of the recipe"
-            )
-        return lines
+        if not self.alignment_every:
+            return []
+        return [
+            f"[objective] alignment_every is {self.alignment_every}, and without effect: `potluck "
+            f"replay RUN` measures worth and habits; take it out of the recipe"
+        ]
 
 
 def reads_author_logp(objective: ObjectiveConfig | Method) -> bool:

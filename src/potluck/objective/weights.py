@@ -8,12 +8,7 @@ pi_start once a round and kept through all updates. It says what it needs:
     @batch_weight   the whole round, such as ranks or means over its rows. It is called once, when
                     all rows are scored: one forward pass more.
 
-    @batch_weight
-    def relative_likelihood(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
-        own_B = rows.own_B & rows.read_B
-        own = rows.likelihood_B[own_B].mean() if own_B.any() else 1.0
-        ratio_B = rows.likelihood_B / own
-        return torch.where(rows.own_B, 1.0, ratio_B**options.likelihood_exponent)
+experiments/weights.py has examples.
 
 A learner has the weight of its method, or one of its own, for the rows of trusted authors. Rows of
 authors that are not trusted have ``untrusted_likelihood``, always.

@@ -32,7 +32,7 @@ DOUBT = (
 
 
 class Doubts:
-    """What a person was told of a run's rounds, so that nothing is told twice."""
+    """Doubts that were told of a run's rounds, so that none is told twice."""
 
     def __init__(self, weight: str, *, reads_logp: bool) -> None:
         """Take the name of the method's weight; ``reads_logp``: it reads what authors claim."""

@@ -1,4 +1,4 @@
-"""What the habit test of ``objective/habit.py`` found, in words, for a terminal and the page."""
+"""Findings of the habit test (``objective/habit.py``) in words, for a terminal and the page."""
 
 from collections.abc import Sequence
 

@@ -97,7 +97,7 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Cells by learner and author, means over the author's last ten rounds: the numbers of
     ``AuthorReport``, and "staleness": rounds since something of it came."""
     habits: dict[str, list[str]] | None = None
-    """What each learner's habit test found, in words."""
+    """Findings of each learner's habit test, in words."""
     events: list[EventView] | None = None
     has_texts: bool = True
     """False: completions are not told, as the run is only listened to."""
@@ -109,7 +109,7 @@ class PairView(Struct, frozen=True, kw_only=True):
     author: str
     columns: Columns
     habit: str = ""
-    """What the learner's habit test found, in words."""
+    """Findings of the learner's habit test, in words."""
 
 
 class TextView(Struct, frozen=True, kw_only=True):
