@@ -77,7 +77,10 @@ def test_a_token_in_the_address_opens_the_page_alone():
         ("localhost.evil.example", 421),
         ("", 421),
         (None, 421),
-        ("[::1", 200),
+        ("[::1", 421),
+        ("[::1]evil.example", 421),
+        ("[::1%evil.example]", 421),
+        ("localhost:1@evil.example", 421),
         ("[evil]", 421),
     ],
 )
@@ -97,7 +100,14 @@ def test_another_site_may_link_to_the_page_and_ask_for_nothing(site):
 
 
 @pytest.mark.parametrize(
-    "origin, status", [("http://127.0.0.1:8420", 200), ("http://evil.example", 403), ("null", 403)]
+    "origin, status",
+    [
+        ("http://127.0.0.1:8420", 200),
+        ("https://127.0.0.1:8420", 200),
+        ("http://evil.example", 403),
+        ("null", 403),
+        ("http://[", 403),
+    ],
 )
 def test_another_origin_is_refused_by_browsers_that_do_not_tell_the_site(origin, status):
     assert ask("/api/run", token="", origin=origin)[0] == status

@@ -10,9 +10,9 @@ import asyncio
 import hmac
 import ipaddress
 import os
+import re
 import secrets
 from collections.abc import Callable, Mapping
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -27,6 +27,8 @@ TAKE_S = 10.0
 """Time in which a reader takes each part of a message."""
 PART_BYTES = 1 << 16
 """A part waits in this process for its reader; the whole message is there once for all."""
+HOST = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([\w.-]+))(?::\d+)?", re.ASCII)
+"""Host header: an address of version 6 or a name, and a port."""
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -117,8 +119,8 @@ class Guard:
         is_visit = request.scope["path"] == "/" and fetch == ["navigate", "document"]
         is_own = ask.get("sec-fetch-site", "none") in ("none", "same-origin")
         origin = ask.get("origin")
-        is_foreign = origin is not None and urlsplit(origin).netloc != ask.get("host", "")
-        if is_foreign or not (is_own or is_visit):
+        own = (None, *(f"{scheme}://{ask.get('host', '')}" for scheme in ("http", "https")))
+        if origin not in own or not (is_own or is_visit):
             return error(403, "another site asked for this; only the page itself may")
         return None
 
@@ -173,11 +175,10 @@ def _in_parts(send: Send) -> Send:
 
 
 def _host_of(header: str) -> str:
-    """Return the name in a Host header, without its port.
+    """Return the name in a Host header, without its port; "" if the whole is no such header.
 
     >>> _host_of("127.0.0.1:8420"), _host_of("[::1]:8420"), _host_of("[::1]"), _host_of("A.org.:80")
     ('127.0.0.1', '::1', '::1', 'a.org')
     """
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0].lower().removesuffix(".")
+    found = HOST.fullmatch(header)
+    return (found[1] or found[2]).lower().removesuffix(".") if found else ""
