@@ -1,7 +1,9 @@
 """Completions of any author, as a model of any tokenizer reads them: exactly, or not at all."""
 
+import copy
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis import settings
 import tiny
 import unlike
 from potluck.config import SamplingConfig
+from potluck.model import LanguageModel
 from potluck.node.learning.read import UnreadReason, read
 from potluck.types import Completion, Problem, Row
 
@@ -77,6 +80,28 @@ def test_what_a_model_spells_in_its_own_way_is_sent_as_the_text_that_it_is(name)
             sent += length > 0
             assert said_behind(policy, prompt_P, np.array(ids)) == made.text
     assert sent > 50
+
+
+@pytest.mark.parametrize("name", unlike.NAMES)
+def test_a_text_that_came_with_ids_must_be_what_they_say(name):
+    """One author has one text. That of an honest one is never refused: not of ids by lot, half a
+    character among them, nor by a reader whose template ends in another way."""
+    author, lot, agreed = unlike.policy(name), random.Random(2), 0
+    other = copy.deepcopy(author.tokenizer)
+    other.chat_template = "{{ messages[-1].content }} 12%"
+    reader = LanguageModel(author.network, other)
+    plain = sorted(set(range(author.vocabulary)) - author.stop_ids)
+    for length in [0, 1, 1, 2, 3, 9] * 50:
+        ids = [lot.choice(plain) for _ in range(length)]
+        made = author.spelled(sampled([*ids, author.stop_id]), PROBLEM, most_bytes=1000)
+        if made.text is None:
+            continue
+        agreed += 1
+        for each in (author, reader):
+            assert isinstance(read(made, PROBLEM, each, LIMITS), Row)
+            lie = replace(made, text=made.text + "7")
+            assert read(lie, PROBLEM, each, LIMITS) == "inexact text"
+    assert agreed > 80
 
 
 def test_a_special_token_within_has_no_text_and_a_long_text_is_not_sent():

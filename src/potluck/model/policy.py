@@ -121,12 +121,16 @@ class LanguageModel:
     def spelled(self, completion: Completion, problem: Problem, *, most_bytes: int) -> Completion:
         """Give an own completion its text, for readers with other tokenizers; with none if
         no text of ``most_bytes`` says exactly what its ids do."""
-        ids = completion.token_T.tolist()
-        text = text_behind(
-            self.tokenizer, self.prompt(problem), ids[:-1] if completion.end == "stop" else ids
-        )
+        text = self.said(completion, problem)
         sent = text if text is not None and len(text.encode()) <= most_bytes else None
         return replace(completion, text=sent, tokenizer=self.tokenizer_digest)
+
+    def said(self, completion: Completion, problem: Problem) -> str | None:
+        """Find the text that says exactly what a completion's ids do, but for the stop token that
+        ends it; None: no text does."""
+        ids = completion.token_T.tolist()
+        end = len(ids) - (completion.end == "stop")
+        return text_behind(self.tokenizer, self.prompt(problem), ids[:end])
 
     def logp(
         self, prompts: Sequence[np.ndarray], tokens: Sequence[np.ndarray], *, temperature: float

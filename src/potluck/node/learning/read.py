@@ -23,7 +23,8 @@ UnreadReason = Literal[
     no log-probabilities  the method reads them, and its author told none, or of another tokenizer
     no text               it is ids of another tokenizer, which no text says exactly
     unknown token         an id that this model has not
-    inexact text          no ids of this tokenizer decode to the text
+    inexact text          no ids of this tokenizer decode to the text; or it came with ids of this
+                          tokenizer that say another one
     special token         its text would be a special token here
     stop token            it ends otherwise than it says, or has a stop token within
     too long              more tokens than max_new_tokens (a text may have more), or with its
@@ -43,7 +44,8 @@ def read(
 
     Ids of the model's own tokenizer are taken as they are; ``end`` decides what a completion may
     earn, so they must confirm it: "stop" is a stop token at the end, and there is none anywhere
-    else. A text is encoded, exactly, and the model's own stop token put behind it if it ended
+    else. A text beside them must be what they say: nodes of other tokenizers read that. A text
+    alone is encoded, exactly, and the model's own stop token put behind it if it ended
     by one. No log-probability of another tokenizer's tokens is kept, as its tokens are others.
 
     Args:
@@ -52,7 +54,8 @@ def read(
     prompt_P = model.prompt(problem)
     most = limits.max_total_tokens  # and no position that the model has not
     budget = min(most, model.context or most) - len(prompt_P)
-    if completion.tokenizer not in (b"", model.tokenizer_digest) or not len(completion.token_T):
+    is_foreign = completion.tokenizer not in (b"", model.tokenizer_digest)
+    if as_text := is_foreign or not len(completion.token_T):
         if needs_logp:
             return "no log-probabilities"
         if completion.text is None:
@@ -80,4 +83,6 @@ def read(
         return "too long"
     if needs_logp and completion.logp_T is None:
         return "no log-probabilities"
+    if not (as_text or completion.text in (None, model.said(completion, problem))):
+        return "inexact text"
     return Row(completion, prompt_P, token_T, model.text(token_T))
