@@ -46,6 +46,7 @@ soak: $(VENV)/ready
 	POTLUCK_SOAK=1 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/faults
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_wire.py
 	rm -rf build/soak
+	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_faults.py build/soak/faults
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_nodes.py build/soak/free
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_nodes.py build/soak/together --pace together $(ARGS)
 

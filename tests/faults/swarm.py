@@ -12,6 +12,7 @@ from potluck.launch import local_swarm
 
 PATIENCE_S = 300
 """Reached only where something is broken: machines are slow, and torch takes seconds to load."""
+QUIET = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0"}
 
 
 class Swarm:
@@ -33,11 +34,12 @@ class Swarm:
                 process.kill()
             process.wait()
 
-    def start(self, *names, resume=False):
+    def start(self, *names, resume=False, fault=None):
+        """``fault``: what ``Faulty`` reads; of other processes it is nothing."""
         for name in names or self.config.node:
-            self.running[name] = self._start(name, ["--resume"] * resume)
+            self.running[name] = self._start(name, ["--resume"] * resume, fault or {})
 
-    def _start(self, name, more):
+    def _start(self, name, more, fault):
         recipe = self.folder / local_swarm.LOCAL_SWARM / "recipe.json"
         with (self.folder / f"{name}.log").open("a") as log:
             process = self.popen(
@@ -48,7 +50,7 @@ class Swarm:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0"},
+                env={**os.environ, **QUIET, "FAULT": json.dumps(fault)},
             )
         self._every.append(process)
         return process
