@@ -5,7 +5,6 @@ import logging
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +13,13 @@ from potluck.fields import ConfigError
 from potluck.rollout.base import RolloutError, RolloutRequest
 from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost, TextSettings, can_be_read
 from potluck.rollout.texts.messages import read_answer
-from potluck.rollout.texts.openai import Budget
+from potluck.rollout.texts.openai import TOKENS_AROUND, Budget
 from potluck.rollout.texts.options import OpenAIOptions
 from potluck.types import Problem, Sampling
 from stand_in_chat import stand_in_chat
 
 PROBLEMS = [Problem("p0", "one?", "1"), Problem("p1", "two?", "2", "Be brief.")]
+BOTH_BYTES = len("one?") + len("two?Be brief.")
 SOON = {"Retry-After": "0.01"}
 
 
@@ -30,24 +30,26 @@ def server():
 
 
 @pytest.fixture
-def author(server):
-    """An author of the server, with its news as ``author.news``."""
+def author(server, tmp_path):
+    """An author of the server, with its news as ``author.news``; each has a folder of its own, but
+    for those with one ``run``."""
 
-    def make(*, settings=None, **options):
+    def make(*, settings=None, run=None, **options):
         options = {"url": server.url, "model": "teacher", "retries": 0} | options
-        news = []
-        told = {"node": "north", "folder": Path(), "max_new_tokens": 8}
-        paid = []
-        told |= {"sampling": Sampling(0.7, top_p=0.9)}
-        told |= {"spent": Cost(), "pay": paid.append, "notify": news.append}
+        news, folder = [], tmp_path / (run or f"{len([*tmp_path.iterdir()])}")
+        (folder / "north").mkdir(parents=True, exist_ok=True)
+        told = {"node": "north", "folder": folder, "max_new_tokens": 8}
+        told |= {"sampling": Sampling(0.7, top_p=0.9), "notify": news.append}
         made = OpenAIOptions(**options).open(TextSettings(**told | (settings or {})))
-        made.news, made.paid = news, paid
+        made.news, made.round = news, 0
         return made
 
     return make
 
 
-def write(author, count=3, seed=1, progress=lambda done, total: None, problems=PROBLEMS):
+def write(author, count=3, seed=None, progress=lambda done, total: None, problems=PROBLEMS):
+    """Write one round; without a seed that of the author's next one."""
+    seed = author.round = seed or author.round + 1
     requests = [RolloutRequest(problem, count) for problem in problems]
     return author.write(requests, author="north", seed=seed, progress=progress)
 
@@ -269,7 +271,7 @@ def test_an_answer_that_is_none_is_told_counted_at_its_most_and_no_more_is_asked
     made = author(concurrency=1)
     written = write(made)
     assert written.completions == ()
-    assert written.cost == Cost(1, len("one?"), 3 * 8)
+    assert written.cost == Cost(1, len("one?") + TOKENS_AROUND, 3 * 8, booked=1)
     (line,) = made.news
     assert line.startswith(f"{server.url} does not write now (its answer is not one of the prot")
 
@@ -281,7 +283,7 @@ def test_an_answer_that_was_packed_unasked_is_not_unpacked(server, author):
 
 def test_every_cut_of_an_answer_is_refused_or_read():
     whole = json.dumps(WHOLE).encode()
-    assert read_answer(whole).choices[0].text() == ("4", "stop")
+    assert read_answer(whole).choices[0].text(8) == ("4", "stop")
     for end in range(len(whole)):
         assert read_answer(whole[:end]) is None
 
@@ -297,7 +299,8 @@ def test_what_may_pass_leaves_a_round_empty_and_is_told_once_until_it_is_back(
     for _ in range(2):
         server.statuses = [status]
         written = write(made)
-        assert (written.completions, written.cost) == ((), Cost(1))
+        assert written.completions == ()
+        assert written.cost == (Cost(1, 104, 24, booked=1) if status == 408 else Cost(1))
         assert server.statuses == []
     assert len(made.news) == 1
     assert f"does not write now (status {status}: " in made.news[0]
@@ -349,7 +352,7 @@ def test_a_slow_server_is_waited_for_as_long_as_the_recipe_says_and_counted(serv
     written = write(made)
     late.cancel()
     assert written.completions == ()
-    assert written.cost == Cost(2, len("one?") + len("two?Be brief."), 2 * 3 * 8)
+    assert written.cost == Cost(2, 2 * TOKENS_AROUND + BOTH_BYTES, 2 * 3 * 8, booked=2)
     assert "(no answer within 0.2 seconds)" in made.news[0]
     server.stalls.set()
     assert len(write(author(timeout_s=60)).completions) == 6
@@ -459,13 +462,14 @@ def test_the_cost_of_a_round_is_what_the_server_counted(author):
     made = author(usd_per_million_prompt=1e6, usd_per_million_completion=2e6)
     # Two requests of three completions, each completion 10 and 5 tokens.
     assert write(made).cost == Cost(2, 60, 30, 60 * 1.0 + 30 * 2.0)
-    assert made.spent == Cost(2, 60, 30, 120.0)
+    assert made.books.spent == Cost(2, 60, 30, 120.0)
 
 
 def test_a_server_that_counts_nothing_is_counted_at_its_most(server, author):
     server.usage = None
-    # A token for each byte of the questions, and three completions of 8 tokens each.
-    assert write(author()).cost == Cost(2, len("one?") + len("two?Be brief."), 2 * 3 * 8)
+    # A token for each byte of the questions and 100 around, and three completions of 8 tokens each.
+    cost = write(author()).cost
+    assert cost == Cost(2, 2 * TOKENS_AROUND + BOTH_BYTES, 2 * 3 * 8, booked=2)
 
 
 @pytest.mark.parametrize(
@@ -495,12 +499,18 @@ def test_a_budget_is_overshot_by_no_more_than_what_is_under_way(server, author):
         assert len(server.asked()) <= concurrency
 
 
-def test_what_was_spent_before_a_resume_counts(server, author):
-    made = author(budget_tokens=100, settings={"spent": Cost(7, 80, 20)})
+def test_what_was_spent_before_a_resume_counts(server, author, tmp_path):
+    """In the cost.json of release 0.2.0, and in the books of this one."""
+    author(run="old")
+    cost = tmp_path / "old" / "north" / "cost.json"
+    cost.write_text('{"requests":7,"prompt_tokens":80,"completion_tokens":20,"usd":0.0}')
+    made = author(run="old", budget_tokens=100)
     assert write(made).completions == ()
     assert server.asked() == []
     assert len(made.news) == 1
-    assert len(write(author(budget_tokens=101, settings={"spent": Cost(7, 80, 20)})).completions)
+    cost.unlink()  # the books hold it now
+    assert write(author(run="old", budget_tokens=100)).completions == ()
+    assert write(author(run="old", budget_tokens=101)).completions
 
 
 # Before the start.
@@ -613,7 +623,7 @@ def test_without_the_library_the_extra_is_named(server, author, monkeypatch):
 
 def test_what_a_broken_off_round_has_cost_is_paid(author, server):
     """By Ctrl-C, and by an endpoint that refuses half-way."""
-    one = author(concurrency=1)
+    one = author(run="one", concurrency=1)
 
     def press(done, total):
         if done:
@@ -621,6 +631,4 @@ def test_what_a_broken_off_round_has_cost_is_paid(author, server):
 
     with pytest.raises(KeyboardInterrupt):
         write(one, progress=press)
-    (cost,) = one.paid
-    assert cost.requests == len(server.asked()) > 0
-    assert one.spent == cost
+    assert author(run="one").books.spent.requests == len(server.asked()) > 0

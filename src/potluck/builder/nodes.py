@@ -265,8 +265,6 @@ def make_authors(
             folder=folder,
             max_new_tokens=config.sampling.max_new_tokens,
             sampling=config.sampling.drawing,
-            spent=record.cost(),
-            pay=record.add_cost,
             notify=notify,
         )
         authors.append(

@@ -25,8 +25,8 @@ def has_no_round(folder: Path) -> bool:
         there = {each.name for each in folder.iterdir()}
     except (OSError, ValueError, TypeError, KeyError):
         return False
-    done = [each for name in nodes for each in (folder / name).glob("checkpoints/*")]
-    done += [each for name in nodes for each in (folder / name).glob("metrics.jsonl")]
+    lost = ("checkpoints/*", "metrics.jsonl", "cost.json")
+    done = [each for name in nodes for its in lost for each in (folder / name).glob(its)]
     return not done and there <= {*nodes, "recipe.json", "task.json", LOCAL_SWARM, LOCK}
 
 

@@ -6,7 +6,7 @@
 <run>/<node>/recorded.jsonl       some of them token by token, see potluck/reports/tokens.py
 <run>/<node>/events.jsonl         what was told to the user, and when (launch/journal.py)
 <run>/<node>/status.json          what the node is doing now, see potluck/reports/status.py
-<run>/<node>/cost.json            what an author has spent, see rollout/texts/base.py
+<run>/<node>/cost.json, cost.log  what an author has spent, see rollout/texts/books.py
 <run>/<node>/in_step.jsonl        one line a round that it began in step with others: the time;
                                   again when the clock was set back since
 <run>/<node>/written.jsonl        at pace = "free", one line a round: the problems that it wrote,
@@ -28,7 +28,6 @@ from potluck.exchange import Round, WireError, batches_of, decode_round, encode_
 from potluck.files import append, write_atomically
 from potluck.reports.runs import read_lines
 from potluck.reports.tokens import Recorded
-from potluck.rollout.texts.base import NOTHING, Cost
 
 RECORDED = 0.15
 """Size of recorded.jsonl as a share of the files of the rounds, at most."""
@@ -93,20 +92,6 @@ class Record:
         """Add lines to ``name``.jsonl, all of them or none."""
         lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
         append(self._lines(name), lines.encode())
-
-    def add_cost(self, cost: Cost) -> None:
-        """Add to what the node has spent on others' services. Unlike lines of a round, this stays
-        when the round is run again: the money is gone."""
-        if cost != NOTHING:
-            data = msgspec.json.encode(self.cost() + cost)
-            write_atomically(self.folder / "cost.json", data)
-
-    def cost(self) -> Cost:
-        """Read what the node has spent so far, in all its starts."""
-        try:
-            return msgspec.json.decode((self.folder / "cost.json").read_bytes(), type=Cost)
-        except FileNotFoundError:
-            return NOTHING
 
     def room_for_sample(self, size_bytes: int) -> float:
         """Tell the bytes that may be recorded of a round whose file takes ``size_bytes``: its

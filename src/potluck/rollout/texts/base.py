@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
-from operator import add
+from operator import add, sub
 from pathlib import Path
 from typing import Protocol
 
@@ -20,9 +20,14 @@ class Cost:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     usd: float = 0.0
+    booked: int = 0
+    """Requests of which no cost is known: they stand at the most that they can cost."""
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(*map(add, astuple(self), astuple(other)))
+
+    def __sub__(self, other: "Cost") -> "Cost":
+        return Cost(*map(sub, astuple(self), astuple(other)))
 
 
 NOTHING = Cost()
@@ -49,10 +54,6 @@ class TextSettings:
     """Folder of the run."""
     max_new_tokens: int
     sampling: Sampling
-    spent: Cost
-    """Cost of the run's earlier rounds, those before a resume."""
-    pay: Callable[[Cost], None]
-    """Function that notes a cost for good, also of a round that is broken off."""
     notify: Callable[[str], None]
     """Function for news that a person may want to know: a budget that is spent."""
 

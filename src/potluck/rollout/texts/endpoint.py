@@ -1,10 +1,11 @@
-"""Requests to an OpenAI-compatible endpoint through its client library, which repeats what a busy
-server puts off. An answer is bounded in time and in bytes."""
+"""Requests to an OpenAI-compatible endpoint through its client library, which repeats none: each
+attempt has its own place in the books. An answer is bounded in time and in bytes."""
 
 import asyncio
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 LATER = (402, 408, 409, 425, 429)
 """Statuses below 500 that may pass: no money left, too slow, a conflict, too early, too often."""
+TIMED_OUT = (408, 504, 524)
+"""Statuses of what stands before a model that may go on to write, and so to cost."""
+UNSENT = ("ConnectError", "ConnectTimeout", "PoolTimeout")
+"""Errors of a connection over which nothing was sent."""
 WAYS_OUT = {
     401: "name the variable that holds its key in api_key_variable",
     403: "may this key use this model, and is it in api_key_variable?",
@@ -26,11 +31,12 @@ READY_S = 20.0
 
 
 class Unavailable(Exception):
-    """The endpoint does not answer now; ``may_cost`` is True if it may have begun to write."""
+    """The endpoint does not answer now; ``may_cost`` is True if it may have begun to write.
+    ``again_s``: pause before it is asked again; 0: half a second, doubled each time; None: no."""
 
-    def __init__(self, said: str, *, may_cost: bool = False) -> None:
+    def __init__(self, said: str, *, may_cost: bool, again_s: float | None = None) -> None:
         super().__init__(said)
-        self.may_cost = may_cost
+        self.may_cost, self.again_s = may_cost, again_s
 
 
 class Refused(Exception):
@@ -64,11 +70,12 @@ class ChatEndpoint:
             # Never unpacked, as no packed answer is asked for: a few bytes can hold gigabytes.
             response.headers.pop("content-encoding", None)
             body = bytearray()
-            async for piece in response.stream:
-                body += piece
-                if len(body) > limit_bytes:
-                    body.clear()
-                    break
+            with suppress(Exception):  # Cut off, it may be billed: no attempt that is repeated.
+                async for piece in response.stream:
+                    body += piece
+                    if len(body) > limit_bytes:
+                        body.clear()
+                        break
             await response.stream.aclose()
             response.stream = type(response)(200, content=bytes(body)).stream
 
@@ -77,7 +84,7 @@ class ChatEndpoint:
             # Without one the library would send OPENAI_API_KEY, to whatever url this is.
             api_key=self.address.key() or "none",
             base_url=self.address.url,
-            max_retries=self.retries,
+            max_retries=0,
             timeout=Timeout(None, connect=CONNECT_S),  # ``ask`` bounds all of it together
             http_client=DefaultAsyncHttpxClient(
                 follow_redirects=False,
@@ -86,25 +93,43 @@ class ChatEndpoint:
             ),
         )
 
-    async def ask(self, answer: Awaitable[Any]) -> bytes:
-        """Wait for the body of an ``answer`` of the client; raise Unavailable or Refused."""
-        from openai import APIStatusError, OpenAIError
-
+    async def ask(self, attempt: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Wait for what ``attempt`` brings, with further attempts after what may pass; raise
+        Unavailable or Refused."""
         try:
             async with asyncio.timeout(self.address.timeout_s):
-                return cast(bytes, (await answer).content)
+                for number in range(self.retries):
+                    try:
+                        return await attempt()
+                    except Unavailable as error:
+                        if error.again_s is None:
+                            raise
+                        await asyncio.sleep(error.again_s or 0.5 * 2**number)
+                return await attempt()
         except TimeoutError:
             said = f"no answer within {self.address.timeout_s:g} seconds"
             raise Unavailable(said, may_cost=True) from None
+
+    async def body(self, answer: Awaitable[Any]) -> bytes:
+        """Wait for the body of one ``answer`` of the client; raise Unavailable or Refused."""
+        from openai import APIStatusError, OpenAIError
+
+        try:
+            return cast(bytes, (await answer).content)
         except APIStatusError as error:
-            text, body = error.response.text, error.body
+            status, text, body = error.status_code, error.response.text, error.body
             reason = (body.get("message") if isinstance(body, dict) else "") or text
-            said = self._line(f"status {error.status_code}: {reason}")
-            if error.status_code in LATER or error.status_code >= 500:
-                raise Unavailable(said) from None
-            raise Refused(said, error.status_code, text) from None
+            said = self._line(f"status {status}: {reason}")
+            if status in LATER or status >= 500:
+                again_s = None if status == 402 else 0.0
+                with suppress(ValueError):
+                    again_s = max(0.0, float(error.response.headers.get("retry-after", "")))
+                raise Unavailable(said, may_cost=status in TIMED_OUT, again_s=again_s) from None
+            raise Refused(said, status, text) from None
         except OpenAIError as error:
-            raise Unavailable(self._line(str(error.__cause__ or error))) from None
+            cause = error.__cause__ or error
+            may_cost = type(cause).__name__ not in UNSENT
+            raise Unavailable(self._line(str(cause)), may_cost=may_cost, again_s=0.0) from None
 
     def refuse(self, said: str, status: int) -> RolloutError:
         """Make the error for a status that no later attempt would change."""
@@ -132,7 +157,7 @@ class ChatEndpoint:
             async with self.client(2**24) as client:
                 if self.model not in await self._listed(client):
                     create = client.chat.completions.with_raw_response.create
-                    await self.ask(create(model=self.model, **probe))
+                    await self.ask(lambda: self.body(create(model=self.model, **probe)))
         except Unavailable as error:
             raise RolloutError(
                 f"{self.address.url} does not answer ({error}); is it running, and is "
@@ -146,7 +171,7 @@ class ChatEndpoint:
     async def _listed(self, client: "AsyncOpenAI") -> list[Any]:
         """List the names of its models; none where it does not list them, or not to this key."""
         try:
-            raw = await self.ask(client.models.with_raw_response.list())
+            raw = await self.ask(lambda: self.body(client.models.with_raw_response.list()))
             return [card["id"] for card in json.loads(raw)["data"]]
         except (Unavailable, Refused, ValueError, RecursionError, KeyError, TypeError):
             return []

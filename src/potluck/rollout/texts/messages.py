@@ -10,6 +10,7 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
+from potluck.rollout.texts.base import can_be_read
 from potluck.types import End, Problem
 
 REFUSABLE = ("max_tokens", "top_p", "temperature", "seed")
@@ -68,11 +69,11 @@ class Choice(msgspec.Struct):
     message: _Message
     finish_reason: Any = None
 
-    def text(self) -> tuple[str, End] | None:
-        """Read the text and its end; None if it is filtered, a call of a tool, or none at all."""
+    def text(self, max_new_tokens: int) -> tuple[str, End] | None:
+        """Read the text and its end; None if it is filtered, a call of a tool, or none to learn."""
         content, end = self.message.content, self.finish_reason
         whole = isinstance(content, str) and end in ("stop", "length")
-        return (content, cast(End, end)) if whole else None
+        return (content, cast(End, end)) if whole and can_be_read(content, max_new_tokens) else None
 
 
 class Usage(msgspec.Struct):

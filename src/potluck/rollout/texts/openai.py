@@ -7,19 +7,13 @@ main thread, and only a loop can break off what is under way.
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from potluck.files import derived_seed
 from potluck.rollout.base import Progress, Requests
-from potluck.rollout.texts.base import (
-    BYTES_A_TOKEN,
-    NO_TOKENS,
-    Cost,
-    TextSettings,
-    Written,
-    can_be_read,
-)
+from potluck.rollout.texts.base import BYTES_A_TOKEN, NO_TOKENS, Cost, TextSettings, Written
+from potluck.rollout.texts.books import Booking, Books, Choices
 from potluck.rollout.texts.endpoint import ChatEndpoint, Refused, Unavailable
 from potluck.rollout.texts.messages import ChatRequest, Dialect, read_answer
 from potluck.types import Completion, End
@@ -29,6 +23,8 @@ if TYPE_CHECKING:
 
 TICK_S = 0.2
 """Between two calls of ``progress`` while nothing arrives: how fast Ctrl-C is heard."""
+TOKENS_AROUND = 100
+"""Most tokens that a server is assumed to put around a question: its template's, its own prompt."""
 BYTES_AROUND, BYTES_A_BYTE = 2**16, 12
 """Longest answer: JSON escapes a byte as 6, and a text may come with its hidden reasoning."""
 
@@ -51,7 +47,7 @@ class Budget:
 
     def is_spent(self, cost: Cost) -> bool:
         tokens = cost.prompt_tokens + cost.completion_tokens
-        return 0 < self.tokens <= tokens or 0 < self.usd <= cost.usd
+        return 0 < self.tokens <= tokens or 0 < self.usd <= round(cost.usd, 9)  # sums are rounded
 
 
 class OpenAIEngine:
@@ -59,7 +55,8 @@ class OpenAIEngine:
 
     def __init__(self, endpoint: ChatEndpoint, budget: Budget, settings: TextSettings) -> None:
         self.endpoint, self.budget, self.settings = endpoint, budget, settings
-        self.spent, self.dialect, self.has_written = settings.spent, Dialect(), False
+        self.books = Books(settings.folder / settings.node, settings.notify)
+        self.dialect, self.has_written = Dialect(), False
         self._told: set[str] = set()
 
     def write(self, requests: Requests, *, author: str, seed: int, progress: Progress) -> Written:
@@ -67,17 +64,19 @@ class OpenAIEngine:
         total = sum(request.count for request in requests)
         if not requests:
             return Written(())
-        work = _Round(self, requests, seed)
+        before, work = self.books.spent, _Round(self, requests, seed)
         try:
             self._ask_all(work, progress, total)
-        finally:  # Ctrl-C gives no money back.
-            self.spent += work.cost
-            self.settings.pay(work.cost)
+        except BaseException:
+            if count := (self.books.spent - before).booked:
+                news = f"{count} requests of {self.settings.node!r} had no answer"
+                self.settings.notify(f"{news}: they stay booked at the most that they can cost")
+            raise
         progress(work.count, total)
         if work.refused and not self.has_written:
             raise self.endpoint.refuse(*work.refused)
         self._tell(work)
-        return Written(tuple(work.completions(author)), work.cost)
+        return Written(tuple(work.completions(author)), self.books.spent - before)
 
     def _ask_all(self, work: "_Round", progress: Progress, total: int) -> None:
         with ThreadPoolExecutor(1) as pool:
@@ -98,7 +97,7 @@ class OpenAIEngine:
             self._told.discard("trouble")
         if work.refused:
             self._tell_once("refused", f"{url} does not answer some questions ({work.refused[0]})")
-        if self.budget.is_spent(spent := self.spent):
+        if self.budget.is_spent(spent := self.books.spent):
             self._tell_once(
                 "budget",
                 f"the budget of {self.settings.node!r} is spent ({spent.prompt_tokens} tokens of "
@@ -119,7 +118,10 @@ class _Round:
 
     def __init__(self, engine: OpenAIEngine, requests: Requests, seed: int) -> None:
         self.engine, self.requests, self.seed = engine, requests, seed
-        self.ended, self.cost, self.count = threading.Event(), Cost(), 0
+        self.ended, self.count, self.under_way = threading.Event(), 0, Cost()
+        self.slots = asyncio.Semaphore(engine.endpoint.concurrency)
+        self.kept = engine.books.begin(seed)
+        """Answers that came before a crash, by the digest of their request."""
         self.texts: dict[ChatRequest, list[tuple[str, End]]] = {}
         self.trouble = ""
         """Reason why nothing more is asked in this round; empty: there is none."""
@@ -143,42 +145,36 @@ class _Round:
         asks = [ChatRequest(place, 0, request.count) for place, request in enumerate(self.requests)]
         if "n" in engine.dialect.left_out:
             asks = [one for ask in asks for one in ask.one_by_one()]
-        text_bytes = BYTES_A_TOKEN * engine.settings.max_new_tokens
-        slots = asyncio.Semaphore(engine.endpoint.concurrency)
-        async with engine.endpoint.client(
-            BYTES_AROUND + BYTES_A_BYTE * text_bytes * most
-        ) as client:
-            pending = {asyncio.create_task(self._ask(client, slots, ask)) for ask in asks}
+        longest_bytes = BYTES_A_BYTE * BYTES_A_TOKEN * engine.settings.max_new_tokens
+        async with engine.endpoint.client(BYTES_AROUND + longest_bytes * most) as client:
+            pending = {asyncio.create_task(self._ask(client, ask)) for ask in asks}
             try:
                 while pending and not self.ended.is_set():
                     done, pending = await asyncio.wait(
                         pending, timeout=TICK_S, return_when=asyncio.FIRST_EXCEPTION
                     )
                     for more in await asyncio.gather(*done):
-                        pending |= {asyncio.create_task(self._ask(client, slots, a)) for a in more}
+                        pending |= {asyncio.create_task(self._ask(client, a)) for a in more}
             finally:
                 for task in pending:
                     task.cancel()
                 await asyncio.gather(*pending, return_exceptions=True)
 
-    async def _ask(
-        self, client: "AsyncOpenAI", slots: asyncio.Semaphore, ask: ChatRequest
-    ) -> list[ChatRequest]:
+    async def _ask(self, client: "AsyncOpenAI", ask: ChatRequest) -> list[ChatRequest]:
         """Ask, unless nothing more is to be asked; return what is left to be asked."""
         engine = self.engine
-        async with slots:
-            if self.trouble or engine.budget.is_spent(engine.spent + self.cost):
-                return []
-            body = self._body(ask)
+        async with self.slots:
+            if (kept := self.kept.get(self._digest(ask))) is not None:
+                return self._take(ask, kept)
+            if self._digest(replace(ask, count=1)) in self.kept:
+                return ask.one_by_one()  # as before the crash
+            body = self._body(ask, engine.dialect)
             try:
-                create = client.chat.completions.with_raw_response.create
-                raw = await engine.endpoint.ask(create(model=engine.endpoint.model, **body))
+                raw = await engine.endpoint.ask(lambda: self._send(client, ask, body))
             except Unavailable as error:
-                self.trouble = str(error)
-                self.cost += self._most(ask) if error.may_cost else Cost(1)
+                self.trouble = self.trouble or str(error)
                 return []
             except Refused as error:
-                self.cost += Cost(1)
                 if error.status in (401, 404) or 300 <= error.status < 400:
                     raise engine.endpoint.refuse(str(error), error.status) from None
                 if not (further := engine.dialect.again(ask, body, error.text)):
@@ -186,7 +182,24 @@ class _Round:
                 return further
             return self._read(ask, raw)
 
-    def _body(self, ask: ChatRequest) -> dict[str, Any]:
+    async def _send(self, client: "AsyncOpenAI", ask: ChatRequest, body: dict[str, Any]) -> bytes:
+        """Send one request, with its cost booked before."""
+        engine, most = self.engine, self._most(ask)
+        if self.trouble or engine.budget.is_spent(engine.books.spent - self.under_way):
+            raise Unavailable("", may_cost=False)
+        engine.books.add(Booking(most))
+        self.under_way += most
+        try:
+            create = client.chat.completions.with_raw_response.create
+            return await engine.endpoint.body(create(model=engine.endpoint.model, **body))
+        except (Unavailable, Refused) as error:
+            if isinstance(error, Refused) or not error.may_cost:
+                engine.books.add(Booking(Cost(1) - most))
+            raise
+        finally:
+            self.under_way -= most
+
+    def _body(self, ask: ChatRequest, dialect: Dialect) -> dict[str, Any]:
         settings = self.engine.settings
         sampling = {
             "max_tokens": settings.max_new_tokens,
@@ -195,35 +208,43 @@ class _Round:
             # 31 bits: some servers have no more. One each, as equal seeds would write equal texts.
             "seed": derived_seed(f"{self.seed}/{ask.place}/{ask.first}") >> 32,
         }
-        return self.engine.dialect.body(self.requests[ask.place].problem, sampling, ask.count)
+        return dialect.body(self.requests[ask.place].problem, sampling, ask.count)
+
+    def _digest(self, ask: ChatRequest) -> str:
+        """Digest all that is asked, and of which model, whatever it turns out to take of it."""
+        endpoint, id = self.engine.endpoint, self.requests[ask.place].problem.id
+        asked = (endpoint.address.url, endpoint.model, id, ask, self._body(ask, Dialect()))
+        return f"{self.seed}/{derived_seed(repr(asked))}"
 
     def _read(self, ask: ChatRequest, raw: bytes) -> list[ChatRequest]:
         """Keep the completions of an answer; return requests for those that are not in it, as a
         server may ignore ``n``."""
         engine, longest = self.engine, self.engine.settings.max_new_tokens
-        answer = read_answer(raw)
-        if answer and (usage := answer.usage):
-            self.cost += engine.budget.cost(usage.prompt_tokens, usage.completion_tokens)
-        else:
-            self.cost += self._most(ask)
-        if not answer:
-            self.trouble = "its answer is not one of the protocol, or too long"
+        if not (answer := read_answer(raw)):
+            self.trouble = "its answer is not one of the protocol, too long or cut off"
             return []
-        engine.has_written = True
-        texts = [choice.text() for choice in answer.choices[: ask.count]]
-        self.texts[ask] = [pair for pair in texts if pair and can_be_read(pair[0], longest)]
+        choices = [choice.text(longest) for choice in answer.choices[: ask.count]]
+        usage, most = answer.usage, self._most(ask)
+        told = usage and engine.budget.cost(usage.prompt_tokens, usage.completion_tokens)
+        engine.books.add(Booking(told - most if told else Cost(), self._digest(ask), choices))
+        return self._take(ask, choices)
+
+    def _take(self, ask: ChatRequest, choices: Choices) -> list[ChatRequest]:
+        self.engine.has_written, dialect = True, self.engine.dialect
+        self.texts[ask] = [pair for pair in choices if pair]
         self.count += len(self.texts[ask])
         if ask.count == 1:
             return []
-        if len(answer.choices) > 1:
-            engine.dialect.takes_n = True
+        if len(choices) > 1:
+            dialect.takes_n = True
         else:
-            engine.dialect.left_out.add("n")
-        return ask.one_by_one(len(answer.choices))
+            dialect.left_out.add("n")
+        return ask.one_by_one(len(choices))
 
     def _most(self, ask: ChatRequest) -> Cost:
-        """Bound the cost of a request that is not told: a token for each byte of the question, and
-        the longest completions."""
+        """Bound the cost of a request: a token for each byte of the question, those that a server
+        puts around it, and the longest completions."""
         problem = self.requests[ask.place].problem
-        prompt = len((problem.system + problem.question).encode())
-        return self.engine.budget.cost(prompt, ask.count * self.engine.settings.max_new_tokens)
+        prompt = len((problem.system + problem.question).encode()) + TOKENS_AROUND
+        most = ask.count * self.engine.settings.max_new_tokens
+        return replace(self.engine.budget.cost(prompt, most), booked=1)

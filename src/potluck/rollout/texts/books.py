@@ -1,0 +1,74 @@
+"""The books of an author that pays: never less than what was billed, at whatever instant it ends.
+
+    <run>/<node>/cost.log     one line a booking, on disk before the request is sent, and one once
+                              its answer is here: the difference, and the texts
+    <run>/<node>/cost.json    the sum of all lines, for readers
+
+So texts are not bought again after a crash. When the next round begins, in which they are stored,
+one line with the sum takes the place of all.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from potluck.files import append, write_atomically, write_for_readers
+from potluck.rollout.base import RolloutError
+from potluck.rollout.texts.base import NOTHING, Cost
+from potluck.types import End
+
+Choices = list[tuple[str, End] | None]
+"""Texts of one answer; None for one that is no completion."""
+
+
+class Booking(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line: an amount to add, below 0 where an answer cost less than was booked for it."""
+
+    cost: Cost = NOTHING
+    request: str = ""
+    """Seed of the round and digest of the request that ``choices`` answer; empty: no answer."""
+    choices: Choices = []
+
+
+class Books:
+    """The books of one author; the folder is its node's."""
+
+    def __init__(self, folder: Path, notify: Callable[[str], None]) -> None:
+        self._file, self._sum = folder / "cost.log", folder / "cost.json"
+        try:
+            self._lines = self._read(notify)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            file = self._file if self._file.exists() else self._sum
+            way_out = "put back a copy, or delete it and lower the budget"
+            raise RolloutError(f"{file} is damaged ({error}); {way_out}") from None
+        self.spent = sum((line.cost for line in self._lines), start=NOTHING)
+        """Cost of all starts, requests under way at their most."""
+
+    def _read(self, notify: Callable[[str], None]) -> list[Booking]:
+        if self._file.exists():
+            whole, _, torn = self._file.read_bytes().rpartition(b"\n")
+            if torn:
+                notify(f"the last line of {self._file} is cut off, as by a crash: it is left out")
+            return [msgspec.json.decode(line, type=Booking) for line in whole.splitlines()]
+        if self._sum.exists():  # of release 0.2.0
+            return [Booking(msgspec.json.decode(self._sum.read_bytes(), type=Cost))]
+        return []
+
+    def begin(self, seed: int) -> dict[str, Choices]:
+        """Forget the texts of other rounds; return this one's, by the digest of their request."""
+        kept = [line for line in self._lines if line.request.startswith(f"{seed}/")]
+        self._lines = [msgspec.structs.replace(line, cost=NOTHING) for line in kept]
+        lines = [msgspec.json.encode(line) for line in (Booking(self.spent), *self._lines)]
+        write_atomically(self._file, b"\n".join([*lines, b""]))
+        return {line.request: line.choices for line in kept}
+
+    def add(self, booking: Booking) -> None:
+        """Add a line, for good when this returns."""
+        append(self._file, msgspec.json.encode(booking) + b"\n")
+        with self._file.open("rb") as file:
+            os.fsync(file.fileno())
+        self.spent += booking.cost
+        self._lines.append(booking)
+        write_for_readers(self._sum, msgspec.json.encode(self.spent))
