@@ -1,7 +1,8 @@
-"""Whole files, and small functions that several rooms need: cores, seeds, one line of text."""
+"""Whole files, and small functions that several rooms need: hosts, seeds, one line of text."""
 
 import errno
 import hashlib
+import ipaddress
 import os
 import re
 import shutil
@@ -125,6 +126,18 @@ def available_cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         return os.cpu_count() or 1
+
+
+def is_loopback(host: str) -> bool:
+    """Tell if only this machine reaches the address.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "example.org")]
+    [True, True, True, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def derived_seed(purpose: str, *, byteorder: Literal["little", "big"] = "little") -> int:

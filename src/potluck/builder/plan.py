@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from potluck.builder.consent import notes_on_reach
 from potluck.builder.memory import (
     CUDA_BYTES,
     GIB,
@@ -110,14 +111,13 @@ def check(
     gib = gpu_gib(gpu) if gpu else 0.0
     code = [] if trust_code else code_of(config)
     plan = plan_cost(config, trust_code=trust_code, gpu=gpu)
-    notes = {name: node.engine.note for name, node in config.node.items() if node.engine.note}
     unseen = [Padding(Text(part), (0, 0, 0, 2)) for part in plan.inspection.unseen]
     return Stacked(
         Text(_headline(config)),
         *_data(plan.inspection),
         *map(Text, _capped(config, plan)),
         *(Text(f"would run {_place_of(name)}; not without --trust-code") for name in code),
-        *(Text(f"{name!r} {note}") for name, note in notes.items()),
+        *map(Text, notes_on_reach(config)),
         *map(Text, _learning_lines(config, plan)),
         Text(),
         _memory_table(plan),

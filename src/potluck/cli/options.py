@@ -13,6 +13,8 @@ TrustCode = Annotated[
     bool,
     typer.Option("--trust-code", help="Run the code that the recipe names; read it first"),
 ]
+KeyOption = typer.Option("--allow-key", metavar="NAME=HOST", help="Send this variable to this host")
+AllowKeys = Annotated[list[str] | None, KeyOption]
 Recipe = Annotated[Path, typer.Argument(help="A .toml file; `potluck new` writes one")]
 Out = Annotated[Path | None, typer.Option("--out", help="The run's folder (runs/NAME of the run)")]
 Displays = Annotated[

@@ -9,9 +9,11 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from potluck.builder.consent import require_consent
 from potluck.builder.task import require_trusted
 from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
 from potluck.cli.options import (
+    AllowKeys,
     Connect,
     Displays,
     Out,
@@ -55,6 +57,7 @@ def join_command(
     folder: Out = None,
     resume: Resume = False,
     trust_code: TrustCode = False,
+    allow_key: AllowKeys = None,
     display: Displays = None,
     web: Web = False,
     web_at: WebAt = "",
@@ -63,9 +66,10 @@ def join_command(
 ) -> None:
     """Train one node; it meets the others on the network, and they may come and go."""
     config = joining(recipe, name, model=model, connect=connect, listen=listen, overrides=set)
-    require_trusted(config, trust_code)
-    prepare_process(config.threads)
     place, displays = folder or Path("runs") / config.name, display or ["live"]
+    require_trusted(config, trust_code)
+    require_consent(config, [name], place, allow_key or (), trust_code)
+    prepare_process(config.threads)
     loading = out.status("loading torch and transformers ...")
     page = shown_in_browser(place, displays, web=web, at=web_at, token=web_token)
     with stoppable(AT_ONCE):

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from potluck import STARTING_RECIPE
+from potluck.builder.consent import require_consent
 from potluck.builder.task import require_trusted
 from potluck.cli.base import TEAM, app, complain, out, prepare_process, say, stoppable
 from potluck.cli.options import (
+    AllowKeys,
     Displays,
     Out,
     Recipe,
@@ -77,6 +79,7 @@ def run_command(
     ] = False,
     resume: Resume = False,
     trust_code: TrustCode = False,
+    allow_key: AllowKeys = None,
     gpu: Annotated[
         str, typer.Option("--gpu", help="With --check: does it fit? h100, rtx4090, ... or GiB")
     ] = "",
@@ -91,8 +94,10 @@ def run_command(
 ) -> None:
     """Train the nodes of a recipe together on this machine, each in a process of its own."""
     config = load(recipe, set or [])
+    place = folder or Path("runs") / config.name
     if not check:
         require_trusted(config, trust_code)
+        require_consent(config, config.node, place, allow_key or (), trust_code)
     if as_json and not check:
         raise ConfigError("--json prints a recipe and starts nothing, so it needs --check")
     if gpu and not check:
@@ -107,7 +112,6 @@ def run_command(
         else:
             out.print(checked)
         return
-    place = folder or Path("runs") / config.name
     page = shown_in_browser(place, display or [], web=web, at=web_at, token=web_token)
     with stoppable(AT_ONCE), page:
         if one_process or TEAM or len(config.node) == 1:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from potluck.builder.consent import notes_on_reach
 from potluck.config import LOCAL_SWARM, RunConfig, SwarmConfig
 from potluck.doctor import credentials, machine, network
 from potluck.doctor.machine import Finding
@@ -72,6 +73,8 @@ class Target:
 def examine(target: Target) -> Iterator[Finding]:
     """Yield the finding of every check as soon as it is made."""
     yield from _machine(target)
+    for note in notes_on_reach(target.config) if target.config else ():
+        yield Finding("recipe", "warn" if " sends the variable " in note else "ok", note)
     if target.config and target.name:
         yield from _credentials(target)
     changed = datetime.fromtimestamp(target.recipe.stat().st_mtime, UTC) if target.recipe else None

@@ -3,11 +3,12 @@
 One thread, so the same recipe gives the same numbers, and a debugger can follow it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
+from potluck.builder.consent import require_consent
 from potluck.builder.exchange import open_exchange, rule_of
 from potluck.config import ConfigError, RunConfig
 from potluck.exchange import Agreement, Exchange, MemoryHub
@@ -27,6 +28,7 @@ def run(
     resume: bool = False,
     display: Display | None = None,
     trust_code: bool = False,
+    allow_keys: Collection[str] = (),
 ) -> RunResult:
     """Train every node of ``config`` together. Raise PotluckError, of a kind in ``types.py``.
 
@@ -35,7 +37,8 @@ def run(
         resume: goes on from the newest checkpoint that all nodes have. On the same machine, torch
             and thread count, the whole run then equals an uninterrupted one to the bit.
         trust_code: whether functions that ``[[reward]]`` and ``[objective] loss`` name may be
-            imported and run.
+            imported and run, and the recipe's secrets be sent.
+        allow_keys: secrets that may be sent, ``"VARIABLE=HOST"``; those of a run are remembered.
     """
 
     folder, display = Path(folder), display or Silent()
@@ -54,6 +57,7 @@ def run(
         return nullcontext({name: hub.member(name) for name in agreements})
 
     check_folder, names = partial(require_folder, folder, config, resume), tuple(config.node)
+    require_consent(config, names, folder, allow_keys, trust_code)
     folders = (folder, *(folder / name for name in names))
     local = LocalNodes(config, names, folders, check_folder, meet, True, trust_code)
     return run_nodes(local, folder, resume=resume, display=display)
@@ -67,6 +71,7 @@ def join(
     resume: bool = False,
     display: Display | None = None,
     trust_code: bool = False,
+    allow_keys: Collection[str] = (),
     all_here: bool = False,
     watches_status: bool = False,
 ) -> RunResult:
@@ -110,6 +115,7 @@ def join(
             yield {name: exchange}
 
     check_folder = partial(require_node_folder, folder, config, name, resume)
+    require_consent(config, [name], folder, allow_keys, trust_code)
     own = (folder / name,)  # others of the run may be here too
     local = LocalNodes(config, (name,), own, check_folder, meet, all_here, trust_code)
     return run_nodes(local, folder, resume=resume, display=display)

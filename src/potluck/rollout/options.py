@@ -73,6 +73,11 @@ class EngineOptions(Options, frozen=True, kw_only=True):
     has_weights: ClassVar[bool] = True
     """False: the node is an author only. It has no model of ours, and learns nothing."""
 
+    @property
+    def sends(self) -> tuple[tuple[str, str], ...]:
+        """Environment variables whose values it sends, each with the url that it sends it to."""
+        return ()
+
     def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
         """Build the engine that writes with the weights of ``policy``."""
         raise NotImplementedError
@@ -216,6 +221,10 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
         from potluck.rollout.vllm.engine import require_server
 
         require_server(self._address(), self.model, adapter=adapter, longest=longest)
+
+    @property
+    def sends(self) -> tuple[tuple[str, str], ...]:
+        return ((self.api_key_variable, self.url),) if self.api_key_variable else ()
 
     @property
     def note(self) -> str:

@@ -77,10 +77,10 @@ def require_node_folder(folder: Path, config: RunConfig, name: str, resume: bool
 
 
 def _is_taken(folder: Path) -> bool:
-    """Tell whether there is more than locks, folders for them, and recipes of starts that came to
-    nothing."""
+    """Tell whether there is more than locks, folders for them, and what starts that came to
+    nothing left: recipes and consent (``builder/consent.py``)."""
     if not folder.is_dir():
-        return folder.exists()
+        return folder.exists() and folder.suffix != ".allowed"
     return any(each.name not in (LOCK, JOINED) and _is_taken(each) for each in folder.iterdir())
 
 

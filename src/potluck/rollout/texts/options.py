@@ -1,5 +1,6 @@
 """The tables [node.NAME.engine] of authors without weights; see docs/authors.md."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from potluck.rollout.texts.endpoint import ChatEndpoint
     from potluck.rollout.texts.file import SolutionFile
 
+OF_LIBRARY = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
+"""Variables whose values the client library of ``openai`` sends to any url, where they are set."""
 Price = Annotated[float, Meta(ge=0)]
 
 
@@ -70,6 +73,11 @@ class OpenAIOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", ta
     @property
     def title(self) -> str:
         return f"{self.model} at {self.url}"
+
+    @property
+    def sends(self) -> tuple[tuple[str, str], ...]:
+        own = [self.api_key_variable] if self.api_key_variable else []
+        return tuple((v, self.url) for v in (*own, *(v for v in OF_LIBRARY if v in os.environ)))
 
     @property
     def note(self) -> str:

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from potluck.files import is_loopback
 from potluck.types import PotluckError
 
 TOKEN_VARIABLE = "POTLUCK_WEB_TOKEN"
@@ -47,18 +48,6 @@ class WebAddressError(PotluckError):
 
 class SlowReaderError(Exception):
     """A reader that did not take what it was sent."""
-
-
-def is_loopback(host: str) -> bool:
-    """Tell if only this machine reaches the address.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "example.org")]
-    [True, True, True, False, False]
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def choose_token(host: str, *, make: bool, environment: Mapping[str, str] = os.environ) -> str:

@@ -1,0 +1,91 @@
+"""Consent to what a recipe sends: a variable of the environment goes to the host that its user has
+named, and to no other (docs/trust.md).
+
+The run's folder remembers it, as a file whose name only a holder of the value can find: a folder
+that comes from somebody else consents to nothing.
+"""
+
+import hashlib
+import os
+import shlex
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from potluck.config import ConfigError, RunConfig, as_tree
+from potluck.files import LOCAL_SWARM, is_loopback, printable
+
+
+class Secret(NamedTuple):
+    """A variable of the environment, and where a node sends its value."""
+
+    node: str
+    variable: str
+    url: str
+
+    @property
+    def host(self) -> str:
+        # Letters of other alphabets look like those of a host that one knows.
+        return urlsplit(self.url).netloc.encode("ascii", "backslashreplace").decode()
+
+    @property
+    def pair(self) -> str:
+        return f"{self.variable}={self.host}"
+
+    def __str__(self) -> str:
+        option = f"--allow-key {shlex.quote(self.pair)}"
+        return f"{self.node!r} sends the variable {self.variable} to {self.host} ({option})"
+
+    def mark(self, folder: Path) -> Path:
+        """Name the file that stands for consent: slowly, so that no value is guessed from it."""
+        value = os.fsencode(os.environ.get(self.variable, ""))
+        proof = hashlib.pbkdf2_hmac("sha256", value, self.pair.encode(), 200_000).hex()
+        return folder / LOCAL_SWARM / f"{proof}.allowed"
+
+
+def secrets_of(config: RunConfig, names: Collection[str]) -> list[Secret]:
+    """List what these nodes send of the environment."""
+    return [Secret(name, *pair) for name in names for pair in config.node[name].engine.sends]
+
+
+def require_consent(
+    config: RunConfig, names: Collection[str], folder: Path, keys: Collection[str], trust_code: bool
+) -> None:
+    """Raise ConfigError if one of these nodes sends a secret in the clear, or one that neither
+    ``keys`` nor the run in ``folder`` allows; else note there that it is allowed."""
+    secrets = [s for s in secrets_of(config, names) if os.environ.get(s.variable)]
+    for secret in secrets:
+        url = urlsplit(secret.url)
+        if url.scheme != "https" and not is_loopback(url.hostname or ""):
+            raise ConfigError(
+                f"{secret.node!r} sends the variable {secret.variable} to {secret.host} without "
+                f"encryption; use https://, or send no key: drop api_key_variable, or unset it"
+            )
+    marks = {s: s.mark(folder) for s in secrets}
+    allowed = {s for s in secrets if trust_code or s.pair in keys or marks[s].exists()}
+    if new := "; ".join(str(s) for s in secrets if s not in allowed):
+        raise ConfigError(
+            f"the recipe sends secrets: {new}. If that is the host you mean, allow it with the "
+            f"option in brackets (from Python: allow_keys=['NAME=HOST'])"
+        )
+    for mark in marks.values():
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+
+
+def notes_on_reach(config: RunConfig) -> list[str]:
+    """Write a line on each secret, each server and each file here that the recipe names."""
+    servers = [f"{name!r} {n.engine.note}" for name, n in config.node.items() if n.engine.note]
+    files = [f"uses {file} ({key})" for key, file in _files(as_tree(config), "")]
+    secrets = map(str, secrets_of(config, config.node))
+    return [printable(line, limit=1000) for line in (*secrets, *servers, *files)]
+
+
+def _files(tree: Any, at: str) -> Iterator[tuple[str, str]]:
+    for key, value in tree.items() if isinstance(tree, dict) else ():
+        yield from _files(value, f"{at}.{key}".lstrip("."))
+    if isinstance(tree, str):
+        place = os.path.abspath(os.path.expanduser(tree))
+        if os.path.isfile(place) or (os.sep in tree and os.path.exists(place)):
+            yield at, place
