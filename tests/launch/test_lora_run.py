@@ -190,6 +190,7 @@ def copied(place, folder):
 
 def test_an_adapter_whose_base_is_gone_or_that_is_damaged_is_refused_with_its_name(done, tmp_path):
     place = copied(checkpoint_of(done, "adapter", 3), tmp_path / "adapter")
+    (place / "SHA256SUMS").unlink()
     weights = load_file(place / "adapter_model.safetensors")
     some = {name: weight for name, weight in weights.items() if "layers.0" not in name}
     save_file(some, place / "adapter_model.safetensors")

@@ -308,7 +308,7 @@ def test_a_run_that_cannot_write_ends_in_a_line_that_says_how_to_go_on(
         size = (folder / "large" / file).stat().st_size + 10
         # Of what a round writes only this file grows; the others must fit.
         monkeypatch.setattr(launch_rounds.checkpoint, "save", lambda *_, **__: None)
-        monkeypatch.setattr(Record, "truncate_from", lambda self, round: None)
+        monkeypatch.setattr(Record, "truncate_from", lambda self, round, heads: [])
         monkeypatch.setattr(Record, "keep_round", lambda self, round, arrived: 0)
         monkeypatch.setattr(launch_rounds, "_write_recipe", lambda *_: None)
         expected = rf"cannot write {folder}/large/completions.jsonl: File too large; raise the "

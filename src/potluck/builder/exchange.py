@@ -37,14 +37,12 @@ from potluck.exchange.wire.message import (
 from potluck.model import LanguageModel
 from potluck.model.loading import load_tokenizer
 from potluck.model.policy import prompt_ids
-from potluck.node.storage.record import Record
+from potluck.node.storage.record import REMEMBERED, Record
 from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import ALL_UP_TO, PLANS, Agenda, cohort
 from potluck.tasks import Task
 from potluck.types import Problem
 
-REMEMBERED = 2 * 64
-"""Rounds whose batches a restarted node still knows: more than the others keep."""
 MOST_MESSAGE_BYTES = (1 << 24) - (1 << 12)
 """Largest message of a session (exchange/zenoh/session.py), its own part of it left aside."""
 

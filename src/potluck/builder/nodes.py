@@ -195,7 +195,6 @@ def make_nodes(
     nodes = []
     for name, learner in learners.items():
         record = Record(folder / name, run=config.name, node=name)
-        record.truncate_from(first)
         trusts = trusts_of(config, folder, name, exchanges)
         writer = Writer(
             name=name,
@@ -259,7 +258,6 @@ def make_authors(
         if not isinstance(engine := config.node[name].engine, TextOptions):
             continue
         record = Record(folder / name, run=config.name, node=name)
-        record.truncate_from(first)
         settings = TextSettings(
             node=name,
             folder=folder,

@@ -1,6 +1,5 @@
 """A reader of TOML (or JSON) into one frozen tree; it refuses a wrong key or value with a hint."""
 
-import json
 import math
 import re
 import tomllib
@@ -16,6 +15,7 @@ from msgspec.structs import fields
 from potluck.config.run import NodeConfig, RunConfig
 from potluck.config.validation import require_valid
 from potluck.fields import ConfigError, hint
+from potluck.files import unsealed
 from potluck.objective.methods import METHODS, ObjectiveConfig
 
 COMPLAINT = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>\S*)`)?", re.DOTALL)
@@ -34,8 +34,9 @@ def read_tree(path: Path) -> Any:
     """Read a recipe unchecked; a recipe.json of an older version gets today's keys. Raise
     ConfigError for no such file, or not TOML (or JSON)."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        return _renewed(json.loads(text)) if Path(path).suffix == ".json" else tomllib.loads(text)
+        data = Path(path).read_bytes()
+        is_json = Path(path).suffix == ".json"
+        return _renewed(unsealed(data)) if is_json else tomllib.loads(data.decode("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"there is no recipe {path}; `potluck new {path}` writes one") from None
     except (OSError, ValueError, RecursionError) as error:

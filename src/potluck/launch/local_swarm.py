@@ -22,7 +22,7 @@ from pathlib import Path
 from potluck.config import LOCAL_SWARM, RunConfig, as_tree
 from potluck.exchange import transport
 from potluck.exchange.keys.keys import make_key, roster_text
-from potluck.files import write_atomically
+from potluck.files import sealed, write_atomically
 from potluck.launch.signals import interrupts
 from potluck.node.storage.folder import LOCK, has_no_round
 from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
@@ -139,7 +139,7 @@ def _prepare(config: RunConfig, folder: Path) -> None:
     tree = as_tree(config)
     for key in FOR_JOINING:
         tree["swarm"].pop(key)
-    write_atomically(place / "recipe.json", (json.dumps(tree, indent=2) + "\n").encode())
+    write_atomically(place / "recipe.json", sealed(tree))
     free = transport(config.swarm.transport).free_endpoints(len(config.node), place)
     addresses = dict(zip(config.node, free, strict=True))
     write_atomically(place / "addresses.json", (json.dumps(addresses, indent=2) + "\n").encode())

@@ -1,6 +1,5 @@
 """The rounds of the nodes of one process, from the first look at a recipe to the end."""
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -19,7 +18,7 @@ from potluck.builder.prepare import Host, prepare
 from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.exchange import Agreement, Exchange
-from potluck.files import write_atomically
+from potluck.files import sealed, write_atomically
 from potluck.launch.course import Course
 from potluck.launch.journal import Journal
 from potluck.launch.signals import interrupts
@@ -32,11 +31,7 @@ from potluck.node.storage import checkpoint
 from potluck.node.storage.card import card_of
 from potluck.node.storage.folder import JOINED, remove_parts, remove_parts_of_the_dead
 from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
-from potluck.node.storage.resume import (
-    first_round,
-    prepare_resume,
-    require_same_files,
-)
+from potluck.node.storage.resume import prepare_resume, require_same_files, whole_round
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import Doubts, EvaluationReport, RoundReport, as_line
 from potluck.reports.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
@@ -142,7 +137,7 @@ def _run_leader(
     require_same_files(folder, digests)
     checks.require_servers(mine, longest_prompt=prepared.prompts.longest)
     checks.require_processes(mine, processes)
-    first = first_round(folder, mine) if resume else 0
+    first, said = whole_round(folder, mine) if resume else (0, [])
     learners = make_learners(mine, folder, first, processes, trust_code=local.trust_code)
     policies = {name: learner.policy for name, learner in learners.items()}
     sends_text = checks.sends_text(config, all_here=local.all_here)
@@ -151,7 +146,8 @@ def _run_leader(
     _write_recipe(local, folder, digests)
     if resume:
         which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""
-        display.show(Notice(which + prepare_resume(folder, mine, first)))
+        for line in [*said, *prepare_resume(folder, mine, first)]:
+            display.show(Notice(which + line))
     tracked = Tracked(display, config.log.to, _about_nodes(mine, folder, first, resume))
     journal = Journal(config, folder, local.names, first)
     with tracked, journal, interrupts() as interrupted:
@@ -295,7 +291,7 @@ class _Rounds:
                 card = card_of(self.config, node.name, folder, done)
                 # From here to the end of their part the others wait for us: nothing may fail.
                 learner.processes.broadcast(Save(node.name))
-                checkpoint.save(folder, done, learner.policy, learner.optimizer, card=card)
+                checkpoint.save(node.record, done, learner.policy, learner.optimizer, card=card)
                 told = {"round": done - 1, "time_s": round(time.time(), 3), "kind": "checkpoint"}
                 node.record.add("events", [told | {"text": f"saved after {done} rounds"}])
 
@@ -330,9 +326,9 @@ def _write_recipe(local: LocalNodes, folder: Path, digests: Mapping[str, str]) -
         remove_parts(each)
     remove_parts_of_the_dead(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    recipe = (json.dumps(as_tree(local.config), indent=2) + "\n").encode()
+    recipe = sealed(as_tree(local.config))
     write_atomically(folder / "recipe.json", recipe)
-    write_atomically(folder / "task.json", (json.dumps(digests) + "\n").encode())
+    write_atomically(folder / "task.json", sealed(digests))
     if local.folders[0] != folder:  # the run's is that of other nodes here, too: other keys
         write_atomically(local.folders[0] / JOINED, recipe)
 

@@ -13,6 +13,7 @@ the body is a new ``codec``. A message without texts is of version 2. It holds n
 grades for itself.
 """
 
+import hashlib
 import struct
 from typing import Annotated
 
@@ -160,6 +161,8 @@ def _start(data: bytes, limits: Limits) -> tuple[int, Codec, bool, Blocks]:
 
 
 ROUND_FILE_VERSION = 1
+SUM_BYTES = 32
+"""Size of the SHA-256 at the end of a round's file."""
 
 
 class _RoundFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -178,7 +181,8 @@ def encode_round(round: int, node: str, arrived: Round) -> bytes:
     """Serialise a received round for ``decode_round``. Refused messages are not kept."""
     columns = list(arrived.missing), list(arrived.messages)
     newest = dict(arrived.newest)
-    return msgspec.msgpack.encode(_RoundFile(ROUND_FILE_VERSION, round, node, *columns, newest))
+    page = msgspec.msgpack.encode(_RoundFile(ROUND_FILE_VERSION, round, node, *columns, newest))
+    return page + hashlib.sha256(page).digest()
 
 
 def batches_of(arrived: Round) -> dict[tuple[str, int], bytes]:
@@ -189,6 +193,9 @@ def batches_of(arrived: Round) -> dict[tuple[str, int], bytes]:
 def decode_round(data: bytes, *, run: str, round: int, node: str) -> Round:
     """Return the round in a file; raise WireError if it is damaged, or another round's, node's or
     run's. Signatures are not verified again: the file is the node's own."""
+    whole, total = data[:-SUM_BYTES], data[-SUM_BYTES:]
+    if hashlib.sha256(whole).digest() == total:  # 0.2.0 writes none: then what follows must be bare
+        data = whole
     try:
         page = msgspec.msgpack.decode(data, type=_RoundFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -6,6 +6,7 @@
       optimizer.safetensors    one tensor per parameter and moment
       README.md                the model card, see card.py
       state.json               {"round": rounds that this policy has learned from, ...}
+      SHA256SUMS               of each file but the card
 
 There is no random state to keep: whatever is random in a round starts from a seed derived
 from (run seed, round, node), so the state of every generator is the round's number.
@@ -27,10 +28,11 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from potluck.files import remedy, whole_folder
+from potluck.files import SUMS, remedy, unlike_its_sum, whole_folder, write_sums
 from potluck.model import LanguageModel, ModelError
-from potluck.model.loading import weights_digest
+from potluck.model.loading import OPTIMIZER, weights_digest
 from potluck.model.sharding import ShardedModel, distribute_like, full_tensor
+from potluck.node.storage.record import Record
 from potluck.types import RunFolderError
 
 KEPT = 2
@@ -38,29 +40,38 @@ KEPT = 2
 
 
 def save(
-    folder: Path, round: int, policy: LanguageModel, optimizer: torch.optim.Optimizer, *, card: str
+    record: Record,
+    round: int,
+    policy: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    *,
+    card: str,
 ) -> Path:
     """Write checkpoints/<round>, and remove all but the newest KEPT.
 
     Args:
+        record: lies in the node's folder; what it holds by now is noted.
         card: its README.md, see ``card.py``.
 
     Raises:
         RunFolderError: the disk is full, say. Earlier checkpoints stand.
     """
+    folder = record.folder
     place = checkpoint_folder(folder, round)
     network, moments = full_state(policy, optimizer)
     try:
         with whole_folder(place) as beside:
             network.save_pretrained(beside)
             policy.tokenizer.save_pretrained(beside)
-            save_file(moments, beside / "optimizer.safetensors")
+            save_file(moments, beside / OPTIMIZER)
             state = {
                 "round": round,
                 **reproducibility_info(),
                 "base": weights_digest(network, trained=False),
+                "lines": record.heads(),
             }
             (beside / "state.json").write_text(json.dumps(state) + "\n")
+            write_sums(beside, but=("README.md",))  # of a card that peft made
             # Last, as peft writes a card of its own.
             (beside / "README.md").write_text(card, encoding="utf-8")
             shutil.rmtree(place, ignore_errors=True)
@@ -125,13 +136,22 @@ def reproducibility_info() -> dict[str, object]:
     return {"torch": torch.__version__, "threads": torch.get_num_threads(), "processes": processes}
 
 
-def reproducibility_info_of(folder: Path, round: int) -> dict[str, object]:
-    """Read these facts as a checkpoint has them; empty if its note of them is damaged."""
+def state_of(folder: Path, round: int) -> dict[str, Any]:
+    """Read the state.json of a checkpoint; empty if it is damaged, as one without sums may be."""
     try:
-        state = json.loads((checkpoint_folder(folder, round) / "state.json").read_text())
-        return {key: state[key] for key in reproducibility_info()}
-    except (OSError, ValueError, KeyError, TypeError):
+        return dict(json.loads((checkpoint_folder(folder, round) / "state.json").read_text()))
+    except (OSError, ValueError, TypeError):
         return {}
+
+
+def damaged_file(record: Record, round: int) -> Path | None:
+    """Find a file that is not what it was when the checkpoint was made: one of its own, or of the
+    lines that the node had written; None: there is none, or 0.2.0 made it."""
+    place = checkpoint_folder(record.folder, round)
+    if not (place / SUMS).is_file():
+        return None
+    heads = state_of(record.folder, round).get("lines", {})
+    return unlike_its_sum(place) or record.unlike(heads)
 
 
 def delete_after(folder: Path, round: int) -> None:
@@ -189,7 +209,7 @@ def restore(
     """
     place = checkpoint_folder(folder, round)
     try:
-        moments = load_file(place / "optimizer.safetensors")
+        moments = load_file(place / OPTIMIZER)
     except (OSError, SafetensorError) as error:
         raise _damaged(place, error) from error
     state: dict[str, dict[str, Tensor]] = {}

@@ -17,18 +17,29 @@
 <run>/<node>/checkpoints/000010/  see checkpoint.py
 """
 
+import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import compress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from potluck.exchange import Round, WireError, batches_of, decode_round, encode_round
-from potluck.files import append, write_atomically
+from potluck.files import add_file, append, sealed, unsealed, write_atomically
 from potluck.reports.runs import read_lines
 from potluck.reports.tokens import Recorded
 
+READ_BACK = ("metrics", "completions", "written", "in_step")
+"""Files of lines that decide how a resumed run goes on; the others are for people."""
+Heads = Mapping[str, tuple[int, str]]
+"""How far such files went, in bytes, and the SHA-256 of all before."""
+NO_HEADS: Heads = MappingProxyType({})
+REMEMBERED = 2 * 64
+"""Rounds whose batches a restarted node still knows: more than the others keep."""
 RECORDED = 0.15
 """Size of recorded.jsonl as a share of the files of the rounds, at most."""
 
@@ -39,6 +50,7 @@ class Record:
     def __init__(self, folder: Path, *, run: str, node: str) -> None:
         self.folder, self.run, self.node = folder, run, node
         self._room_bytes = 0.0
+        self._totals = {name: (0, hashlib.sha256()) for name in READ_BACK}
         (folder / "rounds").mkdir(parents=True, exist_ok=True)
 
     def keep_round(self, round: int, arrived: Round) -> int:
@@ -48,7 +60,8 @@ class Record:
         return len(data)
 
     def kept_round(self, round: int) -> Round | None:
-        """Read the round as it was kept; None if it is not here, or cannot be read."""
+        """Read the round as it was kept; None if it is not here, or is damaged (told by
+        ``damaged_rounds``)."""
         try:
             data = self._round_file(round).read_bytes()
             return decode_round(data, run=self.run, round=round, node=self.node)
@@ -61,6 +74,13 @@ class Record:
         later = sorted(int(name) for name in names if name.isdecimal() and int(name) >= round)
         return next((at for at in later if self.kept_round(at) is not None), None)
 
+    def damaged_rounds(self, first: int) -> list[Path]:
+        """List the files of rounds that are read back after ``first`` rounds, and cannot be."""
+        files = sorted((self.folder / "rounds").glob("[0-9]*.ptlk"))
+        numbers = [(int(file.stem), file) for file in files if file.stem.isdecimal()]
+        here = [each for each in numbers if each[0] >= first - REMEMBERED]
+        return [file for round, file in here if self.kept_round(round) is None]
+
     def batches(self, newest: int) -> dict[tuple[str, int], bytes]:
         """Read the batches of the last ``newest`` rounds here, by author and round."""
         files = sorted((self.folder / "rounds").glob("[0-9]*.ptlk"))[-newest:]
@@ -70,17 +90,17 @@ class Record:
     def add_taken(self) -> None:
         """Note the rounds of others that the newest stored round holds: none of them, nor one
         before, is to be taken again, unless their author begins anew."""
-        write_atomically(self.folder / "taken.json", msgspec.json.encode(self.taken()))
+        write_atomically(self.folder / "taken.json", sealed(self.taken()))
 
     def taken(self) -> dict[str, int]:
         """Read the newest round of each author that was taken, this node's own among them."""
-        try:
+        newest: dict[str, int] = {}
+        with suppress(OSError, ValueError, msgspec.ValidationError):
             data = (self.folder / "taken.json").read_bytes()
-            newest = msgspec.json.decode(data, type=dict[str, int])
-        except FileNotFoundError:
-            newest = {}
+            newest = msgspec.convert(unsealed(data), dict[str, int])
         last: dict[str, int] = {}
-        for author, round in self.batches(1):  # A crash may have come between the two files.
+        # A crash may have come between the two files; what is damaged is found in the rounds.
+        for author, round in self.batches(1 if newest else REMEMBERED):
             last[author] = max(last.get(author, -1), round)
         return newest | last
 
@@ -116,13 +136,36 @@ class Record:
     def rows(self, name: str) -> list[dict[str, Any]]:
         return [*self.each(name)]
 
-    def truncate_from(self, round: int) -> None:
-        """Remove every line of this round and later ones: they will be run again."""
-        for path in self.folder.glob("*.jsonl"):
+    def heads(self) -> dict[str, tuple[int, str]]:
+        """Take the sums of what files that are read back hold by now."""
+        for name, (size, total) in self._totals.items():  # only what was added since
+            self._totals[name] = add_file(total, self._lines(name), size), total
+        return {name: (size, total.hexdigest()) for name, (size, total) in self._totals.items()}
+
+    def unlike(self, heads: Heads) -> Path | None:
+        """Find a file that does not begin with what it began with when ``heads`` were taken."""
+        for name, (size, was) in heads.items():
+            add_file(total := hashlib.sha256(), self._lines(name), end=size)
+            if total.hexdigest() != was:
+                return self._lines(name)
+        return None
+
+    def truncate_from(self, round: int, heads: Heads = NO_HEADS) -> list[str]:
+        """Remove every line of this round and later ones, as they will be run again: all after
+        ``heads``. Return where lines were that cannot be read, which go as well."""
+        damaged = []
+        for path in sorted(self.folder.glob("*.jsonl")):
             # Of bytes: a text may have other ends of lines in it, such as U+2028.
             lines = path.read_bytes().splitlines(keepends=True)
-            kept = [line for line in lines if _round_of(line) < round]
-            write_atomically(path, b"".join(kept))
+            rounds = [_round_of(line) for line in lines]
+            if wrong := [str(at) for at, its in enumerate(rounds, 1) if its is None]:
+                damaged.append(f"{path}, line {', '.join(wrong[:9])}{'...' * (len(wrong) > 9)}")
+            before = [its is not None and its < round for its in rounds]
+            data = b"".join(compress(lines, before))
+            if path.stem in heads:
+                data = b"".join(lines)[: heads[path.stem][0]]
+            write_atomically(path, data)
+        return damaged
 
     def _lines(self, name: str) -> Path:
         return self.folder / f"{name}.jsonl"
@@ -131,9 +174,8 @@ class Record:
         return self.folder / "rounds" / f"{round:06d}.ptlk"
 
 
-def _round_of(line: bytes) -> float:
-    """Read the line's round; a line that a crash cut short counts as the future."""
-    try:
-        return float(json.loads(line)["round"])
-    except (ValueError, KeyError, TypeError):
-        return float("inf")
+def _round_of(line: bytes) -> int | None:
+    """Read the line's round; None of one that a crash cut short, or a disk damaged."""
+    with suppress(ValueError, KeyError, TypeError, RecursionError):
+        return int(json.loads(line)["round"])
+    return None

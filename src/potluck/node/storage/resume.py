@@ -1,15 +1,15 @@
 """A run's folder: free, or that of the run that goes on."""
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from potluck.config import ConfigError, RunConfig, as_tree, load
+from potluck.files import SUMS, printable, unsealed
 from potluck.node.storage import checkpoint
 from potluck.node.storage.folder import JOINED, LOCK, has_no_round
-from potluck.node.storage.record import Record
+from potluck.node.storage.record import NO_HEADS, Record
 from potluck.types import RunFolderError
 
 MAY_CHANGE = ("rounds", "checkpoint_every", "threads", "deadline_s", "log")
@@ -27,20 +27,24 @@ OF_FILES = {
 """The owner of each key of task.json, and the part that has changed if its digest has."""
 
 
-def prepare_resume(folder: Path, config: RunConfig, first: int) -> str:
-    """Delete what is newer than ``first`` rounds; return what to say about it."""
-    for name in config.learners:  # checkpoints of repeated rounds would push the new ones out
-        checkpoint.delete_after(folder / name, first)
+def prepare_resume(folder: Path, config: RunConfig, first: int) -> list[str]:
+    """Delete what is newer than ``first`` rounds; return lines about it, and about damage."""
+    here, odd, damage = checkpoint.reproducibility_info(), "", list[str]()
+    for name in config.node:
+        record = Record(folder / name, run=config.name, node=name)
+        state = checkpoint.state_of(record.folder, first)
+        if name in config.learners:  # checkpoints of repeated rounds would push the new ones out
+            checkpoint.delete_after(record.folder, first)
+            was = {key: state[key] for key in here if key in state}
+            if was != here:
+                odd = f"; it was made with {was}, this is {here}: not the same bits"
+        lost = record.truncate_from(first, state.get("lines", NO_HEADS))
+        damage += [f"{where}: damaged, and left out" for where in lost]
+        damage += [f"{file}: damaged, and left out" for file in record.damaged_rounds(first)]
     if not first:
-        return (
-            "no checkpoint that every node has, so all start from their models; rounds whose "
-            "completions are on disk are learned again"
-        )
-    here = checkpoint.reproducibility_info()
-    was = [checkpoint.reproducibility_info_of(folder / name, first) for name in config.learners]
-    odd = next((made for made in was if made != here), None)
-    changed = f"; it was made with {odd}, this is {here}: not the same bits" if odd else ""
-    return f"going on after {first} rounds{changed}"
+        begun = "no checkpoint that every node has, so all start from their models; rounds whose "
+        return [begun + "completions are on disk are learned again", *damage]
+    return [f"going on after {first} rounds{odd}", *damage]
 
 
 def require_folder(folder: Path, config: RunConfig, resume: bool) -> None:
@@ -92,7 +96,8 @@ def _recipe_in(folder: Path) -> RunConfig | None:
         return load(folder / "recipe.json")
     except ConfigError as error:
         raise RunFolderError(
-            f"{folder} holds no recipe.json of a run ({error}); start another run with --out"
+            f"{folder} holds no recipe.json of a run ({error}); put that file back, as from "
+            f"`potluck run RECIPE --check --json`, or start another run with --out"
         ) from error
 
 
@@ -130,9 +135,14 @@ def require_same_files(folder: Path, digests: Mapping[str, str]) -> None:
     """Raise RunFolderError where files that a recipe names have changed since the run in ``folder``
     was begun, while the recipe has not; ``digests`` are those of its task.json."""
     try:
-        before = json.loads((folder / "task.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # no run there
+        before = unsealed((folder / "task.json").read_bytes())
+    except FileNotFoundError:  # no run there
         return
+    except ValueError as error:
+        raise RunFolderError(
+            f"{folder / 'task.json'} is damaged ({error}); remove it if the task's data and the "
+            f"code of its rewards are what they were"
+        ) from error
     for key, digest in digests.items():
         was = before.get(key, digest) if isinstance(before, dict) else digest
         if was != digest:
@@ -161,5 +171,32 @@ def first_round(folder: Path, config: RunConfig) -> int:
         name, *_ = config.node
         lines = Record(folder / name, run=config.name, node=name).rows("metrics")
         return lines[-1]["round"] + 1 if lines else 0
+    return max(_saved(folder, config), default=0)
+
+
+def whole_round(folder: Path, config: RunConfig) -> tuple[int, list[str]]:
+    """Count the rounds of ``first_round`` by checkpoints that are what they were, and return what
+    to say about newer ones. Raise RunFolderError if there are some, but all are damaged: to begin
+    anew would cost all rounds, which is for the user to say."""
+    said = []
+    for first in sorted(_saved(folder, config), reverse=True):
+        for name in config.learners:
+            record = Record(folder / name, run=config.name, node=name)
+            if file := checkpoint.damaged_file(record, first):
+                place = checkpoint.checkpoint_folder(record.folder, first)
+                said.append(f"{printable(str(file))} is not what {place} was saved with")
+                break
+        else:
+            return first, [f"{line}: an earlier one is taken" for line in said]
+    if said:
+        raise RunFolderError(
+            f"{said[0]}, and no earlier checkpoint is whole; put the file back, or remove the "
+            f"{SUMS} there to go on with what is here, or that folder to learn all rounds again"
+        )
+    return first_round(folder, config), []
+
+
+def _saved(folder: Path, config: RunConfig) -> set[int]:
+    """Find the rounds that every node which learns has a checkpoint of."""
     saved = [set(checkpoint.rounds_saved(folder / name)) for name in config.learners]
-    return max(set.intersection(*saved), default=0)
+    return set.intersection(*saved) if saved else set()

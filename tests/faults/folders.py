@@ -1,0 +1,115 @@
+"""Damaged run folders: what a resume of one ends in, beside the run without the damage.
+
+POTLUCK_SOAK=1 python -m pytest -n0 tests/faults/test_folders.py -s
+"""
+
+import json
+import random
+import shutil
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tiny
+from launch.runs import Hears, crash
+from potluck.config import load
+from potluck.launch.in_process import run
+from potluck.types import PotluckError
+
+NODES = ("large", "small")
+LOOKED_AT = ("README.md", "events.jsonl", "recorded.jsonl", "evaluation.jsonl", "status.json")
+"""Files that nothing is calculated from, by name."""
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """A run that died in its third round of four, and what it would have come to."""
+
+    folder: Path
+    rewards: dict
+    weights: dict
+
+    @classmethod
+    def make(cls, models, place, *overrides):
+        several = ("rounds=4", "checkpoint_every=1", "problems_per_round=2", "evaluation.every=2")
+        config = tiny.recipe(models, *several, *overrides)
+        run(config, place / "whole")
+        crash(config, place / "run", 2)
+        return cls(place / "run", *ended(place / "whole"))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """End of a resume: "equal", "told" or "silent"; "traceback" of an error that is no line."""
+
+    kind: str
+    file: str = ""
+    lines: list = field(default_factory=list)
+
+
+def ended(folder):
+    """The rewards of each node by round, and its last weights."""
+    rewards, weights = {}, {}
+    for name in NODES:
+        text = (folder / name / "metrics.jsonl").read_text()
+        lines = [json.loads(line) for line in text.splitlines()]
+        rewards[name] = [[line[key] for key in ("round", "own_reward_mean", "sources")]
+                         for line in lines]  # fmt: skip
+        place = max((folder / name / "checkpoints").iterdir())
+        weights[name] = (place / "model.safetensors").read_bytes()
+    return rewards, weights
+
+
+def resume(crashed, place, damage, *overrides):
+    """Copy the folder, ``damage`` it, go on by the recipe in it; tell what came of it.
+
+    ``damage`` returns the damaged file, of which a line must have the name.
+    """
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(crashed.folder, place)
+    name, ears = damage(place).relative_to(place).as_posix(), Hears()
+    try:
+        run(load(place / "recipe.json", overrides), place, resume=True, display=ears)
+    except PotluckError as error:
+        lines = [str(error)]
+        is_line = "\n" not in lines[0] and is_named(name, lines)
+        return Outcome("told" if is_line else "unclear", name, lines)
+    except Exception as error:
+        return Outcome("traceback", name, [repr(error)])
+    if ended(place) == (crashed.rewards, crashed.weights):
+        return Outcome("equal", name, ears.said)
+    return Outcome("told" if is_named(name, ears.said) else "silent", name, ears.said)
+
+
+def is_named(file, lines):
+    """Whether a line names the file, or, of a checkpoint's, the sum that it lacks."""
+    return any(file in line or Path(file).name in line for line in lines)
+
+
+def flip(dice):
+    """Damage one byte of one file: a bit of it, or all."""
+
+    def damage(place):
+        there = (each for each in place.rglob("*") if each.is_file() and each.stat().st_size)
+        file = dice.choice(sorted(there))
+        data = bytearray(file.read_bytes())
+        bits = dice.choice([1 << dice.randrange(8), dice.randrange(1, 256)])
+        data[dice.randrange(len(data))] ^= bits
+        file.write_bytes(data)
+        return file
+
+    return damage
+
+
+def flips(crashed, place, seed, count):
+    dice = random.Random(seed)
+    return [resume(crashed, place, flip(dice)) for _ in range(count)]
+
+
+def told(outcomes):
+    kinds = Counter(outcome.kind for outcome in outcomes)
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+
+
+def bad(outcomes):
+    return [outcome for outcome in outcomes if outcome.kind not in ("equal", "told")]

@@ -1,0 +1,26 @@
+"""A disk damages a run's folder: what goes on is the run without the damage, or a line tells."""
+
+import os
+
+import pytest
+
+import tiny
+from faults.folders import LOOKED_AT, NODES, Crashed, bad, flips, told
+
+COUNT = 100 if os.environ.get("POTLUCK_SOAK") else 4
+PACES = {"step": (), "free": ("pace=free", "plan=horizontal")}
+
+
+@pytest.fixture(scope="module", params=PACES)
+def crashed(request, tmp_path_factory):
+    place = tmp_path_factory.mktemp(request.param)
+    models = {name: tiny.save(place / name, seed) for seed, name in enumerate(NODES)}
+    return Crashed.make(models, place, *PACES[request.param])
+
+
+def test_a_flipped_byte_of_any_file_changes_nothing_or_is_told(crashed, tmp_path):
+    outcomes = flips(crashed, tmp_path / "run", seed=2, count=COUNT)
+    print(f"\n{told(outcomes)}")
+    assert not bad(outcomes)
+    shown = [each for each in outcomes if each.file.endswith(LOOKED_AT)]
+    assert all(each.kind == "equal" for each in shown)
