@@ -89,24 +89,46 @@ class Agenda:
     seed: int
     stranger_problems: int = 0
     """Groups that a node which is no member may write; 0: there are no strangers."""
+    only_write: frozenset[str] = frozenset()
+    """Members without weights. They write nothing for absent ones, as texts may cost money."""
 
-    def members_shares(self, round: int) -> list[Share]:
-        """Return the shares of the problems that all members draw together."""
+    def members_shares(self, round: int, absent: Collection[str] = ()) -> list[Share]:
+        """Return the shares of the problems that all members draw together; the shares of
+        ``absent`` members are dealt round those that learn and are here, by their weights."""
         if not self.weights:
             return []
         count = self.problems_per_round
         drawn = problems_of_round(self.ids, seed=self.seed, round=round, count=count)
-        return self.plan(drawn, self.weights, self.group_size, round=round)
+        shares = self.plan(drawn, self.weights, self.group_size, round=round)
+        here = {n: w for n, w in self.weights.items() if n not in {*absent, *self.only_write}}
+        if not (absent and here):
+            return shares
+        turn, dealt = _turns(here, done=round), Counter[tuple[str, str]]()
+        for share in shares:
+            each = share.count if self.deals_whole_groups else 1
+            for _ in range(0, share.count, each):
+                node = next(turn) if share.node in absent else share.node
+                dealt[share.problem_id, node] += each
+        return [Share(problem_id, node, count) for (problem_id, node), count in dealt.items()]
 
     @property
     def deals_whole_groups(self) -> bool:
         """True: a group has one author."""
         return self.plan is vertical
 
-    def most(self, round: int, authors: Iterable[str]) -> dict[tuple[str, str], int]:
+    def most(
+        self, round: int, authors: Collection[str], absent: Collection[str] = ()
+    ) -> dict[tuple[str, str], int]:
         """Return how many completions are taken at most, by (problem, author), in the order of
-        ``shares``."""
-        return {(s.problem_id, s.node): s.count for s in self.shares(round, authors)}
+        ``shares``: an author's own part, and of what ``absent`` members would write all, as
+        another node may miss more of them."""
+        most = Counter[tuple[str, str]]()
+        for share in self.shares(round, authors):
+            most[share.problem_id, share.node] += share.count
+            if share.node in absent:
+                for author in sorted(self.weights.keys() & {*authors} - {share.node}):
+                    most[share.problem_id, author] += share.count
+        return most
 
     def strangers_shares(self, round: int, name: str) -> list[Share]:
         """Return whole groups of problems that depend on ``name`` alone, which cannot choose them.
@@ -117,9 +139,9 @@ class Agenda:
         drawn = problems_of_round(self.ids, seed=f"{self.seed}/{name}", round=round, count=count)
         return [Share(id, name, self.group_size) for id in drawn]
 
-    def shares_of(self, round: int, name: str) -> list[Share]:
+    def shares_of(self, round: int, name: str, absent: Collection[str] = ()) -> list[Share]:
         """Return the shares of ``name``, a member or a stranger."""
-        members = [s for s in self.members_shares(round) if s.node == name]
+        members = [s for s in self.members_shares(round, absent) if s.node == name]
         return members or self.strangers_shares(round, name)
 
     def shares(self, round: int, authors: Iterable[str]) -> list[Share]:

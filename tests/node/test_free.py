@@ -12,6 +12,7 @@ import tiny
 from nouns import completion, group
 from potluck.exchange import Delivery, Received, Round
 from potluck.node.learning.batch import pack
+from potluck.node.pace.attendance import Attendance
 from potluck.node.pace.free import Free
 from potluck.node.pace.written import WINDOW, WrittenProblems
 from potluck.node.storage.record import Record
@@ -336,3 +337,38 @@ def test_one_row_beside_kept_rewards_counts():
     untrusted = pack([replace(made, kept=(0.0, 0.0))], trusts="north".__eq__)
     assert untrusted.advantage_B.item() > 1
     assert untrusted.rows_counted == 0
+
+
+def without(*names):
+    lines = [{"round": 0, "heard": [n for n in FOUR if n not in ("north", *names)]}]
+    return Attendance(FOUR[1:], patience=8, lines=lines)
+
+
+@pytest.mark.parametrize("plan", [vertical, horizontal])
+def test_it_writes_more_where_members_are_absent(record, plan):
+    def part(*absent, intake=3.0):
+        one = selector(
+            record, plan=plan, members=FOUR, intake=intake, attendance=without(*absent)
+        )  # fmt: skip
+        return sum(share.count for share in draw(one, 2)) / (G * PROBLEMS)
+
+    parts = [part(*FOUR[4 - absent :]) for absent in range(4)]
+    assert parts == pytest.approx([1 / 4, 1 / 3, 1 / 2, 1], abs=0.1), "whole groups"
+    assert part("east", "west", intake=1.0) == part(intake=1.0) == 0.5, "the intake is a bound"
+
+
+def test_it_takes_what_a_member_writes_for_those_that_are_absent_here_too(record):
+    came = arrived(2, (), (5, batch("south", ["p1"], count=G)))
+    for absent, taken in [((), 2), (("east", "west"), 3)]:
+        one = selector(record, members=FOUR, intake=3.0, attendance=without(*absent))
+        assert select(one, 2, came)[0].unasked == G - taken
+
+
+def test_members_that_are_not_trusted_choose_a_part_of_the_problems(record):
+    bad = [delivery("south", 3, IDS[:4]), delivery("east", 3, IDS[4:8])]
+    nobody = {"members": FOUR, "trusts": lambda author: False}
+    alone = {share.problem_id for share in draw(selector(record, **nobody), 1)}
+    chosen = {share.problem_id for share in draw(selector(record, **nobody), 1, *bad)}
+    assert len(chosen - alone) == 1 == PROBLEMS // 4
+    trusted = selector(record, members=FOUR, trusts=lambda author: author == "south")
+    assert {share.problem_id for share in draw(trusted, 1, *bad)} == {*IDS[:4]}

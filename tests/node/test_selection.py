@@ -187,3 +187,47 @@ def test_a_stranger_does_not_count_itself_among_the_strangers():
     assert len(select(one, 0, written(one, 0, "north", "south", "mia")).groups) == 6
     as_mia = replace(one, me="mia", max_staleness=1, stranger_share=0.0, strangers_share=0.0)
     assert len(select(as_mia, 0, written(one, 0, "north", "south", "mia")).groups) == 8
+
+
+class Without:
+    """Stands for an attendance in which these are absent."""
+
+    def __init__(self, *names):
+        self.names = frozenset(names)
+
+    def absent(self, round):
+        return self.names
+
+
+@pytest.mark.parametrize("plan", [vertical, horizontal])
+def test_what_is_written_for_an_absent_member_is_learned_from_where_it_is_absent_here_too(plan):
+    members = ("north", "south", "east")
+    full = selector(plan=plan, weights=members)
+    missed = selector(plan=plan, weights=members, attendance=Without("east"))
+    came = [
+        completion(author=name, problem=share.problem_id, index=index)
+        for name in ("north", "south")
+        for share in missed.agenda.shares_of(3, name, {"east"})
+        for index in range(share.count)
+    ]
+    selection = select(missed, 3, canonical_order(came))
+    assert sum(map(len, selection.groups)) == 6 * G
+    assert counts(selection) == {}
+    drawn = dict.fromkeys(share.problem_id for share in missed.agenda.members_shares(3))
+    assert [group[0].problem_id for group in selection.groups] == list(drawn)
+    ours = select(full, 3, canonical_order(came))
+    assert counts(ours)["unasked"] == len(came) - 4 * G, "a node that hears all takes own parts"
+
+
+def test_written_twice_by_mistake_is_used_and_bounded():
+    members = ("north", "south", "east")
+    one = selector(weights=members, attendance=Without("east"))
+    missing = [s.problem_id for s in one.agenda.members_shares(3) if s.node == "east"]
+    twice = [
+        completion(author=name, problem=missing[0], index=index)
+        for name in ("north", "south")
+        for index in range(2 * G)
+    ]
+    selection = select(one, 3, canonical_order(twice))
+    assert [len(group) for group in selection.groups] == [G, G], "a group of each author"
+    assert counts(selection) == {"unasked": 2 * G}

@@ -76,3 +76,60 @@ def test_another_seed_is_another_draw_for_strangers_too():
 
 def test_a_task_with_fewer_problems_than_a_stranger_may_write_is_written_whole():
     assert len(agenda(ids=IDS[:6], stranger_problems=9).shares_of(0, "mia")) == 6
+
+
+FOUR = {"north": 1.0, "south": 2.0, "east": 0.5, "west": 1.0}
+
+
+@pytest.mark.parametrize("plan", [vertical, horizontal])
+@pytest.mark.parametrize(
+    "absent", [("south",), ("east", "west"), ("south", "east", "west"), tuple(FOUR)]
+)
+def test_those_that_are_here_write_what_absent_members_do_not(plan, absent):
+    one = agenda(plan=plan, weights=FOUR)
+    here = FOUR.keys() - absent
+    written = dict.fromkeys(here, 0)
+    for round in range(40):
+        shares, whole = one.members_shares(round, absent), one.members_shares(round)
+        if not here:
+            assert shares == whole
+            continue
+        of_problem = dict.fromkeys((share.problem_id for share in whole), 0)
+        for share in shares:
+            of_problem[share.problem_id] += share.count
+            written[share.node] += share.count
+        assert list(of_problem.values()) == [4] * 6, "every group is full, and none is new"
+        for share in whole:  # nobody's own part moves
+            if share.node in here:
+                assert any(
+                    (s.problem_id, s.node) == (share.problem_id, share.node)
+                    and s.count >= share.count
+                    for s in shares
+                )
+    if here:  # in the long run each writes by its weight
+        heaviest = sum(FOUR[name] for name in here)
+        for name, count in written.items():
+            assert count / (40 * 24) == pytest.approx(FOUR[name] / heaviest, abs=0.05)
+
+
+def test_one_that_only_writes_covers_for_nobody_and_is_covered():
+    one = agenda(plan=horizontal, weights=FOUR, only_write=frozenset({"west"}))
+    own = one.shares_of(1, "west")
+    assert one.shares_of(1, "west", {"south", "east"}) == own
+    assert sum(s.count for s in one.shares_of(1, "north", {"south", "east", "west"})) == 24
+
+
+@pytest.mark.parametrize("plan", [vertical, horizontal])
+def test_of_an_author_its_own_part_is_taken_and_all_that_absent_members_would_write(plan):
+    one = agenda(plan=plan, weights=FOUR)
+    asked = {(s.problem_id, s.node): s.count for s in one.members_shares(3)}
+    assert one.most(3, ["north", "west"]) == asked
+    most = one.most(3, ["north", "west"], {"south"})
+    for problem_id in {id for id, _ in asked}:
+        missing = asked.get((problem_id, "south"), 0)
+        for name in ("north", "west"):
+            own = asked.get((problem_id, name), 0)
+            assert most.get((problem_id, name), 0) == own + missing
+    for name in FOUR:  # whatever an author thinks of others, it writes no more than that
+        views = one.shares_of(3, name, {"south"})
+        assert all(s.count <= one.most(3, [name], {"south"})[s.problem_id, name] for s in views)

@@ -62,6 +62,7 @@ def make_agenda(config: RunConfig, task: Task) -> Agenda:
         problems_per_round=config.problems_per_round,
         seed=config.seed,
         stranger_problems=config.swarm.stranger_problems if config.swarm.open else 0,
+        only_write=frozenset(members_of(config)) - config.learners.keys(),
     )
 
 

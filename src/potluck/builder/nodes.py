@@ -20,6 +20,7 @@ from potluck.node.learning.group import SINGLE_PROCESS, Begin, ProcessGroup, dev
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.workers import DistributedEngine
 from potluck.node.loop import Node
+from potluck.node.pace.attendance import PATIENCE, Attendance
 from potluck.node.pace.base import Pace
 from potluck.node.pace.free import Free
 from potluck.node.pace.together import Together
@@ -236,10 +237,17 @@ def make_pace(
     """Make the pace of one node; ``rule_of`` is the rule of its mailbox."""
     swarm = config.swarm
     caps = swarm.max_staleness, swarm.stranger_share, swarm.strangers_share
+    attendance = Attendance(
+        agenda.weights.keys() - {record.node},
+        patience=PATIENCE[config.pace],
+        trusts=trusts,
+        lines=record.each("metrics"),
+    )
     if config.pace == "together":
-        return Together(agenda, record.node, *caps)
+        return Together(agenda, record.node, *caps, attendance=attendance)
     joint, written = config.plan == "horizontal", WrittenProblems(record)
-    return Free(agenda, record.node, *caps, written, config.taken, joint, trusts)
+    own = written, config.taken, joint, trusts
+    return Free(agenda, record.node, *caps, *own, attendance=attendance)
 
 
 def make_authors(

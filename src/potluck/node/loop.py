@@ -17,7 +17,7 @@ to a reference model, as in the paper (section 2), unless [objective] beta asks 
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -95,7 +95,9 @@ class Node(Participant):
             server_apart_first=self._first_apart(spent.server_mismatch),
             seconds=spent.seconds(learning.seconds),
         )
-        return self.keep(report)
+        absent = tuple(sorted(self.pace.attendance.absent(round)))
+        heard = self.pace.attendance.note(round, arrived, report.sources, me=self.name)
+        return self.keep(replace(report, absent=absent, heard=heard))
 
     def _learn(self, round: int, groups: Sequence[Group], silenced: Sequence[bool]) -> UpdateReport:
         scale = self.learner.objective.advantage_scale

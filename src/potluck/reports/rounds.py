@@ -102,6 +102,10 @@ class RoundReport:
     """Share of them that were compared with completions of this node, at pace "free"."""
     missing: Annotated[tuple[str, ...], Stat("Nodes missing", "count", "Network")] = ()
     """Nodes from which nothing came in time."""
+    absent: Annotated[tuple[str, ...], Stat("Members absent", "count", "Network")] = ()
+    """Members on which this node did not count: of their part it wrote its share."""
+    heard: tuple[str, ...] | None = None
+    """Other members of which something of use came; None: the node learns from nobody."""
     late: Annotated[int, Stat("Completions late", "count", "Network")] = 0
     """Completions of earlier rounds that came in this one."""
     late_used: int = 0

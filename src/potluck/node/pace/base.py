@@ -4,9 +4,10 @@ and what is compared with what."""
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from potluck.exchange import Exchange, Received, Round, Waiting
+from potluck.node.pace.attendance import Attendance
 from potluck.node.selection import Read, Selection, within_caps
 from potluck.schedule import Agenda, Share
 from potluck.types import Group, Row
@@ -26,6 +27,8 @@ class Pace(ABC):
     """Largest share of a batch that one stranger may fill."""
     strangers_share: float
     """Largest share of a batch that all strangers together may fill."""
+    attendance: Attendance = field(default_factory=Attendance, kw_only=True)
+    """Members that are here; by default none is ever absent."""
 
     def look(self, exchange: Exchange, round: int) -> Received:
         """Return what others sent and the node uses, before it waits for anybody."""

@@ -25,6 +25,9 @@ from potluck.node.selection import Read, Selection, readable_rows
 from potluck.schedule import Share, part_of_round, unwritten_problems
 from potluck.types import Completion, Group, Row
 
+UNTRUSTED_SHARE = 0.25
+"""Largest share of a round's problems that members which are not trusted choose together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -78,12 +81,13 @@ class Free(Pace):
             last = author not in self.agenda.weights, not self.trusts(author)
             turns.append((last, nth[author], self._lot(round, author), each))
             nth[author] += 1
-        own = self.agenda.problems_per_round * self.agenda.group_size / (1 + self.intake)
-        room, chosen = (self.intake + self.meets) * own, []  # completions of others
+        intake = self._intake(round, self.me)
+        own = self.agenda.problems_per_round * self.agenda.group_size / (1 + intake)
+        room, chosen = (intake + self.meets) * own, []  # completions of others
         for *_, each in sorted(turns, key=lambda turn: turn[:3]):
             if room > 0:
                 chosen.append(each)
-                room -= len(self._asked_of(each.author, each.completions))
+                room -= len(self._asked_of(round, each.author, each.completions))
         return chosen
 
     def draw(self, round: int, received: Received, *, written: Collection[str] = ()) -> list[Share]:
@@ -96,11 +100,11 @@ class Free(Pace):
         drawn = unwritten_problems(
             agenda.ids,
             self.written.times + Counter({*written}),
-            wanted=self._followed(received.batches) if self.meets else (),
+            wanted=self._followed(round, received.batches) if self.meets else (),
             seed=agenda.seed if self.meets else f"{agenda.seed}/{self.me}",
             count=agenda.problems_per_round,
         )
-        dealt = agenda.plan, drawn, self.me, self.intake, agenda.group_size
+        dealt = agenda.plan, drawn, self.me, self._intake(round, self.me), agenda.group_size
         return part_of_round(*dealt, round=round)
 
     def receive(
@@ -113,7 +117,9 @@ class Free(Pace):
         for then, completions in [(round, arrived.completions), *sorted(arrived.late.items())]:
             for completion in completions:
                 batches.setdefault((completion.author, then), []).append(completion)
-        asked = [c for (author, _), came in batches.items() for c in self._asked_of(author, came)]
+        asked = [
+            c for (author, _), came in batches.items() for c in self._asked_of(round, author, came)
+        ]
         rows, unreadable = readable_rows(asked, read)
         every = sorted(self._comparisons(rows), key=lambda each: self._turn(round, each))
         within, over_intake = self._within_intake([each for each in every if each.can_teach])
@@ -150,14 +156,32 @@ class Free(Pace):
                     rewards.setdefault(group.problem.id, []).append(reward)
         self.written.add(round, rewards)
 
-    def _followed(self, batches: Iterable[Delivery]) -> list[str]:
-        """Return the problems of others that this node follows: members', as strangers decide no
-        order."""
-        members = [each for each in batches if each.author in self.agenda.weights]
-        asked = [self._asked_of(each.author, each.completions) for each in members]
-        return [completion.problem_id for of_one in asked for completion in of_one]
+    def _followed(self, round: int, batches: Iterable[Delivery]) -> list[str]:
+        """Return the problems of others that this node follows: trusted members' first; then, by
+        lot, those of other members for ``UNTRUSTED_SHARE`` of a round. Strangers decide no order.
+        """
+        trusted, others = list[str](), list[str]()
+        for each in batches:
+            if each.author in self.agenda.weights:
+                asked = self._asked_of(round, each.author, each.completions)
+                (trusted if self.trusts(each.author) else others).extend(
+                    completion.problem_id for completion in asked
+                )
+        drawn = sorted({*others} - {*trusted}, key=lambda id: self._lot(round, id))
+        return trusted + drawn[: int(UNTRUSTED_SHARE * self.agenda.problems_per_round)]
 
-    def _asked_of(self, author: str, completions: Sequence[Completion]) -> Sequence[Completion]:
+    def _intake(self, round: int, name: str) -> float:
+        """Return how many completions of others there are for each of ``name``: where members are
+        absent, not more than the others bring that are here, so that it writes more itself."""
+        weights, absent = self.agenda.weights, self.attendance.absent(round) - {name}
+        if not absent or name not in weights:
+            return self.intake
+        here = weights.keys() - absent - {name}
+        return min(self.intake, sum(weights[other] for other in here) / weights[name])
+
+    def _asked_of(
+        self, round: int, author: str, completions: Sequence[Completion]
+    ) -> Sequence[Completion]:
         """Return what an author may write in one of its rounds: as many problems, and of each as
         many completions, as its share has. Which problems its draw has, others cannot know."""
         agenda = self.agenda
@@ -167,9 +191,9 @@ class Free(Pace):
         if author not in agenda.weights:
             problems = agenda.stranger_problems
         elif self.meets:
-            each /= 1 + self.intake
+            each /= 1 + self._intake(round, author)
         else:
-            problems /= 1 + self.intake
+            problems /= 1 + self._intake(round, author)
         ids = [*dict.fromkeys(c.problem_id for c in completions)][: _rounded_up(problems)]
         asked = {*ids}
         return [c for c in completions if c.problem_id in asked and c.index < _rounded_up(each)]

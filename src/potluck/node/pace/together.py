@@ -23,7 +23,7 @@ class Together(Pace):
     """The pace of a node that does each round with all others."""
 
     def draw(self, round: int, received: Received, *, written: Collection[str] = ()) -> list[Share]:
-        return self.agenda.shares_of(round, self.me)
+        return self.agenda.shares_of(round, self.me, self.attendance.absent(round))
 
     def receive(
         self, exchange: Exchange, round: int, looked: Received, *, wait_s: float, waiting: Waiting
@@ -62,8 +62,11 @@ class Together(Pace):
     def _asked_for(self, round: int, came: Iterable[Completion]) -> list[Completion]:
         """Return what was asked of its author; a peer cannot give itself a larger share."""
         came = list(came)
-        most = self.agenda.most(round, {c.author for c in came})
+        most = self._most(round, {c.author for c in came})
         return [c for c in came if c.index < most.get((c.problem_id, c.author), 0)]
+
+    def _most(self, round: int, authors: Collection[str]) -> dict[tuple[str, str], int]:
+        return self.agenda.most(round, authors, self.attendance.absent(round))
 
     def _groups(self, round: int, rows: Iterable[Row]) -> list[tuple[Row, ...]]:
         """Group by problem; a stranger's rows by themselves, so no one else's mean moves, and so
@@ -73,7 +76,7 @@ class Together(Pace):
             c = row.completion
             by_group[self._group_of(c.author), c.problem_id].append(row)
             authors.add(c.author)
-        most = self.agenda.most(round, authors)
+        most = self._most(round, authors)
         order = dict.fromkeys((self._group_of(author), id) for id, author in most)
         return [tuple(by_group[key]) for key in order if key in by_group]
 
@@ -87,7 +90,7 @@ class Together(Pace):
         A part that comes late (horizontal plan) has nothing left to be compared with.
         """
         author, problem = group[0].completion.author, group[0].completion.problem_id
-        most = self.agenda.most(round, {author}).get((problem, author))
+        most = self._most(round, {author}).get((problem, author))
         is_one_authors = all(row.completion.author == author for row in group)
         return is_one_authors and len(group) == self.agenda.group_size == most
 

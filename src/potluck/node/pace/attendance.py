@@ -1,0 +1,74 @@
+"""The members that a node counts on to write their part of a round.
+
+There is no coordinator, so each node decides by what came to it: a member is *absent* in a round
+if nothing of use came of it in the last rounds that the node knows by then. What absent members
+would have written is written by those that are here (``Agenda.members_shares``). Two nodes can
+differ for some rounds when a member goes or comes back; then a part is written twice, and both
+texts are learned from where both nodes miss the member.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from potluck.exchange import Round
+from potluck.reports import AuthorReport
+from potluck.reports.doubts import UNHEARD_WEIGHT
+from potluck.schedule import ALL_UP_TO
+
+LAG = 2
+"""Rounds from one that a node has learned from to the first that it bears on: a node may begin to
+write a round while it learns from the one before."""
+PATIENCE = {"together": 2, "free": 8}
+"""Known rounds without anything of a member that is absent. At its own pace a node that does eight
+rounds while a member does one still counts on it."""
+
+
+class Attendance:
+    """Tells which members are absent, from the last rounds of one node."""
+
+    def __init__(
+        self,
+        members: Iterable[str] = (),
+        *,
+        patience: int = 1,
+        trusts: Callable[[str], bool] = lambda author: True,
+        lines: Iterable[Mapping[str, Any]] = (),
+    ) -> None:
+        """Take the members but this node, and the ``lines`` of its metrics.jsonl, so that a round
+        that is done again after a crash has the same ones. Of a run of more than ``ALL_UP_TO`` no
+        member is ever absent, as a node does not fetch from all of them."""
+        named = frozenset(members)
+        self._members = named if len(named) < ALL_UP_TO else frozenset[str]()
+        self._patience, self._trusts = patience, trusts
+        self._heard = {
+            line["round"]: {*heard} for line in lines if (heard := line.get("heard")) is not None
+        }
+
+    def note(
+        self, round: int, arrived: Round, sources: Mapping[str, AuthorReport], *, me: str
+    ) -> tuple[str, ...]:
+        """Note of which members something of use came in ``round``; return them, sorted.
+
+        Texts of a member that is not trusted are of use if they teach: a stranger that took a name
+        and writes what teaches nothing costs no more than one that is silent. A node that solves
+        nothing cannot tell, so it takes all as of use.
+        """
+        late = [c for completions in arrived.late.values() for c in completions]
+        came = self._members & {c.author for c in (*arrived.completions, *late)}
+        if _teaches(sources.get(me)):
+            came = {name for name in came if self._trusts(name) or _teaches(sources.get(name))}
+        self._heard[round] = came
+        return tuple(sorted(came))
+
+    def absent(self, round: int) -> frozenset[str]:
+        """Return the members of which nothing of use came in the known ones of the ``patience``
+        rounds up to ``round - LAG``; none if no round of these is known."""
+        last = round - LAG
+        window = range(last - self._patience + 1, last + 1)
+        known = [self._heard[at] for at in window if at in self._heard]
+        return self._members.difference(*known) if known else frozenset()
+
+
+def _teaches(author: AuthorReport | None) -> bool:
+    weight = author and author.success_weight
+    return weight is not None and weight >= UNHEARD_WEIGHT

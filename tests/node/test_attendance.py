@@ -1,0 +1,82 @@
+"""Which members a node counts on, from what came to it."""
+
+import pytest
+
+from nouns import completion
+from potluck.exchange import Round
+from potluck.node.pace.attendance import LAG, Attendance
+from potluck.reports import AuthorReport
+from potluck.schedule import ALL_UP_TO
+
+OTHERS = ("south", "east")
+TAUGHT, NOTHING = AuthorReport(success_weight=0.5), AuthorReport(success_weight=0.01)
+RIGHT = {"north": AuthorReport(success_weight=1.0)}
+
+
+def came(*authors, late=()):
+    of = {name: completion(author=name) for name in (*authors, *late)}
+    return Round(tuple(of[a] for a in authors), late={0: tuple(of[a] for a in late)})
+
+
+def attendance(*rounds, members=OTHERS, patience=2, sources=RIGHT, **changes):
+    one = Attendance(members, patience=patience, **changes)
+    for round, authors in enumerate(rounds):
+        one.note(round, came("north", *authors), sources, me="north")
+    return one
+
+
+def test_all_count_as_here_until_a_round_is_known():
+    one = attendance(())
+    assert [one.absent(round) for round in range(LAG)] == [frozenset()] * LAG
+    assert one.absent(LAG) == {"south", "east"}
+
+
+def test_one_round_without_a_member_is_forgiven_and_it_is_back_when_something_comes():
+    one = attendance(OTHERS, ("south",), ("south",), OTHERS, OTHERS)
+    assert [one.absent(round) for round in range(7)] == [
+        set(), set(), set(), set(), {"east"}, set(), set()
+    ]  # fmt: skip
+
+
+def test_what_comes_late_came():
+    one = Attendance(OTHERS, patience=2)
+    one.note(0, came("north", late=["south"]), RIGHT, me="north")
+    assert one.absent(LAG) == {"east"}
+
+
+def test_rounds_that_this_node_left_out_say_nothing():
+    one = attendance(OTHERS)
+    assert one.absent(20) == frozenset()
+    one.note(20, came("north", "south"), RIGHT, me="north")
+    assert one.absent(20 + LAG) == {"east"}
+
+
+@pytest.mark.parametrize("weight", [None, NOTHING])
+def test_untrusted_texts_of_no_use_are_as_none(weight):
+    sources = RIGHT | {"south": TAUGHT} | ({"east": weight} if weight else {})
+    nobody = attendance(OTHERS, sources=sources, trusts=lambda author: False)
+    assert nobody.absent(LAG) == {"east"}
+    assert attendance(OTHERS, sources=sources).absent(LAG) == frozenset(), "trusted, it is here"
+
+
+def test_a_node_that_solves_nothing_cannot_tell_whose_texts_are_of_use():
+    one = attendance(OTHERS, sources={}, trusts=lambda author: False)
+    assert one.absent(LAG) == frozenset()
+
+
+def test_lines_of_metrics_bring_the_same_back():
+    one = Attendance(OTHERS, patience=2)
+    heard = [one.note(at, came(*names), RIGHT, me="north") for at, names in enumerate([OTHERS, ()])]
+    lines = [{"round": at, "heard": list(names)} for at, names in enumerate(heard)]
+    again = Attendance(
+        OTHERS, patience=2, lines=[*lines, {"round": 2}, {"round": 3, "heard": None}]
+    )
+    assert heard == [("east", "south"), ()]
+    for round in range(8):
+        assert again.absent(round) == one.absent(round)
+
+
+def test_where_a_node_does_not_fetch_from_all_nobody_is_absent():
+    many = [f"node-{at}" for at in range(ALL_UP_TO)]
+    assert attendance((), members=many).absent(LAG) == frozenset()
+    assert attendance((), members=many[1:]).absent(LAG) == {*many[1:]}
