@@ -18,7 +18,7 @@ def came(*authors, late=()):
     return Round(tuple(of[a] for a in authors), late={0: tuple(of[a] for a in late)})
 
 
-def attendance(*rounds, members=OTHERS, patience=2, sources=RIGHT, **changes):
+def attendance(*rounds, members=OTHERS, patience=(1, 2), sources=RIGHT, **changes):
     one = Attendance(members, patience=patience, **changes)
     for round, authors in enumerate(rounds):
         one.note(round, came("north", *authors), sources, me="north")
@@ -39,9 +39,15 @@ def test_one_round_without_a_member_is_forgiven_and_it_is_back_when_something_co
 
 
 def test_what_comes_late_came():
-    one = Attendance(OTHERS, patience=2)
+    one = Attendance(OTHERS, patience=(1, 2))
     one.note(0, came("north", late=["south"]), RIGHT, me="north")
     assert one.absent(LAG) == {"east"}
+
+
+def test_a_node_that_is_patient_needs_more_rounds_and_forgives_more():
+    one = attendance((), (), OTHERS, *[()] * 4, patience=(2, 4))
+    here = [one.absent(round) == frozenset() for round in range(9)]
+    assert here == [True] * 3 + [False] + [True] * 4 + [False]
 
 
 def test_rounds_that_this_node_left_out_say_nothing():
@@ -65,11 +71,11 @@ def test_a_node_that_solves_nothing_cannot_tell_whose_texts_are_of_use():
 
 
 def test_lines_of_metrics_bring_the_same_back():
-    one = Attendance(OTHERS, patience=2)
+    one = Attendance(OTHERS, patience=(1, 2))
     heard = [one.note(at, came(*names), RIGHT, me="north") for at, names in enumerate([OTHERS, ()])]
     lines = [{"round": at, "heard": list(names)} for at, names in enumerate(heard)]
     again = Attendance(
-        OTHERS, patience=2, lines=[*lines, {"round": 2}, {"round": 3, "heard": None}]
+        OTHERS, patience=(1, 2), lines=[*lines, {"round": 2}, {"round": 3, "heard": None}]
     )
     assert heard == [("east", "south"), ()]
     for round in range(8):

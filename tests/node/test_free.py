@@ -341,7 +341,7 @@ def test_one_row_beside_kept_rewards_counts():
 
 def without(*names):
     lines = [{"round": 0, "heard": [n for n in FOUR if n not in ("north", *names)]}]
-    return Attendance(FOUR[1:], patience=8, lines=lines)
+    return Attendance(FOUR[1:], lines=lines)
 
 
 @pytest.mark.parametrize("plan", [vertical, horizontal])

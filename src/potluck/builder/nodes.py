@@ -246,8 +246,8 @@ def make_pace(
     if config.pace == "together":
         return Together(agenda, record.node, *caps, attendance=attendance)
     joint, written = config.plan == "horizontal", WrittenProblems(record)
-    own = written, config.taken, joint, trusts
-    return Free(agenda, record.node, *caps, *own, attendance=attendance)
+    intake = config.taken
+    return Free(agenda, record.node, *caps, written, intake, joint, trusts, attendance=attendance)
 
 
 def make_authors(

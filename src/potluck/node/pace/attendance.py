@@ -18,9 +18,9 @@ from potluck.schedule import ALL_UP_TO
 LAG = 2
 """Rounds from one that a node has learned from to the first that it bears on: a node may begin to
 write a round while it learns from the one before."""
-PATIENCE = {"together": 2, "free": 8}
-"""Known rounds without anything of a member that is absent. At its own pace a node that does eight
-rounds while a member does one still counts on it."""
+PATIENCE = {"together": (1, 2), "free": (2, 8)}
+"""Fewest and most known rounds by which a member is absent. At its own pace a node often begins
+before the others, and if it does eight rounds while a member does one, it still counts on it."""
 
 
 class Attendance:
@@ -30,7 +30,7 @@ class Attendance:
         self,
         members: Iterable[str] = (),
         *,
-        patience: int = 1,
+        patience: tuple[int, int] = PATIENCE["together"],
         trusts: Callable[[str], bool] = lambda author: True,
         lines: Iterable[Mapping[str, Any]] = (),
     ) -> None:
@@ -39,9 +39,11 @@ class Attendance:
         member is ever absent, as a node does not fetch from all of them."""
         named = frozenset(members)
         self._members = named if len(named) < ALL_UP_TO else frozenset[str]()
-        self._patience, self._trusts = patience, trusts
+        (self._fewest, self._most), self._trusts = patience, trusts
         self._heard = {
-            line["round"]: {*heard} for line in lines if (heard := line.get("heard")) is not None
+            line["round"]: frozenset[str](heard)
+            for line in lines
+            if (heard := line.get("heard")) is not None
         }
 
     def note(
@@ -56,19 +58,20 @@ class Attendance:
         late = [c for completions in arrived.late.values() for c in completions]
         came = self._members & {c.author for c in (*arrived.completions, *late)}
         if _teaches(sources.get(me)):
-            came = {name for name in came if self._trusts(name) or _teaches(sources.get(name))}
+            came -= {n for n in came if not (self._trusts(n) or _teaches(sources.get(n)))}
         self._heard[round] = came
         return tuple(sorted(came))
 
     def absent(self, round: int) -> frozenset[str]:
-        """Return the members of which nothing of use came in the known ones of the ``patience``
-        rounds up to ``round - LAG``; none if no round of these is known."""
+        """Return the members of which nothing of use came in the rounds that are known up to
+        ``round - LAG``; none if these are too few."""
         last = round - LAG
-        window = range(last - self._patience + 1, last + 1)
+        window = range(last - self._most + 1, last + 1)
         known = [self._heard[at] for at in window if at in self._heard]
-        return self._members.difference(*known) if known else frozenset()
+        enough = len(known) >= self._fewest
+        return self._members.difference(*known) if enough else frozenset()
 
 
 def _teaches(author: AuthorReport | None) -> bool:
-    weight = author and author.success_weight
+    weight = author.success_weight if author else None
     return weight is not None and weight >= UNHEARD_WEIGHT

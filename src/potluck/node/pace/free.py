@@ -173,11 +173,10 @@ class Free(Pace):
     def _intake(self, round: int, name: str) -> float:
         """Return how many completions of others there are for each of ``name``: where members are
         absent, not more than the others bring that are here, so that it writes more itself."""
-        weights, absent = self.agenda.weights, self.attendance.absent(round) - {name}
-        if not absent or name not in weights:
+        members, absent = self.agenda.weights.keys(), self.attendance.absent(round) - {name}
+        if not absent or name not in members:
             return self.intake
-        here = weights.keys() - absent - {name}
-        return min(self.intake, sum(weights[other] for other in here) / weights[name])
+        return min(self.intake, len(members - absent - {name}))
 
     def _asked_of(
         self, round: int, author: str, completions: Sequence[Completion]

@@ -199,6 +199,8 @@ def _troubles(report: RoundReport) -> Iterator[str]:
         yield "no step: no completion was better than its group"
     if report.missing:
         yield f"missing: {_names(report.missing)}"
+    if report.absent:
+        yield f"absent: {_names(report.absent)}"
     if report.late:
         yield f"late: {report.late}, {report.late_used} used"
     for field, stat in stats_of(RoundReport).items():
