@@ -20,12 +20,12 @@ PROCESSES, ROUNDS = 8, 10
 SETTLING_S = 300.0
 
 
-def test_both_sides_of_a_partition_of_ten_seconds_go_on_and_have_everything_when_it_heals(
+def test_both_sides_of_a_partition_of_half_a_minute_go_on_and_have_everything_when_it_heals(
     swarm, tmp_path
 ):
     """Longer than the lease: by then neither side waits for the other any more."""
     with Network() as network:
-        partition(swarm, network, tmp_path, cut_s=10.0, pause_s=0.6, deadline_s=1.0)
+        partition(swarm, network, tmp_path, cut_s=30.0, pause_s=0.6, deadline_s=1.0)
 
 
 def test_a_reader_that_asks_for_far_more_than_its_line_carries_keeps_nothing_from_others(
