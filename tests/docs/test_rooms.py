@@ -10,8 +10,8 @@
 only ``node`` sees them all. ``rollout`` sees ``model``, the policy. A room that read ``config``
 could not be used without a run; the options of a task or an engine stand in its own room, where
 ``config`` finds them. ``show`` knows what a run reports and tells, and nothing of how it is made;
-its three folders are rooms. ``files`` and ``version`` import nothing and are for everybody. Torch
-stays out of whatever a person waits for: seconds pass while it is imported.
+its three folders are rooms. ``confined``, ``files`` and ``version`` import nothing and are for
+everybody. Torch stays out of whatever a person waits for: seconds pass while it is imported.
 """
 
 import ast
@@ -26,16 +26,18 @@ import potluck
 
 ROOT = Path(potluck.__file__).parent
 FIVE = {"objective", "tasks", "rollout", "exchange", "schedule"}
-EVERYBODY_MAY = {"files", "version"}
+EVERYBODY_MAY = {"confined", "files", "version"}
 MAY_IMPORT = {
     "types": set(),
     "fields": {"types"},
+    "confined": set(),
     "files": set(),
+    "template": {"torch"},
     "version": set(),
     "config": {"exchange", "fields", "objective", "rollout", "tasks", "types"},
     "objective": {"fields", "torch"},
     "tasks": {"fields", "types"},
-    "model": {"torch", "types"},
+    "model": {"template", "torch", "types"},
     "rollout": {"fields", "model", "torch", "types"},
     "exchange": {"fields", "reports", "types"},
     "schedule": {"types"},

@@ -5,18 +5,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from typing import Any
 
 import numpy as np
 import torch
-from jinja2 import TemplateError
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potluck.model.loading import fingerprint, load_network, load_tokenizer, stop_ids
+from potluck.model.loading import ModelError, fingerprint, load_network, load_tokenizer, stop_ids
 from potluck.model.scoring import Scorer
 from potluck.model.spelling import encode_behind, special_ids, text_behind
+from potluck.template import TemplateFailed, render
 from potluck.types import Completion, Problem
 
 
@@ -211,13 +210,13 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarr
     together = f"{problem.system}\n\n{problem.question}" if problem.system else problem.question
     if not tokenizer.chat_template:
         return np.array(tokenizer(together)["input_ids"], np.int32)
-    system = [{"role": "system", "content": problem.system}] if problem.system else []
-    try:
-        ids = _templated(tokenizer, [*system, {"role": "user", "content": problem.question}])
-    except TemplateError:
-        ids = _templated(tokenizer, [{"role": "user", "content": together}])
-    return np.array(ids, np.int32)
-
-
-def _templated(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> Any:
-    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    system, user = {"role": "system", "content": problem.system}, {"role": "user"}
+    chats = [[system, user | {"content": problem.question}]] if problem.system else []
+    for chat in [*chats, [user | {"content": together}]]:
+        try:
+            text = render(tokenizer.get_chat_template(), chat, tokenizer.special_tokens_map)
+            return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)
+        except (TemplateFailed, ValueError) as error:
+            failed = error
+    name = tokenizer.name_or_path
+    raise ModelError(f"the chat template of {name!r} makes no prompt: {failed}") from failed

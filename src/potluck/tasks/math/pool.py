@@ -1,9 +1,7 @@
 """Grading of answers in mathematics, with computer algebra in processes that can be killed.
 
-Reading decides most answers here. The rest goes to at most four processes, started when first
-needed. The kernel kills a process whose answer takes too much processor time (not time on the
-clock, so that a busy machine grades like an idle one). A process ends when its input does, so
-also when its parent is killed.
+Reading decides most answers here. The rest goes to at most four processes (``confined.py``),
+started when first needed.
 
 No answer reaches a parser of Python: math-verify reads plain expressions with sympy's
 ``parse_expr``, which is ``eval``, so only its LaTeX reader is used.
@@ -11,21 +9,16 @@ No answer reaches a parser of Python: math-verify reads plain expressions with s
 
 import atexit
 import json
-import os
 import re
-import resource
-import signal
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from typing import Literal, NamedTuple
 
+from potluck.confined import Confined
 from potluck.files import available_cores
 from potluck.tasks.base import TaskError
 from potluck.tasks.math.grading import Equal, same_answer
@@ -34,8 +27,6 @@ CPU_LIMIT_S = 1.0
 """Processor time for one answer. An ordinary answer takes 0.01 to 0.2."""
 WALL_LIMIT_S = 20.0
 """Time on the clock for one answer, for a process that is stuck without computing."""
-START_LIMIT_S = 120.0
-"""Time on the clock until a process is ready. An idle machine needs one or two."""
 MEMORY_LIMIT_BYTES = 2 * 2**30
 """Address space of a process; a warm one has 0.15 GiB of it."""
 MOST_PROCESSES = 4
@@ -48,7 +39,6 @@ MOST_KEPT = 20_000
 MARKED = re.compile(r"\\boxed|\\\[|\\\(|(?<!\\)\$")
 """LaTeX that is marked as such, so that math-verify finds it without a box around it."""
 DECIMAL = re.compile(r"([^ .]*)\.([^ ]*)")
-SERVE = "from potluck.tasks.math.pool import serve; serve()"
 
 MathGrading = Literal["math", "math-verify"]
 """``math``: the rules of ``math/grading.py``; ``math-verify``: that library and no rule of ours."""
@@ -78,28 +68,17 @@ def require_algebra() -> None:
             )
 
 
-class Worker:
+class Worker(Confined):
     """A process that judges one answer at a time."""
 
     def __init__(self, cpu_limit_s: float) -> None:
         """Start the process and wait for it; raise TaskError where it does not get ready."""
-        # The process sees the modules that this one sees, however they were found.
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        # With one hash seed, algebra takes the same steps on every node.
-        fixed = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", SERVE, str(cpu_limit_s), str(MEMORY_LIMIT_BYTES)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **fixed, "PYTHONPATH": path},
-            start_new_session=True,  # Ctrl-C in the terminal is for the run, not for it
-        )
-        if (line := self._answer("", START_LIMIT_S)) != "ready":
+        super().__init__(__name__, cpu_limit_s, MEMORY_LIMIT_BYTES)
+        if self.state != "ready":
             self.end()
             raise TaskError(
-                f"math-verify cannot be used ({line}); see potluck[math]"
-                if line
+                f"math-verify cannot be used ({self.state}); see potluck[math]"
+                if self.state
                 else f"a process that grades mathematics did not start (exit status "
                 f"{self.process.returncode}); try `python -c 'import math_verify'`"
             )
@@ -107,32 +86,7 @@ class Worker:
     def judge(self, ask: Ask, limit_s: float) -> bool:
         """Judge; False, and end, beyond a limit; BrokenPipeError if it had ended."""
         short = ask._replace(question=ask.question[:LONGEST_QUESTION])
-        return self._answer(json.dumps(short) + "\n", limit_s) == "1"
-
-    def _answer(self, text: str, limit_s: float) -> str:
-        """Write ``text`` and read the next line; "" where the process ends instead."""
-        assert self.process.stdin
-        assert self.process.stdout
-        end_s = time.monotonic() + limit_s
-        timer = threading.Timer(limit_s, self.process.kill)  # which ends the wait for a line
-        timer.start()
-        try:
-            self.process.stdin.write(text.encode())
-            self.process.stdin.flush()
-            line = self.process.stdout.readline()
-        finally:
-            timer.cancel()
-            timer.join()
-        if not line or time.monotonic() >= end_s:
-            self.end()
-        return line.decode(errors="replace").strip()
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for pipe in filter(None, (self.process.stdin, self.process.stdout)):
-            with suppress(OSError):
-                pipe.close()
+        return self.ask(json.dumps(short) + "\n", limit_s) == "1"
 
 
 class Workers:
@@ -210,34 +164,10 @@ def _undecided(gold: str, answer: str) -> bool:
     raise Undecided
 
 
-def serve() -> None:
-    """Judge what standard input asks, in a process of its own; see ``Worker``.
-
-    First line out: "ready", or what is wrong. Then for each line in, an Ask as JSON, a line
-    out, "1" or "0". The kernel's timer kills the process at its limit; no handler runs.
-    """
-    limit_s, limit_bytes = float(sys.argv[1]), int(sys.argv[2])
-    out, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)  # libraries that print, print to nowhere
-    with suppress(ValueError, OSError):  # macOS has no such limit
-        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
-    try:
-        equal = _equality()
-    except Exception as error:
-        os.write(out, f"{type(error).__name__}: {error}".splitlines()[0].encode() + b"\n")
-        return
-    os.write(out, b"ready\n")
-    for line in sys.stdin.buffer:
-        ask = Ask(*json.loads(line))
-        signal.setitimer(signal.ITIMER_PROF, limit_s)
-        try:
-            verdict = _verdict(ask, equal, plain_verdict)
-        except MemoryError:
-            return  # another process is better than one with something left half done
-        except Exception:  # what algebra raises on nonsense is not documented
-            verdict = False
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        os.write(out, b"1\n" if verdict else b"0\n")
+def prepare() -> Callable[[bytes], str]:
+    """Make what judges a line in a process of its own: an Ask as JSON, "1" or "0"."""
+    equal = _equality()
+    return lambda line: "01"[_verdict(Ask(*json.loads(line)), equal, plain_verdict)]
 
 
 def _verdict(ask: Ask, equal: Equal, plain: Equal) -> bool:

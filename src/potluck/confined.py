@@ -1,0 +1,89 @@
+"""A process for what a stranger decides: the kernel bounds its memory, and its time for one line.
+
+That is processor time, so that a busy machine does what an idle one does. The process ends when its
+input does, so also when its parent is killed.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import chain
+from select import select
+
+START_LIMIT_S = 120.0
+"""Time on the clock until a process is ready. An idle machine needs one or two."""
+SERVE = "from potluck.confined import answer_lines; from {} import prepare; answer_lines(prepare)"
+
+
+class Confined:
+    """A process that answers one line at a time."""
+
+    def __init__(self, module: str, cpu_limit_s: float, limit_bytes: int) -> None:
+        """Start it, and wait for it; ``prepare()`` of the module makes what answers a line."""
+        # The process sees the modules that this one sees, however they were found.
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        # With one hash seed, algebra takes the same steps on every node.
+        fixed = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        limits = str(cpu_limit_s), str(limit_bytes)
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-c", SERVE.format(module), *limits],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **fixed, "PYTHONPATH": path},
+            start_new_session=True,  # Ctrl-C in the terminal is for the run, not for it
+        )
+        self.state = self.ask("", START_LIMIT_S)
+        """"ready", or the reason why it is not; empty: it ended."""
+
+    def ask(self, text: str, limit_s: float) -> str:
+        """Write ``text`` and read the next line; "" where the process ends instead, as it does
+        beyond a limit. Raise BrokenPipeError if it had ended."""
+        assert self.process.stdin
+        assert self.process.stdout
+        line = b""
+        try:
+            self.process.stdin.write(text.encode())
+            self.process.stdin.flush()
+            if select([self.process.stdout], [], [], limit_s)[0]:
+                line = self.process.stdout.readline()
+        finally:
+            if not line:  # after Ctrl-C the next text would get this one's answer
+                self.end()
+        return line.decode(errors="replace").strip()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in filter(None, (self.process.stdin, self.process.stdout)):
+            with suppress(OSError):
+                pipe.close()
+
+
+def answer_lines(prepare: Callable[[], Callable[[bytes], str]]) -> None:
+    """Answer "ready", then each line of standard input; or with the error that came of it."""
+    import resource  # not on every system
+
+    limit_s, limit_bytes = float(sys.argv[1]), int(sys.argv[2])
+    out, nowhere = os.fdopen(os.dup(1), "wb"), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)  # libraries that print, print to nowhere
+    with suppress(ValueError, OSError):  # macOS has no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+    answer: Callable[[bytes], str] | None = None
+    for line in chain([b""], sys.stdin.buffer):
+        signal.setitimer(signal.ITIMER_PROF, limit_s if answer else 0)  # no handler runs: it kills
+        try:
+            if answer:
+                said = answer(line)
+            else:
+                answer, said = prepare(), "ready"
+        except MemoryError:
+            return  # another process is better than one with something left half done
+        except Exception as error:  # a stranger's work may raise anything
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        out.write(said.encode(errors="replace") + b"\n")
+        out.flush()

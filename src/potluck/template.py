@@ -1,0 +1,64 @@
+"""Chat templates, which are programs of strangers: a process apart makes each prompt.
+
+Each and not the first, as a template can wait for a question. transformers does it there, in the
+sandbox of jinja, so that a prompt is to the letter what it would be here.
+"""
+
+import atexit
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+from potluck.confined import Confined
+
+CPU_LIMIT_S, WALL_LIMIT_S, LIMIT_BYTES = 1.0, 60.0, 2**30
+"""Limits of one prompt. An ordinary one takes .0002 s; the process has .14 GiB of itself."""
+LONGEST_BYTES = 2**20
+"""Longest prompt, beside the messages in it."""
+_lock = threading.Lock()
+
+
+class TemplateFailed(Exception):
+    """A template made no prompt; the message is one line."""
+
+
+def render(
+    template: str, messages: Sequence[Mapping[str, str]], words: Mapping[str, object]
+) -> str:
+    """Make the prompt for an answer to ``messages``; raise TemplateFailed if there is none.
+    ``words`` are what the template finds by name: the tokenizer's special tokens."""
+    line = json.dumps([template, messages, words], default=str) + "\n"
+    with _lock:
+        if (worker := _worker(os.getpid())).process.poll() is not None:
+            _worker.cache_clear()
+            worker = _worker(os.getpid())
+        said = worker.ask(line, WALL_LIMIT_S) if worker.state == "ready" else worker.state
+    if not said.startswith('"'):
+        raise TemplateFailed(said or f"it takes more than {CPU_LIMIT_S:g} s or 1 GiB")
+    return str(json.loads(said))
+
+
+@cache
+def _worker(process: int) -> Confined:  # of this process: a fork starts its own
+    worker = Confined(__name__, CPU_LIMIT_S, LIMIT_BYTES)
+    atexit.register(worker.end)
+    return worker
+
+
+def prepare() -> Callable[[bytes], str]:
+    """Make what renders a line, in that process."""
+    sys.modules["torch"] = None  # type: ignore[assignment]  # larger than the limit, and not needed
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    def rendered(line: bytes) -> str:
+        template, messages, words = json.loads(line)
+        how = {"chat_template": template, "add_generation_prompt": True, **words}
+        prompt = render_jinja_template([messages], **how)[0][0]
+        if (size := len(prompt.encode())) > LONGEST_BYTES + len(line):
+            raise ValueError(f"a prompt of {size} bytes")
+        return json.dumps(prompt)
+
+    return rendered

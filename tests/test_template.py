@@ -1,0 +1,103 @@
+"""Chat templates of strangers: each prompt as transformers makes it, or a line that says why."""
+
+import copy
+import os
+import signal
+
+import pytest
+
+import tiny
+from potluck import template
+from potluck.model import ModelError
+from potluck.model.policy import prompt_ids
+from potluck.types import Problem
+
+PROBLEM = Problem("p", '1+2= "é" <b>\n', "3", system="add\n")
+HONEST = {
+    "chatml": "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m.content | trim }}"
+    "{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'a=' }}{% endif %}",
+    "blocks": "{%- set ns = namespace(n=0) %}\n  {% for m in messages %}\n"
+    "  {% if m.role == 'user' %}\n{% set ns.n = ns.n + 1 %}{% endif %}\n  {% endfor %}\n"
+    "{{ bos_token }}{{ ns.n }}",
+    "json": "{{ messages | tojson(indent=1) }}{{ tools is none }}{{ messages[0].missing }}",
+    "loop controls": "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}"
+    "{{ m.content[::-1] }}{% endfor %}",
+    "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}"
+    "{% endfor %}",
+    "macro": "{% macro said(m) -%} {{ m.role|upper }}: {{ m.content }} {%- endmacro %}"
+    "{{ said(messages[-1]) }}{{ 3 * '#' }}\n",
+}
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+DOUBLE = (
+    "{% set n = namespace(s='xxxxxxxx') %}{% for i in range(40) %}{% set n.s = n.s ~ n.s %}"
+    "{% endfor %}"
+)
+HOSTILE = {
+    LOOP: "more than 1 s or 1 GiB",
+    "{{ 'x' * 3000000000 }}": "more than 1 s or 1 GiB",
+    DOUBLE: "more than 1 s or 1 GiB",
+    "{{ '%2000000000d' % 1 }}": "more than 1 s or 1 GiB",
+    "{{ 9 ** (9 ** 9) }}": "more than 1 s or 1 GiB",
+    "{{ 'x' * 3000000 }}": "a prompt of 3000000 bytes",
+    "{{ ''.__class__.__mro__[1].__subclasses__()() }}": "SecurityError: ",
+    "{{ messages.append(1) }}": "SecurityError: ",
+    "{% if %}": "TemplateSyntaxError: ",
+    "{{ nothing.at.all }}": "UndefinedError: ",
+    "{{ 1 / 0 }}": "ZeroDivisionError: ",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "RecursionError: ",
+    "{{ raise_exception('one\ntwo') }}": "TemplateError: one",
+    "{{ '\\ud800' }}": "UnicodeEncodeError: ",
+}
+
+
+def chatty(text):
+    made = copy.deepcopy(tiny.tokenizer())
+    made.chat_template, made.name_or_path = text, "a/model"
+    return made
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_template_makes_the_prompt_that_transformers_makes(name):
+    made = chatty(HONEST[name])
+    messages = [
+        {"role": r, "content": c} for r, c in (("system", "add\n"), ("user", PROBLEM.question))
+    ]
+    expected = made.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    assert prompt_ids(made, PROBLEM).tolist() == expected
+    text = made.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert template.render(made.chat_template, messages, made.special_tokens_map) == text
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_hostile_template_is_bounded_and_named_in_one_line(text):
+    with pytest.raises(ModelError) as caught:
+        prompt_ids(chatty(text), Problem("p", "1+2=", "3"))
+    said = str(caught.value)
+    assert said.startswith("the chat template of 'a/model' makes no prompt: ")
+    assert HOSTILE[text] in said
+    assert "\n" not in said
+    assert prompt_ids(chatty("{{ messages[0].content }}"), PROBLEM).size  # the next one is served
+
+
+def test_a_template_that_waits_for_a_later_prompt_is_bounded_there():
+    made = chatty("{% if '7' in messages[0].content %}" + LOOP + "{% endif %}1")
+    assert prompt_ids(made, Problem("p", "1+2=", "3")).size
+    with pytest.raises(ModelError, match="more than 1 s or 1 GiB"):
+        prompt_ids(made, Problem("p", "1+7=", "8"))
+
+
+def test_of_several_templates_one_must_be_the_default():
+    made = chatty({"default": "{{ messages[-1].content }}", "tools": LOOP})
+    assert made.decode(prompt_ids(made, Problem("p", "1+2=", "3"))) == "1+2="
+    with pytest.raises(ModelError, match="'a/model' makes no prompt: This model has multiple"):
+        prompt_ids(chatty({"tools": "{{ messages[-1].content }}"}), PROBLEM)
+
+
+def test_a_process_that_was_killed_costs_no_prompt():
+    made = chatty("{{ messages[-1].content }}")
+    before = prompt_ids(made, PROBLEM)
+    worker = template._worker(os.getpid())
+    os.kill(worker.process.pid, signal.SIGKILL)
+    worker.process.wait()
+    assert prompt_ids(made, PROBLEM).tolist() == before.tolist()
+    assert template._worker(os.getpid()) is not worker
