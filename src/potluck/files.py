@@ -4,13 +4,12 @@ import errno
 import hashlib
 import ipaddress
 import json
-import math
 import os
 import re
 import shutil
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +29,6 @@ SUMS = "SHA256SUMS"
 """In a folder that is written once: the SHA-256 of its files, as ``sha256sum -c`` reads it."""
 SUM = "SHA-256"
 """In a JSON object: the SHA-256 of the rest. No node has capitals in its name."""
-CHUNK_BYTES = 1 << 20
 INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that steer a display instead of showing on it (or show nothing)."""
 DRAWN = {"\n": "⏎", "\r": "⏎", "\r\n": "⏎", "\t": " "}
@@ -114,64 +112,44 @@ def append(path: Path, data: bytes) -> None:
             raise
 
 
-def add_file(total: "hashlib._Hash", path: Path, start: int = 0, end: float = math.inf) -> int:
-    """Add the bytes of a file from ``start`` to ``end`` to ``total``; return how far they reach. A
-    file that is not there has none."""
-    with suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
-        file.seek(start)
-        while chunk := file.read(int(min(CHUNK_BYTES, end - start))):
-            total.update(chunk)
-            start += len(chunk)
-    return start
+def sum_of(file: Path) -> str:
+    """Compute the SHA-256 of a file; "" if it is not there."""
+    if not file.is_file():
+        return ""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def write_sums(folder: Path, *, but: Collection[str] = ()) -> None:
-    """Note the SHA-256 of each file in ``folder`` but those."""
-    files = sorted(each for each in folder.rglob("*") if each.is_file() and each.name not in but)
-    names = [file.relative_to(folder).as_posix() for file in files]
-    lines = [f"{_sum_of(file)}  {name}\n" for file, name in zip(files, names, strict=True)]
+def write_sums(folder: Path) -> None:
+    """Note the SHA-256 of each file in ``folder`` but pages, which may be written again."""
+    files = sorted(each for each in folder.rglob("*") if each.is_file() and each.suffix != ".md")
+    lines = [f"{sum_of(each)}  {each.relative_to(folder).as_posix()}\n" for each in files]
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
-def unlike_its_sum(folder: Path, *, but: Collection[str] = ()) -> Path | None:
-    """Find a file that is not what ``write_sums`` noted, of all but those; None: there is none, or
+def unlike_its_sum(folder: Path, *, but: str = "") -> Path | None:
+    """Find a file that is not what ``write_sums`` noted, of all but one; None: there is none, or
     nothing was noted (0.2.0)."""
-    if not (folder / SUMS).is_file():
-        return None
-    for line in (folder / SUMS).read_text(encoding="utf-8", errors="replace").splitlines():
-        total, _, name = line.partition("  ")
-        file = folder / name
-        if name not in but and not (file.is_file() and _sum_of(file) == total):
-            return file
-    return None
-
-
-def _sum_of(file: Path) -> str:
-    add_file(total := hashlib.sha256(), file)
-    return total.hexdigest()
+    file = folder / SUMS
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    noted = (line.partition("  ") for line in text.splitlines())
+    wrong = (n for total, _, n in noted if n != but and total != (sum_of(folder / n) or "gone"))
+    return next((folder / name for name in wrong), None)
 
 
 def sealed(tree: Mapping[str, Any]) -> bytes:
     """Return ``tree`` as JSON, with a sum by which ``unsealed`` finds that it was changed."""
-    return (json.dumps({**tree, SUM: _sum_of_tree(tree)}, indent=2) + "\n").encode()
+    total = hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
+    return (json.dumps({**tree, SUM: total}, indent=2) + "\n").encode()
 
 
 def unsealed(data: bytes) -> Any:
-    """Read JSON; raise ValueError if it is damaged, or has a sum that is not its own."""
-    try:
-        tree = json.loads(data)
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
-    if isinstance(tree, dict) and (total := tree.pop(SUM, None)) not in (None, _sum_of_tree(tree)):
-        raise ValueError(
-            f"its {SUM} is {printable(str(total), 12)} and not that of the rest; a change by hand "
-            f"leaves that line out"
-        )
+    """Read JSON; raise ValueError (or RecursionError) if it is damaged, or its sum not its own."""
+    tree = json.loads(data)
+    total = tree.pop(SUM, None) if isinstance(tree, dict) else None
+    if total is not None and json.loads(sealed(tree))[SUM] != total:
+        raise ValueError(f"its {SUM} is not that of the rest; a change by hand leaves it out")
     return tree
-
-
-def _sum_of_tree(tree: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager

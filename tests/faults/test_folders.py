@@ -5,9 +5,13 @@ import os
 import pytest
 
 import tiny
-from faults.folders import LOOKED_AT, NODES, Crashed, bad, flips, told
+from faults.folders import FAULTS, LOOKED_AT, NODES, Crashed, bad, flips, resume, told
 
 COUNT = 100 if os.environ.get("POTLUCK_SOAK") else 4
+IN_SUITE = (
+    *("weights, 2,000 mantissas", "moments, 2,000 mantissas", "state.json torn", "round flipped"),
+    *("metrics, last line torn", "metrics, a line torn", "recipe, a digit", "task.json torn"),
+)
 PACES = {"step": (), "free": ("pace=free", "plan=horizontal")}
 
 
@@ -24,3 +28,16 @@ def test_a_flipped_byte_of_any_file_changes_nothing_or_is_told(crashed, tmp_path
     assert not bad(outcomes)
     shown = [each for each in outcomes if each.file.endswith(LOOKED_AT)]
     assert all(each.kind == "equal" for each in shown)
+
+
+def test_each_fault_changes_nothing_or_is_told(crashed, tmp_path):
+    names = FAULTS if os.environ.get("POTLUCK_SOAK") else IN_SUITE
+    outcomes = {name: resume(crashed, tmp_path / "run", FAULTS[name]) for name in names}
+    print(f"\n{told(outcomes.values())}")
+    assert not bad(outcomes.values())
+    for name in ("recipe, a digit", "task.json torn"):
+        assert outcomes[name].kind == "told"
+    for name in ("weights, 2,000 mantissas", "moments, 2,000 mantissas", "round flipped"):
+        ended = outcomes[name]
+        assert ended.kind == "equal"
+        assert any(ended.file in line for line in ended.lines)

@@ -11,6 +11,7 @@ import tiny
 from launch.runs import crash, kept_round, numbers, rewrite_round
 from nouns import completion
 from potluck.config import RunConfig
+from potluck.files import sealed, unsealed
 from potluck.launch.in_process import run
 from potluck.node.learning.batch import pack
 from potluck.node.storage import checkpoint
@@ -156,9 +157,12 @@ def test_a_replay_by_its_own_method_ends_with_the_runs_weights(silent, tmp_path)
 def test_by_default_a_replay_takes_the_methods_that_the_run_allows(silent, tmp_path):
     assert make_plan(silent, out=tmp_path / "out").methods == ("nois", "lws")
     recipe = silent / "recipe.json"
-    recipe.write_text(recipe.read_text().replace('"importance": "none"', '"importance": "vanilla"'))
+    whole = recipe.read_bytes()
+    tree = unsealed(whole)
+    tree["objective"]["importance"] = "vanilla"
+    recipe.write_bytes(sealed(tree))
     with_all = make_plan(silent, out=tmp_path / "all").methods
-    recipe.write_text(recipe.read_text().replace('"vanilla"', '"none"'))
+    recipe.write_bytes(whole)
     assert with_all == ("nois", "tis", "f-tis", "lws")
 
 

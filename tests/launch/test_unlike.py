@@ -289,4 +289,7 @@ def test_an_author_by_itself_goes_on_after_its_last_line(models, tmp_path):
     assert first_round(tmp_path, alone) == 0
     (tmp_path / "people").mkdir(exist_ok=True)
     (tmp_path / "people" / "metrics.jsonl").write_text('{"round": 0}\n{"round": 2}\n')
+    assert first_round(tmp_path, alone) == 0  # a digit of a line is not believed by itself
+    (tmp_path / "people" / "rounds").mkdir()
+    (tmp_path / "people" / "rounds" / "000002.ptlk").touch()
     assert first_round(tmp_path, alone) == 3

@@ -84,7 +84,7 @@ def test_forgetting_takes_back_a_round_later_ones_and_lines_cut_short(record):
         record.add("completions", [{"round": round, "index": i} for i in range(2)])
     with (record.folder / "metrics.jsonl").open("a") as file:
         file.write('{"round": 1, "los')
-    record.truncate_from(2)
+    record.truncate_from(2, {})
 
     def rounds(name):
         text = (record.folder / f"{name}.jsonl").read_text()
@@ -113,6 +113,6 @@ def test_ends_of_lines_in_a_text_are_none_of_the_file(tmp_path):
     kept = [Recorded(round=at, problem="p", author="a", index=0, advantage=1, kept=1,
                      text="a\u2028b\u0085c") for at in range(3)]  # fmt: skip
     record.add_sample(kept)
-    record.truncate_from(2)
+    record.truncate_from(2, {})
     assert [line["round"] for line in record.rows("recorded")] == [0, 1]
     assert record.rows("recorded")[0]["text"] == "a\u2028b\u0085c"

@@ -34,8 +34,7 @@ def read_tree(path: Path) -> Any:
     """Read a recipe unchecked; a recipe.json of an older version gets today's keys. Raise
     ConfigError for no such file, or not TOML (or JSON)."""
     try:
-        data = Path(path).read_bytes()
-        is_json = Path(path).suffix == ".json"
+        data, is_json = Path(path).read_bytes(), Path(path).suffix == ".json"
         return _renewed(unsealed(data)) if is_json else tomllib.loads(data.decode("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"there is no recipe {path}; `potluck new {path}` writes one") from None

@@ -291,7 +291,7 @@ class _Rounds:
                 card = card_of(self.config, node.name, folder, done)
                 # From here to the end of their part the others wait for us: nothing may fail.
                 learner.processes.broadcast(Save(node.name))
-                checkpoint.save(node.record, done, learner.policy, learner.optimizer, card=card)
+                checkpoint.save(folder, done, learner.policy, learner.optimizer, card=card)
                 told = {"round": done - 1, "time_s": round(time.time(), 3), "kind": "checkpoint"}
                 node.record.add("events", [told | {"text": f"saved after {done} rounds"}])
 

@@ -35,8 +35,6 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from potluck.files import SUMS, printable, unlike_its_sum
 from potluck.types import PotluckError
 
-OPTIMIZER = "optimizer.safetensors"
-"""Name of the file in a checkpoint that no model is made of."""
 ADAPTER = "adapter_model.safetensors"
 TOKENIZERS = ("tok*", "tekken*", "vocab*", "*.model")
 """Names that the files of a tokenizer have."""
@@ -60,7 +58,11 @@ def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str)
     if Path(where).is_dir():
         # An adapter remembers where its base lies, and is read from other folders too.
         where = str(Path(where).resolve())
-        _require_whole(Path(where))
+        if file := unlike_its_sum(Path(where), but="optimizer.safetensors"):
+            raise ModelError(
+                f"{printable(str(file))} is not what was saved, by the {SUMS} beside it; name "
+                f"another checkpoint, or remove {SUMS} to load it as it is"
+            )
     device = auto_device() if device == "auto" else device
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
     base = base_of(where)
@@ -79,15 +81,6 @@ def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str)
         # They would be random, and nothing would say so.
         raise ModelError(f"model {model!r} lacks {len(lost)} weights, {lost[0]!r} among them")
     return network
-
-
-def _require_whole(folder: Path) -> None:
-    """Raise ModelError for a checkpoint with a file that is not what was saved."""
-    if file := unlike_its_sum(folder, but=(OPTIMIZER, "state.json")):
-        raise ModelError(
-            f"{printable(str(file))} is not what was saved: its SHA-256 is not that in {SUMS}; "
-            f"name another checkpoint, or remove {SUMS} to load it as it is"
-        )
 
 
 def base_of(where: str) -> str | None:

@@ -25,7 +25,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from potluck.files import printable
+from potluck.files import SUM, printable
 from potluck.reports.rounds import EvaluationReport, RoundReport
 from potluck.reports.status import FolderStatus
 from potluck.reports.tail import DAMAGED, Line, Tail, newest, read_small
@@ -154,7 +154,7 @@ def read_recipe(path: Path) -> RecipeRead:
                 f"{where}/recipe.json has a node {printable(name)!r}; "
                 f"a node's name is of a-z, 0-9 and '-', at most 32 characters"
             )
-    return msgspec.structs.replace(recipe, settings=dict(settings))
+    return msgspec.structs.replace(recipe, settings={k: v for k, v in settings if k != SUM})
 
 
 def _dotted(key: str, tree: Any, depth: int) -> Iterator[tuple[str, str]]:

@@ -161,8 +161,6 @@ def _start(data: bytes, limits: Limits) -> tuple[int, Codec, bool, Blocks]:
 
 
 ROUND_FILE_VERSION = 1
-SUM_BYTES = 32
-"""Size of the SHA-256 at the end of a round's file."""
 
 
 class _RoundFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -193,9 +191,8 @@ def batches_of(arrived: Round) -> dict[tuple[str, int], bytes]:
 def decode_round(data: bytes, *, run: str, round: int, node: str) -> Round:
     """Return the round in a file; raise WireError if it is damaged, or another round's, node's or
     run's. Signatures are not verified again: the file is the node's own."""
-    whole, total = data[:-SUM_BYTES], data[-SUM_BYTES:]
-    if hashlib.sha256(whole).digest() == total:  # 0.2.0 writes none: then what follows must be bare
-        data = whole
+    if hashlib.sha256(data[:-32]).digest() == data[-32:]:  # else of 0.2.0, or no MessagePack
+        data = data[:-32]
     try:
         page = msgspec.msgpack.decode(data, type=_RoundFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -30,9 +30,9 @@ from transformers import PreTrainedModel
 
 from potluck.files import SUMS, remedy, unlike_its_sum, whole_folder, write_sums
 from potluck.model import LanguageModel, ModelError
-from potluck.model.loading import OPTIMIZER, weights_digest
+from potluck.model.loading import weights_digest
 from potluck.model.sharding import ShardedModel, distribute_like, full_tensor
-from potluck.node.storage.record import Record
+from potluck.node.storage.record import heads_of, unlike
 from potluck.types import RunFolderError
 
 KEPT = 2
@@ -40,38 +40,31 @@ KEPT = 2
 
 
 def save(
-    record: Record,
-    round: int,
-    policy: LanguageModel,
-    optimizer: torch.optim.Optimizer,
-    *,
-    card: str,
+    folder: Path, round: int, policy: LanguageModel, optimizer: torch.optim.Optimizer, *, card: str
 ) -> Path:
     """Write checkpoints/<round>, and remove all but the newest KEPT.
 
     Args:
-        record: lies in the node's folder; what it holds by now is noted.
         card: its README.md, see ``card.py``.
 
     Raises:
         RunFolderError: the disk is full, say. Earlier checkpoints stand.
     """
-    folder = record.folder
     place = checkpoint_folder(folder, round)
     network, moments = full_state(policy, optimizer)
     try:
         with whole_folder(place) as beside:
             network.save_pretrained(beside)
             policy.tokenizer.save_pretrained(beside)
-            save_file(moments, beside / OPTIMIZER)
+            save_file(moments, beside / "optimizer.safetensors")
             state = {
                 "round": round,
                 **reproducibility_info(),
                 "base": weights_digest(network, trained=False),
-                "lines": record.heads(),
+                "lines": heads_of(folder),
             }
             (beside / "state.json").write_text(json.dumps(state) + "\n")
-            write_sums(beside, but=("README.md",))  # of a card that peft made
+            write_sums(beside)
             # Last, as peft writes a card of its own.
             (beside / "README.md").write_text(card, encoding="utf-8")
             shutil.rmtree(place, ignore_errors=True)
@@ -112,20 +105,18 @@ def require_same_base(folder: Path, round: int, network: PreTrainedModel) -> Non
     The checkpoint holds the adapter alone; where its base lies, another may lie by now.
     """
     place = checkpoint_folder(folder, round)
-    try:
-        was = json.loads((place / "state.json").read_text())["base"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(place, error) from error
-    if was != weights_digest(network, trained=False):
+    if "base" not in (state := state_of(folder, round)):
+        raise _damaged(place, "no base in state.json")
+    if state["base"] != weights_digest(network, trained=False):
         raise RunFolderError(
             f"the base model of {place} is not the one that its adapter was trained on; bring that "
             f"back, or start another run with --out"
         )
 
 
-def _damaged(place: Path, error: Exception) -> RunFolderError:
+def _damaged(place: Path, why: object) -> RunFolderError:
     return RunFolderError(
-        f"checkpoint {place} is damaged ({error!r}); remove it to go on from an earlier one"
+        f"checkpoint {place} is damaged ({why!r}); remove it to go on from an earlier one"
     )
 
 
@@ -144,14 +135,12 @@ def state_of(folder: Path, round: int) -> dict[str, Any]:
         return {}
 
 
-def damaged_file(record: Record, round: int) -> Path | None:
-    """Find a file that is not what it was when the checkpoint was made: one of its own, or of the
-    lines that the node had written; None: there is none, or 0.2.0 made it."""
-    place = checkpoint_folder(record.folder, round)
-    if not (place / SUMS).is_file():
-        return None
-    heads = state_of(record.folder, round).get("lines", {})
-    return unlike_its_sum(place) or record.unlike(heads)
+def damaged_file(folder: Path, round: int) -> Path | None:
+    """Find a file that is not what it was when the checkpoint was made, its own or one of lines;
+    None: there is none, or 0.2.0 made it."""
+    place = checkpoint_folder(folder, round)
+    is_noted, heads = (place / SUMS).is_file(), state_of(folder, round).get("lines", {})
+    return unlike_its_sum(place) or (unlike(folder, heads) if is_noted else None)
 
 
 def delete_after(folder: Path, round: int) -> None:
@@ -209,7 +198,7 @@ def restore(
     """
     place = checkpoint_folder(folder, round)
     try:
-        moments = load_file(place / OPTIMIZER)
+        moments = load_file(place / "optimizer.safetensors")
     except (OSError, SafetensorError) as error:
         raise _damaged(place, error) from error
     state: dict[str, dict[str, Tensor]] = {}

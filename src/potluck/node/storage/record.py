@@ -17,19 +17,18 @@
 <run>/<node>/checkpoints/000010/  see checkpoint.py
 """
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from itertools import compress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from potluck.exchange import Round, WireError, batches_of, decode_round, encode_round
-from potluck.files import add_file, append, sealed, unsealed, write_atomically
+from potluck.files import append, printable, sealed, sum_of, unsealed, write_atomically
 from potluck.reports.runs import read_lines
 from potluck.reports.tokens import Recorded
 
@@ -37,7 +36,6 @@ READ_BACK = ("metrics", "completions", "written", "in_step")
 """Files of lines that decide how a resumed run goes on; the others are for people."""
 Heads = Mapping[str, tuple[int, str]]
 """How far such files went, in bytes, and the SHA-256 of all before."""
-NO_HEADS: Heads = MappingProxyType({})
 REMEMBERED = 2 * 64
 """Rounds whose batches a restarted node still knows: more than the others keep."""
 RECORDED = 0.15
@@ -50,7 +48,6 @@ class Record:
     def __init__(self, folder: Path, *, run: str, node: str) -> None:
         self.folder, self.run, self.node = folder, run, node
         self._room_bytes = 0.0
-        self._totals = {name: (0, hashlib.sha256()) for name in READ_BACK}
         (folder / "rounds").mkdir(parents=True, exist_ok=True)
 
     def keep_round(self, round: int, arrived: Round) -> int:
@@ -60,8 +57,7 @@ class Record:
         return len(data)
 
     def kept_round(self, round: int) -> Round | None:
-        """Read the round as it was kept; None if it is not here, or is damaged (told by
-        ``damaged_rounds``)."""
+        """Read the round as it was kept; None if it is not here, or is damaged."""
         try:
             data = self._round_file(round).read_bytes()
             return decode_round(data, run=self.run, round=round, node=self.node)
@@ -76,10 +72,9 @@ class Record:
 
     def damaged_rounds(self, first: int) -> list[Path]:
         """List the files of rounds that are read back after ``first`` rounds, and cannot be."""
-        files = sorted((self.folder / "rounds").glob("[0-9]*.ptlk"))
-        numbers = [(int(file.stem), file) for file in files if file.stem.isdecimal()]
-        here = [each for each in numbers if each[0] >= first - REMEMBERED]
-        return [file for round, file in here if self.kept_round(round) is None]
+        names = sorted(each.stem for each in (self.folder / "rounds").glob("[0-9]*.ptlk"))
+        read = [int(at) for at in names if at.isdecimal() and int(at) >= first - REMEMBERED]
+        return [self._round_file(at) for at in read if self.kept_round(at) is None]
 
     def batches(self, newest: int) -> dict[tuple[str, int], bytes]:
         """Read the batches of the last ``newest`` rounds here, by author and round."""
@@ -95,7 +90,7 @@ class Record:
     def taken(self) -> dict[str, int]:
         """Read the newest round of each author that was taken, this node's own among them."""
         newest: dict[str, int] = {}
-        with suppress(OSError, ValueError, msgspec.ValidationError):
+        with suppress(OSError, ValueError, RecursionError, msgspec.ValidationError):
             data = (self.folder / "taken.json").read_bytes()
             newest = msgspec.convert(unsealed(data), dict[str, int])
         last: dict[str, int] = {}
@@ -136,21 +131,7 @@ class Record:
     def rows(self, name: str) -> list[dict[str, Any]]:
         return [*self.each(name)]
 
-    def heads(self) -> dict[str, tuple[int, str]]:
-        """Take the sums of what files that are read back hold by now."""
-        for name, (size, total) in self._totals.items():  # only what was added since
-            self._totals[name] = add_file(total, self._lines(name), size), total
-        return {name: (size, total.hexdigest()) for name, (size, total) in self._totals.items()}
-
-    def unlike(self, heads: Heads) -> Path | None:
-        """Find a file that does not begin with what it began with when ``heads`` were taken."""
-        for name, (size, was) in heads.items():
-            add_file(total := hashlib.sha256(), self._lines(name), end=size)
-            if total.hexdigest() != was:
-                return self._lines(name)
-        return None
-
-    def truncate_from(self, round: int, heads: Heads = NO_HEADS) -> list[str]:
+    def truncate_from(self, round: int, heads: Heads) -> list[str]:
         """Remove every line of this round and later ones, as they will be run again: all after
         ``heads``. Return where lines were that cannot be read, which go as well."""
         damaged = []
@@ -159,12 +140,11 @@ class Record:
             lines = path.read_bytes().splitlines(keepends=True)
             rounds = [_round_of(line) for line in lines]
             if wrong := [str(at) for at, its in enumerate(rounds, 1) if its is None]:
-                damaged.append(f"{path}, line {', '.join(wrong[:9])}{'...' * (len(wrong) > 9)}")
+                damaged.append(f"{path}, line {printable(', '.join(wrong), 40)}")
             before = [its is not None and its < round for its in rounds]
-            data = b"".join(compress(lines, before))
-            if path.stem in heads:
-                data = b"".join(lines)[: heads[path.stem][0]]
-            write_atomically(path, data)
+            size = heads[path.stem][0] if path.stem in heads else None
+            data = b"".join(compress(lines, before) if size is None else lines)
+            write_atomically(path, data[:size])
         return damaged
 
     def _lines(self, name: str) -> Path:
@@ -172,6 +152,20 @@ class Record:
 
     def _round_file(self, round: int) -> Path:
         return self.folder / "rounds" / f"{round:06d}.ptlk"
+
+
+def heads_of(folder: Path) -> dict[str, tuple[int, str]]:
+    """Sum up what a node's files that are read back hold by now."""
+    there = [each for each in folder.glob("*.jsonl") if each.stem in READ_BACK]
+    return {file.stem: (file.stat().st_size, sum_of(file)) for file in there}
+
+
+def unlike(folder: Path, heads: Heads) -> Path | None:
+    """Find a file that does not begin with what it held when ``heads`` were taken."""
+    for file, (size, total) in ((folder / f"{name}.jsonl", head) for name, head in heads.items()):
+        if not file.is_file() or sha256(file.read_bytes()[:size]).hexdigest() != total:
+            return file
+    return None
 
 
 def _round_of(line: bytes) -> int | None:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ from potluck.config import ConfigError, RunConfig, as_tree, load
 from potluck.files import SUMS, printable, unsealed
 from potluck.node.storage import checkpoint
 from potluck.node.storage.folder import JOINED, LOCK, has_no_round
-from potluck.node.storage.record import NO_HEADS, Record
+from potluck.node.storage.record import Record
+from potluck.reports import RoundReport
+from potluck.reports.runs import METRICS, read_lines
 from potluck.types import RunFolderError
 
 MAY_CHANGE = ("rounds", "checkpoint_every", "threads", "deadline_s", "log")
@@ -38,9 +41,8 @@ def prepare_resume(folder: Path, config: RunConfig, first: int) -> list[str]:
             was = {key: state[key] for key in here if key in state}
             if was != here:
                 odd = f"; it was made with {was}, this is {here}: not the same bits"
-        lost = record.truncate_from(first, state.get("lines", NO_HEADS))
+        lost = *record.truncate_from(first, state.get("lines", {})), *record.damaged_rounds(first)
         damage += [f"{where}: damaged, and left out" for where in lost]
-        damage += [f"{file}: damaged, and left out" for file in record.damaged_rounds(first)]
     if not first:
         begun = "no checkpoint that every node has, so all start from their models; rounds whose "
         return [begun + "completions are on disk are learned again", *damage]
@@ -138,11 +140,9 @@ def require_same_files(folder: Path, digests: Mapping[str, str]) -> None:
         before = unsealed((folder / "task.json").read_bytes())
     except FileNotFoundError:  # no run there
         return
-    except ValueError as error:
-        raise RunFolderError(
-            f"{folder / 'task.json'} is damaged ({error}); remove it if the task's data and the "
-            f"code of its rewards are what they were"
-        ) from error
+    except (ValueError, RecursionError) as error:
+        why = f"{folder}/task.json is damaged ({error}); put it back, or remove it"
+        raise RunFolderError(why) from error
     for key, digest in digests.items():
         was = before.get(key, digest) if isinstance(before, dict) else digest
         if was != digest:
@@ -164,39 +164,32 @@ def _differences(was: Any, now: Any, at: str = "") -> Iterator[tuple[str, Any, A
         yield from _differences(was.get(key), now.get(key), f"{at}.{key}" if at else key)
 
 
-def first_round(folder: Path, config: RunConfig) -> int:
-    """Count the rounds that every node which learns has a checkpoint of; 0: the run begins anew.
-    An author by itself goes on after the last round that it has a line of."""
+def first_round(folder: Path, config: RunConfig, below: float = inf) -> int:
+    """Count the rounds, ``below`` some, that every node which learns has a checkpoint of; 0: none.
+    An author by itself goes on after the last round that it has a line of, and has kept."""
     if not config.learners:
         name, *_ = config.node
-        lines = Record(folder / name, run=config.name, node=name).rows("metrics")
-        return lines[-1]["round"] + 1 if lines else 0
-    return max(_saved(folder, config), default=0)
+        kept = [int(each.stem) for each in (folder / name / "rounds").glob("[0-9]*.ptlk")]
+        lines = [line.round for line in read_lines(folder / name / METRICS, RoundReport)]
+        return min(max(kept, default=-1), *lines[-1:] or [-1]) + 1
+    saved = [set(checkpoint.rounds_saved(folder / name)) for name in config.learners]
+    return max((round for round in set.intersection(*saved) if round < below), default=0)
 
 
 def whole_round(folder: Path, config: RunConfig) -> tuple[int, list[str]]:
     """Count the rounds of ``first_round`` by checkpoints that are what they were, and return what
     to say about newer ones. Raise RunFolderError if there are some, but all are damaged: to begin
     anew would cost all rounds, which is for the user to say."""
-    said = []
-    for first in sorted(_saved(folder, config), reverse=True):
-        for name in config.learners:
-            record = Record(folder / name, run=config.name, node=name)
-            if file := checkpoint.damaged_file(record, first):
-                place = checkpoint.checkpoint_folder(record.folder, first)
-                said.append(f"{printable(str(file))} is not what {place} was saved with")
-                break
-        else:
-            return first, [f"{line}: an earlier one is taken" for line in said]
-    if said:
+    first, said = first_round(folder, config), list[str]()
+    while first:
+        files = (checkpoint.damaged_file(folder / name, first) for name in config.learners)
+        if not (file := next(filter(None, files), None)):
+            break
+        said.append(f"{printable(str(file))} is not what it was after {first} rounds")
+        first = first_round(folder, config, below=first)
+    if said and not first:
         raise RunFolderError(
-            f"{said[0]}, and no earlier checkpoint is whole; put the file back, or remove the "
-            f"{SUMS} there to go on with what is here, or that folder to learn all rounds again"
+            f"{said[0]}, and no earlier checkpoint is whole; put it back, or remove the {SUMS} of "
+            f"the checkpoint to go on all the same, or all checkpoints to learn every round again"
         )
-    return first_round(folder, config), []
-
-
-def _saved(folder: Path, config: RunConfig) -> set[int]:
-    """Find the rounds that every node which learns has a checkpoint of."""
-    saved = [set(checkpoint.rounds_saved(folder / name)) for name in config.learners]
-    return set.intersection(*saved) if saved else set()
+    return first, [f"{line}: an earlier checkpoint is taken" for line in said]
