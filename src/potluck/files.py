@@ -127,7 +127,7 @@ def write_sums(folder: Path) -> None:
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
-def unlike_its_sum(folder: Path, *, but: str = "") -> Path | None:
+def unlike_its_sum(folder: Path, *, but: str | None = None) -> Path | None:
     """Find a file that is not what ``write_sums`` noted, of all but one; None: there is none, or
     nothing was noted (0.2.0)."""
     file = folder / SUMS

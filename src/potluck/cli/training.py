@@ -114,14 +114,11 @@ def run_command(
         return
     page = shown_in_browser(place, display or [], web=web, at=web_at, token=web_token)
     with stoppable(AT_ONCE), page:
-        watched = Watched(out, config.rounds, rounds_saved(place, config) if resume else 0)
         if one_process or TEAM or len(config.node) == 1:
-            with out.status("loading torch and transformers ..."):
-                from potluck.launch.in_process import run
-            with open_displays(display or ["live"], watched) as shown:
-                result = run(config, place, resume=resume, display=shown, trust_code=trust_code)
+            result = _run(config, place, resume, trust_code, display)
             code = tell_end(result, f"run {_recipe_of(place)}", place, trust_code)
         else:
+            watched = Watched(out, config.rounds, rounds_saved(place, config) if resume else 0)
             with open_displays(display or ["live"], watched) as shown:
                 ended = run_local_swarm(
                     config, place, resume=resume, display=shown, trust_code=trust_code
@@ -129,6 +126,17 @@ def run_command(
             code = _tell_ends(ended, place, trust_code)
     if code:
         raise typer.Exit(code)
+
+
+def _run(
+    config: RunConfig, place: Path, resume: bool, trust_code: bool, displays: list[str] | None
+) -> "RunResult":
+    with out.status("loading torch and transformers ..."):
+        from potluck.launch.in_process import run
+        from potluck.node.storage.resume import first_round
+    first = first_round(place, config) if resume else 0
+    with open_displays(displays or ["live"], Watched(out, config.rounds, first)) as display:
+        return run(config, place, resume=resume, display=display, trust_code=trust_code)
 
 
 def rounds_saved(place: Path, config: RunConfig) -> int:
