@@ -25,7 +25,7 @@ def test_the_part_of_a_member_that_never_came_is_written_and_after_a_crash_too(
     join(config, "small", tmp_path / "run", display=Listener())
     of_a_round = 4 * config.group_size
     seen = [(line["absent"], line["completions"]) for line in lines(tmp_path / "run", "small")]
-    until = 3 if plan == "free" else 2
+    until = 2 if plan == "free" else 1
     assert seen == [([], of_a_round // 2)] * until + [(["large"], of_a_round)] * (5 - until)
 
     with pytest.raises(Crash):

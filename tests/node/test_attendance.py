@@ -4,7 +4,7 @@ import pytest
 
 from nouns import completion
 from potluck.exchange import Round
-from potluck.node.pace.attendance import LAG, Attendance
+from potluck.node.pace.attendance import Attendance
 from potluck.reports import AuthorReport
 from potluck.schedule import ALL_UP_TO
 
@@ -27,47 +27,55 @@ def attendance(*rounds, members=OTHERS, patience=(1, 2), sources=RIGHT, **change
 
 def test_all_count_as_here_until_a_round_is_known():
     one = attendance(())
-    assert [one.absent(round) for round in range(LAG)] == [frozenset()] * LAG
-    assert one.absent(LAG) == {"south", "east"}
+    assert one.absent(0) == frozenset()
+    assert one.absent(1) == {"south", "east"}
 
 
 def test_one_round_without_a_member_is_forgiven_and_it_is_back_when_something_comes():
     one = attendance(OTHERS, ("south",), ("south",), OTHERS, OTHERS)
     assert [one.absent(round) for round in range(7)] == [
-        set(), set(), set(), set(), {"east"}, set(), set()
+        set(), set(), set(), {"east"}, set(), set(), set()
     ]  # fmt: skip
 
 
 def test_what_comes_late_came():
     one = Attendance(OTHERS, patience=(1, 2))
     one.note(0, came("north", late=["south"]), RIGHT, me="north")
-    assert one.absent(LAG) == {"east"}
+    assert one.absent(1) == {"east"}
 
 
 def test_a_node_that_is_patient_needs_more_rounds_and_forgives_more():
     one = attendance((), (), OTHERS, *[()] * 4, patience=(2, 4))
     here = [one.absent(round) == frozenset() for round in range(9)]
-    assert here == [True] * 3 + [False] + [True] * 4 + [False]
+    assert here == [True] * 2 + [False] + [True] * 4 + [False] * 2
+
+
+def test_what_a_node_has_begun_to_write_by_stays_what_it_reads_by():
+    one = attendance(OTHERS, OTHERS)
+    assert one.absent(4) == frozenset()
+    for round in (2, 3):
+        one.note(round, came("north"), RIGHT, me="north")
+    assert (one.absent(4), one.absent(5)) == (frozenset(), {*OTHERS})
 
 
 def test_rounds_that_this_node_left_out_say_nothing():
     one = attendance(OTHERS)
     assert one.absent(20) == frozenset()
     one.note(20, came("north", "south"), RIGHT, me="north")
-    assert one.absent(20 + LAG) == {"east"}
+    assert one.absent(21) == {"east"}
 
 
 @pytest.mark.parametrize("weight", [None, NOTHING])
 def test_untrusted_texts_of_no_use_are_as_none(weight):
     sources = RIGHT | {"south": TAUGHT} | ({"east": weight} if weight else {})
     nobody = attendance(OTHERS, sources=sources, trusts=lambda author: False)
-    assert nobody.absent(LAG) == {"east"}
-    assert attendance(OTHERS, sources=sources).absent(LAG) == frozenset(), "trusted, it is here"
+    assert nobody.absent(1) == {"east"}
+    assert attendance(OTHERS, sources=sources).absent(1) == frozenset(), "trusted, it is here"
 
 
 def test_a_node_that_solves_nothing_cannot_tell_whose_texts_are_of_use():
     one = attendance(OTHERS, sources={}, trusts=lambda author: False)
-    assert one.absent(LAG) == frozenset()
+    assert one.absent(1) == frozenset()
 
 
 def test_lines_of_metrics_bring_the_same_back():
@@ -84,5 +92,5 @@ def test_lines_of_metrics_bring_the_same_back():
 
 def test_where_a_node_does_not_fetch_from_all_nobody_is_absent():
     many = [f"node-{at}" for at in range(ALL_UP_TO)]
-    assert attendance((), members=many).absent(LAG) == frozenset()
-    assert attendance((), members=many[1:]).absent(LAG) == {*many[1:]}
+    assert attendance((), members=many).absent(1) == frozenset()
+    assert attendance((), members=many[1:]).absent(1) == {*many[1:]}

@@ -215,19 +215,33 @@ def test_what_is_written_for_an_absent_member_is_learned_from_where_it_is_absent
     assert counts(selection) == {}
     drawn = dict.fromkeys(share.problem_id for share in missed.agenda.members_shares(3))
     assert [group[0].problem_id for group in selection.groups] == list(drawn)
-    ours = select(full, 3, canonical_order(came))
-    assert counts(ours)["unasked"] == len(came) - 4 * G, "a node that hears all takes own parts"
+    theirs = [c for c in came if c.author == "south"]
+    taken = select(full, 3, canonical_order(theirs))
+    assert counts(taken)["unasked"] == len(theirs) - 2 * G, "a node that hears all takes its part"
 
 
 def test_written_twice_by_mistake_is_used_and_bounded():
-    members = ("north", "south", "east")
+    members = ("north", "south", "east", "west")
     one = selector(weights=members, attendance=Without("east"))
     missing = [s.problem_id for s in one.agenda.members_shares(3) if s.node == "east"]
     twice = [
         completion(author=name, problem=missing[0], index=index)
-        for name in ("north", "south")
+        for name in ("south", "west")
         for index in range(2 * G)
     ]
     selection = select(one, 3, canonical_order(twice))
     assert [len(group) for group in selection.groups] == [G, G], "a group of each author"
     assert counts(selection) == {"unasked": 2 * G}
+
+
+@pytest.mark.parametrize("plan", [vertical, horizontal])
+def test_what_it_wrote_itself_it_had_asked(plan):
+    one = selector(plan=plan, weights=("north", "south", "east"))
+    came = [
+        completion(author="north", problem=share.problem_id, index=index)
+        for share in one.agenda.shares_of(3, "north", {"east"})
+        for index in range(share.count)
+    ]
+    selection = select(one, 3, canonical_order(came))
+    assert sum(map(len, selection.groups)) == len(came) > 2 * G
+    assert counts(selection) == {}

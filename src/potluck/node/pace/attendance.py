@@ -15,9 +15,6 @@ from potluck.reports import AuthorReport
 from potluck.reports.doubts import UNHEARD_WEIGHT
 from potluck.schedule import ALL_UP_TO
 
-LAG = 2
-"""Rounds from one that a node has learned from to the first that it bears on: a node may begin to
-write a round while it learns from the one before."""
 PATIENCE = {"together": (1, 2), "free": (2, 8)}
 """Fewest and most known rounds by which a member is absent. At its own pace a node often begins
 before the others, and if it does eight rounds while a member does one, it still counts on it."""
@@ -40,6 +37,7 @@ class Attendance:
         named = frozenset(members)
         self._members = named if len(named) < ALL_UP_TO else frozenset[str]()
         (self._fewest, self._most), self._trusts = patience, trusts
+        self._absent = dict[int, frozenset[str]]()
         self._heard = {
             line["round"]: frozenset[str](heard)
             for line in lines
@@ -63,13 +61,15 @@ class Attendance:
         return tuple(sorted(came))
 
     def absent(self, round: int) -> frozenset[str]:
-        """Return the members of which nothing of use came in the rounds that are known up to
-        ``round - LAG``; none if these are too few."""
-        last = round - LAG
-        window = range(last - self._most + 1, last + 1)
-        known = [self._heard[at] for at in window if at in self._heard]
-        enough = len(known) >= self._fewest
-        return self._members.difference(*known) if enough else frozenset()
+        """Return the members of which nothing of use came in the rounds before ``round`` that were
+        known when it was first asked: a node may write a round while it learns from the one before.
+        None are absent if too few are known."""
+        if round not in self._absent:
+            window = range(round - self._most, round)
+            known = [self._heard[at] for at in window if at in self._heard]
+            enough = len(known) >= self._fewest
+            self._absent[round] = self._members.difference(*known) if enough else frozenset()
+        return self._absent[round]
 
 
 def _teaches(author: AuthorReport | None) -> bool:

@@ -63,7 +63,11 @@ class Together(Pace):
         """Return what was asked of its author; a peer cannot give itself a larger share."""
         came = list(came)
         most = self._most(round, {c.author for c in came})
-        return [c for c in came if c.index < most.get((c.problem_id, c.author), 0)]
+        # What the node itself wrote it had asked; after a crash it may know of one absent more.
+        own = self.me
+        return [
+            c for c in came if c.author == own or c.index < most.get((c.problem_id, c.author), 0)
+        ]
 
     def _most(self, round: int, authors: Collection[str]) -> dict[tuple[str, str], int]:
         return self.agenda.most(round, authors, self.attendance.absent(round))
@@ -78,6 +82,7 @@ class Together(Pace):
             authors.add(c.author)
         most = self._most(round, authors)
         order = dict.fromkeys((self._group_of(author), id) for id, author in most)
+        order |= dict.fromkeys(by_group)
         return [tuple(by_group[key]) for key in order if key in by_group]
 
     def _group_of(self, author: str) -> str:
