@@ -10,6 +10,7 @@ It writes numbered texts. What a server can do wrong is set as data:
     server.ignores_n = True           one completion a request, whatever was asked for
     server.stalls = Event()           completions wait for it
     server.packed = True              answers come as gzip
+    server.cut = 20                   bytes of a body after which the connection ends
     server.lists = 404                the status of its list of models
 """
 
@@ -26,7 +27,7 @@ class StandInChat(ThreadingHTTPServer):
         self.models, self.key, self.finish = ["teacher"], "", "stop"
         self.statuses, self.headers, self.said, self.twist = [], {}, b'{"error": "told to"}', None
         self.refuses, self.ignores_n, self.stalls, self.packed = {}, False, None, False
-        self.lists, self.usage = 200, {"prompt_tokens": 10, "completion_tokens": 5}
+        self.cut, self.lists, self.usage = None, 200, {"prompt_tokens": 10, "completion_tokens": 5}
         self.seen, self.lock, self.busy, self.busiest = [], threading.Lock(), 0, 0
 
     @property
@@ -74,7 +75,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         server = self.server
-        raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        size = int(self.headers.get("Content-Length", 0))
+        if len(raw := self.rfile.read(size)) < size:  # the asker was killed
+            return
         body = json.loads(raw) if raw else None
         with server.lock:
             headers = {name.lower(): value for name, value in self.headers.items()}
@@ -100,7 +103,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(sent)))
         self.end_headers()
         try:
-            self.wfile.write(sent)
+            self.wfile.write(sent[: server.cut])
+            self.close_connection |= server.cut is not None
         except OSError:  # the asker has hung up
             self.close_connection = True
 
@@ -113,8 +117,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def stand_in_chat():
-    server = StandInChat()
+def stand_in_chat(kind=StandInChat):
+    server = kind()
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:

@@ -2,9 +2,11 @@
 
 import json
 import logging
+import socket
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 
 import pytest
 
@@ -20,6 +22,7 @@ from stand_in_chat import stand_in_chat
 
 PROBLEMS = [Problem("p0", "one?", "1"), Problem("p1", "two?", "2", "Be brief.")]
 BOTH_BYTES = len("one?") + len("two?Be brief.")
+MOST_OF_ONE = len("one?") + TOKENS_AROUND, 3 * 8
 SOON = {"Retry-After": "0.01"}
 
 
@@ -511,6 +514,181 @@ def test_what_was_spent_before_a_resume_counts(server, author, tmp_path):
     cost.unlink()  # the books hold it now
     assert write(author(run="old", budget_tokens=100)).completions == ()
     assert write(author(run="old", budget_tokens=101)).completions
+
+
+def test_each_attempt_is_a_request_of_its_own_in_the_books(server, author):
+    server.statuses, server.headers = [429, 500], SOON
+    cost = write(author(retries=2, concurrency=1)).cost
+    assert cost == Cost(2 + 2, 60, 30)
+    assert len(server.asked()) == 4
+
+
+@pytest.mark.parametrize("status", [408, 504, 524])
+def test_an_attempt_that_may_go_on_to_write_stays_booked(server, author, status):
+    server.statuses, server.headers = [status], SOON
+    cost = write(author(retries=1, concurrency=1), problems=PROBLEMS[:1]).cost
+    assert cost == Cost(2, 30 + MOST_OF_ONE[0], 15 + MOST_OF_ONE[1], booked=1)
+
+
+def test_an_answer_that_is_cut_off_stays_booked_and_is_not_asked_for_again(server, author):
+    server.cut, made = 20, author(retries=3, concurrency=2)
+    assert write(made).cost == Cost(2, 2 * TOKENS_AROUND + BOTH_BYTES, 2 * 3 * 8, booked=2)
+    assert len(server.asked()) == 2
+    assert "not one of the protocol, too long or cut off" in made.news[0]
+
+
+def test_a_request_that_never_left_costs_nothing(author):
+    cost = write(author(url="http://127.0.0.1:9/v1", retries=1, concurrency=1)).cost
+    assert cost == Cost(requests=2)
+
+
+def test_a_connection_that_ends_without_a_status_is_asked_again_and_both_are_booked(author):
+    """The first may have been billed before it was lost."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up():
+            for _ in range(2):
+                listener.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        cost = write(author(url=url, retries=1), problems=PROBLEMS[:1]).cost
+        thread.join()
+    assert cost == Cost(2, 2 * MOST_OF_ONE[0], 2 * MOST_OF_ONE[1], booked=2)
+
+
+def test_a_booking_is_on_disk_while_its_request_is_under_way(server, author, tmp_path):
+    server.stalls, seen = threading.Event(), []
+
+    def progress(done, total):
+        if server.busy == 2 and not seen:
+            seen.append(author(run="one").books.spent)  # as after SIGKILL
+            assert json.loads(told.read_text())["booked"] == 2
+            server.stalls.set()
+
+    one, told = author(run="one"), tmp_path / "one" / "north" / "cost.json"
+    write(one, progress=progress)
+    assert seen == [Cost(2, 2 * TOKENS_AROUND + BOTH_BYTES, 2 * 3 * 8, booked=2)]
+    assert author(run="one").books.spent == one.books.spent == Cost(2, 60, 30)
+    assert json.loads(told.read_text()) == asdict(Cost(2, 60, 30))
+
+
+def test_ctrl_c_keeps_what_is_under_way_booked_and_says_so(server, author):
+    server.stalls, one = threading.Event(), author(run="one")
+
+    def press(done, total):
+        if server.busy == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(one, progress=press)
+    assert author(run="one").books.spent == Cost(2, 2 * TOKENS_AROUND + BOTH_BYTES, 48, booked=2)
+    (line,) = one.news
+    assert line.startswith("2 requests of 'north' had no answer: they stay booked at the most")
+
+
+def test_texts_that_came_before_a_crash_are_not_bought_again(server, author):
+    whole = texts(write(author(), seed=7))
+    server.seen.clear()
+    server.twist = lambda answer: server.statuses.append(500) or answer  # one answer, then none
+    first = write(author(run="one", concurrency=1), seed=7)
+    assert texts(first) == whole[:3]
+    server.twist, server.statuses = None, []
+    made = author(run="one")
+    again = write(made, seed=7)
+    assert texts(again) == whole
+    assert again.cost == Cost(1, 30, 15)
+    assert [len(b["messages"]) for b in server.asked()] == [1, 2, 2]  # p0, and p1 twice
+    server.seen.clear()
+    assert texts(write(author(run="one"), seed=7)) == whole  # the round was not stored: all kept
+    assert server.asked() == []
+    assert len(texts(write(author(run="one"), seed=8))) == len(server.asked()) * 3 == 6
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "other"},
+        {"settings": {"max_new_tokens": 5}},
+        {"settings": {"sampling": Sampling(0.3)}},
+        {"url": "a second name"},
+    ],
+)
+def test_kept_texts_of_another_request_are_not_used(server, author, change):
+    server.models.append("other")
+    write(author(run="one"), seed=7)
+    server.seen.clear()
+    if "url" in change:
+        change = {"url": server.url.replace("127.0.0.1", "localhost")}
+    assert len(texts(write(author(run="one", **change), seed=7))) == 6
+    assert len(server.asked()) == 2
+
+
+def test_kept_texts_are_used_for_the_problem_they_were_bought_for(server, author):
+    write(author(run="one"), seed=7)
+    server.seen.clear()
+    swapped = write(author(run="one"), seed=7, problems=PROBLEMS[::-1])
+    assert {c.text[:4] for c in swapped.completions if c.problem_id == "p1"} == {"two?"}
+    assert len(server.asked()) == 2
+
+
+def test_a_server_that_ignores_n_is_not_paid_again_after_a_crash(server, author):
+    server.ignores_n, made = True, author(run="one")
+    write(made)
+    whole = write(made, seed=7)  # it is asked one by one from the start of this round
+    server.seen.clear()
+    assert texts(write(author(run="one"), seed=7)) == texts(whole)
+    assert server.asked() == []
+
+
+def test_the_books_are_one_line_and_the_round_under_way(server, author, tmp_path):
+    made, sizes = author(run="one"), []
+    for _ in range(4):
+        write(made)
+        sizes.append(len((tmp_path / "one" / "north" / "cost.log").read_bytes().splitlines()))
+    assert sizes == [5] * 4
+    assert author(run="one").books.spent == made.books.spent == Cost(8, 240, 120)
+
+
+def test_a_torn_last_line_of_the_books_is_left_out_and_told(author, tmp_path):
+    write(author(run="one"))
+    file = tmp_path / "one" / "north" / "cost.log"
+    whole = file.read_bytes()
+    start = whole[:-1].rindex(b"\n") + 1
+    for end in (start + 1, len(whole) - 1):
+        file.write_bytes(whole[:end])
+        made = author(run="one")
+        assert made.books.spent.booked == 1  # its answer is not in the books
+        assert made.news == [f"the last line of {file} is cut off, as by a crash: it is left out"]
+    write(made, seed=2)
+    assert author(run="one").news == []
+
+
+def test_damaged_books_are_named(author, tmp_path):
+    write(author(run="one"))
+    file = tmp_path / "one" / "north" / "cost.log"
+    whole = file.read_bytes()
+    for at in range(len(whole) - 1):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(RolloutError, match=rf"^{file} is damaged"):
+            author(run="one")
+    with pytest.raises(RolloutError, match=rf"^{file} is damaged \(.*; put back a copy, or delete"):
+        author(run="one")
+    file.unlink()
+    (sums := tmp_path / "one" / "north" / "cost.json").write_bytes(b"{")
+    with pytest.raises(RolloutError, match=rf"^{sums} is damaged"):
+        author(run="one")
+
+
+def test_a_disk_without_room_keeps_the_request_from_being_sent(server, author, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("potluck.rollout.texts.books.append", full)
+    with pytest.raises(OSError, match="No space left"):
+        write(author())
+    assert server.asked() == []
 
 
 # Before the start.

@@ -11,6 +11,7 @@ one line with the sum takes the place of all.
 import os
 from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 
@@ -39,7 +40,7 @@ class Books:
         self._file, self._sum = folder / "cost.log", folder / "cost.json"
         try:
             self._lines = self._read(notify)
-        except (msgspec.MsgspecError, UnicodeError) as error:
+        except ValueError as error:
             file = self._file if self._file.exists() else self._sum
             way_out = "put back a copy, or delete it and lower the budget"
             raise RolloutError(f"{file} is damaged ({error}); {way_out}") from None
@@ -47,28 +48,34 @@ class Books:
         """Cost of all starts, requests under way at their most."""
 
     def _read(self, notify: Callable[[str], None]) -> list[Booking]:
-        if self._file.exists():
-            whole, _, torn = self._file.read_bytes().rpartition(b"\n")
-            if torn:
-                notify(f"the last line of {self._file} is cut off, as by a crash: it is left out")
-            return [msgspec.json.decode(line, type=Booking) for line in whole.splitlines()]
-        if self._sum.exists():  # of release 0.2.0
+        data = self._file.read_bytes() if self._file.exists() else b""
+        whole, _, torn = data.rpartition(b"\n")
+        if torn:
+            notify(f"the last line of {self._file} is cut off, as by a crash: it is left out")
+        if not whole and self._sum.exists():  # of release 0.2.0
             return [Booking(msgspec.json.decode(self._sum.read_bytes(), type=Cost))]
-        return []
+        lines = [line.partition(b" ") for line in whole.splitlines()]
+        if any(crc32(line) != int(check, 16) for check, _, line in lines):
+            raise ValueError("the checksum of a line is another")
+        return [msgspec.json.decode(line, type=Booking) for _, _, line in lines]
 
     def begin(self, seed: int) -> dict[str, Choices]:
         """Forget the texts of other rounds; return this one's, by the digest of their request."""
         kept = [line for line in self._lines if line.request.startswith(f"{seed}/")]
         self._lines = [msgspec.structs.replace(line, cost=NOTHING) for line in kept]
-        lines = [msgspec.json.encode(line) for line in (Booking(self.spent), *self._lines)]
-        write_atomically(self._file, b"\n".join([*lines, b""]))
+        write_atomically(self._file, b"".join(map(_line, [Booking(self.spent), *self._lines])))
         return {line.request: line.choices for line in kept}
 
     def add(self, booking: Booking) -> None:
         """Add a line, for good when this returns."""
-        append(self._file, msgspec.json.encode(booking) + b"\n")
+        append(self._file, _line(booking))
         with self._file.open("rb") as file:
             os.fsync(file.fileno())
         self.spent += booking.cost
         self._lines.append(booking)
         write_for_readers(self._sum, msgspec.json.encode(self.spent))
+
+
+def _line(booking: Booking) -> bytes:
+    data = msgspec.json.encode(booking)
+    return b"%08x %b\n" % (crc32(data), data)

@@ -1,0 +1,168 @@
+"""An author that pays is killed at random instants: its books never hold less than was billed.
+
+POTLUCK_SOAK=1 python -m pytest tests/faults/test_payer.py -s
+"""
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+import urllib.request
+from collections import Counter
+
+from faults import payer
+from forked import fork_context
+from potluck.rollout.texts.openai import TOKENS_AROUND
+from stand_in_chat import StandInChat, stand_in_chat
+
+KILLS = 200 if os.environ.get("POTLUCK_SOAK") else 6
+LONGEST_PAUSE_S = 0.01
+
+
+class Pause:
+    """Stands for the event that answers wait for: a little while, each another one."""
+
+    def wait(self):
+        time.sleep(random.random() * LONGEST_PAUSE_S)
+
+    def set(self):
+        pass
+
+
+class Billing(StandInChat):
+    """Bills each request that reaches it, whether or not anybody hears the answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.models, self.stalls = [payer.NAME], Pause()
+        self.bills, self.open, self.changed = [], 0, threading.Condition()
+
+    def answer(self, path, body):
+        if path == "/v1/chat/completions":
+            asked = len(body["messages"][0]["content"])
+            written = random.Random(body["seed"]).randint(1, payer.LONGEST)
+            self.usage = {"prompt_tokens": asked, "completion_tokens": written}
+            with self.changed:
+                self.bills.append((body["seed"], (asked + written) * body["n"]))
+                self.changed.notify_all()
+        return super().answer(path, body)
+
+    def process_request(self, request, address):
+        with self.changed:
+            self.open += 1
+        super().process_request(request, address)
+
+    def process_request_thread(self, request, address):
+        super().process_request_thread(request, address)
+        with self.changed:
+            self.open -= 1
+            self.changed.notify_all()
+
+    def wait_for_bills(self, count, process):
+        """Wait until it has billed so much, or the author has ended by itself."""
+        with self.changed:
+            while len(self.bills) < count and process.exitcode is None:
+                self.changed.wait(0.05)
+
+    def wait_until_idle(self):
+        """Wait until all that was sent by a dead process is read: it is billed, too."""
+        with urllib.request.urlopen(f"{self.url}/models") as last_in_the_queue:
+            last_in_the_queue.read()
+        with self.changed:
+            self.changed.wait_for(lambda: not self.open)
+
+
+def tokens(cost):
+    return cost.get("prompt_tokens", 0) + cost.get("completion_tokens", 0)
+
+
+def booked(folder):
+    """(tokens, requests without an answer, seeds of the texts) of an author's books."""
+    file = folder / payer.NAME / "cost.log"
+    whole = file.read_bytes().rpartition(b"\n")[0].splitlines() if file.exists() else []
+    lines = [json.loads(line.partition(b" ")[2]) for line in whole]
+    texts = [text for line in lines for text, end in line.get("choices", [])]
+    costs = [line["cost"] for line in lines if "cost" in line]
+    open = sum(cost.get("booked", 0) for cost in costs)
+    return sum(map(tokens, costs)), open, {int(text.split()[-2]) for text in texts}
+
+
+def test_books_of_a_killed_author_hold_all_that_was_billed_and_no_text_is_bought_twice(tmp_path):
+    random.seed(0)
+    context = fork_context("faults.payer")
+    tally, kills = Counter(), 0
+    while kills < KILLS:
+        tally["runs"] += 1
+        with stand_in_chat(Billing) as server:
+            run = Run(context, server, tmp_path / f"{tally['runs']}")
+            while kills < KILLS and run.lives_and_dies(tally):
+                kills += 1
+            run.ends()
+            tally["requests"] += len(server.bills)
+            tally["asked again"] += len(server.bills) - payer.ROUNDS * payer.PROBLEMS
+    print(f"{kills} kills: {dict(tally)}")
+    assert tally["booked >= billed"] == tally["at most by those under way"] == kills == KILLS
+
+
+class Run:
+    """One run of the author, from its first start to its end."""
+
+    def __init__(self, context, server, folder):
+        self.context, self.server, self.folder = context, server, folder
+        self.kept, self.open = set(), 0
+
+    def start(self):
+        begun = self.context.Event()
+        process = self.context.Process(
+            target=payer.pay, args=(self.server.url, str(self.folder), begun)
+        )
+        process.start()
+        begun.wait()
+        return process
+
+    def lives_and_dies(self, tally):
+        """Kill it once; return False if it came to its end before."""
+        at = len(self.server.bills)
+        process = self.start()
+        self.server.wait_for_bills(at + random.randint(0, 8), process)
+        time.sleep(random.random() * LONGEST_PAUSE_S)
+        process.kill()
+        process.join()
+        self.server.wait_until_idle()
+        if process.exitcode == 0:
+            return False
+        assert process.exitcode == -signal.SIGKILL
+        self.check(at, tally)
+        return True
+
+    def check(self, at, tally):
+        """Compare the books with the bills, of which number ``at`` is the first of this life."""
+        spent, open, kept = booked(self.folder)
+        billed = sum(tokens for _, tokens in self.server.bills)
+        again = Counter(seed for seed, _ in self.server.bills[at:])
+        assert set(again.values()) <= {1}
+        assert not again.keys() & self.kept, "a text that was on disk is bought again"
+        self.kept |= kept
+        tally["booked >= billed"] += spent >= billed
+        most = payer.COUNT * payer.LONGEST + len("What is 00?") + TOKENS_AROUND
+        new, self.open = open - self.open, open
+        tally["at most by those under way"] += (
+            spent - billed <= open * most and new <= payer.CONCURRENCY
+        )
+        tally["requests under way"] += new
+        tally["largest excess"] = max(tally["largest excess"], spent - billed)
+
+    def ends(self):
+        process = self.start()
+        process.join()
+        assert process.exitcode == 0
+        for round in range(payer.ROUNDS):
+            expected = [
+                f"{id} {i} {payer.text_of(round, place, i)}"
+                for place, id in enumerate(payer.problems_of(round))
+                for i in range(payer.COUNT)
+            ]
+            stored = self.folder / payer.NAME / f"round-{round}"
+            assert stored.read_text().splitlines() == expected
