@@ -119,7 +119,8 @@ class Run:
             target=payer.pay, args=(self.server.url, str(self.folder), begun)
         )
         process.start()
-        begun.wait()
+        while process.exitcode is None and not begun.wait(1.0):
+            pass
         return process
 
     def lives_and_dies(self, tally):

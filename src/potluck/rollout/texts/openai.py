@@ -120,8 +120,7 @@ class _Round:
         self.engine, self.requests, self.seed = engine, requests, seed
         self.ended, self.count, self.under_way = threading.Event(), 0, Cost()
         self.slots = asyncio.Semaphore(engine.endpoint.concurrency)
-        self.kept = engine.books.begin(seed)
-        """Answers that came before a crash, by the digest of their request."""
+        self.kept = engine.books.begin(seed)  # answers that came before a crash
         self.texts: dict[ChatRequest, list[tuple[str, End]]] = {}
         self.trouble = ""
         """Reason why nothing more is asked in this round; empty: there is none."""
@@ -235,10 +234,8 @@ class _Round:
         self.count += len(self.texts[ask])
         if ask.count == 1:
             return []
-        if len(choices) > 1:
-            dialect.takes_n = True
-        else:
-            dialect.left_out.add("n")
+        dialect.takes_n |= len(choices) > 1
+        dialect.left_out.update([] if len(choices) > 1 else ["n"])
         return ask.one_by_one(len(choices))
 
     def _most(self, ask: ChatRequest) -> Cost:
