@@ -41,14 +41,15 @@ reference: $(VENV)/ready
 results: $(VENV)/ready
 	$(BIN)/potluck reproduce --render
 
-# What breaks after minutes and not after seconds: an hour on two cores.
+# What breaks after minutes and not after seconds: an hour on two cores. SHORT= does 100 events each.
+soak: SHORT ?= --events 40 --rounds 400
 soak: $(VENV)/ready
 	POTLUCK_SOAK=1 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/faults
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_wire.py
 	rm -rf build/soak
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_faults.py build/soak/faults
-	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_nodes.py build/soak/free
-	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_nodes.py build/soak/together --pace together $(ARGS)
+	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_nodes.py build/soak/free $(SHORT)
+	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_nodes.py build/soak/together --pace together $(SHORT) $(ARGS)
 
 bench: $(VENV)/ready
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
