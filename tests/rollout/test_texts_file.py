@@ -34,9 +34,7 @@ def author(tmp_path):
         path = tmp_path / "solutions.jsonl"
         path.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
         news = []
-        settings = TextSettings(
-            "north", tmp_path, max_new_tokens, Sampling(), Cost(), news.append, news.append
-        )
+        settings = TextSettings("north", tmp_path, max_new_tokens, Sampling(), news.append)
         made = FileOptions(path=str(path), **options).open(settings)
         made.news = news
         return made

@@ -63,10 +63,12 @@ class Together(Pace):
         """Return what was asked of its author; a peer cannot give itself a larger share."""
         came = list(came)
         most = self._most(round, {c.author for c in came})
-        # What the node itself wrote it had asked; after a crash it may know of one absent more.
-        own = self.me
+        # After a crash a node may know of fewer that were absent when it wrote.
+        own = self.agenda.most(round, {self.me}, self.agenda.weights.keys() - {self.me})
         return [
-            c for c in came if c.author == own or c.index < most.get((c.problem_id, c.author), 0)
+            c
+            for c in came
+            if c.index < (own if c.author == self.me else most).get((c.problem_id, c.author), 0)
         ]
 
     def _most(self, round: int, authors: Collection[str]) -> dict[tuple[str, str], int]:
