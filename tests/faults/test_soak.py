@@ -63,7 +63,9 @@ def test_many_nodes_complete_their_rounds(swarm, tmp_path, count, partners):
     swarm.wait_for("all rounds", all_closed(swarm, names, ROUNDS - 1), within_s=ROUNDS * SETTLING_S)
     events = [event for name in names for event in swarm.rounds(name).values()]
     swarm.stop()
-    assert not any(event["wrong"] or event["refused"] for event in events)
+    told = {event["text"] for name in names for event in swarm.of(name, "told")}
+    refusals = sorted(text for text in told if "refused" in text)
+    assert not any(event["wrong"] or event["refused"] for event in events), refusals[:5]
     for event in events:
         assert not event["missing"]
         # A cohort is drawn of who is there: at the start that changes while nodes come.
