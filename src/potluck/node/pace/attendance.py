@@ -32,8 +32,8 @@ class Attendance:
         lines: Iterable[Mapping[str, Any]] = (),
     ) -> None:
         """Take the members but this node, and the ``lines`` of its metrics.jsonl, so that a round
-        that is done again after a crash has the same ones. Of a run of more than ``ALL_UP_TO`` no
-        member is ever absent, as a node does not fetch from all of them."""
+        that is done again after a crash has the same ones. With more than ``ALL_UP_TO`` members
+        none is ever absent, as a node does not fetch from all of them."""
         named = frozenset(members)
         self._members = named if len(named) < ALL_UP_TO else frozenset[str]()
         (self._fewest, self._most), self._trusts = patience, trusts
