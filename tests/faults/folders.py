@@ -17,7 +17,10 @@ from potluck.launch.in_process import run
 from potluck.types import PotluckError
 
 NODES = ("large", "small")
-LOOKED_AT = ("README.md", "events.jsonl", "recorded.jsonl", "evaluation.jsonl", "status.json")
+LOOKED_AT = (
+    *("README.md", "events.jsonl", "recorded.jsonl", "problems.jsonl"),
+    *("evaluation.jsonl", "status.json"),
+)
 """Files that nothing is calculated from, by name."""
 
 

@@ -175,6 +175,9 @@ def test_after_a_crash_the_run_goes_on_to_the_same_end(recipe, whole_outcome, tm
     crash(recipe(), tmp_path / "cut", round)
     run(recipe(), tmp_path / "cut", resume=True)
     assert outcome(tmp_path / "cut") == whole_outcome
+    asked = [line["problem"] for line in lines(tmp_path / "cut", "small", "problems")]
+    graded = (line["problem"] for line in lines(tmp_path / "cut", "small", "completions"))
+    assert asked == [*dict.fromkeys(graded)]
 
 
 def test_rounds_that_are_on_disk_are_learned_again_and_not_written_again(

@@ -7,7 +7,9 @@ import pytest
 from nouns import completion, terms
 from potluck.exchange import Key, Round, encode, encode_round
 from potluck.node.storage.record import Record
+from potluck.reports.runs import LONGEST_QUESTION, GradedProblem, read_problems
 from potluck.reports.tokens import Recorded
+from potluck.types import Problem
 
 
 @pytest.fixture
@@ -92,6 +94,29 @@ def test_forgetting_takes_back_a_round_later_ones_and_lines_cut_short(record):
 
     assert rounds("metrics") == [0, 1]
     assert rounds("completions") == [0, 0, 1, 1]
+
+
+def test_a_problem_has_one_line_however_often_it_comes_and_one_again_where_it_was_taken_back(
+    record,
+):
+    folder = record.folder
+
+    def ids():
+        text = (folder / "problems.jsonl").read_text()
+        return [json.loads(line)["problem"] for line in text.splitlines()]
+
+    first, second = (Problem(id, f"{id}?", "4") for id in "ab")
+    record.add_problems(0, [first, first])
+    record.add_problems(1, [second, first])
+    assert ids() == ["a", "b"]
+    found = read_problems(folder, {"b"})
+    assert found == {"b": GradedProblem("b", "b?", "4", round=1)}
+    record.truncate_from(1, {})
+    again = Record(folder, run="run", node="north")
+    again.add_problems(1, [first, second])
+    again.add_problems(2, [Problem("c", "x" * 5000, "")])
+    assert ids() == ["a", "b", "c"]
+    assert len(read_problems(folder, None)["c"].question) == LONGEST_QUESTION
 
 
 def test_a_number_that_json_does_not_have_is_refused_and_not_written(record):

@@ -132,6 +132,7 @@ class Node(Participant):
                     paid |= {f"reward/{name}": values[at] for name, values in parts.items()}
                 lines.append({"round": round, **origin, **paid, "end": c.end, "text": text})
             groups.append(Group(problem, rows, tuple(rewards), parts, kept))
+        self.record.add_problems(round, [group.problem for group in groups])
         self.record.add("completions", lines)
         return groups
 

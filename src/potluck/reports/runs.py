@@ -4,6 +4,7 @@
     <run>/<node>/metrics.jsonl        one RoundReport a line, see ``reports/rounds.py``
     <run>/<node>/evaluation.jsonl     one EvaluationReport a line
     <run>/<node>/completions.jsonl    one WrittenCompletion a line
+    <run>/<node>/problems.jsonl       one GradedProblem a line; not in folders of 0.2.0
     <run>/<node>/recorded.jsonl       one Recorded a line, see ``reports/tokens.py``
     <run>/<node>/events.jsonl         one EventLine a line, see ``reports/events.py``
     <run>/<node>/status.json          a FolderStatus, see ``reports/status.py``
@@ -17,7 +18,7 @@ skipped and missing ones have defaults, so older and newer runs can be read.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -34,6 +35,7 @@ from potluck.types import NODE_NAME, PotluckError
 RECIPE, STATUS = "recipe.json", "status.json"
 METRICS, EVALUATION, EVENTS = "metrics.jsonl", "evaluation.jsonl", "events.jsonl"
 COMPLETIONS, RECORDED = "completions.jsonl", "recorded.jsonl"
+PROBLEMS, LONGEST_QUESTION = "problems.jsonl", 4000
 SMALL_BYTES = 1 << 20
 """Largest recipe.json and status.json that are read."""
 MOST_SETTINGS = 1000
@@ -59,6 +61,18 @@ class WrittenCompletion(msgspec.Struct, frozen=True):
     end: str = ""
 
 
+class GradedProblem(msgspec.Struct, frozen=True):
+    """One line of problems.jsonl: a problem of which completions were graded. ``question`` and
+    ``answer`` are not safe to show as they are."""
+
+    problem: str
+    question: str = ""
+    answer: str = ""
+    """Right answer; empty: the task has none."""
+    round: int = 0
+    """Round in which the node first graded completions of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRun:
     """Contents of one node's folder."""
@@ -69,6 +83,8 @@ class NodeRun:
     evaluations: tuple[EvaluationReport, ...]
     last_written: tuple[WrittenCompletion, ...]
     """The completions of the last round in the file."""
+    problems: Mapping[str, GradedProblem]
+    """Their problems, by id; none in folders of 0.2.0."""
     cost: Mapping[str, float]
     """Cost of an author without weights, in all its starts; what is 0 is left out."""
 
@@ -177,12 +193,14 @@ def read_status(folder: Path) -> FolderStatus | None:
 
 def _read_node(folder: Path, model: str) -> NodeRun:
     costs = read_lines(folder / "cost.json", dict[str, float])
+    last_written = _last_round(folder / COMPLETIONS)
     return NodeRun(
         name=folder.name,
         model=model,
         rounds=_by_round(read_lines(folder / METRICS, RoundReport)),
         evaluations=_by_round(read_lines(folder / EVALUATION, EvaluationReport)),
-        last_written=_last_round(folder / COMPLETIONS),
+        last_written=last_written,
+        problems=read_problems(folder, {line.problem for line in last_written}),
         cost={name: cost for each in costs for name, cost in each.items() if cost},
     )
 
@@ -212,6 +230,13 @@ def read_lines(file: Path, kind: type[Line]) -> Iterator[Line]:
             if not tail.rest.startswith(b"{") or isinstance(error, msgspec.ValidationError):
                 tail.number += 1
                 damaged(error)
+
+
+def read_problems(folder: Path, wanted: Container[str] | None) -> dict[str, GradedProblem]:
+    """Read the ``wanted`` problems of a node's folder, or all; damaged lines are left out."""
+    tail = Tail(folder / PROBLEMS, GradedProblem)
+    tail.look()
+    return {p.problem: p for p in tail.read() if wanted is None or p.problem in wanted}
 
 
 def _by_round(lines: Iterable[Rounds]) -> tuple[Rounds, ...]:

@@ -90,6 +90,7 @@ def make_run(
     rounds: Sequence[Mapping[str, Any]] = (),
     evaluations: Sequence[Mapping[str, Any]] = (),
     completions: Sequence[Mapping[str, Any]] = (),
+    problems: Sequence[Mapping[str, Any]] = (),
     **changes: Any,
 ) -> Path:
     """A run in which every node tells the same; a file that would be empty is not there."""
@@ -101,6 +102,7 @@ def make_run(
             ("metrics.jsonl", rounds),
             ("evaluation.jsonl", evaluations),
             ("completions.jsonl", completions),
+            ("problems.jsonl", problems),
         ):
             if lines:
                 (path / node / name).write_text("".join(f"{json.dumps(each)}\n" for each in lines))

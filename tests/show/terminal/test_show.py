@@ -130,6 +130,14 @@ def test_each_author_has_a_right_and_a_wrong_answer_of_the_last_round(tmp_path):
     ]
 
 
+def test_an_answer_stands_below_its_question_and_the_right_answer_where_they_are_known(tmp_path):
+    completions = [written(text="bad", reward=0.0), written(problem="other", text="good")]
+    problems = [{"round": 0, "problem": "digits/1+2", "question": "1+2=", "answer": "3"}]
+    text = shown(make_run(tmp_path / "run", "small", completions=completions, problems=problems))
+    assert "digits/1+2\n  question: 1+2=\n  right answer: 3\n  bad\n" in text
+    assert "other\n  good\n" in text
+
+
 def test_right_is_what_an_evaluation_calls_right_and_other_rewards_are_told(tmp_path):
     rewards = (0.23, 1 - 1e-12, 2.5, -0.1)
     for reward in rewards:
@@ -149,6 +157,7 @@ def test_hostile_text_is_shown_as_text_wherever_it_stands(tmp_path, terminal):
         task={"name": HOSTILE},
         rounds=[metrics(0, sources={HOSTILE: source()}, seconds={HOSTILE: 1.0})],
         completions=[written(text=HOSTILE, author=HOSTILE, problem=HOSTILE)],
+        problems=[{"problem": HOSTILE, "question": HOSTILE, "answer": HOSTILE}],
     )
     text = shown(path, terminal=terminal)
     assert "[red]boo[/red]⏎<script>" in text

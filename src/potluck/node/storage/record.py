@@ -3,6 +3,7 @@
 <run>/<node>/metrics.jsonl        one line a round, see RoundReport
 <run>/<node>/evaluation.jsonl     one line an evaluation
 <run>/<node>/completions.jsonl    what was written, readable
+<run>/<node>/problems.jsonl       their questions and right answers, each once
 <run>/<node>/recorded.jsonl       some of them token by token, see potluck/reports/tokens.py
 <run>/<node>/events.jsonl         what was told to the user, and when (launch/journal.py)
 <run>/<node>/status.json          what the node is doing now, see potluck/reports/status.py
@@ -18,7 +19,7 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import compress
@@ -29,8 +30,9 @@ import msgspec
 
 from potluck.exchange import Round, WireError, batches_of, decode_round, encode_round
 from potluck.files import append, printable, sealed, sum_of, unsealed, write_atomically
-from potluck.reports.runs import read_lines
+from potluck.reports.runs import LONGEST_QUESTION, read_lines, read_problems
 from potluck.reports.tokens import Recorded
+from potluck.types import Problem
 
 READ_BACK = ("metrics", "completions", "written", "in_step")
 """Files of lines that decide how a resumed run goes on; the others are for people."""
@@ -48,6 +50,7 @@ class Record:
     def __init__(self, folder: Path, *, run: str, node: str) -> None:
         self.folder, self.run, self.node = folder, run, node
         self._room_bytes = 0.0
+        self._with_line: set[str] | None = None
         (folder / "rounds").mkdir(parents=True, exist_ok=True)
 
     def keep_round(self, round: int, arrived: Round) -> int:
@@ -107,6 +110,23 @@ class Record:
         """Add lines to ``name``.jsonl, all of them or none."""
         lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
         append(self._lines(name), lines.encode())
+
+    def add_problems(self, round: int, problems: Iterable[Problem]) -> None:
+        """Add the question and right answer of each problem that has no line yet, for people."""
+        if self._with_line is None:
+            self._with_line = {*read_problems(self.folder, None)}
+        lines = {
+            p.id: {
+                "round": round,
+                "problem": p.id,
+                "question": p.question[:LONGEST_QUESTION],
+                "answer": p.answer[:LONGEST_QUESTION],
+            }
+            for p in problems
+            if p.id not in self._with_line
+        }
+        self.add("problems", [*lines.values()])
+        self._with_line |= lines.keys()
 
     def room_for_sample(self, size_bytes: int) -> float:
         """Tell the bytes that may be recorded of a round whose file takes ``size_bytes``: its

@@ -15,7 +15,14 @@ from potluck.files import printable
 from potluck.objective.methods import METHODS
 from potluck.reports import AuthorReport, Doubts, RoundReport, mean, stats_of, waited_share
 from potluck.reports.habits import habit_told
-from potluck.reports.runs import NodeRun, ObjectiveRecipe, Run, WrittenCompletion, read_run
+from potluck.reports.runs import (
+    GradedProblem,
+    NodeRun,
+    ObjectiveRecipe,
+    Run,
+    WrittenCompletion,
+    read_run,
+)
 from potluck.show.terminal.text import decimal, formatted, new_table, percent, sparkline
 from potluck.types import is_right
 
@@ -195,19 +202,24 @@ def _doubts(run: Run) -> Iterator[Text]:
 
 
 def _samples(run: Run) -> Iterator[Text]:
-    """Yield a right and a wrong answer of each author, from the first node that has one."""
-    chosen: dict[tuple[str, bool], WrittenCompletion] = {}
+    """Yield a right and a wrong answer of each author, from the first node that has one, with
+    what was asked."""
+    chosen: dict[tuple[str, bool], tuple[WrittenCompletion, GradedProblem]] = {}
     for node in run.nodes:
         for written in node.last_written:
-            chosen.setdefault((written.author, not is_right(written.reward)), written)
+            its = node.problems.get(written.problem, GradedProblem(written.problem))
+            chosen.setdefault((written.author, not is_right(written.reward)), (written, its))
     if chosen:
         yield Text("\nAnswers of the last round", style="bold")
     for author, is_wrong in sorted(chosen):
-        written = chosen[author, is_wrong]
+        written, its = chosen[author, is_wrong]
         earned = "" if written.reward in (0, 1) else f" (reward {written.reward:.3g})"
         yield Text.assemble(
             (f"{printable(author, 32)}  ", "cyan"),
             (f"wrong{earned}", "red") if is_wrong else (f"right{earned}", "green"),
             (f"  {printable(written.problem, 60)}", "dim"),
         )
+        for what, text in (("question", its.question), ("right answer", its.answer)):
+            if text:
+                yield Text(f"  {what}: {printable(text, 300)}", style="dim")
         yield Text("  " + printable(written.text, 300))
