@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from potluck.evaluation.intervals import Interval, difference_interval, share_interval
+from potluck.intervals import Interval, difference_interval, share_interval
 
 HEAD = ("run", "rounds", "measured", "expected", "what differs")
 HALVES = ("groups", "fewer")

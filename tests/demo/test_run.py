@@ -2,8 +2,6 @@
 
 import io
 import json
-import subprocess
-import sys
 
 import pytest
 from msgspec.structs import replace
@@ -12,7 +10,6 @@ from rich.console import Console
 import potluck
 from potluck.builder.memory import own_completions
 from potluck.config import from_tree
-from potluck.demo import run as demo_module
 from potluck.demo.report import Outcome
 from potluck.demo.run import DemoError, cells, demo, summarise
 from potluck.objective.methods import method_of
@@ -74,21 +71,6 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_run_that_breaks_down_is_named_with_its_last_words(tmp_path, monkeypatch):
-    started = []
-
-    def start(cell, folder):
-        code = "import sys; print('first\\n\\x1b[31mno disk left'); sys.exit(3)"
-        with (folder / f"{cell.name}.log").open("wb") as log:
-            started.append(subprocess.Popen([sys.executable, "-c", code], stdout=log))
-        return started[-1]
-
-    monkeypatch.setattr(demo_module, "_start", start)
-    with pytest.raises(DemoError, match=r"ended with exit code 3: \[31mno disk left \(all: .*log"):
-        demo(tmp_path / "demo", rounds=1, seed=0, console=console())
-    assert all(process.poll() is not None for process in started)
-
-
 def test_the_summary_has_every_curve_and_what_explains_it(tmp_path):
     plan = cells(rounds=2, seed=0)
     for i, cell in enumerate(plan):
@@ -116,13 +98,3 @@ def test_the_summary_has_every_curve_and_what_explains_it(tmp_path):
             assert result.nodes[node][setting] == expected
     assert list(result.nodes) == ["large", "small"]
     assert (result.rounds, result.seconds, result.seed) == (2, 12.3, 0)
-
-
-def test_each_run_of_the_demo_is_one_process_so_its_numbers_are_the_same(tmp_path, monkeypatch):
-    called = []
-    monkeypatch.setattr(
-        "potluck.demo.run.subprocess.Popen", lambda words, **_: called.append([*map(str, words)])
-    )
-    (cell, *_) = cells(rounds=1, seed=0)
-    demo_module._start(cell, tmp_path)
-    assert called[0][1:5] == ["-m", "potluck", "run", "--one-process"]

@@ -10,7 +10,7 @@
 only ``node`` sees them all. ``rollout`` sees ``model``, the policy. A room that read ``config``
 could not be used without a run; the options of a task or an engine stand in its own room, where
 ``config`` finds them. ``show`` knows what a run reports and tells, and nothing of how it is made;
-its three folders are rooms. ``confined``, ``files`` and ``version`` import nothing and are for
+its three folders are rooms. ``confined``, ``files``, ``intervals`` and ``version`` are for
 everybody. Torch stays out of whatever a person waits for: seconds pass while it is imported.
 """
 
@@ -26,12 +26,13 @@ import potluck
 
 ROOT = Path(potluck.__file__).parent
 FIVE = {"objective", "tasks", "rollout", "exchange", "schedule"}
-EVERYBODY_MAY = {"confined", "files", "version"}
+EVERYBODY_MAY = {"confined", "files", "intervals", "version"}
 MAY_IMPORT = {
     "types": set(),
     "fields": {"types"},
     "confined": set(),
     "files": set(),
+    "intervals": set(),
     "template": {"torch"},
     "version": set(),
     "config": {"exchange", "fields", "objective", "rollout", "tasks", "types"},
@@ -55,6 +56,7 @@ MAY_IMPORT = {
         "evaluation",
         "node",
         "reports",
+        "show.terminal",
         "show.trackers",
         "torch",
         "types",
@@ -73,7 +75,15 @@ MAY_IMPORT = {
     }
     | {"torch", "types"}
     | FIVE,
-    "demo": {"STARTING_RECIPE", "config", "reports", "show.terminal", "show.web", "types"},
+    "demo": {
+        "STARTING_RECIPE",
+        "config",
+        "launch",
+        "reports",
+        "show.terminal",
+        "show.web",
+        "types",
+    },
     "cli": {"STARTING_RECIPE", "builder", "config", "demo", "doctor", "evaluation", "exchange"}
     | {"launch", "node", "replay", "reports", "show.terminal", "show.web", "types"},
     "__init__": {"builder", "config", "launch", "reports", "show.terminal", "types"},

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potluck.evaluation.intervals import (
+from potluck.intervals import (
     Interval,
     difference_interval,
     mcnemar,

@@ -452,7 +452,7 @@ def test_what_saves_memory_reaches_the_learner_and_leaves_the_loss_as_it_was(
 
 
 ELSEWHERE = {
-    *("name", "rounds", "checkpoint_every", "deadline_s", "threads", "intake", "shares"),
+    *("name", "control", "rounds", "checkpoint_every", "deadline_s", "threads", "intake", "shares"),
     *("node.device", "node.model", "node.stranger", "node.weight_decay", "node.lr_schedule"),
     *("node.gradient_checkpointing", "node.micro_batch_tokens", "node.warmup_updates"),
     *("node.adam_betas", "sampling.max_prompt_tokens", "task.train_problems"),

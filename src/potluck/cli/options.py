@@ -22,6 +22,15 @@ Displays = Annotated[
     typer.Option("--display", help="Show progress: live, lines (of JSON) or none; may be repeated"),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint")]
+Controls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--control",
+        metavar="KIND",
+        help="Then train without the others, to compare: half, half-problems, alone or own-part; "
+        "may be repeated",
+    ),
+]
 Web = Annotated[bool, typer.Option("--web", help="Show the run in a browser while it goes")]
 WebAt = Annotated[
     str,

@@ -3,6 +3,7 @@
 import json
 import shlex
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from potluck.builder.task import require_trusted
 from potluck.cli.base import TEAM, app, complain, out, prepare_process, say, stoppable
 from potluck.cli.options import (
     AllowKeys,
+    Controls,
     Displays,
     Out,
     Recipe,
@@ -26,8 +28,12 @@ from potluck.cli.options import (
 )
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, as_tree, load
+from potluck.config.control import controls_of
+from potluck.launch.controls import run_controls
 from potluck.launch.local_swarm import LocalSwarmResult, run_local_swarm
+from potluck.launch.side_by_side import WholeRun
 from potluck.node.storage.folder import has_no_round
+from potluck.reports.answers import sentence
 from potluck.show.terminal import Watched, open_displays
 
 if TYPE_CHECKING:
@@ -87,13 +93,15 @@ def run_command(
         bool,
         typer.Option("--one-process", help="All nodes in this process: the same bits each time"),
     ] = False,
+    control: Controls = None,
     display: Displays = None,
     web: Web = False,
     web_at: WebAt = "",
     web_token: WebToken = False,
 ) -> None:
     """Train the nodes of a recipe together on this machine, each in a process of its own."""
-    config = load(recipe, set or [])
+    config = load(recipe, [*(set or []), *([f"control={json.dumps(control)}"] * bool(control))])
+    controls_of(config)  # raises for one that cannot be had
     place = folder or Path("runs") / config.name
     if not check:
         require_trusted(config, trust_code)
@@ -114,29 +122,54 @@ def run_command(
         return
     page = shown_in_browser(place, display or [], web=web, at=web_at, token=web_token)
     with stoppable(AT_ONCE), page:
-        if one_process or TEAM or len(config.node) == 1:
-            result = _run(config, place, resume, trust_code, display)
-            code = tell_end(result, f"run {_recipe_of(place)}", place, trust_code)
-        else:
-            watched = Watched(out, config.rounds, rounds_saved(place, config) if resume else 0)
-            with open_displays(display or ["live"], watched) as shown:
-                ended = run_local_swarm(
-                    config, place, resume=resume, display=shown, trust_code=trust_code
-                )
-            code = _tell_ends(ended, place, trust_code)
+        code = 0
+        if not (resume and config.control and WholeRun(config, place).is_done):
+            apart = not (one_process or TEAM or len(config.node) == 1)
+            train = _run_apart if apart else _run
+            code = train(config, place, resume, trust_code, display)
+        if not code and config.control:
+            code = _run_controls(config, place, trust_code, allow_key or ())
     if code:
         raise typer.Exit(code)
 
 
+def _run_apart(
+    config: RunConfig, place: Path, resume: bool, trust_code: bool, displays: list[str] | None
+) -> int:
+    """Run each node in a process of its own; return the exit code."""
+    watched = Watched(out, config.rounds, rounds_saved(place, config) if resume else 0)
+    with open_displays(displays or ["live"], watched) as shown:
+        ended = run_local_swarm(config, place, resume=resume, display=shown, trust_code=trust_code)
+    return _tell_ends(ended, place, trust_code)
+
+
+def _run_controls(
+    config: RunConfig, place: Path, trust_code: bool, allow_keys: Sequence[str]
+) -> int:
+    """Make the controls of a run that is done, and say what they tell; return the exit code."""
+    names = ", ".join(each.config.name for each in controls_of(config))
+    say(f"controls, to tell whether sharing helped: {names}")
+    options = [*(["--trust-code"] * trust_code), *(f"--allow-key={key}" for key in allow_keys)]
+    if (found := run_controls(config, place, out, options=options)) is None:
+        say("stopped, saved; go on with:")
+        _say_command(f"run {_recipe_of(place)}", place, trust_code, config.control)
+        return 130
+    for each in found:
+        say(sentence(each))
+    return 0
+
+
 def _run(
     config: RunConfig, place: Path, resume: bool, trust_code: bool, displays: list[str] | None
-) -> "RunResult":
+) -> int:
+    """Run all nodes in this process; return the exit code."""
     with out.status("loading torch and transformers ..."):
         from potluck.launch.in_process import run
         from potluck.node.storage.resume import first_round
     first = first_round(place, config) if resume else 0
     with open_displays(displays or ["live"], Watched(out, config.rounds, first)) as display:
-        return run(config, place, resume=resume, display=display, trust_code=trust_code)
+        result = run(config, place, resume=resume, display=display, trust_code=trust_code)
+    return tell_end(result, f"run {_recipe_of(place)}", place, trust_code)
 
 
 def rounds_saved(place: Path, config: RunConfig) -> int:
@@ -198,6 +231,7 @@ def _recipe_of(place: Path) -> str:
     return shlex.quote(str(place / "recipe.json"))
 
 
-def _say_command(command: str, place: Path, trust_code: bool) -> None:
-    trusted = " --trust-code" if trust_code else ""
-    say(f"  potluck {command} --out {shlex.quote(str(place))} --resume{trusted}")
+def _say_command(command: str, place: Path, trust_code: bool, controls: Sequence[str] = ()) -> None:
+    more = " --trust-code" if trust_code else ""
+    more += "".join(f" --control {kind}" for kind in controls)
+    say(f"  potluck {command} --out {shlex.quote(str(place))} --resume{more}")

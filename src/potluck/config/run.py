@@ -21,6 +21,8 @@ AnyEngine = HFOptions | VllmOptions | OpenAIOptions | FileOptions
 Fraction = Annotated[float, Meta(ge=0, lt=1)]
 
 
+ControlKind = Literal["half", "half-problems", "alone", "own-part"]
+
 MOST_TAKEN = 3
 """Completions of others for each own one, where a recipe does not say."""
 
@@ -229,6 +231,11 @@ class RunConfig(Options, frozen=True, kw_only=True):
     """Rounds from one checkpoint to the next; 0: one at the end (and on Ctrl-C) only."""
     threads: Amount = 0
     """CPU threads of torch; 0: its default. Models under 10M weights are fastest with 1."""
+    control: tuple[ControlKind, ...] = ()
+    """Controls that ``potluck run`` makes when the run is done, with the same seed: each model by
+    itself with what it writes here, in smaller groups ("half") or in fewer problems
+    ("half-problems"); by itself with all of the writing ("alone"); or here, learning from its own
+    completions only ("own-part"). They tell whether sharing helped."""
     task: AnyTask = DigitsOptions()
     """Problems that all nodes train on, and how answers are graded: docs/tasks.md."""
     out_of_distribution: AnyTask | None = None

@@ -7,8 +7,6 @@ load.
 """
 
 import json
-import subprocess
-import sys
 import time
 import tomllib
 from dataclasses import asdict, dataclass
@@ -23,10 +21,8 @@ from potluck import STARTING_RECIPE
 from potluck.config import as_tree, from_tree
 from potluck.demo.picture import draw
 from potluck.demo.report import COLUMNS, Outcome, Result, write_report
-from potluck.files import available_cores, printable
-from potluck.reports.events import PhaseProgress
+from potluck.launch.side_by_side import WholeRun, run_side_by_side
 from potluck.reports.runs import NodeRun, read_run
-from potluck.show.terminal.live import LiveDisplay
 from potluck.show.terminal.text import label, new_table
 from potluck.types import PotluckError
 
@@ -39,7 +35,7 @@ the rounds; greedy: accuracy at the end on problems not trained on, and on longe
 
 
 class DemoError(PotluckError):
-    """A demo that cannot start, or a run of it that broke down."""
+    """A demo that cannot start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +81,9 @@ def demo(folder: Path, *, rounds: int | None, seed: int, console: Console) -> Re
         f"{total} rounds each: {', '.join(cell.name for cell in plan)}",
         markup=False,
     )
-    _run_side_by_side(plan, folder / "cells", total, console)
+    made = [WholeRun(from_tree(each.recipe), folder / "cells" / each.name) for each in plan]
+    if not run_side_by_side(made, console):
+        raise KeyboardInterrupt
     seconds = round(time.monotonic() - began, 1)
     result = summarise(plan, folder / "cells", seconds=seconds)
     (folder / "summary.json").write_text(json.dumps(asdict(result), indent=1) + "\n", "utf-8")
@@ -133,49 +131,3 @@ def _outcome(node: NodeRun) -> Outcome:
         greedy=end.validation,
         out_of_distribution=end.out_of_distribution,
     )
-
-
-def _run_side_by_side(plan: list[Cell], folder: Path, rounds: int, console: Console) -> None:
-    """Run each cell in a process with one thread, as many at a time as there are cores."""
-    folder.mkdir(parents=True)
-    waiting, running = list(plan), dict[str, subprocess.Popen[bytes]]()
-    with LiveDisplay(console) as display:
-        try:
-            while waiting or running:
-                while waiting and len(running) < available_cores():
-                    cell = waiting.pop(0)
-                    running[cell.name] = _start(cell, folder)
-                for cell in plan:
-                    metrics = folder / cell.name / cell.nodes[-1] / "metrics.jsonl"
-                    done = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
-                    display.show(PhaseProgress(cell.name, "rounds", done, rounds))
-                time.sleep(0.2)
-                for name, process in list(running.items()):
-                    if process.poll() is not None:
-                        del running[name]
-                        _require_success(name, process.returncode, folder)
-        finally:
-            for process in running.values():
-                process.terminate()
-                process.wait()
-
-
-def _start(cell: Cell, folder: Path) -> subprocess.Popen[bytes]:
-    recipe, command = folder / f"{cell.name}.json", [sys.executable, "-m", "potluck", "run"]
-    recipe.write_text(json.dumps(cell.recipe, indent=1) + "\n", encoding="utf-8")
-    with (folder / f"{cell.name}.log").open("wb") as log:
-        return subprocess.Popen(
-            # In one process each, so that its numbers are the same on every machine.
-            [*command, "--one-process", recipe, "--out", folder / cell.name],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-
-
-def _require_success(name: str, code: int, folder: Path) -> None:
-    if code:
-        log = folder / f"{name}.log"
-        words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        last = printable(words[-1], 500) if words else "it said nothing"
-        raise DemoError(f"{name} ended with exit code {code}: {last} (all: {log})")

@@ -15,7 +15,7 @@ from potluck.reports import RoundReport
 from potluck.reports.runs import METRICS, read_lines
 from potluck.types import RunFolderError
 
-MAY_CHANGE = ("rounds", "checkpoint_every", "threads", "deadline_s", "log")
+MAY_CHANGE = ("rounds", "checkpoint_every", "threads", "deadline_s", "log", "control")
 """Keys that a resumed run may have otherwise than the run that it goes on with."""
 OF_A_MACHINE = (
     *("transport", "listen", "connect", "tls", "key", "roster", "cohort", "kept_rounds"),

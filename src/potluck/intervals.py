@@ -128,6 +128,21 @@ def difference_interval(difference_N: Sequence[float]) -> Interval:
     return Interval(fmean(difference_N), centre - half, centre + half)
 
 
+def unpaired_interval(a_N: Sequence[float], b_M: Sequence[float]) -> Interval:
+    """Return the difference of two means on unlike problems, and its interval.
+
+        mean a - mean b  +-  z sqrt(sd_a^2 / N + sd_b^2 / M)
+
+    Raise ValueError for fewer than two of either, as ``mean_interval`` does.
+
+    >>> unpaired_interval([1.0, 1.0], [0.0, 0.0])
+    Interval(value=1.0, low=1.0, high=1.0)
+    """
+    a, b = mean_interval(a_N), mean_interval(b_M)
+    half = sqrt((a.high - a.value) ** 2 + (b.high - b.value) ** 2)
+    return Interval(a.value - b.value, a.value - b.value - half, a.value - b.value + half)
+
+
 def mcnemar(only_a: int, only_b: int) -> float:
     """Return the two-sided p of the exact test that two models are equally often right.
 

@@ -1,0 +1,32 @@
+"""The controls of a run, made when it is done, in its folder; and what they tell."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from potluck.config import RunConfig
+from potluck.config.control import controls_of
+from potluck.launch.side_by_side import WholeRun, run_side_by_side
+from potluck.reports.answers import ControlAnswer, add_answers, answer_of
+
+
+def run_controls(
+    config: RunConfig, place: Path, console: Console, *, options: Sequence[str] = ()
+) -> tuple[ControlAnswer, ...] | None:
+    """Make the controls of the finished run in ``place``, or go on with them, and return the
+    answers; None if Ctrl-C stopped them, saved. Raise SideBySideError if one breaks down.
+
+    Args:
+        options: further options of ``potluck run``, such as "--trust-code".
+    """
+    controls = controls_of(config)
+    runs = [WholeRun(each.config, place / each.folder) for each in controls]
+    if not run_side_by_side(runs, console, options=options):
+        return None
+    found = (
+        answer_of(place, place / each.folder, node, each.kind, config.rounds)
+        for each in controls
+        for node in each.nodes
+    )
+    return add_answers(place, [each for each in found if each])

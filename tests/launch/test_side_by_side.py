@@ -1,0 +1,85 @@
+"""Whole runs beside each other: started, stopped, gone on with; and what is said of a break."""
+
+import io
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+import tiny
+from launch.runs import crash
+from potluck.launch.in_process import run
+from potluck.launch.side_by_side import SideBySideError, WholeRun, run_side_by_side
+
+SAYS_AND_FAILS = "import sys; print('first\\n\\x1b[31mno disk left'); sys.exit(3)"
+SLEEPS = "import signal; print(flush=True); signal.sigwait([signal.SIGINT]); raise SystemExit(130)"
+
+
+def console():
+    return Console(file=io.StringIO(), width=100)
+
+
+def stands_in(monkeypatch, code, then=lambda process: None):
+    """Have other processes started in place of runs."""
+    started = []
+
+    def start(whole, options):
+        with whole.log.open("wb") as log:
+            started.append(subprocess.Popen([sys.executable, "-c", code], stdout=log))
+        then(started[-1])
+        return started[-1]
+
+    monkeypatch.setattr(WholeRun, "start", start)
+    return started
+
+
+@pytest.fixture
+def whole(tmp_path):
+    model = tiny.save(tmp_path / "model", 0)
+    config = tiny.recipe({"small": model}, "rounds=3", "checkpoint_every=1", "threads=1")
+    return WholeRun(config, tmp_path / "runs")
+
+
+def test_a_run_that_breaks_down_is_named_with_its_last_words(whole, monkeypatch):
+    started = stands_in(monkeypatch, SAYS_AND_FAILS)
+    with pytest.raises(SideBySideError, match=r"ended with exit code 3: \[31mno disk left \(.*log"):
+        run_side_by_side([whole], console())
+    assert started[0].poll() is not None
+
+
+def test_ctrl_c_stops_each_run_once_and_starts_no_other(whole, tmp_path, monkeypatch):
+    def interrupted_when_it_sleeps(process):
+        while not whole.log.read_bytes():
+            assert process.poll() is None
+        signal.raise_signal(signal.SIGINT)
+
+    code = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]); {SLEEPS}"
+    started = stands_in(monkeypatch, code, interrupted_when_it_sleeps)
+    other = WholeRun(whole.config, tmp_path / "other")
+    monkeypatch.setattr("potluck.launch.side_by_side.available_cores", lambda: 1)
+    assert not run_side_by_side([whole, other], console())
+    assert [process.returncode for process in started] == [130]
+
+
+def test_a_run_that_was_killed_is_gone_on_with_to_the_bit_and_one_that_is_done_is_not(
+    whole, tmp_path
+):
+    run(whole.config, tmp_path / "whole")
+    crash(whole.config, whole.folder, 1)
+    assert not whole.is_done
+    assert run_side_by_side([whole], console())
+    uninterrupted, gone_on = (
+        [
+            {**json.loads(line), "seconds": None}
+            for line in (at / "small" / "metrics.jsonl").read_text().splitlines()
+        ]
+        for at in (tmp_path / "whole", whole.folder)
+    )
+    assert gone_on == uninterrupted
+    assert whole.is_done
+    log = whole.log.stat()
+    assert run_side_by_side([whole], console())
+    assert whole.log.stat() == log

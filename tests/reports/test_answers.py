@@ -1,0 +1,123 @@
+"""Answers of controls against plain loops, and where there is nothing to tell."""
+
+import json
+import random
+
+import pytest
+from msgspec.structs import replace
+
+from potluck.reports.answers import ANSWERS, add_answers, answer_of, answers, sentence
+
+ROUNDS = 6
+
+
+def write(folder, node, rewards, greedy=None):
+    """``rewards``: (round, problem, index) -> reward of a completion."""
+    own = folder / node
+    own.mkdir(parents=True)
+    lines = [
+        {"round": r, "problem": p, "author": node, "index": i, "reward": x, "text": ""}
+        for (r, p, i), x in rewards.items()
+    ]
+    lines += [{**line, "author": "other", "reward": 9.0} for line in lines[:5]]
+    (own / "completions.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    if greedy is not None:
+        lines = [{"round": 0, "validation": 0.5}, {"round": ROUNDS, "validation": greedy}]
+        (own / "evaluation.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+
+
+def drawn(seed, chance, problems, each=3):
+    random.seed(seed)
+    return {
+        (r, f"{r}-{p}", i): float(random.random() < chance)
+        for r in range(ROUNDS)
+        for p in problems
+        for i in range(each)
+    }
+
+
+def means(rewards):
+    late = {}
+    for (r, p, _), x in rewards.items():
+        if r >= ROUNDS // 2:
+            late.setdefault(p, []).append(x)
+    return {p: sum(xs) / len(xs) for p, xs in late.items()}
+
+
+def bootstrapped(difference, draws=4000):
+    """An interval that shares no formula with the package's."""
+    random.seed(0)
+    found = sorted(difference() for _ in range(draws))
+    return found[int(0.025 * draws)], found[int(0.975 * draws)]
+
+
+def test_the_same_problems_are_compared_one_by_one(tmp_path):
+    ours, theirs = drawn(1, 0.7, range(40)), drawn(2, 0.5, range(40), each=6)
+    write(tmp_path / "run", "small", ours, greedy=0.75)
+    write(tmp_path / "control", "small", theirs, greedy=0.5)
+    found = answer_of(tmp_path / "run", tmp_path / "control", "small", "half", ROUNDS)
+    a, b = means(ours), means(theirs)
+    differences = [a[p] - b[p] for p in a]
+    assert found.together == pytest.approx(sum(a.values()) / len(a))
+    assert found.alone == pytest.approx(sum(b.values()) / len(b))
+    assert found.difference[0] == pytest.approx(sum(differences) / len(differences))
+
+    def again():
+        chosen = random.choices(differences, k=len(differences))
+        return sum(chosen) / len(chosen)
+
+    assert found.difference[1:] == pytest.approx(bootstrapped(again), abs=0.015)
+    assert (found.problems, found.written) == (120, (len(ours), len(theirs)))
+    assert found.greedy == (0.75, 0.5)
+    assert found.verdict == "better together"
+
+
+def test_other_problems_are_compared_by_their_means(tmp_path):
+    ours, theirs = drawn(1, 0.5, range(40)), drawn(2, 0.6, range(100, 150))
+    write(tmp_path / "run", "small", ours)
+    write(tmp_path / "control", "small", theirs)
+    found = answer_of(tmp_path / "run", tmp_path / "control", "small", "half-problems", ROUNDS)
+    a, b = [*means(ours).values()], [*means(theirs).values()]
+
+    def again():
+        x, y = random.choices(a, k=len(a)), random.choices(b, k=len(b))
+        return sum(x) / len(x) - sum(y) / len(y)
+
+    assert found.difference[1:] == pytest.approx(bootstrapped(again), abs=0.015)
+    assert found.difference[0] == pytest.approx(sum(a) / len(a) - sum(b) / len(b))
+    assert found.greedy is None
+
+
+@pytest.mark.parametrize(
+    "low, high, verdict",
+    [
+        (0.01, 0.05, "better together"),
+        (-0.05, -0.01, "worse together"),
+        (-0.01, 0.05, "no difference shown"),
+    ],
+)
+def test_the_sentence_says_what_the_interval_does(tmp_path, low, high, verdict):
+    ours, theirs = drawn(1, 0.7, range(40)), drawn(2, 0.5, range(40))
+    write(tmp_path / "run", "small", ours)
+    write(tmp_path / "control", "small", theirs)
+    found = answer_of(tmp_path / "run", tmp_path / "control", "small", "alone", ROUNDS)
+    middle = (low + high) / 2
+    said = sentence(replace(found, difference=(middle, low, high)))
+    assert said.startswith(f"small: {verdict}. Own reward ")
+    assert f"{middle:+.3f}".replace("0.", ".") in said
+    assert "by itself with all of the writing" in said
+
+
+def test_answers_are_kept_and_a_later_one_replaces_an_earlier_one(tmp_path):
+    write(tmp_path / "run", "small", drawn(1, 0.7, range(4)))
+    write(tmp_path / "control", "small", drawn(2, 0.5, range(4)))
+    assert answer_of(tmp_path / "run", tmp_path / "nothing", "small", "half", ROUNDS) is None
+    assert answers(tmp_path) == ()
+    half, alone = (
+        answer_of(tmp_path / "run", tmp_path / "control", "small", kind, ROUNDS)
+        for kind in ("half", "alone")
+    )
+    add_answers(tmp_path, [half])
+    assert add_answers(tmp_path, [alone, half]) == answers(tmp_path) == (half, alone)
+    (tmp_path / ANSWERS).write_text('[{"node": 3}]')
+    assert answers(tmp_path) == ()
