@@ -124,9 +124,11 @@ def run_command(
     with stoppable(AT_ONCE), page:
         code = 0
         if not (resume and config.control and WholeRun(config, place).is_done):
-            apart = not (one_process or TEAM or len(config.node) == 1)
-            train = _run_apart if apart else _run
-            code = train(config, place, resume, trust_code, display)
+            if one_process or TEAM or len(config.node) == 1:
+                result = _run(config, place, resume, trust_code, display)
+                code = tell_end(result, f"run {_recipe_of(place)}", place, trust_code)
+            else:
+                code = _run_apart(config, place, resume, trust_code, display)
         if not code and config.control:
             code = _run_controls(config, place, trust_code, allow_key or ())
     if code:
@@ -161,15 +163,13 @@ def _run_controls(
 
 def _run(
     config: RunConfig, place: Path, resume: bool, trust_code: bool, displays: list[str] | None
-) -> int:
-    """Run all nodes in this process; return the exit code."""
+) -> "RunResult":
     with out.status("loading torch and transformers ..."):
         from potluck.launch.in_process import run
         from potluck.node.storage.resume import first_round
     first = first_round(place, config) if resume else 0
     with open_displays(displays or ["live"], Watched(out, config.rounds, first)) as display:
-        result = run(config, place, resume=resume, display=display, trust_code=trust_code)
-    return tell_end(result, f"run {_recipe_of(place)}", place, trust_code)
+        return run(config, place, resume=resume, display=display, trust_code=trust_code)
 
 
 def rounds_saved(place: Path, config: RunConfig) -> int:
