@@ -53,6 +53,8 @@ def start(folder):
         {
             "name": RUN,
             "rounds": ROUNDS,
+            "plan": "vertical",
+            "objective": {"method": "f-tis"},
             "problems_per_round": 4,
             "group_size": 4,
             "threads": 1,

@@ -23,7 +23,7 @@ from potluck.node.learning.batch import Batch, pack
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.score import Scoring
 from potluck.node.metrics import author_reports
-from potluck.objective.methods import ObjectiveConfig
+from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.types import Completion, Group, Problem
 from potluck.types import Row as ReadRow
 
@@ -77,7 +77,7 @@ def cost(policy: LanguageModel, batch: Batch, steps: int, name: str) -> list[flo
         name="north",
         policy=policy,
         optimizer=make_optimizer(policy, node.optimizer, node.learning_rate, node.weight_decay),
-        objective=ObjectiveConfig(),
+        objective=ObjectiveConfig(**METHODS["f-tis"].fields),
         temperature=1.0,
         gradient_clip_norm=1.0,
         micro_batch_tokens=MICRO_BATCH_TOKENS,

@@ -106,6 +106,8 @@ def recipe(url: str, model: str, rounds: int, *, overlap: bool) -> RunConfig:
     tree = {
         "name": "overlap",
         "rounds": rounds,
+        "plan": "vertical",
+        "objective": {"method": "f-tis"},
         "threads": 1,
         "problems_per_round": 32 if REAL else 4,
         "group_size": 16 if REAL else 4,

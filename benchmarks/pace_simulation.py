@@ -82,6 +82,7 @@ def recipe(nodes):
             "name": RUN,
             "pace": "free",
             "plan": "horizontal",
+            "objective": {"method": "f-tis"},
             "problems_per_round": 24,
             "group_size": 12,
             "node": {f"n{at:04d}": {"model": "builtin:digits-small"} for at in range(nodes)},

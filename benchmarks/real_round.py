@@ -354,6 +354,8 @@ def make_recipe(scale: Scale, options: argparse.Namespace, models: Mapping[str, 
         {
             "name": "real-round",
             "rounds": options.rounds,
+            "plan": "vertical",
+            "objective": {"method": "f-tis"},
             "problems_per_round": scale.problems,
             "group_size": scale.group_size,
             "sampling": {"max_new_tokens": scale.new_tokens, "max_total_tokens": longest},

@@ -28,6 +28,8 @@ def recipe(nodes, rounds):
         {
             "name": f"nodes-{nodes}",
             "rounds": rounds,
+            "plan": "vertical",
+            "objective": {"method": "f-tis"},
             "problems_per_round": 16,
             "group_size": 4,
             "threads": 1,

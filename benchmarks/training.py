@@ -28,7 +28,7 @@ from potluck.model import LanguageModel, make_optimizer
 from potluck.node.learning import read
 from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import Learner
-from potluck.objective.methods import ObjectiveConfig
+from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.rollout.base import RandomSampler
 from potluck.rollout.hf import HFEngine
 from potluck.types import Group
@@ -113,7 +113,7 @@ def prepare_ours(policy: LanguageModel, work: Workload) -> Callable[[int], None]
             name="bench",
             policy=policy,
             optimizer=make_optimizer(policy, node.optimizer, node.learning_rate, node.weight_decay),
-            objective=ObjectiveConfig(),
+            objective=ObjectiveConfig(**METHODS["f-tis"].fields),
             temperature=1.0,
             gradient_clip_norm=1.0,
             micro_batch_tokens=MICRO_ROWS * widest,

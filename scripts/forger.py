@@ -33,6 +33,7 @@ from potluck.evaluation.grade import evaluate, evaluation_engine
 from potluck.exchange import MemoryHub
 from potluck.model import LanguageModel
 from potluck.node.loop import Node
+from potluck.objective.methods import METHODS
 from potluck.rollout.base import Progress, RolloutRequest, Sampler
 from potluck.types import Completion, Problem
 from solutions import digits_solution
@@ -196,6 +197,7 @@ class Forger:
 
 def recipe(seed: int, together: bool, problems: int, settings: Sequence[str]) -> RunConfig:
     node = {"model": "builtin:digits-small", "learning_rate": 2e-4, "device": "cpu"}
+    named = any("method" in each or "importance" in each for each in settings)
     tree: dict[str, Any] = {
         "name": "forger",
         "seed": seed,
@@ -205,6 +207,7 @@ def recipe(seed: int, together: bool, problems: int, settings: Sequence[str]) ->
         "plan": "horizontal" if together else "vertical",
         "checkpoint_every": 0,
         "threads": 1,
+        "objective": {} if named else METHODS["f-tis"].fields,
         "task": {"name": "digits"},
         "sampling": {"max_new_tokens": 48, "max_total_tokens": 96},
         "evaluation": {"every": 0, "problems": 200, "out_of_distribution": 0},

@@ -202,7 +202,7 @@ def objective() -> Iterator[str]:
     """Yield the names of ``method``, which is no field: it stands for three others."""
     yield (
         "`method` names a choice of `importance`, `filter` and `others`; a recipe gives the name "
-        "or those keys. Without either it is F-TIS; `potluck new` writes LWS."
+        "or all three keys. Without either it is LWS."
     )
     listed = (
         f'| `"{name}"` | '

@@ -48,7 +48,7 @@ SETTINGS = EngineSettings(
 class Case:
     """One batch and how it is learned from."""
 
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    objective: ObjectiveConfig = field(default_factory=tiny.f_tis)
     budget: int = 20
     lr: float = 0.0
     clip: float = 1e9
@@ -72,33 +72,33 @@ class Case:
     """Its group, and its place in it."""
 
 
-LOUD = ObjectiveConfig(filter=False)
-MILD = ObjectiveConfig(untrusted_exponent=0.1)
+LOUD = tiny.f_tis(filter=False)
+MILD = tiny.f_tis(untrusted_exponent=0.1)
 CASES = {
     **{name: Case(ObjectiveConfig(**METHODS[name].fields)) for name in METHODS},
     "a row a piece": Case(budget=1),
     "one process without rows": Case(budget=10_000),
     "an odd number of pieces": Case(budget=45),
     "rows silenced in one process and not in the other": Case(
-        ObjectiveConfig(divergence_limit=1e-6), budget=1
+        tiny.f_tis(divergence_limit=1e-6), budget=1
     ),
-    "nothing left": Case(ObjectiveConfig(divergence_limit=1e-9), only_bad=True),
+    "nothing left": Case(tiny.f_tis(divergence_limit=1e-9), only_bad=True),
     "three updates": Case(
-        ObjectiveConfig(updates_per_round=3, divergence_limit=3.0), budget=30, lr=0.05, spread=0.5
+        tiny.f_tis(updates_per_round=3, divergence_limit=3.0), budget=30, lr=0.05, spread=0.5
     ),
     "clipped": Case(budget=1, lr=1.0, clip=0.01),
     "tied": Case(tied=True),
-    "dapo": Case(ObjectiveConfig(loss_type="dapo")),
-    "dr_grpo": Case(ObjectiveConfig(loss_type="dr_grpo")),
-    "kl": Case(ObjectiveConfig(beta=0.01, loss_type="dapo"), reference=True),
-    "kl, a row a piece": Case(ObjectiveConfig(beta=0.5), reference=True, budget=1),
+    "dapo": Case(tiny.f_tis(loss_type="dapo")),
+    "dr_grpo": Case(tiny.f_tis(loss_type="dr_grpo")),
+    "kl": Case(tiny.f_tis(beta=0.01, loss_type="dapo"), reference=True),
+    "kl, a row a piece": Case(tiny.f_tis(beta=0.5), reference=True, budget=1),
     "kl, one process without rows": Case(
-        ObjectiveConfig(beta=0.5, updates_per_round=2), reference=True, budget=10_000
+        tiny.f_tis(beta=0.5, updates_per_round=2), reference=True, budget=10_000
     ),
     "kl of an adapter": Case(
-        ObjectiveConfig(beta=0.5, updates_per_round=2), reference=True, lora=True, lr=0.1
+        tiny.f_tis(beta=0.5, updates_per_round=2), reference=True, lora=True, lr=0.1
     ),
-    "adapter": Case(lora=True, lr=0.1, objective=ObjectiveConfig(updates_per_round=2)),
+    "adapter": Case(lora=True, lr=0.1, objective=tiny.f_tis(updates_per_round=2)),
     "checkpointing": Case(checkpointing=True, tied=True),
     "a chunk at a time": Case(chunk=True, tied=True, checkpointing=True),
     "bfloat16": Case(dtype=torch.bfloat16),
@@ -113,7 +113,7 @@ CASES = {
     "not trusted": Case(MILD, untrusted=True),
     "not trusted, one process without rows": Case(MILD, untrusted=True, budget=10_000),
     "not trusted, two updates": Case(
-        ObjectiveConfig(untrusted_exponent=0.1, updates_per_round=2), untrusted=True, lr=0.05
+        tiny.f_tis(untrusted_exponent=0.1, updates_per_round=2), untrusted=True, lr=0.05
     ),
     "not trusted, bad gradient": Case(
         MILD,

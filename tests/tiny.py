@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from potluck.config import from_tree
 from potluck.model import LanguageModel
+from potluck.objective.methods import METHODS, ObjectiveConfig
 
 PAD, BEGIN, STOP = 0, 1, 2
 VOCABULARY = 3 + 26 + 10 + 3
@@ -72,16 +73,25 @@ RECIPE = {
     "rounds": 2,
     "problems_per_round": 4,
     "group_size": 4,
+    "plan": "vertical",
     "threads": 1,
     "task": {"name": "digits", "reward": "hash"},
     "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
     "evaluation": {"every": 0, "problems": 2, "out_of_distribution": 0},
 }
-"""A run of seconds, paid by a hash, so that untrained models have something to learn."""
+"""A run of seconds, paid by a hash, so that untrained models have something to learn.
+By F-TIS where no other method is named: it reads all that is sent."""
+
+
+def f_tis(**changes):
+    """Return the options of F-TIS, which read all that there is, but for ``changes``."""
+    return ObjectiveConfig(**METHODS["f-tis"].fields | changes)
 
 
 def recipe(models, *overrides, **changes):
     """Return the run of ``models``, paths by node; ``changes`` replace whole keys of RECIPE."""
     nodes = {name: {"model": model, "learning_rate": 1e-3} for name, model in models.items()}
+    named = any(key in each for each in overrides for key in ("method", "importance"))
+    plain = {} if named else {"objective": METHODS["f-tis"].fields}
     # Overrides are written into the tree that they are given.
-    return from_tree(copy.deepcopy({**RECIPE, "node": nodes, **changes}), overrides)
+    return from_tree(copy.deepcopy({**RECIPE, **plain, "node": nodes, **changes}), overrides)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import potluck
+from potluck.objective.methods import METHODS
 from potluck_experiments.suite import INDEX, Experiment, ExperimentError, Family, Scale, Suite
 
 Run = tuple[str, tuple[str, ...], str]
@@ -41,7 +42,7 @@ class CellSpec:
 
     @property
     def config(self) -> potluck.RunConfig:
-        return potluck.from_tree(self.recipe)
+        return potluck.from_tree(_as_they_ran(self.recipe))
 
     @property
     def digest(self) -> str:
@@ -134,6 +135,15 @@ def _node(folder: Path, place: str, where: str) -> tuple[dict[str, Any], str, di
             f"are {', '.join(tables) if isinstance(tables, dict) else 'missing'}"
         )
     return tree, node, tables[node]
+
+
+def _as_they_ran(recipe: dict[str, Any]) -> dict[str, Any]:
+    """Name what the files of the scales leave out, which was the default when their cells were
+    run. The digests are of the files' own keys, so they stay."""
+    objective = recipe.get("objective", {})
+    if not {"method", "importance"} & objective.keys():
+        objective = METHODS["f-tis"].fields | objective
+    return {"plan": "vertical", **recipe, "objective": objective}
 
 
 @lru_cache

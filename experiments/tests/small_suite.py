@@ -12,7 +12,7 @@ title = "F-TIS"
 
 [nois]
 title = "NoIS"
-set = ["objective.importance=none", "objective.filter=false"]
+set = ["objective.importance=none", "objective.filter=false", "objective.others=all"]
 
 [alone]
 title = "alone"
@@ -37,6 +37,7 @@ name = "small"
 rounds = 2
 problems_per_round = 2
 group_size = 2
+plan = "vertical"
 threads = 1
 [sampling]
 max_new_tokens = 6

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from potluck import ConfigError, as_tree
+from potluck.objective.methods import method_of
 from potluck_experiments.cells import cells_of, make_cell, runs_of
 from potluck_experiments.results import read_results
 from potluck_experiments.suite import ExperimentError, read_suite
@@ -159,6 +160,13 @@ def test_a_node_that_the_recipe_lacks_is_told_with_those_it_has(tmp_path):
         ExperimentError, match=r"large is .*#lagre', but the nodes .* are small, large"
     ):
         make_cell(suite, "tiny", "digits", ("large",), "alone", 0)
+
+
+def test_a_cell_whose_files_leave_method_and_plan_out_is_what_the_default_was_when_it_ran(tmp_path):
+    suite = make_suite(tmp_path, recipe=RECIPE.replace('plan = "vertical"\n', ""))
+    ran = make_cell(suite, "tiny", "digits", ("small",), "alone", 0)
+    assert not {"plan", "objective"} & ran.recipe.keys()  # so its digest is as it was
+    assert (method_of(ran.config.objective), ran.config.plan) == ("f-tis", "vertical")
 
 
 def test_a_setting_that_makes_no_recipe_is_refused(tmp_path):

@@ -195,7 +195,7 @@ def terms(config, name="north"):
 @pytest.mark.parametrize(
     "change",
     [
-        *("seed=1", "plan=horizontal", "problems_per_round=6", "group_size=5", "task.width=5"),
+        *("seed=1", "plan=vertical", "problems_per_round=6", "group_size=5", "task.width=5"),
         *("sampling.max_new_tokens=5", "sampling.max_total_tokens=31", "node.south.weight=2"),
         *("task.reward=hash", "swarm.open=true"),
     ],

@@ -63,7 +63,7 @@ def toml(tmp_path):
 
 def test_a_run_is_what_the_file_says_and_defaults_for_the_rest(toml):
     run = load(toml(TWO_NODES))
-    assert run.objective == ObjectiveConfig(divergence_limit=50.0, weight_cap=2.0)
+    assert run.objective == ObjectiveConfig(**METHODS["f-tis"].fields, divergence_limit=50.0)
     assert list(run.node) == ["small", "large"]
     assert run.node["large"] == NodeConfig(model="Qwen/Qwen2.5-3B", sampling_rows=128)
     assert (run.task, run.sampling, run.evaluation) == (
@@ -134,6 +134,25 @@ def test_a_method_names_importance_filter_and_others(toml, method):
     assert run.objective == ObjectiveConfig(**METHODS[method].fields)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_recipe_that_names_no_method_and_no_plan_trains_the_default(toml, count):
+    nodes = "".join(f"[node.n{at}]\nmodel = 'x'\n" for at in range(count))
+    run = load(toml(f"name = 'x'\n{nodes}"))
+    assert (method_of(run.objective), run.plan) == ("lws", "horizontal")
+    assert (run.objective.weight, run.objective.habit_test) == ("typicality", True)
+    starting = load(STARTING_RECIPE)
+    assert (run.objective, run.plan) == (starting.objective, starting.plan)
+
+
+def test_keys_that_say_together_what_is_learned_are_named_together(toml):
+    bare = toml("name = 'x'\n[node.a]\nmodel = 'x'\n")
+    with pytest.raises(ConfigError, match="names importance and filter, but importance, filter, o"):
+        load(bare, ["objective.importance=none", "objective.filter=false"])
+    three = ["objective.importance=none", "objective.filter=false", "objective.others=all"]
+    assert method_of(load(bare, three).objective) == "nois"
+    assert method_of(load(bare, ["objective.method=F-TIS"]).objective) == "f-tis"
+
+
 def test_a_method_beside_fields_that_agree_is_no_contradiction(toml):
     run = load(toml(TWO_NODES), ["objective.importance=truncated", "objective.filter=true"])
     assert run == load(toml(TWO_NODES))
@@ -155,8 +174,8 @@ def test_weight_decay_is_for_the_optimizer_that_has_one(toml):
 def test_horizontal_takes_as_many_nodes_as_a_group_has_completions(toml):
     assert load(toml(TWO_NODES), ["plan=horizontal", "group_size=2"]).group_size == 2
     third = TWO_NODES + "[node.third]\nmodel = 'x'\n"
-    assert load(toml(third), ["group_size=2"]).plan == "vertical"
-    with pytest.raises(ConfigError, match="among 3 nodes; raise group_size to at least 3"):
+    assert load(toml(third), ["group_size=2", "plan=vertical"]).plan == "vertical"
+    with pytest.raises(ConfigError, match="among 3 nodes; raise group_size to at least 3, or set"):
         load(toml(third), ["plan=horizontal", "group_size=2"])
     # At its own pace a node writes as much of a group however many others there are.
     fifth = third + "[node.fourth]\nmodel = 'x'\n[node.fifth]\nmodel = 'x'\n"
@@ -300,7 +319,7 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
     task = name if where == "task" else "digits"
     bare = f"name='x'\n[task]\nname='{task}'\n{NEEDS.get(task, '')}\n"
     only_writes = name in ("openai", "file")
-    bare += "[objective]\nmethod='lws'\n" if only_writes else ""
+    bare += "[objective]\nimportance='none'\nfilter=false\nothers='likely-successes'\n"
     bare += "[node.learner]\nmodel='x'\n[node.small]\n"
     bare += "" if only_writes else "model='x'\n"
     bare += {

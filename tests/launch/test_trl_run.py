@@ -179,9 +179,9 @@ def own(tmp_path, monkeypatch):
 
 
 def test_a_copy_of_a_built_in_loss_has_its_bits_and_another_one_not(recipe, own):
-    run(recipe("objective.importance=none"), own / "built-in")
+    run(recipe("objective.method=f-nois"), own / "built-in")
     for name in ("mine", "successes"):
-        config = recipe("objective.importance=none", f"objective.loss=losses.py:{name}")
+        config = recipe("objective.method=f-nois", f"objective.loss=losses.py:{name}")
         run(config, own / name, trust_code=True)
     assert same(weights(own / "mine"), weights(own / "built-in"))
     assert not same(weights(own / "successes"), weights(own / "built-in"))

@@ -230,7 +230,7 @@ def test_an_author_goes_on_after_a_crash_and_pays_nothing_twice(models, tmp_path
 def test_a_node_has_a_model_or_an_engine_that_needs_none(models, node, message):
     nodes = {"a": {"model": models["letters"]}, "b": node}
     with pytest.raises(ConfigError, match=message):
-        from_tree({**tiny.RECIPE, "node": nodes})
+        from_tree({**tiny.RECIPE, "objective": {"method": "f-tis"}, "node": nodes})
 
 
 def test_a_run_of_authors_alone_is_refused():

@@ -29,6 +29,8 @@ def recipe(*overrides, model="Qwen/Qwen2.5-1.5B", **node):
     tree = {
         "name": "size",
         "rounds": 50,
+        "plan": "vertical",
+        "objective": {"method": "f-tis"},
         "task": {"name": "gsm8k"},
         "node": {
             "small": {"model": model, "weight": 1, **node},

@@ -85,7 +85,7 @@ def learner_of(
         name=name,
         policy=policy,
         optimizer=torch.optim.SGD(policy.network.parameters(), lr=lr),
-        objective=objective or ObjectiveConfig(),
+        objective=objective or tiny.f_tis(),
         longest=LONGEST,
         reference=reference() if objective and objective.beta else None,
         temperature=temperature,
@@ -239,7 +239,7 @@ def test_later_updates_keep_the_start_the_weights_and_the_filter_of_the_first(ob
 
 
 def test_the_temperature_divides_the_learners_logits():
-    objective, groups = ObjectiveConfig(filter=False), ragged_groups()
+    objective, groups = tiny.f_tis(filter=False), ragged_groups()
     _, gradient = oracle(tiny.policy(), groups, objective, temperature=0.7)
     assert_same_gradient(learn(tiny.policy(), groups, objective, temperature=0.7)[1], gradient)
     plain = learn(tiny.policy(), groups, objective)[1]
@@ -287,7 +287,7 @@ def test_the_temperature_divides_the_learners_logits():
 def test_an_option_of_the_objective_changes_the_gradient_as_the_paper_says(option, other, base):
     # k3 of the four bad rows is 19.7, 15.7, 14.9 and 24.5: half are beyond the limit, while by
     # k1 or k2 none is and by sum or max all are.
-    plain = ObjectiveConfig(**{"divergence_limit": 18.0} | base)
+    plain = tiny.f_tis(**{"divergence_limit": 18.0} | base)
     changed = msgspec.structs.replace(plain, **{option: other})
     policy = tiny.policy(sharpness=4)
     groups = ragged_groups(spread=0.7, authors=("south", "north"))
@@ -323,7 +323,7 @@ def on_policy_groups(policy, seed=0):
 
 def test_on_policy_all_methods_have_one_gradient():
     groups = on_policy_groups(tiny.policy())
-    objectives = [ObjectiveConfig(**method.fields) for method in METHODS.values()]
+    objectives = [tiny.f_tis(**method.fields) for method in METHODS.values()]
     of_each = [learn(tiny.policy(), groups, objective)[1] for objective in objectives]
     for other in of_each[1:]:
         for a, b in zip(other, of_each[0], strict=True):
@@ -350,7 +350,7 @@ def test_a_round_whose_every_advantage_is_filtered_takes_no_step():
     groups = [g for g in ragged_groups(spread=0.001) if g.problem.id == "p0"]
     batch = batch_of(policy, groups)
     only_bad = torch.where(batch.advantage_B < 0, batch.advantage_B, 0.0)
-    learner = learner_of(policy, ObjectiveConfig(divergence_limit=1e-9), lr=1.0)
+    learner = learner_of(policy, tiny.f_tis(divergence_limit=1e-9), lr=1.0)
     report = learner.learn(replace(batch, advantage_B=only_bad), silent)
     assert report.updates == 0
     assert not report.scored.kept_advantage_B.any()
@@ -429,7 +429,7 @@ class _InfiniteSlope(torch.autograd.Function):
 
 
 POISON = 7
-NO_FILTER = ObjectiveConfig(filter=False)
+NO_FILTER = tiny.f_tis(filter=False)
 
 
 def broken_language(*, forward):
@@ -478,7 +478,7 @@ def test_a_row_of_our_own_that_does_so_stops_the_run_and_is_named(forward):
 
 def test_a_row_that_was_silenced_anyway_is_no_reason_to_stop():
     """Its gradient is not finite, but the filter had taken it out: the others are learned."""
-    far = ObjectiveConfig(divergence_limit=1e-6)
+    far = tiny.f_tis(divergence_limit=1e-6)
     report, ours = learn(broken_language(forward=False), poisoned_groups("north"), far)
     assert not report.scored.dropped
     assert all(bool(g.isfinite().all()) for g in ours)
@@ -497,7 +497,7 @@ def test_a_peers_log_probability_of_minus_a_thousand_moves_the_model_by_a_finite
     batch = batch_of(policy, ragged_groups())
     far = replace(batch, logp_gen_BT=torch.full_like(batch.logp_gen_BT, -1000.0))
     for method in METHODS.values():
-        learner = learner_of(policy, ObjectiveConfig(**method.fields))
+        learner = learner_of(policy, tiny.f_tis(**method.fields))
         report = learner.learn(far, silent)
         assert not report.scored.dropped
         assert all(bool(g.isfinite().all()) for g in learner.seen)
@@ -559,7 +559,7 @@ def test_the_score_is_read_without_dropout():
 def test_a_filtered_piece_does_not_keep_its_graph_while_the_next_one_is_read(monkeypatch):
     """Long completions, a row a piece: two graphs at once are twice the memory."""
     policy, alive = tiny.policy(), []
-    learner = learner_of(policy, ObjectiveConfig(divergence_limit=1e-9), budget=1)
+    learner = learner_of(policy, tiny.f_tis(divergence_limit=1e-9), budget=1)
     read = policy.logp_and_entropy
 
     def scored_now(*args, **named):
@@ -587,7 +587,7 @@ def test_memory_is_given_back_when_no_gradient_holds_it_any_more(monkeypatch, up
             alive.extend(map(weakref.ref, gradient.tensors))
             super().step(gradient)
 
-    learner = learner_of(policy, ObjectiveConfig(updates_per_round=updates))
+    learner = learner_of(policy, tiny.f_tis(updates_per_round=updates))
     learner = Weak(*(getattr(learner, each.name) for each in fields(Learner)))
     seen = []
     monkeypatch.setattr(policy, "empty_cache", lambda: seen.append([r() for r in alive]))
@@ -601,7 +601,7 @@ def test_memory_is_given_back_when_no_gradient_holds_it_any_more(monkeypatch, up
 
 
 def test_own_completions_of_one_reward_are_read_for_their_kl_alone():
-    objective = ObjectiveConfig(beta=0.5)
+    objective = tiny.f_tis(beta=0.5)
     policy, (alike,) = tiny.policy(sharpness=4), ragged_groups(authors=("north",))[1:2]
     report, ours = learn(policy, [alike], objective)
     assert report.updates == 1
@@ -609,14 +609,14 @@ def test_own_completions_of_one_reward_are_read_for_their_kl_alone():
     assert_same_gradient(ours, gradient)
     assert report.loss == pytest.approx(loss, rel=1e-4)
     assert report.loss > 0
-    report, ours = learn(policy, [alike], ObjectiveConfig())
+    report, ours = learn(policy, [alike], tiny.f_tis())
     assert (report.updates, ours) == (0, None)
 
 
 def test_others_completions_have_no_kl_and_do_not_thin_ones_own():
     """The mean is over one's own, so beta means the same in any company."""
     own, others = ragged_groups(authors=("north",)), ragged_groups(authors=("south",))
-    policy, alike = tiny.policy(sharpness=4), ObjectiveConfig(beta=0.5, others="none", filter=False)
+    policy, alike = tiny.policy(sharpness=4), tiny.f_tis(beta=0.5, others="none", filter=False)
     without = msgspec.structs.replace(alike, beta=0.0)
     # Of the same rows: the KL's part is the difference that beta makes.
     parts = []
@@ -630,14 +630,14 @@ def test_others_completions_have_no_kl_and_do_not_thin_ones_own():
 
 def test_at_the_reference_itself_the_kl_has_neither_value_nor_gradient():
     policy, groups = tiny.policy(), ragged_groups(authors=("north",))[1:2]
-    at_home = replace(learner_of(policy, ObjectiveConfig(beta=0.5)), reference=tiny.policy())
+    at_home = replace(learner_of(policy, tiny.f_tis(beta=0.5)), reference=tiny.policy())
     report = at_home.learn(batch_of(policy, groups), silent)
     assert (report.loss, report.gradient_norm) == (0.0, 0.0)
 
 
 def test_an_untrusted_author_gets_no_part_of_the_kl_and_does_not_change_it():
     groups = ragged_groups(authors=("north",))
-    policy, objective = tiny.policy(sharpness=4), ObjectiveConfig(beta=0.5, untrusted_exponent=0.1)
+    policy, objective = tiny.policy(sharpness=4), tiny.f_tis(beta=0.5, untrusted_exponent=0.1)
     strangers = ragged_groups(seed=3, authors=("south",))
     batch = pack(
         [group(*each, policy) for each in [*groups, *strangers]],
@@ -664,7 +664,7 @@ def test_each_update_has_the_rate_of_its_number():
             super().step(gradient)
 
     policy = tiny.policy()
-    plain = learner_of(policy, ObjectiveConfig(updates_per_round=2))
+    plain = learner_of(policy, tiny.f_tis(updates_per_round=2))
     learner = Notes(**{f.name: getattr(plain, f.name) for f in fields(plain)})
     learner = replace(learner, learning_rate=rates)
     for round in (0, 1, 3):

@@ -12,7 +12,6 @@ from potluck.exchange import Round
 from potluck.node.learning.batch import pack
 from potluck.node.report import report_of
 from potluck.node.selection import Selection
-from potluck.objective.methods import ObjectiveConfig
 from potluck.reports import RewardReport
 from potluck.types import Group
 
@@ -20,7 +19,7 @@ NOTHING = Selection((), 0, {}, 0, 0, 0, 0)
 
 
 def report(groups, policy, reference=None, **changes):
-    objective = ObjectiveConfig(beta=1e-6 if reference else 0.0)
+    objective = tiny.f_tis(beta=1e-6 if reference else 0.0)
     learner = replace(learner_of(policy, objective), reference=reference)
     update = replace(learner.learn(pack(groups), lambda done, total: None), **changes)
     rest = {"habits": {}, "selection": NOTHING, "arrived": Round(())}

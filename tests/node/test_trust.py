@@ -138,16 +138,14 @@ def test_under_every_method_they_add_likely_successes_within_their_bound(objecti
 
 def test_the_bound_and_the_exponent_both_bind_in_these_groups():
     groups = groups_of(tiny.policy(), authors=(OWN, OTHER))
-    shares = [
-        oracle(ObjectiveConfig(untrusted_exponent=c), groups)[1][OTHER] for c in (0.05, 0.25, 8.0)
-    ]
+    shares = [oracle(tiny.f_tis(untrusted_exponent=c), groups)[1][OTHER] for c in (0.05, 0.25, 8.0)]
     assert shares[0] == pytest.approx(0.5)  # as many rows as its own, so half of the norm
     assert shares[0] >= shares[1] > shares[2] > 0
 
 
 def test_all_of_them_together_move_a_model_no_further_than_what_is_trusted():
     groups = groups_of(tiny.policy(), authors=(OWN, OTHER, THIRD, "east"))
-    ours = gradient_of(ObjectiveConfig(untrusted_exponent=0.01), groups)
+    ours = gradient_of(tiny.f_tis(untrusted_exponent=0.01), groups)
     assert sum(ours.shares.values()) == pytest.approx(0.5)
     assert ours.shares == pytest.approx(dict.fromkeys((OTHER, THIRD, "east"), 1 / 6), abs=1e-6)
 
@@ -174,8 +172,8 @@ def test_a_row_of_its_own_that_only_they_stand_beside_does_not_count():
     """Without them it would have been left out, as alone of its problem."""
     whole = groups_of(tiny.policy(), failing=(OTHER,))
     lone = replace(whole[0], rows=whole[0].rows[5:], rewards=whole[0].rewards[5:])
-    beside = gradient_of(ObjectiveConfig(), [lone, *whole[1:]])
-    alone = gradient_of(ObjectiveConfig(), groups_of(tiny.policy(), authors=(OWN,))[1:])
+    beside = gradient_of(tiny.f_tis(), [lone, *whole[1:]])
+    alone = gradient_of(tiny.f_tis(), groups_of(tiny.policy(), authors=(OWN,))[1:])
     assert all(map(torch.equal, alone.tensors, beside.tensors))
 
 
@@ -210,7 +208,7 @@ def test_the_control_that_learns_from_no_other_learns_from_none():
 
 def test_later_updates_keep_the_weight_and_the_bound():
     """Two updates of the learner are one of ``oracle``'s, then one with the first one's P."""
-    objective = ObjectiveConfig(updates_per_round=2, untrusted_exponent=0.25)
+    objective = tiny.f_tis(updates_per_round=2, untrusted_exponent=0.25)
     policy = tiny.policy(sharpness=4)
     batch = pack(groups_of(policy), trusts=OWN.__eq__)
     learner = learner_of(policy, objective, lr=0.05)
@@ -228,7 +226,7 @@ def test_later_updates_keep_the_weight_and_the_bound():
 def test_without_any_lesson_of_its_own_a_node_learns_nothing_not_even_by_momentum():
     policy = tiny.policy(sharpness=4)
     adam = torch.optim.AdamW(policy.network.parameters(), lr=0.1, weight_decay=0.1)
-    learner = replace(learner_of(policy, ObjectiveConfig()), optimizer=adam)
+    learner = replace(learner_of(policy, tiny.f_tis()), optimizer=adam)
     learner.learn(pack(groups_of(policy), trusts=OWN.__eq__), silent)
     before = copy.deepcopy(policy.network.state_dict())
     batch = pack(groups_of(policy, failing=(OWN,)), trusts=OWN.__eq__)

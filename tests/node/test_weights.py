@@ -20,13 +20,10 @@ from node.test_learner import (
 from nouns import group
 from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import silent
-from potluck.objective.methods import ObjectiveConfig
 from potluck.objective.weights import batch_weight, likelihood, row_weight
 from potluck.types import NonFiniteError
 
-SUCCESSES = ObjectiveConfig(
-    importance="none", filter=False, others="successes", likelihood_exponent=0.5
-)
+SUCCESSES = tiny.f_tis(importance="none", filter=False, others="successes", likelihood_exponent=0.5)
 
 
 @batch_weight
@@ -78,7 +75,7 @@ def test_a_weight_is_called_as_often_as_it_says_and_sees_what_it_needs(needs_bat
         return likelihood.of(rows, options)
 
     mark = batch_weight if needs_batch else row_weight
-    objective = ObjectiveConfig(**{"importance": "none", "filter": False}, updates_per_round=2)
+    objective = tiny.f_tis(**{"importance": "none", "filter": False}, updates_per_round=2)
     learner = weighed(mark(of), policy, objective=objective, budget=60)
     assert learner._in_two_passes == needs_batch
     batch, passes, read = batch_of(policy, groups), [], policy.logp_and_entropy

@@ -28,6 +28,7 @@ def recorded(tmp_path_factory):
         "rounds": 2,
         "problems_per_round": 2,
         "group_size": 4,
+        "objective": {"method": "f-tis"},
         "threads": 1,
         "task": {"name": "digits", "reward": "hash"},
         "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},

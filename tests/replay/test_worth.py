@@ -81,7 +81,7 @@ def in_adams_metric(learner, parts):
 @pytest.mark.parametrize("writers", [[("north",), ("south",)], [("north", "south")]])
 def test_a_worth_is_what_plain_loops_find_with_the_methods_weights_in_adams_metric(writers):
     """Each problem by one author, or by both; the model is so small that a sketch loses nothing."""
-    learner = learner_of(tiny.policy(sharpness=2.0), ObjectiveConfig(divergence_limit=0.3))
+    learner = learner_of(tiny.policy(sharpness=2.0), tiny.f_tis(divergence_limit=0.3))
     batch = taught(learner, groups_by(learner.policy, *writers))
     assert 0 < int((learner.score(batch).kept_advantage_B == 0).sum()) < 20  # some are filtered
     assert sum(p.numel() for p in learner.policy.network.parameters()) < worth.BUCKETS

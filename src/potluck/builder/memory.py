@@ -92,7 +92,8 @@ def memory_of(
     at_end = prompts.longest + wanted.max_new_tokens if wanted.max_new_tokens else longest
     longest, at_end = (min(tokens, shape.context or tokens) for tokens in (longest, at_end))
     own = own_completions(config, name)
-    problems = -(-own // config.group_size) if config.plan == "vertical" else own
+    most = -(-own // config.group_size) if config.plan == "vertical" else own
+    problems = min(most, config.problems_per_round)
     evaluated = max(wanted.problems, wanted.out_of_distribution)
     # The gradient of an author that is not trusted is bounded before it is added to the others'.
     untrusted = config.objective.trust == "nobody" and len(config.node) > 1

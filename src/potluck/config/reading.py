@@ -87,12 +87,21 @@ def _require_finite(value: Any, at: str) -> None:
 
 def _without_method(tree: dict[str, Any]) -> dict[str, Any]:
     """Replace ``method`` by the fields that it names; refuse what contradicts it."""
-    objective = tree.get("objective")
-    if not isinstance(objective, dict) or "method" not in objective:
+    if not isinstance(objective := tree.get("objective"), dict):
         return tree
-    method, rest = objective["method"], {k: v for k, v in objective.items() if k != "method"}
-    if method not in list(METHODS):
-        raise ConfigError(f"objective.method is {method!r}; choose one of {', '.join(METHODS)}")
+    rest = {k: v for k, v in objective.items() if k != "method"}
+    if "method" not in objective:
+        parts = METHODS["lws"].fields.keys()
+        if 0 < len(named := [key for key in parts if key in rest]) < len(parts):
+            raise ConfigError(
+                f"[objective] names {' and '.join(named)}, but {', '.join(parts)} say together "
+                f"what is learned from others; name all of them, or a method instead"
+            )
+        return tree
+    if (method := str(objective["method"]).lower()) not in METHODS:
+        raise ConfigError(
+            f"objective.method is {objective['method']!r}; choose one of {', '.join(METHODS)}"
+        )
     for key, value in METHODS[method].fields.items():
         if rest.get(key, value) != value:
             raise ConfigError(

@@ -212,7 +212,7 @@ class RunConfig(Options, frozen=True, kw_only=True):
     """Problems of a round, which all nodes share."""
     group_size: Annotated[int, Meta(ge=2)] = 12
     """G: completions of one problem."""
-    plan: Literal["vertical", "horizontal"] = "vertical"
+    plan: Literal["vertical", "horizontal"] = "horizontal"
     """Division of a round: "vertical" gives each node whole problems, "horizontal" gives each node
     a part of every group."""
     shares: Literal["weight", "speed"] = "weight"

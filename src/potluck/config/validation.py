@@ -63,7 +63,7 @@ def require_valid(run: RunConfig) -> None:
     if is_shared and run.group_size < members:
         raise ConfigError(
             f"plan 'horizontal' shares each group of {run.group_size} among {members} nodes; "
-            f"raise group_size to at least {members}"
+            f"raise group_size to at least {members}, or set plan = 'vertical'"
         )
 
 

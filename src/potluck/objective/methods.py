@@ -52,12 +52,12 @@ successes, our own (docs/method.md)."""
 class ObjectiveConfig(Options, frozen=True, kw_only=True):
     """Rules of learning from a node's own completions and from those of others: docs/method.md."""
 
-    importance: Importance = "truncated"
+    importance: Importance = "none"
     """Importance scheme for tokens that another model wrote: NoIS, VIS or TIS."""
-    filter: bool = True
+    filter: bool = False
     """True: completions of negative advantage that are far off-policy are left out (the "F-" of
     F-TIS)."""
-    others: Others = "all"
+    others: Others = "likely-successes"
     """Completions of others that are learned from; all count in their group's mean and in B. "none"
     is a control: others serve as a baseline only."""
     weight: str = "typicality"
@@ -159,9 +159,9 @@ def reads_author_logp(objective: ObjectiveConfig | Method) -> bool:
 def method_of(objective: ObjectiveConfig) -> str:
     """Return the name of an objective's method; NAME+OTHERS where no method has its ``others``.
 
-    >>> method_of(ObjectiveConfig(importance="none"))
-    'f-nois'
-    >>> method_of(ObjectiveConfig(filter=False, others="successes"))
+    >>> method_of(ObjectiveConfig())
+    'lws'
+    >>> method_of(ObjectiveConfig(importance="truncated", others="successes"))
     'tis+successes'
     """
     chosen = {key: getattr(objective, key) for key in METHODS["nois"].fields}
