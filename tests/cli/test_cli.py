@@ -215,7 +215,11 @@ def test_a_check_of_one_process_counts_the_memory_of_nodes_that_take_turns(recip
 def test_a_run_a_look_at_it_and_no_other_recipe_on_top(desk, recipe, potluck_says):
     code, out, err = potluck_says(*RUN, *sets(ONE_ROUND))
     assert (code, err) == (0, "")
-    assert out.splitlines()[-1] == "potluck show runs/digits"
+    assert out.splitlines()[-2:] == [
+        "potluck show runs/digits",
+        "does sharing help? a control tells: potluck run runs/digits/recipe.json --out runs/digits "
+        "--resume --control half",
+    ]
     there = everything_in(desk / "runs/digits")
     for node in ("small", "large"):
         metrics = (desk / "runs/digits" / node / "metrics.jsonl").read_text().splitlines()

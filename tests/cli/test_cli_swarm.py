@@ -148,7 +148,7 @@ def test_how_a_run_of_processes_ends(potluck_says, ends, codes, complaints, begu
     ended, out, err = potluck_says("run", "first.toml", "--out", "r")
     assert (ended, err.splitlines()) == (code, said)
     assert ("potluck show r" in out) == begun
-    assert ("potluck run r/recipe.json --out r --resume" in out) == (begun and code != 0)
+    assert ("  potluck run r/recipe.json --out r --resume\n" in out) == (begun and code != 0)
 
 
 @pytest.mark.parametrize("trust", [[], ["--trust-code"]])
@@ -165,14 +165,15 @@ def test_ctrl_c_ends_a_run_of_processes_with_the_line_that_goes_on(potluck_says,
     [
         ((130, ASKED), False, 130, "stopped before anything was begun; nothing was written"),
         ((130, 1), True, 130, "  potluck run r/recipe.json --out r --resume"),
-        ((0, 0), True, 0, "potluck show r"),
+        ((0, 0), True, 0, "does sharing help? a control tells: potluck run r/recipe.json"),
     ],
     ids=["before it began", "and a node broke down", "when all was done"],
 )
 def test_ctrl_c_may_come_at_any_time(potluck_says, ends, codes, begun, code, last):
     ends(*codes, complaints=["potluck: stopped"], begun=begun, interrupted=True)
     ended, out, _ = potluck_says("run", "first.toml", "--out", "r")
-    assert (ended, out.splitlines()[-1]) == (code, last)
+    assert ended == code
+    assert out.splitlines()[-1].startswith(last)
 
 
 @pytest.mark.parametrize(
@@ -619,3 +620,22 @@ def test_every_option_of_the_doctor_reaches_the_patient(potluck_says, examined):
 
 def test_the_doctor_needs_a_recipe_to_know_a_node(refused, examined):
     assert "potluck doctor RECIPE --as NAME" in refused("doctor", "--as", "large")
+
+
+def test_controls_follow_a_run_that_is_done_and_nothing_else_does(potluck_says, ends, monkeypatch):
+    made = []
+
+    def run_controls(config, place, console, *, options):
+        made.append((config.control, place, options))
+        return len(made) > 1
+
+    monkeypatch.setattr("potluck.launch.controls.run_controls", run_controls)
+    ends(0, 0)
+    words = ["run", "first.toml", "--control", "half", "--control", "alone", "--trust-code"]
+    code, out, _ = potluck_says(*words, "--out", "r")
+    again = "run r/recipe.json --out r --resume --trust-code --control half --control alone"
+    assert (code, out.splitlines()[-1]) == (130, f"  potluck {again}")
+    assert made == [(("half", "alone"), Path("r"), ["--trust-code"])]
+    ends(1, 0)
+    assert potluck_says(*words, "--out", "other")[0] == 1
+    assert len(made) == 1

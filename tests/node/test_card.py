@@ -8,11 +8,13 @@ from huggingface_hub import ModelCard
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 
 import potluck
 from potluck.config import from_tree
 from potluck.node.storage.card import card_of, merged_card, model_card
 from potluck.objective.methods import METHODS
+from potluck.reports.answers import ControlAnswer, add_answers, sentence
 
 EVALUATION = {
     "round": 20,
@@ -262,3 +264,13 @@ def test_no_string_of_a_recipe_breaks_the_card(model, target):
     assert known == ModelCard(plain).data.to_dict()
     (code,) = re.findall(r"```python\n(.*?)```\n\nMerged", wicked, re.DOTALL)
     compile(code, "card", "exec")
+
+
+def test_it_says_what_controls_told_of_this_node(tmp_path):
+    answer = ControlAnswer(
+        "small", "half", 0.72, 0.69, (0.03, 0.01, 0.05), problems=288, written=(3600, 3600)
+    )
+    add_answers(tmp_path, [answer, replace(answer, node="large")])
+    lines = card_of(recipe(), "small", tmp_path / "small", 2).splitlines()
+    said = [line for line in lines if "control" in line]
+    assert said == [f"- against a control: {sentence(answer)}"]

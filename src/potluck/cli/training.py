@@ -29,11 +29,10 @@ from potluck.cli.options import (
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, as_tree, load
 from potluck.config.control import controls_of
-from potluck.launch.controls import run_controls
 from potluck.launch.local_swarm import LocalSwarmResult, run_local_swarm
 from potluck.launch.side_by_side import WholeRun
 from potluck.node.storage.folder import has_no_round
-from potluck.reports.answers import sentence
+from potluck.reports.answers import told
 from potluck.show.terminal import Watched, open_displays
 
 if TYPE_CHECKING:
@@ -131,6 +130,9 @@ def run_command(
                 code = _run_apart(config, place, resume, trust_code, display)
         if not code and config.control:
             code = _run_controls(config, place, trust_code, allow_key or ())
+        if not code and len(config.node) > 1 and (place / "recipe.json").is_file():
+            for line in told(place):
+                say(line)
     if code:
         raise typer.Exit(code)
 
@@ -148,16 +150,16 @@ def _run_apart(
 def _run_controls(
     config: RunConfig, place: Path, trust_code: bool, allow_keys: Sequence[str]
 ) -> int:
-    """Make the controls of a run that is done, and say what they tell; return the exit code."""
+    """Make the controls of a run that is done; return the exit code."""
+    from potluck.launch.controls import run_controls
+
     names = ", ".join(each.config.name for each in controls_of(config))
     say(f"controls, to tell whether sharing helped: {names}")
     options = [*(["--trust-code"] * trust_code), *(f"--allow-key={key}" for key in allow_keys)]
-    if (found := run_controls(config, place, out, options=options)) is None:
+    if not run_controls(config, place, out, options=options):
         say("stopped, saved; go on with:")
         _say_command(f"run {_recipe_of(place)}", place, trust_code, config.control)
         return 130
-    for each in found:
-        say(sentence(each))
     return 0
 
 

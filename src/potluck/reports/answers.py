@@ -5,6 +5,7 @@ of the rounds. The unit is a problem: a problem counts once, with the mean over 
 Seeds are not: another one may differ by more than the interval.
 """
 
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
@@ -119,6 +120,13 @@ def answers(run: Path) -> tuple[ControlAnswer, ...]:
         return msgspec.json.decode(data, type=tuple[ControlAnswer, ...]) if data else ()
     except DAMAGED:
         return ()
+
+
+def told(run: Path) -> list[str]:
+    """Say what the controls of a run folder told; of one without, how to make one."""
+    where = shlex.quote(str(run))
+    command = f"potluck run {where}/recipe.json --out {where} --resume --control half"
+    return [*map(sentence, answers(run))] or [f"does sharing help? a control tells: {command}"]
 
 
 def add_answers(run: Path, found: Iterable[ControlAnswer]) -> tuple[ControlAnswer, ...]:

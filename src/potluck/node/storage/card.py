@@ -7,7 +7,7 @@ since cards are published.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from potluck.config import RunConfig
 from potluck.objective.methods import method_of
+from potluck.reports.answers import answers, sentence
 from potluck.reports.runs import EVALUATION, METRICS, read_lines
 from potluck.version import __version__
 
@@ -41,7 +42,8 @@ def card_of(config: RunConfig, node: str, folder: Path, round: int) -> str:
     # A line of metrics is of what was learned in its round, one of evaluation of before it.
     metrics = _last(folder / METRICS, before=round)
     evaluation = _last(folder / EVALUATION, before=round + 1)
-    return model_card(config, node, round, metrics, evaluation)
+    helped = [sentence(each) for each in answers(folder.parent) if each.node == node]
+    return model_card(config, node, round, metrics, evaluation, helped)
 
 
 def model_card(
@@ -50,6 +52,7 @@ def model_card(
     round: int,
     metrics: Mapping[str, Any],
     evaluation: Mapping[str, Any],
+    helped: Sequence[str] = (),
 ) -> str:
     """Write Markdown behind YAML, whatever characters the recipe's strings have.
 
@@ -57,6 +60,7 @@ def model_card(
         round: number of rounds that the checkpoint has learned from.
         metrics: the last line of metrics.jsonl, empty if there is none.
         evaluation: the last line of evaluation.jsonl, empty if there is none.
+        helped: sentences on the node beside controls, in which it had no partners.
     """
     own, objective = config.node[node], config.objective
     other = (config.out_of_distribution or config.task).__struct_config__.tag
@@ -81,6 +85,7 @@ def model_card(
         round=round,
         metrics=metrics,
         evaluation=evaluation,
+        helped=helped,
         method=method,
         task=str(config.task.__struct_config__.tag),
         base=json.dumps(on_hub or f"folder/of/{_last_part(own.model)}"),

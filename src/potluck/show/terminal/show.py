@@ -14,6 +14,7 @@ from rich.text import Text
 from potluck.files import printable
 from potluck.objective.methods import METHODS
 from potluck.reports import AuthorReport, Doubts, RoundReport, mean, stats_of, waited_share
+from potluck.reports.answers import told
 from potluck.reports.habits import habit_told
 from potluck.reports.runs import (
     GradedProblem,
@@ -45,6 +46,8 @@ def show(path: Path, console: Console) -> None:
     for start in range(0, len(run.nodes), NODES_ABREAST):
         console.print()
         console.print(_nodes(run, run.nodes[start : start + NODES_ABREAST], console))
+    for said in told(path) if len(run.nodes) > 1 else ():
+        console.print(Text(f"\n{printable(said, 600)}"))
     if any(node.rounds for node in run.nodes):
         window = min(WINDOW, max(len(node.rounds) for node in run.nodes))
         title = f"Each node's view of each author's answers (mean of its last {window} values)"
