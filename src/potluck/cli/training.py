@@ -111,14 +111,7 @@ def run_command(
         raise ConfigError("--gpu only plans, so it needs --check; [node.NAME] device places a run")
     prepare_process(config.threads)
     if check:
-        from potluck.builder.plan import check as check_run
-
-        checked = check_run(config, trust_code=trust_code, gpu=gpu, one_process=one_process)
-        if as_json:  # for a file, so it is not folded
-            print(json.dumps(as_tree(config), indent=2))
-        else:
-            out.print(checked)
-        return
+        return _check(config, as_json, trust_code=trust_code, gpu=gpu, one_process=one_process)
     page = shown_in_browser(place, display or [], web=web, at=web_at, token=web_token)
     with stoppable(AT_ONCE), page:
         code = 0
@@ -135,6 +128,18 @@ def run_command(
                 say(line)
     if code:
         raise typer.Exit(code)
+
+
+def _check(
+    config: RunConfig, as_json: bool, *, trust_code: bool, gpu: str, one_process: bool
+) -> None:
+    from potluck.builder.plan import check
+
+    checked = check(config, trust_code=trust_code, gpu=gpu, one_process=one_process)
+    if as_json:  # for a file, so it is not folded
+        print(json.dumps(as_tree(config), indent=2))
+    else:
+        out.print(checked)
 
 
 def _run_apart(
