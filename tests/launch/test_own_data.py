@@ -84,6 +84,9 @@ def test_the_page_runs_as_it_stands_and_rewards_are_those_of_the_file(example, f
         total = right + brief if line["end"] == "stop" else min(right + brief, 0)
         assert line["reward"] == pytest.approx(total)
     assert {line["reward"] for line in paid} > {0.0}
+    last = (example / "runs/own-data/terse/evaluation.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last)["rewards"].keys() == {"right", "brief"}
+    assert json.loads(last)["partial"]
     fine("evaluate", "runs/own-data/terse", "--trust-code")
 
 

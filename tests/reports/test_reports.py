@@ -44,6 +44,11 @@ def test_an_evaluation_has_the_keys_of_what_was_measured():
     assert list(as_line(EvaluationReport(3, 0.5, 200))) == ["round", "validation", "problems"]
     line = as_line(EvaluationReport(3, out_of_distribution=0.0, out_of_distribution_problems=50))
     assert line == {"round": 3, "out_of_distribution": 0.0, "out_of_distribution_problems": 50}
+    graded = {"rewards": {"right": 0.0}, "partial": True}
+    assert (
+        as_line(EvaluationReport(3, 0.5, 200, **graded))
+        == as_line(EvaluationReport(3, 0.5, 200)) | graded
+    )
 
 
 def test_what_is_written_is_read_as_the_same():
@@ -87,10 +92,9 @@ def test_the_page_is_told_of_each_number_that_has_a_title():
     assert groups == sorted(groups, key=list(dict.fromkeys(groups)).index)  # each stands together
 
 
-def test_live_texts_and_formats_take_a_number():
+def test_warnings_and_formats_take_a_number():
     for report in (RoundReport, AuthorReport):
         for stat in stats_of(report).values():
             assert stat.title or stat.row
             assert "{" not in stat.warning
             assert format(0.5, stat.format)
-            assert stat.live.format(0.5)[:1] == stat.live[:1].replace("{", "0")

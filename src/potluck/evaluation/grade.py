@@ -5,7 +5,7 @@ accuracy (the mean reward, as training reports it) and the share of right answer
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from potluck import intervals
@@ -13,6 +13,7 @@ from potluck.config import RunConfig
 from potluck.model import LanguageModel
 from potluck.rollout.base import Engine, GreedySampler, Progress, RolloutRequest, Sampler
 from potluck.tasks import Split, Task
+from potluck.tasks.base import graded
 from potluck.types import Problem, is_right
 
 UNBOUNDED = 2**31
@@ -24,6 +25,10 @@ class SplitAccuracy:
     accuracy: float
     """Mean reward, 0..1 for tasks that pay 0 or 1."""
     problems: int
+    rewards: Mapping[str, float]
+    """Mean of each reward function, before its weight; empty: the task's own grading alone."""
+    is_partial: bool
+    """True: some reward is neither 0 nor 1, so the mean is no share of right answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class ProblemScores:
     """In the order of writing."""
     unfinished: int
     """Number of them that ran out of room."""
+    by_function: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """The numbers of each reward function, before its weight; "task": the task's own grading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +81,14 @@ def evaluate(
     if not (problems := first_problems(task, split, count)):
         return None
     answers = grade_samples(policy, engine, task, problems, GreedySampler(), 1, progress)
-    return SplitAccuracy(sum(each.rewards[0] for each in answers) / len(answers), len(answers))
+    count, names = len(answers), [*answers[0].by_function]
+    means = {n: sum(each.by_function[n][0] for each in answers) / count for n in names}
+    return SplitAccuracy(
+        sum(each.rewards[0] for each in answers) / count,
+        count,
+        rewards=means if names != ["task"] else {},
+        is_partial=any(each.rewards[0] not in (0, 1) for each in answers),
+    )
 
 
 def first_problems(task: Task, split: Split, count: int) -> list[Problem]:
@@ -95,12 +109,14 @@ def grade_samples(
     requests = [RolloutRequest(problem, count) for problem in problems]
     written = engine.generate(requests, sampler, author="evaluation", progress=progress)
     asked = [problem for problem in problems for _ in range(count)]
-    rewards = task.rewards(asked, written, [policy.text(c.token_T) for c in written])
+    texts = [policy.text(c.token_T) for c in written]
+    rewards, by_function = graded(task, asked, written, texts)
     return [
         ProblemScores(
             problem.id,
             tuple(rewards[at : at + count]),
             sum(c.end == "length" for c in written[at : at + count]),
+            {name: tuple(values[at : at + count]) for name, values in by_function.items()},
         )
         for problem, at in zip(problems, range(0, len(written), count), strict=True)
     ]

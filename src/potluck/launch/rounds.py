@@ -279,6 +279,8 @@ class _Rounds:
                     problems=seen.problems if seen else None,
                     out_of_distribution=other.accuracy if other else None,
                     out_of_distribution_problems=other.problems if other else None,
+                    rewards=seen.rewards if seen else {},
+                    partial=any(each.is_partial for each in (seen, other) if each) or None,
                 )
                 node.record.add("evaluation", [as_line(report)])
                 self.display.show(Evaluated(node.name, report))

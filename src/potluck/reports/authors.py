@@ -41,7 +41,7 @@ class AuthorReport:
     ] = 0
     log_ratio_mean: Annotated[
         float | None,
-        Stat("Mean log-ratio", "nats", signed=True, row="ln ratio", format="z.3f", live="ln ratio"),
+        Stat("Mean log-ratio", "nats", signed=True, row="ln ratio", format="z.3f"),
         "Mean of ln p(learner) - ln p(author) per token. Far above 0: claims to doubt.",
     ] = None
     log_ratio_max: float | None = None

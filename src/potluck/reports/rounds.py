@@ -40,12 +40,12 @@ class RoundReport:
     rewards: Mapping[str, RewardReport] = field(default_factory=dict)
     """Each reward function by its name, before its weight; "task": the task's own grading."""
     own_length_mean: Annotated[
-        float | None, Stat("Tokens an answer", "count", "Results", ".0f", live="length {:.0f}")
+        float | None, Stat("Tokens an answer", "count", "Results", ".0f")
     ] = None
     """Mean length of the completions that this node wrote, tokens."""
-    own_cut_share: Annotated[
-        float | None, Stat("Answers cut off", "share", "Results", "z.0%", live="({:.0%} cut off)")
-    ] = None
+    own_cut_share: Annotated[float | None, Stat("Answers cut off", "share", "Results", "z.0%")] = (
+        None
+    )
     """Share of them that reached the length limit: no stop token came."""
     groups_alike: Annotated[float | None, Stat("Groups of one reward", "share", format="z.0%")] = (
         None
@@ -54,14 +54,10 @@ class RoundReport:
     entropy: Annotated[float | None, Stat("Entropy, nats", "nats", format="z.3f")] = None
     """Mean of -ln p of the tokens that this node wrote, nats: an estimate of its policy's entropy,
     over the completions with an advantage; with a KL, over all."""
-    kl: Annotated[
-        float | None, Stat("KL to the start", "nats", format="z.4f", live="KL {:.4f}")
-    ] = None
+    kl: Annotated[float | None, Stat("KL to the start", "nats", format="z.4f")] = None
     """Mean over the tokens that this node wrote of the k3 estimate of KL(policy || start model),
     nats, at the round's start. None: ``objective.beta`` is 0, so it is not measured."""
-    learning_rate: Annotated[
-        float | None, Stat("Learning rate", format=".2g", live="rate {:.2g}")
-    ] = None
+    learning_rate: Annotated[float | None, Stat("Learning rate", format=".2g")] = None
     """Rate of the round's last update."""
     loss: Annotated[float, Stat("Loss")] = 0.0
     """Loss of the round's last update, the KL's part included."""
@@ -79,7 +75,7 @@ class RoundReport:
     """Foreign completions that made a number non-finite."""
     unasked: Annotated[int, Stat("Not asked for", "count", warning="unasked")] = 0
     """Completions that their author was not asked for; left out."""
-    unusable: Annotated[int, Stat("Unusable", "count", warning="unusable")] = 0
+    unusable: Annotated[int, Stat("Unusable", "count")] = 0
     """Completions that cannot be read exactly; left out. Those of late groups count, too."""
     unreadable: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """The same number by author and reason: see ``node/learning/read.py``."""
@@ -93,9 +89,7 @@ class RoundReport:
     """Completions of strangers beyond their share of a batch; left out."""
     over_intake: int = 0
     """Completions of others beyond ``intake``, at pace "free"; left out."""
-    staleness: Annotated[
-        float | None, Stat("Others' age, rounds", format=".1f", live="others {:.1f} rounds old")
-    ] = None
+    staleness: Annotated[float | None, Stat("Others' age, rounds", format=".1f")] = None
     """Mean age of the others' completions that were used, in rounds of their authors, at pace
     "free"."""
     joint_share: Annotated[float | None, Stat("Others' met own", "share", format="z.0%")] = None
@@ -126,9 +120,7 @@ class RoundReport:
     """Size of all batches that were fetched."""
     size_bytes: int = 0
     """Size of the round's file, which holds the messages that were learned from."""
-    server_apart: Annotated[
-        float | None, Stat("Server apart, nats", "nats", format=".1e", live="server {:.0e} apart")
-    ] = None
+    server_apart: Annotated[float | None, Stat("Server apart, nats", "nats", format=".1e")] = None
     """Mean |difference| between the log-probabilities of the server that writes for this node and
     those of the node's own weights, nats a token; null: no server wrote."""
     server_apart_first: Annotated[float | None, Stat("Server apart at first", "nats")] = None
@@ -152,14 +144,16 @@ class RoundReport:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """Greedy accuracies of a model: a line of evaluation.jsonl."""
+    """Greedy accuracies of a model: a line of evaluation.jsonl. They are mean rewards: accuracies
+    where every reward is 0 or 1."""
 
     round: int
     """Rounds trained before the evaluation."""
     validation: Annotated[float | None, Stat("Greedy accuracy, validation", "share", "Results")] = (
         None
     )
-    """Share of the validation problems that the model solves."""
+    """Mean reward of its answers to the validation problems; of rewards 0 and 1 the share that it
+    solves."""
     problems: int | None = None
     """Number of validation problems."""
     out_of_distribution: Annotated[
@@ -168,6 +162,11 @@ class EvaluationReport:
     """The same out of distribution."""
     out_of_distribution_problems: int | None = None
     """Number of those problems."""
+    rewards: Mapping[str, float] = field(default_factory=dict)
+    """Mean of each reward function on the validation problems, by its name, before its weight; left
+    out where the task's own grading is all."""
+    partial: bool | None = None
+    """True: some reward was neither 0 nor 1, so these are mean rewards and no accuracies."""
 
 
 def as_line(report: RoundReport | EvaluationReport) -> dict[str, Any]:
@@ -177,7 +176,7 @@ def as_line(report: RoundReport | EvaluationReport) -> dict[str, Any]:
     {'round': 5, 'validation': 0.75, 'problems': 200}
     """
     whole = isinstance(report, RoundReport)
-    return {key: value for key, value in asdict(report).items() if whole or value is not None}
+    return {k: value for k, value in asdict(report).items() if whole or value not in (None, {})}
 
 
 def waited_share(rounds: Iterable[RoundReport]) -> float | None:

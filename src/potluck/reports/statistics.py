@@ -2,7 +2,7 @@
 
     entropy: Annotated[float | None, Stat("Entropy, nats", "nats", format="z.3f")] = None
 
-``potluck show``, the live display, the status line, the page, and the reference read it there. So a
+``potluck show``, the status line, the page, and the reference read it there. So a
 new statistic is a field of a report, beside the line that computes it.
 """
 
@@ -31,11 +31,8 @@ class Stat:
     """Format of its value in the tables of ``potluck show``; empty: it is in none."""
     row: str = ""
     """Name in these tables; empty: the title."""
-    live: str = ""
-    """Text with the value in a round's line on the terminal; of an author the text before the
-    names. Empty: it is not there."""
     warning: str = ""
-    """The same of a count that is none of a good round."""
+    """Text before the count in a round's line on the terminal, of what a good round has none of."""
     signed: bool = False
     """True: it may be below 0, so a cell's colour tells the side."""
     parts: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from rich.console import Console
 from potluck.reports import EvaluationReport, RoundReport
 from potluck.reports.events import Evaluated, Notice, PeerNews, PhaseProgress, RoundDone
 from potluck.show.terminal.live import LiveDisplay
-from show.terminal.run_folders import HOSTILE, STEERS, report, source
+from show.terminal.run_folders import HOSTILE, STEERS, report
 
 
 class Clock:
@@ -51,9 +51,8 @@ def phase(node, name, at, total=9):
 
 
 ROUNDS = {
-    "reward 0.250  own 0.500  filtered  20%  ln ratio: large -3.500  1.8 s": {},
-    "filtered  20%  1.8 s": {"sources": {"small": source()}},
-    "  missing: large  late: 3, 0 used  not finite: 2": {
+    "own 0.500  1.8 s": {},
+    "own 0.500  1.8 s  missing: large  late: 3, 0 used  not finite: 2": {
         "missing": ["large"], "late": 3, "dropped_nonfinite": 2,
     },
     "1.8 s  late: 3, 2 used": {"late": 3, "late_used": 2},
@@ -62,16 +61,11 @@ ROUNDS = {
     "1.8 s  refused: mallory 2, eve 1": {"refused": {"mallory": 2, "eve": 1}},
     "1.8 s  quarantined: eve, mallory": {"quarantined": ["eve", "mallory"]},
     "1.8 s  unasked: 1": {"unasked": 1},
-    "1.8 s  unusable: 1": {"unusable": 1},
     "1.8 s  no step: no completion was better than its group": {"updates": 0},
-    "length 8  (12% cut off)  KL 0.0012  rate 1e-05  ln ratio: large -3.500  1.8 s": {
-        "own_length_mean": 8.4, "own_cut_share": 0.125, "kl": 0.00123, "learning_rate": 1e-5,
-        "rewards": {"task": {"mean": 0.5}},  # the own reward is that already
+    "own 0.500  1.8 s ": {  # the own reward is that of the task already
+        "own_length_mean": 8.4, "kl": 0.00123, "rewards": {"task": {"mean": 0.5}},
     },
-    "  others 1.5 rounds old  server 3e-07 apart  ln ratio: large -3.500  1.8 s": {
-        "server_apart": 3.2e-7, "staleness": 1.5, "own_cut_share": 0.0,
-    },
-    "  right 0.500 ± 0.250  brief -1.000 ± -  ln ratio: large -3.500  1.8 s": {
+    "own 0.500  right 0.500  brief -1.000  1.8 s": {
         "rewards": {"right": {"mean": 0.5, "std": 0.25}, "brief": {"mean": -1.0, "std": None}},
     },
     "1.8 s": {"late": 0, "refused": {}, "quarantined": [], "unasked": 0},
@@ -81,27 +75,27 @@ ROUNDS = {
 def test_without_a_terminal_a_round_is_one_plain_line_with_all_that_went_wrong():
     for end, changes in ROUNDS.items():
         (line,) = lines_of(done(4, **changes))
-        assert line.startswith("round  5/40  small     reward 0.250  own 0.500  filtered  20%  ")
-        assert line.endswith(end), changes
-        assert ("rounds old" in line) == ("staleness" in changes)
+        assert line.startswith("round  5/40  small     reward 0.250  own 0.500  ")
+        assert line.endswith(end.rstrip()), changes
 
 
 def test_statistics_that_do_not_exist_are_dashes():
     assert lines_of(RoundDone("small", RoundReport(0, updates=1))) == [
-        "round  1/40  small     reward -  own -  filtered    -  0.0 s"
+        "round  1/40  small     reward -  own -  0.0 s"
     ]
 
 
-def test_the_ratio_of_each_other_author_that_has_one_is_in_the_line():
-    sources = {
-        "east": source(log_ratio_mean=None),
-        "large": source(log_ratio_mean=0.25),
-        "small": source(),
-        HOSTILE: source(),
-    }
-    (line,) = lines_of(done(sources=sources, rewards={HOSTILE: {"mean": -1.0, "std": None}}))
-    assert "  ln ratio: large 0.250, [31m[red]boo" in line
-    assert not set(STEERS) & set(line)
+def test_what_is_left_out_of_an_author_is_told_once_for_each_reason():
+    cut = {"large": {"no text": 3}}
+    first, again, other = lines_of(
+        done(0, unreadable=cut),
+        done(1, unreadable=cut),
+        done(2, unreadable={"large": {"no text": 3, "too long": 1}, HOSTILE: {"no text": 1}}),
+    )
+    assert first.endswith("  left out of large: 3 of 53, no text (told once)")
+    assert again.endswith("1.8 s")
+    assert "  left out of large: 1 of 54, too long (told once)  left out of [31m[red]b" in other
+    assert not set(STEERS) & set(other)
 
 
 def test_many_strangers_do_not_fill_the_screen():
@@ -112,9 +106,12 @@ def test_many_strangers_do_not_fill_the_screen():
 def test_an_evaluation_is_one_line():
     last = EvaluationReport(40, 0.6, 200, out_of_distribution=0.31, out_of_distribution_problems=50)
     first = EvaluationReport(5, validation=0.52, problems=200)
-    assert lines_of(Evaluated("small", first), Evaluated("small", last)) == [
+    partial = EvaluationReport(5, 0.2, 41, rewards={"right": 0.0, "tagged": 1.0}, partial=True)
+    assert lines_of(*(Evaluated("small", each) for each in (first, last, partial))) == [
         "round  5/40  small     validation 0.520 of 200",
         "round 40/40  small     validation 0.600 of 200  out of distribution 0.310 of 50",
+        "round  5/40  small     validation, mean reward 0.200 of 41 problems  right 0.000  "
+        "tagged 1.000",
     ]
 
 

@@ -65,12 +65,13 @@ def test_a_node_that_was_away_has_done_fewer_rounds_and_what_went_wrong_is_added
     rounds = [
         metrics(0, sent_bytes_per_token=2.0),
         metrics(1, missing=["large"], late=12, late_used=8, refused={"large": 2, "mia": 1}),
-        metrics(7, missing=["large", "mia"], late=3, sent_bytes_per_token=3.0),
+        metrics(7, missing=["large", "mia"], late=3, sent_bytes_per_token=3.0, unusable=5),
     ]
     text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
     assert row(text, "rounds done") == ["3", "of", "40"]
     assert row(text, "rounds without a node") == ["2"]
     assert row(text, "late completions") == ["15"]
+    assert row(text, "unusable, left out") == ["5"]
     assert row(text, "of them learned from") == ["8"]
     assert row(text, "messages refused") == ["3"]
     assert row(text, "bytes sent a token") == ["2.50"]
@@ -91,6 +92,21 @@ def test_evaluations_are_a_curve_with_its_last_value(tmp_path):
     text = shown(make_run(tmp_path / "run", "small", evaluations=evaluations))
     assert row(text, "validation") == ["▁▅█", "1.000"]
     assert row(text, "out of distribution") == ["0.310"]
+
+
+def test_an_evaluation_by_rewards_that_are_no_0_or_1_says_so_and_has_each_function(tmp_path):
+    evaluations = [{"round": 0, "validation": 0.2, "rewards": {"right": 0.0, "tagged": 1.0}}]
+    evaluations[0]["partial"] = True
+    text = shown(make_run(tmp_path / "run", "small", evaluations=evaluations))
+    assert row(text, "validation, mean reward") == ["▂", "0.200"]
+    assert row(text, "validation, right") == ["▁", "0.000"]
+
+
+def test_where_others_failures_are_never_learned_from_no_share_of_them_is_shown(tmp_path):
+    lws = {"importance": "none", "filter": False, "others": "likely-successes"}
+    for others, is_shown in (({}, True), ({"objective": lws}, False)):
+        path = make_run(tmp_path / str(is_shown), "small", rounds=[metrics(0)], **others)
+        assert ("filtered" in shown(path)) == is_shown
 
 
 def test_what_a_node_made_of_an_author_is_the_mean_of_the_last_five_rounds(tmp_path):

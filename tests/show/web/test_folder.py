@@ -9,6 +9,7 @@ import pytest
 
 from potluck.reports import RoundReport
 from potluck.show.web import metrics as metrics_module
+from potluck.show.web.bounds import MOST_FUNCTIONS
 from potluck.show.web.feed import NotHereError
 from potluck.show.web.folder import WatchedRun
 from show.terminal.run_folders import HOSTILE, metrics, source
@@ -32,6 +33,17 @@ def merge(page, change):
             old = columns.get(name, [])[:first]
             columns[name] = old + [None] * (first - len(old)) + added
     return page
+
+
+def test_each_reward_function_of_an_evaluation_is_a_column(tmp_path):
+    path = make_run(tmp_path / "r", "small")
+    rewards = {f"r{at}": at / 10 for at in range(99)}
+    append(path / "small/evaluation.jsonl", {"round": 5, "rewards": rewards, "partial": True})
+    feed = WatchedRun(path)
+    feed.look()
+    columns = seen(feed)["evaluations"]["small"]
+    assert (columns["rewards/r3"], columns["partial"]) == ([None, 0.3], [None, True])
+    assert len([name for name in columns if name.startswith("rewards/")]) == MOST_FUNCTIONS
 
 
 def test_the_whole_run_is_there(tmp_path):

@@ -10,12 +10,14 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from potluck.files import printable
-from potluck.reports import AuthorReport, EvaluationReport, RoundReport, stats_of, waited_share
+from potluck.reports import EvaluationReport, RoundReport, stats_of, waited_share
 from potluck.reports.events import Evaluated, Event, Notice, PeerNews, PhaseProgress, RoundDone
 from potluck.show.terminal.text import TIME_BAR, decimal, percent, spent, time_bar
 
 PLAIN_EVERY_S = 10.0
 """Least time between two lines about phases, where there is no terminal for bars."""
+MOST_TOLD = 100
+"""Reasons for which completions were left out, of all nodes and authors, that are told."""
 WIDE = 80
 """Columns of a terminal; with fewer the bars are shorter, and notes have no room."""
 NOTES = {"wait": "nodes here"}
@@ -81,6 +83,7 @@ class LiveDisplay:
             "rounds", total=rounds, completed=first_round, note="", visible=rounds > 0
         )
         self._furthest = first_round
+        self._told_unread: set[tuple[str, str, str]] = set()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -138,23 +141,34 @@ class LiveDisplay:
         else:
             line.append(f"reward {decimal(report.reward_mean)}")
             line.append(f"  own {decimal(report.own_reward_mean)}")
-            line.append(f"  filtered {percent(report.filtered_share):>4}")
-        for figure in _figures(report):
-            line.append(f"  {figure}")
-        for statistic in _others(node, report):
-            line.append(f"  {statistic}")
+            # One function's mean says little beside the reward that it is.
+            for name, part in report.rewards.items() if len(report.rewards) > 1 else ():
+                line.append(f"  {printable(name, 32)} {decimal(part.mean)}")
         line.append(f"  {sum(report.seconds.values()):.1f} s", style="dim")
         if (waited := waited_share([report]) or 0.0) >= 0.01:
             line.append(f" ({percent(waited)} waiting)", style="dim")
-        for trouble in _troubles(report):
+        for trouble in (*_troubles(report), *self._newly_unread(node, report)):
             line.append(f"  {trouble}", style="yellow")
         self._print(line)
 
+    def _newly_unread(self, node: str, report: RoundReport) -> Iterator[str]:
+        """Yield what was left out of an author for a reason that was not told of it yet."""
+        for author, reasons in report.unreadable.items():
+            new = [each for each in reasons if (node, author, each) not in self._told_unread]
+            if new and len(self._told_unread) < MOST_TOLD:
+                self._told_unread |= {(node, author, each) for each in new}
+                came = report.sources[author].completions if author in report.sources else 0
+                counts = f"{sum(reasons[each] for each in new)} of {came + sum(reasons.values())}"
+                yield f"left out of {printable(author, 32)}: {counts}, {_names(new)} (told once)"
+
     def _evaluated(self, node: str, report: EvaluationReport) -> None:
         line = self._start_of_line(report.round, node)
-        line.append(f"validation {decimal(report.validation)}", style="bold")
+        measure = "validation, mean reward" if report.partial else "validation"
+        line.append(f"{measure} {decimal(report.validation)}", style="bold")
         if report.problems is not None:
-            line.append(f" of {report.problems}", style="dim")
+            line.append(f" of {report.problems}{' problems' * bool(report.partial)}", style="dim")
+        for name, value in report.rewards.items() if len(report.rewards) > 1 else ():
+            line.append(f"  {printable(name, 32)} {decimal(value)}")
         if report.out_of_distribution is not None:
             line.append(f"  out of distribution {decimal(report.out_of_distribution)}")
             line.append(f" of {report.out_of_distribution_problems}", style="dim")
@@ -169,31 +183,6 @@ class LiveDisplay:
         self._console.print(line, soft_wrap=not self._console.is_terminal, highlight=False)
 
 
-def _figures(report: RoundReport) -> Iterator[str]:
-    """Yield what shows first that training goes wrong; of reward functions where there are any."""
-    if [*report.rewards] != ["task"]:
-        parts = (
-            f"{name} {decimal(each.mean)} ± {decimal(each.std)}"
-            for name, each in report.rewards.items()
-        )
-        yield from map(printable, parts)
-    for field, stat in stats_of(RoundReport).items():
-        if stat.live and (value := getattr(report, field)):
-            yield stat.live.format(value)
-
-
-def _others(node: str, report: RoundReport) -> Iterator[str]:
-    """Yield each live statistic of the other authors: "ln ratio: north -0.125, south 0.250"."""
-    for field, stat in stats_of(AuthorReport).items():
-        shown = [
-            f"{name} {value:{stat.format}}"
-            for name, source in report.sources.items()
-            if stat.live and name != node and (value := getattr(source, field)) is not None
-        ]
-        if shown:
-            yield f"{stat.live}: {_names(shown)}"
-
-
 def _troubles(report: RoundReport) -> Iterator[str]:
     if not report.updates and report.texts is None:
         yield "no step: no completion was better than its group"
@@ -206,8 +195,6 @@ def _troubles(report: RoundReport) -> Iterator[str]:
     for field, stat in stats_of(RoundReport).items():
         if stat.warning and (count := getattr(report, field)):
             yield f"{stat.warning}: {count}"
-    for author, reasons in report.unreadable.items():
-        yield f"{printable(author, 32)}: {_names(reasons)}"
     if report.refused:
         yield f"refused: {_names(f'{name} {count}' for name, count in report.refused.items())}"
     if report.quarantined:

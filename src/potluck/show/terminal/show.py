@@ -13,7 +13,15 @@ from rich.text import Text
 
 from potluck.files import printable
 from potluck.objective.methods import METHODS
-from potluck.reports import AuthorReport, Doubts, RoundReport, mean, stats_of, waited_share
+from potluck.reports import (
+    AuthorReport,
+    Doubts,
+    EvaluationReport,
+    RoundReport,
+    mean,
+    stats_of,
+    waited_share,
+)
 from potluck.reports.answers import told
 from potluck.reports.habits import habit_told
 from potluck.reports.runs import (
@@ -88,9 +96,19 @@ def _results(run: Run) -> Iterator[TableRow]:
     # A node that was away went on where the others were, so it has fewer.
     yield "rounds done", lambda node: f"{len(node.rounds)} of {run.recipe.rounds}"
     yield "own reward", _change(lambda report: report.own_reward_mean, decimal)
-    yield "validation", _validation
-    yield "out of distribution", _out_of_distribution
-    yield "filtered", _change(lambda report: report.filtered_share, percent)
+    graded = [each for node in run.nodes for each in node.evaluations]
+    word = ", mean reward" if any(each.partial for each in graded) else ""
+    yield f"validation{word}", _evaluated(lambda each: each.validation)
+    names = dict.fromkeys(name for each in graded for name in each.rewards)
+    for name in names if len(names) > 1 else ():
+        # The default binds the function of this turn.
+        yield (
+            f"validation, {printable(name, 20)}",
+            _evaluated(lambda each, name=name: each.rewards.get(name)),  # type: ignore[misc]
+        )
+    yield f"out of distribution{word}", _out_of_distribution
+    if _filters(run):
+        yield "filtered", _change(lambda report: report.filtered_share, percent)
     yield (
         "rows trained",
         _change(lambda r: r.rows_trained / r.completions if r.completions else None, percent),
@@ -109,10 +127,16 @@ def _results(run: Run) -> Iterator[TableRow]:
         yield printable(function, 20), _change(mean_of, decimal)
 
 
+def _filters(run: Run) -> bool:
+    """Tell whether others' failures are learned from at all, as shares of them mean little else."""
+    return run.recipe.objective.others == "all"
+
+
 def _troubles(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
     """Yield rows about a swarm; those in which every node has a 0 are left out."""
     counts: dict[str, Callable[[RoundReport], int]] = {
         "rounds without a node": lambda report: bool(report.missing),
+        "unusable, left out": lambda report: report.unusable,
         "late completions": lambda report: report.late,
         "of them learned from": lambda report: report.late_used,
         "messages refused": lambda report: sum(report.refused.values()),
@@ -154,9 +178,14 @@ def _change(
     return cell
 
 
-def _validation(node: NodeRun) -> str:
-    curve = [each.validation for each in node.evaluations if each.validation is not None]
-    return f"{sparkline(curve, 10)} {decimal(curve[-1])}" if curve else "-"
+def _evaluated(value: Callable[[EvaluationReport], float | None]) -> Callable[[NodeRun], str]:
+    """Make a cell: the curve over the evaluations, and its end."""
+
+    def cell(node: NodeRun) -> str:
+        curve = [known for each in node.evaluations if (known := value(each)) is not None]
+        return f"{sparkline(curve, 10)} {decimal(curve[-1])}" if curve else "-"
+
+    return cell
 
 
 def _out_of_distribution(node: NodeRun) -> str:
@@ -169,7 +198,8 @@ def _authors(run: Run, console: Console) -> Iterator[Table | Text]:
     value, then what its columns mean."""
     rows: dict[tuple[str, str], list[float | None]] = {}
     seen: dict[tuple[str, str], list[AuthorReport]] = {}
-    stats = {name: stat for name, stat in stats_of(AuthorReport).items() if stat.format}
+    hidden = () if _filters(run) else ("filtered_share_negative",)
+    stats = {n: s for n, s in stats_of(AuthorReport).items() if s.format and n not in hidden}
     for node in run.nodes:
         last = [report.sources for report in node.rounds[-WINDOW:]]
         for author in dict.fromkeys(author for sources in last for author in sources):

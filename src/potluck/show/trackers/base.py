@@ -86,12 +86,15 @@ class NewCompletions:
 
 
 def evaluation_values(line: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a line of evaluation.jsonl.
+    """Return the numbers of a line of evaluation.jsonl; reward functions by their names.
 
     >>> evaluation_values({"round": 5, "validation": 0.75, "problems": 200})
     {'evaluation/validation': 0.75, 'evaluation/problems': 200}
+    >>> evaluation_values({"round": 5, "rewards": {"brief": -0.1}, "partial": True})
+    {'evaluation/brief': -0.1}
     """
-    return dict(_numbers({"evaluation": {k: v for k, v in line.items() if k != "round"}}))
+    named = {k: v for k, v in line.items() if k not in ("round", "rewards", "partial")}
+    return dict(_numbers({"evaluation": {**line.get("rewards", {}), **named}}))
 
 
 def _numbers(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, float]]:

@@ -4,6 +4,8 @@ out is the oldest, or is told."""
 MOST_NODES = 512
 MOST_AUTHORS = 128
 """Authors of one node."""
+MOST_FUNCTIONS = 16
+"""Reward functions of one node."""
 MOST_ROWS = 20_000
 """Rounds of a node that are kept; of more every second one is dropped, the newest ones never."""
 MOST_INDEXED = 100_000

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,9 +27,9 @@ from potluck.reports.runs import (
 from potluck.reports.status import FolderStatus
 from potluck.reports.tail import Change, Line, Tail
 from potluck.show.terminal.show import title_of
-from potluck.show.web.bounds import MOST_EVENTS, MOST_NODES, MOST_ROWS
+from potluck.show.web.bounds import MOST_EVENTS, MOST_FUNCTIONS, MOST_NODES, MOST_ROWS, NAME
 from potluck.show.web.feed import NotHereError, Sections, Steps
-from potluck.show.web.metrics import NodeMetrics, damaged_line, read_pairs
+from potluck.show.web.metrics import NodeMetrics, column_of, damaged_line, read_pairs
 from potluck.show.web.states import GONE_S, Here, facts_of, node_views
 from potluck.show.web.texts import NodeTexts
 from potluck.show.web.views import (
@@ -100,8 +101,12 @@ class NodeFolder:
 
     def evaluation_columns(self) -> Columns:
         rows = [self.evaluations[at] for at in sorted(self.evaluations)]
-        names = [field.name for field in fields(EvaluationReport)]
-        return {name: [getattr(row, name) for row in rows] for name in names}
+        names = [field.name for field in fields(EvaluationReport) if field.name != "rewards"]
+        functions = dict.fromkeys(name for row in rows for name in row.rewards)
+        return {name: [getattr(row, name) for row in rows] for name in names} | {
+            f"rewards/{name[:NAME]}": column_of(row.rewards.get(name) for row in rows)
+            for name in islice(functions, MOST_FUNCTIONS)
+        }
 
 
 def _recipe_view(recipe: RecipeRead) -> RecipeView:

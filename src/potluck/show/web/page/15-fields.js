@@ -85,8 +85,8 @@ function fieldsOf(view) {
   const found = new Set();
   const counted = (columns) => {
     for (const [name, column] of Object.entries(columns)) {
-      if (name !== "round" && !name.endsWith("problems") && column.some((value) => value !== null))
-        found.add(name);
+      const isCurve = !["round", "partial"].includes(name) && !name.endsWith("problems");
+      if (isCurve && column.some((value) => value !== null)) found.add(name);
     }
   };
   // A few nodes stand for all: each has the same fields.
