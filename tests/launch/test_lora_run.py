@@ -29,6 +29,8 @@ def recipe(*overrides, rounds=3, **lora):
         "rounds": rounds,
         "problems_per_round": 4,
         "group_size": 4,
+        "plan": "vertical",
+        "objective": {"method": "f-tis"},  # it reads the log-probabilities of all
         "checkpoint_every": 1,
         "threads": 1,
         "task": {"name": "digits", "reward": "hash"},
