@@ -69,7 +69,7 @@ def between(lines, folder, rule, **options):
 
 def folder(folder, sessions, rule):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("potluck.exchange.folder.endpoint.SHORTEST_S", 0.01)
+        patch.setattr("potluck.exchange.folder.exchange.SHORTEST_S", 0.01)
         stores = [Store(*free_endpoints(1, folder)) for _ in NAMES]
         yield from between(stores, folder, rule, kind=FolderExchange)
 

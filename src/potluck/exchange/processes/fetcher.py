@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from itertools import islice
 from typing import Protocol
@@ -29,9 +30,11 @@ Answers = Iterable[tuple[Hashable, Payload]]
 class Line(Protocol):
     """The way to the other nodes: what it brings is anybody's, and not looked at yet."""
 
+    @abstractmethod
     def batches(self, job: FetchJob) -> Answers:
         """Ask for a batch."""
 
+    @abstractmethod
     def answers(self, question: Question) -> Answers:
         """Ask a node whether it is there."""
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import zenoh
 
-from potluck.exchange.processes.status import StatusLines
+from potluck.exchange.processes.endpoint import StatusLines
 from potluck.exchange.protocol.signed import Payload
 from potluck.exchange.protocol.status import status_pause_s
 from potluck.exchange.transport import Membership
@@ -41,14 +41,14 @@ class StatusChannel(StatusLines):
 
     def send(self, nodes: int, now_s: float) -> None:
         """Put the newest line, if it is due among ``nodes`` and somebody listens."""
-        signed = self.told()
+        signed = self.told
         if signed is None or now_s < self._due_s or not is_matched(self._publisher):
             return
         self._due_s = now_s + status_pause_s(nodes)
         self._publisher.put(signed)
         with self._lock:
-            if self._signed is signed:
-                self._signed = None
+            if self.told is signed:
+                self.told = None
 
     def _take(self) -> Mapping[str, Sequence[Payload]]:
         return self._others.take() if self._others else {}
