@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from potluck.exchange.base import Reason
-from potluck.exchange.processes.fetcher import Fetcher, Line, WorkerThreads
+from potluck.exchange.processes.fetcher import Carrier, Fetcher, WorkerThreads
 from potluck.exchange.protocol.announcement import encode_announcement
 from potluck.exchange.protocol.beliefs import Beliefs
 from potluck.exchange.protocol.mailbox import Mailbox
@@ -66,7 +66,7 @@ class StatusLines:
         return heard
 
 
-class Endpoint(Line):
+class Endpoint(Carrier):
     """The threads that fill ``mailbox`` and offer what is in ``outbox``, until it is closed."""
 
     status: StatusLines

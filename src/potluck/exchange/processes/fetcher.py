@@ -27,7 +27,7 @@ Answers = Iterable[tuple[Hashable, Payload]]
 """Answers as they come, each with the program that sent it; none if nobody answers for now."""
 
 
-class Line(Protocol):
+class Carrier(Protocol):
     """The way to the other nodes: what it brings is anybody's, and not looked at yet."""
 
     @abstractmethod
@@ -89,7 +89,7 @@ class Fetcher:
 
     def __init__(
         self,
-        line: Line,
+        carrier: Carrier,
         agreement: Agreement,
         mailbox: Mailbox,
         beliefs: Beliefs,
@@ -97,7 +97,7 @@ class Fetcher:
         lock: threading.RLock,
         workers: WorkerThreads,
     ) -> None:
-        self._line, self._agreement = line, agreement
+        self._carrier, self._agreement = carrier, agreement
         self._mailbox, self._beliefs = mailbox, beliefs
         self._changed, self._work, self._workers = changed, threading.Condition(lock), workers
         self._threads = self._idle = 0
@@ -151,12 +151,12 @@ class Fetcher:
 
     def _fetch(self, job: FetchJob) -> bool:
         """Ask for a batch; return whether an answer was what its author announced."""
-        return any(self._read(job, payload) for _, payload in self._line.batches(job))
+        return any(self._read(job, payload) for _, payload in self._carrier.batches(job))
 
     def _ask(self, question: Question) -> bool:
         """Ask a node for its present session; return whether its answer came."""
         name = question.name
-        answers = self._line.answers(question)
+        answers = self._carrier.answers(question)
         for payload in islice(self._beliefs.worth_reading(question, answers), MOST_ANSWERS):
             try:
                 announcement = self._beliefs.read_answer(question, payload)
