@@ -54,8 +54,9 @@ def open_sessions(count):
 class Town:
     """Nodes of a run of their own, on sessions that outlive them."""
 
-    def __init__(self, folder, members, sessions, **options):
+    def __init__(self, folder, members, sessions, *, kind=ZenohExchange, **options):
         self.folder, self.members, self.options = folder, members, options
+        self.kind = kind
         self.sessions, self.run = list(sessions), f"run-{next(RUNS)}"
         self.keys, self.said, self.exits = {}, {}, ExitStack()
         self.words, self.answering = {}, set()
@@ -87,7 +88,7 @@ class Town:
                 **options,
             },
         )
-        exchange = ZenohExchange(session or self.sessions.pop(), own)
+        exchange = self.kind(session or self.sessions.pop(), own)
         self.exits.callback(exchange.close)
         return exchange
 

@@ -46,6 +46,8 @@ def scripts():
         yield path.name, path.read_text()
     for path, tree in documents("skypilot"):
         yield f"skypilot/{path.name}", "#!/bin/bash\n" + tree["run"]
+    for path, tree in documents("github"):
+        yield f"github/{path.name}", "#!/bin/bash\n" + tree["jobs"]["node"]["steps"][-1]["run"]
     for path, tree in documents("kubernetes"):
         for container in containers(tree):
             yield f"kubernetes/{path.name}", "#!/bin/bash\n" + container["args"][0]
@@ -175,6 +177,7 @@ def test_each_two_node_file_lets_the_second_call_the_first(start):
         ("skypilot/node.yaml", "run", {"NODE": "small"}),
         ("kubernetes/two-nodes.yaml", "runs/run", {"JOB_COMPLETION_INDEX": "0"}),
         ("kubernetes/node.yaml", "runs/run", {"NODE": "small"}),
+        ("github/nodes.yaml", "runs/run", {"NODE": "small", "BUCKET": "shared"}),
     ],
 )
 def test_a_node_that_has_begun_goes_on(start, tmp_path, name, folder, environment):

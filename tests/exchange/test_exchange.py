@@ -1,14 +1,12 @@
 """What any exchange must do. A new transport joins by adding itself to EXCHANGES."""
 
 import inspect
-import time
 
 import pytest
 
 from nouns import collect, completion, terms
 from potluck.exchange import (
     TRANSPORTS,
-    Delivery,
     Exchange,
     ExchangeError,
     InStep,
@@ -19,15 +17,12 @@ from potluck.exchange import (
     PeerStatus,
     Received,
     Round,
-    Status,
-    Traffic,
-    WireError,
     batches_of,
-    decode,
-    encode,
     transport,
 )
-from potluck.exchange.base import assemble_round, silent
+from potluck.exchange.base import silent
+from potluck.exchange.folder.exchange import FolderExchange, free_endpoints
+from potluck.exchange.folder.store import Store
 from potluck.exchange.keys.known_keys import KnownKeys
 from town import LONG_S, has_batch, town, until
 
@@ -41,91 +36,6 @@ STEP, FREE = InStep(max_staleness=1, kept_rounds=8), Newest(max_staleness=1, eno
 def memory(folder, sessions, rule):
     hub = MemoryHub({name: terms(name) for name in NAMES}, rule=rule)
     yield {name: hub.member(name) for name in NAMES}
-
-
-class FolderExchange:
-    """A worked example: a transport for nodes that see one folder. ``terms``, an ``Agreement``,
-    says what a node's batches carry and which it accepts. Nothing is signed: between machines a
-    folder that anybody can write proves nothing."""
-
-    def __init__(self, folder, terms, peers, rule, already_received=()):
-        self.folder, self.terms, self.names, self.rule = folder, terms, [terms.node, *peers], rule
-        self.came = {name: set() for name in self.names}
-        for author, round in already_received:
-            self.came[author].add(round)
-
-    def send(self, round, batch):
-        path = self.folder / f"{round}-{self.terms.node}"
-        if not path.exists():  # the first batch of a round stays
-            path.write_bytes(encode(self.terms.message(round, tuple(batch))))
-
-    def receive(self, round, *, wait_s=0.0, waiting=silent):
-        end_s, batches = time.monotonic() + wait_s, []
-        awaited = {*self.names[1:]} if self.rule.in_step else set()
-        while True:
-            batches += self.read_new(round)
-            missing = {name for name in awaited if round not in self.came[name]}
-            waiting(len(awaited) - len(missing), len(awaited))
-            if not missing or time.monotonic() >= end_s:
-                return Received(tuple(batches), tuple(sorted(missing)))
-            time.sleep(0.01)
-
-    def finish(self, round, received):
-        batches, missing = [*received.batches], received.missing
-        if own := self.read(self.terms.node, round):
-            batches.append(own)
-        else:
-            missing = (*missing, self.terms.node)
-        newest = {} if self.rule.in_step else dict(sorted(self.there()))
-        return assemble_round(round, batches, missing, Traffic(), newest)
-
-    def there(self):
-        """(author, round) of all that lies in the folder."""
-        names = (path.name.partition("-") for path in self.folder.glob("*-*"))
-        return [(author, int(round)) for round, _, author in names if author in self.names]
-
-    def read_new(self, now):
-        there = sorted(self.there())
-        newest = dict(there)
-        for author, round in there:
-            is_new = author != self.terms.node and round not in self.came[author]
-            if is_new and self.rule.takes(round, now=now, newest=newest[author]):
-                yield from filter(None, [self.read(author, round)])
-
-    def read(self, author, round):
-        """The batch, or None if it is not there or of no use."""
-        try:
-            data = (self.folder / f"{round}-{author}").read_bytes()
-            completions = self.terms.accept(author, round, decode(data, self.terms.limits))
-        except (FileNotFoundError, WireError):  # what a peer sends must not stop this node
-            return None
-        self.came[author].add(round)
-        return Delivery(author, round, data, completions)
-
-    def gather(self, wait_s, waiting=silent):
-        return ()  # a folder is always there
-
-    def tell(self, line):
-        pass  # a person may look into the folder
-
-    def status(self):
-        rounds = {name: frozenset(self.came[name]) for name in self.names[1:]}
-        newest = sorted(max(came, default=0) for came in rounds.values())
-        return Status(
-            {
-                name: PeerStatus(live=True, rounds=r, newest_round=max(r, default=None))
-                for name, r in rounds.items()
-            },
-            newest[(len(newest) - 1) // 2] if newest else 0,
-        )
-
-    def close(self):
-        pass
-
-
-def folder(folder, sessions, rule):
-    peers = {name: [other for other in NAMES if other != name] for name in NAMES}
-    yield {name: FolderExchange(folder, terms(name), peers[name], rule) for name in NAMES}
 
 
 class Arrived:
@@ -150,11 +60,22 @@ class Arrived:
         return self.node.receive(round, wait_s=wait_s, waiting=waiting)
 
 
-def zenoh(folder, sessions, rule):
-    with town(folder, sessions, *NAMES, rule=rule) as place:
+def between(lines, folder, rule, **options):
+    with town(folder, lines, *NAMES, rule=rule, **options) as place:
         sent = set()
         nodes = zip(NAMES, place.nodes(*NAMES), strict=True)
         yield {name: Arrived(name, node, sent, rule) for name, node in nodes}
+
+
+def folder(folder, sessions, rule):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("potluck.exchange.folder.exchange.SHORTEST_S", 0.01)
+        stores = [Store(*free_endpoints(1, folder)) for _ in NAMES]
+        yield from between(stores, folder, rule, kind=FolderExchange)
+
+
+def zenoh(folder, sessions, rule):
+    yield from between(sessions, folder, rule)
 
 
 EXCHANGES = [memory, folder, zenoh]
@@ -378,25 +299,6 @@ def test_a_status_is_of_its_moment(members):
     all_send(members)
     collect(members["north"], 0, deadline_s=ENOUGH_S)
     assert before.peers["small"].newest_round is None
-
-
-def test_noise_in_a_folder_is_a_silent_peer(tmp_path):
-    (members,) = folder(tmp_path, None, STEP)
-    (tmp_path / "0-small").write_bytes(b"noise")
-    all_send(members, names=["large", "north"])
-    assert collect(members["north"], 0, deadline_s=SHORT_S).missing == ("small",)
-
-
-def test_the_round_of_the_peers_in_a_folder_is_their_lower_median(tmp_path):
-    (members,) = folder(tmp_path, None, STEP)
-    assert members["north"].status().round == 0
-    for round, names in enumerate((NAMES, ["north", "small"])):
-        all_send(members, round, names)
-        collect(members["north"], round, deadline_s=SHORT_S)
-    assert [members[name].status().round for name in NAMES] == [0, 0, 0]
-    all_send(members, 2)
-    collect(members["north"], 2, deadline_s=ENOUGH_S)
-    assert members["north"].status().round == 2
 
 
 def test_a_name_of_which_nothing_is_known_has_a_status_to_compare_with():

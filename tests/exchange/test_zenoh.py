@@ -498,7 +498,9 @@ def test_a_batch_that_others_would_refuse_for_its_size_is_not_sent(place):
 
 
 @pytest.mark.parametrize(
-    "what", ["zenoh.endpoint.Beliefs.hear", "zenoh.fetcher.decode"], ids=["hearing", "fetching"]
+    "what",
+    ["protocol.beliefs.Beliefs.hear", "processes.fetcher.decode"],
+    ids=["hearing", "fetching"],
 )
 def test_a_thread_that_fails_is_an_error_of_the_next_collect_and_no_silence(
     place, what, monkeypatch

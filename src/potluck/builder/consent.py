@@ -7,6 +7,7 @@ that comes from somebody else consents to nothing.
 
 import hashlib
 import os
+import re
 import shlex
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from urllib.parse import urlsplit
 
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.files import LOCAL_SWARM, is_loopback, printable
+
+BUCKET = re.compile("(s3|gs|gcs|az|abfs)://([^/]*)")
+"""Address of [swarm] where a node writes with its user's account of that kind."""
 
 
 class Secret(NamedTuple):
@@ -74,12 +78,27 @@ def require_consent(
         mark.touch()
 
 
+def require_consent_to_buckets(config: RunConfig, keys: Collection[str], trust_code: bool) -> None:
+    """Raise ConfigError if a node that joins writes to a bucket that ``keys`` do not name. It is
+    not remembered: no value here would prove whose consent a file of the run's folder is."""
+    for pair, note in _buckets(config).items():
+        if not (trust_code or pair in keys):
+            raise ConfigError(f"the recipe {note}. If you mean that bucket, add the option")
+
+
+def _buckets(config: RunConfig) -> dict[str, str]:
+    found = filter(None, map(BUCKET.match, config.swarm.connect))
+    pairs = {f"{one[1]}={one[2]}": one for one in found}
+    note = "writes to the bucket {0[2]} with your {0[1]} account (--allow-key {1})"
+    return {pair: note.format(one, pair) for pair, one in pairs.items()}
+
+
 def notes_on_reach(config: RunConfig) -> list[str]:
     """Write a line on each secret, each server and each file here that the recipe names."""
     servers = [f"{name!r} {n.engine.note}" for name, n in config.node.items() if n.engine.note]
     files = [f"uses {file} ({key})" for key, file in _files(as_tree(config), "")]
-    secrets = map(str, secrets_of(config, config.node))
-    return [printable(line, limit=1000) for line in (*secrets, *servers, *files)]
+    secrets, buckets = map(str, secrets_of(config, config.node)), _buckets(config).values()
+    return [printable(line, limit=1000) for line in (*secrets, *buckets, *servers, *files)]
 
 
 def _files(tree: Any, at: str) -> Iterator[tuple[str, str]]:

@@ -79,7 +79,7 @@ def join_command(
         with page, open_displays(displays, Watched(out, config.rounds, first)) as shown:
             result = join(
                 config, name, place, resume=resume, display=shown, trust_code=trust_code,
-                all_here=all_here, watches_status=web or bool(web_at),
+                allow_keys=allow_key or (), all_here=all_here, watches_status=web or bool(web_at),
             )  # fmt: skip
             if "lines" in displays and result.skipped:
                 shown.show(Notice(f"{name}: {skipped_text(result)}"))

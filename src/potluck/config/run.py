@@ -159,13 +159,14 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
     """Addresses of a swarm, and limits on what its nodes take from each other: docs/swarm.md."""
 
     transport: str = "zenoh"
-    """Transport that carries the batches."""
+    """Transport that carries the batches: "zenoh" from node to node, or "folder", through a folder
+    or bucket that all nodes see."""
     listen: tuple[str, ...] = ()
     """Addresses where others reach this node: ``tcp/0.0.0.0:7447``, ``tls/...``. Empty: none, as
     behind a NAT; ``connect`` then names a relay (``potluck relay``)."""
     connect: tuple[str, ...] = ()
     """Addresses of other nodes or relays: ``tcp/HOST:PORT``, ``tls/...``. Of two nodes one names
-    the other."""
+    the other. With "folder" one place: ``file:///FOLDER``, ``s3://BUCKET/FOLDER``."""
     tls: TlsConfig | None = None
     key: str = ""
     """File of this node's secret key (``potluck keys``); empty: one is made in the node's

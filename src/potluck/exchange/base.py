@@ -160,11 +160,9 @@ class Exchange(Protocol):
 
     A transport is one file with a class like this one and a function that opens it, and one line
     in ``TRANSPORTS`` (``exchange/transport.py``). ``tests/exchange/test_exchange.py`` holds the
-    tests that every transport must pass, and a small one to begin from: ``FolderExchange``, for a
-    folder that all nodes can see. Between machines, sign each batch as well (``Key.sign``,
-    ``verify``). ``Mailbox``, ``FetchQueue``, ``Peers`` and ``Outbox`` hold the state that a network
-    needs (quarantine, retries, late batches) and know nothing of Zenoh. ``send``, ``receive`` and
-    ``gather`` raise ExchangeError if the transport itself has failed.
+    tests that every transport must pass. Between processes it is a ``ProcessExchange``, which signs
+    and verifies, with an ``Endpoint`` for the bytes (``exchange/folder/`` is the smaller example).
+    ``send``, ``receive`` and ``gather`` raise ExchangeError if the transport itself has failed.
     """
 
     def send(self, round: int, batch: Sequence[Completion]) -> None:

@@ -19,7 +19,10 @@ from potluck.reports.events import Told
 from potluck.reports.status import StatusLine
 from potluck.types import Completion, Sampling
 
-TRANSPORTS = {"zenoh": "potluck.exchange.zenoh.exchange"}
+TRANSPORTS = {
+    "zenoh": "potluck.exchange.zenoh.exchange",
+    "folder": "potluck.exchange.folder.exchange",
+}
 """Modules of the transports, by name; each has the functions of ``Transport``."""
 
 MailboxRule = InStep | Newest

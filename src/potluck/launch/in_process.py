@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
-from potluck.builder.consent import require_consent
+from potluck.builder.consent import require_consent, require_consent_to_buckets
 from potluck.builder.exchange import open_exchange, rule_of
 from potluck.config import ConfigError, RunConfig
 from potluck.exchange import Agreement, Exchange, MemoryHub
@@ -116,6 +116,7 @@ def join(
 
     check_folder = partial(require_node_folder, folder, config, name, resume)
     require_consent(config, [name], folder, allow_keys, trust_code)
+    require_consent_to_buckets(config, allow_keys, trust_code)
     own = (folder / name,)  # others of the run may be here too
     local = LocalNodes(config, (name,), own, check_folder, meet, all_here, trust_code)
     return run_nodes(local, folder, resume=resume, display=display)

@@ -12,8 +12,6 @@ one thread empties them all, fifty times a second.
 """
 
 import random
-import secrets
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,24 +19,23 @@ from typing import Any, TypeVar
 
 import zenoh
 
-from potluck.exchange.protocol.announcement import (
-    CHALLENGE_BYTES,
-    HELLO,
-    encode_announcement,
-    encode_answer,
-)
-from potluck.exchange.protocol.beliefs import Beliefs
+from potluck.exchange.processes.endpoint import Endpoint
+from potluck.exchange.processes.fetcher import Answers
+from potluck.exchange.protocol.announcement import CHALLENGE_BYTES, HELLO, encode_answer
+from potluck.exchange.protocol.beliefs import Question
+from potluck.exchange.protocol.fetch_queue import FetchJob
 from potluck.exchange.protocol.mailbox import Mailbox
 from potluck.exchange.protocol.outbox import Outbox
 from potluck.exchange.protocol.peers import announcement_pause_s
-from potluck.exchange.protocol.signed import SESSION_BYTES
 from potluck.exchange.transport import Membership
 from potluck.exchange.zenoh.channels import Channels, names_alone
-from potluck.exchange.zenoh.fetcher import Fetcher, WorkerThreads
 from potluck.exchange.zenoh.status import StatusChannel
 from potluck.types import NODE_NAME
 
 CLOSE_S = 5.0
+ANSWER_S, HELLO_S = 5.0, 3.0
+SLOWEST_BYTES_PER_S = 100_000
+"""Slowest bandwidth that is waited for: a batch has this time on top of ``ANSWER_S``."""
 SERVERS = 4
 QUERIES, PRESENCES = 256, 1024
 HELLOS_PER_S = 200
@@ -55,28 +52,15 @@ counted."""
 _Item = TypeVar("_Item")
 
 
-class Endpoint:
-    """The threads that fill ``mailbox`` and serve from ``outbox``, until it is closed."""
+class ZenohEndpoint(Endpoint):
+    """A node's declarations in a session, which stays open."""
 
     def __init__(
         self, session: zenoh.Session, own: Membership, outbox: Outbox, mailbox: Mailbox
     ) -> None:
-        self._session, self._own, self._agreement = session, own, own.agreement
-        self._outbox, self._mailbox = outbox, mailbox
-        self._lock = threading.RLock()
-        self.changed = threading.Condition(self._lock)
-        """Condition whose lock guards ``mailbox``; notified when something there is new."""
-        self._to_announce = threading.Condition(self._lock)
-        self._due_s = 0.0
-        self._closed = threading.Event()
-        session_id = secrets.token_bytes(SESSION_BYTES)
-        self._beliefs = Beliefs(own.agreement, session_id, own.known_keys, mailbox)
-        self._session_id, self._joined_s = session_id, time.time() - time.monotonic()
-        self._newest = self._announcement()
-        self.status = StatusChannel(session, own, session_id)
-        self.workers = WorkerThreads(own.agreement.node)
-        locks = self.changed, self._lock, self.workers
-        self._fetcher = Fetcher(session, own.agreement, mailbox, self._beliefs, *locks)
+        super().__init__(own, outbox, mailbox)
+        self._session, self._cancel = session, zenoh.CancellationToken()
+        self.status: StatusChannel = StatusChannel(session, own, self._session_id)
         self._join()
 
     def _join(self) -> None:
@@ -117,21 +101,15 @@ class Endpoint:
         self.workers.start("see the others", lambda: self._see(presences))
         self.workers.start("announce batches", self._announce)
 
-    def announce(self) -> None:
-        """Announce the batches in the outbox at once; fetch what is of use by now."""
-        with self._lock:
-            self._fetcher.wake()
-            self._due_s = 0.0
-            self._to_announce.notify()
+    def batches(self, job: FetchJob) -> Answers:
+        timeout_s = ANSWER_S + job.offer.size_bytes / SLOWEST_BYTES_PER_S
+        return self._answers(f"{job.author}/{job.offer.round}", timeout_s)
 
-    def close(self) -> None:
-        """Leave, and end all threads; a second call does nothing."""
-        with self._lock:
-            if self._closed.is_set():
-                return
-            self._closed.set()
-            self._to_announce.notify_all()
-        self._fetcher.close()
+    def answers(self, question: Question) -> Answers:
+        return self._answers(f"{question.name}/hello", HELLO_S, question.challenge)
+
+    def _leave(self) -> None:
+        self._cancel.cancel()
         with suppress(zenoh.ZError):  # the session is closed
             self.status.send(0, float("inf"))  # last words are not paced
         for each in self._declared:
@@ -158,18 +136,28 @@ class Endpoint:
                 while not self._closed.is_set() and (left_s := self._due_s - time.monotonic()) > 0:
                     self._to_announce.wait(left_s)
 
-    def _announcement(self) -> bytes:
-        """Return what this node has to say now. Its clock goes on even if the machine's is set
-        back, as others believe the newest only."""
-        return encode_announcement(
-            self._agreement.run,
-            self._agreement.node,
-            self._own.key,
-            self._outbox.offers(),
-            session=self._session_id,
-            task=self._agreement.provenance.task,
-            clock_s=self._joined_s + time.monotonic(),
-        )
+    def _answers(
+        self, what: str, timeout_s: float, payload: bytes | None = None
+    ) -> Iterator[tuple[str, zenoh.ZBytes]]:
+        """Yield the answers to a query as they come, each with the session that sent it; none if
+        nobody serves it at the moment."""
+        try:
+            # All that serve the key are asked, and all answers are looked at: a peer that serves
+            # garbage under another's key must not keep that one's answer away.
+            answers = self._session.get(
+                f"{self._agreement.run}/q/{what}",
+                target=zenoh.QueryTarget.ALL,
+                consolidation=zenoh.ConsolidationMode.NONE,
+                payload=payload,
+                timeout=timeout_s,
+                cancellation_token=self._cancel,
+            )
+            for answer in answers:
+                if answer.ok is not None:
+                    source = answer.replier_id
+                    yield str(source.zid) if source else "", answer.ok.payload
+        except zenoh.ZError:
+            return  # The session is gone, which others notice.
 
     def _serve(self, queries: zenoh.handlers.Handler[zenoh.Query]) -> None:
         for query in self._each(queries):

@@ -3,10 +3,10 @@
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Iterable
 from itertools import islice
-
-import zenoh
+from typing import Protocol
 
 from potluck.exchange.base import Delivery, ExchangeError, WireError
 from potluck.exchange.keys.keys import BATCH, verify
@@ -14,16 +14,29 @@ from potluck.exchange.protocol.announcement import digest_of
 from potluck.exchange.protocol.beliefs import ASKED_AT_ONCE, Beliefs, Question
 from potluck.exchange.protocol.fetch_queue import AT_ONCE, IN_ALL, FetchJob
 from potluck.exchange.protocol.mailbox import Mailbox
+from potluck.exchange.protocol.signed import Payload
 from potluck.exchange.transport import Agreement
 from potluck.exchange.wire.codec import decode
 
 IDLE_S = 10.0
 """Seconds after which a thread with nothing to do ends."""
-ANSWER_S, HELLO_S = 5.0, 3.0
 MOST_ANSWERS = 256
 """Answers to one question that are verified. What is none by its form does not count."""
-SLOWEST_BYTES_PER_S = 100_000
-"""Slowest bandwidth that is waited for: a batch has this time on top of ``ANSWER_S``."""
+
+Answers = Iterable[tuple[Hashable, Payload]]
+"""Answers as they come, each with the program that sent it; none if nobody answers for now."""
+
+
+class Carrier(Protocol):
+    """The way to the other nodes: what it brings is anybody's, and not looked at yet."""
+
+    @abstractmethod
+    def batches(self, job: FetchJob) -> Answers:
+        """Ask for a batch."""
+
+    @abstractmethod
+    def answers(self, question: Question) -> Answers:
+        """Ask a node whether it is there."""
 
 
 class WorkerThreads:
@@ -76,7 +89,7 @@ class Fetcher:
 
     def __init__(
         self,
-        session: zenoh.Session,
+        carrier: Carrier,
         agreement: Agreement,
         mailbox: Mailbox,
         beliefs: Beliefs,
@@ -84,12 +97,11 @@ class Fetcher:
         lock: threading.RLock,
         workers: WorkerThreads,
     ) -> None:
-        self._session, self._agreement = session, agreement
+        self._carrier, self._agreement = carrier, agreement
         self._mailbox, self._beliefs = mailbox, beliefs
         self._changed, self._work, self._workers = changed, threading.Condition(lock), workers
         self._threads = self._idle = 0
         self._closed = False
-        self._cancel = zenoh.CancellationToken()
 
     def wake(self) -> None:
         """Start or wake threads for what is to be fetched or asked. The caller holds the lock."""
@@ -107,7 +119,6 @@ class Fetcher:
         with self._work:
             self._closed = True
             self._work.notify_all()
-        self._cancel.cancel()
 
     def _fetch_all(self) -> None:
         while (job := self._next()) is not None:
@@ -140,14 +151,12 @@ class Fetcher:
 
     def _fetch(self, job: FetchJob) -> bool:
         """Ask for a batch; return whether an answer was what its author announced."""
-        timeout_s = ANSWER_S + job.offer.size_bytes / SLOWEST_BYTES_PER_S
-        answers = self._answers(f"{job.author}/{job.offer.round}", timeout_s)
-        return any(self._read(job, payload) for _, payload in answers)
+        return any(self._read(job, payload) for _, payload in self._carrier.batches(job))
 
     def _ask(self, question: Question) -> bool:
         """Ask a node for its present session; return whether its answer came."""
         name = question.name
-        answers = self._answers(f"{name}/hello", HELLO_S, question.challenge)
+        answers = self._carrier.answers(question)
         for payload in islice(self._beliefs.worth_reading(question, answers), MOST_ANSWERS):
             try:
                 announcement = self._beliefs.read_answer(question, payload)
@@ -161,30 +170,7 @@ class Fetcher:
             return True
         return False
 
-    def _answers(
-        self, what: str, timeout_s: float, payload: bytes | None = None
-    ) -> Iterator[tuple[str, zenoh.ZBytes]]:
-        """Yield the answers to a query as they come, each with the session that sent it; none if
-        nobody serves it at the moment."""
-        try:
-            # All that serve the key are asked, and all answers are looked at: a peer that serves
-            # garbage under another's key must not keep that one's answer away.
-            answers = self._session.get(
-                f"{self._agreement.run}/q/{what}",
-                target=zenoh.QueryTarget.ALL,
-                consolidation=zenoh.ConsolidationMode.NONE,
-                payload=payload,
-                timeout=timeout_s,
-                cancellation_token=self._cancel,
-            )
-            for answer in answers:
-                if answer.ok is not None:
-                    source = answer.replier_id
-                    yield str(source.zid) if source else "", answer.ok.payload
-        except zenoh.ZError:
-            return  # The session is gone, which others notice.
-
-    def _read(self, job: FetchJob, payload: zenoh.ZBytes) -> bool:
+    def _read(self, job: FetchJob, payload: Payload) -> bool:
         """Validate one answer; return whether it is what its author announced."""
         author, offer = job.author, job.offer
         with self._changed:
@@ -196,7 +182,7 @@ class Fetcher:
             if (size := len(payload)) != offer.size_bytes:
                 claimed = f"which was announced with {offer.size_bytes}"
                 raise WireError(f"{size} bytes came for {what}, {claimed}", "forged")
-            signed = payload.to_bytes()
+            signed = bytes(payload)
             if digest_of(signed) != offer.digest:
                 raise WireError(f"what came for {what} is another", "forged")
             data = verify(BATCH, signed, public)

@@ -1,0 +1,244 @@
+"""One node at a folder or bucket: it leaves files in a folder of its own, and looks at the others'.
+
+    RUN/NODE/card            its announcement, status line, questions and answers (``Card``)
+    RUN/NODE/000012.ptlk     a sealed batch, for ``kept_rounds`` rounds
+
+A node writes under its own name only, so the owner of a bucket can forbid it more. Challenges are
+as on a network: an answer, in the card of the asked node, proves that it is there. One thread
+looks, writes and waits: after something has come, for a tenth of the time since then.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from itertools import islice
+from typing import Literal
+
+import msgspec
+
+from potluck.exchange.base import ExchangeError, WireError
+from potluck.exchange.folder.store import Store, check_endpoints, free_endpoints, try_endpoint
+from potluck.exchange.processes.endpoint import Endpoint, StatusLines
+from potluck.exchange.processes.exchange import ProcessExchange
+from potluck.exchange.processes.fetcher import Answers
+from potluck.exchange.protocol.announcement import (
+    CHALLENGE_BYTES,
+    encode_answer,
+    has_form_of_answer,
+)
+from potluck.exchange.protocol.beliefs import Question
+from potluck.exchange.protocol.fetch_queue import FetchJob
+from potluck.exchange.protocol.mailbox import Mailbox
+from potluck.exchange.protocol.outbox import Outbox
+from potluck.exchange.protocol.peers import heard_s
+from potluck.exchange.transport import Membership
+from potluck.types import NODE_NAME
+
+__all__ = ["FolderExchange", "check_endpoints", "free_endpoints", "open_exchange", "try_endpoint"]
+
+SHORTEST_S, LONGEST_S = 0.2, 5.0
+"""Seconds between two looks at the others' cards."""
+BEAT_S = 4.0
+"""Seconds after which a node writes its card again: others await it for 15 s without."""
+ANSWER_S = 20.0
+"""Seconds in which a node that is there has looked at a question, and its answer was seen."""
+CLOSE_S = 5.0
+CARD, CARD_BYTES = "card", 1 << 18
+OWN_FILE = re.compile(r"[0-9]{6,10}\.ptlk|\..*\.part")
+"""Files that a node removes from its own folder: batches, and what a killed one did not finish."""
+MOST_ANSWERS = 64
+"""Answers in a card, which takes at most a few kilobytes for each."""
+MOST_STRANGERS = 256
+"""Names without a known key that are looked at, where strangers may take part."""
+
+_log = logging.getLogger(__name__)
+
+
+class Card(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """All that a node says, as one file. Its parts are signed, but for the challenges."""
+
+    version: Literal[1]
+    leaves: bool
+    announcement: bytes
+    status: bytes
+    questions: dict[str, bytes]
+    """Challenges by the name of the node that is asked."""
+    answers: dict[str, bytes]
+
+
+def read_card(data: bytes) -> Card:
+    if len(data) > CARD_BYTES:
+        raise WireError(f"a card has more than {CARD_BYTES} bytes", "too large")
+    try:
+        return msgspec.msgpack.decode(data, type=Card)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"a card is not readable: {error}") from error
+
+
+class FolderEndpoint(Endpoint):
+    """A node's files in ``store``, and what the others' say."""
+
+    def __init__(self, store: Store, own: Membership, outbox: Outbox, mailbox: Mailbox) -> None:
+        super().__init__(own, outbox, mailbox)
+        self._store, self._run, self._me = store, own.agreement.run, own.agreement.node
+        self.status = StatusLines(own, self._session_id)
+        self._known = own.known_keys.names() - {self._me}
+        self._strangers: list[str] = []
+        self._seen: dict[str, int] = {}
+        self._leaving: set[str] = set()
+        self._questions: dict[str, bytes] = {}
+        self._answered: dict[str, bytes] = {}
+        self._answers: dict[str, tuple[bytes, bytes]] = {}
+        self._active_s, self._is_away = time.monotonic(), False
+        self._there = set(filter(OWN_FILE.fullmatch, store.names(f"{self._run}/{self._me}")))
+        self._written: set[str] = set()
+        self._write()
+        self.workers.start("look at the others", self._run_until_closed)
+
+    def batches(self, job: FetchJob) -> Answers:
+        path = f"{self._run}/{job.author}/{_file_name(job.offer.round)}"
+        try:
+            yield from self._store.read({path: job.offer.size_bytes}).items()
+        except OSError:  # It is asked for again.
+            return
+
+    def answers(self, question: Question) -> Answers:
+        name = question.name
+        with self._lock:
+            self._questions[name], self._due_s = question.challenge, 0.0
+            self._to_announce.notify()
+            came = lambda: name in self._answered or self._closed.is_set()  # noqa: E731
+            self.changed.wait_for(came, ANSWER_S)
+            del self._questions[name]
+            answer = self._answered.pop(name, None)
+        if answer is not None:
+            yield name, answer
+
+    def announce(self) -> None:
+        self._active_s = time.monotonic()
+        super().announce()
+
+    def _leave(self) -> None:
+        self.workers.join(CLOSE_S)
+        with suppress(OSError):  # Then the others notice that it is silent.
+            self._write(leaves=True)
+
+    def _run_until_closed(self) -> None:
+        while not self._closed.is_set():
+            try:
+                if time.monotonic() >= self._due_s:
+                    self._write()
+                self._look()
+                self._is_away = False
+            except OSError as error:
+                if not self._is_away:
+                    _log.warning("the folder of the others cannot be used: %s; trying on", error)
+                self._is_away = True
+            with self._to_announce:
+                now_s = time.monotonic()
+                pause_s = min(max(SHORTEST_S, (now_s - self._active_s) / 10), LONGEST_S)
+                if not self._is_away:
+                    pause_s = min(pause_s, self._due_s - now_s)
+                if pause_s > 0 and not self._closed.is_set():
+                    self._to_announce.wait(pause_s)
+
+    def _write(self, *, leaves: bool = False) -> None:
+        """Write the batches, then the card that announces them; remove those of older rounds."""
+        with self._lock:  # Before it looks at the outbox: what comes after is due at once.
+            self._due_s, self._newest = time.monotonic() + BEAT_S, self._announcement()
+            answers = {name: answer for name, (_, answer) in self._answers.items()}
+            said = self.status.told or b"", dict(self._questions), answers
+        offered = {_file_name(each.round): each.round for each in self._outbox.offers()}
+        for name in offered.keys() - self._written:
+            if (signed := self._outbox.get(offered[name])) is not None:
+                self._store.write(f"{self._run}/{self._me}/{name}", signed)
+                self._written.add(name)
+        card = msgspec.msgpack.encode(Card(1, leaves, self._newest, *said))
+        self._store.write(f"{self._run}/{self._me}/{CARD}", card)
+        for name in (self._there | self._written) - offered.keys():
+            with suppress(OSError):
+                self._store.remove(f"{self._run}/{self._me}/{name}")
+        self._there, self._written = set(), self._written & offered.keys()
+        if self._own.known_keys.open:
+            names = filter(NODE_NAME.fullmatch, self._store.names(self._run))
+            strange = (name for name in names if name not in self._known and name != self._me)
+            self._strangers = list(islice(strange, MOST_STRANGERS))
+
+    def _look(self) -> None:
+        paths = {f"{self._run}/{n}/{CARD}": n for n in (*self._known, *self._strangers)}
+        found = self._store.read(dict.fromkeys(paths, CARD_BYTES))
+        now_s = time.monotonic()
+        with self._lock:
+            for path, data in found.items():
+                name, mark = paths[path], hash(data)
+                if self._seen.get(name) != mark:
+                    self._seen[name] = mark
+                    try:
+                        self._hear(name, read_card(data), now_s)
+                    except WireError as error:
+                        self._mailbox.refuse(name, error, now_s)
+            self._see(now_s)
+            if self._questions or self._mailbox.fetch_queue.ready(now_s):
+                self._active_s = now_s
+            self._fetcher.wake()
+            self.changed.notify_all()
+
+    def _hear(self, name: str, card: Card, now_s: float) -> None:
+        self._leaving.discard(name)
+        if card.leaves:
+            self._leaving.add(name)
+        # Nobody answers for a card that was left behind.
+        if not card.leaves or name in self._mailbox.peers.confirmed():
+            self._beliefs.hear(name, [card.announcement], now_s)
+        challenge, answered = card.questions.get(self._me, b""), self._answers.get(name, (b"", b""))
+        most = MOST_ANSWERS if name in self._known else MOST_ANSWERS // 2
+        if len(challenge) != CHALLENGE_BYTES:
+            self._answers.pop(name, None)
+        elif challenge != answered[0] and len(self._answers) < most:
+            answer = encode_answer(self._own.key, challenge, self._newest)
+            self._answers[name], self._due_s = (challenge, answer), 0.0
+        asked, answer = self._questions.get(name), card.answers.get(self._me, b"")
+        if asked and has_form_of_answer(answer, asked, b""):
+            self._answered[name] = answer
+        if card.status:
+            self.status.hear(name, card.status)
+
+    def _see(self, now_s: float) -> None:
+        """Note who is here: a node that is believed, and was heard a moment ago. One that leaves is
+        here until its last batch is."""
+        for name in sorted((peers := self._mailbox.peers).names()):
+            peer = peers.get(name)
+            if peer is None or not peer.announcement:
+                continue
+            has_left = name in self._leaving and not self._mailbox.fetch_queue.to_come(name)
+            is_here = not has_left and now_s - peer.heard_s <= heard_s(len(peers))
+            if is_here and not peer.live:
+                self._mailbox.on_join(name)
+                self._mailbox.on_announcement(peer.announcement, now_s)
+            elif peer.live and not is_here:
+                self._mailbox.on_leave(name)
+
+
+def _file_name(round: int) -> str:
+    return f"{round:06d}.ptlk"
+
+
+class FolderExchange(ProcessExchange):
+    """One node's connection through the files in ``store``."""
+
+    def __init__(self, store: Store, own: Membership) -> None:
+        super().__init__(own, partial(FolderEndpoint, store))
+
+
+@contextmanager
+def open_exchange(own: Membership) -> Iterator[FolderExchange]:
+    (address,) = {*own.listen, *own.connect}
+    try:
+        exchange = FolderExchange(Store(address), own)
+    except OSError as error:
+        raise ExchangeError(f"{address} cannot be used: {error}") from error
+    with closing(exchange):
+        yield exchange

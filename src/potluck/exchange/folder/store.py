@@ -1,0 +1,127 @@
+"""A place where nodes leave files for each other: ``file:///FOLDER``, or a bucket as
+``s3://BUCKET/FOLDER``. What fsspec's libraries need beside it they find in the environment."""
+
+import errno
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from potluck.exchange.base import ExchangeError
+
+ADDRESS = re.compile(
+    r"file:///[^\x00-\x1f\x7f:?*\[\]]+"
+    r"|(s3|gs|gcs|az|abfs)://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](/[A-Za-z0-9][A-Za-z0-9._=-]*)*"
+)
+"""It comes from a recipe, so it names no server, user or option (@, :, ?), chains no file systems
+(::), and of fsspec's many only those that store files."""
+SKEW_S = 60.0
+
+
+class Store:
+    """The files of ``address``, which ``check_endpoints`` has let through. OSError, whatever the
+    library raises."""
+
+    def __init__(self, address: str) -> None:
+        scheme, _, self._root = address.partition("://")
+        self._is_local = scheme == "file"
+        if self._is_local and not os.path.isdir(self._root):  # A new one would be nobody else's.
+            raise NotADirectoryError(errno.ENOTDIR, "no such folder; make or mount it", self._root)
+        with _as_os_error():
+            import fsspec
+
+            options = {"use_listings_cache": False, "skip_instance_cache": True}
+            self._fs: Any = fsspec.filesystem(scheme, **options)
+
+    def read(self, wanted: Mapping[str, int]) -> dict[str, bytes]:
+        """Return the files that are there, of each at most one byte more than ``wanted``. Of a
+        folder, a link or pipe nothing is read: it is empty."""
+        places = {path: f"{self._root}/{path}" for path in wanted}
+        files = [p for p, at in places.items() if not self._is_local or os.path.lexists(at)]
+        odd = {p: b"" for p in files if self._is_local and not _is_plain(places[p])}
+        files = [path for path in files if path not in odd]
+        ends = [wanted[path] + 1 for path in files]
+        with _as_os_error():
+            found = self._fs.cat_ranges([places[p] for p in files], [0] * len(files), ends)
+            errors = [one for one in found if isinstance(one, Exception)]
+            strange = [one for one in errors if not isinstance(one, FileNotFoundError)]
+            if strange and len(errors) == len(found):  # Else it is of one file.
+                raise strange[0]
+        return odd | {p: one for p, one in zip(files, found, strict=True) if isinstance(one, bytes)}
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write the whole file or none of it."""
+        place, name = f"{self._root}/{path}", path
+        with _as_os_error():
+            if self._is_local:
+                os.makedirs(os.path.dirname(place), exist_ok=True)
+                # In a name that nobody can guess, nobody can have put a link.
+                name = f"{os.path.dirname(path)}/.{secrets.token_hex(8)}.part"
+            self._fs.pipe_file(f"{self._root}/{name}", data)
+            if name != path:
+                os.replace(f"{self._root}/{name}", place)
+
+    def remove(self, path: str) -> None:
+        with _as_os_error():
+            self._fs.rm_file(f"{self._root}/{path}")
+
+    def names(self, folder: str) -> list[str]:
+        with suppress(FileNotFoundError), _as_os_error():
+            found = self._fs.ls(f"{self._root}/{folder}", detail=False)
+            return [path.rstrip("/").rpartition("/")[2] for path in found]
+        return []
+
+    def clock_s(self, path: str) -> float:
+        """Return the time at which a file was written, by the clock of the place."""
+        with _as_os_error():
+            return float(self._fs.modified(f"{self._root}/{path}").timestamp())
+
+
+def _is_plain(place: str) -> bool:
+    return os.path.isfile(place) and not os.path.islink(place)
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        raise
+    except ImportError as error:
+        raise OSError(f"{error}; for S3: pip install 'potluck[s3]'") from error
+    except Exception as error:  # Each library has classes of its own.
+        raise OSError(f"{type(error).__name__}: {error}") from error
+
+
+def check_endpoints(where: str, endpoints: Sequence[str], *, tls: bool, listen: bool) -> None:
+    for endpoint in endpoints:
+        if listen or tls or not ADDRESS.fullmatch(endpoint) or endpoint != endpoints[0]:
+            raise ExchangeError(
+                f"{where} is {endpoint!r}; with transport = 'folder' the nodes meet in one place, "
+                f"swarm.connect: file:///FOLDER, s3://BUCKET/FOLDER (or gs, az); without tls"
+            )
+
+
+def free_endpoints(count: int, folder: Path) -> list[str]:
+    (place := folder / "files").mkdir(exist_ok=True)
+    return [f"file://{place.absolute()}"] * count
+
+
+def try_endpoint(endpoint: str, *, listen: bool) -> OSError | None:
+    """Write a file there, list and remove it; compare the clocks."""
+    probe = f"doctor-{secrets.token_hex(8)}"
+    try:
+        store = Store(endpoint)
+        store.write(probe, b"potluck doctor")
+        ahead_s = store.clock_s(probe) - time.time()
+        is_listed = probe in store.names("")
+        store.remove(probe)
+    except OSError as error:
+        return error
+    if abs(ahead_s) > SKEW_S or not is_listed:
+        return OSError(f"listed: {is_listed}; its clock is {ahead_s:+.0f} s from this machine's")
+    return None

@@ -1,0 +1,173 @@
+"""Files in a folder that others can write too: what is refused, what is removed, who is here."""
+
+import os
+import sys
+import time
+
+import msgspec
+import pytest
+
+from nouns import collect, completion
+from potluck.exchange import Key
+from potluck.exchange.folder import exchange
+from potluck.exchange.folder.exchange import Card, FolderExchange
+from potluck.exchange.folder.store import Store
+from potluck.exchange.keys.keys import BATCH, without_signature
+from potluck.exchange.protocol.announcement import offer_of
+from town import LONG_S, has_batch, live, peer, town, until
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setattr(exchange, "SHORTEST_S", 0.01)
+    (tmp_path / "files").mkdir()
+    stores = [Store(f"file://{tmp_path / 'files'}") for _ in range(4)]
+    with town(tmp_path, stores, "north", "south", kind=FolderExchange) as place:
+        place.files = tmp_path / "files" / place.run
+        yield place
+
+
+def batch(author):
+    return [completion(author=author)]
+
+
+def card(place, name, *offers, leaves=False, **changes):
+    return msgspec.msgpack.encode(
+        Card(1, leaves, place.announcement(name, *offers, **changes), b"", {}, {})
+    )
+
+
+def refused(node, name="south"):
+    return peer(node, name).refused
+
+
+def put(path, data):
+    """As a node does: whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (beside := path.with_name("beside")).write_bytes(data)
+    os.replace(beside, path)
+
+
+HOSTILE = {
+    "garbage": (lambda place: b"\xc1garbage", "malformed"),
+    "huge": (lambda place: bytes((1 << 18) + 1), "too large"),
+    "another's": (lambda place: card(place, "north"), "forged"),
+    "another run's": (lambda place: card(place, "south", run="other"), "other run"),
+    "another task's": (lambda place: card(place, "south", task=bytes(16)), "other task"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_card_is_refused_with_its_reason_and_stops_nobody(place, what):
+    north = place.node("north")
+    make, reason = HOSTILE[what]
+    put(place.files / "south/card", make(place))
+    until(lambda: refused(north) == {reason: 1}, "it is counted once")
+    south = place.node("south")
+    until(lambda: live(north) == {"south"}, "the true one is believed")
+    south.send(0, batch("south"))
+    north.send(0, batch("north"))
+    assert len(collect(north, 0, deadline_s=LONG_S).completions) == 2
+
+
+def test_a_link_and_a_pipe_are_not_read(place, tmp_path):
+    (tmp_path / "secret").write_bytes(card(place, "south"))
+    (place.files / "south").mkdir(parents=True)
+    (place.files / "south/card").symlink_to(tmp_path / "secret")
+    north = place.node("north")
+    until(lambda: refused(north) == {"malformed": 1}, "the link is counted")
+    (place.files / "south/card").unlink()
+    os.mkfifo(place.files / "south/card")
+    place.node("south")  # its first card takes the place of what is there
+    until(lambda: live(north) == {"south"}, "nobody waits at the pipe")
+
+
+def test_what_is_left_of_an_earlier_start_is_not_believed_and_its_owner_is_when_it_is_back(place):
+    """Recorded, and signed by the right key: nobody answers for it."""
+    put(place.files / "south/card", card(place, "south", offer_of(3, bytes(200))))
+    north = place.node("north")
+    until(lambda: north._endpoint._questions.keys() == {"south"}, "it is asked about")
+    assert (peer(north, "south").heard_s, live(north)) == (None, set())
+    place.node("south")
+    until(lambda: live(north) == {"south"}, "it has answered")
+
+
+@pytest.mark.parametrize("what", ["garbage", "longer", "by another key"])
+def test_a_batch_that_is_not_what_its_author_announced_is_refused_and_fetched_again(place, what):
+    place.node("south").send(0, batch("south"))
+    file = place.files / "south/000000.ptlk"
+    until(file.exists, "it is there")
+    true = file.read_bytes()
+    other = Key.new().sign(BATCH, without_signature(true))
+    put(file, {"garbage": bytes(len(true)), "longer": true + b"x", "by another key": other}[what])
+    north = place.node("north")
+    until(lambda: refused(north).get("forged"), "it is counted")
+    put(file, true)
+    until(lambda: has_batch(north, "south", 0), "the true one came")
+
+
+def test_batches_that_nobody_may_read_any_more_are_removed(place):
+    north, south = place.nodes("north", "south", kept_rounds=2)
+    put(place.files / "notes.txt", b"of a person")
+    for round in range(4):
+        south.send(round, batch("south"))
+        until(lambda r=round: has_batch(north, "south", r), "it came")
+    left = lambda: sorted(p.name for p in (place.files / "south").iterdir())  # noqa: E731
+    until(lambda: left() == ["000002.ptlk", "000003.ptlk", "card"], "the old ones are gone")
+    south.close()
+    (place.files / "south/.0123.part").write_bytes(b"half")
+    back = place.node("south", place.sessions.pop(), kept_rounds=1)
+    until(lambda: left() == ["000003.ptlk", "card"], "and what a killed one had begun")
+    first = (place.files / "south/000003.ptlk").read_bytes()
+    back.send(3, [completion(author="south", problem="another")])
+    assert (place.folder / "south/sent/000003.ptlk").read_bytes() == first
+    back.send(4, batch("south"))
+    until(lambda: left() == ["000004.ptlk", "card"], "the next round")
+    assert place.files.joinpath("notes.txt").exists()
+
+
+def test_one_that_leaves_is_here_until_its_last_batch_is_and_one_that_is_silent_no_more(place):
+    north, south = place.nodes("north", "south")
+    south.send(0, batch("south"))
+    south.close()
+    until(lambda: has_batch(north, "south", 0), "its last batch came all the same")
+    until(lambda: live(north) == set(), "it has left")
+    again = place.node("south", place.sessions.pop())
+    until(lambda: live(north) == {"south"}, "it is back")
+    again._endpoint._closed.set()  # as if it were killed
+    north._mailbox.peers.get("south").heard_s = time.monotonic() - 60
+    until(lambda: live(north) == set(), "it was not heard for long")
+
+
+def test_a_folder_that_is_away_for_a_while_costs_that_while(place, caplog):
+    north, south = place.nodes("north", "south")
+    place.files.rename(away := place.files.with_name("away"))
+    place.files.write_bytes(b"in its place")
+    until(lambda: "cannot be used" in caplog.text, "it is said")
+    place.files.unlink()
+    away.rename(place.files)
+    south.send(0, batch("south"))
+    until(lambda: has_batch(north, "south", 0), "it goes on")
+    assert caplog.text.count("cannot be used") <= 2
+
+
+def test_where_nothing_can_be_written_is_said_at_once(place):
+    place.files.write_bytes(b"a file where the run's folder would be")
+    with pytest.raises(OSError, match="Not a directory"):
+        place.node("north")
+
+
+def test_strangers_are_looked_for_where_they_may_take_part(place, monkeypatch):
+    monkeypatch.setattr(exchange, "BEAT_S", 0.05)
+    north = place.node("north", open=True)
+    place.node("guest", open=True)
+    until(lambda: live(north) == {"guest"}, "it is met")
+    closed = place.node("south", open=False)
+    until(lambda: "north" in live(closed), "members meet")
+    assert "guest" not in closed.status().peers
+
+
+def test_a_library_that_is_absent_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(OSError, match=r"gcsfs.*; for S3: pip install 'potluck\[s3\]'"):
+        Store("gs://shared/run")

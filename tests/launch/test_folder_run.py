@@ -1,0 +1,106 @@
+"""Nodes in processes of their own that meet through files alone: in a folder, and in a bucket."""
+
+import signal
+
+import pytest
+
+import tiny
+from faults.swarm import Swarm
+from forked import FORKING, Forked
+from potluck.builder.consent import require_consent_to_buckets
+from potluck.config import ConfigError
+from potluck.doctor.examine import Target, examine
+from potluck.launch import local_swarm
+from potluck.launch.in_process import run
+from potluck.reports.events import Silent
+from stand_in_s3 import stand_in_s3
+
+NAMES = ("east", "west")
+
+
+def recipe(tmp_path, *overrides):
+    nodes = {name: tiny.save(tmp_path / name, seed=i) for i, name in enumerate(NAMES)}
+    short = ("rounds=2", "problems_per_round=4", "evaluation.problems=0", "swarm.gather_s=600")
+    return tiny.recipe(nodes, *short, "swarm.transport=folder", *overrides)
+
+
+def test_two_processes_that_meet_in_a_folder_learn_what_one_process_learns(tmp_path, monkeypatch):
+    monkeypatch.setattr(local_swarm, "subprocess", FORKING)
+    config, each, one = recipe(tmp_path), tmp_path / "each", tmp_path / "one"
+    ended = local_swarm.run_local_swarm(config, each, resume=False, display=Silent())
+    assert ended.codes == dict.fromkeys(NAMES, 0), ended.complaints
+    run(config, one)
+    for name in NAMES:
+        written = (each / name / "completions.jsonl").read_text()
+        assert written == (one / name / "completions.jsonl").read_text()
+        assert {author for author in NAMES if f'"{author}"' in written} == {*NAMES}
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def place(request):
+    """Options of a node, by which it finds the place where all meet."""
+    if request.param == "folder":
+        yield ()  # made for all by what starts them
+    else:
+        pytest.importorskip("s3fs")
+        with stand_in_s3() as server:
+            yield "--connect", "s3://shared/team", "--allow-key", "s3=shared"
+        assert {path.split("/")[0] for path in server.objects} == {"shared"}
+
+
+def test_one_that_is_killed_comes_back_by_the_files_and_no_round_is_lost(tmp_path, place):
+    config = recipe(tmp_path, "rounds=12", "checkpoint_every=3")
+    with Swarm(config, tmp_path / "run", more=place, popen=Forked) as swarm:
+        swarm.start()
+        swarm.wait_until(lambda: swarm.round("west") >= 4, "five rounds")
+        swarm.signal("west", signal.SIGKILL)
+        swarm.start("west", resume=True)
+        assert swarm.wait() == dict.fromkeys(NAMES, 0), swarm.logs()
+    for name in NAMES:
+        lines = swarm.metrics(name)
+        assert [line["round"] for line in lines] == [*range(12)]
+        assert [line["sources"].keys() for line in lines] == [{*NAMES}] * 12
+
+
+def test_an_address_is_one_place_and_names_no_server_and_no_option(tmp_path):
+    for fine in ("file:///srv/team", "s3://shared/team-1/a_b", "gs://shared", "abfs://shared/x"):
+        assert recipe(tmp_path, f"swarm.connect=['{fine}']").swarm.connect == (fine,)
+    odd = "tcp/h:1", "file:relative", "s3://b/../c", "s3://b/x?endpoint=h", "s3://k:secret@shared/x"
+    chains = "simplecache::s3://shared", "file:///a::s3://shared", "reference://shared/x"
+    others = "http://h/x", "github://a:b@main/x", "s3://arn:aws:s3/x", "memory://shared"
+    for wrong in (*odd, *chains, *others):
+        with pytest.raises(ConfigError, match=r"swarm.connect is '.*'; with transport = 'folder'"):
+            recipe(tmp_path, f"swarm.connect=['{wrong}']")
+    for more in ("swarm.connect=['file:///a', 'file:///b']", "swarm.listen=['file:///a']",
+                 "swarm={connect=['file:///a'],tls={folder='c'},transport='folder'}"):  # fmt: skip
+        with pytest.raises(ConfigError, match="the nodes meet in one place"):
+            recipe(tmp_path, more)
+
+
+def test_a_bucket_is_used_and_tried_only_by_a_users_word(tmp_path):
+    config = recipe(tmp_path, "swarm.connect=['s3://shared/team']")
+    for keys in ([], ["s3=other"], ["gs=shared"]):
+        with pytest.raises(ConfigError, match=r"with your s3 account \(--allow-key s3=shared\)"):
+            require_consent_to_buckets(config, keys, False)
+    require_consent_to_buckets(config, ["s3=shared"], False)
+    require_consent_to_buckets(config, [], True)
+    with stand_in_s3() as server:
+        looked = {f.name: f for f in reversed([*examine(Target(config, "east", tmp_path))])}
+        assert "writes to the bucket shared with your s3 account" in looked["recipe"].text
+        assert (looked["recipe"].verdict, server.asked) == ("warn", [])
+        assert "--connect s3://shared/team" in looked["connect"].text
+        said = Target(config, "east", tmp_path, said_connect=config.swarm.connect)
+        assert {f.name: f for f in examine(said)}["connect"].text == "s3://shared/team answers"
+        assert server.asked
+        assert not server.objects
+
+
+def test_the_doctor_tries_a_folder_and_compares_the_clocks(tmp_path, monkeypatch):
+    def found(place):
+        target = Target(recipe(tmp_path, f"swarm.connect=['file://{place}']"), "east", tmp_path)
+        return next(f for f in examine(target) if f.name == "connect")
+
+    assert (found(tmp_path).verdict, list(tmp_path.glob("doctor*"))) == ("ok", [])
+    assert "no such folder; make or mount it" in found(tmp_path / "none").text
+    monkeypatch.setattr("potluck.exchange.folder.store.SKEW_S", -1.0)
+    assert "s from this machine's" in found(tmp_path).text
