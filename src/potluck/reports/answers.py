@@ -88,7 +88,7 @@ def sentence(answer: ControlAnswer) -> str:
     writing, in smaller groups: +.030 [+.010, +.050] over 288 problems, one seed. It wrote 3,600
     and 3,600 completions.
     """
-    measured = {f"pass@{K} of them": answer.passed, "Greedy at the end": answer.greedy}
+    measured = {f"pass@{K}": answer.passed, "Greedy at the end": answer.greedy}
     more = "".join(
         f" {name}: {plain(each[0])} and {plain(each[1])}."
         for name, each in measured.items()
