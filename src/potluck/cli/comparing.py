@@ -17,10 +17,7 @@ from potluck.config import ConfigError, RunConfig, load
 from potluck.files import write_atomically
 from potluck.launch.side_by_side import WholeRun, run_side_by_side
 
-SIDES = (
-    "Each a recipe (.toml), or finished runs: a run's folder, a folder that holds some, several "
-    "with commas between them, or a pattern in quotes: 'runs/lws-*'"
-)
+SIDES = "Each a recipe, or finished runs: a folder, several with commas between, or 'runs/lws-*'"
 SEEDS = 5
 
 
@@ -83,10 +80,9 @@ def _found(name: str) -> list[Path]:
     parts = [name] if Path(name).exists() else name.split(",")
     places = [Path(each) for part in parts for each in sorted(glob(part)) or [part]]
     inside = (sorted(each.parent for each in place.glob("*/recipe.json")) for place in places)
+    each = zip(places, inside, strict=True)
     return [
-        run
-        for place, runs in zip(places, inside, strict=True)
-        for run in ([place] if (place / "recipe.json").is_file() else runs or [place])
+        *chain(*([at] if (at / "recipe.json").is_file() else runs or [at] for at, runs in each))
     ]
 
 
@@ -103,10 +99,8 @@ def _tell(a: Sequence[Path], b: Sequence[Path], folder: Path, as_json: bool) -> 
     write_atomically(folder / "compare.json", f"{text}\n".encode())
     save(found.plot, folder / "compare.png")
     if as_json:
-        print(text)
-        return
+        return print(text)
     out.print(found.table(out))
     out.print(found.note, style="dim", markup=False)
-    files = sorted(f"  {each}" for each in folder.glob("compare.*"))
-    for line in (*found.sides, found.verdict, *files):
+    for line in (*found.sides, found.verdict, f"  {folder}/compare.png, compare.md, compare.json"):
         say(line)

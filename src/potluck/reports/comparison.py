@@ -5,11 +5,12 @@ or more have Student's interval over the seeds; a single one has an interval ove
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from statistics import fmean
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -20,14 +21,14 @@ from potluck.reports.rounds import RoundReport
 from potluck.reports.runs import METRICS, SMALL_BYTES, RunReadError, read_lines, read_recipe
 from potluck.reports.tail import DAMAGED, read_small
 
-SMOOTHED = 5
-"""Rounds in the mean of one point of a curve."""
 MEAN = "mean of nodes"
-Place = str | PathLike[str]
+BESIDE = 2
+"""Rounds to each side in the mean of a curve's point."""
+Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Measured:
     """One measure of one node: means over the runs of each side."""
 
     node: str
@@ -65,36 +66,39 @@ class _Finished:
     nodes: Mapping[str, Earned]
 
 
+_Pairs = Sequence[tuple[_Finished, _Finished]]
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
     """Results of a comparison of A with B."""
 
     runs: tuple[tuple[str, str], ...]
     """Folders of A and B, pair by pair."""
-    rows: tuple[Row, ...]
+    rows: tuple[Measured, ...]
     """Of each node that all runs have, then of the mean over them."""
     curves: tuple[tuple[Point, ...], ...]
     """Of A and of B."""
 
     @classmethod
-    def of(cls, a: Place | Iterable[Place], b: Place | Iterable[Place]) -> Self:
+    def of(cls, a: Paths, b: Paths) -> Self:
         """Read finished runs; raise RunReadError where they cannot be compared."""
-        pairs = _pairs(_read_side("A", a), _read_side("B", b))
-        (first, other), *_ = pairs
-        names = [n for n in first.nodes if all(n in run.nodes for pair in pairs for run in pair)]
+        pairs = _pairs(_side("A", a), _side("B", b))
+        (one, other), *_ = pairs
+        names = [n for n in one.nodes if all(n in run.nodes for pair in pairs for run in pair)]
         groups = {name: [name] for name in names} | ({MEAN: names} if len(names) > 1 else {})
         rows = [_row(pairs, name, its, m) for name, its in groups.items() for m in MEASURES]
         if not any(rows):
             raise RunReadError(
-                f"no node has completions of its own in all runs: {first.path} has the nodes "
-                f"{_listed(first.nodes)} and {other.path} has {_listed(other.nodes)}; compare runs "
+                f"no node has completions of its own in all runs: {one.path} has the nodes "
+                f"{_listed(one.nodes)} and {other.path} has {_listed(other.nodes)}; compare runs "
                 f"with a node of the same name"
             )
         curves = tuple(_curve(side, names) for side in zip(*pairs, strict=True))
         return cls(tuple((x.path, y.path) for x, y in pairs), tuple(filter(None, rows)), curves)
 
     @property
-    def main(self) -> Row:
+    def main(self) -> Measured:
         """Own reward of the mean over the nodes, or of the only one."""
         return [row for row in self.rows if row.measure == "own reward"][-1]
 
@@ -108,20 +112,18 @@ class Compared:
     def verdict(self) -> str:
         """Sentence that says what the numbers show, and no more."""
         gap, (*_, a, b, shown) = self.main.difference, self.main.cells
-        how = "A is better" if gap and gap.low > 0 else "no difference is shown"
-        how = "B is better" if gap and gap.high < 0 else how
+        better = "A" if gap and gap.low > 0 else "B" if gap and gap.high < 0 else ""
         *_, wrote, other_wrote, _ = self.rows[-1].cells
         return (
-            f"{how}: own reward {a} and {b}, {shown} over {self.over}; a model wrote {wrote} and "
-            f"{other_wrote} completions"
+            f"{f'{better} is better' if better else 'no difference is shown'}: own reward {a} and "
+            f"{b}, {shown} over {self.over}; a model wrote {wrote} and {other_wrote} completions"
         )
 
 
-def _read_side(side: str, paths: Place | Iterable[Place]) -> dict[int, _Finished]:
+def _side(side: str, paths: Paths) -> dict[int, _Finished]:
     """Read the runs of a side, by seed."""
     found: dict[int, _Finished] = {}
-    for path in [paths] if isinstance(paths, str | PathLike) else paths:
-        run = _read(Path(path))
+    for run in map(_read, [paths] if isinstance(paths, str | PathLike) else paths):
         if (same := found.setdefault(run.seed, run)) is not run:
             raise RunReadError(
                 f"{side} has two runs of seed {run.seed}, {same.path} and {run.path}; leave one out"
@@ -129,8 +131,9 @@ def _read_side(side: str, paths: Place | Iterable[Place]) -> dict[int, _Finished
     return found
 
 
-def _read(path: Path) -> _Finished:
-    recipe, shown, nodes = read_recipe(path), printable(str(path)), dict[str, Earned]()
+def _read(folder: str | PathLike[str]) -> _Finished:
+    path, shown, task = Path(folder), printable(str(folder)), dict[str, Any]()
+    recipe, nodes = read_recipe(path), dict[str, Earned]()
     for name, node in recipe.node.items():
         if not node.model or not (path / name).is_dir():  # an author, or on another machine
             continue
@@ -141,16 +144,12 @@ def _read(path: Path) -> _Finished:
                 f"with: potluck run {shown}/recipe.json --out {shown} --resume"
             )
         nodes[name] = read_earned(path / name, name, recipe.rounds)
-    try:
+    with suppress(DAMAGED):
         task = msgspec.json.decode(read_small(path / "task.json", SMALL_BYTES) or b"{}", type=dict)
-    except DAMAGED:
-        task = {}
     return _Finished(shown, recipe.seed, str(task.get("digest", ""))[:12], nodes)
 
 
-def _pairs(
-    ours: Mapping[int, _Finished], theirs: Mapping[int, _Finished]
-) -> list[tuple[_Finished, _Finished]]:
+def _pairs(ours: Mapping[int, _Finished], theirs: Mapping[int, _Finished]) -> _Pairs:
     """Pair the runs by seed; of one on each side the seeds may differ. Raise RunReadError if none
     can be paired, or their tasks differ."""
     pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
@@ -171,25 +170,20 @@ def _pairs(
     return pairs
 
 
-def _row(
-    pairs: Sequence[tuple[_Finished, _Finished]], name: str, nodes: Sequence[str], measure: str
-) -> Row | None:
+def _row(pairs: _Pairs, name: str, nodes: Sequence[str], measure: str) -> Measured | None:
     """Compare a measure of the ``nodes``; None where a run lacks it."""
-    known = []
-    for one, other in pairs:
-        if not (found := between(_values(one, nodes, measure), _values(other, nodes, measure))):
-            return None
-        known.append(found)
-    problems, interval = known[0].problems, None
-    if len(known) > 1:
-        interval = t_interval([each.a - each.b for each in known])
-    elif problems > 1:
-        interval = known[0].difference
+    values = [[_by_problem(run, nodes, measure) for run in pair] for pair in pairs]
+    known = [found for a, b in values if (found := between(a, b))]
+    if len(known) < len(pairs):
+        return None
+    (_, _, interval, problems), *others = known
+    alone = interval if problems > 1 else None
+    difference = t_interval([each.a - each.b for each in known]) if others else alone
     a, b = fmean(each.a for each in known), fmean(each.b for each in known)
-    return Row(name, measure, a, b, interval, problems)
+    return Measured(name, measure, a, b, difference, problems)
 
 
-def _values(run: _Finished, nodes: Sequence[str], measure: str) -> dict[str, float]:
+def _by_problem(run: _Finished, nodes: Sequence[str], measure: str) -> dict[str, float]:
     """Return a measure by problem: the mean over the nodes that wrote to it."""
     values: dict[str, list[float]] = {}
     for name in nodes:
@@ -198,27 +192,17 @@ def _values(run: _Finished, nodes: Sequence[str], measure: str) -> dict[str, flo
     return {problem: fmean(each) for problem, each in values.items()}
 
 
-def _curve(runs: Sequence[_Finished], nodes: Sequence[str]) -> tuple[Point, ...]:
-    lines, points = [_line(run, nodes) for run in runs], list[Point]()
-    for round in sorted(set[int].intersection(*map(set, lines))):
-        written, rewards = zip(*(line[round] for line in lines), strict=True)
-        interval = t_interval(rewards) if len(rewards) > 1 else None
-        points.append(Point(fmean(written), fmean(rewards), interval))
+def _curve(runs: Sequence[_Finished], names: Sequence[str]) -> tuple[Point, ...]:
+    """Return the points of the rounds in which every node wrote something."""
+    points, written = list[Point](), 0.0
+    by_run = [[run.nodes[name].by_round for name in names] for run in runs]
+    rounds = sorted(set[int].intersection(*(set(each) for run in by_run for each in run)))
+    for at, round in enumerate(rounds):
+        near = rounds[max(0, at - BESIDE) : at + BESIDE + 1]
+        means = [fmean(fmean(its[r]) for its in run for r in near) for run in by_run]
+        written += fmean(len(its[round]) for run in by_run for its in run)
+        points.append(Point(written, fmean(means), t_interval(means) if means[1:] else None))
     return tuple(points)
-
-
-def _line(run: _Finished, nodes: Sequence[str]) -> dict[int, tuple[float, float]]:
-    """Return, by round, the completions that a node has written so far and its reward, smoothed."""
-    by_round: dict[int, list[Sequence[float]]] = {}
-    for name in nodes:
-        for round, rewards in run.nodes[name].by_round.items():
-            by_round.setdefault(round, []).append(rewards)
-    line, written, beside = dict[int, tuple[float, float]](), 0.0, SMOOTHED // 2
-    for round in sorted(by_round):
-        written += sum(map(len, by_round[round])) / len(nodes)
-        near = (by_round.get(at, ()) for at in range(round - beside, round + beside + 1))
-        line[round] = written, fmean(fmean(each) for every in near for each in every)
-    return line
 
 
 def _listed(names: Iterable[object]) -> str:

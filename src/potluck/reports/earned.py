@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 from potluck import intervals
 from potluck.intervals import Interval
@@ -51,8 +52,7 @@ MEASURES: Mapping[str, Callable[[Earned], Mapping[str, float]]] = {
 """Numbers of a node by problem; of those that are not of problems, one under no name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(NamedTuple):
     """Means of two nodes over problems, and their difference."""
 
     a: float
