@@ -87,6 +87,7 @@ def test_seeds_are_paired_and_their_interval_is_students(runs):
 
 def test_one_seed_has_an_interval_over_its_problems(runs):
     a, b = runs[0][0], runs[1][2]
+    (b / "task.json").write_text("{")  # damaged: not known to be another
     found = potluck.compare(a, str(b))
     assert found.over == "15 problems, one seed"
     assert found.over in found.verdict

@@ -22,7 +22,7 @@ CONTROLS = {
     "half": "by itself with the same part of the writing, in smaller groups",
     "half-problems": "by itself with the same part of the writing, on fewer problems",
     "alone": "by itself with all of the writing",
-    "own-part": "together, learning from its own completions only",
+    "own-part": "learning from its own completions only",
 }
 """Meaning of each control."""
 
@@ -89,11 +89,7 @@ def sentence(answer: ControlAnswer) -> str:
     and 3,600 completions.
     """
     measured = {f"pass@{K}": answer.passed, "Greedy at the end": answer.greedy}
-    more = "".join(
-        f" {name}: {plain(each[0])} and {plain(each[1])}."
-        for name, each in measured.items()
-        if each
-    )
+    more = "".join(f" {n}: {plain(x[0])} and {plain(x[1])}." for n, x in measured.items() if x)
     how, (wrote, wrote_alone) = CONTROLS.get(answer.control, "in another control"), answer.written
     return (
         f"{printable(answer.node, 32)}: {answer.verdict}. Own reward {plain(answer.together)} "

@@ -144,7 +144,7 @@ def _read(folder: str | PathLike[str]) -> _Finished:
                 f"with: potluck run {shown}/recipe.json --out {shown} --resume"
             )
         nodes[name] = read_earned(path / name, name, recipe.rounds)
-    with suppress(DAMAGED):
+    with suppress(*DAMAGED):
         task = msgspec.json.decode(read_small(path / "task.json", SMALL_BYTES) or b"{}", type=dict)
     return _Finished(shown, recipe.seed, str(task.get("digest", ""))[:12], nodes)
 
