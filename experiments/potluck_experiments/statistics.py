@@ -3,12 +3,9 @@ draws the same problems in both, so their effect falls out of the difference."""
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import cache
-from statistics import mean, stdev
 from typing import NamedTuple
 
-from scipy import stats
-
+from potluck.intervals import t_below, t_interval, t_quantile
 from potluck_experiments.suite import ExperimentError
 
 POWER = 0.8
@@ -51,10 +48,8 @@ def interval_of(values: Iterable[float]) -> MeanInterval | None:
     each = [float(value) for value in values]
     if len(each) < 2:
         return None
-    # Exact sums: equal values have no spread, which rounding errors would give them.
-    middle, n = mean(each), len(each)
-    half_width = t_quantile(0.975, n - 1) * stdev(each) / math.sqrt(n)
-    return MeanInterval(middle, middle - half_width, middle + half_width, n)
+    found = t_interval(each)
+    return MeanInterval(found.value, found.low, found.high, len(each))
 
 
 def ratio_of(pairs: Iterable[Sequence[float]]) -> MeanInterval | None:
@@ -76,10 +71,4 @@ def ratio_of(pairs: Iterable[Sequence[float]]) -> MeanInterval | None:
 def p_above(difference: MeanInterval, at: float) -> float:
     """Return the p-value of "the true mean is above ``at``": Student's one-sided test."""
     error = (difference.high - difference.low) / 2 / t_quantile(0.975, difference.n - 1)
-    return float(stats.t.sf((difference.mean - at) / error, difference.n - 1))
-
-
-@cache
-def t_quantile(below: float, degrees: int) -> float:
-    """Return the t that Student's distribution stays below with this probability."""
-    return float(stats.t.ppf(below, degrees))
+    return t_below((at - difference.mean) / error, difference.n - 1)

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from potluck.launch.in_process import join, run
     from potluck.launch.rounds import RunResult
     from potluck.reports.runs import read_run
+    from potluck.show.terminal.comparison import Comparison, compare
 
 __all__ = [
     "STARTING_RECIPE",
+    "Comparison",
     "Completion",
     "ConfigError",
     "Group",
@@ -34,6 +36,7 @@ __all__ = [
     "RunResult",
     "__version__",
     "as_tree",
+    "compare",
     "from_tree",
     "join",
     "load",
@@ -49,6 +52,7 @@ STARTING_RECIPE = Path(__file__).parent / "recipe.toml"
 LAZY = {"join": "potluck.launch.in_process", "run": "potluck.launch.in_process"}
 LAZY |= {"RunResult": "potluck.launch.rounds", "plan_cost": "potluck.builder.plan"}
 LAZY |= {"read_run": "potluck.reports.runs"}
+LAZY |= dict.fromkeys(("Comparison", "compare"), "potluck.show.terminal.comparison")
 """Modules of the names that are imported at their first use."""
 
 

@@ -3,12 +3,14 @@
 Problems are the unit. Samples of one problem are alike, so a problem counts once, with the mean
 over its samples, however many those are (a cluster, as survey statistics call it). Closed forms
 only: nothing here is random, and nothing degenerates where every problem is solved, or none.
+Seeds, rounds and base pairs are few: their differences have Student's interval.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb, sqrt
-from statistics import NormalDist, fmean
+from functools import cache
+from math import atan, comb, cos, pi, sin, sqrt, tan
+from statistics import NormalDist, fmean, mean, stdev
 
 Z = NormalDist().inv_cdf(0.975)
 """1.96: standard deviations to each side of a normal's mean that hold 95 % of it."""
@@ -141,6 +143,53 @@ def unpaired_interval(a_N: Sequence[float], b_M: Sequence[float]) -> Interval:
     a, b = mean_interval(a_N), mean_interval(b_M)
     half = sqrt((a.high - a.value) ** 2 + (b.high - b.value) ** 2)
     return Interval(a.value - b.value, a.value - b.value - half, a.value - b.value + half)
+
+
+def t_interval(difference_N: Sequence[float]) -> Interval:
+    """Return the mean of paired differences, one a seed, and mean +- t(.975, N - 1) s / sqrt(N).
+
+    Raise ValueError for fewer than two, which say nothing of how they vary.
+
+    Source: Student 1908, Biometrika 6:1-25.
+
+    >>> t_interval([0.25, 0.25])
+    Interval(value=0.25, low=0.25, high=0.25)
+    """
+    if len(difference_N) < 2:
+        raise ValueError(f"expected at least two differences; got {list(difference_N)}")
+    # Exact sums: equal values have no spread, which rounding errors would give them.
+    middle, count = mean(difference_N), len(difference_N)
+    half = t_quantile(0.975, count - 1) * stdev(difference_N) / sqrt(count)
+    return Interval(middle, middle - half, middle + half)
+
+
+def t_below(t: float, degrees: int) -> float:
+    """Return the probability that Student's t with whole ``degrees`` of freedom is below ``t``.
+
+    Source: Abramowitz & Stegun 1964, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+    """
+    angle, is_odd = atan(t / sqrt(degrees)), degrees % 2
+    total, term = 0.0, cos(angle) if is_odd else 1.0
+    for at in range(2 + is_odd, degrees + 1, 2):
+        total += term
+        term *= cos(angle) ** 2 * (at - 1) / at
+    inside = sin(angle) * total
+    return (1 + (2 / pi * (angle + inside) if is_odd else inside)) / 2
+
+
+@cache
+def t_quantile(below: float, degrees: int) -> float:
+    """Return the t that Student's distribution stays below with this probability.
+
+    >>> round(t_quantile(0.975, 4), 3)
+    2.776
+    """
+    low, high = -pi / 2, pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        is_below = t_below(sqrt(degrees) * tan(middle), degrees) < below
+        low, high = (middle, high) if is_below else (low, middle)
+    return sqrt(degrees) * tan(high)
 
 
 def mcnemar(only_a: int, only_b: int) -> float:

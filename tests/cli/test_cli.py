@@ -204,6 +204,25 @@ def test_a_check_prints_the_whole_recipe_as_json_that_runs_as_it_is(desk, recipe
     assert potluck_says("run", "whole.json", "--check", "--json") == (0, out, "")
 
 
+def test_a_check_counts_what_the_controls_cost(recipe, potluck_says):
+    assert "control" not in potluck_says("run", recipe, "--check")[1]
+    kinds = ("half", "half-problems", "alone", "own-part")
+    words = [word for kind in kinds for word in ("--control", kind)]
+    _, said, _ = potluck_says("run", recipe, "--check", *words)
+    # 24 problems x 12 completions x 25 rounds, of at most 48 tokens; by itself a node writes half
+    said = " ".join(said.split())
+    for kind, count, completions, tokens in (
+        ("half", 2, "7,200", "345,600"),
+        ("half-problems", 2, "7,200", "345,600"),
+        ("alone", 2, "14,400", "691,200"),
+        ("own-part", 1, "7,200", "345,600"),
+    ):
+        assert (
+            f"control {kind!r}, after the run: {count} more, of 25 rounds each; {completions} "
+            f"completions, the run 7,200; {tokens} tokens at most"
+        ) in said
+
+
 def test_a_check_of_one_process_counts_the_memory_of_nodes_that_take_turns(recipe, potluck_says):
     _, apart, _ = potluck_says("run", recipe, "--check")
     _, turns, _ = potluck_says("run", recipe, "--check", "--one-process")

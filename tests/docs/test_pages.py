@@ -124,7 +124,7 @@ def test_the_objective_of_a_page_runs(page):
         exec(compile(text, page, "exec"), {})
 
 
-@pytest.mark.parametrize("page", ["methods.md", "trl.md", "partners.md"])
+@pytest.mark.parametrize("page", ["methods.md", "trl.md"])
 def test_the_recipes_of_a_page_are_read(page):
     found = blocks(ROOT / "docs" / page, "toml")
     assert found

@@ -16,6 +16,9 @@ from potluck.intervals import (
     mean_interval,
     pass_at_k,
     share_interval,
+    t_below,
+    t_interval,
+    t_quantile,
 )
 
 shares = st.lists(st.integers(0, 8).map(lambda eighths: eighths / 8), min_size=1, max_size=60)
@@ -249,3 +252,32 @@ def test_the_paired_interval_holds_the_true_difference(gain):
 
     assert 0.93 <= coverage(gain, right_or_wrong) <= 0.97
     assert 0.93 <= coverage(gain, sampled) <= 0.97
+
+
+# Student's t
+
+
+def test_the_quantiles_are_those_of_the_tables():
+    printed = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 9: 2.262, 30: 2.042, 120: 1.980}
+    assert {n: round(t_quantile(0.975, n), 3) for n in printed} == printed
+    assert t_quantile(0.95, 4) == pytest.approx(2.1318, abs=1e-4)
+    assert t_quantile(0.025, 4) == pytest.approx(-t_quantile(0.975, 4))
+    assert [round(t_below(1.0, n), 4) for n in (1, 2, 5)] == [0.75, 0.7887, 0.8184]
+
+
+def test_a_paired_interval_by_hand():
+    # Mean .02, deviations -.01, .02, -.01: s = sqrt(.0006 / 2) = .017321; 4.3027 s / sqrt(3)
+    found = t_interval([0.01, 0.04, 0.01])
+    assert found.value == pytest.approx(0.02)
+    assert bounds(found) == (-0.023, 0.063)
+    assert t_interval([0.1] * 5) == Interval(0.1, 0.1, 0.1)
+    with pytest.raises(ValueError, match="at least two"):
+        t_interval([0.3])
+
+
+def test_a_paired_interval_of_few_holds_the_truth_in_95_of_100():
+    dice, held, tries = random.Random(0), 0, 4000
+    for _ in range(tries):
+        found = t_interval([dice.gauss(0.3, 2.0) for _ in range(4)])
+        held += found.low <= 0.3 <= found.high
+    assert held / tries == pytest.approx(0.95, abs=0.01)

@@ -13,7 +13,7 @@ from potluck.config import from_tree
 from potluck.launch.in_process import run
 from potluck.replay import run as rehearsal
 from potluck.replay.picture import draw
-from potluck.replay.plan import ReplayRow, authors_table, table
+from potluck.replay.plan import ReplayRow, authors_table, differences_table, table
 from potluck.types import NonFiniteError
 
 NAMES = ("small", "twin")
@@ -66,6 +66,8 @@ def test_it_shows_a_table_and_leaves_every_line_and_a_picture(recorded, potluck_
     code, said, complaint = potluck_says("replay", recorded, "--method", "nois,tis", "--out", out)
     assert (code, complaint) == (0, "")
     assert ["small", "NoIS", "1-2"] in [row.split()[:3] for row in said.splitlines()]
+    assert "2" not in [row.split()[0] for row in said.splitlines()]
+    assert ["small", "TIS", "-", "NoIS", "2"] in [row.split()[:5] for row in said.splitlines()]
     assert str(out / "replay.png") in said
     lines = [json.loads(line) for line in (out / "replay.jsonl").read_text().splitlines()]
     told = [(line["node"], line["method"], line["round"]) for line in lines]
@@ -89,8 +91,11 @@ def test_one_node_its_first_round_and_the_recipes_code_are_asked_for(
 
     monkeypatch.setattr(rehearsal, "make_task", make_task)
     words = ["--method", "tis", "--node", "twin", "--rounds", "1", "--out", tmp_path / "out"]
-    code, _, complaint = potluck_says("replay", recorded, *words, *["--trust-code"] * trust)
+    more = [*["--trust-code"] * trust, *["--verbose"] * trust]
+    code, said, complaint = potluck_says("replay", recorded, *words, *more)
     assert (code, complaint, trusted) == (0, "", [trust])
+    assert ("1" in [row.split()[0] for row in said.splitlines()]) is trust  # the last round's line
+    assert "A - B" not in said
     lines = [json.loads(x) for x in (tmp_path / "out" / "replay.jsonl").read_text().splitlines()]
     assert [(line["node"], line["method"], line["round"]) for line in lines] == [("twin", "tis", 0)]
 
@@ -176,6 +181,10 @@ def line(method="tis", round=0, **known):
                    "filtered_share": 0.0, "sources": {}, **known})  # fmt: skip
 
 
+def with_the_last(lines, console):
+    return table(lines, console, last_too=True)
+
+
 def printed(lines, table=table):
     console = Console(width=80)
     with console.capture() as caught:
@@ -185,12 +194,26 @@ def printed(lines, table=table):
 
 def test_the_table_has_the_mean_of_what_was_measured_and_the_last_round():
     lines = [line(cosine=0.2), line(round=1), line(round=2, cosine=0.6, filtered_share=0.3)]
-    rows = [row.split() for row in printed(lines).splitlines()]
+    rows = [row.split() for row in printed(lines, with_the_last).splitlines()]
     assert rows[-2:] == [
         ["small", "TIS", "1-3", "0.400", "-", "-", "-", "10%", "-"],
         ["3", "0.600", "-", "-", "-", "30%", "-"],
     ]
+    assert printed(lines).split() == [word for row in rows[:-1] for word in row]
     assert max(map(len, printed(lines).splitlines())) <= 80
+
+
+def test_the_last_table_has_the_difference_of_each_two_methods_paired_over_rounds():
+    lines = [line("nois", at, cosine=x, ceiling=0.5) for at, x in enumerate((0.1, 0.2, 0.3))]
+    # Differences .1, .3, .2: mean .2, s = .1; 4.3027 s / sqrt(3) = .248
+    lines += [line("tis", at, cosine=x) for at, x in enumerate((0.2, 0.5, 0.5))]
+    lines += [line("lws", 2, cosine=0.9), line("nois", node="large")]
+    rows = [row.split() for row in printed(lines, differences_table).splitlines()]
+    assert rows[1:] == [
+        ["small", "TIS", "-", "NoIS", "3", "+.200", "[-.048,", "+.448]", "-"],
+        ["small", "LWS", "-", "NoIS", "1", "-", "-"],
+        ["small", "LWS", "-", "TIS", "1", "-", "-"],
+    ]
 
 
 def test_the_authors_table_has_the_mean_worth_and_the_last_habit():

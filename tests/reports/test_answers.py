@@ -2,11 +2,13 @@
 
 import json
 import random
+from itertools import combinations
 
 import pytest
 from msgspec.structs import replace
 
 from potluck.reports.answers import ANSWERS, add_answers, answer_of, answers, sentence
+from potluck.reports.earned import plain
 
 ROUNDS = 6
 
@@ -69,6 +71,7 @@ def test_the_same_problems_are_compared_one_by_one(tmp_path):
     assert found.difference[1:] == pytest.approx(bootstrapped(again), abs=0.015)
     assert (found.problems, found.written) == (120, (len(ours), len(theirs)))
     assert found.greedy == (0.75, 0.5)
+    assert found.passed is None  # three completions of a problem
     assert found.verdict == "better together"
 
 
@@ -86,6 +89,25 @@ def test_other_problems_are_compared_by_their_means(tmp_path):
     assert found.difference[1:] == pytest.approx(bootstrapped(again), abs=0.015)
     assert found.difference[0] == pytest.approx(sum(a) / len(a) - sum(b) / len(b))
     assert found.greedy is None
+
+
+def test_pass_at_4_is_told_where_there_are_four_of_each(tmp_path):
+    ours, theirs = drawn(1, 0.3, range(9), each=5), drawn(2, 0.2, range(9), each=4)
+    for name, rewards in (("run", ours), ("control", theirs)):
+        write(tmp_path / name, "small", rewards)
+    found = answer_of(tmp_path / "run", tmp_path / "control", "small", "alone", ROUNDS)
+
+    def passed(rewards):
+        """Of all choices of four, the share with a right one."""
+        by_problem = {}
+        for (r, p, _), x in rewards.items():
+            if r >= ROUNDS // 2:
+                by_problem.setdefault(p, []).append(x)
+        each = [[any(four) for four in combinations(xs, 4)] for xs in by_problem.values()]
+        return sum(sum(fours) / len(fours) for fours in each) / len(each)
+
+    assert found.passed == pytest.approx((passed(ours), passed(theirs)))
+    assert f"pass@4: {plain(found.passed[0])} and {plain(found.passed[1])}." in sentence(found)
 
 
 @pytest.mark.parametrize(

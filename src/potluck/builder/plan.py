@@ -28,6 +28,7 @@ from potluck.builder.memory import (
 from potluck.builder.prepare import Host, Prepared, absences, planned_shape, prepare
 from potluck.builder.task import code_of
 from potluck.config import RunConfig
+from potluck.config.control import controls_of
 from potluck.model.shape import Shape
 from potluck.objective.methods import method_of
 from potluck.tasks import Split
@@ -125,6 +126,7 @@ def check(
         *_device_lines(config, plan, gib=gib, apart=not one_process),
         Text(),
         _token_table(plan),
+        *map(Text, _control_lines(config, plan)),
         *(Text("\nnot looked at:") for _ in unseen[:1]),
         *unseen,
         Text("\nnothing was started; --json prints the recipe with every default"),
@@ -223,6 +225,21 @@ def _token_table(plan: CostPlan) -> Table:
         sent = f"{each.sent_bytes / 1e6:,.2f} MB" if len(plan.tokens) > 1 else "-"
         table.add_row(Text(name), *counts, sent)
     return table
+
+
+def _control_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
+    """Yield the cost of each control, which comes on top of the run's."""
+    of_run = sum(each.completions for each in plan.tokens.values())
+    for kind in config.control:
+        runs = [each.config for each in controls_of(config) if each.kind == kind]
+        own = [(plan.tokens[n], own_completions(its, n)) for its in runs for n in its.node]
+        count = sum(written for _, written in own)
+        tokens = sum(written * each.written // max(1, each.completions) for each, written in own)
+        yield (
+            f"control {kind!r}, after the run: {len(runs)} more, of {config.rounds} rounds each; "
+            f"{count * config.rounds:,} completions, the run {of_run * config.rounds:,}; "
+            f"{tokens * config.rounds:,} tokens at most"
+        )
 
 
 def _many(count: int) -> str:

@@ -13,7 +13,15 @@ from potluck.cli.base import app, complain, err, out, prepare_process, say, stop
 from potluck.cli.options import Sets, TrustCode
 from potluck.config import ConfigError
 from potluck.files import printable, write_atomically
-from potluck.replay.plan import LEGEND, ReplayPlan, ReplayRow, authors_table, make_plan, table
+from potluck.replay.plan import (
+    LEGEND,
+    ReplayPlan,
+    ReplayRow,
+    authors_table,
+    differences_table,
+    make_plan,
+    table,
+)
 from potluck.reports.events import PhaseProgress
 from potluck.show.terminal.evaluation import show_evaluation
 from potluck.show.terminal.live import LiveDisplay
@@ -207,6 +215,9 @@ def replay_command(
     folder: Annotated[
         Path | None, typer.Option("--out", help="Folder of the results (RUN/replay)")
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show the last round beside the means")
+    ] = False,
     trust_code: TrustCode = False,
 ) -> None:
     """Train again on a run's completions, by each method; compare with on-policy gradients."""
@@ -222,7 +233,7 @@ def replay_command(
         stopped = True
     finally:
         if lines:
-            _tell(plan, lines)
+            _tell(plan, lines, verbose)
     if stopped:
         kept = f"{len(lines)} lines are kept" if lines else "there was nothing to keep yet"
         complain(f"stopped; {kept}; a replay begins anew each time")
@@ -244,12 +255,14 @@ def _keep(plan: ReplayPlan, measured: Iterator[ReplayRow], lines: list[ReplayRow
             display.show(PhaseProgress(name, "rounds", done, total[name]))
 
 
-def _tell(plan: ReplayPlan, lines: list[ReplayRow]) -> None:
+def _tell(plan: ReplayPlan, lines: list[ReplayRow], verbose: bool) -> None:
     from potluck.replay.picture import draw
 
     draw(lines, plan.out / "replay.png")
-    out.print(table(lines, out))
+    out.print(table(lines, out, last_too=verbose))
     out.print(authors_table(lines, out))
+    if len(plan.methods) > 1:
+        out.print(differences_table(lines, out))
     out.print(LEGEND, style="dim", markup=False)
     for name in ("replay.png", "replay.jsonl"):
         say(f"  {plan.out / name}")

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -44,3 +45,8 @@ Connect = Annotated[
     list[str] | None,
     typer.Option("--connect", help="Another node or a relay: tcp/HOST:PORT or tls/HOST:PORT"),
 ]
+
+
+def passed_on(trust_code: bool, allow_keys: Sequence[str] | None) -> list[str]:
+    """Return these options as the words of another command."""
+    return [*["--trust-code"] * trust_code, *(f"--allow-key={key}" for key in allow_keys or ())]

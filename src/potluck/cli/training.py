@@ -25,6 +25,7 @@ from potluck.cli.options import (
     Web,
     WebAt,
     WebToken,
+    passed_on,
 )
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, as_tree, load
@@ -160,8 +161,7 @@ def _run_controls(
 
     names = ", ".join(each.config.name for each in controls_of(config))
     say(f"controls, to tell whether sharing helped: {names}")
-    options = [*(["--trust-code"] * trust_code), *(f"--allow-key={key}" for key in allow_keys)]
-    if not run_controls(config, place, out, options=options):
+    if not run_controls(config, place, out, options=passed_on(trust_code, allow_keys)):
         say("stopped, saved; go on with:")
         _say_command(f"run {_recipe_of(place)}", place, trust_code, config.control)
         return 130

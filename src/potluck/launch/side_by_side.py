@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
 from rich.console import Console
 
-from potluck.config import RunConfig, as_tree
+from potluck.config import RunConfig, as_tree, load
 from potluck.files import available_cores, printable, sealed, write_atomically
 from potluck.launch.signals import interrupts
 from potluck.reports import EvaluationReport, RoundReport
 from potluck.reports.events import PhaseProgress
-from potluck.reports.runs import EVALUATION, METRICS, read_lines
+from potluck.reports.runs import EVALUATION, METRICS, RECIPE, read_lines
 from potluck.show.terminal.live import LiveDisplay
 from potluck.types import PotluckError
 
@@ -33,7 +34,12 @@ class WholeRun:
 
     @property
     def is_done(self) -> bool:
-        """True: every node has learned from its last round, and was evaluated if that is asked."""
+        """True: every node has learned from its last round of this recipe, and was evaluated if
+        that is asked."""
+        recipe = self.folder / RECIPE
+        was = replace(load(recipe), control=()) if recipe.is_file() else None
+        if was != replace(self.config, control=()):
+            return False  # a run of another recipe is refused when it is gone on with
         asked = self.config.evaluation.problems or self.config.evaluation.out_of_distribution
         for own in (self.folder / name for name in self.config.learners):
             lines = read_lines(own / EVALUATION, EvaluationReport)

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,17 @@ from rich.text import Text
 
 from potluck.config import RunConfig, load
 from potluck.fields import hint
+from potluck.intervals import t_interval
 from potluck.objective.methods import METHODS, reads_author_logp
 from potluck.reports import mean
+from potluck.reports.earned import within
 from potluck.reports.runs import read_run
 from potluck.show.terminal.text import decimal, label, new_table, percent
 from potluck.types import PotluckError
 
 DEFAULT_METHODS = ("nois", "tis", "f-tis", "lws")
 LEGEND = """\
-the mean over all rounds, and the last one
+the mean over all rounds; [...]: 95 %, paired over rounds, by Student's t
 cosine: of the method's gradient with that of the model's own fresh completions
 ceiling: of two such on-policy gradients with each other; noise keeps it below 1
 worth: pull of an author along the node's own gradient, 1: as much as own answers
@@ -151,8 +154,8 @@ def by_curve(rows: Iterable[ReplayRow]) -> dict[tuple[str, str], list[ReplayRow]
     return found
 
 
-def table(rows: Sequence[ReplayRow], console: Console) -> Table:
-    """Return a table of each node's methods: the mean over the rounds, and the last one."""
+def table(rows: Sequence[ReplayRow], console: Console, *, last_too: bool = False) -> Table:
+    """Return a table of each node's methods: the mean over the rounds, and maybe the last one."""
     numbers = ("cosine", "ceiling", "sample size", "ln ratio", "filtered", "greedy")
     made = new_table(console, ("node", "method", "rounds"), numbers)
     for column in made.columns[1:3]:
@@ -160,8 +163,29 @@ def table(rows: Sequence[ReplayRow], console: Console) -> Table:
     for (node, method), curve in by_curve(rows).items():
         first, last = curve[0].round + 1, curve[-1].round + 1
         made.add_row(Text(node), label(method), f"{first}-{last}", *_means(curve))
-        made.add_row("", "", str(last), *_means(curve[-1:]))
+        if last_too:
+            made.add_row("", "", str(last), *_means(curve[-1:]))
     return made
+
+
+def differences_table(rows: Sequence[ReplayRow], console: Console) -> Table:
+    """Return a table of each two methods of a node: the mean difference, and its interval, over
+    the rounds that both have."""
+    made = new_table(console, ("node", "A - B"), ("rounds", "cosine", "ceiling"))
+    for ((node, b), theirs), ((other, a), ours) in combinations(by_curve(rows).items(), 2):
+        by_round = {row.round: row for row in theirs}
+        pairs = [(row, by_round[row.round]) for row in ours if row.round in by_round]
+        if node == other:
+            cosines = _gap((x.cosine, y.cosine) for x, y in pairs)
+            ceilings = _gap((x.ceiling, y.ceiling) for x, y in pairs)
+            name = Text(f"{label(a)} - {label(b)}")
+            made.add_row(Text(node), name, str(len(pairs)), cosines, ceilings)
+    return made
+
+
+def _gap(pairs: Iterable[tuple[float | None, float | None]]) -> Text:
+    known = [a - b for a, b in pairs if a is not None and b is not None]
+    return Text(within(t_interval(known)) if len(known) > 1 else "-")
 
 
 def authors_table(rows: Sequence[ReplayRow], console: Console) -> Table:

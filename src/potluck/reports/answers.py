@@ -1,33 +1,28 @@
 """The answer to "does sharing help?": each node of a run beside its controls.
 
-Compared are the rewards that a model earned with what it wrote itself, sampled, in the second half
-of the rounds. The unit is a problem: a problem counts once, with the mean over the completions.
-Seeds are not: another one may differ by more than the interval.
+``reports/earned.py`` has what is compared. Its intervals are over problems and not over seeds:
+another seed may differ by more.
 """
 
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from statistics import fmean
 
 import msgspec
 
-from potluck import intervals
 from potluck.files import printable, write_atomically
-from potluck.reports.rounds import EvaluationReport
-from potluck.reports.runs import COMPLETIONS, EVALUATION, WrittenCompletion, read_lines
+from potluck.intervals import Interval
+from potluck.reports.earned import MEASURES, K, between, plain, read_earned, within
 from potluck.reports.tail import DAMAGED, read_small
 
 ANSWERS = "answers.json"
 """File of a run's folder."""
 MOST_BYTES = 1 << 18
-LEAST_PAIRED = 0.5
-"""Share of the problems of the smaller run from which problems are compared one by one."""
 CONTROLS = {
     "half": "by itself with the same part of the writing, in smaller groups",
     "half-problems": "by itself with the same part of the writing, on fewer problems",
     "alone": "by itself with all of the writing",
-    "own-part": "together, learning from its own completions only",
+    "own-part": "learning from its own completions only",
 }
 """Meaning of each control."""
 
@@ -50,6 +45,8 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     """Completions that the node wrote in all rounds: in the run, in the control."""
     greedy: tuple[float, float] | None = None
     """Greedy accuracy on the validation problems at the end: of the run, of the control."""
+    passed: tuple[float, float] | None = None
+    """Chance that one of K completions solves a problem: in the run, in the control."""
 
     @property
     def verdict(self) -> str:
@@ -65,29 +62,20 @@ class ControlAnswer(msgspec.Struct, frozen=True):
 
 def answer_of(run: Path, control: Path, node: str, kind: str, rounds: int) -> ControlAnswer | None:
     """Compare ``node`` in the folders of a run and its control over the second half of
-    ``rounds``; None if one of them wrote nothing there.
-
-    Where both have most problems, each is compared with itself: what is hard for both cancels.
-    """
-    ours, wrote = _rewards(run / node, node, rounds)
-    theirs, wrote_alone = _rewards(control / node, node, rounds)
-    if not ours or not theirs:
+    ``rounds``; None if one of them wrote nothing there."""
+    ours, theirs = (read_earned(folder / node, node, rounds) for folder in (run, control))
+    values = {name: (measure(ours), measure(theirs)) for name, measure in MEASURES.items()}
+    told = {name: between(*each) for name, each in values.items()}
+    if not (reward := told["own reward"]):
         return None
-    common = [id for id in ours if id in theirs]
-    if len(common) >= LEAST_PAIRED * min(len(ours), len(theirs)):
-        pairs = [(fmean(ours[id]), fmean(theirs[id])) for id in common]
-        found = intervals.difference_interval([a - b for a, b in pairs])
-        together, alone = (fmean(each) for each in zip(*pairs, strict=True))
-    else:
-        a, b = ([fmean(each) for each in its.values()] for its in (ours, theirs))
-        found = intervals.unpaired_interval(a, b)
-        together, alone = fmean(a), fmean(b)
-    before, after = _greedy(run / node, rounds), _greedy(control / node, rounds)
+    greedy, passed = told["greedy"], told[f"pass@{K}"]
+    found = reward.difference
     return ControlAnswer(
-        *(node, kind, together, alone, (found.value, found.low, found.high)),
-        problems=len(common) or min(len(ours), len(theirs)),
-        written=(wrote, wrote_alone),
-        greedy=None if before is None or after is None else (before, after),
+        *(node, kind, reward.a, reward.b, (found.value, found.low, found.high)),
+        problems=reward.problems,
+        written=(ours.written, theirs.written),
+        greedy=(greedy.a, greedy.b) if greedy else None,
+        passed=(passed.a, passed.b) if passed else None,
     )
 
 
@@ -100,15 +88,14 @@ def sentence(answer: ControlAnswer) -> str:
     writing, in smaller groups: +.030 [+.010, +.050] over 288 problems, one seed. It wrote 3,600
     and 3,600 completions.
     """
-    shown = f"{_signed(answer.difference[0])} [{', '.join(map(_signed, answer.difference[1:]))}]"
-    greedy = ""
-    if answer.greedy:
-        greedy = " Greedy at the end: {} and {}.".format(*map(_plain, answer.greedy))
+    measured = {f"pass@{K}": answer.passed, "Greedy at the end": answer.greedy}
+    more = "".join(f" {n}: {plain(x[0])} and {plain(x[1])}." for n, x in measured.items() if x)
     how, (wrote, wrote_alone) = CONTROLS.get(answer.control, "in another control"), answer.written
     return (
-        f"{printable(answer.node, 32)}: {answer.verdict}. Own reward {_plain(answer.together)} "
-        f"together, {_plain(answer.alone)} {how}: {shown} over {answer.problems:,} problems, one "
-        f"seed. It wrote {wrote:,} and {wrote_alone:,} completions.{greedy}"
+        f"{printable(answer.node, 32)}: {answer.verdict}. Own reward {plain(answer.together)} "
+        f"together, {plain(answer.alone)} {how}: {within(Interval(*answer.difference))} over "
+        f"{answer.problems:,} problems, one seed. It wrote {wrote:,} and {wrote_alone:,} "
+        f"completions.{more}"
     )
 
 
@@ -134,39 +121,3 @@ def add_answers(run: Path, found: Iterable[ControlAnswer]) -> tuple[ControlAnswe
     kept = {(each.node, each.control): each for each in (*answers(run), *found)}
     write_atomically(run / ANSWERS, msgspec.json.encode([*kept.values()]))
     return (*kept.values(),)
-
-
-def _rewards(folder: Path, node: str, rounds: int) -> tuple[dict[str, list[float]], int]:
-    """Read the rewards of the node's own completions by problem, of the second half of ``rounds``,
-    and count the completions of all."""
-    # A round that was done again after a crash has its lines twice: the later one counts.
-    rewards = {
-        (line.round, line.problem, line.index): line.reward
-        for line in read_lines(folder / COMPLETIONS, WrittenCompletion)
-        if line.author == node and line.round < rounds
-    }
-    late: dict[str, list[float]] = {}
-    for (round, problem, _), reward in rewards.items():
-        if round >= rounds // 2:
-            late.setdefault(problem, []).append(reward)
-    return late, len(rewards)
-
-
-def _greedy(folder: Path, rounds: int) -> float | None:
-    lines = [*read_lines(folder / EVALUATION, EvaluationReport)]
-    return next((e.validation for e in reversed(lines) if e.round == rounds), None)
-
-
-def _plain(number: float) -> str:
-    """Write a number as tables of results do.
-
-    >>> _plain(0.72), _plain(-0.0301), _plain(1.5)
-    ('.720', '-.030', '1.500')
-    """
-    text = f"{number:z.3f}"
-    return text.replace("0.", ".", 1) if abs(number) < 1 and not text.startswith("1") else text
-
-
-def _signed(number: float) -> str:
-    text = _plain(number)
-    return text if text.startswith("-") else f"+{text}"

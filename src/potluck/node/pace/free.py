@@ -30,7 +30,7 @@ UNTRUSTED_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class JointGroup:
     """Completions of one problem that are compared with each other."""
 
     own: tuple[Row, ...]
@@ -197,7 +197,7 @@ class Free(Pace):
         asked = {*ids}
         return [c for c in completions if c.problem_id in asked and c.index < _rounded_up(each)]
 
-    def _comparisons(self, rows: Iterable[Row]) -> list[Comparison]:
+    def _comparisons(self, rows: Iterable[Row]) -> list[JointGroup]:
         """Compare members' completions of a problem with each other where groups are joint; those
         of anybody else only with its own."""
         groups: dict[tuple[str, str], list[Row]] = {}
@@ -210,10 +210,10 @@ class Free(Pace):
             own = tuple(row for row in group if row.completion.author == self.me)
             others = tuple(row for row in group if row.completion.author != self.me)
             past = () if author or own else self.written.rewards(problem)
-            made.append(Comparison(own, others, past))
+            made.append(JointGroup(own, others, past))
         return made
 
-    def _turn(self, round: int, each: Comparison) -> tuple[bool, bool, bool, bool, int]:
+    def _turn(self, round: int, each: JointGroup) -> tuple[bool, bool, bool, bool, int]:
         """Return the place of a comparison where there is not room for all: first what meets this
         node's completions, then what meets its earlier rewards; then members', then trusted ones'.
         """
@@ -223,7 +223,7 @@ class Free(Pace):
         lot = self._lot(round, each.rows[0].completion.problem_id)
         return not each.own, not each.past, is_strangers, is_distrusted, lot
 
-    def _within_intake(self, every: Sequence[Comparison]) -> tuple[list[Comparison], int]:
+    def _within_intake(self, every: Sequence[JointGroup]) -> tuple[list[JointGroup], int]:
         """Return what others' completions there is room for, and the number of those left out.
 
         Room is counted in completions of others: ``intake`` for each own one. A comparison for

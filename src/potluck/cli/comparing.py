@@ -1,0 +1,106 @@
+"""The command that compares two recipes, or runs that are done."""
+
+import json
+from collections.abc import Sequence
+from glob import glob
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from msgspec.structs import replace
+
+from potluck.cli.base import app, err, out, say
+from potluck.cli.options import AllowKeys, Sets, TrustCode, passed_on
+from potluck.config import ConfigError, RunConfig, load
+from potluck.files import write_atomically
+from potluck.launch.side_by_side import WholeRun, run_side_by_side
+
+SIDES = "Each a recipe, or finished runs: a folder, several with commas between, or 'runs/lws-*'"
+SEEDS = 5
+
+
+@app.command("compare")
+def compare_command(
+    sides: Annotated[list[str], typer.Argument(metavar="A B", help=SIDES)],
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help=f"Runs of a recipe, from its seed on ({SEEDS})")
+    ] = None,
+    set: Sets = None,
+    folder: Annotated[
+        Path, typer.Option("--out", help="Folder of the runs that are made, and of the results")
+    ] = Path("runs/compare"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON")] = False,
+    trust_code: TrustCode = False,
+    allow_key: AllowKeys = None,
+) -> None:
+    """Compare two recipes, or two lists of finished runs: who earns more, and how sure is that?"""
+    if len(sides) != 2:
+        raise ConfigError(
+            f"compare takes two sides, A and B, and got {len(sides)}; name a folder that holds the "
+            f"runs of a side, or put a pattern in quotes: 'runs/lws-*'"
+        )
+    recipes = {
+        side: replace(load(Path(name), set or []), control=())
+        for side, name in zip("ab", sides, strict=True)
+        if Path(name).suffix in (".toml", ".json")
+    }
+    if (seeds or set) and not recipes:
+        raise ConfigError("--seeds and --set are for recipes, but A and B are runs; leave them out")
+    if len({str((config.task, config.reward)) for config in recipes.values()}) > 1:
+        raise ConfigError(
+            "the recipes of A and B have another task or [[reward]], so their rewards cannot be "
+            "compared; give both the same"
+        )
+    made = {
+        side: [_planned(side, config, at, folder) for at in range(seeds or SEEDS)]
+        for side, config in recipes.items()
+    }
+    options = passed_on(trust_code, allow_key)
+    if not run_side_by_side([*chain(*made.values())], err if as_json else out, options=options):
+        say("stopped, saved; the same command goes on")
+        raise typer.Exit(130)
+    a, b = (
+        [run.folder for run in made[side]] if side in made else _found(name)
+        for side, name in zip("ab", sides, strict=True)
+    )
+    _tell(a, b, folder, as_json)
+
+
+def _planned(side: str, config: RunConfig, at: int, folder: Path) -> WholeRun:
+    """Plan a run; its name begins with the side, as both recipes may have one name."""
+    seed = config.seed + at
+    named = replace(config, seed=seed, name=f"{side}.{config.name[:40]}.{seed}")
+    return WholeRun(named, folder / side / f"seed-{seed}")
+
+
+def _found(name: str) -> list[Path]:
+    """List the runs that ``name`` means; what is no run stays, for the reader to complain of."""
+    parts = [name] if Path(name).exists() else name.split(",")
+    places = [Path(each) for part in parts for each in sorted(glob(part)) or [part]]
+    inside = (sorted(each.parent for each in place.glob("*/recipe.json")) for place in places)
+    each = zip(places, inside, strict=True)
+    return [
+        *chain(*([at] if (at / "recipe.json").is_file() else runs or [at] for at, runs in each))
+    ]
+
+
+def _tell(a: Sequence[Path], b: Sequence[Path], folder: Path, as_json: bool) -> None:
+    """Show the comparison, and write its files."""
+    from potluck.show.terminal.comparison import compare
+    from potluck.show.terminal.style import save
+
+    found = compare(a, b)
+    tree = {"verdict": found.verdict, "over": found.over, **msgspec.to_builtins(found)}
+    text = json.dumps(tree, indent=1, allow_nan=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "compare.md", found.markdown().encode())
+    write_atomically(folder / "compare.json", f"{text}\n".encode())
+    save(found.plot, folder / "compare.png")
+    if as_json:
+        return print(text)
+    out.print(found.table(out))
+    out.print(found.note, style="dim", markup=False)
+    for line in (*found.sides, found.verdict, f"  {folder}/compare.png, compare.md, compare.json"):
+        say(line)

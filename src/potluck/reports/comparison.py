@@ -1,0 +1,209 @@
+"""Two lists of finished runs, compared: what their nodes earned, and by how much they differ.
+
+Runs of equal seeds are a pair: as far as they write as many, they draw the same problems. Two pairs
+or more have Student's interval over the seeds; a single one has an interval over its problems.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Self
+
+import msgspec
+
+from potluck.files import printable
+from potluck.intervals import Interval, t_interval
+from potluck.reports.earned import MEASURES, Earned, between, plain, read_earned, signed, within
+from potluck.reports.rounds import RoundReport
+from potluck.reports.runs import METRICS, SMALL_BYTES, RunReadError, read_lines, read_recipe
+from potluck.reports.tail import DAMAGED, read_small
+
+MEAN = "mean of nodes"
+BESIDE = 2
+"""Rounds to each side in the mean of a curve's point."""
+Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One measure of one node: means over the runs of each side."""
+
+    node: str
+    measure: str
+    a: float
+    b: float
+    difference: Interval | None
+    """``a`` less ``b``; None: one number of one seed has no interval."""
+    problems: int
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        if self.measure == "written":
+            return self.node, "completions written", f"{self.a:,.0f}", f"{self.b:,.0f}", ""
+        gap = within(self.difference) if self.difference else signed(self.a - self.b)
+        return self.node, self.measure, plain(self.a), plain(self.b), gap
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point of a side's curve: means over its nodes and runs."""
+
+    written: float
+    """Completions that a node has written by then."""
+    reward: float
+    interval: Interval | None
+    """Of ``reward``, over the seeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    path: str
+    seed: int
+    digest: str
+    nodes: Mapping[str, Earned]
+
+
+_Pairs = Sequence[tuple[_Finished, _Finished]]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Results of a comparison of A with B."""
+
+    runs: tuple[tuple[str, str], ...]
+    """Folders of A and B, pair by pair."""
+    rows: tuple[Measured, ...]
+    """Of each node that all runs have, then of the mean over them."""
+    curves: tuple[tuple[Point, ...], ...]
+    """Of A and of B."""
+
+    @classmethod
+    def of(cls, a: Paths, b: Paths) -> Self:
+        """Read finished runs; raise RunReadError where they cannot be compared."""
+        pairs = _pairs(_side("A", a), _side("B", b))
+        (one, other), *_ = pairs
+        names = [n for n in one.nodes if all(n in run.nodes for pair in pairs for run in pair)]
+        groups = {name: [name] for name in names} | ({MEAN: names} if len(names) > 1 else {})
+        rows = [_row(pairs, name, its, m) for name, its in groups.items() for m in MEASURES]
+        if not any(rows):
+            raise RunReadError(
+                f"no node has completions of its own in all runs: {one.path} has the nodes "
+                f"{_listed(one.nodes)} and {other.path} has {_listed(other.nodes)}; compare runs "
+                f"with a node of the same name"
+            )
+        curves = tuple(_curve(side, names) for side in zip(*pairs, strict=True))
+        return cls(tuple((x.path, y.path) for x, y in pairs), tuple(filter(None, rows)), curves)
+
+    @property
+    def main(self) -> Measured:
+        """Own reward of the mean over the nodes, or of the only one."""
+        return [row for row in self.rows if row.measure == "own reward"][-1]
+
+    @property
+    def over(self) -> str:
+        """What the intervals are over."""
+        several, problems = len(self.runs), self.main.problems
+        return f"{several} pairs of seeds" if several > 1 else f"{problems:,} problems, one seed"
+
+    @property
+    def verdict(self) -> str:
+        """Sentence that says what the numbers show, and no more."""
+        gap, (*_, a, b, shown) = self.main.difference, self.main.cells
+        better = "A" if gap and gap.low > 0 else "B" if gap and gap.high < 0 else ""
+        *_, wrote, other_wrote, _ = self.rows[-1].cells
+        return (
+            f"{f'{better} is better' if better else 'no difference is shown'}: own reward {a} and "
+            f"{b}, {shown} over {self.over}; a model wrote {wrote} and {other_wrote} completions"
+        )
+
+
+def _side(side: str, paths: Paths) -> dict[int, _Finished]:
+    """Read the runs of a side, by seed."""
+    found: dict[int, _Finished] = {}
+    for run in map(_read, [paths] if isinstance(paths, str | PathLike) else paths):
+        if (same := found.setdefault(run.seed, run)) is not run:
+            raise RunReadError(
+                f"{side} has two runs of seed {run.seed}, {same.path} and {run.path}; leave one out"
+            )
+    return found
+
+
+def _read(folder: str | PathLike[str]) -> _Finished:
+    path, shown, task = Path(folder), printable(str(folder)), dict[str, Any]()
+    recipe, nodes = read_recipe(path), dict[str, Earned]()
+    for name, node in recipe.node.items():
+        if not node.model or not (path / name).is_dir():  # an author, or on another machine
+            continue
+        lines = read_lines(path / name / METRICS, RoundReport)
+        if (done := max((line.round + 1 for line in lines), default=0)) < recipe.rounds:
+            raise RunReadError(
+                f"{shown} is not finished: {name} has done {done} of {recipe.rounds} rounds; go on "
+                f"with: potluck run {shown}/recipe.json --out {shown} --resume"
+            )
+        nodes[name] = read_earned(path / name, name, recipe.rounds)
+    with suppress(*DAMAGED):
+        task = msgspec.json.decode(read_small(path / "task.json", SMALL_BYTES) or b"{}", type=dict)
+    return _Finished(shown, recipe.seed, str(task.get("digest", ""))[:12], nodes)
+
+
+def _pairs(ours: Mapping[int, _Finished], theirs: Mapping[int, _Finished]) -> _Pairs:
+    """Pair the runs by seed; of one on each side the seeds may differ. Raise RunReadError if none
+    can be paired, or their tasks differ."""
+    pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+    if not pairs and len(ours) == len(theirs) == 1:
+        pairs = [*zip(ours.values(), theirs.values(), strict=True)]
+    if not pairs:
+        raise RunReadError(
+            f"A has runs of the seeds {_listed(ours)}, B of {_listed(theirs)}, and none is on both "
+            f"sides; name runs of equal seeds, or one for each side"
+        )
+    tasks = {run.digest: run.path for pair in pairs for run in pair if run.digest}
+    if len(tasks) > 1:
+        (digest, path), (other, elsewhere), *_ = tasks.items()
+        raise RunReadError(
+            f"{path} has a task of digest {digest} and {elsewhere} one of {other}: rewards of "
+            f"different tasks cannot be compared; name runs of one task"
+        )
+    return pairs
+
+
+def _row(pairs: _Pairs, name: str, nodes: Sequence[str], measure: str) -> Measured | None:
+    """Compare a measure of the ``nodes``; None where a run lacks it."""
+    values = [[_by_problem(run, nodes, measure) for run in pair] for pair in pairs]
+    known = [found for a, b in values if (found := between(a, b))]
+    if len(known) < len(pairs):
+        return None
+    (_, _, interval, problems), *others = known
+    alone = interval if problems > 1 else None
+    difference = t_interval([each.a - each.b for each in known]) if others else alone
+    a, b = fmean(each.a for each in known), fmean(each.b for each in known)
+    return Measured(name, measure, a, b, difference, problems)
+
+
+def _by_problem(run: _Finished, nodes: Sequence[str], measure: str) -> dict[str, float]:
+    """Return a measure by problem: the mean over the nodes that wrote to it."""
+    values: dict[str, list[float]] = {}
+    for name in nodes:
+        for problem, value in MEASURES[measure](run.nodes[name]).items():
+            values.setdefault(problem, []).append(value)
+    return {problem: fmean(each) for problem, each in values.items()}
+
+
+def _curve(runs: Sequence[_Finished], names: Sequence[str]) -> tuple[Point, ...]:
+    """Return the points of the rounds in which every node wrote something."""
+    points, written = list[Point](), 0.0
+    by_run = [[run.nodes[name].by_round for name in names] for run in runs]
+    rounds = sorted(set[int].intersection(*(set(each) for run in by_run for each in run)))
+    for at, round in enumerate(rounds):
+        near = rounds[max(0, at - BESIDE) : at + BESIDE + 1]
+        means = [fmean(fmean(its[r]) for its in run for r in near) for run in by_run]
+        written += fmean(len(its[round]) for run in by_run for its in run)
+        points.append(Point(written, fmean(means), t_interval(means) if means[1:] else None))
+    return tuple(points)
+
+
+def _listed(names: Iterable[object]) -> str:
+    return printable(", ".join(map(str, names)))
