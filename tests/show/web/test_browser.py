@@ -19,6 +19,7 @@ from show.terminal.run_folders import make_run, metrics
 from show.web.made_views import (
     HOSTILE,
     SCRIPT,
+    made_control,
     made_events,
     made_kept,
     made_run,
@@ -141,7 +142,10 @@ def test_names_and_texts_of_strangers_are_text_and_nothing_runs(told, address, s
         made_run((HOSTILE, SCRIPT, "small")),
         name=HOSTILE,
         events=made_events((HOSTILE, SCRIPT), 60),
+        controls=[made_control(HOSTILE, (0.1, 0.0, 0.2)), made_control(SCRIPT)],
     )
+    gone = {SCRIPT: {"state": "stopped", "back": f"potluck join {HOSTILE}"}}
+    told.whole = msgspec.structs.replace(told.whole, nodes=states(told.whole, **gone))
     told.shown = msgspec.structs.replace(
         made_start(),
         place=HOSTILE,
@@ -153,6 +157,8 @@ def test_names_and_texts_of_strangers_are_text_and_nothing_runs(told, address, s
     page.locator('td[data-down="1"][data-across="0"]').click()
     page.get_by_role("heading", name="Effective sample size", exact=True).wait_for()
     assert page.locator("h1").inner_text() == HOSTILE
+    assert page.locator("#answer tbody th").all_inner_texts() == [HOSTILE]
+    assert page.locator("#nodes code").inner_text() == f"potluck join {HOSTILE}"
     assert page.locator(".nodes th b").all_inner_texts() == [HOSTILE, SCRIPT, "small"]
     page.goto(f"{address}#/")
     page.get_by_role("link", name=SCRIPT).wait_for()

@@ -122,6 +122,7 @@ def test_completions_are_found_and_followed_by_surprise(told, address, show):
     assert found.count() == 1
     assert found.locator(".facts").inner_text() != first
     assert texts.get_by_text("too far from what this model writes").count() > 0
+    assert texts.locator(".answer").first.inner_text() == "Right answer: 1477"
     page.get_by_label("Search").fill("not written by anybody")
     page.get_by_role("button", name="Find").click()
     page.get_by_text("Nothing with “not written by anybody” was written").wait_for()

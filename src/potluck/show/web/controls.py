@@ -1,6 +1,6 @@
 """Controls of a run on its page: what they told, and the curves of those that are being made.
 
-    <run>/control.KIND.NODE/NODE/    one node by itself; in control.own-part/ all of them
+<run>/control.KIND.NODE/NODE/    one node by itself; in control.own-part/ all of them
 """
 
 from itertools import islice
