@@ -13,7 +13,7 @@ from potluck.show.web.metrics import NodeMetrics
 from potluck.show.web.views import Columns, ControlView
 
 
-class Controls:
+class WatchedControls:
     """The controls in one run's folder, as far as they were read."""
 
     def __init__(self, folder: Path) -> None:

@@ -30,7 +30,7 @@ from potluck.reports.status import FolderStatus
 from potluck.reports.tail import Change, Line, Tail
 from potluck.show.terminal.show import title_of
 from potluck.show.web.bounds import MOST_EVENTS, MOST_FUNCTIONS, MOST_NODES, MOST_ROWS, NAME
-from potluck.show.web.controls import Controls
+from potluck.show.web.controls import WatchedControls
 from potluck.show.web.entries import run_changed_s
 from potluck.show.web.feed import NotHereError, Sections, Steps
 from potluck.show.web.metrics import NodeMetrics, column_of, damaged_line, read_pairs
@@ -137,7 +137,7 @@ class WatchedRun:
         self._nodes: dict[str, NodeFolder] = {}
         self._matrix: dict[str, dict[str, dict[str, float | None]]] = {}
         self._sections = Sections()
-        self._controls = Controls(folder)
+        self._controls = WatchedControls(folder)
         self._step = 0
         self._now_s = 0.0
 
