@@ -35,7 +35,7 @@ pages.experiment = (main, id) => {
   let view = null;
   let group = "";
   let measure = "sampled";
-  let factor = 0;
+  let reach = 0;
   let isOver = false;
   const groups = select("Group", [], "", (value) => {
     group = value;
@@ -54,12 +54,12 @@ pages.experiment = (main, id) => {
     "Smoothing",
     [
       ["0", "none"],
-      ["0.6", "some"],
-      ["0.9", "a lot"],
+      ["2", "5 rounds"],
+      ["7", "15 rounds"],
     ],
     "0",
     (value) => {
-      factor = Number(value);
+      reach = Number(value);
       draw();
     },
   );
@@ -77,7 +77,7 @@ pages.experiment = (main, id) => {
     const settings = [...new Set(cells.map((cell) => cell.setting))];
     const nodes = [...new Set(cells.flatMap((cell) => Object.keys(cell.nodes)))].sort(byName);
     const [label, kind] = MEASURES[measure];
-    const ease = measure === "greedy" ? 0 : factor;
+    const ease = measure === "greedy" ? 0 : reach;
     for (const node of nodes) {
       if (!charts.has(node)) charts.set(node, makeChart({ title: node, height: 280, level: "h2" }));
       const series = settings.map((setting, index) => {

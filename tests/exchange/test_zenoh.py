@@ -95,7 +95,7 @@ def test_only_a_deadline_that_was_waited_for_is_missed(place):
         north.send(round, batch("north"))
         assert collect(north, round, deadline_s=deadline_s).missing == ("east", "south")
     told = [text for text in place.said["north"] if "not in time" in text]
-    assert told == ["'south' was not in time in round 1: it is not waited for until it is"]
+    assert told == ["'south' was not in time in round 2: it is not waited for until it is"]
 
 
 @pytest.mark.parametrize("remembers", [True, False])

@@ -76,17 +76,21 @@ def join_command(
         with nullcontext() if "lines" in displays else loading:
             from potluck.launch.in_process import join
         first = rounds_saved(place, config) if resume else 0
-        with page, open_displays(displays, Watched(out, config.rounds, first)) as shown:
-            result = join(
-                config, name, place, resume=resume, display=shown, trust_code=trust_code,
-                allow_keys=allow_key or (), all_here=all_here, watches_status=web or bool(web_at),
-            )  # fmt: skip
-            if "lines" in displays and result.skipped:
-                shown.show(Notice(f"{name}: {skipped_text(result)}"))
-    if "lines" not in displays:
-        # Its own: the run's recipe.json is also that of other nodes in this folder.
-        command = f"join {shlex.quote(str(place / name / JOINED))} --as {name}"
-        tell_end(result, command, place, trust_code)
+        with page as stay:
+            with open_displays(displays, Watched(out, config.rounds, first)) as shown:
+                result = join(
+                    config, name, place, resume=resume, display=shown, trust_code=trust_code,
+                    allow_keys=allow_key or (), all_here=all_here,
+                    watches_status=web or bool(web_at),
+                )  # fmt: skip
+                if "lines" in displays and result.skipped:
+                    shown.show(Notice(f"{name}: {skipped_text(result)}"))
+            if "lines" not in displays:
+                # Its own: the run's recipe.json is also that of other nodes in this folder.
+                command = f"join {shlex.quote(str(place / name / JOINED))} --as {name}"
+                tell_end(result, command, place, trust_code)
+            if not result.interrupted:
+                stay()
     if result.interrupted:
         raise typer.Exit(130)
 

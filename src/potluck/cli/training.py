@@ -114,7 +114,7 @@ def run_command(
     if check:
         return _check(config, as_json, trust_code=trust_code, gpu=gpu, one_process=one_process)
     page = shown_in_browser(place, display or [], web=web, at=web_at, token=web_token)
-    with stoppable(AT_ONCE), page:
+    with stoppable(AT_ONCE), page as stay:
         code = 0
         if not (resume and config.control and WholeRun(config, place).is_done):
             if one_process or TEAM or len(config.node) == 1:
@@ -127,6 +127,8 @@ def run_command(
         if not code and len(config.node) > 1 and (place / "recipe.json").is_file():
             for line in told(place):
                 say(line)
+        if not code:
+            stay()
     if code:
         raise typer.Exit(code)
 

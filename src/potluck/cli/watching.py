@@ -1,8 +1,9 @@
 """The page: its command, and its options of others."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -76,19 +77,26 @@ def watch_command(
 @contextmanager
 def shown_in_browser(
     folder: Path, displays: list[str], *, web: bool, at: str, token: bool
-) -> Iterator[None]:
-    """Serve the page of a run until the block ends, if it is wanted; raise PotluckError if it
-    cannot be served."""
+) -> Iterator[Callable[[], None]]:
+    """Serve the page of a run until the block ends, if it is wanted; yield a function that keeps it
+    until Ctrl-C, for a person who looks. Raise PotluckError if it cannot be served."""
     if token and not (web or at):
         raise ConfigError("--web-token is for the page, so it needs --web")
     if MUTE or not (web or at):
-        yield
+        yield lambda: None
         return
     with page_of(folder, at, token=token) as address:
         # Lines of JSON on stdout are for a program.
         shown = err if "lines" in displays else out
         shown.print(f"watch it: {address}", markup=False, soft_wrap=True)
-        yield
+        yield _stay
+
+
+def _stay() -> None:
+    if sys.stdin.isatty() and sys.stdout.isatty():  # else a script waits for the end
+        say("the page stays until Ctrl-C; 'potluck watch' shows it again")
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
 
 
 def _check_options(

@@ -111,9 +111,14 @@ def answers(run: Path) -> tuple[ControlAnswer, ...]:
 
 def told(run: Path) -> list[str]:
     """Say what the controls of a run folder told; of one without, how to make one."""
+    found = [*map(sentence, answers(run))]
+    return found or [f"does sharing help? a control tells: {control_command(run)}"]
+
+
+def control_command(run: Path) -> str:
+    """Return the command that makes the control ``half`` of a run that is done."""
     where = shlex.quote(str(run))
-    command = f"potluck run {where}/recipe.json --out {where} --resume --control half"
-    return [*map(sentence, answers(run))] or [f"does sharing help? a control tells: {command}"]
+    return f"potluck run {where}/recipe.json --out {where} --resume --control half"
 
 
 def add_answers(run: Path, found: Iterable[ControlAnswer]) -> tuple[ControlAnswer, ...]:

@@ -107,6 +107,7 @@ class NodeRecipe(msgspec.Struct, frozen=True):
 
 class SwarmRecipe(msgspec.Struct, frozen=True):
     max_staleness: int = 1
+    gather_s: float = 0.0
 
 
 class RecipeRead(msgspec.Struct, frozen=True):

@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
+from potluck.reports.answers import ControlAnswer
 from potluck.show.web.views import (
     Columns,
+    ControlView,
     CurvesView,
     EventView,
     ExperimentEntry,
@@ -104,6 +106,22 @@ def made_node(name: str, place: int, rounds: int) -> NodeView:
     )
 
 
+def made_control(
+    node: str, difference: tuple[float, float, float] | None = None, rounds: int = 30
+) -> ControlView:
+    """Make the control "half" of a node; without a difference it is being made."""
+    answer = None
+    if difference:
+        answer = ControlAnswer(node, "half", 0.72, 0.66, difference, 288, (3600, 3600))
+    columns: Columns = {
+        "round": [float(at) for at in range(rounds)],
+        "own_reward_mean": [learned(at, 2) for at in range(rounds)],
+    }
+    verdict = answer.verdict if answer else ""
+    told = {"how": "by itself", "columns": columns, "answer": answer, "verdict": verdict}
+    return ControlView(node=node, kind="half", **told)
+
+
 def learned(at: float, place: int) -> float:
     return round(0.15 + 0.75 * (1 - math.exp(-at / (14 + 9 * (place % 5)))), 4)
 
@@ -185,6 +203,7 @@ def made_text(round: int, index: int, author: str, text: str = "") -> TextView:
         text="".join(pieces),
         end="length" if index == 4 else "stop",
         question="534+943=",
+        answer="1477",
         advantage=advantage,
         kept_advantage=0.0 if is_filtered else advantage * (0.6 if author != "large" else 1),
         why="wrong, and too far from what this model writes (k3 61 nats, limit 50)"

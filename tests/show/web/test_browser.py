@@ -19,6 +19,7 @@ from show.terminal.run_folders import make_run, metrics
 from show.web.made_views import (
     HOSTILE,
     SCRIPT,
+    made_control,
     made_events,
     made_kept,
     made_run,
@@ -61,7 +62,7 @@ def test_a_change_is_shown_without_a_reload(told, address, show):
     page.locator("#curves details summary").click()
     last = page.locator("#curves details tbody tr").last
     last.get_by_text("12%").first.wait_for()
-    assert last.locator("th").inner_text() == "60"
+    assert last.locator("th").inner_text() == "61"
     page.locator("#events").scroll_into_view_if_needed()
     page.locator("#events").get_by_text("late-comer", exact=True).first.wait_for()
     assert page.evaluate("window.stayed")
@@ -97,8 +98,8 @@ def test_a_lost_connection_is_said_and_found_again(told, show):
     with serving(again, port):
         row(page, "large").get_by_text("77 of 77").wait_for()
         page.get_by_text("live", exact=True).wait_for()
-        learners = page.get_by_role("combobox", name="Learner", exact=True).locator("option")
-        assert learners.all_text_contents() == ["large"]  # nothing of before is left
+        learners = page.get_by_role("combobox", name="Learner", exact=True, include_hidden=True)
+        assert learners.locator("option").all_text_contents() == ["large"]  # nothing of before
 
 
 def test_a_node_has_a_bar_of_where_its_time_went(told, address, show):
@@ -141,7 +142,10 @@ def test_names_and_texts_of_strangers_are_text_and_nothing_runs(told, address, s
         made_run((HOSTILE, SCRIPT, "small")),
         name=HOSTILE,
         events=made_events((HOSTILE, SCRIPT), 60),
+        controls=[made_control(HOSTILE, (0.1, 0.0, 0.2)), made_control(SCRIPT)],
     )
+    gone = {SCRIPT: {"state": "stopped", "back": f"potluck join {HOSTILE}"}}
+    told.whole = msgspec.structs.replace(told.whole, nodes=states(told.whole, **gone))
     told.shown = msgspec.structs.replace(
         made_start(),
         place=HOSTILE,
@@ -153,6 +157,8 @@ def test_names_and_texts_of_strangers_are_text_and_nothing_runs(told, address, s
     page.locator('td[data-down="1"][data-across="0"]').click()
     page.get_by_role("heading", name="Effective sample size", exact=True).wait_for()
     assert page.locator("h1").inner_text() == HOSTILE
+    assert page.locator("#answer tbody th").all_inner_texts() == [HOSTILE]
+    assert page.locator("#nodes code").inner_text() == f"potluck join {HOSTILE}"
     assert page.locator(".nodes th b").all_inner_texts() == [HOSTILE, SCRIPT, "small"]
     page.goto(f"{address}#/")
     page.get_by_role("link", name=SCRIPT).wait_for()
@@ -205,8 +211,10 @@ def test_a_long_curve_keeps_its_peaks(told, address, show):
         made_run(("large",)), curves={"large": CurvesView(first=0, columns=columns)}, evaluations={}
     )
     page = show(f"{address}#/run//curves")
+    page.get_by_role("combobox", name="Smoothing", exact=True).select_option(label="none")
     path = page.locator("#curves path.curve[data-rows]")
     path.wait_for(state="attached")
+    page.locator("#curves path.raw").wait_for(state="detached")
     assert path.get_attribute("data-rows") == str(rounds)
     assert int(path.get_attribute("data-points")) < 5_000
     heights = path.evaluate(
@@ -225,7 +233,7 @@ def test_a_kept_file_opens_offline_and_asks_for_nothing(tmp_path, show):
     page = show(file.as_uri(), offline=True, viewport={"width": 1200, "height": 9000})
     page.get_by_role("heading", name="Does it help to learn from each other?").wait_for()
     page.get_by_role("heading", name="small: own sampled reward", exact=True).wait_for()
-    page.locator("#texts").get_by_text("Round 59").first.wait_for()
+    page.locator("#texts").get_by_text("Round 60").first.wait_for()
     page.get_by_role("combobox", name="Run", exact=True).select_option(label="together (LWS)")
     page.get_by_role("heading", level=2, name="together (LWS)").wait_for()
     page.get_by_role("combobox", name="Compare with", exact=True).select_option(label="alone")

@@ -6,12 +6,15 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from forked import COMMAND, Forked
 from potluck import STARTING_RECIPE
+from potluck.cli import watching
 from potluck.show.web import child as child_module
 from potluck.show.web.child import PageError, page_of
 from show.web.run_files import make_run, write_status
@@ -149,6 +152,23 @@ def test_a_run_whose_page_cannot_be_does_not_begin(tmp_path, words, why):
     assert (code, said.count("\n")) == (2, 1)
     assert why in said
     assert not place.exists()
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_page_stays_until_ctrl_c_in_a_terminal_alone(
+    tmp_path, monkeypatch, capsys, is_terminal
+):
+    def wait():
+        raise KeyboardInterrupt
+
+    event = SimpleNamespace(Event=lambda: SimpleNamespace(wait=wait))
+    monkeypatch.setattr(watching, "threading", event)
+    monkeypatch.setattr(watching, "page_of", lambda *_, **__: nullcontext("http://here"))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: is_terminal))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    with watching.shown_in_browser(tmp_path, [], web=True, at="", token=False) as stay:
+        stay()
+    assert ("stays until Ctrl-C" in capsys.readouterr().out) is is_terminal
 
 
 def test_a_node_that_joins_has_the_option_too(tmp_path):

@@ -2,12 +2,14 @@
 
 import json
 import random
+import shutil
 from dataclasses import fields
 
 import msgspec
 import pytest
 
 from potluck.reports import RoundReport
+from potluck.reports.answers import ControlAnswer, add_answers
 from potluck.show.web import metrics as metrics_module
 from potluck.show.web.bounds import MOST_FUNCTIONS
 from potluck.show.web.feed import NotHereError
@@ -44,6 +46,47 @@ def test_each_reward_function_of_an_evaluation_is_a_column(tmp_path):
     columns = seen(feed)["evaluations"]["small"]
     assert (columns["rewards/r3"], columns["partial"]) == ([None, 0.3], [None, True])
     assert len([name for name in columns if name.startswith("rewards/")]) == MOST_FUNCTIONS
+
+
+def test_controls_are_told_while_they_are_made_and_when_they_have_told(tmp_path):
+    path = make_run(tmp_path / "r", "small", "large", control=["half"])
+    for node in ("small", "large"):
+        write_status(path, node, phase="ended", round=40)
+    feed = WatchedRun(path)
+    feed.look()
+    assert not feed.view().is_over  # they come next
+    assert feed.view().control_command.endswith("--resume --control half")
+    for strange in ("control..small/small", "control.half.small/deep/small"):
+        append(path / strange / "metrics.jsonl", {"round": 0})
+    append(path / "control.half.small/small/metrics.jsonl", metrics(0), metrics(1))
+    feed.look()
+    told = {(each.node, each.kind): each for each in feed.view().controls}
+    assert told["small", "half"].columns == {"round": [0, 1], "own_reward_mean": [0.5, 0.5]}
+    assert not feed.view().is_over
+    shutil.rmtree(path / "control..small")
+    shutil.rmtree(path / "control.half.small")
+    add_answers(path, [ControlAnswer("small", "half", 0.7, 0.6, (0.1, 0.05, 0.15), 9, (8, 8))])
+    feed = WatchedRun(path)
+    feed.look()
+    (one,) = feed.view().controls
+    assert (one.verdict, one.answer.problems, one.columns["round"]) == ("better together", 9, [])
+    assert feed.view().is_over
+
+
+@pytest.mark.parametrize("folder", ["", "small", "_swarm"])
+def test_a_node_that_is_gone_has_its_way_back(tmp_path, folder):
+    path = make_run(tmp_path / "r", "small", "large")
+    write_status(path, "small", phase="stopped", round=3)
+    write_status(path, "large", phase="learn", round=3)
+    file = {"": None, "small": "small/join.json", "_swarm": "_swarm/recipe.json"}[folder]
+    for each in [file] if file else []:
+        (path / each).parent.mkdir(exist_ok=True)
+        (path / each).write_text("{}")
+    feed = WatchedRun(path)
+    feed.look()
+    small, large = feed.view().nodes
+    how = f"join {path}/{file} --as small" if file else f"run {path}/recipe.json"
+    assert (small.back, large.back) == (f"potluck {how} --out {path} --resume", "")
 
 
 def test_the_whole_run_is_there(tmp_path):

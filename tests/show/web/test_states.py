@@ -54,6 +54,17 @@ def test_the_state_of_a_node_that_is_here(age_s, phase, done, state):
     assert (north.known, north.round) == ("here", done)
 
 
+def test_before_the_first_round_one_waits_and_the_other_is_awaited():
+    waits = Here(told("north", phase="wait", done=0, total=1), 0, began_s=NOW_S - 19)
+    found = {each.name: each for each in node_views({"north": waits}, facts(gather_s=60.0))}
+    assert (found["north"].begins_s, found["south"].state) == (NOW_S + 41, "awaited")
+    met = told("north", phase="wait", peers={"south": peer(live=True)})
+    its = {"north": Here(met, 0, began_s=NOW_S - 19)}
+    assert node_views(its, facts(gather_s=60.0))[0].begins_s is None  # it has begun
+    its = {"north": Here(told("north", phase="write"), 1)}
+    assert node_views(its, facts())[1].state == "unknown"
+
+
 def test_one_without_a_status_is_unknown_or_has_ended():
     found = views(north=Here(None, 9), south=Here(None, 10))
     assert (found["north"].state, found["south"].state) == ("unknown", "ended")

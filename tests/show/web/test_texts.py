@@ -3,6 +3,7 @@
 import pytest
 
 from potluck.show.web import texts as texts_module
+from potluck.show.web.bounds import TEXT
 from potluck.show.web.texts import NodeTexts
 from show.terminal.run_folders import HOSTILE
 from show.web.run_files import append, completion, lines, recorded
@@ -37,6 +38,15 @@ def test_what_was_recorded_is_joined(node):
     assert first.measure == "log-ratio"
     assert second.tokens == []
     assert [(place.round, place.surprise) for place in found.surprising] == [(1, 2.5), (3, 0.5)]
+
+
+def test_each_completion_has_its_question_and_its_right_answer(node):
+    question, answer = "What is 1 + 2?" * 5_000, "3"
+    damaged = {"problem": 7}
+    append(node / "problems.jsonl", damaged, {"problem": "digits/9+9", "answer": "18"})
+    append(node / "problems.jsonl", {"problem": "digits/1+2", "question": question, "answer": "3"})
+    for text in NodeTexts(node).of_round(1).texts:
+        assert (text.question, text.answer) == (question[:TEXT], answer)
 
 
 @pytest.mark.parametrize("change", [{"lengths": "9"}, {"lengths": "?"}, {"numbers": "1"}])

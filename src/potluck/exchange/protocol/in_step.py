@@ -89,7 +89,7 @@ class InStepMailbox(Mailbox):
         here, awaited = self.arrivals(round, now_s)
         for name in sorted(awaited - here):
             self.peers.stalled(name, round)
-            self._news.append(PeerNews("overdue", name, str(round)))
+            self._news.append(PeerNews("overdue", name, str(round + 1)))
 
     def receive(self, round: int, now_s: float, *, waited: bool) -> Received:
         if waited:

@@ -231,7 +231,7 @@ def _doubts(run: Run) -> Iterator[Text]:
     doubts = Doubts(objective.weight, reads_logp=reads_logp)
     for node, report in ((n, each) for n in run.nodes for each in n.rounds):
         for line in doubts.new(report, node.name):
-            yield Text(f"round {report.round}: {printable(line, 600)}", style="yellow")
+            yield Text(f"round {report.round + 1}: {printable(line, 600)}", style="yellow")
 
 
 def _samples(run: Run) -> Iterator[Text]:

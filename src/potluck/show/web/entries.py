@@ -28,7 +28,7 @@ WINDOW = 5
 """Rounds in the mean reward."""
 WORST: tuple[State, ...] = (
     *("silent", "quarantined", "recovering", "training"),
-    *("stopped", "unknown", "ended"),
+    *("stopped", "awaited", "unknown", "ended"),
 )
 """States, the first of which that a node has is the run's."""
 

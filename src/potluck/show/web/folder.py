@@ -1,5 +1,6 @@
 """A run's folder as a feed: what its nodes have written, and what they write while it is read."""
 
+import shlex
 import threading
 import time
 from collections import deque
@@ -13,6 +14,7 @@ from typing import Any, get_args
 import msgspec
 
 from potluck.reports import EvaluationReport
+from potluck.reports.answers import control_command
 from potluck.reports.events import EventLine, Once, PeerChange
 from potluck.reports.runs import (
     EVALUATION,
@@ -28,12 +30,15 @@ from potluck.reports.status import FolderStatus
 from potluck.reports.tail import Change, Line, Tail
 from potluck.show.terminal.show import title_of
 from potluck.show.web.bounds import MOST_EVENTS, MOST_FUNCTIONS, MOST_NODES, MOST_ROWS, NAME
+from potluck.show.web.controls import WatchedControls
+from potluck.show.web.entries import run_changed_s
 from potluck.show.web.feed import NotHereError, Sections, Steps
 from potluck.show.web.metrics import NodeMetrics, column_of, damaged_line, read_pairs
 from potluck.show.web.states import GONE_S, Here, facts_of, node_views
 from potluck.show.web.texts import NodeTexts
 from potluck.show.web.views import (
     Columns,
+    ControlView,
     EventView,
     NodeView,
     PairView,
@@ -45,9 +50,9 @@ from potluck.types import NODE_NAME
 
 FILES = (METRICS, STATUS, EVENTS, EVALUATION)
 """Files of which one at least is in a node's folder."""
-
-
-ONCE = ("message", *get_args(PeerChange))
+JOINED, LOCAL_SWARM = "join.json", "_swarm"
+"""Recipe of a node that was started by itself; folder of a run whose nodes have a process each."""
+ONCE = ("message", "checkpoint", *get_args(PeerChange))
 """Kinds of events that several nodes tell of one thing."""
 
 
@@ -97,7 +102,8 @@ class NodeFolder:
         return [*self.metrics.events, *self._told]
 
     def here(self) -> Here:
-        return Here(self.status, self.metrics.done)
+        began_s = _changed_s(self.folder / JOINED)
+        return Here(self.status, self.metrics.done, began_s or None)
 
     def evaluation_columns(self) -> Columns:
         rows = [self.evaluations[at] for at in sorted(self.evaluations)]
@@ -107,6 +113,13 @@ class NodeFolder:
             f"rewards/{name[:NAME]}": column_of(row.rewards.get(name) for row in rows)
             for name in islice(functions, MOST_FUNCTIONS)
         }
+
+
+def _changed_s(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _recipe_view(recipe: RecipeRead) -> RecipeView:
@@ -124,6 +137,7 @@ class WatchedRun:
         self._nodes: dict[str, NodeFolder] = {}
         self._matrix: dict[str, dict[str, dict[str, float | None]]] = {}
         self._sections = Sections()
+        self._controls = WatchedControls(folder)
         self._step = 0
         self._now_s = 0.0
 
@@ -154,10 +168,13 @@ class WatchedRun:
         recipe = self._recipe
         facts = facts_of(recipe, self._now_s)
         nodes = node_views({name: node.here() for name, node in self._nodes.items()}, facts)
+        controls = self._controls.look()
         made: dict[str, Any] = {
             "recipe": _recipe_view(recipe) if recipe else None,
-            "nodes": nodes,
-            "is_over": self._is_over(nodes),
+            "controls": controls,
+            "control_command": control_command(self.folder),
+            "nodes": [msgspec.structs.replace(n, back=self._back(n, nodes)) for n in nodes],
+            "is_over": self._is_over(nodes) and not self._makes(controls),
         }
         if changed or not self._step:
             for node in changed:
@@ -171,6 +188,26 @@ class WatchedRun:
                 if node.evaluations
             }
         return self._sections.take(made, step)
+
+    def _back(self, node: NodeView, nodes: list[NodeView]) -> str:
+        """Return the command that brings back a node of this folder that is gone; else nothing."""
+        if node.name not in self._nodes or node.state not in ("stopped", "silent"):
+            return ""
+        is_local = (self.folder / LOCAL_SWARM).is_dir()
+        file = f"{LOCAL_SWARM}/recipe.json" if is_local else f"{node.name}/{JOINED}"
+        where, begin = shlex.quote(str(self.folder)), "run {}/recipe.json"
+        others_go_on = any(each.state in ("training", "recovering") for each in nodes)
+        if (others_go_on or not is_local) and (self.folder / file).is_file():
+            begin = f"join {{}}/{file} --as {node.name}"
+        return f"potluck {begin.format(where)} --out {where} --resume"
+
+    def _makes(self, controls: list[ControlView]) -> bool:
+        """Tell whether controls are being made: they are asked for or begun, and told nothing."""
+        asked = self._recipe.settings.get("control", "[]") != "[]" if self._recipe else False
+        if all(each.answer for each in controls) and (controls or not asked):
+            return False
+        last_s = max(map(run_changed_s, (self.folder, *self.folder.glob("control.*"))))
+        return self._begins or self._now_s - last_s < GONE_S
 
     def _is_over(self, nodes: list[NodeView]) -> bool:
         here = [node for node in nodes if node.name in self._nodes]
@@ -189,11 +226,7 @@ class WatchedRun:
 
     def _changed_s(self, node: str) -> float:
         """Return when a node last wrote, in seconds since 1970; 0: never."""
-        times = [0.0]
-        for name in FILES:
-            with suppress(OSError):
-                times.append((self.folder / node / name).stat().st_mtime)
-        return max(times)
+        return max(_changed_s(self.folder / node / name) for name in FILES)
 
     def _whole_matrix(self) -> dict[str, dict[str, dict[str, float | None]]]:
         """Add to what is here what nodes of other machines say of their authors."""

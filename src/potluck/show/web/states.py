@@ -35,6 +35,8 @@ class Here:
     status: FolderStatus | None
     done: int
     """Rounds in its metrics.jsonl; a status may be a second older."""
+    began_s: float | None = None
+    """Time of its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,10 @@ class Facts:
     """Nodes that an observer sees."""
     roster: Collection[str] = ()
     """Nodes whose keys the observer knows."""
-    furthest: int = 0
-    """Rounds that the others have done."""
+    gather_s: float = 0.0
+    """Time in which a node waits for the others before its first round."""
+    furthest: int = -1
+    """Rounds that the others have done; -1: no other is alive."""
 
 
 def facts_of(recipe: RecipeRead | None, now_s: float) -> Facts:
@@ -61,7 +65,7 @@ def facts_of(recipe: RecipeRead | None, now_s: float) -> Facts:
     # At the pace "free" rounds are each node's own: nobody is behind.
     staleness = recipe.rounds if recipe.pace == "free" else recipe.swarm.max_staleness
     models = {name: node.model for name, node in recipe.node.items()}
-    return Facts(recipe.rounds, staleness, models, now_s)
+    return Facts(recipe.rounds, staleness, models, now_s, gather_s=recipe.swarm.gather_s)
 
 
 def node_views(here: Mapping[str, Here], facts: Facts) -> list[NodeView]:
@@ -72,12 +76,12 @@ def node_views(here: Mapping[str, Here], facts: Facts) -> list[NodeView]:
         for name, line in its.status.peers.items() if its.status else ():
             if NODE_NAME.fullmatch(name) and (name in said or len(said) < MOST_NODES):
                 said.setdefault(name, {})[reporter] = line
-    facts = replace(facts, furthest=max((_done(here[name]) for name in fresh), default=0))
+    facts = replace(facts, furthest=max((_done(here[name]) for name in fresh), default=-1))
     if facts.observed:
         said |= {name: {OBSERVER: line} for name, line in facts.observed.items()}
         met = [line for line in facts.observed.values() if line.live and line.heard_s is not None]
         # One that claims to be far ahead moves nobody.
-        facts = replace(facts, furthest=median_low(map(rounds_of, met)) if met else 0)
+        facts = replace(facts, furthest=median_low(map(rounds_of, met)) if met else -1)
     names = dict.fromkeys((*facts.models, *here, *sorted(facts.roster), *sorted(said)))
     # A status that tells of others may itself be as old as SILENT_S.
     limit_s = silent_after_s(len(names)) + (0.0 if facts.observed else SILENT_S)
@@ -115,8 +119,11 @@ def _here(name: str, its: Here, heard: Mapping[str, PeerLine], facts: Facts) -> 
     else:
         state, why = _state(own.phase, done, own.time_s, SILENT_S, heard, facts)
     view = view_of(name, own, state, why, facts.models.get(name, ""))
+    # Until it has met the others, a node knows no peers.
+    gathers = view.phase == "wait" and not done and its.status and not its.status.peers
     return structs.replace(
         view,
+        begins_s=its.began_s + facts.gather_s if gathers and its.began_s else None,
         refused=_refused(heard),
         heard_s=own.time_s if own else None,
         round=done,
@@ -136,6 +143,8 @@ def _elsewhere(
     state: State
     if told and told.phase in ENDS:
         state, why = ENDS[told.phase], ""
+    elif heard_s is None and facts.furthest == 0:
+        state, why = "awaited", "nothing was heard of it yet"
     elif not heard:
         state, why = "unknown", "no node that runs here tells of it"
     elif heard_s is None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from potluck.reports.runs import COMPLETIONS, RECORDED, WrittenCompletion
-from potluck.reports.tail import DAMAGED, Change, Tail, open_regular
+from potluck.reports.runs import COMPLETIONS, PROBLEMS, RECORDED, GradedProblem, WrittenCompletion
+from potluck.reports.tail import DAMAGED, Change, Tail, newest, open_regular
 from potluck.reports.tokens import Recorded
 from potluck.show.web.bounds import (
     MOST_INDEXED,
@@ -92,7 +92,7 @@ class NodeTexts:
     """One node's completions; the files are read through when somebody first asks."""
 
     def __init__(self, folder: Path) -> None:
-        self.node = folder.name
+        self.node, self._folder = folder.name, folder
         self._written, self._recorded = (_Index(folder / name) for name in (COMPLETIONS, RECORDED))
         self._lock = threading.Lock()
 
@@ -123,10 +123,18 @@ class NodeTexts:
         self._recorded.look()
 
     def _view(self, texts: list[TextView], *, is_cut: bool) -> TextsView:
+        wanted = {text.problem for text in texts}
+        asked = newest(self._folder / PROBLEMS, GradedProblem, SEARCH_BYTES)
+        # A folder of 0.2.0 has no such file: there the texts keep what recorded.jsonl has.
+        problems = {
+            key: {"question": each.question[:TEXT], "answer": each.answer[:TEXT]}
+            for each in asked
+            if (key := each.problem[:NAME]) in wanted
+        }
         return TextsView(
             node=self.node,
             rounds=sorted(self._written.stretches)[-MOST_ROUNDS:],
-            texts=texts,
+            texts=[msgspec.structs.replace(t, **problems.get(t.problem, {})) for t in texts],
             surprising=[
                 TextPlace(round=key[0], problem=key[1], author=key[2], index=key[3], surprise=most)
                 for most, key in sorted(self._recorded.surprising, reverse=True)

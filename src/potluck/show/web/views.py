@@ -14,11 +14,15 @@ from typing import Literal
 
 from msgspec import Struct
 
+from potluck.reports.answers import ControlAnswer
 from potluck.reports.tokens import Measure
 
-State = Literal["training", "recovering", "silent", "quarantined", "ended", "stopped", "unknown"]
+State = Literal[
+    "training", "recovering", "silent", "quarantined", "ended", "stopped", "awaited", "unknown"
+]
 """State of a node, see ``states.py``. Recovering: behind the others; quarantined: its messages are
-not read for now; stopped: before all rounds were done, or silent for very long."""
+not read for now; stopped: before all rounds were done, or silent for very long; awaited: nothing
+was heard of it, and no round is done."""
 Known = Literal["here", "signed", "unknown key", "unsigned"]
 """How a node's line is known: by its folder on this machine; signed by the key that the roster (or
 an earlier meeting) has; signed by a key that was never seen before; not signed."""
@@ -51,6 +55,10 @@ class NodeView(Struct, frozen=True, kw_only=True):
     received_bytes: int | None = None
     refused: dict[str, int] = {}
     """Messages under its name that others refused, by the reason."""
+    begins_s: float | None = None
+    """Time at which a node that waits for the others begins without them."""
+    back: str = ""
+    """Command that brings back a node that stopped or fell silent."""
 
 
 class CurvesView(Struct, frozen=True, kw_only=True):
@@ -73,6 +81,19 @@ class EventView(Struct, frozen=True, kw_only=True):
     text: str
 
 
+class ControlView(Struct, frozen=True, kw_only=True):
+    """A control of one node: what it learned without the others' completions."""
+
+    node: str
+    kind: str
+    how: str
+    """The kind in words."""
+    columns: Columns
+    """Its "own_reward_mean" over the rounds, as far as it has come."""
+    answer: ControlAnswer | None = None
+    verdict: str = ""
+
+
 class RecipeView(Struct, frozen=True, kw_only=True):
     """The recipe."""
 
@@ -90,6 +111,9 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     now_s: float
     rounds: int = 0
     recipe: RecipeView | None = None
+    controls: list[ControlView] | None = None
+    control_command: str | None = None
+    """Command that makes a control of this run."""
     nodes: list[NodeView] | None = None
     curves: dict[str, CurvesView] | None = None
     evaluations: dict[str, Columns] | None = None
@@ -123,6 +147,8 @@ class TextView(Struct, frozen=True, kw_only=True):
     text: str
     end: str = ""
     question: str = ""
+    answer: str = ""
+    """Right answer; empty: the task has none."""
     advantage: float | None = None
     kept_advantage: float | None = None
     """Advantage after filter and weights: 0 where nothing was learned from it."""

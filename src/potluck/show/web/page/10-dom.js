@@ -2,9 +2,15 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Make an element. `on` holds listeners; true and false set and leave out an attribute. */
-function el(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
+/** Make an element: el("p.what", { title }, child, ...), its classes after its tag. Attributes may
+    be left out; `on` holds listeners; true and false set and leave out an attribute. */
+function el(tag, ...inside) {
+  const [name, ...classes] = tag.split(".");
+  const isGiven = Object.getPrototypeOf(inside[0] ?? 0) === Object.prototype;
+  const attributes = isGiven ? inside.shift() : {};
+  const node = fill(document.createElement(name), attributes, inside);
+  node.classList.add(...classes);
+  return node;
 }
 
 function svg(tag, attributes = {}, ...children) {
@@ -42,7 +48,7 @@ function say(text) {
 /** A labelled select. `options` are [value, text] or {group, options}; the change goes to `pick`. */
 function select(label, options, value, pick) {
   const control = el("select", { on: { change: () => pick(control.value) } });
-  const node = el("label", { class: "control" }, el("span", {}, label), control);
+  const node = el("label.control", el("span", label), control);
   let known = "";
   /** Change the options; a choice that is still there stays. */
   const offer = (offered, chosen) => {
@@ -111,12 +117,15 @@ function parameters(count) {
 function ago(now_s, then_s) {
   if (then_s === null || then_s === undefined) return UNKNOWN;
   const gone = Math.max(0, now_s - then_s);
-  if (gone < 2.5) return "now";
-  if (gone < 90) return `${Math.round(gone)} s ago`;
-  if (gone < 5400) return `${Math.round(gone / 60)} min ago`;
-  return gone < 129600
-    ? `${Math.round(gone / 3600)} h ago`
-    : `${Math.round(gone / 86400)} days ago`;
+  return gone < 2.5 ? "now" : `${lasting(gone)} ago`;
+}
+
+function lasting(seconds) {
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return seconds < 129600
+    ? `${Math.round(seconds / 3600)} h`
+    : `${Math.round(seconds / 86400)} days`;
 }
 
 function clock(time_s) {
@@ -128,9 +137,16 @@ function plural(count, one, many = `${one}s`) {
   return `${plain(count)} ${count === 1 ? one : many}`;
 }
 
+/** How often each value is there. */
+function tally(values) {
+  const counts = new Map();
+  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
+  return counts;
+}
+
 /** A bar of progress; the numbers beside it say the same in words. */
 function progress(label) {
-  const inner = el("span", { class: "inner" });
+  const inner = el("span.inner");
   const node = el(
     "span",
     {
@@ -167,11 +183,14 @@ const sight = new IntersectionObserver(
   { rootMargin: "300px" },
 );
 
-/** Return a function that asks for `draw` at the next frame in which `node` is near the screen. */
+/** Return a function that asks for `draw` at the next frame in which `node` is near the screen. It
+    takes what is to be drawn; without, that is what it was. */
 function drawnWhenSeen(node, draw) {
-  drawers.set(node, draw);
+  let what = null;
+  drawers.set(node, () => draw(what));
   sight.observe(node);
-  return () => {
+  return (next) => {
+    what = next ?? what;
     waiting.add(node);
     requestAnimationFrame(drawSeen);
   };
@@ -198,25 +217,21 @@ addEventListener("beforeprint", drawAll);
 
 /** A table that may be wider than the screen; the keyboard can scroll it. */
 function scrolled(label, ...children) {
-  return el(
-    "div",
-    { class: "scroll", role: "region", "aria-label": label, tabindex: 0 },
-    ...children,
-  );
+  return el("div.scroll", { role: "region", "aria-label": label, tabindex: 0 }, ...children);
 }
 
 /** A table; the first cell of a row is its heading. Cells are texts or elements. */
 function tableOf(caption, heads, rows, attributes = {}) {
   const cells = ([first, ...rest]) => [
     el("th", { scope: "row" }, first),
-    ...rest.map((cell) => el("td", {}, cell)),
+    ...rest.map((cell) => el("td", cell)),
   ];
   return el(
     "table",
     attributes,
-    caption ? el("caption", {}, caption) : null,
-    el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text)))),
-    el("tbody", {}, ...rows.map((row) => el("tr", {}, ...cells(row)))),
+    caption ? el("caption", caption) : null,
+    el("thead", el("tr", ...heads.map((text) => el("th", { scope: "col" }, text)))),
+    el("tbody", ...rows.map((row) => el("tr", ...cells(row)))),
   );
 }
 
@@ -224,15 +239,24 @@ function button(text, click, attributes = {}) {
   return el("button", { type: "button", on: { click }, ...attributes }, text);
 }
 
+/** A command to type elsewhere, with a button that copies it. */
+function command(text) {
+  const copy = button("Copy", async () => {
+    await navigator.clipboard?.writeText(text);
+    write(copy, "Copied");
+  });
+  return el("p.command", el("code", text), copy);
+}
+
 /** A paragraph in place of what is not there yet; hidden at first. */
 function placeholder(text) {
-  return el("p", { class: "empty", hidden: true }, text);
+  return el("p.empty", { hidden: true }, text);
 }
 
 /** Details whose content is made when they are opened, and again by `renew` while they are open. */
 function folded(summary, make) {
-  const body = el("div", {});
-  const node = el("details", { class: "folded" }, el("summary", {}, summary), body);
+  const body = el("div");
+  const node = el("details.folded", el("summary", summary), body);
   const renew = () => {
     if (node.open) body.replaceChildren(make());
   };

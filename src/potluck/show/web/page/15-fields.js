@@ -37,15 +37,20 @@ const STATES = {
   quarantined: "quarantined",
   ended: "ended",
   stopped: "stopped",
+  awaited: "not here yet",
   unknown: "state not known",
 };
 
-// A node has one look on the whole page: colour and dashes repeat together after 35 nodes only.
+function stateOf({ state, begins_s }) {
+  return begins_s ? "waiting to begin" : (STATES[state] ?? state);
+}
+
+// A node has one look on the whole page: colour and dashes repeat together after 45 nodes only.
 
 const DASHES = ["", "7 3", "2 3", "10 3 2 3", "15 4"];
 
 function look(index) {
-  return { colour: index % 7, dash: DASHES[index % 5] };
+  return { colour: index % 9, dash: DASHES[index % 5] };
 }
 
 function namesOf(view) {
@@ -59,12 +64,34 @@ function byName(one, other) {
   return one.localeCompare(other, "en", { numeric: true });
 }
 
-/** The x and y of a node's field, from its rounds or its evaluations. */
+/** The x and y of a node's field, from its rounds, counted from 1, or its evaluations: so many
+    rounds were done before each. */
 function curve(view, node, field) {
   const rows = view.curves?.[node];
-  if (rows?.columns[field]) return [rows.columns.round, rows.columns[field]];
+  if (rows?.columns[field]) return [counted(rows.columns.round), rows.columns[field]];
   const graded = view.evaluations?.[node];
   return graded?.[field] ? [graded.round, graded[field]] : [[], []];
+}
+
+const counted = (rounds) => rounds.map((round) => round + 1);
+const recent = (values) => (values ?? []).filter((value) => value !== null).slice(-5);
+const sum = (values) => values.reduce((all, value) => all + value, 0);
+
+/** Mean reward of a node's last five rounds, and its last greedy one. */
+function resultsOf(view, name) {
+  const rewards = recent(view.curves?.[name]?.columns.own_reward_mean);
+  return [sum(rewards) / rewards.length, recent(view.evaluations?.[name]?.validation).at(-1)];
+}
+
+/** Time that a node's rounds took, and about what is left at the pace of the last ten. */
+function timeOf(view, { name, round, state }) {
+  const columns = view.curves?.[name]?.columns ?? {};
+  const phases = Object.keys(columns).filter((field) => field.startsWith("seconds/"));
+  const seconds = (row) => sum(phases.map((field) => columns[field][row]));
+  const times = (columns.round ?? []).map((_, row) => seconds(row));
+  const left = ((view.rounds - round) * sum(times.slice(-10))) / Math.min(times.length, 10);
+  const goesOn = left > 0 && (state === "training" || state === "recovering");
+  return times.length ? `in ${lasting(sum(times))}` + (goesOn ? `, about ${lasting(left)} left` : "") : "";
 }
 
 /** Share of a node's time in each phase, over all its rounds; null where no round has any.
@@ -75,23 +102,23 @@ function timeShares(view, node) {
   const phases = told ? ["write", "learn", "wait", "exchange"] : ["write", "learn", "exchange"];
   const sums = phases.map((phase) => {
     const column = columns[`seconds/${phase}`] ?? [];
-    return [phase, column.reduce((sum, value, at) => sum + (!told || told[at] ? value : 0), 0)];
+    return [phase, sum(column.filter((_, at) => !told || told[at]))];
   });
-  const all = sums.reduce((sum, [, seconds]) => sum + seconds, 0);
+  const all = sum(sums.map(([, seconds]) => seconds));
   return all > 0 ? Object.fromEntries(sums.map(([phase, s]) => [phase, s / all])) : null;
 }
 
 function fieldsOf(view) {
   const found = new Set();
-  const counted = (columns) => {
+  const look = (columns) => {
     for (const [name, column] of Object.entries(columns)) {
       const isCurve = !["round", "partial"].includes(name) && !name.endsWith("problems");
       if (isCurve && column.some((value) => value !== null)) found.add(name);
     }
   };
   // A few nodes stand for all: each has the same fields.
-  for (const rows of Object.values(view.curves ?? {}).slice(0, 8)) counted(rows.columns);
-  for (const columns of Object.values(view.evaluations ?? {}).slice(0, 8)) counted(columns);
+  for (const rows of Object.values(view.curves ?? {}).slice(0, 8)) look(rows.columns);
+  for (const columns of Object.values(view.evaluations ?? {}).slice(0, 8)) look(columns);
   const order = Object.keys(CURVE_FIELDS);
   const place = (name) => (order.includes(name) ? order.indexOf(name) : order.length);
   return [...found].sort((one, other) => place(one) - place(other) || byName(one, other));

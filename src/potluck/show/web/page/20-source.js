@@ -15,9 +15,7 @@ async function ask(path, question = {}) {
 /** Add a change to a view: sections that are there replace, curves from their first row on. */
 function merged(view, change) {
   const next = { ...view, now_s: change.now_s, is_over: change.is_over ?? false };
-  for (const part of ["rounds", "recipe", "nodes", "matrix", "habits", "events", "evaluations"]) {
-    if (change[part] !== undefined && change[part] !== null) next[part] = change[part];
-  }
+  for (const [part, value] of Object.entries(change)) if (value !== null) next[part] = value;
   if (change.curves) {
     next.curves = { ...view.curves };
     for (const [node, rows] of Object.entries(change.curves)) {
@@ -115,11 +113,7 @@ function keptSource(kept) {
     },
     texts: async (run, node, round) => {
       const newest = rounds(all(run, node)).at(-1);
-      return answer(
-        run,
-        node,
-        all(run, node).filter((text) => text.round === (round ?? newest)),
-      );
+      return answer(run, node, all(run, node).filter((text) => text.round === (round ?? newest)));
     },
     search: async (run, node, q) => {
       const wanted = q.toLowerCase();

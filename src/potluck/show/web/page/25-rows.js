@@ -1,16 +1,23 @@
 // Rows of curves: smoothed, thinned to what can be seen, found again; and ticks of an axis.
 
-/** Mean of the values so far that forgets: `factor` 0 is none, 0.95 a lot. */
-function smoothed(values, factor) {
-  let sum = 0;
-  let weight = 0;
-  return values.map((value) => {
-    if (value === null) return null;
-    sum = factor * sum + (1 - factor) * value;
-    weight = factor * weight + (1 - factor);
-    return sum / weight;
+/** Mean over the `reach` values to each side; near an end over half of it more on one side at most,
+    so that little lags. */
+function smoothed(values, reach) {
+  const sums = [0];
+  const counts = [0];
+  for (const value of values) {
+    sums.push(sums.at(-1) + (value ?? 0));
+    counts.push(counts.at(-1) + (value !== null));
+  }
+  return values.map((value, at) => {
+    const [before, after] = [at, values.length - 1 - at].map((count) => Math.min(reach, count));
+    const most = Math.min(before, after) + Math.ceil(reach / 2);
+    const [from, to] = [at - Math.min(before, most), at + Math.min(after, most) + 1];
+    return value === null ? null : (sums[to] - sums[from]) / (counts[to] - counts[from]);
   });
 }
+
+const usualReach = (count) => (count < 20 ? 0 : Math.max(3, Math.round(count / 30)));
 
 /** Keep what can be seen: of each pixel's column the first, the lowest, the highest and the last. */
 function thinned(x, y, from, to, width) {

@@ -1,26 +1,26 @@
 // A line chart: drawn to the width in pixels, read by pointer, keyboard and table.
 
 const TABLE_ROWS = 60;
+const FEW = 4;
 const MANY = 12;
 
 const rule = (name, x1, x2, y1, y2) => svg("line", { class: name, x1, x2, y1, y2 });
 const dot = ({ colour }, cx, cy, r) => svg("circle", { class: `dot c${colour}`, cx, cy, r });
 
-/** Make a chart. `show(series, {kind, line})` gives it its curves:
+/** Make a chart. `show(series, {kind, lifted})` gives it its curves:
     series  {key, name, x, y, colour, dash, isThin, raw, band: {low, high}, hasDots}
-    line    {value, name}, a level to compare with */
+    lifted  key of the curve that is before all others */
 function makeChart({
   title,
   what = "",
   height = 240,
-  xName = "round",
   isSmall = false,
   hasLegend = true,
   level = "h3",
 }) {
   let series = [];
   let kind = "number";
-  let line = null;
+  let lifted = "";
   let zoom = null;
   let at = null;
   let drag = null;
@@ -37,8 +37,8 @@ function makeChart({
     height,
     "aria-label": help(title),
   });
-  const tip = el("div", { class: "tip", hidden: true });
-  const legend = el("div", { class: "legend" });
+  const tip = el("div.tip", { hidden: true });
+  const legend = el("div.legend");
   const showAll = () => zoomTo(null);
   const reset = button("Show all rounds", showAll, { class: "quiet reset", hidden: true });
   const heading = el(level, {}, title);
@@ -46,8 +46,8 @@ function makeChart({
   const node = el(
     "figure",
     { class: isSmall ? "chart small" : "chart" },
-    el("figcaption", {}, heading, reset),
-    el("div", { class: "canvas" }, picture, tip),
+    el("figcaption", heading, reset),
+    el("div.canvas", picture, tip),
     legend,
     table.node,
   );
@@ -68,7 +68,7 @@ function makeChart({
   }
 
   function heights(kept) {
-    let [low, high] = line ? [line.value, line.value] : [Infinity, -Infinity];
+    let [low, high] = [Infinity, -Infinity];
     for (const { curve, rows } of kept) {
       const parts = curve.band
         ? [curve.band.low, curve.band.high]
@@ -96,15 +96,15 @@ function makeChart({
       picture.replaceChildren(
         svg("title", {}, title),
         describe,
-        svg("text", { x: width / 2, y: height / 2, class: "nothing" }, "nothing was measured yet"),
+        svg("text", { x: width / 2, y: height / 2, class: "nothing" }, "nothing was measured"),
       );
       drawLegend();
       return;
     }
     const [from, to] = zoom ?? whole;
-    const labelled = !isSmall && width > 560 && shown().length <= 6 && shown().length > 1;
+    const labelled = !isSmall && width > 560 && shown().length <= 10 && shown().length > 1;
     const longest = labelled
-      ? Math.min(130, 7 * Math.max(...shown().map(({ name }) => name.length)) + 12)
+      ? Math.min(140, 7 * Math.max(...shown().map(({ name }) => name.length)) + 20)
       : 8;
     const kept = shown().map((curve) => ({
       curve,
@@ -128,12 +128,6 @@ function makeChart({
         parts.push(svg("text", { class: "x", x: X(tick), y: height - 7 }, plain(tick)));
     }
     parts.push(across("axis", box.bottom));
-    if (line) {
-      parts.push(across("level", Y(line.value)));
-      parts.push(
-        svg("text", { class: "levelname", x: box.right - 4, y: Y(line.value) - 5 }, line.name),
-      );
-    }
     const path = (curve, rows, values) =>
       rows
         .filter((row) => values[row] !== null)
@@ -151,7 +145,7 @@ function makeChart({
             d: `${path(curve, rows, curve.band.high)}L${path(curve, rows.toReversed(), curve.band.low).slice(1)}Z`,
           }),
         );
-      if (curve.raw && kept.length <= MANY)
+      if (curve.raw && kept.length <= FEW)
         parts.push(svg("path", { class: `curve raw ${colour}`, d: path(curve, rows, curve.raw) }));
       parts.push(
         svg("path", {
@@ -169,6 +163,7 @@ function makeChart({
     if (labelled) parts.push(...endNames(kept, X, Y, box));
     picture.replaceChildren(...parts, marks);
     drawLegend();
+    lift(null);
     drawMarks();
     table.renew();
   }
@@ -189,13 +184,11 @@ function makeChart({
       if (place) end.y = Math.max(end.y, ends[place - 1].y + 14);
     });
     const over = (ends.at(-1)?.y ?? 0) - box.bottom;
-    return ends.map(({ curve, y }) =>
-      svg(
-        "text",
-        { class: `name c${curve.colour}`, x: box.right + 6, y: y - Math.max(0, over) + 4 },
-        curve.name.slice(0, 18),
-      ),
-    );
+    return ends.flatMap(({ curve, y }) => {
+      const at = y - Math.max(0, over);
+      const size = { class: "name", x: box.right + 14, y: at + 4 };
+      return [dot(curve, box.right + 7, at, 3), svg("text", size, curve.name.slice(0, 18))];
+    });
   }
 
   let legendKey = "";
@@ -242,11 +235,12 @@ function makeChart({
     redraw();
   }
 
-  /** Show one curve before all others, while its name is pointed at. */
+  /** Show one curve before all others: the chosen one, or that whose name is pointed at. */
   function lift(key) {
-    picture.classList.toggle("lifting", key !== null);
+    const first = key ?? lifted;
+    picture.classList.toggle("lifting", first !== "");
     for (const path of picture.querySelectorAll("path.curve"))
-      path.classList.toggle("lifted", path.dataset.key === key);
+      path.classList.toggle("lifted", path.dataset.key === first);
   }
 
   /** Values of the curves at the crosshair, highest first. */
@@ -282,13 +276,13 @@ function makeChart({
         el(
           "div",
           { class: `reading c${curve.colour}` },
-          el("span", {}, curve.name),
-          el("b", {}, show(curve.y[row], kind) + rangeAt(curve, row)),
+          el("span", curve.name),
+          el("b", show(curve.y[row], kind) + rangeAt(curve, row)),
         ),
       );
     const more =
-      found.length > 9 ? [el("div", { class: "more" }, `and ${found.length - 9} more`)] : [];
-    tip.replaceChildren(el("div", { class: "when" }, `${xName} ${plain(at)}`), ...lines, ...more);
+      found.length > 9 ? [el("div.more", `and ${found.length - 9} more`)] : [];
+    tip.replaceChildren(el("div.when", `round ${plain(at)}`), ...lines, ...more);
     const isRight = X(at) > (box.left + box.right) / 2;
     tip.style.left = isRight ? "" : `${X(at) + 12}px`;
     tip.style.right = isRight ? `${picture.clientWidth - X(at) + 12}px` : "";
@@ -375,7 +369,7 @@ function makeChart({
     drawMarks();
     if (at !== null)
       say(
-        `${xName} ${plain(at)}: ${readings()
+        `round ${plain(at)}: ${readings()
           .slice(0, 6)
           .map(({ curve, row }) => `${curve.name} ${show(curve.y[row], kind)}`)
           .join(", ")}`,
@@ -388,11 +382,11 @@ function makeChart({
     const picked = all.filter((_, place) => (all.length - 1 - place) % step === 0);
     const places = series.map(({ x }) => new Map(x.map((value, row) => [value, row])));
     const cell = (curve, row) =>
-      row === undefined ? UNKNOWN : show(curve.y[row], kind) + rangeAt(curve, row);
-    const caption = step > 1 ? `${title}, every ${step}th ${xName}` : title;
+      row === undefined ? UNKNOWN : show((curve.raw ?? curve.y)[row], kind) + rangeAt(curve, row);
+    const caption = step > 1 ? `${title}, every ${step}th round` : title;
     return tableOf(
       caption,
-      [xName, ...series.map(({ name }) => name)],
+      ["round", ...series.map(({ name }) => name)],
       picked.map((x) => [
         plain(x),
         ...series.map((curve, place) => cell(curve, places[place].get(x))),
@@ -411,7 +405,7 @@ function makeChart({
     show: (next, options = {}) => {
       series = next;
       kind = options.kind ?? "number";
-      line = options.line ?? null;
+      lifted = options.lifted ?? "";
       redraw();
     },
   };

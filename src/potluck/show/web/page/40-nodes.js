@@ -2,7 +2,23 @@
 
 const MOST_AT_EASE = 12;
 const TROUBLES = ["silent", "quarantined", "recovering"];
-const COLUMNS = ["State", "Round", "Doing", "Heard", "Writing", "Time", "Sent · fetched", "Release"];
+/** Columns, with the parts of their cells; those from FOLDED on are shown when asked for. */
+const COLUMNS = [
+  ["State", "state", "phase", "work", "why"],
+  ["Round", "round", "rounds", "left"],
+  ["Reward now", "reward"],
+  ["Accuracy", "accuracy"],
+  ["Heard", "heard"],
+  ["Time", "time"],
+  ["Writing", "rate"],
+  ["Sent · fetched", "traffic", "refused"],
+  ["Release", "version"],
+];
+const FOLDED = 6;
+const TAGS = {
+  ...{ name: "b", reward: "b", accuracy: "b", state: "span.state", why: "small.why" },
+  ...{ model: "small", known: "small", phase: "small", left: "small", refused: "small.why" },
+};
 const KNOWN = {
   here: "",
   signed: "signed",
@@ -19,8 +35,8 @@ const PHASES = {
 
 /** A bar of where a node's time went, and the share of waiting in words. */
 function timeBar() {
-  const words = el("span", {});
-  const bar = el("span", { class: "times", role: "img" });
+  const words = el("span");
+  const bar = el("span.times", { role: "img" });
   const parts = new Map();
   for (const phase of ["write", "learn", "wait", "exchange"]) {
     parts.set(phase, el("span", { "data-phase": phase }));
@@ -37,23 +53,25 @@ function timeBar() {
     const told = wait === undefined ? [exchange, "exchange"] : [wait, "waiting"];
     write(words, shares ? `${show(told[0], "share")} ${told[1]}` : UNKNOWN);
   };
-  return { node: el("span", {}, words, bar), set };
+  return { node: el("span", words, bar), set };
 }
 
 function nodesSection() {
   const rows = new Map();
   const body = el("tbody", { role: "rowgroup" });
   const table = el(
-    "table",
-    { class: "nodes", role: "table" },
-    el("caption", { class: "unseen" }, "Nodes of the run"),
+    "table.nodes",
+    { role: "table" },
+    el("caption.unseen", "Nodes of the run"),
     el(
       "thead",
       { role: "rowgroup" },
       el(
         "tr",
         { role: "row" },
-        ...["Node", ...COLUMNS].map((text) => el("th", { scope: "col", role: "columnheader" }, text)),
+        ...[["Node"], ...COLUMNS].map(([text], at) =>
+          el("th", { scope: "col", role: "columnheader", class: at > FOLDED && "more" }, text),
+        ),
       ),
     ),
     body,
@@ -62,59 +80,72 @@ function nodesSection() {
     "No node has told anything yet. Start one with potluck run or potluck join; its line appears here by itself.",
   );
   const phases = ["write", "learn", "wait", "exchange"].map((phase) =>
-    el("span", {}, el("span", { class: "swatch", "data-phase": phase }), phase),
+    el("span", el("span.swatch", { "data-phase": phase }), phase),
   );
-  const legend = el("p", { class: "hint timelegend", hidden: true }, "Time: ", ...phases);
-  const section = el("div", {}, scrolled("Who is here", table), legend, empty);
+  const unfold = () => all.setAttribute("aria-pressed", table.classList.toggle("all"));
+  const all = button("Speed, bytes, release", unfold, { class: "quiet", "aria-pressed": "false" });
+  const legend = el("p.hint.timelegend", { hidden: true }, "Time: ", ...phases, all);
+  const backs = el("div");
+  const section = el("div", scrolled("Who is here", table), legend, backs, empty);
   let view = null;
   let heardAt = 0;
   const told = new Map();
 
   function rowOf(node, index) {
-    const parts = {
-      name: el("b", {}),
-      model: el("small", {}),
-      state: el("span", { class: "state" }),
-      why: el("small", { class: "why" }),
-      round: el("span", {}),
-      rounds: progress(`Rounds of ${node.name}`),
-      phase: el("span", {}),
-      work: progress(`Work of ${node.name} in this phase`),
-      heard: el("span", {}),
-      rate: el("span", {}),
-      time: timeBar(),
-      traffic: el("span", {}),
-      version: el("span", {}),
-      known: el("small", {}),
-      refused: el("small", { class: "why" }),
-    };
-    const cells = [
-      [parts.state, parts.why],
-      [parts.round, parts.rounds.node],
-      [parts.phase, parts.work.node],
-      [parts.heard],
-      [parts.rate],
-      [parts.time.node],
-      [parts.traffic, parts.refused],
-      [parts.version],
-    ];
     const size = { class: "mark", width: 12, height: 12 };
     const mark = svg("svg", { ...size, "aria-hidden": "true" }, dot(look(index), 6, 6, 5));
+    const parts = {
+      rounds: progress(`Rounds of ${node.name}`),
+      work: progress(`Work of ${node.name} in this phase`),
+      time: timeBar(),
+    };
+    const part = (name) => (parts[name] ??= el(TAGS[name] ?? "span")).node ?? parts[name];
     parts.line = el(
       "tr",
       { role: "row", "data-node": node.name },
       el(
         "th",
         { scope: "row", role: "rowheader" },
-        el("span", { class: "who" }, mark, parts.name),
-        parts.model,
-        parts.known,
+        el("span.who", mark, part("name")),
+        ...["model", "known"].map(part),
       ),
-      ...cells.map((inside, at) =>
-        el("td", { role: "cell", "data-label": COLUMNS[at] }, ...inside),
-      ),
+      ...COLUMNS.map(([title, ...names], at) => {
+        const labels = { role: "cell", "data-label": title, class: at >= FOLDED && "more" };
+        return el("td", labels, ...names.map(part));
+      }),
     );
     return parts;
+  }
+
+  function wordsOf(node, isWorking) {
+    const [reward, accuracy] = resultsOf(view, node.name);
+    const doing = isWorking && !node.begins_s;
+    const refused = Object.entries(node.refused ?? {});
+    return {
+      name: node.name,
+      model: [node.model, parameters(node.parameters)].filter(Boolean).join(" · "),
+      known: KNOWN[node.known] ?? "",
+      state: stateOf(node),
+      phase: doing ? (PHASES[node.phase] ?? node.phase) || "between two phases" : "",
+      why: node.begins_s ? waitOf(node) : (node.why ?? ""),
+      round: plain(node.round) + (view.rounds ? ` of ${plain(view.rounds)}` : ""),
+      left: timeOf(view, node),
+      reward: show(reward, "share"),
+      accuracy: show(accuracy, "share"),
+      rate: show(node.tokens_per_s, "rate"),
+      traffic: `${show(node.sent_bytes, "bytes")} · ${show(node.received_bytes, "bytes")}`,
+      refused: refused.map(([why, count]) => `${plain(count)} refused: ${why}`).join("; "),
+      version: node.version || UNKNOWN,
+    };
+  }
+
+  const now = () =>
+    source.isKept || view.is_over ? view.now_s : view.now_s + (Date.now() - heardAt) / 1000;
+
+  function waitOf({ done, total, begins_s }) {
+    const away = view.nodes.filter(({ state }) => state === "awaited").map(({ name }) => name);
+    const left = lasting(Math.max(0, begins_s - now()));
+    return `waiting for ${away.join(", ") || "others"} (${done} of ${total} here), ${left} left`;
   }
 
   function update(next) {
@@ -129,48 +160,32 @@ function nodesSection() {
     table.hidden = nodes.length === 0;
     const order = namesOf(view);
     legend.hidden = !nodes.some((node) => timeShares(view, node.name));
+    const isPartial = ({ partial }) => partial?.includes(true);
+    const graded = Object.values(view.evaluations ?? {}).some(isPartial) ? "Validation" : "Accuracy";
+    write(table.querySelector("thead th:nth-child(5)"), graded);
     for (const node of nodes) {
       if (!rows.has(node.name)) rows.set(node.name, rowOf(node, order.indexOf(node.name)));
       const parts = rows.get(node.name);
+      const isWorking = node.state === "training" || node.state === "recovering";
       parts.line.dataset.state = node.state;
-      write(parts.name, node.name);
-      write(parts.model, [node.model, parameters(node.parameters)].filter(Boolean).join(" · "));
-      write(parts.known, KNOWN[node.known] ?? "");
+      for (const [name, text] of Object.entries(wordsOf(node, isWorking))) write(parts[name], text);
       parts.known.className = node.known === "here" || node.known === "signed" ? "" : "why";
-      write(parts.state, STATES[node.state] ?? node.state);
-      write(parts.why, node.why ?? "");
-      write(
-        parts.round,
-        view.rounds ? `${plain(node.round)} of ${plain(view.rounds)}` : plain(node.round),
-      );
       parts.rounds.node.hidden = !view.rounds;
       parts.rounds.set(node.round / view.rounds);
-      const isWorking = node.state === "training" || node.state === "recovering";
-      write(
-        parts.phase,
-        !isWorking ? UNKNOWN : (PHASES[node.phase] ?? node.phase) || "between two phases",
-      );
       parts.work.node.hidden = !(isWorking && node.total);
       parts.work.set(node.done / node.total);
-      write(parts.rate, show(node.tokens_per_s, "rate"));
       parts.time.set(timeShares(view, node.name));
-      write(
-        parts.traffic,
-        `${show(node.sent_bytes, "bytes")} · ${show(node.received_bytes, "bytes")}`,
-      );
-      const refused = Object.entries(node.refused ?? {}).map(
-        ([why, count]) => `${plain(count)} refused: ${why}`,
-      );
-      write(parts.refused, refused.join("; "));
-      write(parts.version, node.version || UNKNOWN);
       tell(node);
     }
     for (const name of rows.keys())
       if (!nodes.some((node) => node.name === name)) rows.delete(name);
-    place(
-      body,
-      nodes.map((node) => rows.get(node.name).line),
-    );
+    place(body, nodes.map((node) => rows.get(node.name).line));
+    const gone = nodes.filter(({ back }) => back && !source.isKept);
+    const lines = [...new Set(gone.map(({ back }) => back))].map((back) => {
+      const names = gone.filter((node) => node.back === back).map(({ name }) => name);
+      return el("div", `To bring back ${names.join(", ")}:`, command(back));
+    });
+    if (lines.map((one) => one.textContent).join("") !== backs.textContent) place(backs, lines);
     tick();
   }
 
@@ -183,12 +198,10 @@ function nodesSection() {
   }
 
   function tick() {
-    if (!view) return;
-    const now_s =
-      source.isKept || view.is_over ? view.now_s : view.now_s + (Date.now() - heardAt) / 1000;
-    for (const node of view.nodes ?? []) {
-      const line = rows.get(node.name);
-      if (line) write(line.heard, ago(now_s, node.heard_s));
+    for (const node of view?.nodes ?? []) {
+      const parts = rows.get(node.name);
+      if (parts) write(parts.heard, ago(now(), node.heard_s));
+      if (parts && node.begins_s) write(parts.why, waitOf(node));
     }
   }
 

@@ -11,6 +11,8 @@ const HEAT = {
   },
 };
 const MOST_NUMBERS = 20;
+const OLD = 10;
+/** Rounds after which a cell is grey. */
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 
 function rgb(hex) {
@@ -50,44 +52,43 @@ function matrixSection(openPair) {
     isChosen = true;
     redraw();
   });
-  const what = el("p", { class: "meaning" });
+  const what = el("p.meaning");
   const grid = el("table", {
     class: "matrix",
     role: "grid",
     "aria-label": "Authors in rows, learners in columns",
   });
-  const tip = el("p", { class: "reading", "aria-hidden": "true" });
-  const scale = el("div", { class: "scale", "aria-hidden": "true" });
+  const tip = el("p.reading", { "aria-hidden": "true" });
+  const scale = el("div.scale", { "aria-hidden": "true" });
   const empty = placeholder(
     "Nobody has learned from anybody yet. The first numbers come with the end of the first round.",
   );
   const table = folded("Table", () => scrolled("Table of the matrix", asTable()));
   const picture = el(
-    "div",
-    { class: "heat", hidden: true },
+    "div.heat",
+    { hidden: true },
     scrolled("Who learns what from whom", grid),
     el(
-      "div",
-      { class: "aside" },
+      "div.aside",
       choice.node,
       what,
       scale,
       el(
-        "p",
-        { class: "what" },
+        "p.what",
         "A row is an author, a column a learner: the node that learns from it. Means over the author's last ten rounds; what is learned from own completions has a frame.",
       ),
       tip,
     ),
   );
-  const node = el("div", {}, empty, picture, table.node);
+  const node = el("div", empty, picture, table.node);
   const redraw = drawnWhenSeen(node, draw);
-  darkness.addEventListener("change", redraw);
+  darkness.addEventListener("change", () => redraw());
 
   const value = (author, learner) => view.matrix?.[learner]?.[author]?.[field] ?? null;
 
-  function draw() {
-    const learners = Object.keys(view?.matrix ?? {});
+  function draw(next) {
+    view = next;
+    const learners = Object.keys(view.matrix ?? {});
     const all = learners.flatMap((learner) => Object.values(view.matrix[learner]));
     const found = new Set();
     for (const pair of all)
@@ -101,10 +102,7 @@ function matrixSection(openPair) {
     if (!fields.length) return;
     if (!isChosen) field = mostTelling(all, found);
     if (!found.has(field)) field = fields[0];
-    choice.offer(
-      fields.map((key) => [key, authorField(key).label]),
-      field,
-    );
+    choice.offer(fields.map((key) => [key, authorField(key).label]), field);
     const authors = learners.flatMap((learner) => Object.keys(view.matrix[learner]));
     const wanted = [...new Set([...learners, ...authors])].sort(byName);
     if (JSON.stringify(wanted) !== JSON.stringify(names)) build(wanted);
@@ -116,7 +114,8 @@ function matrixSection(openPair) {
     names = wanted;
     cells = new Map();
     picture.classList.toggle("many", names.length > MOST_NUMBERS);
-    picture.classList.toggle("few", names.length <= 6);
+    picture.classList.toggle("few", names.length <= 4);
+    picture.classList.toggle("wide", names.length > 4);
     const row = (author, down) => {
       const line = names.map((learner, across) => {
         const cell = el("td", {
@@ -132,18 +131,18 @@ function matrixSection(openPair) {
       return el(
         "tr",
         { role: "row" },
-        el("th", { scope: "row", role: "rowheader" }, author),
+        el("th", { scope: "row", role: "rowheader", title: author }, author),
         ...line,
       );
     };
     const heads = names.map((learner) =>
-      el("th", { scope: "col", role: "columnheader" }, el("span", {}, learner)),
+      el("th", { scope: "col", role: "columnheader", title: learner }, el("span", learner)),
     );
     grid.replaceChildren(
       el(
         "thead",
         { role: "rowgroup" },
-        el("tr", { role: "row" }, el("td", { class: "axes" }, "author ↓ learner →"), ...heads),
+        el("tr", { role: "row" }, el("td.axes", "author ↓ learner →"), ...heads),
       ),
       el("tbody", { role: "rowgroup" }, ...names.map(row)),
     );
@@ -157,6 +156,8 @@ function matrixSection(openPair) {
     const values = names
       .flatMap((author) => names.map((learner) => value(author, learner)))
       .filter((one) => one !== null);
+    const furthest = Math.max(0, ...(view.nodes ?? []).map((node) => node.round));
+    const late = (view.nodes ?? []).filter((node) => furthest - node.round > OLD);
     const largest = form === "share" ? 1 : Math.max(1e-9, ...values.map(Math.abs));
     names.forEach((author, down) =>
       names.forEach((learner, across) => {
@@ -164,28 +165,31 @@ function matrixSection(openPair) {
         const one = value(author, learner);
         const { colour, ink } = heat((one ?? 0) / largest);
         const text = one === null ? "" : show(one, kind === "nats" ? "number" : kind);
+        const age = late.some(({ name }) => name === learner)
+          ? Infinity
+          : view.matrix?.[learner]?.[author]?.staleness;
+        const when = age > OLD ? `, more than ${OLD} rounds ago` : "";
+        cell.classList.toggle("old", age > OLD);
         cell.classList.toggle("none", one === null);
         cell.style.background = one === null ? "" : colour;
         cell.style.color = one === null ? "" : ink;
         write(cell, names.length > MOST_NUMBERS ? "" : text);
-        cell.setAttribute(
-          "aria-label",
-          `${learner} learns from ${author}: ${label} ${one === null ? "not known" : show(one, kind)}`,
-        );
+        const known = (one === null ? "not known" : show(one, kind)) + when;
+        cell.setAttribute("aria-label", `${learner} learns from ${author}: ${label} ${known}`);
       }),
     );
     const least = form === "around" && values.some((one) => one < 0) ? -1 : 0;
     const shares = Array.from({ length: 9 }, (_, at) => least + ((1 - least) * at) / 8);
     const blocks = shares.map((share) => {
-      const block = el("span", { class: "block" });
+      const block = el("span.block");
       block.style.background = heat(share).colour;
       return block;
     });
     scale.replaceChildren(
       show(shares[0] * largest, kind),
-      el("span", { class: "blocks" }, ...blocks),
+      el("span.blocks", ...blocks),
       show(largest, kind),
-      el("span", { class: "unknown" }, el("span", { class: "block none" }), "not known"),
+      el("span.unknown", el("span.block.none"), "not known"),
     );
     write(tip, "A click or Enter on a cell opens the pair over the rounds.");
   }
@@ -249,9 +253,6 @@ function matrixSection(openPair) {
     title: "Who learns what from whom",
     needs: ["matrix"],
     node,
-    update: (next) => {
-      view = next;
-      redraw();
-    },
+    update: redraw,
   };
 }

@@ -11,17 +11,12 @@ function pairPanel(run) {
   let pair = null;
   let charts = new Map();
   let asked = 0;
-  const title = el("h3", {});
-  const habit = el("p", { class: "what" });
-  const fail = el("p", { class: "empty" });
-  const grid = el("div", { class: "charts" });
+  const title = el("h3");
+  const habit = el("p.what");
+  const fail = el("p.empty");
+  const grid = el("div.charts");
   node.append(
-    el(
-      "div",
-      { class: "pairhead" },
-      title,
-      button("Close", close, { class: "quiet" }),
-    ),
+    el("div.pairhead", title, button("Close", close, { class: "quiet" })),
     habit,
     fail,
     grid,
@@ -76,7 +71,7 @@ function pairPanel(run) {
         charts.set(key, makeChart({ title: label, what, ...small }));
         grid.append(charts.get(key).node);
       }
-      const series = { key, name: label, x: columns.round, y: columns[key], colour: 0, dash: "" };
+      const series = { key, name: label, x: counted(columns.round), y: columns[key], colour: 0, dash: "" };
       charts.get(key).show([series], { kind });
     }
   }

@@ -1,6 +1,7 @@
 // Completions as one learner saw them: what was written, what was taken, and what surprised.
 
 const AT_ONCE = 20;
+const NOTHING = "No completion is here: those of a round come with its end.";
 const LEVELS = [0.1, 0.5, 1, 2, 4];
 
 /** Class of a token's log-ratio: author minus learner, nats. */
@@ -25,13 +26,7 @@ const MEASURES_OF_TOKENS = {
   },
   "ln p": {
     head: "ln p of a token to the learner, as its author told no log-probabilities:",
-    blocks: [
-      ["", "0"],
-      ["less2", "−0.5"],
-      ["less3", "−1"],
-      ["less4", "−2"],
-      ["less5", "−4 nats"],
-    ],
+    blocks: [["", "0"], ["less2", "−0.5"], ["less3", "−1"], ["less4", "−2"], ["less5", "−4 nats"]],
     tail: "Orange: the learner would hardly write it.",
   },
 };
@@ -39,12 +34,10 @@ const MEASURES_OF_TOKENS = {
 function tokenLegend(measure) {
   const { head, blocks, tail } = MEASURES_OF_TOKENS[measure];
   return el(
-    "p",
-    { class: "legendline" },
+    "p.legendline",
     head,
     el(
-      "span",
-      { class: "blocks" },
+      "span.blocks",
       ...blocks.map(([name, text]) => el("span", { class: `token ${name}` }, text)),
     ),
     tail,
@@ -87,17 +80,16 @@ function textLine(text) {
     );
   const end = text.end && text.end !== "stop" ? pill("", `ended by ${text.end}`) : null;
   return el(
-    "li",
-    { class: "text", tabindex: -1 },
-    el("pre", {}, ...(text.tokens?.length ? text.tokens.map(token) : [text.text])),
+    "li.text",
+    { tabindex: -1 },
+    el("pre", ...(text.tokens?.length ? text.tokens.map(token) : [text.text])),
     el(
-      "div",
-      { class: "facts" },
+      "div.facts",
       pill(text.reward >= 1 - 1e-9 ? "right" : "wrong", `reward ${plain(text.reward, 2)}`),
-      el("span", { class: "by" }, `${text.author}, no. ${text.index}`),
+      el("span.by", `${text.author}, no. ${text.index}`),
       pill("", advantage),
       pill(taken === "dropped" ? "dropped" : "", taken),
-      why ? el("span", { class: "why" }, why) : null,
+      why ? el("span.why", why) : null,
       end,
       text.surprise ? pill("", `surprise ${plain(text.surprise, 2)} nats`) : null,
       text.tokens?.length ? folded("Tokens", asTable).node : null,
@@ -109,12 +101,13 @@ function textLine(text) {
 function problemCard(texts) {
   const [{ problem, round }] = texts;
   const question = texts.map((text) => text.question).find(Boolean);
+  const answer = texts[0].answer;
   return el(
     "article",
-    {},
-    el("header", {}, el("h3", {}, problem), el("span", { class: "by" }, `round ${round}`)),
-    question ? el("p", { class: "question" }, question) : null,
-    el("ol", {}, ...texts.map(textLine)),
+    el("header", el("h3", problem), el("span.by", `round ${round + 1}`)),
+    question ? el("p.question", question) : null,
+    answer ? el("p.answer", "Right answer: ", el("b", answer)) : null,
+    el("ol", ...texts.map(textLine)),
   );
 }
 
@@ -162,39 +155,31 @@ function textsSection(run) {
         },
       },
     },
-    el("label", { class: "control" }, el("span", {}, "Search"), field),
-    el("button", {}, "Find"),
+    el("label.control", el("span", "Search"), field),
+    el("button", "Find"),
   );
   const after = button("Next by surprise", () => go(1));
   const before = button("Previous", () => go(-1));
-  const rankText = el("span", { class: "hint" });
+  const rankText = el("span.hint");
   const surprises = el(
-    "div",
-    { class: "surprises", role: "group", "aria-label": "By surprise", hidden: true },
+    "div.surprises",
+    { role: "group", "aria-label": "By surprise", hidden: true },
     after,
     before,
     rankText,
   );
-  const note = el("p", { class: "what", role: "status" });
+  const note = el("p.what", { role: "status" });
   const newestAgain = () => load({ round: null, query: "", rank: -1 });
   const fresh = button("", newestAgain, { hidden: true });
-  const legend = el("div", {});
-  const list = el("div", { class: "texts" });
+  const legend = el("div");
+  const list = el("div.texts");
   const showMore = () => {
     shown += AT_ONCE;
     draw();
   };
   const more = button("Show more", showMore, { hidden: true });
-  const node = el(
-    "div",
-    {},
-    el("div", { class: "controls" }, nodes.node, rounds.node, search),
-    el("div", { class: "controls" }, surprises, fresh),
-    note,
-    legend,
-    list,
-    more,
-  );
+  const controls = el("div.controls", { hidden: true }, nodes.node, rounds.node, search);
+  const node = el("div", controls, el("div.controls", surprises, fresh), note, legend, list, more);
   const first = drawnWhenSeen(node, () => (answer || asked ? null : load({})));
 
   async function load(change, place = null) {
@@ -227,10 +212,11 @@ function textsSection(run) {
     const texts = groups.flat();
     const known = answer.rounds ?? [];
     nodes.control.value = nodeName;
+    controls.hidden = known.length === 0;
     rounds.offer(
       [
-        ["", known.length ? `newest (${known.at(-1)})` : "newest"],
-        ...[...known].reverse().map((one) => [String(one), String(one)]),
+        ["", known.length ? `newest (${known.at(-1) + 1})` : "newest"],
+        ...[...known].reverse().map((one) => [String(one), String(one + 1)]),
       ],
       round === null ? "" : String(round),
     );
@@ -255,10 +241,10 @@ function textsSection(run) {
       write(
         note,
         texts.length
-          ? `Round ${texts[0].round}: ${count}; tokens are recorded of a sample`
+          ? `Round ${texts[0].round + 1}: ${count}; tokens are recorded of a sample`
           : view?.has_texts === false
             ? "Completions go from node to node: this page, which only listens, gets none."
-            : "No completion was recorded yet; those of a round come with its end.",
+            : NOTHING,
       );
     const places = answer.surprising ?? [];
     surprises.hidden = places.length === 0;
@@ -293,6 +279,7 @@ function textsSection(run) {
     nodes.offer(names.map((name) => [name, name]));
     if (nodeName === null && names.length) nodeName = names[0];
     nodes.control.value = nodeName ?? "";
+    if (nodeName === null) write(note, NOTHING);
     first();
     // A new round replaces the shown one only where nobody is reading it.
     const done = (view.curves?.[nodeName]?.columns.round ?? []).at(-1) ?? -1;
@@ -304,7 +291,7 @@ function textsSection(run) {
       return;
     }
     if (node.contains(document.activeElement) || node.matches(":hover") || shown > AT_ONCE) {
-      write(fresh, `Round ${done} is there: show it`);
+      write(fresh, `Round ${done + 1} is there: show it`);
       fresh.hidden = false;
     } else if (seen.has(node)) {
       newest = done;

@@ -6,58 +6,44 @@ const KINDS = "joined left overdue back reset missing late refused unknown quara
 const EVENTS_AT_ONCE = 100;
 
 function eventsSection() {
-  let view = null;
   let isAll = false;
-  const hidden = new Set();
-  const chips = el("div", { class: "controls", role: "group", "aria-label": "Kinds of events" });
-  const list = el("ol", { class: "events" });
+  const hidden = new Set(["checkpoint"]);
+  const chips = el("div.controls", { role: "group", "aria-label": "Kinds of events" });
+  const list = el("ol.events");
   const empty = placeholder("");
   const showAll = () => {
     isAll = true;
-    draw();
+    redraw();
   };
   const more = button("Show all", showAll, { hidden: true });
-  const node = el("div", {}, chips, empty, list, more);
+  const node = el("div", chips, empty, list, more);
   const redraw = drawnWhenSeen(node, draw);
-  let chipKey = "";
+  const made = new Map();
+  const chip = (kind) => {
+    const change = ({ target }) => {
+      if (target.checked) hidden.delete(kind);
+      else hidden.add(kind);
+      redraw();
+    };
+    const box = { type: "checkbox", value: kind, checked: !hidden.has(kind), on: { change } };
+    return el("label.chip", el("input", box), el("span"));
+  };
 
-  function draw() {
+  function draw(view) {
     const events = view.events ?? [];
-    const counts = new Map();
-    for (const { kind } of events) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+    const counts = tally(events.map(({ kind }) => kind));
     const kinds = [...counts.keys()].sort(
       (one, other) => KINDS.indexOf(one) - KINDS.indexOf(other),
     );
-    if (JSON.stringify([...counts]) !== chipKey) {
-      chipKey = JSON.stringify([...counts]);
-      const chip = (kind) =>
-        el(
-          "label",
-          { class: "chip" },
-          el("input", {
-            type: "checkbox",
-            value: kind,
-            checked: !hidden.has(kind),
-            on: {
-              change: ({ target }) => {
-                if (target.checked) hidden.delete(kind);
-                else hidden.add(kind);
-                draw();
-              },
-            },
-          }),
-          `${kind} ${counts.get(kind)}`,
-        );
-      const focused = chips.contains(document.activeElement) ? document.activeElement.value : null;
-      chips.replaceChildren(...kinds.map(chip));
-      if (focused) chips.querySelector(`input[value="${CSS.escape(focused)}"]`)?.focus();
-    }
+    for (const kind of kinds) if (!made.has(kind)) made.set(kind, chip(kind));
+    for (const kind of kinds) write(made.get(kind).lastChild, `${kind} ${counts.get(kind)}`);
+    place(chips, kinds.map((kind) => made.get(kind)));
     const shown = events.filter(({ kind }) => !hidden.has(kind)).reverse();
     write(
       empty,
       events.length
-        ? "All kinds are hidden: tick one above."
-        : "Nothing happened yet: no node was missing, late or refused, and no checkpoint was written.",
+        ? "Nothing else happened: tick a kind above to see it."
+        : "Nothing to tell: no node was missing, late or refused, and no checkpoint was written.",
     );
     empty.hidden = shown.length > 0;
     more.hidden = isAll || shown.length <= EVENTS_AT_ONCE;
@@ -68,21 +54,12 @@ function eventsSection() {
     el(
       "li",
       { "data-kind": kind },
-      el("span", { class: "time" }, clock(time_s) || UNKNOWN),
-      el("span", { class: "round" }, `round ${round}`),
-      el("span", { class: "pill" }, kind),
-      el("b", {}, name),
-      el("span", {}, text),
+      el("span.time", clock(time_s) || UNKNOWN),
+      el("span.round", `round ${round + 1}`),
+      el("span.pill", kind),
+      el("b", name),
+      el("span", text),
     );
 
-  return {
-    id: "events",
-    title: "Events",
-    needs: ["events"],
-    node,
-    update: (next) => {
-      view = next;
-      redraw();
-    },
-  };
+  return { id: "events", title: "Events", needs: ["events"], node, update: redraw };
 }

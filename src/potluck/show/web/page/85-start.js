@@ -16,9 +16,9 @@ function isOneRun({ runs = [], experiments = [] }) {
 }
 
 function startPage(main) {
-  const runs = el("div", { class: "entries" });
-  const experiments = el("div", { class: "entries" });
-  const title = el("h1", {}, "Runs");
+  const runs = el("div.entries");
+  const experiments = el("div.entries");
+  const title = el("h1", "Runs");
   const note = placeholder("");
   const experimentsPart = el(
     "section",
@@ -70,72 +70,43 @@ function startPage(main) {
   };
 }
 
-function runEntry(entry) {
-  const bar = progress(`Rounds of ${entry.name}`);
-  bar.set(entry.done / entry.rounds);
-  const nodes = entry.nodes ?? [];
-  const rows = nodes
-    .slice(0, 6)
-    .map((name) => [
-      name,
-      show(entry.reward?.[name], "share"),
-      show(entry.accuracy?.[name], "share"),
-    ]);
+/** A card of the start page: its name, its facts and how far it is, unless it has an error. */
+function entryCard({ kind, id, name, error, changed_s }, share, facts, rest) {
+  const bar = progress(`Progress of ${name}`);
+  bar.set(share);
+  const href = `#/${kind}/${encodeURIComponent(id)}`;
+  const when = changed_s ? el("span.hint", ago(Date.now() / 1000, changed_s)) : null;
   return el(
-    "article",
-    { class: "entry", "data-state": entry.state },
-    el(
-      "h2",
-      {},
-      entry.error
-        ? entry.name
-        : el("a", { href: `#/run/${encodeURIComponent(entry.run)}` }, entry.name || "run"),
-    ),
-    pathOf(entry) ? el("p", { class: "hint" }, pathOf(entry)) : null,
-    entry.error ? el("p", { class: "why" }, entry.error) : null,
-    entry.error
-      ? null
-      : el(
-          "p",
-          { class: "line" },
-          el("span", { class: "state" }, STATES[entry.state] ?? entry.state),
-          entry.rounds
-            ? `round ${plain(entry.done)} of ${plain(entry.rounds)}`
-            : plural(entry.done, "round"),
-          entry.changed_s
-            ? el("span", { class: "hint" }, ago(Date.now() / 1000, entry.changed_s))
-            : null,
-        ),
-    entry.rounds && !entry.error ? bar.node : null,
-    nodes.length ? tableOf("", ["node", "reward", "accuracy"], rows) : null,
-    nodes.length > 6 ? el("p", { class: "hint" }, `and ${nodes.length - 6} more nodes`) : null,
+    "article.entry",
+    el("h2", error ? name : el("a", { href }, name || kind)),
+    error ? el("p.why", error) : el("p.line", ...facts, when),
+    share > -1 && !error ? bar.node : null,
+    ...rest,
   );
 }
 
+function runEntry(entry) {
+  const nodes = entry.nodes ?? [];
+  const number = (of, name) => show(of?.[name], "share");
+  const row = (name) => [name, number(entry.reward, name), number(entry.accuracy, name)];
+  const rounds = entry.rounds
+    ? `round ${plain(entry.done)} of ${plain(entry.rounds)}`
+    : plural(entry.done, "round");
+  const state = el("span.state", STATES[entry.state] ?? entry.state);
+  const card = { ...entry, kind: "run", id: entry.run };
+  const made = entryCard(card, entry.done / entry.rounds, [state, rounds], [
+    pathOf(entry) ? el("p.hint", pathOf(entry)) : null,
+    nodes.length ? tableOf("", ["node", "reward", "validation"], nodes.slice(0, 6).map(row)) : null,
+    nodes.length > 6 ? el("p.hint", `and ${nodes.length - 6} more nodes`) : null,
+  ]);
+  made.dataset.state = entry.state;
+  return made;
+}
+
 function experimentEntry(entry) {
-  const bar = progress(`Cells of ${entry.name}`);
-  bar.set(entry.done / entry.total);
-  return el(
-    "article",
-    { class: "entry" },
-    el(
-      "h3",
-      {},
-      el("a", { href: `#/experiment/${encodeURIComponent(entry.experiment)}` }, entry.name),
-    ),
-    el(
-      "p",
-      { class: "line" },
-      entry.total
-        ? `${plain(entry.done)} of ${plural(entry.total, "cell")}`
-        : plural(entry.done, "cell"),
-      entry.changed_s
-        ? el("span", { class: "hint" }, ago(Date.now() / 1000, entry.changed_s))
-        : null,
-    ),
-    entry.total ? bar.node : null,
-    entry.running?.length
-      ? el("p", { class: "hint" }, `running: ${entry.running.join(", ")}`)
-      : null,
-  );
+  const { done, total, running } = entry;
+  const cells = (total ? `${plain(done)} of ` : "") + plural(total || done, "cell");
+  const words = running?.length ? [el("p.hint", `running: ${running.join(", ")}`)] : [];
+  const card = { ...entry, kind: "experiment", id: entry.experiment };
+  return entryCard(card, done / total, [cells], words);
 }

@@ -17,26 +17,20 @@ function recipeLine({ method, settings = {} }) {
 
 function runPage(parent, id, { part, question }) {
   const title = el(kept ? "h2" : "h1", {}, kept ? labelOf(id) : id || "Run");
-  const summary = el("p", { class: "summary" });
-  const recipe = el("p", { class: "quietline" });
+  const summary = el("p.summary");
+  const recipe = el("p.quietline");
   const bar = progress("Rounds of the run");
   let view = null;
+  const keys = () => Object.entries(view?.recipe?.settings ?? {});
   const settings = folded("Recipe in full", () =>
-    scrolled(
-      "Recipe in full",
-      tableOf(
-        "Every key of the recipe",
-        ["key", "value"],
-        Object.entries(view?.recipe?.settings ?? {}),
-      ),
-    ),
+    scrolled("Recipe in full", tableOf("Every key of the recipe", ["key", "value"], keys())),
   );
   const pair = pairPanel(id);
-  const openPair = (learner, author) => pair.open(learner, author);
   const texts = textsSection(id);
-  const matrix = matrixSection(openPair);
+  const matrix = matrixSection(pair.open);
   const nodes = nodesSection();
   const sections = [
+    answerSection(),
     nodes,
     matrix,
     helpSection(),
@@ -57,15 +51,15 @@ function runPage(parent, id, { part, question }) {
     ]),
   );
   const links = el(
-    "nav",
-    { class: "parts", "aria-label": "Parts of this page" },
+    "nav.parts",
+    { "aria-label": "Parts of this page" },
     ...sections.map(({ id: name, title: text }) =>
       el("a", { href: `#/run/${encodeURIComponent(id)}/${name}` }, text),
     ),
   );
-  const head = el("div", { class: "runhead" }, title, summary, bar.node, recipe, settings.node);
+  const head = el("div.runhead", title, summary, bar.node, recipe, settings.node);
   const body = el("div", { hidden: true }, links, ...places.values());
-  const wait = el("p", { class: "empty" }, "Loading…");
+  const wait = el("p.empty", "Loading…");
   parent.append(head, wait, body);
 
   function onView(next, changed) {
@@ -80,18 +74,17 @@ function runPage(parent, id, { part, question }) {
       if (changed === null || section.needs.some((name) => changed.has(name))) section.update(view);
     if (pair.isOpen() && isLonger) pair.renew();
     if (isFirst) showPart(part, question);
+    // A page that is saved or printed has all of its charts.
+    if (isFirst && (view.nodes ?? []).length <= MOST_AT_EASE) setTimeout(drawAll, 500);
   }
 
   function drawHead() {
     const name = kept ? labelOf(id) : view.name;
     write(title, name);
     document.title = `${name} · Potluck`;
-    const counts = new Map();
-    for (const { state } of view.nodes ?? []) counts.set(state, (counts.get(state) ?? 0) + 1);
+    const counts = tally((view.nodes ?? []).map(stateOf));
     const done = Math.max(0, ...(view.nodes ?? []).map((node) => node.round));
-    const states = [...counts]
-      .map(([state, count]) => `${plain(count)} ${STATES[state] ?? state}`)
-      .join(", ");
+    const states = [...counts].map(([state, count]) => `${plain(count)} ${state}`).join(", ");
     const count = (view.nodes ?? []).length;
     write(
       summary,
@@ -103,7 +96,7 @@ function runPage(parent, id, { part, question }) {
     bar.node.hidden = !view.rounds;
     bar.set(done / view.rounds);
     write(recipe, view.recipe ? recipeLine(view.recipe) : "");
-    settings.node.hidden = !Object.keys(view.recipe?.settings ?? {}).length;
+    settings.node.hidden = !keys().length;
     settings.renew();
   }
 
@@ -114,7 +107,7 @@ function runPage(parent, id, { part, question }) {
     place.scrollIntoView();
     place.querySelector("h2").focus({ preventScroll: true });
     if (name === "matrix" && asked.has("learner"))
-      openPair(asked.get("learner"), asked.get("author"));
+      pair.open(asked.get("learner"), asked.get("author"));
     if (name === "texts" && asked.has("node"))
       texts.open({
         nodeName: asked.get("node"),

@@ -3,37 +3,27 @@
 /** The head of a kept file: the finding, its table, and its runs beside each other. */
 function keptHead(parent) {
   const { title, lead = [], table, runs } = kept;
-  parent.append(el("h1", {}, title));
+  parent.append(el("h1", title));
   if (lead.length)
-    parent.append(
-      el("div", { class: "lead" }, ...lead.map((sentence) => el("p", {}, ...marked(sentence)))),
-    );
+    parent.append(el("div.lead", ...lead.map((sentence) => el("p", ...marked(sentence)))));
   if (table) {
     parent.append(
       el(
         "section",
         { "aria-label": table.title },
         scrolled(table.title, tableOf(table.title, table.columns, table.rows)),
-        table.note ? el("p", { class: "what" }, table.note) : null,
+        table.note ? el("p.what", table.note) : null,
       ),
     );
   }
   const ids = Object.keys(runs);
   if (ids.length < 2) return;
-  const grid = el("div", { class: "charts wide" });
+  const grid = el("div.charts.wide");
   for (const node of [...new Set(ids.flatMap((id) => namesOf(runs[id].view)))].sort(byName)) {
-    const here = ids.filter((id) => curve(runs[id].view, node, "own_reward_mean")[0].length);
-    const series = here.map((id, index) => {
-      const [x, y] = curve(runs[id].view, node, "own_reward_mean");
-      const factor = y.length > 20 ? 0.9 : 0;
-      return {
-        key: id,
-        name: labelOf(id),
-        x,
-        y: smoothed(y, factor),
-        raw: factor ? y : null,
-        ...look(index),
-      };
+    const series = ids.flatMap((id, index) => {
+      const its = curvesOf(runs[id].view, "own_reward_mean", null, [node]);
+      const one = its.find(({ key }) => key === node);
+      return one ? [{ ...one, key: id, name: labelOf(id), ...look(index) }] : [];
     });
     const chart = makeChart({
       title: `${node}: own sampled reward`,
@@ -55,7 +45,7 @@ function keptHead(parent) {
 
 /** A sentence whose parts between backquotes are code. */
 function marked(sentence) {
-  return sentence.split("`").map((part, place) => (place % 2 ? el("code", {}, part) : part));
+  return sentence.split("`").map((part, place) => (place % 2 ? el("code", part) : part));
 }
 
 /** The runs that a run can be compared with: [id, name] each. */

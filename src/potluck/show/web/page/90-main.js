@@ -83,7 +83,7 @@ function openKept({ kind, id, part, question }) {
     parent = el(
       "section",
       { id: "run", class: "nested", "aria-label": "One run" },
-      el("div", { class: "controls" }, choice.node),
+      el("div.controls", choice.node),
     );
     main.append(parent);
   }
