@@ -50,7 +50,7 @@ def put(path, data):
 
 HOSTILE = {
     "garbage": (lambda place: b"\xc1garbage", "malformed"),
-    "huge": (lambda place: bytes((1 << 18) + 1), "too large"),
+    "huge": (lambda place: bytes(exchange.CARD_BYTES + 1), "too large"),
     "another's": (lambda place: card(place, "north"), "forged"),
     "another run's": (lambda place: card(place, "south", run="other"), "other run"),
     "another task's": (lambda place: card(place, "south", task=bytes(16)), "other task"),
