@@ -14,6 +14,7 @@ from potluck.exchange.folder.exchange import Card, FolderExchange
 from potluck.exchange.folder.store import Store
 from potluck.exchange.keys.keys import BATCH, without_signature
 from potluck.exchange.protocol.announcement import offer_of
+from potluck.reports.status import StatusLine
 from town import LONG_S, has_batch, live, peer, town, until
 
 
@@ -50,7 +51,7 @@ def put(path, data):
 
 HOSTILE = {
     "garbage": (lambda place: b"\xc1garbage", "malformed"),
-    "huge": (lambda place: bytes((1 << 18) + 1), "too large"),
+    "huge": (lambda place: bytes(exchange.CARD_BYTES + 1), "too large"),
     "another's": (lambda place: card(place, "north"), "forged"),
     "another run's": (lambda place: card(place, "south", run="other"), "other run"),
     "another task's": (lambda place: card(place, "south", task=bytes(16)), "other task"),
@@ -68,6 +69,7 @@ def test_a_hostile_card_is_refused_with_its_reason_and_stops_nobody(place, what)
     south.send(0, batch("south"))
     north.send(0, batch("north"))
     assert len(collect(north, 0, deadline_s=LONG_S).completions) == 2
+    assert refused(north) == {reason: 1}
 
 
 def test_a_link_and_a_pipe_are_not_read(place, tmp_path):
@@ -82,14 +84,25 @@ def test_a_link_and_a_pipe_are_not_read(place, tmp_path):
     until(lambda: live(north) == {"south"}, "nobody waits at the pipe")
 
 
-def test_what_is_left_of_an_earlier_start_is_not_believed_and_its_owner_is_when_it_is_back(place):
-    """Recorded, and signed by the right key: nobody answers for it."""
-    put(place.files / "south/card", card(place, "south", offer_of(3, bytes(200))))
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_an_earlier_start_left_is_not_believed_until_its_node_is_back(place, leaves):
+    """Signed by the right key: nobody answers for it. One that said that it leaves is not asked."""
+    put(place.files / "south/card", card(place, "south", offer_of(3, bytes(200)), leaves=leaves))
     north = place.node("north")
-    until(lambda: north._endpoint._questions.keys() == {"south"}, "it is asked about")
+    until(lambda: "south" in north._endpoint._seen, "it is read")
+    assert ("south" in north._endpoint._beliefs._asked) == (not leaves)
     assert (peer(north, "south").heard_s, live(north)) == (None, set())
     place.node("south")
     until(lambda: live(north) == {"south"}, "it has answered")
+
+
+def test_the_status_of_each_is_in_its_card(place, monkeypatch):
+    monkeypatch.setattr(exchange, "BEAT_S", 0.05)
+    north, south = place.node("north"), place.node("south", watches_status=True)
+    until(lambda: live(south) == {"north"}, "they meet")
+    north.tell(told := StatusLine(run=place.run, node="north", time_s=time.time()))
+    until(lambda: peer(south, "north").line == told, "its line came")
+    assert peer(south, "north").refused == {}
 
 
 @pytest.mark.parametrize("what", ["garbage", "longer", "by another key"])

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from itertools import islice
 from typing import Literal
 
 import msgspec
@@ -24,16 +23,12 @@ from potluck.exchange.folder.store import Store, check_endpoints, free_endpoints
 from potluck.exchange.processes.endpoint import Endpoint, StatusLines
 from potluck.exchange.processes.exchange import ProcessExchange
 from potluck.exchange.processes.fetcher import Answers
-from potluck.exchange.protocol.announcement import (
-    CHALLENGE_BYTES,
-    encode_answer,
-    has_form_of_answer,
-)
+from potluck.exchange.protocol.announcement import CHALLENGE_BYTES, encode_answer
 from potluck.exchange.protocol.beliefs import Question
 from potluck.exchange.protocol.fetch_queue import FetchJob
 from potluck.exchange.protocol.mailbox import Mailbox
 from potluck.exchange.protocol.outbox import Outbox
-from potluck.exchange.protocol.peers import heard_s
+from potluck.exchange.protocol.peers import STRANGERS, heard_s
 from potluck.exchange.transport import Membership
 from potluck.types import NODE_NAME
 
@@ -46,13 +41,11 @@ BEAT_S = 4.0
 ANSWER_S = 20.0
 """Seconds in which a node that is there has looked at a question, and its answer was seen."""
 CLOSE_S = 5.0
-CARD, CARD_BYTES = "card", 1 << 18
+CARD, CARD_BYTES = "card", 1 << 17
 OWN_FILE = re.compile(r"[0-9]{6,10}\.ptlk|\..*\.part")
 """Files that a node removes from its own folder: batches, and what a killed one did not finish."""
-MOST_ANSWERS = 64
-"""Answers in a card, which takes at most a few kilobytes for each."""
-MOST_STRANGERS = 256
-"""Names without a known key that are looked at, where strangers may take part."""
+MOST_ANSWERS = 48
+"""Answers in a card, of 2 kilobytes at most."""
 
 _log = logging.getLogger(__name__)
 
@@ -117,10 +110,6 @@ class FolderEndpoint(Endpoint):
         if answer is not None:
             yield name, answer
 
-    def announce(self) -> None:
-        self._active_s = time.monotonic()
-        super().announce()
-
     def _leave(self) -> None:
         self.workers.join(CLOSE_S)
         with suppress(OSError):  # Then the others notice that it is silent.
@@ -140,15 +129,16 @@ class FolderEndpoint(Endpoint):
             with self._to_announce:
                 now_s = time.monotonic()
                 pause_s = min(max(SHORTEST_S, (now_s - self._active_s) / 10), LONGEST_S)
-                if not self._is_away:
-                    pause_s = min(pause_s, self._due_s - now_s)
-                if pause_s > 0 and not self._closed.is_set():
-                    self._to_announce.wait(pause_s)
+                until_due_s = pause_s if self._is_away else self._due_s - now_s
+                if until_due_s > 0 and not self._closed.is_set():
+                    self._to_announce.wait(min(pause_s, until_due_s))
 
     def _write(self, *, leaves: bool = False) -> None:
         """Write the batches, then the card that announces them; remove those of older rounds."""
         with self._lock:  # Before it looks at the outbox: what comes after is due at once.
-            self._due_s, self._newest = time.monotonic() + BEAT_S, self._announcement()
+            now_s = time.monotonic()
+            self._active_s = self._active_s if self._due_s else now_s
+            self._due_s, self._newest = now_s + BEAT_S, self._announcement()
             answers = {name: answer for name, (_, answer) in self._answers.items()}
             said = self.status.told or b"", dict(self._questions), answers
         offered = {_file_name(each.round): each.round for each in self._outbox.offers()}
@@ -163,9 +153,8 @@ class FolderEndpoint(Endpoint):
                 self._store.remove(f"{self._run}/{self._me}/{name}")
         self._there, self._written = set(), self._written & offered.keys()
         if self._own.known_keys.open:
-            names = filter(NODE_NAME.fullmatch, self._store.names(self._run))
-            strange = (name for name in names if name not in self._known and name != self._me)
-            self._strangers = list(islice(strange, MOST_STRANGERS))
+            strange = {*filter(NODE_NAME.fullmatch, self._store.names(self._run))} - self._known
+            self._strangers = sorted(strange - {self._me})[:STRANGERS]
 
     def _look(self) -> None:
         paths = {f"{self._run}/{n}/{CARD}": n for n in (*self._known, *self._strangers)}
@@ -181,7 +170,7 @@ class FolderEndpoint(Endpoint):
                     except WireError as error:
                         self._mailbox.refuse(name, error, now_s)
             self._see(now_s)
-            if self._questions or self._mailbox.fetch_queue.ready(now_s):
+            if self._mailbox.fetch_queue.ready(now_s):
                 self._active_s = now_s
             self._fetcher.wake()
             self.changed.notify_all()
@@ -193,15 +182,16 @@ class FolderEndpoint(Endpoint):
         # Nobody answers for a card that was left behind.
         if not card.leaves or name in self._mailbox.peers.confirmed():
             self._beliefs.hear(name, [card.announcement], now_s)
-        challenge, answered = card.questions.get(self._me, b""), self._answers.get(name, (b"", b""))
+        challenge = card.questions.get(self._me, b"")
+        answered = self._answers.pop(name, (b"", b""))
         most = MOST_ANSWERS if name in self._known else MOST_ANSWERS // 2
-        if len(challenge) != CHALLENGE_BYTES:
-            self._answers.pop(name, None)
-        elif challenge != answered[0] and len(self._answers) < most:
-            answer = encode_answer(self._own.key, challenge, self._newest)
-            self._answers[name], self._due_s = (challenge, answer), 0.0
-        asked, answer = self._questions.get(name), card.answers.get(self._me, b"")
-        if asked and has_form_of_answer(answer, asked, b""):
+        if len(challenge) == CHALLENGE_BYTES and len(self._answers) < most:
+            if challenge != answered[0]:
+                answered = challenge, encode_answer(self._own.key, challenge, self._newest)
+                self._due_s = 0.0
+            self._answers[name] = answered
+        answer = card.answers.get(self._me, b"")
+        if name in self._questions and self._questions[name] in answer:
             self._answered[name] = answer
         if card.status:
             self.status.hear(name, card.status)
