@@ -12,7 +12,7 @@ function whisker([middle, low, high], most) {
 }
 
 function tableOfAnswers(told) {
-  const decimal = (value) => plain(value).replace(/^(\D?)0\./, "$1.");
+  const decimal = (value) => value.toFixed(3).replace("-", MINUS).replace(/^(\D?)0\./, "$1.");
   const signed = (value) => (value < 0 ? decimal(value) : `+${decimal(value)}`);
   const most = Math.max(1e-9, ...told.flatMap(({ answer }) => answer.difference.map(Math.abs)));
   const rows = told.map(({ node, kind, answer, verdict }) => {
