@@ -11,7 +11,7 @@ function helpSection() {
   });
   const grid = el("div.helps");
   const empty = placeholder(
-    "Nothing was learned yet. Rewards come with the first round, accuracies with the first evaluation.",
+    "Nothing was learned: rewards come with the first round, accuracies with an evaluation.",
   );
   const hint = el("p.what", "Own sampled reward: mean reward of what the node wrote itself.");
   const controls = el("div.controls", { hidden: true }, choice.node);

@@ -59,7 +59,7 @@ function curvesSection(run, runsToCompare) {
   });
   const fail = el("p.what");
   const empty = placeholder(
-    "No round has ended yet: the first point of each curve comes with the first report.",
+    "No round has ended: the first point of each curve comes with the first report.",
   );
   const hint = el(
     "p.hint",
