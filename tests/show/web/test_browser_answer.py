@@ -34,7 +34,7 @@ def test_the_answer_comes_first_and_a_control_is_in_its_nodes_chart(told, addres
 
 
 def test_without_a_control_it_says_how_to_make_one(told, address, show, tmp_path):
-    changed(told, control_command=COMMAND, is_over=False)
+    changed(told, controls=[], control_command=COMMAND)
     page = show(f"{address}#/run/")
     answer = page.locator("#answer")
     assert answer.locator("code").inner_text() == COMMAND
@@ -46,10 +46,14 @@ def test_without_a_control_it_says_how_to_make_one(told, address, show, tmp_path
     assert page.locator("code").count() == 0
 
 
-def test_one_node_alone_has_nothing_to_compare(told, address, show):
-    told.whole = made_run(("large",))
+@pytest.mark.parametrize(
+    "nodes, said",
+    [(1, "There is one node: it learns from nobody else."), (2, "This page only listens")],
+)
+def test_where_nothing_can_be_told_it_says_why(told, address, show, nodes, said):
+    told.whole = made_run(("large", "small")[:nodes])
     page = show(f"{address}#/run/")
-    page.locator("#answer").get_by_text("There is one node: it learns from nobody else.").wait_for()
+    page.locator("#answer").get_by_text(said).wait_for()
 
 
 def test_the_first_seconds_say_who_is_waited_for(told, address, show):

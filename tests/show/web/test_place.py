@@ -19,6 +19,14 @@ def test_one_run_is_the_whole_of_it(tmp_path):
     assert place.run("").look() == 1
 
 
+def test_a_run_that_ended_before_its_page_was_first_opened_is_over(tmp_path):
+    place = Place([tmp_path / "r"], begins=True)
+    write_status(make_run(tmp_path / "r", "small"), "small", phase="ended", round=40)
+    feed = place.run("")
+    feed.look()
+    assert feed.view().is_over
+
+
 def test_runs_of_a_folder_and_below_the_newest_first(tmp_path):
     make_run(tmp_path / "old", "small")
     make_run(tmp_path / "more" / "new", "small", rounds=4)

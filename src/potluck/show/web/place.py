@@ -35,7 +35,8 @@ class Place:
 
     def __init__(self, folders: Sequence[Path], *, begins: bool = False) -> None:
         self._folders = tuple(folders)
-        self._begins = begins
+        # Made here: what ends from now on has ended, however late the first page is opened.
+        self._begun = WatchedRun(folders[0], begins=True) if begins else None
         for folder in folders:
             if not begins and not folder.is_dir():
                 raise RunFolderError(
@@ -70,7 +71,7 @@ class Place:
 
     def _find(self) -> _Found:
         found = _Found()
-        if len(self._folders) == 1 and (self._begins or _is_run(self._folders[0])):
+        if len(self._folders) == 1 and (self._begun or _is_run(self._folders[0])):
             found.runs[""] = self._folders[0]
             return found
         for folder in self._folders:
@@ -88,7 +89,7 @@ class Place:
 
     def run(self, run: str) -> RunFeed:
         if path := self._find().runs.get(run):
-            return WatchedRun(path, run, begins=self._begins)
+            return self._begun or WatchedRun(path, run)
         raise NotHereError(
             f"there is no run {run[:80]!r} here; the start page lists those that are"
         )

@@ -91,7 +91,8 @@ function timeOf(view, { name, round, state }) {
   const times = (columns.round ?? []).map((_, row) => seconds(row));
   const left = ((view.rounds - round) * sum(times.slice(-10))) / Math.min(times.length, 10);
   const goesOn = left > 0 && (state === "training" || state === "recovering");
-  return times.length ? `in ${lasting(sum(times))}` + (goesOn ? `, about ${lasting(left)} left` : "") : "";
+  const rest = goesOn ? `, about ${lasting(left)} left` : "";
+  return times.length ? `in ${lasting(sum(times))}${rest}` : "";
 }
 
 /** Share of a node's time in each phase, over all its rounds; null where no round has any.

@@ -186,8 +186,9 @@ function makeChart({
     const over = (ends.at(-1)?.y ?? 0) - box.bottom;
     return ends.flatMap(({ curve, y }) => {
       const at = y - Math.max(0, over);
-      const size = { class: "name", x: box.right + 14, y: at + 4 };
-      return [dot(curve, box.right + 7, at, 3), svg("text", size, curve.name.slice(0, 18))];
+      const mark = rule(`curve c${curve.colour}`, box.right + 4, box.right + 12, at, at);
+      const size = { class: "name", x: box.right + 16, y: at + 4 };
+      return [mark, svg("text", size, curve.name.slice(0, 18))];
     });
   }
 

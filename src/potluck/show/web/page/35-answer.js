@@ -12,7 +12,7 @@ function whisker([middle, low, high], most) {
 }
 
 function tableOfAnswers(told) {
-  const decimal = (value) => plain(value).replace(/^(\D?)0\./, "$1.");
+  const decimal = (value) => value.toFixed(3).replace("-", MINUS).replace(/^(\D?)0\./, "$1.");
   const signed = (value) => (value < 0 ? decimal(value) : `+${decimal(value)}`);
   const most = Math.max(1e-9, ...told.flatMap(({ answer }) => answer.difference.map(Math.abs)));
   const rows = told.map(({ node, kind, answer, verdict }) => {
@@ -24,7 +24,7 @@ function tableOfAnswers(told) {
       `${decimal(answer.alone)} (${kind})`,
       el("span", whisker(answer.difference, most), ` ${middle} [${ends.join(", ")}]`),
       answer.greedy?.map(decimal).join(", ") ?? UNKNOWN,
-      answer.written.map((count) => plain(count)).join(", "),
+      answer.written.map((count) => count.toLocaleString("en")).join(", "),
     ];
   });
   return scrolled("Does it help me?", tableOf("", ANSWER_HEADS, rows, { class: "answers" }));
@@ -34,8 +34,9 @@ function tableOfAnswers(told) {
 function answerParts({ controls, control_command, nodes, rounds, is_over, recipe }) {
   const said = (text) => el("p.what", text);
   if (nodes?.length === 1) return [said("There is one node: it learns from nobody else.")];
-  const told = (controls ?? []).filter(({ answer }) => answer);
-  const rest = (controls ?? []).filter(({ answer }) => !answer);
+  if (!controls) return [said("This page only listens: the page of the run's folder tells.")];
+  const told = controls.filter(({ answer }) => answer);
+  const rest = controls.filter(({ answer }) => !answer);
   const progress = rest.map(
     ({ node, kind, columns }) => `${node} (${kind}) round ${columns.round.length} of ${rounds}`,
   );

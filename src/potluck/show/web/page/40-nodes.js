@@ -160,9 +160,9 @@ function nodesSection() {
     table.hidden = nodes.length === 0;
     const order = namesOf(view);
     legend.hidden = !nodes.some((node) => timeShares(view, node.name));
-    const isPartial = ({ partial }) => partial?.includes(true);
-    const graded = Object.values(view.evaluations ?? {}).some(isPartial) ? "Validation" : "Accuracy";
-    write(table.querySelector("thead th:nth-child(5)"), graded);
+    const graded = Object.values(view.evaluations ?? {});
+    const isPartial = graded.some(({ partial }) => partial?.includes(true));
+    write(table.querySelector("thead th:nth-child(5)"), isPartial ? "Validation" : "Accuracy");
     for (const node of nodes) {
       if (!rows.has(node.name)) rows.set(node.name, rowOf(node, order.indexOf(node.name)));
       const parts = rows.get(node.name);

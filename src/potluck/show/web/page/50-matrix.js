@@ -61,7 +61,7 @@ function matrixSection(openPair) {
   const tip = el("p.reading", { "aria-hidden": "true" });
   const scale = el("div.scale", { "aria-hidden": "true" });
   const empty = placeholder(
-    "Nobody has learned from anybody yet. The first numbers come with the end of the first round.",
+    "Nobody has learned from anybody: the first numbers come with the end of the first round.",
   );
   const table = folded("Table", () => scrolled("Table of the matrix", asTable()));
   const picture = el(

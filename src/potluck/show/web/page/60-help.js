@@ -11,7 +11,7 @@ function helpSection() {
   });
   const grid = el("div.helps");
   const empty = placeholder(
-    "Nothing was learned yet. Rewards come with the first round, accuracies with the first evaluation.",
+    "Nothing was learned: rewards come with the first round, accuracies with an evaluation.",
   );
   const hint = el("p.what", "Own sampled reward: mean reward of what the node wrote itself.");
   const controls = el("div.controls", { hidden: true }, choice.node);
@@ -86,8 +86,10 @@ function taken(view, name) {
     .sort(([one], [other]) => byName(one, other));
   const title = `What ${name} takes of others`;
   const said = (text) => [el("h3", title), el("p.empty", text)];
-  if (view.nodes?.length === 1) return said(`${name} is the only node: it learns from nobody else.`);
-  if (!authors.length) return said(`${name} has learned from nobody else${view.is_over ? "" : " yet"}.`);
+  if (!authors.length) {
+    const isOnly = view.nodes?.length === 1;
+    return said(isOnly ? "It is the only node: it learns from nobody else." : "Nothing was taken.");
+  }
   const isBounded = authors.some(([, pair]) => (pair.gradient_share ?? null) !== null);
   const rows = authors.map(([author, pair]) => [
     author,
@@ -99,7 +101,8 @@ function taken(view, name) {
   const own = Number(all) / (plan === "horizontal" ? view.nodes.length : 1);
   const worth =
     own < 4
-      ? `What they are worth cannot be measured: that takes 4 problems of its own a round, and here are ${plain(own, 1)}. Raise problems_per_round.`
+      ? `What they are worth cannot be measured: that takes 4 problems of its own a round, and it has
+         ${plain(own, 1)}; raise problems_per_round.`
       : "What they are worth to it, potluck replay measures from the rounds that were kept.";
   return [
     el("h3", title),

@@ -59,13 +59,14 @@ function curvesSection(run, runsToCompare) {
   });
   const fail = el("p.what");
   const empty = placeholder(
-    "No round has ended yet: the first point of each curve comes with the first report.",
+    "No round has ended: the first point of each curve comes with the first report.",
   );
   const hint = el(
     "p.hint",
     "Drag over the picture to zoom, double-click to see all. Click a name to hide its curve.",
   );
-  const controls = el("div.controls", ...[fields, lifts, smoothing, compare].map((one) => one.node));
+  const choices = [fields, lifts, smoothing, compare].map((one) => one.node);
+  const controls = el("div.controls", ...choices);
   const node = el("div", controls, fail, empty, chart.node, hint);
   const redraw = drawnWhenSeen(node, draw);
   compare.node.hidden = true;
