@@ -80,16 +80,18 @@ def test_json_is_alone_on_stdout_and_a_recipe_may_meet_a_run(desk, recipes, potl
 
 
 def test_five_runs_of_each_are_made_and_ctrl_c_saves_them(recipes, potluck_says, monkeypatch):
-    planned = []
+    planned, given = [], []
 
     def stopped(runs, console, *, options=()):
         planned.extend(runs)
+        given.extend(options)
         return False
 
     monkeypatch.setattr("potluck.cli.comparing.run_side_by_side", stopped)
     code, said, _ = potluck_says("compare", *recipes, "--allow-key", "KEY=host")
     assert (code, said) == (130, "stopped, saved; the same command goes on\n")
     assert [each.config.seed for each in planned] == [3, 4, 5, 6, 7] * 2
+    assert given == ["--allow-key=KEY=host"]
 
 
 @pytest.mark.parametrize(

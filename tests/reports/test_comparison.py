@@ -163,6 +163,13 @@ def test_seeds_that_meet_nobody_or_twice_are_refused(runs, tmp_path):
         potluck.compare(a, [two, make(tmp_path / "c", 0, 0.5)])
 
 
+def test_nodes_that_wrote_nothing_cannot_be_compared(runs):
+    for name in ("small", "large"):
+        (runs[0][0] / name / "completions.jsonl").write_text("")
+    with pytest.raises(RunReadError, match="no node has completions of its own in all runs"):
+        potluck.compare(runs[0][0], runs[1][2])
+
+
 def test_a_node_that_only_writes_or_is_elsewhere_is_no_row(runs):
     for folder in (runs[0][0], runs[1][2]):
         tree = json.loads((folder / "recipe.json").read_text())

@@ -88,7 +88,7 @@ class Compared:
         names = [n for n in one.nodes if all(n in run.nodes for pair in pairs for run in pair)]
         groups = {name: [name] for name in names} | ({MEAN: names} if len(names) > 1 else {})
         rows = [_row(pairs, name, its, m) for name, its in groups.items() for m in MEASURES]
-        if not any(rows):
+        if not any(row and row.measure == "own reward" for row in rows):
             raise RunReadError(
                 f"no node has completions of its own in all runs: {one.path} has the nodes "
                 f"{_listed(one.nodes)} and {other.path} has {_listed(other.nodes)}; compare runs "
@@ -146,7 +146,7 @@ def _read(folder: str | PathLike[str]) -> _Finished:
         nodes[name] = read_earned(path / name, name, recipe.rounds)
     with suppress(*DAMAGED):
         task = msgspec.json.decode(read_small(path / "task.json", SMALL_BYTES) or b"{}", type=dict)
-    return _Finished(shown, recipe.seed, str(task.get("digest", ""))[:12], nodes)
+    return _Finished(shown, recipe.seed, printable(str(task.get("digest", ""))[:12]), nodes)
 
 
 def _pairs(ours: Mapping[int, _Finished], theirs: Mapping[int, _Finished]) -> _Pairs:
