@@ -16,7 +16,6 @@ from potluck.reports.runs import COMPLETIONS, WrittenCompletion, read_lines
 SKILLS: Final = {"+": "additions", "-": "subtractions"}
 """Sign of a problem -> its kind."""
 LACKED: Final = {"adder": "-", "subtractor": "+"}
-"""Node -> the sign of what only its partner can do."""
 TOGETHER, BY_ITSELF = "together", ("half", "alone")
 WINDOW = 480
 """Completions of the model over which a point of a curve is the mean, in every setting."""
@@ -46,16 +45,14 @@ class Finding:
     """Completions that a model writes until it has learned of its partner's skill."""
 
     node: str
+    sign: str
+    """Sign of what only its partner can do."""
     level: float
     """Share of right answers; 0: there is none to compare at."""
     together: float
     by_itself: float
     way: str
     """The sooner of BY_ITSELF."""
-
-    @property
-    def sign(self) -> str:
-        return LACKED[self.node]
 
     @property
     def cells(self) -> list[str]:
@@ -69,11 +66,9 @@ class Finding:
     def __str__(self) -> str:
         if not self.level:
             return f"{self.node}: too few rounds to learn {SKILLS[self.sign]}"
-        goal, together, by_itself, _ = self.cells
-        return (
-            f"{self.node}: {goal} right after {together} own completions together, by itself after "
-            f"{by_itself}"
-        )
+        goal, soon, late, _ = self.cells
+        how = f"right after {soon} own completions together, by itself after {late}"
+        return f"{self.node}: {goal} {how}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +94,9 @@ class Result:
 
     def _rewards(self, node: str) -> list[str]:
         """Return mean own rewards over the seeds: together, and in each control."""
-        half, alone = (
-            [its for its in self.answers if (its.node, its.control) == (node, kind)]
-            for kind in BY_ITSELF
-        )
-        found = [its.together for its in half], *([a.alone for a in its] for its in (half, alone))
-        return [f"{fmean(each):.2f}" for each in found]
+        its = [each for each in self.answers if each.node == node]
+        alone = ([each.alone for each in its if each.control == kind] for kind in BY_ITSELF)
+        return [f"{fmean(found):.2f}" for found in ([each.together for each in its], *alone)]
 
 
 def course_of(folder: Path, node: str, rounds: int) -> Course:
@@ -141,12 +133,13 @@ def _sums(
 
 def finding_of(node: str, settings: Mapping[str, Sequence[Course]]) -> Finding:
     """Compare how soon the model does what only its partner could."""
-    curves = {name: curve(courses, LACKED[node]) for name, courses in settings.items()}
+    sign = LACKED[node]
+    curves = {name: curve(courses, sign) for name, courses in settings.items()}
     least = min(max(share for _, share in its) for its in curves.values())
     level = floor(PART * least / STEP) * STEP
     after = {name: _reached(its, level) for name, its in curves.items()}
     way = min(BY_ITSELF, key=lambda name: after[name])
-    return Finding(node, level, after[TOGETHER], after[way], way)
+    return Finding(node, sign, level, after[TOGETHER], after[way], way)
 
 
 def _reached(points: Sequence[tuple[float, float]], level: float) -> float:

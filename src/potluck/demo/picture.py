@@ -77,8 +77,7 @@ def _panel(axes: Axes, settings: Mapping[str, Sequence[Course]], sign: str, titl
     only_below(axes)
     for setting, (_, colour, line) in LOOKS.items():
         x, share = zip(*curve(settings[setting], sign), strict=True)
-        wide = 4.5 if setting == TOGETHER else 3
-        order = 4 if setting == TOGETHER else 3
+        wide, order = (4.5, 4) if setting == TOGETHER else (3, 3)
         axes.plot(x, share, color=colour, linewidth=wide, linestyle=line, zorder=order)
     axes.set_xlim(left=0)
 

@@ -31,8 +31,8 @@ RECIPE = Path(__file__).with_name("recipe.toml")
 LEAD = (
     "Together each model writes half of the answers to every problem, and learns from its own and, "
     "by LWS, from the right ones of the other. By itself it writes half or all of them.",
-    "How to go on: `potluck new my-run.toml` writes a recipe to edit, with your models and your "
-    "task; `potluck run my-run.toml --control half` trains, and tells whether sharing helped.",
+    "How to go on: `potluck new my-run.toml` writes a recipe to edit; `potluck run my-run.toml "
+    "--control half` trains, and tells whether sharing helped.",
 )
 
 
@@ -67,11 +67,7 @@ def demo(folder: Path, *, rounds: int | None, seeds: range, console: Console) ->
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DemoError(f"{folder} exists; name another folder with --out, or remove it")
     began, plan = time.monotonic(), cells(folder, rounds=rounds, seeds=seeds)
-    console.print(
-        f"An adder and a subtractor, together and each by itself: {len(plan)} runs of "
-        f"{plan[0].run.config.rounds} rounds",
-        markup=False,
-    )
+    console.print(f"An adder and a subtractor, together and each by itself: {len(plan)} runs")
     if not run_side_by_side([cell.run for cell in plan], console):
         raise KeyboardInterrupt
     result = summarise(plan, seconds=round(time.monotonic() - began, 1))
@@ -82,8 +78,8 @@ def demo(folder: Path, *, rounds: int | None, seeds: range, console: Console) ->
     for row in result.rows:
         table.add_row(*map(Text, row))
     console.print(*map(str, result.findings), table, NOTE, sep="\n", markup=False, highlight=False)
-    for name in ("report.html", "accuracy.png", "summary.json"):
-        console.print(f"  {folder / name}", markup=False, highlight=False)
+    files = [f"  {folder / name}" for name in ("report.html", "accuracy.png", "summary.json")]
+    console.print(*files, sep="\n", markup=False, highlight=False)
     return result
 
 
