@@ -68,7 +68,7 @@ def main() -> None:
     for node in result.nodes:
         rows = [its["reward"] for its in map(json.loads, lines) if its["model"] == node]
         print(f"| {node} | {row(rows)} |")
-    print(*result.findings, sep="\n")
+    print(*result.gains, sep="\n")
 
 
 if __name__ == "__main__":

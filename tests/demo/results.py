@@ -2,20 +2,20 @@
 
 from typing import Any
 
-from potluck.demo.finding import Course, Result
+from potluck.demo.finding import OwnAnswers, Result
 from potluck.reports.answers import ControlAnswer
 
 EACH = 480
 """Problems of a kind in a round of half of the writing: WINDOW lies within a round."""
 
 
-def course(*shares: float, added: float = 0.5, each: int = EACH) -> Course:
+def course(*shares: float, added: float = 0.5, each: int = EACH) -> OwnAnswers:
     """Return a course with these shares of right subtractions, and one of additions."""
     right = tuple({"-": round(share * each), "+": round(added * each)} for share in shares)
-    return Course(right, ({"-": each, "+": each},) * len(shares))
+    return OwnAnswers(right, ({"-": each, "+": each},) * len(shares))
 
 
-def settings(**changes: list[Course]) -> dict[str, list[Course]]:
+def settings(**changes: list[OwnAnswers]) -> dict[str, list[OwnAnswers]]:
     return {
         "together": [course(0, 0.4, 0.8, 0.8)],
         "half": [course(0, 0, 0.5, 0.5)],

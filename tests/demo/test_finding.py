@@ -3,7 +3,7 @@
 import pytest
 
 from demo.results import answer, course, result, settings
-from potluck.demo.finding import curve, finding_of
+from potluck.demo.finding import curve, gain_of
 
 
 def test_a_curve_goes_over_the_completions_that_the_model_wrote_itself():
@@ -28,7 +28,7 @@ def test_small_rounds_are_averaged_over_as_many_completions_as_large_ones():
 def test_the_finding_is_when_three_quarters_of_the_weakest_end_are_reached():
     # .75 x .5 in whole steps of .05 is .35: together at 480 + .35 / .4 x 960 = 1,320; with half
     # of the writing at 1,440 + .35 / .5 x 960 = 2,112, with all of it later.
-    found = finding_of("adder", settings())
+    found = gain_of("adder", settings())
     assert (found.level, found.together, found.by_itself) == pytest.approx((0.35, 1320, 2112))
     told = "35% of subtractions right after 1,300 own completions together, by itself after 2,100"
     assert str(found) == f"adder: {told}"
@@ -36,22 +36,22 @@ def test_the_finding_is_when_three_quarters_of_the_weakest_end_are_reached():
 
 
 def test_by_itself_is_the_sooner_of_its_two_ways():
-    found = finding_of("adder", settings(alone=[course(0.4, 0.4, each=960)]))
+    found = gain_of("adder", settings(alone=[course(0.4, 0.4, each=960)]))
     assert (found.way, found.by_itself) == ("alone", 960)
 
 
 def test_each_model_is_told_of_what_only_its_partner_can_do():
-    assert "additions right after 480 own" in str(finding_of("subtractor", settings()))
+    assert "additions right after 480 own" in str(gain_of("subtractor", settings()))
 
 
 def test_nothing_learned_is_said_as_such():
-    found = finding_of("adder", dict.fromkeys(settings(), (course(0, 0.05),)))
+    found = gain_of("adder", dict.fromkeys(settings(), (course(0, 0.05),)))
     assert str(found) == "adder: too few rounds to learn subtractions"
 
 
 def test_the_rows_have_levels_ratios_and_mean_rewards_over_the_seeds():
-    more = answer("half", 0.35, 0.75), answer("half", 0, 0, node="other")
+    more = answer("half", 0.35, 0.75), answer("alone", 0.85, 0.75), answer("half", 0, 0, "other")
     told = result(answers=(*result().answers, *more)).rows
     assert told == [
-        ["adder", "35% of subtractions", "1,300", "2,100", "1.6", "0.62", "0.30", "0.75"]
+        ["adder", "35% of subtractions", "1,300", "2,100", "1.6", "0.62", "0.30", "0.80"]
     ]

@@ -31,7 +31,7 @@ COLUMNS = ("model", "to reach", "together", "by itself", "ratio", "reward", "hal
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class OwnAnswers:
     """The answers that one model samples in one run."""
 
     right: tuple[Mapping[str, int], ...]
@@ -41,7 +41,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Gain:
     """Completions that a model writes until it has learned of its partner's skill."""
 
     node: str
@@ -78,19 +78,19 @@ class Result:
     seeds: tuple[int, ...]
     seconds: float
     """Duration of the whole demo."""
-    nodes: Mapping[str, Mapping[str, Sequence[Course]]]
-    """node -> setting -> a course for each seed; the settings are TOGETHER and BY_ITSELF."""
+    nodes: Mapping[str, Mapping[str, Sequence[OwnAnswers]]]
+    """node -> setting -> its answers for each seed; the settings are TOGETHER and BY_ITSELF."""
     answers: tuple[ControlAnswer, ...]
     """Own reward in the second half of the rounds: of each node, control and seed."""
 
     @property
-    def findings(self) -> list[Finding]:
-        return [finding_of(node, settings) for node, settings in self.nodes.items()]
+    def gains(self) -> list[Gain]:
+        return [gain_of(node, settings) for node, settings in self.nodes.items()]
 
     @property
     def rows(self) -> list[list[str]]:
         """The numbers in the order of COLUMNS, a row for each model."""
-        return [[of.node, *of.cells, *self._rewards(of.node)] for of in self.findings]
+        return [[of.node, *of.cells, *self._rewards(of.node)] for of in self.gains]
 
     def _rewards(self, node: str) -> list[str]:
         """Return mean own rewards over the seeds: together, and in each control."""
@@ -99,7 +99,7 @@ class Result:
         return [f"{fmean(found):.2f}" for found in ([each.together for each in its], *alone)]
 
 
-def course_of(folder: Path, node: str, rounds: int) -> Course:
+def own_answers(folder: Path, node: str, rounds: int) -> OwnAnswers:
     """Read what a node wrote in a run folder."""
     right, written = ([Counter[str]() for _ in range(rounds)] for _ in range(2))
     for line in read_lines(folder / node / COMPLETIONS, WrittenCompletion):
@@ -107,10 +107,10 @@ def course_of(folder: Path, node: str, rounds: int) -> Course:
             sign = "+" if "+" in line.problem else "-"
             written[line.round][sign] += 1
             right[line.round][sign] += line.reward == 1
-    return Course(tuple(right), tuple(written))
+    return OwnAnswers(tuple(right), tuple(written))
 
 
-def curve(courses: Sequence[Course], sign: str) -> list[tuple[float, float]]:
+def curve(courses: Sequence[OwnAnswers], sign: str) -> list[tuple[float, float]]:
     """Return completions that the model has written up to each round and the share of right ones
     around there, over all seeds."""
     rights, writtens = [each.right for each in courses], [each.written for each in courses]
@@ -131,7 +131,7 @@ def _sums(
     return np.cumsum([0, *(sum(map(count, its)) for its in zip(*seeds, strict=True))])
 
 
-def finding_of(node: str, settings: Mapping[str, Sequence[Course]]) -> Finding:
+def gain_of(node: str, settings: Mapping[str, Sequence[OwnAnswers]]) -> Gain:
     """Compare how soon the model does what only its partner could."""
     sign = LACKED[node]
     curves = {name: curve(courses, sign) for name, courses in settings.items()}
@@ -139,7 +139,7 @@ def finding_of(node: str, settings: Mapping[str, Sequence[Course]]) -> Finding:
     level = floor(PART * least / STEP) * STEP
     after = {name: _reached(its, level) for name, its in curves.items()}
     way = min(BY_ITSELF, key=lambda name: after[name])
-    return Finding(node, sign, level, after[TOGETHER], after[way], way)
+    return Gain(node, sign, level, after[TOGETHER], after[way], way)
 
 
 def _reached(points: Sequence[tuple[float, float]], level: float) -> float:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from potluck.demo.finding import COLUMNS, NOTE, SKILLS, TOGETHER, Course, Finding, Result, curve
+from potluck.demo.finding import COLUMNS, NOTE, SKILLS, TOGETHER, Gain, OwnAnswers, Result, curve
 from potluck.show.terminal import style
 from potluck.show.terminal.style import INK, QUIET, RULE, only_below, save
 
@@ -36,7 +36,7 @@ def _figure(result: Result) -> Figure:
     figure = Figure(figsize=(16, 14), dpi=100, facecolor="white")
     grid = figure.subplots(len(result.nodes), 2, squeeze=False, sharex=True, sharey=True)
     figure.subplots_adjust(0.065, 0.225, 0.975, 0.785, 0.06, 0.24)
-    for of, panels in zip(result.findings, grid, strict=True):
+    for of, panels in zip(result.gains, grid, strict=True):
         settings = result.nodes[of.node]
         for axes, sign in zip(
             panels, sorted(SKILLS, key=lambda sign: sign != of.sign), strict=True
@@ -47,7 +47,7 @@ def _figure(result: Result) -> Figure:
             _goal(panels[0], of)
     for axes in grid[-1]:
         axes.set_xlabel("completions that the model has written itself", size=16, color=QUIET)
-    for at, of in enumerate(result.findings):
+    for at, of in enumerate(result.gains):
         figure.text(0.03, 0.962 - 0.03 * at, f"{of}.", size=19.5, weight="bold", color=INK)
     seeds = f"; mean of {len(result.seeds)} seeds" if len(result.seeds) > 1 else ""
     figure.text(0.03, 0.912, ABOUT.format(seeds=seeds), size=16.5, color=QUIET, va="top")
@@ -66,7 +66,7 @@ def _figure(result: Result) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, settings: Mapping[str, Sequence[Course]], sign: str, title: str) -> None:
+def _panel(axes: Axes, settings: Mapping[str, Sequence[OwnAnswers]], sign: str, title: str) -> None:
     axes.set(ylim=(-0.02, 1.02), yticks=[0, 0.2, 0.4, 0.6, 0.8, 1])
     axes.set_title(title, loc="left", size=18, weight="bold", color=INK, pad=10)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -82,7 +82,7 @@ def _panel(axes: Axes, settings: Mapping[str, Sequence[Course]], sign: str, titl
     axes.set_xlim(left=0)
 
 
-def _goal(axes: Axes, of: Finding) -> None:
+def _goal(axes: Axes, of: Gain) -> None:
     """Mark where both ways come to the level that they are compared at."""
     colours = style.BLUE, LOOKS[of.way][1]
     axes.plot([of.together, of.by_itself], [of.level] * 2, color=INK, lw=1.5, ls=":", zorder=5)

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from potluck.config import load
 from potluck.config.control import controls_of
-from potluck.demo.finding import COLUMNS, NOTE, TOGETHER, Course, Result, course_of
+from potluck.demo.finding import COLUMNS, NOTE, TOGETHER, OwnAnswers, Result, own_answers
 from potluck.demo.picture import draw
 from potluck.files import write_atomically
 from potluck.launch.side_by_side import WholeRun, run_side_by_side
@@ -77,7 +77,7 @@ def demo(folder: Path, *, rounds: int | None, seeds: range, console: Console) ->
     table = new_table(console, COLUMNS[:2], COLUMNS[2:])
     for row in result.rows:
         table.add_row(*map(Text, row))
-    console.print(*map(str, result.findings), table, NOTE, sep="\n", markup=False, highlight=False)
+    console.print(*map(str, result.gains), table, NOTE, sep="\n", markup=False, highlight=False)
     files = [f"  {folder / name}" for name in ("report.html", "accuracy.png", "summary.json")]
     console.print(*files, sep="\n", markup=False, highlight=False)
     return result
@@ -87,11 +87,11 @@ def summarise(plan: list[Cell], *, seconds: float) -> Result:
     """Read from the run folders what the demo tells, and keep in those of the runs together what
     their controls told."""
     rounds, found = plan[0].run.config.rounds, list[ControlAnswer]()
-    nodes: dict[str, dict[str, list[Course]]] = {}
+    nodes: dict[str, dict[str, list[OwnAnswers]]] = {}
     together = {cell.seed: cell.run.folder for cell in plan if cell.setting == TOGETHER}
     for cell in sorted(plan, key=lambda cell: cell.seed):
         for node in cell.run.config.node:
-            course = course_of(cell.run.folder, node, rounds)
+            course = own_answers(cell.run.folder, node, rounds)
             nodes.setdefault(node, {}).setdefault(cell.setting, []).append(course)
             if cell.setting != TOGETHER:
                 its = together[cell.seed], cell.run.folder, node, cell.setting, rounds
@@ -107,7 +107,7 @@ def _write_report(result: Result, plan: list[Cell], path: Path) -> None:
     kept, _ = keep(
         {cell.run.folder.name: cell.run.folder for cell in first},
         title="Does it help to learn from each other?",
-        lead=[*map(str, result.findings), *LEAD],
+        lead=[*map(str, result.gains), *LEAD],
         table=KeptTable(title="In numbers", columns=[*COLUMNS], rows=result.rows, note=NOTE),
         labels={
             cell.run.folder.name: f"{cell.setting}: {', '.join(cell.run.config.node)}"
