@@ -1,7 +1,8 @@
-"""Prints experiments/demo.jsonl and a table of docs/results.md, from demos of different seeds.
+"""Writes experiments/demo.jsonl and docs/results/demo.png, from a demo of five seeds, and prints
+the table of docs/results.md.
 
-    make demo ARGS="--seed 1 --out demo-1"      (and so on)
-    python scripts/demo_seeds.py demo-*/summary.json
+    make demo ARGS="--seeds 5 --out demo-5"
+    python scripts/demo_seeds.py demo-5/summary.json
 
 An interval is that of the mean over the seeds, by Student's t, 95 %.
 """
@@ -9,70 +10,65 @@ An interval is that of the mean over the seeds, by Student's t, 95 %.
 import argparse
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
 
 import msgspec
 from scipy.stats import t
 
-from potluck.demo.report import Outcome, Result
-from potluck.show.terminal.text import label
+from potluck.demo.finding import BY_ITSELF, Result
+from potluck.demo.picture import draw
 
-MEASURES: dict[str, Callable[[Outcome], Any]] = {
-    "sampled": lambda outcome: outcome.late,
-    "greedy": lambda outcome: outcome.greedy,
-    "four_digits": lambda outcome: outcome.out_of_distribution,
-}
-TITLES = ("sampled reward", "greedy", "four digits")
-SETTINGS = ("alone", "half", "lws")
-GAPS = (("lws", "half"), ("lws", "alone"), ("alone", "half"))
+ROOT = Path(__file__).parents[1]
+SETTINGS = ("together", *BY_ITSELF)
 
 
-def difference(value: float) -> str:
+def signed(value: float) -> str:
     return f"{value:+z.3f}".replace("0.", ".", 1)
 
 
-def row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
+def plain(value: float) -> str:
+    return f"{value:z.3f}".replace("0.", ".", 1)
 
 
-def seeds_lines(results: Sequence[Result]) -> list[str]:
-    """Return a line of JSON for each model and seed; numbers in the order of SETTINGS."""
-    return [
-        json.dumps({"model": node, "seed": each.seed} | {
-            name: [round(measure(each.nodes[node][its]), 3) for its in SETTINGS]
-            for name, measure in MEASURES.items()
-        })
-        for node in results[0].nodes
-        for each in results
-    ]  # fmt: skip
-
-
-def gaps_table(results: Sequence[Result]) -> list[str]:
-    """Return differences of the mean of the models, paired by seed, with their intervals."""
-    lines = [row("mean of both models", *TITLES), "|---" * (1 + len(MEASURES)) + "|"]
-    for one, other in GAPS:
-        cells = []
-        for measure in MEASURES.values():
-            gaps = [
-                mean(measure(its[one]) - measure(its[other]) for its in each.nodes.values())
-                for each in results
-            ]
-            wide = t.ppf(0.975, len(gaps) - 1) * stdev(gaps) / math.sqrt(len(gaps))
-            ends = (difference(mean(gaps) + side * wide) for side in (-1, 1))
-            cells.append(f"{difference(mean(gaps))} [{', '.join(ends)}]")
-        lines.append(row(f"{label(one)} - {label(other)}", *cells))
+def seeds_lines(result: Result) -> list[str]:
+    """Return a line of JSON for each model and seed; own rewards in the order of SETTINGS."""
+    lines = []
+    for node in result.nodes:
+        half, alone = ([a for a in result.answers if (a.node, a.control) == (node, kind)]
+                       for kind in BY_ITSELF)  # fmt: skip
+        for seed, one, other in zip(result.seeds, half, alone, strict=True):
+            rewards = [round(each, 3) for each in (one.together, one.alone, other.alone)]
+            written = [one.written[0], one.written[1], other.written[1]]
+            line = {"model": node, "seed": seed, "reward": rewards, "written": written}
+            lines.append(json.dumps(line))
     return lines
+
+
+def row(rows: Sequence[Sequence[float]]) -> str:
+    """Return the cells of a model: mean rewards, and differences with their intervals."""
+    cells = [plain(mean(each)) for each in zip(*rows, strict=True)]
+    for other in (1, 2):
+        gaps = [its[0] - its[other] for its in rows]
+        wide = t.ppf(0.975, len(gaps) - 1) * stdev(gaps) / math.sqrt(len(gaps))
+        ends = ", ".join(signed(mean(gaps) + side * wide) for side in (-1, 1))
+        cells.append(f"{signed(mean(gaps))} [{ends}]")
+    return " | ".join(cells)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("summary", type=Path, nargs="+", help="summary.json of a demo")
-    paths = parser.parse_args().summary
-    results = [msgspec.json.decode(path.read_bytes(), type=Result) for path in paths]
-    print("\n".join([*seeds_lines(results), "", *gaps_table(results)]))
+    parser.add_argument("summary", type=Path, help="summary.json of a demo")
+    data = parser.parse_args().summary.read_bytes()
+    result = msgspec.json.decode(data, type=Result)
+    lines = seeds_lines(result)
+    (ROOT / "experiments" / "demo.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    draw(result, ROOT / "docs" / "results" / "demo.png")
+    for node in result.nodes:
+        rows = [its["reward"] for its in map(json.loads, lines) if its["model"] == node]
+        print(f"| {node} | {row(rows)} |")
+    print(*result.gains, sep="\n")
 
 
 if __name__ == "__main__":

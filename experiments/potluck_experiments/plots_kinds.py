@@ -1,5 +1,6 @@
 """Pictures of what the default gives in each kind of pair, and of how the way of writing moves."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -10,11 +11,28 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from potluck_experiments.kinds import BEFORE, CONTROLS, DEFAULT, Kind, newest
 from potluck_experiments.notations import SETTINGS, Writers, over_pairs, writers
-from potluck_experiments.plots import FIXED, QUIET, SMOOTHED, bounds, label, style, styles_of
+from potluck_experiments.plots import (
+    BLUE,
+    FIXED,
+    GREY,
+    QUIET,
+    SMOOTHED,
+    VERMILION,
+    bounds,
+    label,
+    style,
+    styles_of,
+)
 from potluck_experiments.results import Results
-from potluck_experiments.statistics import interval_of
+from potluck_experiments.statistics import MeanInterval, interval_of
 
 ROW = 0.46  # inches
+GAINS = {
+    "": "minus by itself,\nthe same part of the writing",
+    "own-part": "minus together,\nnothing learned from others",
+    "alone": "minus by itself,\nall of the writing",
+}
+"""What the default is compared with where one picture is to tell; empty: the better half."""
 PARTS = {
     "share": "share of answers in the partner's notation",
     "own": "reward in the own notation",
@@ -27,9 +45,57 @@ def draw_all(results: Results) -> Iterator[tuple[str, Figure]]:
     """Draw the pictures of a scale with their file names."""
     kinds = newest(results)
     if kinds:
+        yield f"gains-{results.scale}.png", draw_gains(kinds)
         yield f"kinds-{results.scale}.png", draw_kinds(kinds)
     if rows := list(writers(kinds)):
         yield f"notations-{results.scale}.png", draw_notations(rows)
+
+
+def draw_gains(kinds: Sequence[Kind]) -> Figure:
+    """Draw the three comparisons that a reader asks for first, readable at 800 pixels' width."""
+    found = {
+        than: [interval_of(kind.minus(than or kind.better())) for kind in kinds] for than in GAINS
+    }
+    same = [each for each in found[""] if each]
+    more, less = sum(each.low > 0 for each in same), sum(each.high < 0 for each in same)
+    height = 0.52 * len(kinds) + 2.75
+    ends = [end for its in found.values() for each in its if each for end in each[1:3]]
+    with style():
+        figure = Figure(figsize=(14, height))
+        for at, (than, title) in enumerate(GAINS.items()):
+            place = 0.16 + 0.28 * at, 0.62 / height, 0.265, 0.52 * len(kinds) / height
+            axes = figure.add_axes(place, sharex=figure.axes[0] if at else None)
+            axes.axvline(0, color=QUIET, linewidth=1.5)
+            axes.set(ylim=(len(kinds) - 0.5, -0.5), yticks=range(len(kinds)), yticklabels=[])
+            axes.set_title(title, loc="left", size=16, parse_math=False)
+            axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+            axes.xaxis.set_major_formatter("{x:.1f}")
+            axes.tick_params(labelsize=15)
+            for y, interval in enumerate(found[than]):
+                if interval:
+                    _draw_gain(axes, interval, y)
+        figure.axes[0].set_xlim(min([0.0, *ends]) - 0.02, max([0.0, *ends]) + 0.02)
+        figure.axes[0].set_yticklabels(
+            [textwrap.fill(kind.title, 18) for kind in kinds], size=16, parse_math=False
+        )
+        title = (
+            f"At equal writing, sharing earns more in {more} of {len(same)} kinds of pair, "
+            f"less in {less or 'none'}"
+        )
+        about = (
+            f"Sampled reward of the default minus that of a control: mean and 95 % interval over "
+            f"{min(len(kind.pairs) for kind in kinds)} pairs\nof models. Blue: better together. "
+            "Orange: worse. Grey: neither is shown."
+        )
+        figure.text(0.01, 1 - 0.42 / height, title, size=18, weight="bold", parse_math=False)
+        figure.text(0.01, 1 - 0.6 / height, about, size=15, color=QUIET, va="top")
+        return figure
+
+
+def _draw_gain(axes: Axes, of: MeanInterval, y: float) -> None:
+    colour = BLUE if of.low > 0 else VERMILION if of.high < 0 else GREY
+    axes.plot([of.low, of.high], [y, y], color=colour, lw=3.5)
+    axes.plot([of.mean], [y], color=colour, marker="o", ms=10)
 
 
 def draw_kinds(kinds: Sequence[Kind]) -> Figure:

@@ -13,43 +13,34 @@ pytestmark = pytest.mark.page
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "experiments" / "demo.md").read_text(encoding="utf-8")
-SETTINGS = ("alone", "half", "LWS")
-MEASURES = ("sampled", "greedy", "four_digits")
 SHARE = r"[+-]?\d?\.\d{3}"
 LINES = (ROOT / "experiments" / "demo.jsonl").read_text(encoding="utf-8").splitlines()
-SEEDS: dict = {}
+ROWS: dict = {}
 for line in map(json.loads, LINES):
-    SEEDS.setdefault(line["seed"], []).append(line)
-GAPS = {
-    found[1]: [list(map(float, re.findall(SHARE, cell))) for cell in found[2].split("|")]
-    for found in re.finditer(r"^\| (\w+ - \w+) \| (.*) \|$", PAGE, re.M)
-}
+    ROWS.setdefault(line["model"], []).append(line)
 
 
-def test_there_are_both_models_with_each_seed_and_the_three_differences():
-    assert len(SEEDS) >= 2
-    assert all({line["model"] for line in its} == {"large", "small"} for its in SEEDS.values())
-    assert set(GAPS) == {"LWS - half", "LWS - alone", "alone - half"}
+@pytest.mark.parametrize("model", ["adder", "subtractor"])
+def test_a_row_has_the_means_and_differences_of_the_seeds(model):
+    told = re.search(rf"^\| {model} \| (.*) \|$", PAGE, re.M)[1]
+    numbers = list(map(float, re.findall(SHARE, told)))
+    rewards = [line["reward"] for line in ROWS[model]]
+    assert numbers[:3] == pytest.approx(
+        [mean(each) for each in zip(*rewards, strict=True)], abs=1e-3
+    )
+    for other, found in ((1, numbers[3:6]), (2, numbers[6:9])):
+        interval = interval_of(its[0] - its[other] for its in rewards)
+        # The rows are rounded, and t stretches what they lose.
+        assert found == pytest.approx(
+            interval[:3], abs=0.0005 * (1 + t_quantile(0.975, interval.n - 1))
+        )
 
 
-@pytest.mark.parametrize("measure", range(3))
-@pytest.mark.parametrize("gap", GAPS)
-def test_a_difference_and_its_interval_are_those_of_the_rows(gap, measure):
-    one, other = (SETTINGS.index(name) for name in gap.split(" - "))
-    rows = [[line[MEASURES[measure]] for line in its] for its in SEEDS.values()]
-    interval = interval_of(mean(row[one] - row[other] for row in pair) for pair in rows)
-    # The rows are rounded, and t stretches what they lose.
-    lost = 0.0005 * (1 + t_quantile(0.975, interval.n - 1))
-    assert GAPS[gap][measure] == pytest.approx(interval[:3], abs=lost)
-
-
-def test_the_caption_of_the_picture_says_what_the_rows_say():
-    caption = " ".join(PAGE.partition("(results/demo.png)")[2].partition("*\n\n")[0].split())
-    told = re.findall(rf"(LWS|half|alone,[a-z ]+,) ({SHARE})", caption)
-    assert len(told) == 3
-    for name, share in told:
-        column = SETTINGS.index(name.split(",")[0])
-        expected = mean(line["sampled"][column] for its in SEEDS.values() for line in its)
-        assert float(share) == pytest.approx(expected, abs=1e-3)
-    assert "mean of five seeds" in caption
-    assert len(SEEDS) == 5
+def test_each_seed_has_what_the_page_says_it_has():
+    assert "each of the five has more than .05 over half for both models" in " ".join(PAGE.split())
+    for its in ROWS.values():
+        assert [line["seed"] for line in its] == [0, 1, 2, 3, 4]
+        assert all(line["reward"][0] - line["reward"][1] > 0.05 for line in its)
+        assert {tuple(line["written"]) for line in its} == {(2880, 2880, 5760)}
+    assert "2,880" in PAGE
+    assert "5,760" in PAGE

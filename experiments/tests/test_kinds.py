@@ -176,7 +176,7 @@ def numbers(text):
 
 def test_pictures_show_every_kind_node_and_notation(there):
     drawn = dict(plots_kinds.draw_all(there))
-    assert list(drawn) == ["kinds-drawn.png", "notations-drawn.png"]
+    assert list(drawn) == ["gains-drawn.png", "kinds-drawn.png", "notations-drawn.png"]
     panels = drawn["kinds-drawn.png"].axes
     assert [axes.get_title(loc="left") for axes in panels] == [
         "minus the better half", "minus own part only", "minus alone, all of it", "minus F-TIS",
@@ -189,6 +189,16 @@ def test_pictures_show_every_kind_node_and_notation(there):
     cells = as_json(there)
     its = oracle.differences(cells, "size", pairs_of("size"), DEFAULT, "half-smaller")
     assert list(bars[0].get_xdata()) == pytest.approx(oracle.interval(its)[1:], abs=1e-4)
+    gains = drawn["gains-drawn.png"]
+    bars = [line for line in gains.axes[0].lines if line.get_lw() == 3.5]
+    assert [list(bar.get_xdata()) for bar in bars[:1]] == [
+        pytest.approx(oracle.interval(its)[1:], abs=1e-4)
+    ]
+    more = sum(bar.get_xdata()[0] > 0 for bar in bars)
+    assert f"earns more in {more} of 3 kinds of pair, less in none" in gains.texts[0].get_text()
+    assert [text.get_text() for text in gains.axes[0].get_yticklabels()] == [
+        "two sizes", "near notations", "four nodes"
+    ]  # fmt: skip
     courses = drawn["notations-drawn.png"].axes
     assert len(courses) == 3 * 3
     assert [len(axes.lines) for axes in courses] == [4] * 9

@@ -2,35 +2,38 @@
 
 from typing import Any
 
-from potluck.demo.report import Outcome, Result
+from potluck.demo.finding import OwnAnswers, Result
+from potluck.reports.answers import ControlAnswer
+
+EACH = 480
+"""Problems of a kind in a round of half of the writing: WINDOW lies within a round."""
 
 
-def outcome(late: float, **changes: Any) -> Outcome:
-    """Return an outcome of four rounds, the second two with a sampled reward of ``late``."""
-    content: dict[str, Any] = {
-        "written": 48,
-        "sampled": (0.25, 0.25, late, late),
-        "greedy": 1.0,
-        "out_of_distribution": 0.75,
+def course(*shares: float, added: float = 0.5, each: int = EACH) -> OwnAnswers:
+    """Return a course with these shares of right subtractions, and one of additions."""
+    right = tuple({"-": round(share * each), "+": round(added * each)} for share in shares)
+    return OwnAnswers(right, ({"-": each, "+": each},) * len(shares))
+
+
+def settings(**changes: list[OwnAnswers]) -> dict[str, list[OwnAnswers]]:
+    return {
+        "together": [course(0, 0.4, 0.8, 0.8)],
+        "half": [course(0, 0, 0.5, 0.5)],
+        "alone": [course(0, 0.2, 0.4, 0.6, each=2 * EACH)],
         **changes,
     }
-    return Outcome(**content)
 
 
-def outcomes(alone: float = 0.8, half: float = 0.7, lws: float = 0.81) -> dict[str, Outcome]:
-    return {
-        "alone": outcome(alone, written=96),
-        "half": outcome(half, greedy=0.5),
-        "lws": outcome(lws, out_of_distribution=None),
-    }
+def answer(control: str, alone: float, together: float = 0.5, node: str = "adder") -> ControlAnswer:
+    return ControlAnswer(node, control, together, alone, (0.0, 0.0, 0.0), 24, (8, 8))
 
 
 def result(**changes: Any) -> Result:
     content: dict[str, Any] = {
-        "seed": 7,
-        "rounds": 4,
+        "seeds": (7,),
         "seconds": 123.4,
-        "nodes": {"large": outcomes(), "small": outcomes(0.5, 0.5, 0.25)},
+        "nodes": {"adder": settings()},
+        "answers": (answer("half", 0.25), answer("alone", 0.75)),
         **changes,
     }
     return Result(**content)

@@ -83,12 +83,12 @@ def test_a_saved_folder_loads_as_the_same_model(tmp_path):
     assert loaded.vocabulary == tiny.VOCABULARY
 
 
-@pytest.mark.parametrize("name", ["digits-small", "digits-large", "digits-terse"])
+@pytest.mark.parametrize("name", sorted(folder.name for folder in BUILT_IN.iterdir()))
 def test_the_built_in_models_load_and_share_a_tokenizer(name):
     policy = LanguageModel.load(f"builtin:{name}", device="cpu")
     assert fingerprint(policy.tokenizer) == fingerprint(load_tokenizer("builtin:digits-small"))
     size = sum(p.numel() for p in policy.network.parameters())
-    assert 400_000 <= size <= 1_500_000
+    assert 100_000 <= size <= 1_500_000
 
 
 def test_the_built_in_models_weigh_six_megabytes_at_most():

@@ -50,13 +50,14 @@ def demo_command(
         "potluck-demo"
     ),
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of problems and samples")] = 0,
+    seed: Annotated[int, typer.Option(help="First seed of problems and samples")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds")] = 3,
 ) -> None:
-    """Train two different models alone and together, and compare."""
+    """Train two models with one skill each, together and each by itself, and compare."""
     from potluck.demo.run import demo
 
     with stoppable(f"stopped; what there is of it is in {folder}"):
-        demo(folder, rounds=rounds, seed=seed, console=out)
+        demo(folder, rounds=rounds, seeds=range(seed, seed + seeds), console=out)
 
 
 @app.command("new")

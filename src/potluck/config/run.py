@@ -100,7 +100,7 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     """One node: its model, its optimiser, and how it computes."""
 
     model: str = ""
-    """Folder, Hugging Face id, or ``builtin:NAME`` (digits-small, -large, -terse). Empty where the
+    """Folder, Hugging Face id, or ``builtin:NAME`` (digits-small, ...). Empty where the
     node's engine needs none (openai, file): such a node writes, and learns nothing."""
     weight: Positive = 1.0
     """Share of the completions that this node writes, relative to the other nodes' weights."""

@@ -1,37 +1,39 @@
-"""The demo: two sizes of model that learn from each other's right answers, and each by itself.
+"""The demo: two models with one skill each, together and each by itself.
 
-Five runs with the same seed: both together with LWS, where each writes half of the completions;
-each alone; and each alone with half of the problems, which is what it writes together. They run
-side by side, each in a process with one thread, so that the numbers do not depend on the machine's
-load.
+Runs with the same seeds: both together with LWS, where each writes half of the completions; and
+their controls. They run side by side, each in a process with one thread, so that the numbers do
+not depend on the machine's load.
 """
 
-import json
 import time
-import tomllib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import msgspec
+from msgspec.structs import replace
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from potluck import STARTING_RECIPE
-from potluck.config import as_tree, from_tree
+from potluck.config import load
+from potluck.config.control import controls_of
+from potluck.demo.finding import COLUMNS, NOTE, TOGETHER, OwnAnswers, Result, own_answers
 from potluck.demo.picture import draw
-from potluck.demo.report import COLUMNS, Outcome, Result, write_report
+from potluck.files import write_atomically
 from potluck.launch.side_by_side import WholeRun, run_side_by_side
-from potluck.reports.runs import NodeRun, read_run
-from potluck.show.terminal.text import label, new_table
+from potluck.reports.answers import ControlAnswer, add_answers, answer_of
+from potluck.show.terminal.text import new_table
+from potluck.show.web.kept import keep
+from potluck.show.web.page import kept_page
+from potluck.show.web.views import KeptTable
 from potluck.types import PotluckError
 
-NODES = ("large", "small")
-"""Nodes of the demo and, behind ``builtin:digits-``, their models."""
-SETTINGS = ("alone", "half", "lws")
-TOLD = """
-sampled reward: right answers among those that a model samples, second half of
-the rounds; greedy: accuracy at the end on problems not trained on, and on longer ones"""
+RECIPE = Path(__file__).with_name("recipe.toml")
+LEAD = (
+    "Together each model writes half of the answers to every problem, and learns from its own and, "
+    "by LWS, from the right ones of the other. By itself it writes half or all of them.",
+    "How to go on: `potluck new my-run.toml` writes a recipe to edit; `potluck run my-run.toml "
+    "--control half` trains, and tells whether sharing helped.",
+)
 
 
 class DemoError(PotluckError):
@@ -42,92 +44,74 @@ class DemoError(PotluckError):
 class Cell:
     """One run of the demo."""
 
-    name: str
-    recipe: dict[str, Any]
-
-    @property
-    def nodes(self) -> list[str]:
-        return list(self.recipe["node"])
+    seed: int
+    setting: str
+    run: WholeRun
 
 
-def cells(*, rounds: int | None, seed: int) -> list[Cell]:
+def cells(folder: Path, *, rounds: int | None, seeds: range) -> list[Cell]:
     """List the runs, longest first, so that the cores are done at about the same time."""
-    start = tomllib.loads(STARTING_RECIPE.read_text(encoding="utf-8"))
-    # To evaluate between the rounds would be a tenth of the time.
-    start["evaluation"] |= {"every": 0}
-    start |= {"seed": seed, "rounds": rounds or start["rounds"], "threads": 1}
-    options, problems = next(iter(start["node"].values())), start["problems_per_round"]
-
-    def cell(name: str, nodes: tuple[str, ...], problems: int) -> Cell:
-        node = {name: {**options, "model": f"builtin:digits-{name}"} for name in nodes}
-        tree = {**start, "name": name, "node": node, "problems_per_round": problems}
-        return Cell(name, as_tree(from_tree(tree)))
-
-    # With one author LWS is GRPO, and so is every other method.
-    alone = [cell(f"alone-{name}", (name,), problems) for name in NODES]
-    half = [cell(f"half-{name}", (name,), problems // len(NODES)) for name in NODES]
-    return [cell("lws", NODES, problems), *alone, *half]
+    made, of_rounds = list[Cell](), [f"rounds={rounds}"] if rounds else []
+    for seed in seeds:
+        config = load(RECIPE, [f"seed={seed}", f"name=demo-{seed}", *of_rounds])
+        place, together = folder / "runs" / f"{seed}", replace(config, control=())
+        made.append(Cell(seed, TOGETHER, WholeRun(together, place / TOGETHER)))
+        for each in controls_of(config):
+            made.append(Cell(seed, each.kind, WholeRun(each.config, place / each.folder)))
+    return sorted(made, key=lambda cell: (TOGETHER, "alone", "half").index(cell.setting))
 
 
-def demo(folder: Path, *, rounds: int | None, seed: int, console: Console) -> Result:
-    """Run the cells and write summary.json, accuracy.png and report.html; raise DemoError if a run
-    breaks down, or the folder is in use."""
+def demo(folder: Path, *, rounds: int | None, seeds: range, console: Console) -> Result:
+    """Run the cells and write summary.json, accuracy.png and report.html; raise DemoError if the
+    folder is in use, and SideBySideError if a run breaks down."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DemoError(f"{folder} exists; name another folder with --out, or remove it")
-    began, plan = time.monotonic(), cells(rounds=rounds, seed=seed)
-    total = plan[0].recipe["rounds"]
-    console.print(
-        "Two sizes of model that add numbers,",
-        f"{total} rounds each: {', '.join(cell.name for cell in plan)}",
-        markup=False,
-    )
-    made = [WholeRun(from_tree(each.recipe), folder / "cells" / each.name) for each in plan]
-    if not run_side_by_side(made, console):
+    began, plan = time.monotonic(), cells(folder, rounds=rounds, seeds=seeds)
+    console.print(f"An adder and a subtractor, together and each by itself: {len(plan)} runs")
+    if not run_side_by_side([cell.run for cell in plan], console):
         raise KeyboardInterrupt
-    seconds = round(time.monotonic() - began, 1)
-    result = summarise(plan, folder / "cells", seconds=seconds)
-    (folder / "summary.json").write_text(json.dumps(asdict(result), indent=1) + "\n", "utf-8")
+    result = summarise(plan, seconds=round(time.monotonic() - began, 1))
+    write_atomically(folder / "summary.json", msgspec.json.format(msgspec.json.encode(result)))
     draw(result, folder / "accuracy.png")
-    runs = {cell.name: folder / "cells" / cell.name for cell in plan}
-    write_report(result, runs, folder / "report.html")
-    console.print(TOLD)
-    console.print(demo_table(result, console))
-    for name in ("report.html", "accuracy.png", "summary.json"):
-        console.print(f"  {folder / name}", markup=False, highlight=False)
+    _write_report(result, plan, folder / "report.html")
+    table = new_table(console, COLUMNS[:2], COLUMNS[2:])
+    for row in result.rows:
+        table.add_row(*map(Text, row))
+    console.print(*map(str, result.gains), table, NOTE, sep="\n", markup=False, highlight=False)
+    files = [f"  {folder / name}" for name in ("report.html", "accuracy.png", "summary.json")]
+    console.print(*files, sep="\n", markup=False, highlight=False)
     return result
 
 
-def demo_table(result: Result, console: Console) -> Table:
-    """Make a table with a row for each node under each setting."""
-    made = new_table(console, ["node", "setting"], COLUMNS)
-    for node, outcomes in result.nodes.items():
-        for setting, outcome in outcomes.items():
-            made.add_row(Text(node, style="bold"), label(setting), *outcome.cells)
-    return made
+def summarise(plan: list[Cell], *, seconds: float) -> Result:
+    """Read from the run folders what the demo tells, and keep in those of the runs together what
+    their controls told."""
+    rounds, found = plan[0].run.config.rounds, list[ControlAnswer]()
+    nodes: dict[str, dict[str, list[OwnAnswers]]] = {}
+    together = {cell.seed: cell.run.folder for cell in plan if cell.setting == TOGETHER}
+    for cell in sorted(plan, key=lambda cell: cell.seed):
+        for node in cell.run.config.node:
+            course = own_answers(cell.run.folder, node, rounds)
+            nodes.setdefault(node, {}).setdefault(cell.setting, []).append(course)
+            if cell.setting != TOGETHER:
+                its = together[cell.seed], cell.run.folder, node, cell.setting, rounds
+                if answer := answer_of(*its):
+                    add_answers(its[0], [answer])
+                    found.append(answer)
+    return Result(tuple(together), seconds, nodes, tuple(found))
 
 
-def summarise(plan: list[Cell], folder: Path, *, seconds: float) -> Result:
-    """Read from the run folders what the demo tells."""
-    runs = {
-        (cell.name, node.name): node for cell in plan for node in read_run(folder / cell.name).nodes
-    }
-
-    def outcome(name: str, setting: str) -> Outcome:
-        return _outcome(runs["lws" if setting == "lws" else f"{setting}-{name}", name])
-
-    return Result(
-        seed=plan[0].recipe["seed"],
-        rounds=plan[0].recipe["rounds"],
-        seconds=seconds,
-        nodes={name: {each: outcome(name, each) for each in SETTINGS} for name in NODES},
+def _write_report(result: Result, plan: list[Cell], path: Path) -> None:
+    """Write the page of the first seed's runs, kept in a file, below the findings of all."""
+    first = [cell for cell in plan if cell.seed == result.seeds[0]]
+    kept, _ = keep(
+        {cell.run.folder.name: cell.run.folder for cell in first},
+        title="Does it help to learn from each other?",
+        lead=[*map(str, result.gains), *LEAD],
+        table=KeptTable(title="In numbers", columns=[*COLUMNS], rows=result.rows, note=NOTE),
+        labels={
+            cell.run.folder.name: f"{cell.setting}: {', '.join(cell.run.config.node)}"
+            for cell in first
+        },
     )
-
-
-def _outcome(node: NodeRun) -> Outcome:
-    end = node.evaluations[-1]
-    return Outcome(
-        written=sum(each.sources[node.name].completions for each in node.rounds),
-        sampled=tuple(r for each in node.rounds if (r := each.own_reward_mean) is not None),
-        greedy=end.validation,
-        out_of_distribution=end.out_of_distribution,
-    )
+    write_atomically(path, kept_page(kept).encode())

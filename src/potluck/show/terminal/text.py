@@ -18,10 +18,6 @@ TIME_BAR = {
     "exchange": ("▒", "magenta"),
 }
 """Block and colour of each phase in a bar of time."""
-METHOD_LABELS = {name: name for name in ("alone", "half")} | {
-    name: method.title for name, method in METHODS.items()
-}
-"""Titles of the methods, and of two settings without others, by name."""
 
 
 def formatted(value: float | None, format: str) -> str:
@@ -53,7 +49,7 @@ def label(method: str) -> str:
     >>> label("f-tis"), label("nois"), label("mine.py:weight")
     ('F-TIS', 'NoIS', 'mine.py:weight')
     """
-    return METHOD_LABELS.get(method, method)
+    return METHODS[method].title if method in METHODS else method
 
 
 def sparkline(shares: Sequence[float], width: int = 16) -> str:
