@@ -40,10 +40,10 @@ class Store:
     def read(self, wanted: Mapping[str, int]) -> dict[str, bytes]:
         """Return the files that are there, of each at most one byte more than ``wanted``. Of a
         folder, a link or pipe nothing is read: it is empty."""
-        places = {path: f"{self._root}/{path}" for path in wanted}
-        files = [p for p, at in places.items() if not self._is_local or os.path.lexists(at)]
-        odd = {p: b"" for p in files if self._is_local and not _is_plain(places[p])}
-        files = [path for path in files if path not in odd]
+        places, odd = {path: f"{self._root}/{path}" for path in wanted}, dict[str, bytes]()
+        if self._is_local:
+            odd = {p: b"" for p, at in places.items() if os.path.lexists(at) and not _is_plain(at)}
+        files = [path for path in wanted if path not in odd]
         ends = [wanted[path] + 1 for path in files]
         with _as_os_error():
             found = self._fs.cat_ranges([places[p] for p in files], [0] * len(files), ends)
@@ -55,15 +55,15 @@ class Store:
 
     def write(self, path: str, data: bytes) -> None:
         """Write the whole file or none of it."""
-        place, name = f"{self._root}/{path}", path
+        place = f"{self._root}/{path}"
         with _as_os_error():
-            if self._is_local:
-                os.makedirs(os.path.dirname(place), exist_ok=True)
-                # In a name that nobody can guess, nobody can have put a link.
-                name = f"{os.path.dirname(path)}/.{secrets.token_hex(8)}.part"
-            self._fs.pipe_file(f"{self._root}/{name}", data)
-            if name != path:
-                os.replace(f"{self._root}/{name}", place)
+            if not self._is_local:
+                self._fs.pipe_file(place, data)
+                return
+            os.makedirs(folder := os.path.dirname(place), exist_ok=True)
+            # Under a name that nobody can guess, nobody can have put a link.
+            self._fs.pipe_file(beside := f"{folder}/.{secrets.token_hex(8)}.part", data)
+            os.replace(beside, place)
 
     def remove(self, path: str) -> None:
         with _as_os_error():
