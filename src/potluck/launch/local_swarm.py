@@ -175,7 +175,7 @@ def _watch(
 ) -> None:
     """Show what the children say until all have ended."""
     stopping = False
-    lost: list[tuple[str, float]] = []  # nodes that failed, and when
+    lost: list[tuple[_Child, float]] = []  # nodes that failed, and when
     with selectors.DefaultSelector() as selector:
         for child in children:
             for fd in child.rest:
@@ -189,11 +189,12 @@ def _watch(
                         if not key.data.rest:
                             # A user has to mend something; then no other node need begin.
                             failed |= bool(key.data.process.wait()) and not key.data.begun
-                            if _tell_end(key.data, display):
-                                lost.append((key.data.name, time.monotonic()))
-                # What ends one node often ends all: then there is none to come back to.
+                            if _is_lacked(key.data):
+                                lost.append((key.data, time.monotonic()))
+                # What ends one node often ends all: then there is none to come back to, and the
+                # end of the run says why.
                 while lost and not stopping and time.monotonic() >= lost[0][1] + ONE_CAUSE_S:
-                    _tell_way_back(lost.pop(0)[0], display, folder)
+                    _tell_end(lost.pop(0)[0], display, folder)
                 # Once: the second one would be "at once" to a node that is about to save.
                 if (interrupted() or failed) and not stopping:
                     stopping = True
@@ -221,20 +222,19 @@ def _read(child: _Child, fd: int, display: Display) -> bool:
     return bool(came)
 
 
-def _tell_end(child: _Child, display: Display) -> bool:
-    """Tell how a child ended whose streams are shut; return whether the others lack it now."""
-    code = child.process.wait()
-    if code in (0, 130, -signal.SIGINT) or not child.begun:
-        return False
+def _is_lacked(child: _Child) -> bool:
+    """Return whether the others lack a child, whose streams are shut."""
+    return child.begun and child.process.wait() not in (0, 130, -signal.SIGINT)
+
+
+def _tell_end(child: _Child, display: Display, folder: Path) -> None:
+    """Tell how a child ended that the others lack, and the way back."""
+    code = child.process.returncode
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     said = f": {child.said[-1]}" if child.said and code > 0 else ""
     display.show(Notice(f"{child.name} {how}{said}"))
-    return True
-
-
-def _tell_way_back(name: str, display: Display, folder: Path) -> None:
     where = shlex.quote(str(folder))
-    command = f"potluck join {where}/{LOCAL_SWARM}/recipe.json --as {name} --out {where}"
+    command = f"potluck join {where}/{LOCAL_SWARM}/recipe.json --as {child.name} --out {where}"
     display.show(Notice(f"the others go on; to bring it back: {command} --resume"))
 
 
