@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from potluck.builder.consent import notes_on_reach
 from potluck.config import LOCAL_SWARM, RunConfig, SwarmConfig
@@ -20,9 +22,11 @@ from potluck.exchange.keys.keys import read_roster
 from potluck.exchange.protocol.announcement import ANNOUNCEMENT_VERSION
 from potluck.exchange.wire.codec import TEXT_VERSION, VERSION
 from potluck.exchange.zenoh.session import Endpoints, Tls
-from potluck.files import available_cores
+from potluck.files import available_cores, seen_accelerator
 
 LIBRARIES = ("potluck", "torch", "transformers", "eclipse-zenoh", "msgspec", "cryptography")
+FOR_DEVELOPERS = {"bench", "dev", "docs"}
+"""Extras of which a user needs none."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,8 @@ def _machine(target: Target) -> Iterator[Finding]:
     }
     found = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
     yield Finding("versions", *machine.versions(found, spoken))
+    yield Finding("extras", *machine.extras(_extras()))
+    yield Finding("gpu", *machine.accelerator(seen_accelerator(), found["torch"] or ""))
     yield Finding(
         "cores",
         *machine.cores(available_cores(), here, target.config.threads if target.config else 0),
@@ -162,6 +168,23 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return "from its source" if name == "potluck" else None
+
+
+def _extras() -> dict[str, bool]:
+    """Tell of each extra whether all that it brings is installed; none where potluck is not."""
+    try:
+        lines = [Requirement(line) for line in requires("potluck") or ()]
+    except PackageNotFoundError:
+        return {}
+    names = metadata("potluck").get_all("Provides-Extra") or ()
+    return {
+        extra: all(
+            _version(line.name)
+            for line in lines
+            if line.marker and line.marker.evaluate({"extra": extra})
+        )
+        for extra in sorted(set(names) - FOR_DEVELOPERS)
+    }
 
 
 def _open_files() -> int:
