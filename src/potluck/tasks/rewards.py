@@ -118,7 +118,7 @@ class CustomRewards(DerivedTask):
     def try_once(self) -> None:
         """Call each function for a made-up group of the first problem, before any model is loaded.
 
-        Raise TaskError as ``rewards`` does, and say so where another ``format`` would do.
+        Raise TaskError as ``graded`` does, and say so where another ``format`` would do.
         """
         if self._first is None:
             return
@@ -145,19 +145,13 @@ class CustomRewards(DerivedTask):
                     f"{error}; with format = {other!r} in its [[reward]] it can"
                 ) from error
 
-    def rewards(
-        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
-    ) -> list[float]:
-        """Add up weight x number of each; a function is trusted with what it does.
-
-        Raise TaskError if a function raised, or returned anything but one number or None for each.
-        """
-        return self.graded(problems, completions, texts)[0]
-
     def graded(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> Graded:
-        """Grade, and tell what each function returned, 0 for None."""
+        """Add up weight x number of each, and tell what each function returned, 0 for None.
+
+        Raise TaskError if a function raised, or returned anything but one number or None for each.
+        """
         if not list(zip(problems, completions, texts, strict=True)):
             return [], {}
         totals, parts = [0.0] * len(texts), {}
@@ -194,10 +188,11 @@ class HashReward(DerivedTask):
         rules = "hash 1: lowest bit of the first byte of sha256(problem id, tokens as <i4)"
         super().__init__(task, f"{rules}; problems of {task.digest}")
 
-    def rewards(
+    def graded(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
-    ) -> list[float]:
-        return [_bit(c) for _, c, _ in zip(problems, completions, texts, strict=True)]
+    ) -> Graded:
+        rewards = [_bit(c) for _, c, _ in zip(problems, completions, texts, strict=True)]
+        return rewards, {"task": rewards}
 
 
 def _given(
