@@ -18,7 +18,7 @@ from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_ba
 import potluck
 from potluck.config import from_tree
 from potluck.node.storage.card import model_card
-from potluck.node.storage.upload import UploadError, upload
+from potluck.node.storage.export import UploadError, upload
 from stand_in_hub import stand_in_hub
 
 SMALL = Path(potluck.__file__).parent / "models" / "digits-small"

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
-from potluck.cli.completion import names_of_nodes, node_folders, run_folders
+from potluck.cli.completion import names_of_nodes, run_folders
 from potluck.cli.options import Sets, TrustCode
 from potluck.config import ConfigError
 from potluck.evaluation.request import EvaluationRequest
@@ -54,7 +54,7 @@ LongestAnswer = Annotated[
 AnyModel = Annotated[
     str,
     typer.Argument(
-        help="A folder, a Hugging Face id, builtin:NAME, or RUN/NODE", autocompletion=node_folders
+        help="A folder, a Hugging Face id, builtin:NAME, or RUN/NODE", autocompletion=run_folders
     ),
 ]
 AsRecipe = Annotated[
@@ -154,7 +154,7 @@ def show_command(
 def export_command(
     checkpoint: Annotated[
         str,
-        typer.Argument(help="A checkpoint, or any model of a recipe", autocompletion=node_folders),
+        typer.Argument(help="A checkpoint, or any model of a recipe", autocompletion=run_folders),
     ],
     folder: Annotated[Path, typer.Argument(help="The folder to write; must not exist")],
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
@@ -172,7 +172,7 @@ def export_command(
     prepare_process(0)
     if shown:
         del os.environ[BARS]
-    from potluck.node.storage.upload import require_uploadable, upload, way_on
+    from potluck.node.storage.export import HERE, export, require_uploadable, upload, way_on
 
     if push:
         require_uploadable(push)
@@ -180,8 +180,6 @@ def export_command(
 
     if shown:  # those of an upload, which may take hours, but none of what is loaded for it
         disable_progress_bars()
-    with out.status("loading torch and transformers ..."):
-        from potluck.node.storage.export import HERE, export
     with out.status(f"writing {printable(str(folder))} ..."):
         export(checkpoint, folder, dtype=dtype, name=push or HERE)
     say(f"wrote {folder}")
