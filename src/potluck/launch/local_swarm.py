@@ -24,7 +24,7 @@ from potluck.exchange import transport
 from potluck.exchange.keys.keys import make_key, roster_text
 from potluck.files import sealed, write_atomically
 from potluck.launch.signals import interrupts
-from potluck.node.storage.folder import LOCK, has_no_round
+from potluck.node.storage.folder import LOCK, has_no_round, in_the_way
 from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
 from potluck.reports.events import Display, Event, Notice, Once, Told, decode_event
 from potluck.types import RunFolderError
@@ -109,12 +109,10 @@ def _require_free(folder: Path, resume: bool) -> None:
     if resume and not (folder / "recipe.json").is_file():
         raise RunFolderError(f"{folder} holds no run to resume; leave --resume out to start one")
     # Leftovers of an aborted start may be overwritten.
-    in_the_way = _names_in(folder) - {LOCAL_SWARM, LOCK} if folder.is_dir() else folder.exists()
-    if not resume and in_the_way and not has_no_round(folder):
-        raise RunFolderError(
-            f"{folder} exists; --resume goes on with that run, --out names another folder, and "
-            f"`rm -r {shlex.quote(str(folder))}` forgets it"
-        )
+    names = {each.name for each in folder.iterdir()} if folder.is_dir() else set()
+    is_taken = names - {LOCAL_SWARM, LOCK} or (folder.exists() and not folder.is_dir())
+    if not resume and is_taken and not has_no_round(folder):
+        raise in_the_way(folder)
 
 
 class _ShownOnce:
@@ -126,10 +124,6 @@ class _ShownOnce:
     def show(self, event: Event) -> None:
         if not isinstance(event, Told) or self._once.is_new(event.text, time.monotonic()):
             self._display.show(event)
-
-
-def _names_in(folder: Path) -> set[str]:
-    return {each.name for each in folder.iterdir()}
 
 
 def _prepare(config: RunConfig, folder: Path) -> None:

@@ -208,7 +208,7 @@ def _given(
     as_messages = format == "messages"
     return {
         **{name: [row.get(name) for row in rows] for name in names},
-        "prompts": [_messages(p) if as_messages else p.question for p in problems],
+        "prompts": [p.messages if as_messages else p.question for p in problems],
         "completions": [
             [{"role": "assistant", "content": text}] if as_messages else text for text in texts
         ],
@@ -216,11 +216,6 @@ def _given(
         "log_extra": lambda name, value: None,
         "log_metric": lambda name, value: None,
     }
-
-
-def _messages(problem: Problem) -> list[dict[str, str]]:
-    system = [{"role": "system", "content": problem.system}] if problem.system else []
-    return [*system, {"role": "user", "content": problem.question}]
 
 
 def _called(
