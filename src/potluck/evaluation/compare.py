@@ -40,11 +40,9 @@ EvaluationProgress = Callable[[str, str, int, int], None]
 
 
 def evaluate_models(request: EvaluationRequest, *, progress: EvaluationProgress) -> dict[str, Any]:
-    """Return everything that is found, as data for JSON.
-
-    Raise ConfigError where the request contradicts itself or has nothing to evaluate on, else
-    PotluckError for a model or data that cannot be loaded or a prompt without room.
-    """
+    """Return everything that is found, as data for JSON. Raise ConfigError where the request
+    contradicts itself or has nothing to evaluate on, else PotluckError for a model or data that
+    cannot be loaded or a prompt without room."""
     settings = request.resolved()
     config = settings.config
     if config.threads:

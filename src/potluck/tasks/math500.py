@@ -49,10 +49,8 @@ class Math500(HeldTask):
     """The problems of MATH-500, answered inside tags; 1.0 for format and answer both right."""
 
     def __init__(self, options: Math500Options) -> None:
-        """Read the folder, or the Hub where none is named.
-
-        Raise TaskError where math-verify or the data is missing, unreadable, or without a problem.
-        """
+        """Read the folder, or the Hub where none is named. Raise TaskError where math-verify or the
+        data is missing, unreadable, or without a problem."""
         require_algebra()
         path, self._grading = options.path, options.grading
         line = '{"problem": ..., "answer": ...}'

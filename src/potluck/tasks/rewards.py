@@ -72,10 +72,8 @@ class Reward:
 
     @classmethod
     def load(cls, name: str, *, weight: float = 1.0, format: Format = "text") -> "Reward":
-        """Import, and so run, the file or module that ``name`` begins with.
-
-        Raise TaskError if it is not there, cannot be imported, or has no such function.
-        """
+        """Import, and so run, the file or module that ``name`` begins with. Raise TaskError if it
+        is not there, cannot be imported, or has no such function."""
         if name == "task":
             return cls(name, None, "", weight, format)
         return cls(name, *load_function("reward", name), weight, format)
@@ -83,10 +81,8 @@ class Reward:
 
 def load_function(what: str, name: str) -> tuple[Callable[..., Any], str]:
     """Import, and so run, the file or module that ``name`` begins with; return its function, and
-    the SHA-256 of the file. ``what`` it is for is told in errors.
-
-    Raise TaskError if it is not there, cannot be imported, or has no such function.
-    """
+    the SHA-256 of the file. ``what`` it is for is told in errors. Raise TaskError if it is not
+    there, cannot be imported, or has no such function."""
     what, (place, _, attribute) = f"{what} {name!r}", name.rpartition(":")
     module, file = _from_file(what, place) if place.endswith(".py") else _module(what, place)
     function = getattr(module, attribute, None)
@@ -117,9 +113,7 @@ class CustomRewards(DerivedTask):
 
     def try_once(self) -> None:
         """Call each function for a made-up group of the first problem, before any model is loaded.
-
-        Raise TaskError as ``graded`` does, and say so where another ``format`` would do.
-        """
+        Raise TaskError as ``graded`` does, and say so where another ``format`` would do."""
         if self._first is None:
             return
         texts = ["", self._first.answer or TRIAL_TEXT]  # a model may stop at once
@@ -148,10 +142,8 @@ class CustomRewards(DerivedTask):
     def graded(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> Graded:
-        """Add up weight x number of each, and tell what each function returned, 0 for None.
-
-        Raise TaskError if a function raised, or returned anything but one number or None for each.
-        """
+        """Add up weight x number of each, and tell what each function returned, 0 for None. Raise
+        TaskError if a function raised, or returned anything but one number or None for each."""
         if not list(zip(problems, completions, texts, strict=True)):
             return [], {}
         totals, parts = [0.0] * len(texts), {}

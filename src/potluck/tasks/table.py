@@ -167,11 +167,9 @@ class Table(HeldTask):
         self, name: str, parts: Parts, rules: TableOptions, unreadable: Sequence[TaskError] = ()
     ) -> None:
         """Read every row of ``parts``; a part that is not there is an empty split. Reading fills
-        ``unreadable`` with errors of lines that are left out.
-
-        Raise TaskError for a row without its columns, for too few rows to hold some out, and where
-        math-verify is needed and not installed.
-        """
+        ``unreadable`` with errors of lines that are left out. Raise TaskError for a row without its
+        columns, for too few rows to hold some out, and where math-verify is needed and not
+        installed."""
         if rules.answer and rules.grading in ("math", "math-verify"):
             require_algebra()
         if rules.tolerance and rules.grading != "number":
