@@ -197,8 +197,7 @@ def _memory_table(plan: CostPlan) -> Table:
     table = _table("memory in GiB, estimated", "node", "weights", *phases)
     for name, node in plan.memory.items():
         parts = (node.state, node.writing, node.learning, node.evaluating, node.peak)
-        count = plan.shapes[name].parameters
-        many = f"{count / 1e9:,.2f}B" if count >= 1e9 else f"{count / 1e6:,.2f}M"
+        many = _many(plan.shapes[name].parameters)
         table.add_row(Text(name), many, *(f"{part / GIB:,.2f}" for part in parts))
     return table
 
@@ -224,6 +223,10 @@ def _token_table(plan: CostPlan) -> Table:
         sent = f"{each.sent_bytes / 1e6:,.2f} MB" if len(plan.tokens) > 1 else "-"
         table.add_row(Text(name), *counts, sent)
     return table
+
+
+def _many(count: int) -> str:
+    return f"{count / 1e9:,.2f}B" if count >= 1e9 else f"{count / 1e6:,.2f}M"
 
 
 def _place_of(function: str) -> str:

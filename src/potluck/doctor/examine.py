@@ -2,16 +2,15 @@
 
 import os
 import platform
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-
-from packaging.requirements import Requirement
 
 from potluck.builder.consent import notes_on_reach
 from potluck.config import LOCAL_SWARM, RunConfig, SwarmConfig
@@ -27,6 +26,8 @@ from potluck.files import available_cores, seen_accelerator
 LIBRARIES = ("potluck", "torch", "transformers", "eclipse-zenoh", "msgspec", "cryptography")
 FOR_DEVELOPERS = {"bench", "dev", "docs"}
 """Extras of which a user needs none."""
+OF_EXTRA = re.compile(r"(?P<name>[\w.-]+).*; *extra == ['\"](?P<extra>\w+)['\"]")
+"""A requirement of an extra, as the metadata of a package has it."""
 
 
 @dataclass(frozen=True)
@@ -171,20 +172,13 @@ def _version(name: str) -> str | None:
 
 
 def _extras() -> dict[str, bool]:
-    """Tell of each extra whether all that it brings is installed; none where potluck is not."""
-    try:
-        lines = [Requirement(line) for line in requires("potluck") or ()]
-    except PackageNotFoundError:
-        return {}
-    names = metadata("potluck").get_all("Provides-Extra") or ()
-    return {
-        extra: all(
-            _version(line.name)
-            for line in lines
-            if line.marker and line.marker.evaluate({"extra": extra})
-        )
-        for extra in sorted(set(names) - FOR_DEVELOPERS)
-    }
+    """Tell of each extra of a user whether all that it brings is installed."""
+    brought: dict[str, list[str]] = {}
+    with suppress(PackageNotFoundError):  # run from its source
+        for found in map(OF_EXTRA.fullmatch, requires("potluck") or ()):
+            if found and found["extra"] not in FOR_DEVELOPERS:
+                brought.setdefault(found["extra"], []).append(found["name"])
+    return {extra: all(map(_version, brought[extra])) for extra in sorted(brought)}
 
 
 def _open_files() -> int:
