@@ -64,6 +64,14 @@ def test_extras_are_told_with_what_installs_them():
     assert is_(machine.extras({}), "ok", "none")
 
 
+def test_an_extra_is_here_if_all_that_it_brings_is(monkeypatch):
+    lines = ["numpy", "numpy>=1; extra == 'web'", "numpy; extra == 'data'", "numpy; extra == 'dev'"]
+    lines.append('no-such-library[its-extra]<3,>=2; extra == "data"')
+    monkeypatch.setattr("potluck.doctor.examine.requires", lambda name: lines)
+    (found,) = (f for f in examine(Target(None, "", Path())) if f.name == "extras")
+    assert found.text == "web; not data: pip install 'potluck[data]'"
+
+
 def test_nodes_that_share_too_few_cores_are_warned():
     for well in ((8, 4, 0), (8, 4, 2), (2, 2, 0)):
         assert is_(machine.cores(*well), "ok")
