@@ -24,6 +24,9 @@ LINK_OR_CODE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:|/")
+NAMED = re.compile(r"\[([\w-]+\.md)\]\((?P<path>[^)\s#]*\b\1)(?:#(?P<part>[^)\s]+))?\)")
+"""A link whose text is the file's name, as it is good on GitHub; a site has titles."""
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 DOCSTRING = re.compile(r"^<!-- (::: [\w.]+.*?)\s*-->$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".sh": "bash", ".yaml": "yaml"}
 COPIED = {".png", ".svg", ".jpg", ".gif", ".webp", ".css"}
@@ -50,6 +53,22 @@ def linked(text: str, change: Callable[[str], str]) -> str:
         return change(found["path"]) + found["rest"]
 
     return LINK_OR_CODE.sub(replaced, text)
+
+
+def titled(text: str, read: Callable[[str], str]) -> str:
+    """Return Markdown in which links have the titles of their pages, or sections, as text.
+
+    >>> titled("[b.md](../b.md) and [b.md](b.md#its-end)", lambda path: "# Its page\\n## Its end")
+    '[Its page](../b.md) and [Its end](b.md#its-end)'
+    """
+
+    def replaced(found: re.Match[str]) -> str:
+        heads = HEADING.findall(read(found["path"]))
+        slugs = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-"): head for head in heads}
+        title = slugs.get(found["part"] or "", heads[0].partition(":")[0])
+        return found[0].replace(f"[{found[1]}]", f"[{title}]", 1)
+
+    return NAMED.sub(replaced, text)
 
 
 class Pages:
@@ -102,7 +121,11 @@ class Pages:
                 target /= "README.md"
             return os.path.relpath(self.add(target), place.parent)
 
-        return DOCSTRING.sub(r"\1\n", relisted(linked(text, change)))
+        def read(path: str) -> str:
+            return (file.parent / path).read_text(encoding="utf-8")
+
+        text = linked(titled(text, read), change)
+        return DOCSTRING.sub(r"\1\n", relisted(text))
 
 
 def lay_out(root: Path, folder: Path, nav: list[str]) -> None:

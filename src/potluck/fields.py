@@ -19,8 +19,10 @@ class ConfigError(PotluckError, ValueError):
 
 def hint(key: str, names: Iterable[str]) -> str:
     """Return the way out of a wrong ``key``: the name that is spelled nearly so, or all names."""
-    near = difflib.get_close_matches(key, names := list(names), n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there is {', '.join(names) or 'none'}"
+    spelled = {name.lower(): name for name in names}
+    if near := difflib.get_close_matches(key.lower(), spelled, n=1):
+        return f"did you mean {spelled[near[0]]!r}?"
+    return f"there is {', '.join(spelled.values()) or 'none'}"
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,8 +5,10 @@ import hashlib
 import ipaddress
 import json
 import os
+import platform
 import re
 import shutil
+import sys
 import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +31,8 @@ SUMS = "SHA256SUMS"
 """In a folder that is written once: the SHA-256 of its files, as ``sha256sum -c`` reads it."""
 SUM = "SHA-256"
 """In a JSON object: the SHA-256 of the rest. No node has capitals in its name."""
+DRIVERS = {"/dev/nvidiactl": "an NVIDIA GPU", "/dev/kfd": "an AMD GPU"}
+"""Files that the drivers of accelerators make."""
 INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that steer a display instead of showing on it (or show nothing)."""
 DRAWN = {"\n": "⏎", "\r": "⏎", "\r\n": "⏎", "\t": " "}
@@ -171,6 +175,13 @@ def available_cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         return os.cpu_count() or 1
+
+
+def seen_accelerator() -> str:
+    """Say in words what accelerator this machine seems to have, by its driver; empty: none."""
+    if (sys.platform, platform.machine()) == ("darwin", "arm64"):
+        return "a Mac's GPU"
+    return next((what for file, what in DRIVERS.items() if Path(file).exists()), "")
 
 
 def is_loopback(host: str) -> bool:

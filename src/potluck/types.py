@@ -64,6 +64,12 @@ class Problem:
     system: str = ""
     """System prompt, before the question; empty where a task needs none."""
 
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The system prompt, if there is one, and the question, as messages of a chat."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": self.question}]
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -144,11 +150,8 @@ class Completion:
 
         ``token_X`` and ``logp_X`` (None: none has any) are of all, one completion after the other;
         ``texts`` has one for each, or is empty if none has any.
-        The completions are views of one locked copy: each keeps the arrays of all in memory.
-
-        Raises:
-            ValueError: a completion is wrong, the lists differ in length, or the lengths do not
-                add up to those of the arrays.
+        The completions are views of one locked copy: each keeps the arrays of all in memory. Raise
+        ValueError if a completion is wrong, or lists and arrays do not fit each other.
         """
         texts = texts or [None] * len(lengths)
         counts = {len(problem_ids), len(indices), len(ends), len(lengths), len(texts)}

@@ -12,13 +12,12 @@ from rich.console import Console
 
 import potluck
 from potluck import STARTING_RECIPE
+from potluck.builder.gpus import GPUS, gpu_gib
 from potluck.builder.memory import (
     CUDA_BYTES,
     GIB,
-    GPUS,
     DeviceLoad,
     by_device,
-    gpu_gib,
     memory_of,
     verdict,
 )

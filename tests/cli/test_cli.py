@@ -327,7 +327,8 @@ def test_the_package_is_a_command_too(desk):
 
 def test_an_export_is_a_model_in_the_format_asked_for(desk, potluck_says):
     code, said, _ = potluck_says("export", "builtin:digits-small", "model", "--dtype", "bfloat16")
-    assert (code, said.split()[-2:]) == (0, ["wrote", "model"])
+    assert (code, said.splitlines()[0]) == (0, "wrote model")
+    assert "potluck evaluate model --task NAME" in said
     with safe_open(desk / "model" / "model.safetensors", "pt") as file:
         assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.bfloat16}  # noqa: SIM118
     assert (desk / "model" / "tokenizer.json").exists()

@@ -1,5 +1,7 @@
 import json
 import math
+import re
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Union, get_args, get_origin
 
@@ -22,6 +24,7 @@ from potluck.config import (
     from_tree,
     load,
 )
+from potluck.config.places import KEYS, place_hint
 from potluck.config.run import AnyEngine
 from potluck.fields import Amount
 from potluck.objective.methods import METHODS, ObjectiveConfig, method_of
@@ -399,14 +402,23 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
         ("node.small.weight=inf", "node.small.weight is inf; expected a finite number"),
         ("node.small.weight_decay=0.1", r"\[node.small\] weight_decay is 0.1, but optimizer"),
         ("rouns=3", "the run has no key 'rouns'; did you mean 'rounds'"),
+        # Other tools' names, and keys of another table.
+        ("node.small.lr=1", r"\[node.small\] has no key 'lr'; did you mean 'learning_rate'\?$"),
+        ("max_steps=3", r"has no key 'max_steps'; did you mean 'rounds'\?$"),
+        ("kl_coef=0.1", r"the run has no key 'kl_coef'; did you mean 'beta' in \[objective\]\?"),
+        ("report_to='wandb'", r"did you mean 'to' in \[log\]\?"),
+        ("device=cuda", r"has no key 'device'; did you mean 'device' in \[node.NAME\]\?"),
+        ("max_new_tokens=9", r"did you mean 'max_new_tokens' in \[sampling\] or \[evaluation\]"),
+        ("node.small.rank=9", r"\[node.small\] has no key 'rank'; there is model, weight"),
         ("plan.depth=3", "plan is 'vertical', which is no table"),
         ("seed", "'seed' is not of the form key=value"),
         ("task.name=digit", "task.name is 'digit'; did you mean 'digits'"),
+        ("task.name=GSM8K", "task.name is 'GSM8K'; did you mean 'gsm8k'"),
         ("task.name=chess", "task.name is 'chess'; there is digits, chain, gsm8k"),
         ("task.name=3", r"\[task\] needs a name; choose one of digits, chain, gsm8k"),
         ("task.width=4", r"\[task\] needs a name; choose one of digits, chain, gsm8k"),
         ("task=digits", r"\[task\] needs a name; choose one of digits, chain, gsm8k"),
-        ("task={name='digits', path='x'}", r"\[task\] has no key 'path'; there is reward, width"),
+        ("task={name='digits', path='x'}", r"\[task\] has no key 'path'; did you mean 'path' in "),
         ("task={name='gsm8k', width=3}", r"\[task\] has no key 'width'; there is reward, path"),
         ("task={name='gsm8k', pat='x'}", r"\[task\] has no key 'pat'; did you mean 'path'"),
         ("task={name='digits', width=9}", "task.width is 9: Expected `int` <= 8"),
@@ -447,6 +459,16 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
 def test_a_mistake_is_named_with_the_way_out(toml, override, message):
     with pytest.raises(ConfigError, match=message):
         load(toml(TWO_NODES), [override])
+
+
+def test_each_name_of_another_tool_stands_for_a_key_of_a_recipe():
+    assert [key for key in KEYS.values() if not place_hint(key, [], "x")] == []
+    # Those of docs/trl.md that are one key here.
+    page = (Path(__file__).parents[2] / "docs" / "trl.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (?:`\[.*?\] |`)(\w+)` \|", page, re.MULTILINE)
+    said = {theirs: (ours, place_hint(theirs, [], "x")) for theirs, ours in rows}
+    assert len(said) > 8
+    assert [(t, *told) for t, told in said.items() if f"mean {told[0]!r} in" not in told[1]] == []
 
 
 @pytest.mark.parametrize("name", ["Small", "a_b", "a b", "a/b", "..", "", "x" * 33, "\x1b[31m"])

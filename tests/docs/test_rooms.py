@@ -184,7 +184,9 @@ def test_whoever_only_reads_a_recipe_a_message_or_a_run_never_waits_for_torch():
     light = {
         f"potluck.{room}"
         for room in (*rooms, "launch.local_swarm", "doctor.examine", "show.web.serve")
-    } | {"potluck.show.web.place", "potluck.show.web.kept"}
+    } | {"potluck.show.web.place", "potluck.show.web.kept", "potluck.evaluation.request"}
+    # What is wrong with an option is said at once, too.
+    light |= {"potluck.builder.gpus", "potluck.node.storage.export"}
     loaded = loaded_by("potluck", "potluck.cli", *light)
     assert light | {"potluck.types"} <= loaded
     assert not {"torch", "transformers", "matplotlib", "potluck.launch.rounds"} & loaded

@@ -53,6 +53,25 @@ def test_a_library_that_is_not_here_is_named_and_what_nodes_need_alike_is_said()
     assert is_(machine.versions({"torch": "2.5", "msgspec": None}, protocol), "FAIL", "msgspec not")
 
 
+def test_an_accelerator_wants_a_torch_that_is_built_for_it():
+    assert is_(machine.accelerator("an NVIDIA GPU", "2.13.0+cu130"), "ok", "NVIDIA GPU, for torch")
+    assert is_(machine.accelerator("an NVIDIA GPU", "2.13.0+cpu"), "warn", "is for CPUs; install")
+    assert is_(machine.accelerator("", "2.13.0+cpu"), "ok", "none: models run on the CPU")
+
+
+def test_extras_are_told_with_what_installs_them():
+    assert is_(machine.extras({"data": False, "web": True}), "ok", "web; not data: pip")
+    assert is_(machine.extras({}), "ok", "none")
+
+
+def test_an_extra_is_here_if_all_that_it_brings_is(monkeypatch):
+    lines = ["numpy", "numpy>=1; extra == 'web'", "numpy; extra == 'data'", "numpy; extra == 'dev'"]
+    lines.append('no-such-library[its-extra]<3,>=2; extra == "data"')
+    monkeypatch.setattr("potluck.doctor.examine.requires", lambda name: lines)
+    (found,) = (f for f in examine(Target(None, "", Path())) if f.name == "extras")
+    assert found.text == "web; not data: pip install 'potluck[data]'"
+
+
 def test_nodes_that_share_too_few_cores_are_warned():
     for well in ((8, 4, 0), (8, 4, 2), (2, 2, 0)):
         assert is_(machine.cores(*well), "ok")
@@ -392,7 +411,7 @@ def names_of(target):
 
 def test_without_a_recipe_only_the_machine_is_looked_at(tmp_path):
     names = names_of(Target(None, "", tmp_path))
-    assert names == ["versions", "cores", "memory", "open files", "tcp congestion",
+    assert names == ["versions", "extras", "gpu", "cores", "memory", "open files", "tcp congestion",
                      "disk", "clock"]  # fmt: skip
 
 
@@ -499,4 +518,4 @@ def test_the_doctor_loads_no_torch():
         f"print({{'torch', 'transformers'}} & {{*sys.modules}})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert (done.stdout, done.stderr) == ("7\nset()\n", "")
+    assert (done.stdout, done.stderr) == ("9\nset()\n", "")

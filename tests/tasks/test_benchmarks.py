@@ -17,10 +17,12 @@ from potluck.config import ConfigError, from_tree
 from potluck.tasks import TaskError, gsm8k, math500
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.base import WithOutOfDistribution
-from potluck.tasks.gsm8k import Gsm8kOptions, is_right
+from potluck.tasks.grading import answer_in
+from potluck.tasks.gsm8k import Gsm8kOptions
 from potluck.tasks.math500 import Math500Options
 from potluck.tasks.rewards import HashReward
 from potluck.tasks.sources import LONGEST_LINE_BYTES
+from potluck.tasks.table import right_by
 from potluck.types import Problem
 from stand_in_datasets import stand_in
 from tasks.graded import graded, tagged
@@ -58,6 +60,11 @@ BAD_GOLDS = {
         " ": "empty 'answer'; expected the right", "\x1b[2J": "of its 'answer'; expected print",
     },
 }  # fmt: skip
+
+
+def is_right(problem, text):
+    """Whether GSM8K's own grading takes the text."""
+    return right_by("number", [problem], [answer_in(text)]) == [True]
 
 
 @pytest.fixture(scope="module")

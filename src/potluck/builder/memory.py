@@ -15,7 +15,7 @@ a fast kernel (float32 with grouped heads).
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from potluck.config import ConfigError, LoraConfig, NodeConfig, RunConfig
+from potluck.config import LoraConfig, NodeConfig, RunConfig
 from potluck.model.lora import targets_of
 from potluck.model.scoring import logits_at_once
 from potluck.model.shape import Shape
@@ -23,13 +23,6 @@ from potluck.rollout.options import BYTES, Writing
 from potluck.schedule import PLANS, part_of_round
 
 GIB = 2**30
-GPUS = {
-    "a10": 22, "a100-40gb": 39, "a100-80gb": 79, "b200": 178, "h100": 79, "h200": 139, "l4": 22,
-    "l40s": 44, "rtx3090": 23, "rtx4090": 23, "rtx5090": 31, "rtxa6000": 47, "t4": 14,
-    "v100-16gb": 15, "v100-32gb": 31,
-}  # fmt: skip
-"""GiB that CUDA reports of each, rounded down: less than the sheet's figure, which counts in
-powers of ten or includes what error correction takes."""
 CUDA_BYTES = GIB * 3 // 4
 """Bytes of CUDA itself in each process: its kernels and the work space of its libraries."""
 TIGHT = 0.9
@@ -215,18 +208,6 @@ def _layer(node: NodeConfig, shape: Shape, longest: int) -> tuple[int, int, int]
     passing = max(3 * each * wide, scores)
     weight = 0 if node.lora else (4 + (2 if each == 2 else 0)) * hidden * wide
     return kept, passing, weight
-
-
-def gpu_gib(name: str) -> float:
-    """Read the GiB of a GPU from its name or the number itself; raise ConfigError if none is so."""
-    try:
-        gib = GPUS.get(name.lower()) or float(name)
-    except ValueError:
-        gib = 0.0
-    if not 0 < gib < 10_000:
-        known = ", ".join(GPUS)
-        raise ConfigError(f"--gpu is {name!r}; choose one of {known}, or its memory in GiB")
-    return gib
 
 
 def by_device(config: RunConfig, *, gpu: bool) -> dict[str, list[str]]:

@@ -21,11 +21,8 @@ MASK_BT = torch.tensor([[True, True, True], [True, False, False]])
 
 
 def load_loss(config: RunConfig, *, trust_code: bool) -> Loss | None:
-    """Import the recipe's loss and call it once on two rows; None: the recipe names none.
-
-    Raises:
-        ConfigError: it is not trusted, or what it makes of the two rows is no loss.
-        TaskError: it cannot be imported.
+    """Import the recipe's loss and call it once on two rows; None: the recipe names none. Raise
+    TaskError if it cannot be imported, ConfigError if it is not trusted, or makes no loss of them.
     """
     if not (name := config.objective.loss):
         return None
@@ -51,9 +48,7 @@ def load_loss(config: RunConfig, *, trust_code: bool) -> Loss | None:
 
 def load_weight(config: RunConfig, *, trust_code: bool) -> Weight | None:
     """Import the recipe's weight and call it once on two rows; None: it names one of ours. A
-    function without a mark of ``weights.py`` is called on the whole batch.
-
-    Raises: as ``load_loss``.
+    function without a mark of ``weights.py`` is called on the whole batch. Raise as ``load_loss``.
     """
     if not config.objective.has_own_weight:
         return None

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from potluck.builder.consent import notes_on_reach
+from potluck.builder.gpus import gpu_gib
 from potluck.builder.memory import (
     CUDA_BYTES,
     GIB,
@@ -20,7 +21,6 @@ from potluck.builder.memory import (
     Memory,
     adapted_names,
     by_device,
-    gpu_gib,
     memory_of,
     own_completions,
     verdict,

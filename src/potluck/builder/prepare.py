@@ -64,11 +64,8 @@ class Prepared:
 
 
 def prepare(config: RunConfig, host: Host, *, trust_code: bool) -> Prepared:
-    """Look at everything that ``config`` names but weights and servers.
-
-    Raises:
-        PotluckError: of the kind in ``types.py`` that fits what would stop the run.
-    """
+    """Look at everything that ``config`` names but weights and servers; raise a PotluckError of
+    the kind that fits what would stop the run."""
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
     mine = replace(config, node={name: config.node[name] for name in host.names})
     seen = config if host.all_here else mine

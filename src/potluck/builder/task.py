@@ -13,11 +13,8 @@ from potluck.tasks.table import Table
 def make_task(config: RunConfig, *, trust_code: bool = False) -> Task:
     """Build the task of ``[task]``, paid by ``[[reward]]`` where there is any (``trust_code``: its
     functions may be imported and run), with problems of ``[out_of_distribution]`` if there is one.
-
-    Raises:
-        TaskError: its data cannot be read, or a function not imported.
-        ConfigError: it names code that is not trusted.
-    """
+    Raise TaskError if its data cannot be read, or a function not imported; ConfigError if it names
+    code that is not trusted."""
     require_trusted(config, trust_code)  # before the data, which may take minutes, is read
     base = config.task.make()
     task = _paid(config.task, base)
@@ -51,23 +48,22 @@ def require_problems(config: RunConfig, task: Task) -> None:
 
 def code_of(config: RunConfig) -> list[str]:
     """List the functions that the recipe names; somebody may have written one to do harm."""
-    return [*_paying(config), *(name for names in _of_objective(config).values() for name in names)]
+    return [name for names in _by_place(config).values() for name in names]
 
 
-def _paying(config: RunConfig) -> list[str]:
-    return [reward.function for reward in config.reward if reward.function != "task"]
-
-
-def _of_objective(config: RunConfig) -> dict[str, list[str]]:
-    loss, weight = config.objective.loss, config.objective.weight
-    return {"loss": [loss] if loss else [], "weight": [weight] * config.objective.has_own_weight}
+def _by_place(config: RunConfig) -> dict[str, list[str]]:
+    objective = config.objective
+    return {
+        "[[reward]]": [each.function for each in config.reward if each.function != "task"],
+        "[objective] loss": [objective.loss] if objective.loss else [],
+        "[objective] weight": [objective.weight] if objective.has_own_weight else [],
+    }
 
 
 def require_trusted(config: RunConfig, trust_code: bool) -> None:
     """Raise ConfigError if the recipe names code and may not run it."""
-    require_trust("[[reward]]", _paying(config), trust_code=trust_code)
-    for key, names in _of_objective(config).items():
-        require_trust(f"[objective] {key}", names, trust_code=trust_code)
+    for place, names in _by_place(config).items():
+        require_trust(place, names, trust_code=trust_code)
 
 
 def require_trust(place: str, code: Sequence[str], *, trust_code: bool) -> None:

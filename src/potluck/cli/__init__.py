@@ -20,7 +20,7 @@ add_commands(app)
 def main() -> None:
     """Run the command line; end it with one of the exit codes."""
     try:
-        app()
+        app(prog_name="potluck")
     except (PotluckError, OSError) as error:  # of the system: a full disk, no permission
         complain(str(error))
         sys.exit(1 if isinstance(error, NonFiniteError) else 2)

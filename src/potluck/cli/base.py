@@ -21,7 +21,7 @@ MUTE = TEAM and os.environ.get("RANK", "0") != "0"
 out = Console(highlight=False, quiet=MUTE)
 err = Console(stderr=True, highlight=False, quiet=MUTE)
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 ELSEWHERE = {"reproduce": "Run the paper's experiments (of the distribution potluck-experiments)."}
 """Commands of this repository that the package does not have, with their help."""

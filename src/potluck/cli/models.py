@@ -2,16 +2,19 @@
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
+from potluck.cli.completion import names_of_nodes, run_folders
 from potluck.cli.options import Sets, TrustCode
 from potluck.config import ConfigError
+from potluck.evaluation.request import EvaluationRequest
 from potluck.files import printable, write_atomically
 from potluck.replay.plan import (
     LEGEND,
@@ -27,12 +30,9 @@ from potluck.show.terminal.evaluation import show_evaluation
 from potluck.show.terminal.live import LiveDisplay
 from potluck.show.terminal.show import show
 
-if TYPE_CHECKING:
-    from potluck.evaluation.request import EvaluationRequest
-
 BARS = "HF_HUB_DISABLE_PROGRESS_BARS"
 """Variable by which the Hub's client, and transformers, show no progress bars."""
-RunFolder = Annotated[Path, typer.Argument(help="A run's folder")]
+RunFolder = Annotated[Path, typer.Argument(help="A run's folder", autocompletion=run_folders)]
 
 
 EvaluatedSplits = Annotated[str, typer.Option(help="validation, out-of-distribution or both")]
@@ -60,7 +60,10 @@ LongestAnswer = Annotated[
     int | None, typer.Option(min=1, help="Longest answer (512, or the recipe's)")
 ]
 AnyModel = Annotated[
-    str, typer.Argument(help="A folder, a Hugging Face id, builtin:NAME, or RUN/NODE")
+    str,
+    typer.Argument(
+        help="A folder, a Hugging Face id, builtin:NAME, or RUN/NODE", autocompletion=run_folders
+    ),
 ]
 AsRecipe = Annotated[
     Path | None, typer.Option(help="Evaluate as this recipe does (default for RUN/NODE: its run's)")
@@ -104,9 +107,6 @@ def evaluate_command(
         "sampling.top_p": top_p,
     }
     overrides = [f"{key}={value}" for key, value in keys.items() if value is not None]
-    prepare_process(0)
-    from potluck.evaluation.request import EvaluationRequest
-
     request = EvaluationRequest(
         model, against=against, task=task, recipe=recipe, overrides=[*(set or []), *overrides],
         split=split, k=k, samples=samples, seed=seed, device=device, dtype=dtype, rows=rows,
@@ -115,10 +115,11 @@ def evaluate_command(
     _evaluate(request, file)
 
 
-def _evaluate(request: "EvaluationRequest", file: str) -> None:
+def _evaluate(request: EvaluationRequest, file: str) -> None:
     """Measure, show the result, and write it to ``file``; "-" is stdout."""
-    from potluck.evaluation.compare import evaluate_models, require_writable
-
+    prepare_process(0)
+    with err.status("loading torch and transformers ..."):
+        from potluck.evaluation.compare import evaluate_models, require_writable
     if request.note:
         complain(request.note)
     place = Path(file) if file not in ("", "-") else None
@@ -159,7 +160,10 @@ def show_command(
 
 @app.command("export")
 def export_command(
-    checkpoint: Annotated[str, typer.Argument(help="A checkpoint, or any model of a recipe")],
+    checkpoint: Annotated[
+        str,
+        typer.Argument(help="A checkpoint, or any model of a recipe", autocompletion=run_folders),
+    ],
     folder: Annotated[Path, typer.Argument(help="The folder to write; must not exist")],
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
     push: Annotated[str, typer.Option(help="Upload it to the Hub as USER/NAME, a new model")] = "",
@@ -176,18 +180,21 @@ def export_command(
     prepare_process(0)
     if shown:
         del os.environ[BARS]
+    from potluck.node.storage.export import HERE, export, require_uploadable, upload, way_on
+
+    if push:
+        require_uploadable(push)
     from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
     if shown:  # those of an upload, which may take hours, but none of what is loaded for it
         disable_progress_bars()
-    with out.status("loading torch and transformers ..."):
-        from potluck.node.storage.export import HERE, export, require_uploadable, upload, way_on
-    if push:
-        require_uploadable(push)
     with out.status(f"writing {printable(str(folder))} ..."):
         export(checkpoint, folder, dtype=dtype, name=push or HERE)
     say(f"wrote {folder}")
     if not push:
+        where = shlex.quote(str(folder))
+        say(f"try it: potluck evaluate {where} --task NAME, or as a server: vllm serve {where}")
+        say("the same with --push USER/NAME and another folder uploads it to the Hub")
         return
     size_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     say(f"uploading {size_bytes / 1e6:,.1f} MB to {push} ...")
@@ -208,7 +215,10 @@ def replay_command(
             "your own; with commas (nois,lws and, of a run that sent log-probabilities, tis,f-tis)",
         ),
     ] = None,
-    node: Annotated[str, typer.Option(help="One node of the run (all that are here)")] = "",
+    node: Annotated[
+        str,
+        typer.Option(help="One node of the run (all that are here)", autocompletion=names_of_nodes),
+    ] = "",
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Number of rounds, from the first")
     ] = None,

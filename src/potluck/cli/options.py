@@ -11,8 +11,7 @@ Sets = Annotated[
     typer.Option("--set", help="Change a key of the recipe: --set node.small.model=a/folder"),
 ]
 TrustCode = Annotated[
-    bool,
-    typer.Option("--trust-code", help="Run the code that the recipe names; read it first"),
+    bool, typer.Option("--trust-code", help="Run the code that the recipe names; read it first")
 ]
 KeyOption = typer.Option("--allow-key", metavar="NAME=HOST", help="Send this variable to this host")
 AllowKeys = Annotated[list[str] | None, KeyOption]

@@ -12,6 +12,7 @@ from rich.text import Text
 from potluck.builder.consent import require_consent
 from potluck.builder.task import require_trusted
 from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
+from potluck.cli.completion import names_of_nodes
 from potluck.cli.options import (
     AllowKeys,
     Connect,
@@ -47,7 +48,10 @@ Listen = Annotated[
 @app.command("join")
 def join_command(
     recipe: Recipe,
-    name: Annotated[str, typer.Option("--as", help="Name of this node in the recipe")],
+    name: Annotated[
+        str,
+        typer.Option("--as", help="Name of this node in the recipe", autocompletion=names_of_nodes),
+    ],
     connect: Connect = None,
     listen: Listen = None,
     model: Annotated[
@@ -221,7 +225,10 @@ def relay_command(
 @app.command("doctor")
 def doctor_command(
     recipe: Annotated[Path | None, typer.Argument(help="Recipe that is to be run")] = None,
-    name: Annotated[str, typer.Option("--as", help="Node that is to join from here")] = "",
+    name: Annotated[
+        str,
+        typer.Option("--as", help="Node that is to join from here", autocompletion=names_of_nodes),
+    ] = "",
     connect: Connect = None,
     listen: Listen = None,
     model: Annotated[str, typer.Option("--model", help="As for join")] = "",

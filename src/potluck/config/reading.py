@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import fields
 
+from potluck.config.places import place_hint
 from potluck.config.run import NodeConfig, RunConfig
 from potluck.config.validation import require_valid
 from potluck.fields import ConfigError, hint
@@ -164,8 +165,8 @@ def _about_key(kind: Any, key: str, at: str, *, is_missing: bool) -> str:
         return f"{where} needs {key!r}, which has no default"
     if kind is NodeConfig and key == "server":
         return f"{where} has no key 'server' any more; its table is [{at}.engine], name = 'vllm'"
-    also = ["method"] if kind is ObjectiveConfig else []
-    return f"{where} has no key {key!r}; {hint(key, [f.name for f in fields(kind)] + also)}"
+    names = [f.name for f in fields(kind)] + (["method"] if kind is ObjectiveConfig else [])
+    return f"{where} has no key {key!r}; {place_hint(key, names, at) or hint(key, names)}"
 
 
 def _about_value(kind: Any, value: Any, at: str) -> str:

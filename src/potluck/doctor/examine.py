@@ -2,13 +2,14 @@
 
 import os
 import platform
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from potluck.builder.consent import BUCKET, notes_on_reach
@@ -20,9 +21,13 @@ from potluck.exchange.keys.keys import read_roster
 from potluck.exchange.protocol.announcement import ANNOUNCEMENT_VERSION
 from potluck.exchange.wire.codec import TEXT_VERSION, VERSION
 from potluck.exchange.zenoh.session import Endpoints, Tls
-from potluck.files import available_cores
+from potluck.files import available_cores, seen_accelerator
 
 LIBRARIES = ("potluck", "torch", "transformers", "eclipse-zenoh", "msgspec", "cryptography")
+FOR_DEVELOPERS = {"bench", "dev", "docs"}
+"""Extras of which a user needs none."""
+OF_EXTRA = re.compile(r"(?P<name>[\w.-]+).*; *extra == ['\"](?P<extra>\w+)['\"]")
+"""A requirement of an extra, as the metadata of a package has it."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,8 @@ def _machine(target: Target) -> Iterator[Finding]:
     }
     found = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
     yield Finding("versions", *machine.versions(found, spoken))
+    yield Finding("extras", *machine.extras(_extras()))
+    yield Finding("gpu", *machine.accelerator(seen_accelerator(), found["torch"] or ""))
     yield Finding(
         "cores",
         *machine.cores(available_cores(), here, target.config.threads if target.config else 0),
@@ -167,6 +174,16 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return "from its source" if name == "potluck" else None
+
+
+def _extras() -> dict[str, bool]:
+    """Tell of each extra of a user whether all that it brings is installed."""
+    brought: dict[str, list[str]] = {}
+    with suppress(PackageNotFoundError):  # run from its source
+        for found in map(OF_EXTRA.fullmatch, requires("potluck") or ()):
+            if found and found["extra"] not in FOR_DEVELOPERS:
+                brought.setdefault(found["extra"], []).append(found["name"])
+    return {extra: all(map(_version, brought[extra])) for extra in sorted(brought)}
 
 
 def _open_files() -> int:

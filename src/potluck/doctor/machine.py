@@ -37,6 +37,21 @@ def versions(found: Mapping[str, str | None], protocol: Mapping[str, str]) -> Ju
     return "ok", f"{here}; format versions, the same on all nodes: {spoken}"
 
 
+def accelerator(seen: str, torch: str) -> Judged:
+    """Check an accelerator, of which there is only a driver to be seen, against torch's version."""
+    if seen and torch.endswith("+cpu"):
+        return "warn", f"{seen}, but torch {torch} is for CPUs; install one for it: docs/install.md"
+    return "ok", f"{seen}, for torch {torch}" if seen else "none: models run on the CPU"
+
+
+def extras(found: Mapping[str, bool]) -> Judged:
+    """Tell which extras are installed, and how the others would be."""
+    absent = [name for name, is_here in found.items() if not is_here]
+    here = ", ".join(name for name in found if name not in absent) or "none"
+    way = f"; not {', '.join(absent)}: pip install 'potluck[{absent[0]}]'" if absent else ""
+    return "ok", f"{here}{way}"
+
+
 def cores(count: int, nodes: int, threads: int) -> Judged:
     """Check the cores for ``nodes`` on this machine, of ``threads`` each (0: a part of them)."""
     if nodes > count:

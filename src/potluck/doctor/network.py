@@ -46,11 +46,8 @@ def spelling(
 
 
 def meeting(listen: Sequence[str], connect: Sequence[str], nodes: int, before: int) -> Judged:
-    """Check by the addresses alone whether any node can be met.
-
-    Args:
-        before: nodes that stand before this one in the recipe: it is the one to name them.
-    """
+    """Check by the addresses alone whether any node can be met; ``before``: nodes that stand before
+    this one in the recipe, which it is the one to name."""
     named = len(connect)
     if not listen and not connect:
         return "FAIL", (

@@ -5,7 +5,8 @@ The larger of two models has to fit, not both; they need not share a tokenizer.
 
 import gc
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,34 +20,34 @@ from potluck.builder.task import make_task
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.evaluation import grade
 from potluck.evaluation.grade import ModelScores, ProblemScores
-from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings, as_options
+from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings
 from potluck.files import derived_seed
-from potluck.model import LanguageModel
+from potluck.model import LanguageModel, ModelError
 from potluck.model.loading import load_config, load_tokenizer
-from potluck.rollout.base import GreedySampler, RandomSampler, Sampler
+from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError, Sampler
 from potluck.rollout.hf import HFEngine
-from potluck.tasks import Split, Task
+from potluck.tasks import Split, Task, TaskError
 from potluck.types import Problem
 from potluck.version import __version__
 
 # There is a display; a bar for each file that is loaded only tears it.
 transformers.logging.disable_progress_bar()
 
+OPTIONS = {"task.path": "--path", "[sampling] stop": "--set \"sampling.stop=['TOKEN']\""}
+"""Command-line options for keys of a recipe that errors name."""
 EvaluationProgress = Callable[[str, str, int, int], None]
 """Called with (model and split, "greedy" or "samples", done, total)."""
 
 
 def evaluate_models(request: EvaluationRequest, *, progress: EvaluationProgress) -> dict[str, Any]:
-    """Return everything that is found, as data for JSON.
-
-    Raise ConfigError where the request contradicts itself or has nothing to evaluate on, else
-    PotluckError for a model or data that cannot be loaded or a prompt without room.
-    """
+    """Return everything that is found, as data for JSON. Raise ConfigError where the request
+    contradicts itself or has nothing to evaluate on, else PotluckError for a model or data that
+    cannot be loaded or a prompt without room."""
     settings = request.resolved()
     config = settings.config
     if config.threads:
         torch.set_num_threads(config.threads)
-    with as_options():
+    with _as_options():
         task = make_task(config, trust_code=request.trust_code)
         task = without_long_prompts(config, task, settings.models)
         problems = _problems(task, config, request.split)
@@ -69,6 +70,18 @@ def evaluate_models(request: EvaluationRequest, *, progress: EvaluationProgress)
             for split in problems
         ]
     }
+
+
+@contextmanager
+def _as_options() -> Iterator[None]:
+    """Add the matching command-line option to errors that name a recipe key."""
+    try:
+        yield
+    except (TaskError, ModelError, RolloutError) as error:
+        options = [option for key, option in OPTIONS.items() if key in str(error)]
+        if not options:
+            raise
+        raise type(error)(f"{error} (here: {', '.join(options)})") from error
 
 
 def require_writable(file: Path) -> None:

@@ -1,23 +1,17 @@
-"""Options of an evaluation, completed from a recipe or a run's folder."""
+"""Options of an evaluation, completed from a recipe or a run's folder. What is wrong with them is
+said before torch is imported."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from potluck.config import ConfigError, RunConfig, from_tree, load
-from potluck.model import ModelError
-from potluck.model.loading import unused_accelerator
-from potluck.node.storage import checkpoint
-from potluck.rollout.base import RolloutError
-from potluck.tasks import Split, TaskError
+from potluck.tasks import Split
 
 SPLITS: tuple[Split, ...] = ("validation", "out-of-distribution")
 CHOICES = {"split": (*SPLITS, "both"), "dtype": ("float32", "bfloat16")}
-OPTIONS = {"task.path": "--path", "[sampling] stop": "--set \"sampling.stop=['TOKEN']\""}
-"""Command-line options for keys of a recipe that errors name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +48,23 @@ class EvaluationRequest:
         for name, choices in CHOICES.items():
             if (value := getattr(self, name)) not in choices:
                 raise ConfigError(f"--{name} is {value!r}; choose one of {', '.join(choices)}")
+        if not (self.recipe or self.task or Path(self.model).exists()):
+            raise _no_task(f"; there is no run {self.model!r} here")
 
     @property
     def note(self) -> str:
         """Sentence where it takes the CPU though one may expect a GPU; else empty."""
+        from potluck.model.loading import unused_accelerator
+
         what = unused_accelerator() if self.device == "auto" else ""
         return what and f"--device auto takes the CPU, as torch cannot use what seems to be {what}"
 
     def resolved(self) -> "Settings":
-        """Return the request with what it leaves to a recipe filled in.
+        """Return the request with what it leaves to a recipe filled in. Raise ConfigError where it
+        contradicts itself, names no task, or a key that no run has; ModelError where a model is a
+        run, or a node without a checkpoint."""
+        from potluck.node.storage import checkpoint
 
-        Raise ConfigError where it contradicts itself, names no task, or a key that no run has;
-        ModelError where a model is a run, or a node without a checkpoint.
-        """
         k = self.k or min(self.samples, 1)
         samples = self.samples or k
         if samples < k:
@@ -106,11 +104,7 @@ def _config(request: EvaluationRequest, model: Path) -> RunConfig:
         # <run>/<node>/checkpoints/<round>
         recipe = model.parent.parent.parent / "recipe.json"
         if model.parent.name != "checkpoints" or not recipe.is_file():
-            absent = "" if model.exists() else f"; there is no run {request.model!r} here"
-            raise ConfigError(
-                "no task is named; add --task NAME, or --recipe FILE_OR_RUN to be asked as a run "
-                f"asks (see potluck evaluate --help){absent}"
-            )
+            raise _no_task()
     if recipe:
         config = load(recipe / "recipe.json" if recipe.is_dir() else recipe, request.overrides)
     else:
@@ -125,13 +119,8 @@ def _config(request: EvaluationRequest, model: Path) -> RunConfig:
     return msgspec.structs.replace(config, problems_per_round=0)
 
 
-@contextmanager
-def as_options() -> Iterator[None]:
-    """Add the matching command-line option to errors that name a recipe key."""
-    try:
-        yield
-    except (TaskError, ModelError, RolloutError) as error:
-        options = [option for key, option in OPTIONS.items() if key in str(error)]
-        if not options:
-            raise
-        raise type(error)(f"{error} (here: {', '.join(options)})") from error
+def _no_task(also: str = "") -> ConfigError:
+    return ConfigError(
+        f"no task is named; add --task NAME, or --recipe FILE_OR_RUN to be asked as a run asks "
+        f"(see potluck evaluate --help){also}"
+    )

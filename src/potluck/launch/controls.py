@@ -18,11 +18,7 @@ def run_controls(
 ) -> bool:
     """Make the controls of the finished run in ``place``, or go on with them, and keep what they
     tell, for ``show``, the page and the model cards. Return False if Ctrl-C stopped them, saved;
-    raise SideBySideError if one breaks down.
-
-    Args:
-        options: further options of ``potluck run``, such as "--trust-code".
-    """
+    raise SideBySideError if one breaks down. ``options`` are further ones of ``potluck run``."""
     controls = controls_of(config)
     runs = [WholeRun(each.config, place / each.folder) for each in controls]
     if not run_side_by_side(runs, console, options=options):

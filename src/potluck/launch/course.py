@@ -31,15 +31,15 @@ class Course:
         furthest = bound.furthest(now_s, self._own_s)
         round, others = node.next_round(done, furthest)
         if round > done:
-            what = f"the others are at {others}, so {round - done} rounds are skipped"
-            self._display.show(Notice(f"{node.name}, round {done}: {what}"))
+            what = f"the others are at {others + 1}, so {round - done} rounds are skipped"
+            self._display.show(Notice(f"{node.name}, round {done + 1}: {what}"))
         is_refused = round == done and others > max(furthest, done + node.pace.max_staleness)
         if is_refused and not self._is_told:
-            why = f"the run ends with round {bound.last}"
+            why = f"the run ends with round {bound.last + 1}"
             if bound.in_step_s is not None and furthest < bound.last:
-                since = f"in the {now_s - bound.in_step_s:.0f} s since round {bound.round}"
+                since = f"in the {now_s - bound.in_step_s:.0f} s since round {bound.round + 1}"
                 why = f"{since} at most {furthest - bound.round} rounds can have passed"
-            what = f"the others claim round {others}; {why}: going on with {done}"
+            what = f"the others claim round {others + 1}; {why}: going on with {done + 1}"
             self._display.show(Notice(f"{node.name}: {what}"))
         self._is_told = is_refused
         if node.is_in_step(round, others):

@@ -24,7 +24,7 @@ from potluck.exchange import transport
 from potluck.exchange.keys.keys import make_key, roster_text
 from potluck.files import sealed, write_atomically
 from potluck.launch.signals import interrupts
-from potluck.node.storage.folder import LOCK, has_no_round
+from potluck.node.storage.folder import LOCK, has_no_round, in_the_way
 from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
 from potluck.reports.events import Display, Event, Notice, Once, Told, decode_event
 from potluck.types import RunFolderError
@@ -109,12 +109,10 @@ def _require_free(folder: Path, resume: bool) -> None:
     if resume and not (folder / "recipe.json").is_file():
         raise RunFolderError(f"{folder} holds no run to resume; leave --resume out to start one")
     # Leftovers of an aborted start may be overwritten.
-    in_the_way = _names_in(folder) - {LOCAL_SWARM, LOCK} if folder.is_dir() else folder.exists()
-    if not resume and in_the_way and not has_no_round(folder):
-        raise RunFolderError(
-            f"{folder} exists; --resume goes on with that run, --out names another folder, and "
-            f"`rm -r {shlex.quote(str(folder))}` forgets it"
-        )
+    names = {each.name for each in folder.iterdir()} if folder.is_dir() else set()
+    is_taken = names - {LOCAL_SWARM, LOCK} or (folder.exists() and not folder.is_dir())
+    if not resume and is_taken and not has_no_round(folder):
+        raise in_the_way(folder)
 
 
 class _ShownOnce:
@@ -126,10 +124,6 @@ class _ShownOnce:
     def show(self, event: Event) -> None:
         if not isinstance(event, Told) or self._once.is_new(event.text, time.monotonic()):
             self._display.show(event)
-
-
-def _names_in(folder: Path) -> set[str]:
-    return {each.name for each in folder.iterdir()}
 
 
 def _prepare(config: RunConfig, folder: Path) -> None:
@@ -175,7 +169,7 @@ def _watch(
 ) -> None:
     """Show what the children say until all have ended."""
     stopping = False
-    lost: list[tuple[str, float]] = []  # nodes that failed, and when
+    lost: list[tuple[_Child, float]] = []  # nodes that failed, and when
     with selectors.DefaultSelector() as selector:
         for child in children:
             for fd in child.rest:
@@ -189,11 +183,12 @@ def _watch(
                         if not key.data.rest:
                             # A user has to mend something; then no other node need begin.
                             failed |= bool(key.data.process.wait()) and not key.data.begun
-                            if _tell_end(key.data, display):
-                                lost.append((key.data.name, time.monotonic()))
-                # What ends one node often ends all: then there is none to come back to.
+                            if _is_lacked(key.data):
+                                lost.append((key.data, time.monotonic()))
+                # What ends one node often ends all: then there is none to come back to, and the
+                # end of the run says why.
                 while lost and not stopping and time.monotonic() >= lost[0][1] + ONE_CAUSE_S:
-                    _tell_way_back(lost.pop(0)[0], display, folder)
+                    _tell_end(lost.pop(0)[0], display, folder)
                 # Once: the second one would be "at once" to a node that is about to save.
                 if (interrupted() or failed) and not stopping:
                     stopping = True
@@ -221,20 +216,19 @@ def _read(child: _Child, fd: int, display: Display) -> bool:
     return bool(came)
 
 
-def _tell_end(child: _Child, display: Display) -> bool:
-    """Tell how a child ended whose streams are shut; return whether the others lack it now."""
-    code = child.process.wait()
-    if code in (0, 130, -signal.SIGINT) or not child.begun:
-        return False
+def _is_lacked(child: _Child) -> bool:
+    """Return whether the others lack a child, whose streams are shut."""
+    return child.begun and child.process.wait() not in (0, 130, -signal.SIGINT)
+
+
+def _tell_end(child: _Child, display: Display, folder: Path) -> None:
+    """Tell how a child ended that the others lack, and the way back."""
+    code = child.process.returncode
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     said = f": {child.said[-1]}" if child.said and code > 0 else ""
     display.show(Notice(f"{child.name} {how}{said}"))
-    return True
-
-
-def _tell_way_back(name: str, display: Display, folder: Path) -> None:
     where = shlex.quote(str(folder))
-    command = f"potluck join {where}/{LOCAL_SWARM}/recipe.json --as {name} --out {where}"
+    command = f"potluck join {where}/{LOCAL_SWARM}/recipe.json --as {child.name} --out {where}"
     display.show(Notice(f"the others go on; to bring it back: {command} --resume"))
 
 

@@ -83,10 +83,7 @@ def run_side_by_side(
     Ctrl-C stopped them, saved. Raise SideBySideError if one breaks down.
 
     As many go at a time as there are cores for their ``threads``; a run with torch's own number of
-    threads has no other beside it.
-
-    Args:
-        options: further options of ``potluck run``, such as "--trust-code".
+    threads has no other beside it. ``options`` are further ones of ``potluck run``.
     """
     waiting, running = [each for each in runs if not each.is_done], dict[Path, _Running]()
     stopped = False

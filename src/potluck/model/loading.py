@@ -10,8 +10,6 @@ terminal, and runs the code of a model folder at a "y".
 import hashlib
 import json
 import os
-import platform
-import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -32,15 +30,13 @@ from transformers import (
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from potluck.files import SUMS, printable, unlike_its_sum
+from potluck.files import SUMS, printable, seen_accelerator, unlike_its_sum
 from potluck.types import PotluckError
 
 ADAPTER = "adapter_model.safetensors"
 TOKENIZERS = ("tok*", "tekken*", "vocab*", "*.model")
 """Names that the files of a tokenizer have."""
 BUILT_IN = Path(__file__).parent.parent / "models"
-DRIVERS = {"/dev/nvidiactl": "an NVIDIA GPU", "/dev/kfd": "an AMD GPU"}
-"""Files that the drivers of accelerators make."""
 SAME_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -215,9 +211,7 @@ def unused_accelerator() -> str:
     empty: none, or it is hidden on purpose."""
     if auto_device() != "cpu" or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return ""
-    if (sys.platform, platform.machine()) == ("darwin", "arm64"):
-        return "a Mac's GPU"
-    return next((what for file, what in DRIVERS.items() if Path(file).exists()), "")
+    return seen_accelerator()
 
 
 def require_device(device: str, node: str) -> None:

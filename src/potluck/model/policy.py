@@ -210,9 +210,8 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarr
     together = f"{problem.system}\n\n{problem.question}" if problem.system else problem.question
     if not tokenizer.chat_template:
         return np.array(tokenizer(together)["input_ids"], np.int32)
-    system, user = {"role": "system", "content": problem.system}, {"role": "user"}
-    chats = [[system, user | {"content": problem.question}]] if problem.system else []
-    for chat in [*chats, [user | {"content": together}]]:
+    chats = [problem.messages, [{"role": "user", "content": together}]]
+    for chat in chats if problem.system else chats[:1]:
         try:
             text = render(tokenizer.get_chat_template(), chat, tokenizer.special_tokens_map)
             return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)

@@ -54,7 +54,7 @@ class Author(Participant):
         while not any(peer.live for peer in self.exchange.status().peers.values()):
             if time.monotonic() - began_s >= self.deadline_s:
                 raise ExchangeError(
-                    f"nobody was there to read what {self.name!r} writes in round {round} for "
+                    f"nobody was there to read what {self.name!r} writes in round {round + 1} for "
                     f"{self.deadline_s:g} s; to go on when others are back, use --resume"
                 )
             self.progress(self.name, "wait", 0, 1)

@@ -102,4 +102,4 @@ def error_context(round: int, node: str) -> Iterator[None]:
     try:
         yield
     except NonFiniteError as error:
-        raise NonFiniteError(f"round {round}, node {node!r}: {error}") from error
+        raise NonFiniteError(f"round {round + 1}, node {node!r}: {error}") from error

@@ -179,10 +179,16 @@ class DerivedTask:
     def problem(self, id: str) -> Problem:
         return self._task.problem(id)
 
+    def graded(
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+    ) -> Graded:
+        """Grade with the parts of each reward."""
+        return graded(self._task, problems, completions, texts)
+
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
-        return self._task.rewards(problems, completions, texts)
+        return self.graded(problems, completions, texts)[0]
 
 
 class Shortened(DerivedTask):
@@ -211,12 +217,6 @@ class Shortened(DerivedTask):
 
     def ids(self, split: Split) -> Sequence[str]:
         return self._ids[split]
-
-    def graded(
-        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
-    ) -> Graded:
-        """Grade with the parts of each reward."""
-        return graded(self._task, problems, completions, texts)
 
 
 class WithOutOfDistribution(DerivedTask):
@@ -248,22 +248,17 @@ class WithOutOfDistribution(DerivedTask):
     def graded(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> Graded:
-        """Grade problems of [task], with the parts of each reward."""
-        if any(p.id in self._elsewhere for p in problems):
-            rewards = self.rewards(problems, completions, texts)
-            return rewards, {"task": rewards}
-        return graded(self._task, problems, completions, texts)
-
-    def rewards(
-        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
-    ) -> list[float]:
+        """Grade; with the parts of each reward where all problems are of [task]."""
+        if not any(p.id in self._elsewhere for p in problems):
+            return super().graded(problems, completions, texts)
         triples = list(zip(problems, completions, texts, strict=True))
         rewards: dict[int, float] = {}
         for task, is_other in ((self._task, False), (self._other, True)):
             places = [i for i, p in enumerate(problems) if (p.id in self._elsewhere) == is_other]
             chosen = [triples[i] for i in places]
-            graded = task.rewards(
+            earned = task.rewards(
                 [p for p, _, _ in chosen], [c for _, c, _ in chosen], [t for _, _, t in chosen]
             )
-            rewards.update(zip(places, graded, strict=True))
-        return [rewards[i] for i in range(len(triples))]
+            rewards.update(zip(places, earned, strict=True))
+        in_order = [rewards[i] for i in range(len(triples))]
+        return in_order, {"task": in_order}

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 from potluck.tasks.base import HeldTask, TaskError, TaskOptions, binary_rewards
-from potluck.tasks.grading import answer_in, one_number, prompt_for_tags, same_number
-from potluck.tasks.math.pool import Ask, are_right, require_algebra
+from potluck.tasks.grading import answer_in, one_number, prompt_for_tags
+from potluck.tasks.math.pool import require_algebra
 from potluck.tasks.sources import benchmark_rows, printable_text_of, text_of
+from potluck.tasks.table import right_by
 from potluck.types import Completion, Problem
 
 Part = Literal["train", "test"]
@@ -90,17 +91,8 @@ class Gsm8k(HeldTask):
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
-        pairs = list(zip(problems, texts, strict=True))
-        if self._grading == "math-verify":
-            asks = [Ask(p.question, p.answer, answer_in(t), "math-verify") for p, t in pairs]
-            return binary_rewards(are_right(asks), completions)
-        return binary_rewards([is_right(p, text) for p, text in pairs], completions)
-
-
-def is_right(problem: Problem, text: str) -> bool:
-    """Tell whether ``text`` keeps the format and its answer is the problem's number."""
-    answer = answer_in(text)
-    return answer is not None and same_number(problem.answer, answer)
+        right = right_by(self._grading, problems, list(map(answer_in, texts)))
+        return binary_rewards(right, completions)
 
 
 def _held_out(train: Sequence[Problem]) -> list[Problem]:

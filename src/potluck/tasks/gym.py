@@ -89,10 +89,8 @@ class ReasoningGym(HeldTask):
     """
 
     def __init__(self, options: ReasoningGymOptions) -> None:
-        """Make up the problems to train on, and those that are held out.
-
-        Raise TaskError without the library, for a kind it has not or in REFUSED, or odd parameters.
-        """
+        """Make up the problems to train on, and those that are held out. Raise TaskError without
+        the library, for a kind it has not or in REFUSED, or odd parameters."""
         dataset, size, held_out = options.dataset, options.size, options.held_out
         if size + held_out > MOST_PROBLEMS:
             raise TaskError(f"{size + held_out} problems are too many; at most {MOST_PROBLEMS}")

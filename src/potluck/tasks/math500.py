@@ -14,8 +14,9 @@ from collections.abc import Sequence
 
 from potluck.tasks.base import HeldTask, TaskOptions, binary_rewards
 from potluck.tasks.grading import answer_in, prompt_for_tags
-from potluck.tasks.math.pool import Ask, MathGrading, are_right, require_algebra
+from potluck.tasks.math.pool import MathGrading, require_algebra
 from potluck.tasks.sources import benchmark_rows, printable_text_of
+from potluck.tasks.table import right_by
 from potluck.types import Completion, Problem
 
 SYSTEM_PROMPT = prompt_for_tags(
@@ -48,10 +49,8 @@ class Math500(HeldTask):
     """The problems of MATH-500, answered inside tags; 1.0 for format and answer both right."""
 
     def __init__(self, options: Math500Options) -> None:
-        """Read the folder, or the Hub where none is named.
-
-        Raise TaskError where math-verify or the data is missing, unreadable, or without a problem.
-        """
+        """Read the folder, or the Hub where none is named. Raise TaskError where math-verify or the
+        data is missing, unreadable, or without a problem."""
         require_algebra()
         path, self._grading = options.path, options.grading
         line = '{"problem": ..., "answer": ...}'
@@ -73,8 +72,6 @@ class Math500(HeldTask):
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
         # A completion that earns nothing anyway is not read: algebra is the slow part.
-        asks = [
-            Ask(p.question, p.answer, answer_in(t) if c.end == "stop" else None, self._grading)
-            for p, c, t in zip(problems, completions, texts, strict=True)
-        ]
-        return binary_rewards(are_right(asks), completions)
+        pairs = zip(completions, texts, strict=True)
+        answers = [answer_in(text) if c.end == "stop" else None for c, text in pairs]
+        return binary_rewards(right_by(self._grading, problems, answers), completions)

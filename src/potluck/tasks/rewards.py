@@ -72,10 +72,8 @@ class Reward:
 
     @classmethod
     def load(cls, name: str, *, weight: float = 1.0, format: Format = "text") -> "Reward":
-        """Import, and so run, the file or module that ``name`` begins with.
-
-        Raise TaskError if it is not there, cannot be imported, or has no such function.
-        """
+        """Import, and so run, the file or module that ``name`` begins with. Raise TaskError if it
+        is not there, cannot be imported, or has no such function."""
         if name == "task":
             return cls(name, None, "", weight, format)
         return cls(name, *load_function("reward", name), weight, format)
@@ -83,10 +81,8 @@ class Reward:
 
 def load_function(what: str, name: str) -> tuple[Callable[..., Any], str]:
     """Import, and so run, the file or module that ``name`` begins with; return its function, and
-    the SHA-256 of the file. ``what`` it is for is told in errors.
-
-    Raise TaskError if it is not there, cannot be imported, or has no such function.
-    """
+    the SHA-256 of the file. ``what`` it is for is told in errors. Raise TaskError if it is not
+    there, cannot be imported, or has no such function."""
     what, (place, _, attribute) = f"{what} {name!r}", name.rpartition(":")
     module, file = _from_file(what, place) if place.endswith(".py") else _module(what, place)
     function = getattr(module, attribute, None)
@@ -117,9 +113,7 @@ class CustomRewards(DerivedTask):
 
     def try_once(self) -> None:
         """Call each function for a made-up group of the first problem, before any model is loaded.
-
-        Raise TaskError as ``rewards`` does, and say so where another ``format`` would do.
-        """
+        Raise TaskError as ``graded`` does, and say so where another ``format`` would do."""
         if self._first is None:
             return
         texts = ["", self._first.answer or TRIAL_TEXT]  # a model may stop at once
@@ -145,19 +139,11 @@ class CustomRewards(DerivedTask):
                     f"{error}; with format = {other!r} in its [[reward]] it can"
                 ) from error
 
-    def rewards(
-        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
-    ) -> list[float]:
-        """Add up weight x number of each; a function is trusted with what it does.
-
-        Raise TaskError if a function raised, or returned anything but one number or None for each.
-        """
-        return self.graded(problems, completions, texts)[0]
-
     def graded(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> Graded:
-        """Grade, and tell what each function returned, 0 for None."""
+        """Add up weight x number of each, and tell what each function returned, 0 for None. Raise
+        TaskError if a function raised, or returned anything but one number or None for each."""
         if not list(zip(problems, completions, texts, strict=True)):
             return [], {}
         totals, parts = [0.0] * len(texts), {}
@@ -194,10 +180,11 @@ class HashReward(DerivedTask):
         rules = "hash 1: lowest bit of the first byte of sha256(problem id, tokens as <i4)"
         super().__init__(task, f"{rules}; problems of {task.digest}")
 
-    def rewards(
+    def graded(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
-    ) -> list[float]:
-        return [_bit(c) for _, c, _ in zip(problems, completions, texts, strict=True)]
+    ) -> Graded:
+        rewards = [_bit(c) for _, c, _ in zip(problems, completions, texts, strict=True)]
+        return rewards, {"task": rewards}
 
 
 def _given(
@@ -213,7 +200,7 @@ def _given(
     as_messages = format == "messages"
     return {
         **{name: [row.get(name) for row in rows] for name in names},
-        "prompts": [_messages(p) if as_messages else p.question for p in problems],
+        "prompts": [p.messages if as_messages else p.question for p in problems],
         "completions": [
             [{"role": "assistant", "content": text}] if as_messages else text for text in texts
         ],
@@ -221,11 +208,6 @@ def _given(
         "log_extra": lambda name, value: None,
         "log_metric": lambda name, value: None,
     }
-
-
-def _messages(problem: Problem) -> list[dict[str, str]]:
-    system = [{"role": "system", "content": problem.system}] if problem.system else []
-    return [*system, {"role": "user", "content": problem.question}]
 
 
 def _called(

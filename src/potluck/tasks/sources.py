@@ -187,11 +187,8 @@ def printable_text_of(row: Any, key: str, where: str, *, expected: str) -> str:
 def own_rows(
     file: str, split: Split, columns: Sequence[str] = (), refuse: Refuse = refuse_all
 ) -> Iterator[SourceRow]:
-    """Read the rows of a user's own ``file``, which the recipe names for ``split``.
-
-    Args:
-        columns: names for the columns of a CSV or TSV file; empty: its first line has them.
-    """
+    """Read the rows of a user's own ``file``, which the recipe names for ``split``; ``columns``
+    names those of a CSV or TSV file (empty: its first line has them)."""
     key = "path" if split == "train" else split.replace("-", "_")
     wanted = f"a file with one JSON object a line in task.{key}, a JSON array, .csv or .tsv"
     line = "an object with a question and an answer (or a file that is one JSON array, .csv, .tsv)"
@@ -211,7 +208,6 @@ def own_rows(
 
 
 def _array(path: Path) -> Iterator[SourceRow]:
-    """Yield the elements of a file that is one JSON array."""
     if (size := path.stat().st_size) > LONGEST_ARRAY_BYTES:
         raise TaskError(
             f"{path} is a JSON array of {size} bytes; at most {LONGEST_ARRAY_BYTES}, or write one "

@@ -167,11 +167,9 @@ class Table(HeldTask):
         self, name: str, parts: Parts, rules: TableOptions, unreadable: Sequence[TaskError] = ()
     ) -> None:
         """Read every row of ``parts``; a part that is not there is an empty split. Reading fills
-        ``unreadable`` with errors of lines that are left out.
-
-        Raise TaskError for a row without its columns, for too few rows to hold some out, and where
-        math-verify is needed and not installed.
-        """
+        ``unreadable`` with errors of lines that are left out. Raise TaskError for a row without its
+        columns, for too few rows to hold some out, and where math-verify is needed and not
+        installed."""
         if rules.answer and rules.grading in ("math", "math-verify"):
             require_algebra()
         if rules.tolerance and rules.grading != "number":
@@ -225,7 +223,9 @@ class Table(HeldTask):
         if not self._rules.answer:
             raise TaskError(f"{self._name} has no answers to grade by; give a [[reward]]")
         answers = [answer_in(text) if self._rules.tags else text for text in texts]
-        return binary_rewards(_right(problems, answers, self._rules), completions)
+        rules = self._rules
+        right = right_by(rules.grading, problems, answers, tolerance=rules.tolerance)
+        return binary_rewards(right, completions)
 
 
 def _notes_on_bad(name: str, bad: Sequence[str], good: int, skip_bad: bool) -> tuple[str, ...]:
@@ -254,18 +254,19 @@ def _held_out(name: str, train: Sequence[Problem], count: int) -> dict[Split, li
     return {"train": left, "validation": sorted(held_out, key=lambda p: luck[p.id])}
 
 
-def _right(
-    problems: Sequence[Problem], answers: Sequence[str | None], rules: TableOptions
+def right_by(
+    grading: Grading,
+    problems: Sequence[Problem],
+    answers: Sequence[str | None],
+    tolerance: float = 0.0,
 ) -> list[bool]:
+    """Tell whether each answer is right by the rule of that name; None never is."""
     pairs = list(zip(problems, answers, strict=True))
-    match rules.grading:
-        case "number":
-            apart = rules.tolerance
-            return [a is not None and same_number(p.answer, a, tolerance=apart) for p, a in pairs]
-        case "exact":
-            return [a is not None and p.answer.strip() == a.strip() for p, a in pairs]
-        case "math" | "math-verify" as grading:
-            return are_right([Ask(p.question, p.answer, a, grading) for p, a in pairs])
+    if grading in ("math", "math-verify"):
+        return are_right([Ask(p.question, p.answer, a, grading) for p, a in pairs])
+    if grading == "exact":
+        return [a is not None and p.answer.strip() == a.strip() for p, a in pairs]
+    return [a is not None and same_number(p.answer, a, tolerance=tolerance) for p, a in pairs]
 
 
 def problem_of(id: str, row: Any, where: str, rules: TableOptions) -> Problem:

@@ -48,16 +48,19 @@ def test_a_run_that_has_not_begun_is_shown_with_dashes(tmp_path):
     assert "author" not in text
 
 
-def test_figures_are_means_of_the_first_and_of_the_last_five_rounds_that_have_them(tmp_path):
-    # First five: 0 + .1 + .2 + .3 + .4 = 1.0, mean .2. Last five of ten: .5 to .9, mean .7.
+def test_figures_are_means_of_the_first_and_of_the_last_quarter_of_the_rounds_that_have_them(
+    tmp_path,
+):
+    # A quarter of ten is two: 0 and .1, mean .05; .8 and .9, mean .85.
     rounds = [metrics(at, own_reward_mean=at / 10) for at in range(10)]
     text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
-    assert row(text, "own reward") == ["0.200", "→", "0.700"]
+    assert row(text, "own reward") == ["0.050", "→", "0.850"]
+    assert "first → last quarter" in text
     assert row(text, "rounds done") == ["10", "of", "40"]
     rounds = [metrics(0, own_reward_mean=None, filtered_share=None), metrics(1)]
     text = shown(make_run(tmp_path / "other", "small", rounds=rounds))
-    assert row(text, "own reward") == ["0.500", "→", "0.500"]
-    assert row(text, "filtered") == ["20%", "→", "20%"]
+    assert row(text, "own reward") == ["0.500"]
+    assert row(text, "filtered") == ["20%"]
     assert row(text, "rows trained") == ["60%", "→", "60%"]
 
 

@@ -81,12 +81,7 @@ class Peers:
     """Members from the start; strangers as they come, ``strangers`` at most."""
 
     def __init__(
-        self,
-        me: str,
-        members: Collection[str],
-        *,
-        quarantine_s: float,
-        strangers: int = STRANGERS,
+        self, me: str, members: Collection[str], *, quarantine_s: float, strangers: int = STRANGERS
     ) -> None:
         self._me, self._quarantine_s, self._strangers = me, quarantine_s, strangers
         self._peers = {name: Peer(is_member=True) for name in sorted(members) if name != me}

@@ -128,7 +128,7 @@ def read_ids(codec: Codec, id_bits: int, blocks: Blocks, count: int) -> np.ndarr
     if not count:
         return np.zeros(0, np.uint32)
     if codec == "raw":
-        token_X = np.frombuffer(_sized(blocks, "ids", 4 * count), "<u4")
+        token_X = np.frombuffer(contents("raw", blocks, "ids", 4 * count), "<u4")
         return token_X.astype(np.uint32, copy=False)
     return _read_planes(blocks, "ids", _planes_of(id_bits), count)
 
@@ -138,7 +138,7 @@ def read_logp(codec: Codec, blocks: Blocks, count: int) -> np.ndarray:
     if not count:
         return np.zeros(0, np.float32)
     if codec == "raw":
-        logp_X = np.frombuffer(_sized(blocks, "log-probabilities", 4 * count), "<f4")
+        logp_X = np.frombuffer(contents("raw", blocks, "log-probabilities", 4 * count), "<f4")
         return logp_X.astype(np.float32, copy=False)
     if codec == "exact":
         turned_X = _read_planes(blocks, "log-probabilities", 4, count)
@@ -149,7 +149,7 @@ def read_logp(codec: Codec, blocks: Blocks, count: int) -> np.ndarray:
     step_X = _read_planes(blocks, "log-probabilities", 2, count)
     escaped_X = step_X == ESCAPE
     logp_X = 0 - step_X.astype(np.float32) * np.float32(STEP)  # 0 - 0 is 0, and no -0
-    rest = _sized(blocks, "escapes", 4 * int(escaped_X.sum()))
+    rest = contents("raw", blocks, "escapes", 4 * int(escaped_X.sum()))
     logp_X[escaped_X] = np.frombuffer(rest, "<f4")
     return logp_X
 
@@ -166,8 +166,11 @@ def _read_planes(blocks: Blocks, what: str, planes: int, count: int) -> np.ndarr
     return merge_planes(frames, count)
 
 
-def _sized(blocks: Blocks, what: str, size: int) -> memoryview:
-    data = blocks.take(what)
+def contents(codec: Codec, blocks: Blocks, what: str, size: int) -> Buffer:
+    """Return what is in the next block, which must have ``size`` bytes, in "raw" or packed."""
+    data: Buffer = blocks.take(what)
+    if codec != "raw":
+        data = expanded(data, what, at_most=size)
     if len(data) != size:
         raise WireError(f"{what}: {len(data)} bytes where {size} are expected")
     return data

@@ -132,13 +132,8 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
 
 
 def _read_texts(codec: Codec, rows: Rows, blocks: Blocks) -> list[str | None]:
-    if not (size := text_size(rows)):
-        return texts_of(rows, memoryview(b""))
-    data: byte_planes.Buffer = blocks.take("texts")
-    if codec != "raw":
-        data = byte_planes.expanded(data, "texts", at_most=size)
-    if len(data) != size:
-        raise WireError(f"texts: {len(data)} bytes where {size} are expected")
+    size = text_size(rows)
+    data = byte_planes.contents(codec, blocks, "texts", size) if size else b""
     return texts_of(rows, memoryview(data))
 
 

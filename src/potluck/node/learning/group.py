@@ -64,11 +64,7 @@ class TorchGroup(ProcessGroup):
             self._broadcast(command)
 
     def receive(self) -> object:
-        """Return the leader's next command.
-
-        Raises:
-            ProcessGroupError: the leader is gone.
-        """
+        """Return the leader's next command; raise ProcessGroupError if the leader is gone."""
         try:
             return self._broadcast(None)
         except RuntimeError as error:
@@ -137,17 +133,13 @@ class Stop:
 
 
 def is_distributed() -> bool:
-    """Return True if this process was started as one of several."""
     return int(os.environ.get("WORLD_SIZE") or 1) > 1
 
 
 @contextmanager
 def process_group() -> Iterator[ProcessGroup]:
     """Join the processes that the environment tells of; yield SINGLE_PROCESS if it tells of none.
-
-    Raises:
-        ProcessGroupError: they do not find each other.
-    """
+    Raise ProcessGroupError if they do not find each other."""
     if not is_distributed():
         yield SINGLE_PROCESS
         return

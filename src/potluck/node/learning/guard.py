@@ -14,11 +14,8 @@ from potluck.types import Completion, NonFiniteError
 
 
 def without_unreadable(scored: Scored, policy: LanguageModel, name: str) -> Scored:
-    """Drop the foreign rows whose log-probability is not finite.
-
-    Raises:
-        NonFiniteError: a weight of the policy, or a row of ``name``'s own, is to blame.
-    """
+    """Drop the foreign rows whose log-probability is not finite; raise NonFiniteError if a weight
+    of the policy, or a row of ``name``'s own, is to blame."""
     rows = (~scored.logp_start_BT.isfinite().all(dim=1)).nonzero().squeeze(1).tolist()
     for row in rows:
         _require_foreign(scored.batch.completions[row], "log-probability", policy, name)
@@ -31,11 +28,8 @@ def rows_to_blame(
     policy: LanguageModel,
     name: str,
 ) -> dict[int, str]:
-    """Find, one by one, the rows whose gradient alone is not finite. Rare, so it may be slow.
-
-    Raises:
-        NonFiniteError: one of them is ``name``'s own, or no single row is at fault.
-    """
+    """Find, one by one, the rows whose gradient alone is not finite. Rare, so it may be slow. Raise
+    NonFiniteError if one of them is ``name``'s own, or no single row is at fault."""
     found = {}
     for row in scored.kept_advantage_B.nonzero().squeeze(1).tolist():
         alone_B = torch.zeros_like(scored.kept_advantage_B)

@@ -103,12 +103,8 @@ class Learner:
         is left to learn moves nothing, momentum included. With a reference there
         is a KL to learn from in each completion of one's own, so none of them is spared.
 
-        Args:
-            round: number of the round, which decides the learning rate.
-
-        Raises:
-            NonFiniteError: a number of this node's own making is not finite. One that a
-                foreign completion caused costs that completion, and no more.
+        ``round`` decides the learning rate. Raise NonFiniteError if a number of this node's own
+        making is not finite; one that a foreign completion caused costs that completion alone.
         """
         self.processes.broadcast(Learn(self.name, batch, torch.initial_seed(), round))
         report = self._updates(batch, round * self.objective.updates_per_round, progress)
@@ -139,10 +135,7 @@ class Learner:
 
     def score(self, batch: Batch) -> Scored:
         """Compute ln pi_start, filter and weights of every row that may teach, without dropout.
-
-        Raises:
-            NonFiniteError: a log-probability of an own completion, or a parameter of the model, is
-                not finite.
+        Raise NonFiniteError if an own completion's log-probability, or a parameter, is not finite.
         """
         scoring = self._scoring(batch)
         rows_B = candidates(batch, self.name, self.objective) != 0
@@ -151,10 +144,7 @@ class Learner:
 
     def gradient(self, scored: Scored, progress: Progress = silent) -> Gradient:
         """Compute the gradient of the whole batch, unclipped; neither weights nor moments move.
-
-        Raises:
-            NonFiniteError: the gradient of an own completion, or a parameter, is not finite.
-        """
+        Raise NonFiniteError if that of an own completion, or a parameter, is not finite."""
         batch, dropped = scored.batch, dict[int, str]()
         while True:
             terms = self._terms.by_author(batch, scored.kept_advantage_B)
@@ -210,7 +200,6 @@ class Learner:
         return Scoring(self.name, self.objective, self._weight, unread_B)
 
     def _merged(self, batch: Batch, scoring: Scoring) -> Scored:
-        """Merge what all processes found."""
         every = [part for parts in self.processes.all_gather(scoring.found) for part in parts]
         scored = without_unreadable(merge_scores(batch, every), self.policy, self.name)
         if self._weight and self._weight.needs_batch:

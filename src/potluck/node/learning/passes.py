@@ -74,11 +74,7 @@ class Passes:
                     scores.of(turn, *read)
 
     def bounded_sum(
-        self,
-        batch: Batch,
-        terms: Mapping[str, Sequence[Term]],
-        scores: Scores,
-        progress: Progress,
+        self, batch: Batch, terms: Mapping[str, Sequence[Term]], scores: Scores, progress: Progress
     ) -> Gradient:
         """Compute the gradient of all terms: a pass for those under "", and one for each author
         that is not trusted, whose part is added within its bound."""

@@ -47,9 +47,7 @@ def read(
     else. A text beside them must be what they say: nodes of other tokenizers read that. A text
     alone is encoded, exactly, and the model's own stop token put behind it if it ended
     by one. No log-probability of another tokenizer's tokens is kept, as its tokens are others.
-
-    Args:
-        needs_logp: True if the method reads the author's log-probabilities.
+    ``needs_logp``: the method reads the author's log-probabilities.
     """
     prompt_P = model.prompt(problem)
     most = limits.max_total_tokens  # and no position that the model has not

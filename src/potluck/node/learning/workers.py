@@ -70,10 +70,7 @@ def generate_together(
     processes: ProcessGroup, policy: ShardedModel, command: Generate, progress: Progress
 ) -> list[Completion]:
     """Write all requests, each process its part; return the completions in order, on every process.
-
-    Raises:
-        whatever stopped one of them, once none writes any more: its own first.
-    """
+    Raise what stopped one of them, once none writes any more: its own error first."""
     replica = policy.replica(getattr(torch, command.settings.dtype))
     engine = command.engine.build(replica, command.settings)
     mine, part, error = command.requests[processes.rank :: processes.size], [], None
@@ -107,10 +104,8 @@ def run_worker(
 ) -> object:
     """Obey the leader's commands until ``Stop``; return its outcome.
 
-    An error that all share reaches the leader as well, which decides about it.
-
-    Args:
-        make_learners: returns the learners by name, as they were after so many rounds.
+    An error that all share reaches the leader as well, which decides about it. ``make_learners``
+    returns the learners by name, as they were after so many rounds.
     """
     learners: Mapping[str, Learner] = {}
 
@@ -143,7 +138,6 @@ def run_worker(
 
 
 def _picklable(error: BaseException | None, rank: int) -> BaseException | None:
-    """Return ``error`` in a form that can be pickled."""
     if error is None or isinstance(error, PotluckError | Interrupted):
         return error
     return ProcessGroupError(f"process {rank}: {type(error).__name__}: {error}")

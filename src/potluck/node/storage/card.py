@@ -34,11 +34,8 @@ HUB_ID = re.compile(r"(?!.*(?:--|\.\.))(?:\w[\w.-]*/)?\w(?:[\w.-]{0,94}\w)?", re
 
 
 def card_of(config: RunConfig, node: str, folder: Path, round: int) -> str:
-    """Write ``model_card`` with the numbers that the node's ``folder`` has of the first rounds.
-
-    Args:
-        round: number of rounds that the checkpoint has learned from.
-    """
+    """Write ``model_card`` with the numbers that the node's ``folder`` has of the first ``round``
+    rounds, which the checkpoint has learned from."""
     # A line of metrics is of what was learned in its round, one of evaluation of before it.
     metrics = _last(folder / METRICS, before=round)
     evaluation = _last(folder / EVALUATION, before=round + 1)
@@ -54,14 +51,9 @@ def model_card(
     evaluation: Mapping[str, Any],
     helped: Sequence[str] = (),
 ) -> str:
-    """Write Markdown behind YAML, whatever characters the recipe's strings have.
-
-    Args:
-        round: number of rounds that the checkpoint has learned from.
-        metrics: the last line of metrics.jsonl, empty if there is none.
-        evaluation: the last line of evaluation.jsonl, empty if there is none.
-        helped: sentences on the node beside controls, in which it had no partners.
-    """
+    """Write Markdown behind YAML, whatever characters the recipe's strings have. ``metrics`` and
+    ``evaluation`` are the last lines of these files, empty if there is none; ``helped`` are
+    sentences on the node beside controls, in which it had no partners."""
     own, objective = config.node[node], config.objective
     other = (config.out_of_distribution or config.task).__struct_config__.tag
     on_hub = own.model if _is_on_hub(own.model) else None
@@ -124,7 +116,6 @@ def _model(model: str) -> str:
 
 
 def _is_on_hub(name: str) -> bool:
-    """Tell whether ``name`` is an id of the Hub, and no folder here."""
     return bool(HUB_ID.fullmatch(name)) and not Path(name).exists()
 
 

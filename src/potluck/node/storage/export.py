@@ -5,16 +5,11 @@ import json
 import shlex
 from pathlib import Path
 
-import torch
 from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import HfHubHTTPError
-from safetensors import SafetensorError
 
 from potluck.files import one_line, whole_folder
-from potluck.model import LanguageModel
-from potluck.model.loading import base_of
 from potluck.node.storage.card import HUB_ID, merged_card
-from potluck.node.storage.checkpoint import newest
 from potluck.types import PotluckError, RunFolderError
 from potluck.version import __version__
 
@@ -29,16 +24,19 @@ class UploadError(PotluckError):
 def export(checkpoint: str, folder: Path, *, dtype: str = "float32", name: str = HERE) -> None:
     """Write a folder that ``AutoModelForCausalLM.from_pretrained`` loads without peft or us.
 
-    W + alpha/r * B A, computed in float32 and then stored as ``dtype``.
-
-    Args:
-        checkpoint: a folder of one, of a run's node (its newest), or any model of a recipe.
-        name: the folder or id from which the card's example loads the export.
-
-    Raises:
-        ModelError: there is no such model.
-        RunFolderError: ``folder`` is in the way, or the disk is full.
+    W + alpha/r * B A, computed in float32 and then stored as ``dtype``. ``checkpoint`` is a folder
+    of one, of a run's node (its newest), or any model of a recipe; ``name`` the folder or id from
+    which the card's example loads the export. Raise ModelError if there is no such model,
+    RunFolderError if ``folder`` is in the way, or the disk is full.
     """
+    # Here and not above: they take seconds, and what cannot be uploaded is refused at once.
+    import torch
+    from safetensors import SafetensorError
+
+    from potluck.model import LanguageModel
+    from potluck.model.loading import base_of
+    from potluck.node.storage.checkpoint import newest
+
     if folder.exists():
         raise RunFolderError(f"{folder} exists; name another folder for the export")
     where = newest(checkpoint)
@@ -70,17 +68,11 @@ def require_uploadable(repo: str) -> None:
 
 
 def upload(folder: Path, repo: str, *, private: bool = False) -> str:
-    """Make a new model of the Hub from an export, and return its address.
+    """Make a new model of the Hub, USER/NAME, from an export, and return its address.
 
     Files of another model that stay beside the new ones may change how it is loaded, so a model
-    that is there already is left alone.
-
-    Args:
-        repo: USER/NAME.
-        private: show it to its owners alone; False: as the account has it, public as a rule.
-
-    Raises:
-        UploadError: it did not get there, or not whole; ``folder`` stays as it is.
+    that is there already is left alone. ``private``: show it to its owners alone; False: as the
+    account has it, public as a rule. Raise UploadError if it did not get there, or not whole.
     """
     api = HfApi()
     try:

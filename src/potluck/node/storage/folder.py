@@ -2,12 +2,14 @@
 
 import json
 import os
+import shlex
 import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from potluck.files import LOCAL_SWARM
+from potluck.types import RunFolderError
 
 JOINED = "join.json"
 """In a node's folder: the recipe that it joined with, its own key and addresses included."""
@@ -28,6 +30,14 @@ def has_no_round(folder: Path) -> bool:
     lost = ("checkpoints/*", "metrics.jsonl", "cost.json")
     done = [each for name in nodes for its in lost for each in (folder / name).glob(its)]
     return not done and there <= {*nodes, "recipe.json", "task.json", LOCAL_SWARM, LOCK}
+
+
+def in_the_way(folder: Path) -> RunFolderError:
+    """Make the error of a start whose folder holds a run, or something else."""
+    return RunFolderError(
+        f"{folder} exists; --resume goes on with that run, --out names another folder, and "
+        f"`rm -r {shlex.quote(str(folder))}` forgets it"
+    )
 
 
 def remove_parts(folder: Path) -> None:

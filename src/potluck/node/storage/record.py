@@ -69,20 +69,17 @@ class Record:
 
     def next_kept(self, round: int) -> int | None:
         """Find the first kept round from ``round`` on; None if there is none."""
-        names = (path.stem for path in (self.folder / "rounds").glob("[0-9]*.ptlk"))
-        later = sorted(int(name) for name in names if name.isdecimal() and int(name) >= round)
+        later = (at for at in self._rounds() if at >= round)
         return next((at for at in later if self.kept_round(at) is not None), None)
 
     def damaged_rounds(self, first: int) -> list[Path]:
         """List the files of rounds that are read back after ``first`` rounds, and cannot be."""
-        names = sorted(each.stem for each in (self.folder / "rounds").glob("[0-9]*.ptlk"))
-        read = [int(at) for at in names if at.isdecimal() and int(at) >= first - REMEMBERED]
+        read = [at for at in self._rounds() if at >= first - REMEMBERED]
         return [self._round_file(at) for at in read if self.kept_round(at) is None]
 
     def batches(self, newest: int) -> dict[tuple[str, int], bytes]:
         """Read the batches of the last ``newest`` rounds here, by author and round."""
-        files = sorted((self.folder / "rounds").glob("[0-9]*.ptlk"))[-newest:]
-        pages = (self.kept_round(int(file.stem)) for file in files if file.stem.isdecimal())
+        pages = map(self.kept_round, self._rounds()[-newest:])
         return {key: data for page in pages if page for key, data in batches_of(page).items()}
 
     def add_taken(self) -> None:
@@ -169,6 +166,10 @@ class Record:
 
     def _lines(self, name: str) -> Path:
         return self.folder / f"{name}.jsonl"
+
+    def _rounds(self) -> list[int]:
+        names = (path.stem for path in (self.folder / "rounds").glob("[0-9]*.ptlk"))
+        return sorted(int(name) for name in names if name.isdecimal())
 
     def _round_file(self, round: int) -> Path:
         return self.folder / "rounds" / f"{round:06d}.ptlk"

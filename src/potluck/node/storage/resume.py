@@ -1,6 +1,5 @@
 """A run's folder: free, or that of the run that goes on."""
 
-import shlex
 from collections.abc import Iterator, Mapping
 from math import inf
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from potluck.config import ConfigError, RunConfig, as_tree, load
 from potluck.files import SUMS, printable, unsealed
 from potluck.node.storage import checkpoint
-from potluck.node.storage.folder import JOINED, LOCK, has_no_round
+from potluck.node.storage.folder import JOINED, LOCK, has_no_round, in_the_way
 from potluck.node.storage.record import Record
 from potluck.reports import RoundReport
 from potluck.reports.runs import METRICS, read_lines
@@ -53,10 +52,7 @@ def require_folder(folder: Path, config: RunConfig, resume: bool) -> None:
     """Raise RunFolderError unless ``folder`` is free, or, to ``resume``, is this run's."""
     if not resume:
         if _is_taken(folder) and not has_no_round(folder):
-            raise RunFolderError(
-                f"{folder} exists; --resume goes on with that run, --out names another folder, and "
-                f"`rm -r {shlex.quote(str(folder))}` forgets it"
-            )
+            raise in_the_way(folder)
         return
     if (was := _recipe_in(folder)) is None:
         why = "there is no recipe.json; leave --resume out to start one"

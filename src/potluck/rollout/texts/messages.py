@@ -39,12 +39,10 @@ class Dialect:
 
     def body(self, problem: Problem, sampling: dict[str, Any], count: int) -> dict[str, Any]:
         """Make the parameters of a request; ``sampling`` has those of REFUSABLE."""
-        system = [{"role": "system", "content": problem.system}] if problem.system else []
-        messages = [*system, {"role": "user", "content": problem.question}]
         taken = {name: value for name, value in sampling.items() if name not in self.left_out}
         if "max_tokens" in self.left_out:
             taken["max_completion_tokens"] = sampling["max_tokens"]
-        return {"messages": messages} | taken | ({"n": count} if count > 1 else {})
+        return {"messages": problem.messages} | taken | ({"n": count} if count > 1 else {})
 
     def again(self, asked: ChatRequest, body: dict[str, Any], refusal: str) -> list[ChatRequest]:
         """Choose what to ask instead after a ``refusal`` of ``body``, without the parameter that it

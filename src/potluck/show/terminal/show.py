@@ -36,7 +36,9 @@ from potluck.show.terminal.text import decimal, formatted, new_table, percent, s
 from potluck.types import is_right
 
 WINDOW = 5
-"""Rounds in the means of "first" and "last": one round alone says little."""
+"""Rounds in the mean of an author's last values: one round alone says little."""
+CHANGE = "first → last quarter"
+"""Head of the rows of ``_change``."""
 NODES_ABREAST = 3
 """Columns of nodes that fit on 80 characters."""
 TITLES: Mapping[tuple[Any, ...], str] = {
@@ -84,7 +86,7 @@ def _headline(run: Run) -> Text:
 
 
 def _nodes(run: Run, nodes: Sequence[NodeRun], console: Console) -> Table:
-    made = new_table(console, ["", *(node.name for node in nodes)])
+    made = new_table(console, [CHANGE, *(node.name for node in nodes)])
     made.columns[0].style, made.columns[0].no_wrap = "dim", True
     for name, cell in (*_results(run), *_troubles(nodes), *_seconds(nodes)):
         made.add_row(Text(name), *(Text(cell(node)) for node in nodes))
@@ -168,11 +170,12 @@ def _mean_of(value: Callable[[RoundReport], float | None]) -> Callable[[NodeRun]
 def _change(
     value: Callable[[RoundReport], float | None], shown: Callable[[float | None], str]
 ) -> Callable[[NodeRun], str]:
-    """Make a cell: the mean of the first rounds, and of the last ones where there are others."""
+    """Make a cell: the means of the first and of the last quarter of the rounds."""
 
     def cell(node: NodeRun) -> str:
-        values = [value(report) for report in node.rounds]
-        first, last = mean(values[:WINDOW]), mean(values[-WINDOW:])
+        values = [known for each in node.rounds if (known := value(each)) is not None]
+        quarter = max(1, len(values) // 4)
+        first, last = mean(values[:quarter]), mean(values[-quarter:])
         return shown(last) if len(values) < 2 else f"{shown(first)} → {shown(last)}"
 
     return cell

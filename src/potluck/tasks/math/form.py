@@ -103,12 +103,9 @@ def _require_brackets(tokens: Sequence[str]) -> None:
 
 
 def parse(text: str, *, unit: str = "", is_list: bool = False) -> Answer:
-    """Read the form of ``text``, which ``strip_markup`` returned; raise Unreadable without one.
-
-    Args:
-        unit: the gold's, which is then understood in plain words too.
-        is_list: whether a list is expected, so that "1,234" is two numbers and not one.
-    """
+    """Read the form of ``text``, which ``strip_markup`` returned; raise Unreadable without one. A
+    ``unit``, the gold's, is understood in plain words too. ``is_list``: a list is expected, so that
+    "1,234" is two numbers and not one."""
     text, found = split_unit(text, unit)
     if not is_list and THOUSANDS.fullmatch(text):
         text = re.sub(r"(?<=[0-9])[, ](?=[0-9])", "", text)

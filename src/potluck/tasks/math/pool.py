@@ -144,10 +144,8 @@ def shared_workers() -> Workers:
 
 
 def are_right(asks: Sequence[Ask]) -> list[bool]:
-    """Tell whether each answer is right. Nothing that an answer says is run, and none raises.
-
-    Raise TaskError where algebra is needed, but math-verify cannot be used.
-    """
+    """Tell whether each answer is right. Nothing that an answer says is run, and none raises. Raise
+    TaskError where algebra is needed, but math-verify cannot be used."""
     verdicts: dict[Ask, bool] = {}
     for ask in asks:
         with suppress(Undecided):
