@@ -15,6 +15,7 @@ what then comes with the rewards of its own earlier completions, which it keeps.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from math import ceil
 
 from potluck.exchange import Delivery, Exchange, Received, Round, Waiting
@@ -123,8 +124,7 @@ class Free(Pace):
         rows, unreadable = readable_rows(asked, read)
         every = sorted(self._comparisons(rows), key=lambda each: self._turn(round, each))
         within, over_intake = self._within_intake([each for each in every if each.can_teach])
-        allowed = self.within_caps(round, [each.rows for each in within])
-        used = [each for each, is_used in zip(within, allowed, strict=True) if is_used]
+        used = list(compress(within, self.within_caps(round, [each.rows for each in within])))
         others = [row.completion for each in used for row in each.others]
         of_use = {*map(id, others)}
         ages = [
