@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 
 from potluck.exchange import ExchangeError, Round
 from potluck.node.participant import Clock, Participant, Spent
+from potluck.node.report import of_traffic
 from potluck.reports import RoundReport
 from potluck.rollout.base import RolloutRequest
 from potluck.rollout.texts.base import TextEngine
@@ -63,18 +64,13 @@ class Author(Participant):
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
         """Report what came; nothing is learned. What a round cost that was sent before a crash
         stands in cost.json alone."""
-        traffic = arrived.traffic
         report = RoundReport(
             round=round,
             texts=sum(c.author == self.name for c in arrived.completions),
-            missing=arrived.missing,
             late=sum(map(len, arrived.late.values())),
-            refused=dict(traffic.refused),
-            quarantined=traffic.quarantined,
-            sent_bytes=traffic.sent_bytes,
-            received_bytes=traffic.received_bytes,
             size_bytes=size_bytes,
             cost={key: value for key, value in asdict(spent.cost).items() if value},
             seconds=spent.seconds(learn_s=0.0),
+            **of_traffic(arrived),
         )
         return self.keep(report)

@@ -82,22 +82,18 @@ class Node(Participant):
             update = self._learn(round, groups, silenced) if groups else None
             if update:
                 self._record_sample(round, groups, update.scored, size_bytes)
-        report = report_of(
-            round,
-            self.name,
-            groups,
-            update,
-            habits=habits,
-            selection=selection,
-            arrived=arrived,
+        report = report_of(round, self.name, groups, update, habits, selection, arrived)
+        attendance, apart = self.pace.attendance, spent.server_mismatch
+        report = replace(
+            report,
             size_bytes=size_bytes,
-            server_apart=spent.server_mismatch,
-            server_apart_first=self._first_apart(spent.server_mismatch),
+            server_apart=apart,
+            server_apart_first=self._first_apart(apart),
             seconds=spent.seconds(learning.seconds),
+            absent=tuple(sorted(attendance.absent(round))),
+            heard=attendance.note(round, arrived, report.sources, me=self.name),
         )
-        absent = tuple(sorted(self.pace.attendance.absent(round)))
-        heard = self.pace.attendance.note(round, arrived, report.sources, me=self.name)
-        return self.keep(replace(report, absent=absent, heard=heard))
+        return self.keep(report)
 
     def _learn(self, round: int, groups: Sequence[Group], silenced: Sequence[bool]) -> UpdateReport:
         scale = self.learner.objective.advantage_scale

@@ -22,26 +22,17 @@ def report_of(
     name: str,
     groups: Sequence[Group],
     update: UpdateReport | None,
-    *,
     habits: Mapping[str, Habit],
     selection: Selection,
     arrived: Round,
-    size_bytes: int,
-    seconds: Mapping[str, float],
-    server_apart: float | None = None,
-    server_apart_first: float | None = None,
 ) -> RoundReport:
-    """Report a round; ``update`` is None if nothing came to learn from."""
+    """Report what came in a round and what was learned; ``update`` is None if nothing came."""
     return RoundReport(
         round=round,
-        size_bytes=size_bytes,
-        server_apart=server_apart,
-        server_apart_first=server_apart_first,
-        seconds=seconds,
         **_of_rewards(groups, name),
         **(_of_update(update, groups, name, habits) if update else {"filtered_share": 0.0}),
         **_of_selection(selection),
-        **_of_traffic(arrived),
+        **of_traffic(arrived),
     )
 
 
@@ -118,7 +109,8 @@ def _of_selection(selection: Selection) -> dict[str, Any]:
     }
 
 
-def _of_traffic(arrived: Round) -> dict[str, Any]:
+def of_traffic(arrived: Round) -> dict[str, Any]:
+    """Return what a report has of the network, and of whom nothing came."""
     line = arrived.traffic
     return _same(line, "quarantined", "sent_bytes", "received_bytes") | {
         "missing": arrived.missing,
