@@ -15,13 +15,10 @@ from potluck.exchange import ExchangeError, Round
 from potluck.node.participant import Clock, Participant, Spent
 from potluck.node.report import of_traffic
 from potluck.reports import RoundReport
-from potluck.rollout.base import RolloutRequest
+from potluck.rollout.base import TICK_S, RolloutRequest
 from potluck.rollout.texts.base import TextEngine
 from potluck.schedule import Share
 from potluck.tasks import Task
-
-PAUSE_S = 0.2
-"""Seconds between two looks for a reader: how fast Ctrl-C is heard."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -59,7 +56,7 @@ class Author(Participant):
                     f"{self.deadline_s:g} s; to go on when others are back, use --resume"
                 )
             self.progress(self.name, "wait", 0, 1)
-            time.sleep(PAUSE_S)
+            time.sleep(TICK_S)
 
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
         """Report what came; nothing is learned. What a round cost that was sent before a crash

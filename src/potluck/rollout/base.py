@@ -12,6 +12,8 @@ from potluck.types import Completion, NonFiniteError, PotluckError, Problem, Sam
 
 Progress = Callable[[int, int], None]
 """Called with (completions finished, completions ordered) while an engine writes."""
+TICK_S = 0.2
+"""Seconds between two calls of it while nothing comes: how fast Ctrl-C is heard."""
 Sampler = Callable[[Tensor], tuple[Tensor, Tensor]]
 """(logits_NV) -> (token_N, logp_N): the tokens drawn, and ln p of each in nats."""
 

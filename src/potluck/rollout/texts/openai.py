@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from potluck.files import derived_seed
-from potluck.rollout.base import Progress, Requests
+from potluck.rollout.base import TICK_S, Progress, Requests
 from potluck.rollout.texts.base import BYTES_A_TOKEN, NO_TOKENS, Cost, TextSettings, Written
 from potluck.rollout.texts.books import Booking, Books, Choices
 from potluck.rollout.texts.endpoint import ChatEndpoint, Refused, Unavailable
@@ -21,8 +21,6 @@ from potluck.types import Completion, End
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-TICK_S = 0.2
-"""Between two calls of ``progress`` while nothing arrives: how fast Ctrl-C is heard."""
 TOKENS_AROUND = 100
 """Most tokens that a server is assumed to put around a question: its template's, its own prompt."""
 BYTES_AROUND, BYTES_A_BYTE = 2**16, 12
