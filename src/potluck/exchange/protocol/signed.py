@@ -34,19 +34,14 @@ class Signed(Protocol):
 
     @property
     def version(self) -> int: ...
-
     @property
     def run(self) -> str: ...
-
     @property
     def node(self) -> str: ...
-
     @property
     def public(self) -> bytes: ...
-
     @property
     def session(self) -> bytes: ...
-
     @property
     def clock_s(self) -> float: ...
 
