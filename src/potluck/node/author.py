@@ -46,8 +46,7 @@ class Author(Participant):
 
     def _await_readers(self, round: int) -> None:
         """Wait for a node that is connected, ``deadline_s`` at most: texts may cost money, and by
-        itself an author would be through all rounds in no time. Raise ExchangeError if none comes.
-        """
+        itself an author would do all rounds in no time. Raise ExchangeError if none comes."""
         began_s = time.monotonic()
         while not any(peer.live for peer in self.exchange.status().peers.values()):
             if time.monotonic() - began_s >= self.deadline_s:
@@ -59,8 +58,7 @@ class Author(Participant):
             time.sleep(TICK_S)
 
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
-        """Report what came; nothing is learned. What a round cost that was sent before a crash
-        stands in cost.json alone."""
+        """Report what came. The cost of a round sent before a crash is in cost.json alone."""
         report = RoundReport(
             round=round,
             texts=sum(c.author == self.name for c in arrived.completions),

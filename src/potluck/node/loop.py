@@ -55,7 +55,6 @@ class Node(Participant):
         return self.writer.shares_begun(round) or super().draw(round, received)
 
     def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
-        """Write these shares of the round and send them."""
         with Clock() as generating:
             completions = self.writer.write(round, shares, self._progress("write"))
         with Clock() as sending:

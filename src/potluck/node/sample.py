@@ -34,11 +34,7 @@ def sample(
     me: str,
     size_bytes: float,
 ) -> list[Recorded]:
-    """Return the completions of ``groups``, packed and scored, whose lines fit ``size_bytes``.
-
-    Args:
-        me: the learner's name.
-    """
+    """Return the completions of ``groups``, packed and scored, whose lines fit ``size_bytes``."""
     rows = [(group, row) for group in groups for row in group.rows]
     advantage_B, kept_B = scored.batch.advantage_B, scored.kept_advantage_B
     candidate_B, number_BT = candidates(scored.batch, me, objective), _numbers(scored)
@@ -78,8 +74,7 @@ def sample(
 
 
 def _numbers(scored: Scored) -> Tensor:
-    """Return number_BT: what ``Recorded`` says; NaN on padding, and in rows that were not read or
-    are not finite."""
+    """Return number_BT of ``Recorded``; NaN on padding, and in rows not read or not finite."""
     batch, start_BT = scored.batch, scored.logp_start_BT
     told_BT = ~batch.logp_gen_BT.isnan()
     number_BT = torch.where(told_BT, batch.logp_gen_BT - start_BT, start_BT)

@@ -123,8 +123,7 @@ class GreedySampler:
 
 
 def log_probabilities(logits_NV: Tensor, temperature: float) -> Tensor:
-    """Compute log_softmax(logits / T) in float32, nats; raise NonFiniteError if a row has a NaN or
-    +inf, or nothing but -inf."""
+    """Compute log_softmax(logits / T) in float32; NonFiniteError for NaN, +inf or only -inf."""
     logp_NV = torch.log_softmax(logits_NV.float() / temperature, dim=1)
     if not logp_NV.amax(dim=1).isfinite().all():
         raise NonFiniteError(

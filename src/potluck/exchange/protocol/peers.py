@@ -41,8 +41,7 @@ class Peer:
     public: bytes = b""
     """Key it signs with; empty until an announcement of it was believed."""
     announcement: Announcement | None = None
-    """Newest announcement that was believed; its session is the one that the peer's key has
-    confirmed."""
+    """Newest announcement that was believed; the peer's key has confirmed its session."""
     heard_s: float = float("-inf")
     """Time at which the peer made that announcement: one that is held back keeps nobody alive."""
     clock_offset_s: float = 0.0
@@ -168,9 +167,8 @@ class Peers:
     def refused(
         self, name: str, reason: Reason, *, fault: bool, now_s: float, count: int = 1
     ) -> float:
-        """Count ``count`` refusals under ``name``; return how long it is in quarantine from now, or
-        0. Only a ``fault``, which its key signed, leads there: a forger must not silence another.
-        """
+        """Count ``count`` refusals under ``name``; return the seconds of quarantine from now on, or
+        0. Only a ``fault``, which its key signed, leads there: no forger silences another."""
         self._refused[self._counted_as(name, self._refused.keys())] += count
         counted_as = self._counted_as(name, self._reasons.keys())
         self._reasons.setdefault(counted_as, Counter())[reason] += count

@@ -61,8 +61,7 @@ class Free(Pace):
     written: WrittenProblems
     intake: float
     """Most completions of others that are learned from, for each of this node's. A node's own part
-    of a round is 1 / (1 + intake), so that a round with a full intake is as large as one in step.
-    """
+    of a round is 1 / (1 + intake), so that with a full intake it is as large as one in step."""
     meets: bool
     """True: a group is joint, of all that have written its problem (plan "horizontal")."""
     trusts: Callable[[str], bool]
@@ -74,8 +73,7 @@ class Free(Pace):
         """Return the batches to learn from: members' before strangers', trusted authors' first, of
         each author the newest first, in an order of authors that differs from round to round. If
         groups are joint, one more own part's worth of completions is chosen than ``intake`` has
-        room for: ``select`` takes first what meets this node's own.
-        """
+        room for: ``select`` takes first what meets this node's own."""
         turns, nth = [], Counter[str]()
         for each in sorted(batches, key=lambda batch: -batch.round):
             author = each.author
@@ -158,8 +156,7 @@ class Free(Pace):
 
     def _followed(self, round: int, batches: Iterable[Delivery]) -> list[str]:
         """Return the problems of others that this node follows: trusted members' first; then, by
-        lot, those of other members for ``UNTRUSTED_SHARE`` of a round. Strangers decide no order.
-        """
+        lot, other members' for ``UNTRUSTED_SHARE`` of a round. Strangers decide no order."""
         trusted, others = list[str](), list[str]()
         for each in batches:
             if each.author in self.agenda.weights:
@@ -198,8 +195,7 @@ class Free(Pace):
         return [c for c in completions if c.problem_id in asked and c.index < _rounded_up(each)]
 
     def _comparisons(self, rows: Iterable[Row]) -> list[Comparison]:
-        """Compare members' completions of a problem with each other where groups are joint; those
-        of anybody else only with its own."""
+        """Compare members' completions of a problem where groups are joint, else each author's."""
         groups: dict[tuple[str, str], list[Row]] = {}
         for row in rows:
             author, problem = row.completion.author, row.completion.problem_id
@@ -215,8 +211,7 @@ class Free(Pace):
 
     def _turn(self, round: int, each: Comparison) -> tuple[bool, bool, bool, bool, int]:
         """Return the place of a comparison where there is not room for all: first what meets this
-        node's completions, then what meets its earlier rewards; then members', then trusted ones'.
-        """
+        node's completions, then its earlier rewards; then members', then trusted authors'."""
         authors = {row.completion.author for row in each.rows}
         is_strangers = authors.isdisjoint(self.agenda.weights)
         is_distrusted = not any(map(self.trusts, authors))
@@ -224,11 +219,8 @@ class Free(Pace):
         return not each.own, not each.past, is_strangers, is_distrusted, lot
 
     def _within_intake(self, every: Sequence[Comparison]) -> tuple[list[Comparison], int]:
-        """Return what others' completions there is room for, and the number of those left out.
-
-        Room is counted in completions of others: ``intake`` for each own one. A comparison for
-        which there is not room enough has the node's own completions alone.
-        """
+        """Return the comparisons, without others' completions where there is no room for them, and
+        the number of those left out. Room: ``intake`` of them for each own completion."""
         room, left_out, within = self.intake * sum(len(each.own) for each in every), 0, []
         for each in every:
             if len(each.others) > room:

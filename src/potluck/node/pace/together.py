@@ -89,10 +89,7 @@ class Together(Pace):
         return "" if joint else author
 
     def _is_one_authors_whole(self, round: int, group: tuple[Row, ...]) -> bool:
-        """Return True if the group is one author's and whole.
-
-        A part that comes late (horizontal plan) has nothing left to be compared with.
-        """
+        """Tell if a group is one author's and whole; a part has nothing to be compared with."""
         author, problem = group[0].completion.author, group[0].completion.problem_id
         most = self._most(round, {author}).get((problem, author))
         is_one_authors = all(row.completion.author == author for row in group)

@@ -29,12 +29,10 @@ BYTES_AROUND, BYTES_A_BYTE = 2**16, 12
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits of what is spent, and prices."""
+    """Limits of what is spent, and prices, as ``OpenAIOptions`` has them."""
 
     tokens: int = 0
-    """Tokens of prompts and completions; 0: no limit."""
     usd: float = 0.0
-    """US dollars; 0: no limit."""
     usd_per_million_prompt: float = 0.0
     usd_per_million_completion: float = 0.0
 
@@ -214,8 +212,7 @@ class _Round:
         return f"{self.seed}/{derived_seed(repr(asked))}"
 
     def _read(self, ask: ChatRequest, raw: bytes) -> list[ChatRequest]:
-        """Keep the completions of an answer; return requests for those that are not in it, as a
-        server may ignore ``n``."""
+        """Keep an answer's completions; return requests for the rest: servers may ignore ``n``."""
         engine, longest = self.engine, self.engine.settings.max_new_tokens
         if not (answer := read_answer(raw)):
             self.trouble = "its answer is not one of the protocol, too long or cut off"

@@ -66,8 +66,7 @@ class WeightSync:
         return place
 
     def push(self, client: Client, place: Path) -> None:
-        """Have the server load the weights of ``place``, unless it has them; raise RolloutError if
-        it does not."""
+        """Have the server load the weights of ``place`` if it has others, or raise RolloutError."""
         if place.name == self._served_version:
             return
         self.forget()  # until they are known to be there again
