@@ -107,7 +107,6 @@ class Node(Participant):
         return read(completion, problem, policy, self.writer.sampling, needs_logp=needs_logp)
 
     def _grade(self, round: int, selected: Selection) -> list[Group]:
-        """Reward every completion by the node's own task, and record it."""
         groups, lines = [], []
         for rows, kept in zip(selected.groups, selected.kept, strict=True):
             written = [row.completion for row in rows]

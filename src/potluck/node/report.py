@@ -120,5 +120,4 @@ def of_traffic(arrived: Round) -> dict[str, Any]:
 
 
 def _same(of: object, *fields: str) -> dict[str, Any]:
-    """Return what a report has under the same names."""
     return {field: getattr(of, field) for field in fields}

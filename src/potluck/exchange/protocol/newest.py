@@ -31,11 +31,9 @@ class Newest:
     in_step: ClassVar[bool] = False
 
     def takes(self, round: int, *, now: int, newest: int) -> bool:
-        """Return whether a batch of ``round`` is of use, as ``InStep.takes``."""
         return round >= newest - self.max_staleness
 
     def mailbox(self, peers: Peers, queue: FetchQueue, partners: Partners, limit: int) -> Mailbox:
-        """Make a mailbox of this rule, as ``InStep.mailbox``."""
         return NewestMailbox(peers, queue, partners, limit, self)
 
 

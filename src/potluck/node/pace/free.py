@@ -44,11 +44,6 @@ class Comparison:
         return self.own + self.others
 
     @property
-    def meets_own(self) -> bool:
-        """True: others' completions are compared with the node's own, of this round or before."""
-        return bool(self.own or self.past)
-
-    @property
     def can_teach(self) -> bool:
         """True: there are completions, and each has another reward to be compared with."""
         return bool(self.rows) and len(self.rows) + len(self.past) > 1
@@ -132,7 +127,7 @@ class Free(Pace):
             for completion in completions
             if id(completion) in of_use
         ]
-        joint = sum(len(each.others) for each in used if each.meets_own)
+        joint = sum(len(each.others) for each in used if each.own or each.past)
         return Selection(
             tuple(each.rows for each in used),
             kept=tuple(each.past for each in used),
@@ -195,7 +190,8 @@ class Free(Pace):
         return [c for c in completions if c.problem_id in asked and c.index < _rounded_up(each)]
 
     def _comparisons(self, rows: Iterable[Row]) -> list[Comparison]:
-        """Compare members' completions of a problem where groups are joint, else each author's."""
+        """Compare members' completions of a problem with each other where groups are joint; those
+        of anybody else only with its own."""
         groups: dict[tuple[str, str], list[Row]] = {}
         for row in rows:
             author, problem = row.completion.author, row.completion.problem_id
@@ -211,7 +207,8 @@ class Free(Pace):
 
     def _turn(self, round: int, each: Comparison) -> tuple[bool, bool, bool, bool, int]:
         """Return the place of a comparison where there is not room for all: first what meets this
-        node's completions, then its earlier rewards; then members', then trusted authors'."""
+        node's completions, then what meets its earlier rewards; then members', then trusted ones'.
+        """
         authors = {row.completion.author for row in each.rows}
         is_strangers = authors.isdisjoint(self.agenda.weights)
         is_distrusted = not any(map(self.trusts, authors))
@@ -219,8 +216,11 @@ class Free(Pace):
         return not each.own, not each.past, is_strangers, is_distrusted, lot
 
     def _within_intake(self, every: Sequence[Comparison]) -> tuple[list[Comparison], int]:
-        """Return the comparisons, without others' completions where there is no room for them, and
-        the number of those left out. Room: ``intake`` of them for each own completion."""
+        """Return what others' completions there is room for, and the number of those left out.
+
+        Room is counted in completions of others: ``intake`` for each own one. A comparison for
+        which there is not room enough has the node's own completions alone.
+        """
         room, left_out, within = self.intake * sum(len(each.own) for each in every), 0, []
         for each in every:
             if len(each.others) > room:

@@ -84,7 +84,6 @@ class ServerWriting:
         return [completion for answer in answers for completion in answer]
 
     def abandon(self) -> None:
-        """Break off what is still open."""
         self._client.close()
         self._thread.join()
 
