@@ -34,7 +34,11 @@ def sample(
     me: str,
     size_bytes: float,
 ) -> list[Recorded]:
-    """Return the completions of ``groups``, packed and scored, whose lines fit ``size_bytes``."""
+    """Return the completions of ``groups``, packed and scored, whose lines fit ``size_bytes``.
+
+    Args:
+        me: the learner's name.
+    """
     rows = [(group, row) for group in groups for row in group.rows]
     advantage_B, kept_B = scored.batch.advantage_B, scored.kept_advantage_B
     candidate_B, number_BT = candidates(scored.batch, me, objective), _numbers(scored)

@@ -148,11 +148,9 @@ class HFEngine:
 
 
 def _rounded(network: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """Copy the network with rounded weights, if any are to be rounded; the others are shared.
-
-    Its buffers stay: rotary frequencies in bfloat16 would drift with the position, by .17 nats
-    a token at 1,000 tokens where the weights cost .035.
-    """
+    """Copy the network with rounded weights, if any are to be rounded; the others are shared. Its
+    buffers stay: rotary frequencies in bfloat16 would drift with the position, by .17 nats a token
+    at 1,000 tokens where the weights cost .035."""
     if all(p.dtype == dtype for p in network.parameters()):
         return network
     rounded: dict[int, object] = {

@@ -73,8 +73,8 @@ class SolutionFile:
         return sum(len(self._places(problem)) > 0 for problem in problems)
 
     def solutions(self, problem: Problem, most: int, random: Random) -> list[str]:
-        """Read the solutions of at most ``most`` lines of the problem, drawn where it has more;
-        raise RolloutError if the file has changed since it was read."""
+        """Read the solutions of at most ``most`` lines of the problem: all, or drawn ones. Raise
+        RolloutError if the file has changed since it was read."""
         places_L = self._places(problem)
         drawn = sorted(random.sample(range(len(places_L)), min(most, len(places_L))))
         found: list[str] = []
