@@ -58,8 +58,7 @@ def _by_function(groups: Sequence[Group], name: str) -> dict[str, RewardReport]:
             pairs = zip(group.rows, values, strict=True)
             mine = [value for row, value in pairs if row.completion.author == name]
             own.setdefault(function, []).extend(mine)
-    deviations = (stdev(values) if len(values) > 1 else None for values in own.values())
-    return dict(zip(own, map(RewardReport, map(mean, own.values()), deviations), strict=True))
+    return {n: RewardReport(mean(of), stdev(of) if len(of) > 1 else None) for n, of in own.items()}
 
 
 def _of_update(
