@@ -22,8 +22,7 @@ def report(groups, policy, reference=None, **changes):
     objective = tiny.f_tis(beta=1e-6 if reference else 0.0)
     learner = replace(learner_of(policy, objective), reference=reference)
     update = replace(learner.learn(pack(groups), lambda done, total: None), **changes)
-    rest = {"habits": {}, "selection": NOTHING, "arrived": Round(())}
-    return report_of(0, OWN, groups, update, **rest, size_bytes=0, seconds={})
+    return report_of(0, OWN, groups, update, {}, NOTHING, Round(()))
 
 
 def cut_off(group, at):

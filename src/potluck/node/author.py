@@ -13,14 +13,12 @@ from dataclasses import asdict, dataclass
 
 from potluck.exchange import ExchangeError, Round
 from potluck.node.participant import Clock, Participant, Spent
+from potluck.node.report import of_traffic
 from potluck.reports import RoundReport
-from potluck.rollout.base import RolloutRequest
+from potluck.rollout.base import TICK_S, RolloutRequest
 from potluck.rollout.texts.base import TextEngine
 from potluck.schedule import Share
 from potluck.tasks import Task
-
-PAUSE_S = 0.2
-"""Seconds between two looks for a reader: how fast Ctrl-C is heard."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,8 +46,7 @@ class Author(Participant):
 
     def _await_readers(self, round: int) -> None:
         """Wait for a node that is connected, ``deadline_s`` at most: texts may cost money, and by
-        itself an author would be through all rounds in no time. Raise ExchangeError if none comes.
-        """
+        itself an author would do all rounds in no time. Raise ExchangeError if none comes."""
         began_s = time.monotonic()
         while not any(peer.live for peer in self.exchange.status().peers.values()):
             if time.monotonic() - began_s >= self.deadline_s:
@@ -58,23 +55,17 @@ class Author(Participant):
                     f"{self.deadline_s:g} s; to go on when others are back, use --resume"
                 )
             self.progress(self.name, "wait", 0, 1)
-            time.sleep(PAUSE_S)
+            time.sleep(TICK_S)
 
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
-        """Report what came; nothing is learned. What a round cost that was sent before a crash
-        stands in cost.json alone."""
-        traffic = arrived.traffic
+        """Report what came. The cost of a round sent before a crash is in cost.json alone."""
         report = RoundReport(
             round=round,
             texts=sum(c.author == self.name for c in arrived.completions),
-            missing=arrived.missing,
             late=sum(map(len, arrived.late.values())),
-            refused=dict(traffic.refused),
-            quarantined=traffic.quarantined,
-            sent_bytes=traffic.sent_bytes,
-            received_bytes=traffic.received_bytes,
             size_bytes=size_bytes,
             cost={key: value for key, value in asdict(spent.cost).items() if value},
             seconds=spent.seconds(learn_s=0.0),
+            **of_traffic(arrived),
         )
         return self.keep(report)

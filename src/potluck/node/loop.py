@@ -55,7 +55,6 @@ class Node(Participant):
         return self.writer.shares_begun(round) or super().draw(round, received)
 
     def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
-        """Write these shares of the round and send them."""
         with Clock() as generating:
             completions = self.writer.write(round, shares, self._progress("write"))
         with Clock() as sending:
@@ -82,22 +81,18 @@ class Node(Participant):
             update = self._learn(round, groups, silenced) if groups else None
             if update:
                 self._record_sample(round, groups, update.scored, size_bytes)
-        report = report_of(
-            round,
-            self.name,
-            groups,
-            update,
-            habits=habits,
-            selection=selection,
-            arrived=arrived,
+        report = report_of(round, self.name, groups, update, habits, selection, arrived)
+        attendance, apart = self.pace.attendance, spent.server_mismatch
+        report = replace(
+            report,
             size_bytes=size_bytes,
-            server_apart=spent.server_mismatch,
-            server_apart_first=self._first_apart(spent.server_mismatch),
+            server_apart=apart,
+            server_apart_first=self._first_apart(apart),
             seconds=spent.seconds(learning.seconds),
+            absent=tuple(sorted(attendance.absent(round))),
+            heard=attendance.note(round, arrived, report.sources, me=self.name),
         )
-        absent = tuple(sorted(self.pace.attendance.absent(round)))
-        heard = self.pace.attendance.note(round, arrived, report.sources, me=self.name)
-        return self.keep(replace(report, absent=absent, heard=heard))
+        return self.keep(report)
 
     def _learn(self, round: int, groups: Sequence[Group], silenced: Sequence[bool]) -> UpdateReport:
         scale = self.learner.objective.advantage_scale
@@ -112,7 +107,6 @@ class Node(Participant):
         return read(completion, problem, policy, self.writer.sampling, needs_logp=needs_logp)
 
     def _grade(self, round: int, selected: Selection) -> list[Group]:
-        """Reward every completion by the node's own task, and record it."""
         groups, lines = [], []
         for rows, kept in zip(selected.groups, selected.kept, strict=True):
             written = [row.completion for row in rows]

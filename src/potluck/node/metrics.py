@@ -28,13 +28,9 @@ WRONG, MIXED, RIGHT = 0, 1, 2
 def row_metrics(
     logp_start_BT: Tensor, logp_gen_BT: Tensor, mask_BT: Tensor, *, weight_cap: float
 ) -> Tensor:
-    """Return [B, K] float64: the numbers of ``METRICS`` for each completion.
-
-    The log-ratio is ln pi_start - ln pi_gen of a token, nats: how much likelier it is here
-    than it was to its author. Its exponential is the uncapped importance weight w. Where
-    ``logp_gen_BT`` is NaN, as the author told none, so is all that needs it; only ``weight_min``
-    then takes ln pi_gen for 0.
-    """
+    """Return [B, K] float64: the numbers of ``METRICS`` for each completion; ``AuthorReport`` says
+    what they mean. Where ``logp_gen_BT`` is NaN, as the author told none, so is all that needs it;
+    only ``weight_min`` then takes ln pi_gen for 0."""
     claims_BT = ~logp_gen_BT.isnan()
     claimed_BT = torch.where(claims_BT, logp_gen_BT, 0.0)
     least_B = torch.where(mask_BT, logp_start_BT - claimed_BT, math.inf).amin(dim=1)

@@ -22,26 +22,17 @@ def report_of(
     name: str,
     groups: Sequence[Group],
     update: UpdateReport | None,
-    *,
     habits: Mapping[str, Habit],
     selection: Selection,
     arrived: Round,
-    size_bytes: int,
-    seconds: Mapping[str, float],
-    server_apart: float | None = None,
-    server_apart_first: float | None = None,
 ) -> RoundReport:
-    """Report a round; ``update`` is None if nothing came to learn from."""
+    """Report what came in a round and what was learned; ``update`` is None if nothing came."""
     return RoundReport(
         round=round,
-        size_bytes=size_bytes,
-        server_apart=server_apart,
-        server_apart_first=server_apart_first,
-        seconds=seconds,
         **_of_rewards(groups, name),
         **(_of_update(update, groups, name, habits) if update else {"filtered_share": 0.0}),
         **_of_selection(selection),
-        **_of_traffic(arrived),
+        **of_traffic(arrived),
     )
 
 
@@ -67,8 +58,7 @@ def _by_function(groups: Sequence[Group], name: str) -> dict[str, RewardReport]:
             pairs = zip(group.rows, values, strict=True)
             mine = [value for row, value in pairs if row.completion.author == name]
             own.setdefault(function, []).extend(mine)
-    deviations = (stdev(values) if len(values) > 1 else None for values in own.values())
-    return dict(zip(own, map(RewardReport, map(mean, own.values()), deviations), strict=True))
+    return {n: RewardReport(mean(of), stdev(of) if len(of) > 1 else None) for n, of in own.items()}
 
 
 def _of_update(
@@ -118,7 +108,8 @@ def _of_selection(selection: Selection) -> dict[str, Any]:
     }
 
 
-def _of_traffic(arrived: Round) -> dict[str, Any]:
+def of_traffic(arrived: Round) -> dict[str, Any]:
+    """Return what a report has of the network, and of whom nothing came."""
     line = arrived.traffic
     return _same(line, "quarantined", "sent_bytes", "received_bytes") | {
         "missing": arrived.missing,
@@ -128,5 +119,4 @@ def _of_traffic(arrived: Round) -> dict[str, Any]:
 
 
 def _same(of: object, *fields: str) -> dict[str, Any]:
-    """Return what a report has under the same names."""
     return {field: getattr(of, field) for field in fields}

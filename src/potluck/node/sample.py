@@ -74,8 +74,7 @@ def sample(
 
 
 def _numbers(scored: Scored) -> Tensor:
-    """Return number_BT: what ``Recorded`` says; NaN on padding, and in rows that were not read or
-    are not finite."""
+    """Return number_BT of ``Recorded``; NaN on padding, and in rows not read or not finite."""
     batch, start_BT = scored.batch, scored.logp_start_BT
     told_BT = ~batch.logp_gen_BT.isnan()
     number_BT = torch.where(told_BT, batch.logp_gen_BT - start_BT, start_BT)

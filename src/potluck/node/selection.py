@@ -14,31 +14,23 @@ Read = Callable[[Completion], Row | UnreadReason]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Groups to learn from, and counts of completions; each is in one of the counts at most."""
+    """Groups to learn from, and counts as in ``RoundReport``; a completion is in one at most."""
 
     groups: tuple[tuple[Row, ...], ...]
     """Members' in the order of the round's problems, then those of each stranger, then late
     ones, oldest round first."""
     unasked: int
-    """Completions that were not asked of their author."""
     unreadable: Mapping[tuple[str, UnreadReason], int]
     """Number of completions of an author that cannot be read, for each reason; late ones too."""
     too_few: int
-    """Completions alone of their problem: nothing to be compared with."""
     late: int = 0
-    """Completions of earlier rounds that came, in step."""
     late_used: int = 0
-    """Completions of earlier rounds, learned from in this one."""
     over_share: int = 0
-    """Completions beyond the strangers' share of a batch."""
     kept: tuple[tuple[float, ...], ...] = ()
     """Rewards of this node's earlier completions that each group is compared with as well."""
     over_intake: int = 0
-    """Completions beyond what a node at its own pace takes of others."""
     staleness: float | None = None
-    """Mean age of others' completions, in rounds of their authors; None: in step, or none came."""
     joint_share: float | None = None
-    """Share of others' completions that are compared with this node's own, at its own pace."""
 
 
 def readable_rows(

@@ -89,7 +89,6 @@ class Writer:
         return self.engine.generate(requests, sampler, author=self.name, progress=progress)
 
     def _ordered(self, round: int, shares: Sequence[Share]) -> tuple[Requests, RandomSampler]:
-        """Return what an engine is asked for these shares."""
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
         seed = derived_seed(f"{self.seed}/{round}/{self.name}/write")
         generator = torch.Generator(self.policy.device).manual_seed(seed)

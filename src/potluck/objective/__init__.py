@@ -10,7 +10,5 @@
     phrases.py      phrases of texts, by which habits are told
     shapes.py       the check that every function makes of its arguments
 
-A new importance scheme is a function in ``losses.py`` with a line in ``LOSSES``, and its name
-in ``methods.py``; a new weight is one in ``weights.py`` with a line in ``weight_of``. Import from
-the files: this one stays empty, so that a recipe can be read without torch.
+Import from the files: this one stays empty, so that a recipe can be read without torch.
 """

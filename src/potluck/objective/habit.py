@@ -179,7 +179,6 @@ class HabitTest:
         return sums
 
     def _tried(self, habit: Habit) -> Habit:
-        """Add the gain and its error."""
         sxx = sxy = syy = 0.0
         freedom = -1
         for each in self._rounds:
@@ -202,7 +201,6 @@ class HabitTest:
 
 
 def _half(texts: Sequence[str]) -> dict[str, int]:
-    """Count the phrases that stand in at least SHARE of the texts."""
     return {p: n for p, n in phrase_counts(texts).items() if n >= SHARE * len(texts)}
 
 

@@ -150,8 +150,7 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
 
 
 def reads_author_logp(objective: ObjectiveConfig | Method) -> bool:
-    """Return True if learning needs the authors' log-probabilities of what they wrote; a loss of
-    one's own may."""
+    """Return True if learning needs the authors' log-probabilities, as a loss of one's own may."""
     own = isinstance(objective, ObjectiveConfig) and (objective.loss or objective.has_own_weight)
     return objective.importance != "none" or objective.filter or bool(own)
 

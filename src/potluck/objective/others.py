@@ -35,9 +35,6 @@ def select_others(advantage_B: Tensor, own_B: Tensor, others: Others) -> Tensor:
         advantage_B: from ``group_advantages``, dimensionless.
         own_B: True where the learner is the author.
 
-    Raises:
-        ValueError: a shape is not the name's.
-
     >>> advantage_B, own_B = torch.tensor([1.0, -1.0, 1.0, -1.0]), torch.tensor([1, 1, 0, 0])
     >>> select_others(advantage_B, own_B == 1, "successes")
     tensor([ 1., -1.,  1.,  0.])
@@ -86,9 +83,6 @@ def weigh_by_likelihood(
     Args:
         likelihood_B: from ``sequence_likelihood`` of ln pi_start, detached.
         exponent: > 0. The larger, the less is learned from what this model would not write.
-
-    Raises:
-        ValueError: a shape is not the name's.
 
     >>> weigh_by_likelihood(
     ...     torch.ones(2), torch.tensor([True, False]), torch.tensor([0.5, 0.5]), exponent=2

@@ -44,9 +44,6 @@ def advantages_by_trust(
         authors: [G] name of the author of each.
         trusted_G: True where the author is trusted.
 
-    Raises:
-        ValueError: a shape is not the name's, or no such ``scale``.
-
     >>> advantages_by_trust(
     ...     torch.tensor([1.0, 0.0, 1.0, 1.0]), ["me", "me", "x", "x"],
     ...     torch.tensor([True, True, False, False]), scale="none",

@@ -81,7 +81,8 @@ def batch_weight(of: Callable[[ScoredRows, ObjectiveConfig], Tensor]) -> Weight:
 @row_weight
 def likelihood(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
     """Weigh others' completions by P^c, with P their likelihood under this model."""
-    return _to_the_power(_mean_per_unit(rows, rows.logp_start_BT, options), rows, options)
+    likelihood_B = _mean_per_unit(rows, rows.logp_start_BT, options)
+    return _to_the_power(likelihood_B, rows.own_B, options.likelihood_exponent)
 
 
 @row_weight
@@ -94,17 +95,14 @@ def typicality(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
     near 1. So the level of the weight does not depend on the task. Meister et al. (2023,
     arXiv:2202.00666) sample by local typicality; here it weighs what others sampled.
     """
-    surprise_BT = rows.logp_start_BT + rows.entropy_BT
-    return _to_the_power(_mean_per_unit(rows, surprise_BT, options).clamp(max=1), rows, options)
+    typicality_B = _mean_per_unit(rows, rows.logp_start_BT + rows.entropy_BT, options).clamp(max=1)
+    return _to_the_power(typicality_B, rows.own_B, options.likelihood_exponent)
 
 
 @row_weight
 def untrusted_likelihood(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
     """Weigh completions of authors that are not trusted by P^c: see ``trust.py``."""
-    one_B = torch.ones_like(rows.advantage_B)
-    return weigh_by_likelihood(
-        one_B, rows.trusted_B, rows.likelihood_B, exponent=options.untrusted_exponent
-    )
+    return _to_the_power(rows.likelihood_B, rows.trusted_B, options.untrusted_exponent)
 
 
 WEIGHTS: Mapping[str, Weight] = {"likelihood": likelihood, "typicality": typicality}
@@ -121,6 +119,5 @@ def _mean_per_unit(rows: ScoredRows, value_BT: Tensor, options: ObjectiveConfig)
     return sequence_likelihood(value_BT, rows.mask_BT, length_B=length_B)
 
 
-def _to_the_power(value_B: Tensor, rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
-    one_B, exponent = torch.ones_like(value_B), options.likelihood_exponent
-    return weigh_by_likelihood(one_B, rows.own_B, value_B, exponent=exponent)
+def _to_the_power(value_B: Tensor, spared_B: Tensor, exponent: float) -> Tensor:
+    return weigh_by_likelihood(torch.ones_like(value_B), spared_B, value_B, exponent=exponent)

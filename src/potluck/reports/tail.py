@@ -53,24 +53,17 @@ class Tail(Generic[Line]):
 
     def look(self) -> Change:
         """Tell what happened to the file since ``read`` was last run to its end."""
-        try:
+        file, size = None, 0
+        with suppress(OSError):
             now = os.stat(self.path)
-        except OSError:
-            now = None
-        if now is None or not stat.S_ISREG(now.st_mode):
-            was_there = self._file is not None
-            self._forget(None)
-            return Change.ANEW if was_there else Change.NOTHING
-        file = (now.st_dev, now.st_ino)
-        if file != self._file or now.st_size < self._size:
-            was_there = self._file is not None
-            self._forget(file)
-            return Change.ANEW if was_there else Change.MORE
-        return Change.MORE if now.st_size > self._size else Change.NOTHING
-
-    def _forget(self, file: tuple[int, int] | None) -> None:
+            if stat.S_ISREG(now.st_mode):
+                file, size = (now.st_dev, now.st_ino), now.st_size
+        if file == self._file and size >= self._size:
+            return Change.MORE if size > self._size else Change.NOTHING
+        was_there = self._file is not None
         self._file, self._start, self._size, self._skips = file, 0, 0, False
         self.number, self.rest, self._is_within = 0, b"", False
+        return Change.ANEW if was_there else Change.MORE
 
     def start_near_end(self, most: int) -> None:
         """Leave out all but about the last ``most`` bytes; after ``look``, before ``read``."""

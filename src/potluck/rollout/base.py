@@ -12,6 +12,8 @@ from potluck.types import Completion, NonFiniteError, PotluckError, Problem, Sam
 
 Progress = Callable[[int, int], None]
 """Called with (completions finished, completions ordered) while an engine writes."""
+TICK_S = 0.2
+"""Seconds between two calls of it while nothing comes: how fast Ctrl-C is heard."""
 Sampler = Callable[[Tensor], tuple[Tensor, Tensor]]
 """(logits_NV) -> (token_N, logp_N): the tokens drawn, and ln p of each in nats."""
 
@@ -121,8 +123,7 @@ class GreedySampler:
 
 
 def log_probabilities(logits_NV: Tensor, temperature: float) -> Tensor:
-    """Compute log_softmax(logits / T) in float32, nats; raise NonFiniteError if a row has a NaN or
-    +inf, or nothing but -inf."""
+    """Compute log_softmax(logits / T) in float32; NonFiniteError for NaN, +inf or only -inf."""
     logp_NV = torch.log_softmax(logits_NV.float() / temperature, dim=1)
     if not logp_NV.amax(dim=1).isfinite().all():
         raise NonFiniteError(

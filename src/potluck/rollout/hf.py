@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -45,6 +46,7 @@ class HFEngine:
     max_total_tokens: int
     dtype: torch.dtype = torch.float32
     rows: int = 512
+    server_mismatch: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         network = self.policy.network
@@ -55,10 +57,6 @@ class HFEngine:
             )
         if self.policy.context:
             self.max_total_tokens = min(self.max_total_tokens, self.policy.context)
-
-    @property
-    def server_mismatch(self) -> None:
-        """None: no server writes."""
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "HFEngine":
         return replace(self, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens)
@@ -150,11 +148,9 @@ class HFEngine:
 
 
 def _rounded(network: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """Copy the network with rounded weights, if any are to be rounded; the others are shared.
-
-    Its buffers stay: rotary frequencies in bfloat16 would drift with the position, by .17 nats
-    a token at 1,000 tokens where the weights cost .035.
-    """
+    """Copy the network with rounded weights, if any are to be rounded; the others are shared. Its
+    buffers stay: rotary frequencies in bfloat16 would drift with the position, by .17 nats a token
+    at 1,000 tokens where the weights cost .035."""
     if all(p.dtype == dtype for p in network.parameters()):
         return network
     rounded: dict[int, object] = {

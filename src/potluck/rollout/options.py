@@ -246,8 +246,7 @@ class TextOptions(EngineOptions, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def coverage(self, problems: Sequence[Problem]) -> str:
-        """Write a clause on which of ``problems`` it can write to; empty: all. Raise RolloutError
-        if it is none."""
+        """Say in a clause which of ``problems`` it can write to; "": all. RolloutError if none."""
         return ""
 
     def bytes_needed(self, writing: Writing) -> int:

@@ -111,8 +111,7 @@ def without_signature(data: bytes) -> bytes:
 
 
 def make_key(path: Path) -> Key:
-    """Return the key at ``path``, made and written there first if there is none; IdentityError
-    as ``Key.load``."""
+    """Return the key at ``path``, made there if there is none; IdentityError as ``Key.load``."""
     if not path.exists():
         Key.new().write(path)
     return Key.load(path)

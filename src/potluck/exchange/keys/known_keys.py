@@ -19,11 +19,9 @@ _log = logging.getLogger(__name__)
 
 
 class KnownKeys:
-    """The keys that this node believes. Any thread may ask.
-
-    Names of ``roster`` and ``members`` (names that the run counts on) may take part; if ``open``,
-    strangers too. ``pins`` is the file of first keys; IdentityError if it cannot be read.
-    """
+    """The keys that this node believes. Any thread may ask. Names of ``roster`` and ``members``
+    (names that the run counts on) may take part; if ``open``, strangers too. ``pins`` is the file
+    of first keys; IdentityError if it cannot be read."""
 
     def __init__(
         self, roster: Mapping[str, bytes], members: Collection[str], open: bool, pins: Path

@@ -13,8 +13,7 @@ from potluck.reports.events import PeerNews
 
 @dataclass(frozen=True, slots=True)
 class InStep:
-    """Rule of a node in step: it receives the batches of its round and of rounds before, and waits
-    for the peers that are there."""
+    """Rule of a node in step: it takes batches up to its own round, and waits for present peers."""
 
     max_staleness: int = 1
     """Rounds before its first one that the node still asks for."""

@@ -55,8 +55,7 @@ class Mailbox(ABC):
 
     @abstractmethod
     def receive(self, round: int, now_s: float, *, waited: bool) -> Received:
-        """Return what came and is of use in ``round``, each batch once; ``waited``: a peer that is
-        still awaited had time enough."""
+        """Return what is of use in ``round``, each batch once; ``waited``: the deadline is over."""
 
     @abstractmethod
     def newest_of(self, batches: Iterable[Delivery]) -> dict[str, int]:
@@ -101,8 +100,7 @@ class Mailbox(ABC):
         return last is not None and said.session == last.session and said.clock_s > last.clock_s
 
     def confirm(self, said: Announcement, now_s: float) -> bool:
-        """Believe an announcement that came in an answer to this node's question; return whether
-        something in it is new."""
+        """Believe an announcement that answers this node's question; return whether it is news."""
         author, peer = said.node, self._welcome(said.node)
         if peer is None:
             self.refuse(author, WireError("it is one stranger too many", "unknown sender"), now_s)

@@ -31,11 +31,9 @@ class Newest:
     in_step: ClassVar[bool] = False
 
     def takes(self, round: int, *, now: int, newest: int) -> bool:
-        """Return whether a batch of ``round`` is of use, as ``InStep.takes``."""
         return round >= newest - self.max_staleness
 
     def mailbox(self, peers: Peers, queue: FetchQueue, partners: Partners, limit: int) -> Mailbox:
-        """Make a mailbox of this rule, as ``InStep.mailbox``."""
         return NewestMailbox(peers, queue, partners, limit, self)
 
 
@@ -73,8 +71,7 @@ class NewestMailbox(Mailbox):
 
     def on_announcement(self, said: Announcement, now_s: float) -> None:
         """Note what is to be fetched. An author whose newest round is before what was taken of it,
-        and of whose batches none ever came, has lost its folder and begun anew: it counts from 0.
-        """
+        and of whose batches none came, has lost its folder and begun anew: it counts from 0."""
         author, taken = said.node, self._taken.get(said.node, -1)
         offers = said.offers() if taken >= 0 else ()
         came = (self.fetch_queue.came(author, offer) for offer in offers)

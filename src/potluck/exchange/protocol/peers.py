@@ -33,11 +33,6 @@ def silent_after_s(nodes: int) -> float:
     return 3 * announcement_pause_s(nodes) + SLACK_S
 
 
-def heard_s(nodes: int) -> float:
-    """Return how long after its last announcement one of ``nodes`` is awaited."""
-    return max(HEARD_S, silent_after_s(nodes))
-
-
 @dataclass(slots=True)
 class Peer:
     is_member: bool
@@ -46,8 +41,7 @@ class Peer:
     public: bytes = b""
     """Key it signs with; empty until an announcement of it was believed."""
     announcement: Announcement | None = None
-    """Newest announcement that was believed; its session is the one that the peer's key has
-    confirmed."""
+    """Newest announcement that was believed; the peer's key has confirmed its session."""
     heard_s: float = float("-inf")
     """Time at which the peer made that announcement: one that is held back keeps nobody alive."""
     clock_offset_s: float = 0.0
@@ -127,11 +121,12 @@ class Peers:
     def awaited(self, in_time_before: Collection[str], now_s: float) -> set[str]:
         """Return the names that a round waits for: members, and strangers that were in time before,
         if they were believed and heard a moment ago: anybody can declare mere presence."""
+        most_s = max(HEARD_S, silent_after_s(len(self)))
         return {
             name
             for name in self.live() - set(self.quarantined(now_s))
             if (peer := self._peers[name]).is_member or name in in_time_before
-            if peer.public and now_s - peer.heard_s <= heard_s(len(self))
+            if peer.public and now_s - peer.heard_s <= most_s
             if peer.stalled_in is None
         }
 
@@ -172,9 +167,8 @@ class Peers:
     def refused(
         self, name: str, reason: Reason, *, fault: bool, now_s: float, count: int = 1
     ) -> float:
-        """Count ``count`` refusals under ``name``; return how long it is in quarantine from now, or
-        0. Only a ``fault``, which its key signed, leads there: a forger must not silence another.
-        """
+        """Count ``count`` refusals under ``name``; return the seconds of quarantine from now on, or
+        0. Only a ``fault``, which its key signed, leads there: no forger silences another."""
         self._refused[self._counted_as(name, self._refused.keys())] += count
         counted_as = self._counted_as(name, self._reasons.keys())
         self._reasons.setdefault(counted_as, Counter())[reason] += count

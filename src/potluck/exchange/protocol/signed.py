@@ -34,19 +34,14 @@ class Signed(Protocol):
 
     @property
     def version(self) -> int: ...
-
     @property
     def run(self) -> str: ...
-
     @property
     def node(self) -> str: ...
-
     @property
     def public(self) -> bytes: ...
-
     @property
     def session(self) -> bytes: ...
-
     @property
     def clock_s(self) -> float: ...
 
@@ -134,8 +129,7 @@ class Believed(Generic[AnySigned]):
     ) -> bool:
         """Look at ``payloads`` under ``name``, oldest first; return whether one of them is
         believed: the newest that is signed by the key ``public`` (empty: by the one in it), of
-        ``session`` (empty: of any), and later than the last one. A message that is not later is
-        ignored: two relays deliver twice."""
+        ``session`` (empty: of any), and later than the last one, as two relays deliver twice."""
         if now_s - self._counted_since_s >= 1:
             self._wrong.clear()
             self._verified, self._counted_since_s = 0, now_s

@@ -1,5 +1,4 @@
-"""The interface of a pace, which decides the problems that a node writes, the batches that it uses
-and what is compared with what."""
+"""The interface of a pace: what a node writes and uses, and what is compared with what."""
 
 from abc import ABC, abstractmethod
 from collections import Counter

@@ -15,6 +15,7 @@ what then comes with the rewards of its own earlier completions, which it keeps.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from math import ceil
 
 from potluck.exchange import Delivery, Exchange, Received, Round, Waiting
@@ -43,11 +44,6 @@ class JointGroup:
         return self.own + self.others
 
     @property
-    def meets_own(self) -> bool:
-        """True: others' completions are compared with the node's own, of this round or before."""
-        return bool(self.own or self.past)
-
-    @property
     def can_teach(self) -> bool:
         """True: there are completions, and each has another reward to be compared with."""
         return bool(self.rows) and len(self.rows) + len(self.past) > 1
@@ -60,8 +56,7 @@ class Free(Pace):
     written: WrittenProblems
     intake: float
     """Most completions of others that are learned from, for each of this node's. A node's own part
-    of a round is 1 / (1 + intake), so that a round with a full intake is as large as one in step.
-    """
+    of a round is 1 / (1 + intake), so that with a full intake it is as large as one in step."""
     meets: bool
     """True: a group is joint, of all that have written its problem (plan "horizontal")."""
     trusts: Callable[[str], bool]
@@ -73,8 +68,7 @@ class Free(Pace):
         """Return the batches to learn from: members' before strangers', trusted authors' first, of
         each author the newest first, in an order of authors that differs from round to round. If
         groups are joint, one more own part's worth of completions is chosen than ``intake`` has
-        room for: ``select`` takes first what meets this node's own.
-        """
+        room for: ``select`` takes first what meets this node's own."""
         turns, nth = [], Counter[str]()
         for each in sorted(batches, key=lambda batch: -batch.round):
             author = each.author
@@ -123,8 +117,7 @@ class Free(Pace):
         rows, unreadable = readable_rows(asked, read)
         every = sorted(self._comparisons(rows), key=lambda each: self._turn(round, each))
         within, over_intake = self._within_intake([each for each in every if each.can_teach])
-        allowed = self.within_caps(round, [each.rows for each in within])
-        used = [each for each, is_used in zip(within, allowed, strict=True) if is_used]
+        used = list(compress(within, self.within_caps(round, [each.rows for each in within])))
         others = [row.completion for each in used for row in each.others]
         of_use = {*map(id, others)}
         ages = [
@@ -134,7 +127,7 @@ class Free(Pace):
             for completion in completions
             if id(completion) in of_use
         ]
-        joint = sum(len(each.others) for each in used if each.meets_own)
+        joint = sum(len(each.others) for each in used if each.own or each.past)
         return Selection(
             tuple(each.rows for each in used),
             kept=tuple(each.past for each in used),
@@ -158,8 +151,7 @@ class Free(Pace):
 
     def _followed(self, round: int, batches: Iterable[Delivery]) -> list[str]:
         """Return the problems of others that this node follows: trusted members' first; then, by
-        lot, those of other members for ``UNTRUSTED_SHARE`` of a round. Strangers decide no order.
-        """
+        lot, other members' for ``UNTRUSTED_SHARE`` of a round. Strangers decide no order."""
         trusted, others = list[str](), list[str]()
         for each in batches:
             if each.author in self.agenda.weights:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from statistics import median
 
 from potluck.exchange import Exchange, Received, Round, Waiting
@@ -43,7 +44,7 @@ class Together(Pace):
                 whole = (g for g in self._groups(then, rows) if self._is_one_authors_whole(then, g))
                 late += whole
         kept = self.within_caps(round, present + late)
-        used = tuple(group for group, keeps in zip(present + late, kept, strict=True) if keeps)
+        used = tuple(compress(present + late, kept))
         return Selection(
             used,
             kept=((),) * len(used),
@@ -51,12 +52,8 @@ class Together(Pace):
             unreadable=unreadable,
             too_few=len(every) - len(present),
             late=sum(map(len, arrived.late.values())),
-            late_used=sum(
-                len(group) * keeps for group, keeps in zip(late, kept[len(present) :], strict=True)
-            ),
-            over_share=sum(
-                len(group) * (not keeps) for group, keeps in zip(present + late, kept, strict=True)
-            ),
+            late_used=sum(map(len, compress(late, kept[len(present) :]))),
+            over_share=sum(map(len, present + late)) - sum(map(len, used)),
         )
 
     def _asked_for(self, round: int, came: Iterable[Completion]) -> list[Completion]:
@@ -92,10 +89,7 @@ class Together(Pace):
         return "" if joint else author
 
     def _is_one_authors_whole(self, round: int, group: tuple[Row, ...]) -> bool:
-        """Return True if the group is one author's and whole.
-
-        A part that comes late (horizontal plan) has nothing left to be compared with.
-        """
+        """Tell if a group is one author's and whole; a part has nothing to be compared with."""
         author, problem = group[0].completion.author, group[0].completion.problem_id
         most = self._most(round, {author}).get((problem, author))
         is_one_authors = all(row.completion.author == author for row in group)

@@ -23,8 +23,7 @@ class WrittenProblems:
             self._add(line["round"], line["rewards"])
 
     def add(self, round: int, rewards: Mapping[str, Sequence[float]]) -> None:
-        """Note the rewards of this node's completions of a round, by problem; and which rounds of
-        others that round had."""
+        """Note a round's rewards of own completions, by problem, and the rounds of others in it."""
         self._record.add("written", [{"round": round, "rewards": rewards}])
         self._record.add_taken()
         self._add(round, rewards)

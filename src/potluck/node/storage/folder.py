@@ -20,8 +20,7 @@ A_WRITE_S = 60.0
 
 
 def has_no_round(folder: Path) -> bool:
-    """Tell whether ``folder`` holds a run that has finished no round, and nothing else: its start
-    failed, so nothing is lost with it."""
+    """Tell whether ``folder`` holds only a run that finished no round: nothing is lost with it."""
     try:
         nodes = list(json.loads((folder / "recipe.json").read_bytes())["node"])
         there = {each.name for each in folder.iterdir()}

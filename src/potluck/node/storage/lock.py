@@ -70,9 +70,8 @@ def forget_failed_start(folder: Path, nodes: Iterable[str], notify: Callable[[st
 
 @contextmanager
 def disk_errors_explained(folder: Path) -> Iterator[None]:
-    """Turn an OSError of a file into a RunFolderError that says which file it was, what happened,
-    and how to go on; ``folder`` is the run's, and stands for a file that the error does not name.
-    """
+    """Turn an OSError into a RunFolderError that says which file it was, what happened, and how to
+    go on; ``folder`` is the run's, and stands for a file that the error does not name."""
     try:
         yield
     except OSError as error:

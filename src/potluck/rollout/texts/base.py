@@ -70,8 +70,7 @@ class TextEngine(Protocol):
 
 
 BYTES_A_TOKEN = 16
-"""Bytes of the longest text that is sent and taken, for each token that a completion may have; a
-token of English has 4."""
+"""Most bytes of a text that is sent and taken, for each token that it may have; English has 4."""
 
 
 def can_be_read(text: str, max_new_tokens: int) -> bool:

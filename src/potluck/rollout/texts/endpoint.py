@@ -94,8 +94,7 @@ class ChatEndpoint:
         )
 
     async def ask(self, attempt: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Wait for what ``attempt`` brings, with further attempts after what may pass; raise
-        Unavailable or Refused."""
+        """Wait for what ``attempt`` brings, repeat what may pass; raise Unavailable or Refused."""
         try:
             async with asyncio.timeout(self.address.timeout_s):
                 for number in range(self.retries):
@@ -141,11 +140,8 @@ class ChatEndpoint:
         )
 
     def require_ready(self) -> None:
-        """Raise RolloutError unless the endpoint answers now, takes the key and has the model.
-
-        A model that it does not list can still be there under a second name, so it is asked for a
-        few tokens.
-        """
+        """Raise RolloutError unless the endpoint answers now, takes the key and has the model. One
+        that it does not list may have a second name, so it is asked for a few tokens."""
         wait_s = min(self.address.timeout_s, READY_S)
         patient = replace(self, address=replace(self.address, timeout_s=wait_s))
         with ThreadPoolExecutor(1) as pool:  # a notebook's thread runs a loop already

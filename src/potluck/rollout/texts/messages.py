@@ -57,19 +57,16 @@ class Dialect:
         return asked.one_by_one()
 
 
-class _Message(msgspec.Struct):
-    content: Any = None
-
-
 class Choice(msgspec.Struct):
     """One completion as the endpoint sends it."""
 
-    message: _Message
+    message: dict[str, Any]
     finish_reason: Any = None
 
     def text(self, max_new_tokens: int) -> tuple[str, End] | None:
         """Read the text and its end; None if it is filtered, a call of a tool, or none to learn."""
-        content, end = self.message.content, self.finish_reason
+        content: Any = self.message.get("content")
+        end = self.finish_reason
         whole = isinstance(content, str) and end in ("stop", "length")
         return (content, cast(End, end)) if whole and can_be_read(content, max_new_tokens) else None
 

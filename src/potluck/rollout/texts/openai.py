@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from potluck.files import derived_seed
-from potluck.rollout.base import Progress, Requests
+from potluck.rollout.base import TICK_S, Progress, Requests
 from potluck.rollout.texts.base import BYTES_A_TOKEN, NO_TOKENS, Cost, TextSettings, Written
 from potluck.rollout.texts.books import Booking, Books, Choices
 from potluck.rollout.texts.endpoint import ChatEndpoint, Refused, Unavailable
@@ -21,8 +21,6 @@ from potluck.types import Completion, End
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-TICK_S = 0.2
-"""Between two calls of ``progress`` while nothing arrives: how fast Ctrl-C is heard."""
 TOKENS_AROUND = 100
 """Most tokens that a server is assumed to put around a question: its template's, its own prompt."""
 BYTES_AROUND, BYTES_A_BYTE = 2**16, 12
@@ -31,12 +29,10 @@ BYTES_AROUND, BYTES_A_BYTE = 2**16, 12
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits of what is spent, and prices."""
+    """Limits of what is spent, and prices, as ``OpenAIOptions`` has them."""
 
     tokens: int = 0
-    """Tokens of prompts and completions; 0: no limit."""
     usd: float = 0.0
-    """US dollars; 0: no limit."""
     usd_per_million_prompt: float = 0.0
     usd_per_million_completion: float = 0.0
 
@@ -216,8 +212,7 @@ class _Round:
         return f"{self.seed}/{derived_seed(repr(asked))}"
 
     def _read(self, ask: ChatRequest, raw: bytes) -> list[ChatRequest]:
-        """Keep the completions of an answer; return requests for those that are not in it, as a
-        server may ignore ``n``."""
+        """Keep an answer's completions; return requests for the rest: servers may ignore ``n``."""
         engine, longest = self.engine, self.engine.settings.max_new_tokens
         if not (answer := read_answer(raw)):
             self.trouble = "its answer is not one of the protocol, too long or cut off"

@@ -160,8 +160,7 @@ class Client:
             pause_s = self.pause(pause_s)
 
     def pause(self, seconds: float) -> float:
-        """Wait between two attempts; return the length of the next pause. Raise Cancelled if the
-        client is closed meanwhile."""
+        """Wait between two attempts; return the next pause, or raise Cancelled if closed."""
         if self._ended.wait(seconds):
             raise Cancelled
         return min(2 * seconds, LONGEST_PAUSE_S)

@@ -21,6 +21,7 @@ from torch import Tensor
 from potluck.files import derived_seed
 from potluck.model.policy import LanguageModel
 from potluck.rollout.base import (
+    TICK_S,
     GreedySampler,
     Progress,
     RandomSampler,
@@ -32,7 +33,7 @@ from potluck.rollout.base import (
 from potluck.rollout.vllm.client import Address, Client
 from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
 from potluck.rollout.vllm.weights import WeightSync, trained_copy
-from potluck.rollout.vllm.writing import TICK_S, ServerWriting
+from potluck.rollout.vllm.writing import ServerWriting
 from potluck.types import Completion
 
 

@@ -193,8 +193,7 @@ def _other_mode(
     rows: Sequence[Completion],
     owed_X: np.ndarray,
 ) -> np.ndarray:
-    """Compute the log-probabilities that a server of the wrong mode tells; ``owed_X`` where both
-    modes tell the same."""
+    """Compute what a server of the wrong mode tells; ``owed_X`` where both modes tell the same."""
     if not isinstance(sampler, RandomSampler):
         return owed_X
     if sampler.sampling.temperature != 1:

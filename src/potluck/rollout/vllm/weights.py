@@ -26,20 +26,16 @@ VERSION = re.compile(r"[0-9a-f]{24}(\.part)?")
 
 
 class WeightSync:
-    """A server's copy of a model that is trained here.
-
-    The server reloads when the weights have changed since it was told last, and whenever it has
-    slept between two writings, to free its GPU: it has thrown its weights away.
-    """
+    """A server's copy of a model that is trained here. The server reloads when the weights have
+    changed since it was told last, and whenever it has slept between two writings, to free its GPU:
+    it has thrown its weights away."""
 
     def __init__(
         self, policy: LanguageModel, folder: Path, *, adapter: str = "", sleeps: bool = False
     ) -> None:
         """Take the ``folder`` of this node alone, which the server must find under the same path.
-
         ``adapter`` is the name under which the server loads the adapter of a LoRA node; empty: the
-        model has none, and the server replaces the weights that it started with.
-        """
+        model has none, and the server replaces the weights that it started with."""
         self.policy, self.folder = policy, folder.absolute()
         self.adapter, self.sleeps = adapter, sleeps
         self._served_version = ""
@@ -66,8 +62,7 @@ class WeightSync:
         return place
 
     def push(self, client: Client, place: Path) -> None:
-        """Have the server load the weights of ``place``, unless it has them; raise RolloutError if
-        it does not."""
+        """Have the server load the weights of ``place`` if it has others, or raise RolloutError."""
         if place.name == self._served_version:
             return
         self.forget()  # until they are known to be there again

@@ -10,14 +10,11 @@ from threading import Thread
 import numpy as np
 from torch import Tensor
 
-from potluck.rollout.base import Progress
+from potluck.rollout.base import TICK_S, Progress
 from potluck.rollout.vllm.client import FIRST_PAUSE_S, Address, Client, Disconnected
 from potluck.rollout.vllm.response import ServerRequest
 from potluck.rollout.vllm.weights import WeightSync, as_it_was
 from potluck.types import Completion
-
-TICK_S = 0.2
-"""Between two calls of ``progress`` while nothing arrives: how fast Ctrl-C is heard."""
 
 
 class ServerWriting:
@@ -87,7 +84,6 @@ class ServerWriting:
         return [completion for answer in answers for completion in answer]
 
     def abandon(self) -> None:
-        """Break off what is still open."""
         self._client.close()
         self._thread.join()
 
