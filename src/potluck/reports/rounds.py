@@ -7,7 +7,7 @@ is read; None is "not measured".
 Shares are 0..1, times seconds, sizes bytes. Every number is one node's own view.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
@@ -188,3 +188,14 @@ def waited_share(rounds: Iterable[RoundReport]) -> float | None:
     known = [each.seconds for each in rounds if "wait" in each.seconds]
     all_s = sum(sum(each.values()) for each in known)
     return sum(each["wait"] for each in known) / all_s if all_s else None
+
+
+def seconds_left(ended_s: Sequence[float], rounds: int) -> float | None:
+    """Estimate how long ``rounds`` more rounds take, by the mean of the last ones, which ended at
+    ``ended_s``; None while fewer than two have.
+
+    >>> seconds_left([100.0, 110.0, 130.0], 4)
+    60.0
+    """
+    known = len(ended_s) - 1
+    return rounds * (ended_s[-1] - ended_s[0]) / known if known > 0 else None
