@@ -223,8 +223,8 @@ class _Rounds:
                 reports = [report for nodes in turns for report in step(nodes, round)]
                 for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
-                    for line in doubts.new(report, node.name):
-                        self.display.show(Notice(line))
+                    for alert in doubts.new(report, node.name):
+                        self.display.show(alert)
                 alone = 0 if self._has_company(reports) else alone + 1
                 if alone == ALONE_ROUNDS and together:  # at its own pace that is as it should be
                     self.display.show(Notice(ALONE))

@@ -123,7 +123,10 @@ def test_without_a_terminal_phases_speak_at_most_once_a_minute_with_the_time_tha
     assert lines_of(*short) == []
     waiting = 60, phase("small", "wait", 0, 3), phase("large", "write", 1), 60
     told = lines_of(*waiting, phase("small", "wait", 2, 3), 5, phase("large", "write", 2))
-    assert told == ["60 s  small wait 0/3 nodes here", "2 min  small wait 2/3 nodes here  large write 1/9"]
+    assert told == [
+        "60 s  small wait 0/3 nodes here",
+        "2 min  small wait 2/3 nodes here  large write 1/9",
+    ]
     rounds = [each for at in range(3) for each in (30, done(at))]
     told = lines_of(*rounds, phase("small", "write", 0))
     assert told[-1] == "2 min, about 18 min left  small write 0/9"

@@ -11,13 +11,11 @@ from rich.text import Text
 
 from potluck.files import printable
 from potluck.reports import EvaluationReport, RoundReport, seconds_left, stats_of, waited_share
-from potluck.reports.events import Evaluated, Event, Notice, PeerNews, PhaseProgress, RoundDone
+from potluck.reports.events import Evaluated, Event, PhaseProgress, RoundDone
 from potluck.show.terminal.text import TIME_BAR, decimal, duration, percent, spent, time_bar
 
 PLAIN_EVERY_S = 60.0
 """Least time between two lines about phases, where there is no terminal for bars."""
-LAST_ROUNDS = 10
-"""Rounds by which the time that is left is estimated."""
 MOST_TOLD = 100
 """Reasons for which completions were left out, of all nodes and authors, that are told."""
 WIDE = 80
@@ -64,7 +62,9 @@ class LiveDisplay:
         resumed run goes on; from 0. ``clock`` is in seconds, and only differences count."""
         self._console, self._rounds, self._clock = console, rounds, clock
         self._began_s = self._plain_s = clock()
-        self._ended_s = deque[float](maxlen=LAST_ROUNDS + 1)
+        self._ended_s = deque[float](
+            maxlen=11
+        )  # of ten rounds, by which the time left is estimated
         self._plain: dict[str, str] = {}
         self._phases: dict[str, tuple[bars.TaskID, str]] = {}
         self._spent_s: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -104,7 +104,7 @@ class LiveDisplay:
                 self._round_done(node, report)
             case Evaluated(node=node, report=evaluation):
                 self._evaluated(node, evaluation)
-            case Notice() | PeerNews():
+            case _:
                 self._print(Text(printable(event.text, 2000)))
 
     def _phase(self, event: PhaseProgress) -> None:
@@ -114,9 +114,9 @@ class LiveDisplay:
             self._plain[event.node] = f"{node} {phase} {event.done}/{event.total} {note}".rstrip()
             if (now_s := self._clock()) - self._plain_s >= PLAIN_EVERY_S:
                 self._plain_s = now_s
-                left = f", about {self._left()}" if self._left() else ""
-                times = f"{duration(now_s - self._began_s)}{left}"
-                self._print(Text("  ".join([times, *self._plain.values()])))
+                left = f", about {left}" if (left := self._left()) else ""
+                gone = duration(now_s - self._began_s)
+                self._print(Text("  ".join([gone + left, *self._plain.values()])))
             return
         if event.node not in self._phases:
             self._widest = max(self._widest, len(node))

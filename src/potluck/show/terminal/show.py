@@ -230,8 +230,8 @@ def _doubts(run: Run) -> Iterator[Text]:
     reads_logp = objective.importance != "none" or objective.filter
     doubts = Doubts(objective.weight, reads_logp=reads_logp)
     for node, report in ((n, each) for n in run.nodes for each in n.rounds):
-        for line in doubts.new(report, node.name):
-            yield Text(f"round {report.round}: {printable(line, 600)}", style="yellow")
+        for alert in doubts.new(report, node.name):
+            yield Text(f"round {report.round}: {printable(alert.text, 600)}", style="yellow")
 
 
 def _samples(run: Run) -> Iterator[Text]:

@@ -48,11 +48,7 @@ def percent(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people say it.
-
-    >>> duration(42.0), duration(1560.0), duration(9000.0)
-    ('42 s', '26 min', '2.5 h')
-    """
+    """Return a time as people say it: "42 s", "26 min", "2.5 h"."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
