@@ -153,6 +153,9 @@ def show_command(
 def export_command(
     checkpoint: Annotated[str, typer.Argument(help="A checkpoint, or any model of a recipe")],
     folder: Annotated[Path, typer.Argument(help="The folder to write; must not exist")],
+    best: Annotated[
+        bool, typer.Option("--best", help="Of RUN/NODE: not the newest, but the best on validation")
+    ] = False,
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
     push: Annotated[str, typer.Option(help="Upload it to the Hub as USER/NAME, a new model")] = "",
     private: Annotated[
@@ -173,11 +176,13 @@ def export_command(
     if shown:  # those of an upload, which may take hours, but none of what is loaded for it
         disable_progress_bars()
     with out.status("loading torch and transformers ..."):
+        from potluck.node.storage import checkpoint as checkpoints
         from potluck.node.storage.export import HERE, export, require_uploadable, upload, way_on
     if push:
         require_uploadable(push)
     with out.status(f"writing {printable(str(folder))} ..."):
-        export(checkpoint, folder, dtype=dtype, name=push or HERE)
+        chosen = checkpoints.best(checkpoint) if best else checkpoint
+        export(chosen, folder, dtype=dtype, name=push or HERE)
     say(f"wrote {folder}")
     if not push:
         return

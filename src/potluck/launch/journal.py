@@ -62,7 +62,7 @@ class Journal:
                 version=__version__,
                 model=one_line(config.node[name].title, 120),
                 round=first,
-                rounds=config.rounds,
+                rounds=config.end,
             )
             for name in names
         }
@@ -118,6 +118,8 @@ class Journal:
                 self._change(node, phase="", done=0, total=0, **_of_round(node, report))
             case Evaluated(node=node, report=evaluation):
                 self._change(node, phase="", done=0, total=0, accuracy=evaluation.validation)
+                for name in self._names if evaluation.at_end else ():
+                    self._change(name, rounds=evaluation.round)
             case Notice() | PeerNews() | Alert():
                 if self._nodes:
                     self._write_down(event)

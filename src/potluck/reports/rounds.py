@@ -167,6 +167,8 @@ class EvaluationReport:
     out where the task's own grading is all."""
     partial: bool | None = None
     """True: some reward was neither 0 nor 1, so these are mean rewards and no accuracies."""
+    at_end: bool | None = None
+    """True: the run had ended, which ``stop_when`` may have done before the last round."""
 
 
 def as_line(report: RoundReport | EvaluationReport) -> dict[str, Any]:
@@ -191,11 +193,7 @@ def waited_share(rounds: Iterable[RoundReport]) -> float | None:
 
 
 def seconds_left(ended_s: Sequence[float], rounds: int) -> float | None:
-    """Estimate how long ``rounds`` more rounds take, by the mean of the last ones, which ended at
-    ``ended_s``; None while fewer than two have.
-
-    >>> seconds_left([100.0, 110.0, 130.0], 4)
-    60.0
-    """
+    """Estimate how long ``rounds`` more rounds take, by the times at which the last ones ended;
+    None while fewer than two have."""
     known = len(ended_s) - 1
     return rounds * (ended_s[-1] - ended_s[0]) / known if known > 0 else None

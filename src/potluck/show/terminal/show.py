@@ -99,6 +99,11 @@ def _results(run: Run) -> Iterator[TableRow]:
     graded = [each for node in run.nodes for each in node.evaluations]
     word = ", mean reward" if any(each.partial for each in graded) else ""
     yield f"validation{word}", _evaluated(lambda each: each.validation)
+    if run.recipe.settings.get("keep_best") == "true":
+        yield (
+            "best checkpoint",
+            lambda node: "{:.3f} after {} rounds".format(*node.best) if node.best else "-",
+        )
     names = dict.fromkeys(name for each in graded for name in each.rewards)
     for name in names if len(names) > 1 else ():
         # The default binds the function of this turn.
