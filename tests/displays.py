@@ -1,6 +1,6 @@
 """A display for tests: a class overrides what it wants to hear of."""
 
-from potluck.reports.events import Evaluated, Notice, PeerNews, PhaseProgress, RoundDone
+from potluck.reports.events import Alert, Evaluated, Notice, PeerNews, PhaseProgress, RoundDone
 
 
 class Listener:
@@ -14,7 +14,7 @@ class Listener:
                 self.round_done(node, report)
             case Evaluated(node, report):
                 self.evaluated(node, report)
-            case Notice() | PeerNews():
+            case Notice() | PeerNews() | Alert():
                 self.say(event.text)
             case _:
                 raise AssertionError(f"{event!r} is no event")

@@ -161,8 +161,8 @@ class LineDisplay:
         match event:
             case potluck.reports.events.RoundDone(node=self.last):
                 self.line.send(("round", 1))
-            case potluck.reports.events.Notice() | potluck.reports.events.PeerNews():
-                print(event.text, flush=True)  # into the log
+        if isinstance(event, potluck.reports.events.Told):
+            print(event.text, flush=True)  # into the log
         if self.stop.is_set() and not self.asked:
             self.asked = True
             os.kill(os.getpid(), signal.SIGINT)  # the run saves itself, as at Ctrl-C

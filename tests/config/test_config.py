@@ -18,6 +18,7 @@ from potluck.config import (
     NodeConfig,
     RunConfig,
     SamplingConfig,
+    StopConfig,
     SwarmConfig,
     TlsConfig,
     as_tree,
@@ -245,6 +246,7 @@ STRUCTS = {
     "sampling": SamplingConfig,
     "objective": ObjectiveConfig,
     "evaluation": EvaluationConfig,
+    "stop_when": StopConfig,
     "log": LogConfig,
     "swarm": SwarmConfig,
     "swarm.tls": TlsConfig,
@@ -264,7 +266,7 @@ def another(kind, default):
     if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal:
         return list(get_args(get_args(kind)[0]))
     match default:
-        case None if kind == Amount | None:
+        case None if kind in (Amount | None, float | None):
             return 7
         case None | MappingProxyType():
             return {"key": 1}

@@ -149,7 +149,7 @@ def unheard(weights, *, weight="typicality", **its):
     for round, each in enumerate(weights):
         author = AuthorReport(success_weight=each, **its)
         report = RoundReport(round, sources={"north": author, "south": author})
-        notes += [(round, line) for line in told.new(report, "north")]
+        notes += [(round, alert.text) for alert in told.new(report, "north")]
     return notes
 
 

@@ -452,6 +452,8 @@ def test_what_saves_memory_reaches_the_learner_and_leaves_the_loss_as_it_was(
 
 
 ELSEWHERE = {
+    *("keep_checkpoints", "keep_best", "stop_when.validation", "stop_when.no_better"),
+    *("stop_when.rounds", "swarm.alone"),
     *("name", "control", "rounds", "checkpoint_every", "deadline_s", "threads", "intake", "shares"),
     *("node.device", "node.model", "node.stranger", "node.weight_decay", "node.lr_schedule"),
     *("node.gradient_checkpointing", "node.micro_batch_tokens", "node.warmup_updates"),

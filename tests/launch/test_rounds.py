@@ -6,9 +6,8 @@ import tiny
 from launch.runs import Hears
 from potluck.exchange import ExchangeError, PeerStatus, Status
 from potluck.launch import in_process
-from potluck.launch.course import Course
+from potluck.launch.course import ALONE, ALONE_ROUNDS, Course
 from potluck.launch.in_process import join, run
-from potluck.launch.rounds import ALONE, ALONE_ROUNDS
 from potluck.node.loop import Node
 from potluck.node.pace.together import Together
 from potluck.node.storage.record import Record
@@ -56,7 +55,7 @@ class Life:
         self.now_s += seconds
         spent = {"write": ROUND_S - 1, "exchange": seconds - ROUND_S, "learn": 1.0}
         self.node.record.add("metrics", [{"round": round, "seconds": spent}])
-        self.course.add_round(spent)
+        self.course.add_round(round, spent)
         return round + 1
 
 
@@ -216,7 +215,8 @@ def test_two_halves_of_a_swarm_meet_again_though_one_is_not_believed_at_first(tm
 
 def test_each_round_of_a_run_is_timed(tmp_path, monkeypatch):
     timed = []
-    monkeypatch.setattr(Course, "add_round", lambda self, seconds: timed.append(set(seconds)))
+    hear = lambda self, round, seconds, alone: timed.append({*seconds}) or 0.0  # noqa: E731
+    monkeypatch.setattr(Course, "add_round", hear)
     run(tiny.recipe({"north": tiny.save(tmp_path / "model")}), tmp_path / "run")
     assert timed == [{"write", "wait", "exchange", "learn"}] * 2
 
@@ -290,3 +290,14 @@ def test_when_a_node_leaves_the_way_back_is_told_unless_another_process_tells_it
         join(tiny.recipe(tiny_models), "small", tmp_path, display=shown, all_here=all_here)
     back = "potluck join RUN/large/join.json --as large --out RUN --resume"
     assert any(back in text for text in shown.said) != all_here
+
+
+def test_a_resumed_node_that_is_alone_knows_how_long_rounds_with_others_were(tmp_path):
+    node = node_of(tmp_path, Others(south=0))
+    for at, (others, seconds) in enumerate([(["south"], 4.0), (["south"], 6.0), ([], 1.0)]):
+        sources = {name: {} for name in ["north", *others]}
+        line = {"round": at, "seconds": {"write": seconds}, "sources": sources}
+        node.record.add("metrics", [line])
+    course = Course(node, ROUNDS, Hears())
+    assert course.add_round(3, {"write": 1.5}, alone=True) == 3.5
+    assert (course.alone, course.add_round(4, {"write": 1.5})) == (1, 0.0)

@@ -11,6 +11,7 @@ import pytest
 from displays import Listener
 from potluck.reports import EvaluationReport
 from potluck.reports.events import (
+    Alert,
     Evaluated,
     EventLines,
     Fanout,
@@ -42,6 +43,7 @@ EVENTS = [
     Notice(HOSTILE),
     Notice("a folder \udcff of bytes"),  # text that no file system can spell
     PeerNews("quarantined", "mallory", HOSTILE),
+    Alert("small", "silent", 7, HOSTILE),
 ]
 
 

@@ -25,7 +25,7 @@ from potluck.builder.memory import (
     own_completions,
     verdict,
 )
-from potluck.builder.prepare import Host, Prepared, absences, planned_shape, prepare
+from potluck.builder.prepare import Host, Prepared, absences, pinned, planned_shape, prepare
 from potluck.builder.task import code_of
 from potluck.config import RunConfig
 from potluck.config.control import controls_of
@@ -75,7 +75,7 @@ def plan_cost(config: RunConfig, *, trust_code: bool = False, gpu: str = "") -> 
         trust_code: whether code that the recipe names is imported; else it is left out.
         gpu: a GPU, or its GiB, to plan for instead of this machine's devices.
     """
-    plain = config
+    plain = config = pinned(config)
     if code_of(config) and not trust_code:
         plain = replace(config, reward=(), objective=replace(config.objective, loss=""))
     absent = absences(config)
@@ -142,7 +142,7 @@ def _headline(config: RunConfig) -> str:
     advice = "" if joint else f"\n{VERTICAL_ADVICE}"
     method = ", ".join([method_of(chosen), *chosen.settings])
     return (
-        f"{config.name}: {config.rounds} rounds of {config.problems_per_round} problems x "
+        f"{config.name}: {config.end} rounds of {config.problems_per_round} problems x "
         f"{config.group_size} completions, {config.plan}{shares}\n"
         f"{method}; {chosen.updates_per_round} update a round; "
         f"evaluated every {config.evaluation.every or config.rounds} rounds{advice}"

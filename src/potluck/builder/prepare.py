@@ -22,6 +22,7 @@ from potluck.config import RunConfig
 from potluck.model import ModelError
 from potluck.model.loading import load_config
 from potluck.model.shape import Shape, published_shape, shape_of
+from potluck.node.storage import checkpoint
 from potluck.show.trackers.tracked import require_trackers
 from potluck.tasks import Task
 
@@ -29,6 +30,14 @@ TYPICAL_PROMPTS = Prompts(mean=160, longest=320)
 """Tokens, where they cannot be counted: about those of GSM8K, the system's text included."""
 PATIENCE_S = 3.0
 OWN_TASK, OTHER_TASK = "[task]", "[out_of_distribution]"
+
+
+def pinned(config: RunConfig) -> RunConfig:
+    """Name the newest checkpoint where a model is a node of another run, so that a resume starts
+    from the same one; raise ModelError where there is none."""
+    models = {name: checkpoint.newest(node.model) for name, node in config.learners.items()}
+    nodes = {name: replace(config.node[name], model=model) for name, model in models.items()}
+    return replace(config, node={**config.node, **nodes})
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,9 @@ def export_command(
         typer.Argument(help="A checkpoint, or any model of a recipe", autocompletion=run_folders),
     ],
     folder: Annotated[Path, typer.Argument(help="The folder to write; must not exist")],
+    best: Annotated[
+        bool, typer.Option("--best", help="Of RUN/NODE: not the newest, but the best on validation")
+    ] = False,
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
     push: Annotated[str, typer.Option(help="Upload it to the Hub as USER/NAME, a new model")] = "",
     private: Annotated[
@@ -189,7 +192,10 @@ def export_command(
     if shown:  # those of an upload, which may take hours, but none of what is loaded for it
         disable_progress_bars()
     with out.status(f"writing {printable(str(folder))} ..."):
-        export(checkpoint, folder, dtype=dtype, name=push or HERE)
+        from potluck.node.storage import checkpoint as checkpoints
+
+        chosen = checkpoints.best(checkpoint) if best else checkpoint
+        export(chosen, folder, dtype=dtype, name=push or HERE)
     say(f"wrote {folder}")
     if not push:
         where = shlex.quote(str(folder))

@@ -154,7 +154,7 @@ def _run_apart(
     config: RunConfig, place: Path, resume: bool, trust_code: bool, displays: list[str] | None
 ) -> int:
     """Run each node in a process of its own; return the exit code."""
-    watched = Watched(out, config.rounds, rounds_saved(place, config) if resume else 0)
+    watched = Watched(out, config.end, rounds_saved(place, config) if resume else 0)
     with open_displays(displays or ["live"], watched) as shown:
         ended = run_local_swarm(config, place, resume=resume, display=shown, trust_code=trust_code)
     return _tell_ends(ended, place, trust_code)
@@ -182,7 +182,7 @@ def _run(
         from potluck.launch.in_process import run
         from potluck.node.storage.resume import first_round
     first = first_round(place, config) if resume else 0
-    with open_displays(displays or ["live"], Watched(out, config.rounds, first)) as display:
+    with open_displays(displays or ["live"], Watched(out, config.end, first)) as display:
         return run(config, place, resume=resume, display=display, trust_code=trust_code)
 
 

@@ -12,6 +12,7 @@ from potluck.config.run import (
     NodeConfig,
     RunConfig,
     SamplingConfig,
+    StopConfig,
     SwarmConfig,
     TlsConfig,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "NodeConfig",
     "RunConfig",
     "SamplingConfig",
+    "StopConfig",
     "SwarmConfig",
     "TlsConfig",
     "as_tree",

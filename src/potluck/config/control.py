@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from potluck.config.run import ControlKind, RunConfig, SwarmConfig
+from potluck.config.run import ControlKind, RunConfig, StopConfig, SwarmConfig
 from potluck.config.validation import require_valid
 from potluck.fields import ConfigError
 
@@ -91,7 +91,9 @@ def _control(
     config: RunConfig, kind: ControlKind, nodes: tuple[str, ...], changed: RunConfig
 ) -> Control:
     name = f"{config.name}.{_label(kind, changed)}"[:64]
-    made = Control(kind, nodes, replace(changed, name=name, control=()))
+    # It is made for the rounds of the run, however that ended: see ``launch/controls.py``.
+    changed = replace(changed, name=name, control=(), stop_when=StopConfig(), keep_best=False)
+    made = Control(kind, nodes, changed)
     require_valid(made.config)
     return made
 

@@ -1,6 +1,7 @@
 """The tables of a run. A field says its unit, and its letter in the paper where it has one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import inf
 from types import MappingProxyType
 from typing import Annotated, Literal
 
@@ -64,6 +65,27 @@ class EvaluationConfig(Options, frozen=True, kw_only=True):
     max_new_tokens: Amount = 0
     """Longest completion, in tokens; 0: ``sampling.max_new_tokens``. A larger value shows what a
     model can do beyond the limit that it was trained with."""
+
+
+class StopConfig(Options, frozen=True, kw_only=True):
+    """Conditions that end a run early, any of them. A process ends when each of its nodes has met
+    one: all nodes together with ``--one-process``, else each for itself."""
+
+    validation: float | None = None
+    """Mean reward on the validation problems that is enough."""
+    no_better: Amount = 0
+    """Patience: evaluations in a row, none better than before on the validation problems; 0: no
+    limit."""
+    rounds: Amount = 0
+    """Rounds; 0: all. Unlike the run's ``rounds`` it leaves the learning rate's schedule alone."""
+
+    def is_met(self, evaluated: Sequence[float]) -> bool:
+        """Tell whether a node with these evaluations, the oldest first, has met a condition."""
+        if not evaluated:
+            return False
+        best, enough = max(evaluated), inf if self.validation is None else self.validation
+        since = len(evaluated) - 1 - evaluated.index(best)
+        return best >= enough or 0 < self.no_better <= since
 
 
 class LogConfig(Options, frozen=True, kw_only=True):
@@ -198,6 +220,9 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
     """Rounds for which this node's batches stay available for nodes that were away."""
     gather_s: Annotated[float, Meta(ge=0)] = 60.0
     """Longest wait at the start until all members are there. Seconds."""
+    alone: Literal["throttle", "stop", "continue"] = "throttle"
+    """Course of a node in step whose partners are all gone: "throttle", rounds as long as those
+    with others; "stop", saved and stopped after ten rounds; "continue", as fast as it can."""
     quarantine_s: Annotated[float, Meta(ge=0)] = 60.0
     """Seconds that a node is ignored if what it sends is refused; doubles, an hour at most."""
 
@@ -230,6 +255,11 @@ class RunConfig(Options, frozen=True, kw_only=True):
     at pace "free"."""
     checkpoint_every: Amount = 10
     """Rounds from one checkpoint to the next; 0: one at the end (and on Ctrl-C) only."""
+    keep_checkpoints: Annotated[int, Meta(ge=2)] = 2
+    """Checkpoints of a node that stay, the newest ones; two, as one may be damaged."""
+    keep_best: bool = False
+    """True: a checkpoint after each evaluation that was the best one on the validation problems;
+    the best one stays, beside ``keep_checkpoints`` others. See ``potluck export --best``."""
     threads: Amount = 0
     """CPU threads of torch; 0: its default. Models under 10M weights are fastest with 1."""
     control: tuple[ControlKind, ...] = ()
@@ -245,6 +275,7 @@ class RunConfig(Options, frozen=True, kw_only=True):
     sampling: SamplingConfig = SamplingConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    stop_when: StopConfig = StopConfig()
     log: LogConfig = LogConfig()
     swarm: SwarmConfig = SwarmConfig()
     node: Mapping[str, NodeConfig]
@@ -257,6 +288,11 @@ class RunConfig(Options, frozen=True, kw_only=True):
     def learners(self) -> Mapping[str, NodeConfig]:
         """The nodes that have a model and learn."""
         return {name: node for name, node in self.node.items() if node.engine.has_weights}
+
+    @property
+    def end(self) -> int:
+        """Rounds after which the run ends at the latest."""
+        return min(self.rounds, self.stop_when.rounds or self.rounds)
 
     @property
     def taken(self) -> float:

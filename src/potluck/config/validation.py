@@ -52,6 +52,12 @@ def require_valid(run: RunConfig) -> None:
             f"[sampling] max_prompt_tokens is {prompt}, which leaves no room to write in below "
             f"max_total_tokens = {total}; lower it, or raise the other"
         )
+    by_value = run.stop_when.no_better or run.stop_when.validation is not None
+    if (by_value or run.keep_best) and not (run.evaluation.every and run.evaluation.problems):
+        raise ConfigError(
+            f"{'stop_when' if by_value else 'keep_best'} goes by evaluations during the run; raise "
+            f"[evaluation] every and problems above 0, or drop it"
+        )
     _require_rewards(run)
     _require_swarm_sense(run)
     if (rows := run.problems_per_round * run.group_size) > 2**16:

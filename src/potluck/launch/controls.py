@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
 from rich.console import Console
 
-from potluck.config import RunConfig
+from potluck.config import RunConfig, StopConfig, load
 from potluck.config.control import controls_of
 from potluck.files import write_atomically
-from potluck.launch.side_by_side import WholeRun, run_side_by_side
+from potluck.launch.side_by_side import WholeRun, end_of, run_side_by_side
 from potluck.node.storage.card import card_of
 from potluck.reports.answers import add_answers, answer_of
 
@@ -19,18 +20,22 @@ def run_controls(
     """Make the controls of the finished run in ``place``, or go on with them, and keep what they
     tell, for ``show``, the page and the model cards. Return False if Ctrl-C stopped them, saved;
     raise SideBySideError if one breaks down. ``options`` are further ones of ``potluck run``."""
-    controls = controls_of(config)
-    runs = [WholeRun(each.config, place / each.folder) for each in controls]
+    config = replace(config, node=load(place / "recipe.json").node)  # from where it started
+    ends = {name: end_of(config, place / name) for name in config.learners}
+    controls, runs = controls_of(config), list[WholeRun]()
+    for each in controls:
+        end = max(ends[name] for name in each.nodes)  # before the last round by ``stop_when`` alone
+        stop = StopConfig(rounds=end if end < config.rounds else 0)
+        runs.append(WholeRun(replace(each.config, stop_when=stop), place / each.folder))
     if not run_side_by_side(runs, console, options=options):
         return False
     found = (
-        answer_of(place, place / each.folder, node, each.kind, config.rounds)
+        answer_of(place, place / each.folder, node, each.kind, ends[node])
         for each in controls
         for node in each.nodes
     )
     add_answers(place, [each for each in found if each])
-    for name in config.learners:
-        card = card_of(config, name, place / name, config.rounds).encode()
-        last = place / name / "checkpoints" / f"{config.rounds:06d}"
-        write_atomically(last / "README.md", card)
+    for name, end in ends.items():
+        card = card_of(config, name, place / name, end).encode()
+        write_atomically(place / name / "checkpoints" / f"{end:06d}" / "README.md", card)
     return True

@@ -1,10 +1,18 @@
 """The choice of a node's next round, where nodes keep together and others may be ahead."""
 
 from collections.abc import Mapping
+from statistics import median
 
 from potluck.node.pace.together import RoundBound
 from potluck.node.participant import Participant
-from potluck.reports.events import Display, Notice
+from potluck.reports.events import Alert, Display, Notice
+
+ALONE_ROUNDS = 10
+ALONE = (
+    f"for {ALONE_ROUNDS} rounds no other node's completions were used: this node trains alone. To "
+    f"wait for the others, press Ctrl-C, and start it with --resume when they are back"
+)
+"""Alert after ALONE_ROUNDS such rounds in a row."""
 
 
 class Course:
@@ -12,16 +20,24 @@ class Course:
 
     def __init__(self, node: Participant, rounds: int, display: Display) -> None:
         self._node, self._display, self._is_told = node, display, False
-        self._own_s: list[float] = []
+        self._own_s, self._whole_s, self.alone = list[float](), list[float](), 0
         for line in node.record.rows("metrics"):
-            self.add_round(line.get("seconds", {}))
+            alone = len(line.get("sources", ())) == 1
+            self.add_round(line["round"], line.get("seconds", {}), alone=alone)
+            self.alone = 0
         self._bound = RoundBound(rounds - 1)
         for line in node.record.rows("in_step")[-1:]:
             self._bound = RoundBound(rounds - 1, line["round"], line["time_s"])
 
-    def add_round(self, seconds: Mapping[str, float]) -> None:
-        """Note the seconds of each phase of a round."""
+    def add_round(self, round: int, seconds: Mapping[str, float], *, alone: bool = False) -> float:
+        """Note the seconds of each phase of a round, in which the node may have been alone; return
+        by how many it is then shorter than the median of the last ones with others."""
         self._own_s.append(seconds.get("write", 0.0) + seconds.get("learn", 0.0))
+        self.alone, whole_s = self.alone + 1 if alone else 0, sum(seconds.values())
+        if self.alone == ALONE_ROUNDS:
+            self._display.show(Alert(self._node.name, "alone", round, ALONE))
+        self._whole_s += [] if alone else [whole_s]
+        return median(self._whole_s[-10:]) - whole_s if alone and self._whole_s else 0.0
 
     def next_round(self, done: int, now_s: float) -> int:
         """Choose the round to do after ``done`` rounds; ``now_s``: seconds since 1970."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from potluck.builder.consent import require_consent, require_consent_to_buckets
 from potluck.builder.exchange import open_exchange, rule_of
+from potluck.builder.prepare import pinned
 from potluck.config import ConfigError, RunConfig
 from potluck.exchange import Agreement, Exchange, MemoryHub
 from potluck.exchange.memory import KEPT_ROUNDS
@@ -41,7 +42,7 @@ def run(
         allow_keys: secrets that may be sent, ``"VARIABLE=HOST"``; those of a run are remembered.
     """
 
-    folder, display = Path(folder), display or Silent()
+    folder, display, config = Path(folder), display or Silent(), pinned(config)
 
     def meet(
         agreements: Mapping[str, Agreement], display: Display, progress: NodeProgress
@@ -90,7 +91,7 @@ def join(
             f"the run has no node {name!r}; it has {', '.join(config.node)}. A stranger to the "
             f"recipe names its own model"
         )
-    folder, display = Path(folder), display or Silent()
+    folder, display, config = Path(folder), display or Silent(), pinned(config)
 
     @contextmanager
     def meet(

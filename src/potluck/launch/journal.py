@@ -24,6 +24,7 @@ from potluck.node.loop import Node
 from potluck.node.participant import Participant
 from potluck.reports import RoundReport
 from potluck.reports.events import (
+    Alert,
     Evaluated,
     Event,
     Notice,
@@ -61,7 +62,7 @@ class Journal:
                 version=__version__,
                 model=one_line(config.node[name].title, 120),
                 round=first,
-                rounds=config.rounds,
+                rounds=config.end,
             )
             for name in names
         }
@@ -117,7 +118,9 @@ class Journal:
                 self._change(node, phase="", done=0, total=0, **_of_round(node, report))
             case Evaluated(node=node, report=evaluation):
                 self._change(node, phase="", done=0, total=0, accuracy=evaluation.validation)
-            case Notice() | PeerNews():
+                for name in self._names if evaluation.at_end else ():
+                    self._change(name, rounds=evaluation.round)
+            case Notice() | PeerNews() | Alert():
                 if self._nodes:
                     self._write_down(event)
                 else:
@@ -134,7 +137,8 @@ class Journal:
             return
         if self._messages == MOST_EVENTS:
             told = Notice(f"{MOST_EVENTS} messages are written down: no more, until a new start")
-        node, line = self._nodes[0], {"kind": "message", "text": one_line(told.text, 500)}
+        kind = "alert" if isinstance(told, Alert) else "message"
+        node, line = self._nodes[0], {"kind": kind, "text": one_line(told.text, 500)}
         if isinstance(told, PeerNews):
             line |= {"kind": told.kind, "peer": told.peer}
         now = {"round": self._lines[node.name].round, "time_s": round(time.time(), 3)}

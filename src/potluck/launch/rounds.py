@@ -19,7 +19,7 @@ from potluck.config import RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.exchange import Agreement, Exchange
 from potluck.files import sealed, write_atomically
-from potluck.launch.course import Course
+from potluck.launch.course import ALONE_ROUNDS, Course
 from potluck.launch.journal import Journal
 from potluck.launch.signals import interrupts
 from potluck.node.author import Author
@@ -180,12 +180,7 @@ def _tell(display: Display, text: str) -> None:
     display.show(Notice(text))
 
 
-ALONE_ROUNDS = 10
-ALONE = (
-    f"for {ALONE_ROUNDS} rounds no other node's completions were used: this node trains alone. To "
-    f"wait for the others, press Ctrl-C, and start it with --resume when they are back"
-)
-"""Notice after ALONE_ROUNDS such rounds in a row."""
+PAUSE_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -202,11 +197,10 @@ class _Rounds:
     interrupted: Callable[[], bool]
 
     def run(self, folder: Path, first: int) -> RunResult:
-        """Run the rounds from ``first`` to the last one."""
+        """Run the rounds from ``first`` to the last one, or to where ``stop_when`` ends them."""
         config, done, stopped = self.config, first, False
         seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
         last: dict[str, SplitAccuracy] = {}
-        alone = 0  # rounds in a row without others
         everybody = [*self.nodes, *self.authors]
         together = config.pace == "together"
         turns = [everybody] if together else [[node] for node in everybody]
@@ -214,30 +208,37 @@ class _Rounds:
         reads_logp = reads_author_logp(config.objective)
         doubts = Doubts(config.objective.weight, reads_logp=reads_logp)
         try:
-            while done < config.rounds:
+            while done < config.end:
                 round = course.next_round(done, time.time()) if together else done
                 # Rounds may be skipped, so "every five" is the first one after each fifth.
                 if (every := config.evaluation.every) and round // every > seen // every:
-                    self.evaluate(round, at_end=False)
                     seen = round
+                    if self.evaluate_meanwhile(round):
+                        done = round
+                        break
                 reports = [report for nodes in turns for report in step(nodes, round)]
                 for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
-                    for line in doubts.new(report, node.name):
-                        self.display.show(Notice(line))
-                alone = 0 if self._has_company(reports) else alone + 1
-                if alone == ALONE_ROUNDS and together:  # at its own pace that is as it should be
-                    self.display.show(Notice(ALONE))
-                course.add_round(reports[0].seconds)
+                    for alert in doubts.new(report, node.name):
+                        self.display.show(alert)
+                # At its own pace a node may well be alone.
+                alone = together and not self._has_company(reports)
+                rest_s = course.add_round(round, reports[0].seconds, alone=alone)
                 done = round + 1
                 if (every := config.checkpoint_every) and done // every > saved // every:
                     self.save(done)
                     saved = done
-                if self.interrupted():
+                is_lost = config.swarm.alone == "stop" and course.alone >= ALONE_ROUNDS
+                if self.interrupted() or is_lost:
                     raise _Stopped
+                if config.swarm.alone == "throttle":
+                    self._wait(rest_s)
             self.save(done)  # whatever happens to the evaluation, what was learned stays
+            if done < config.rounds:
+                names = ", ".join(node.name for node in everybody)
+                ended = f"stop_when ends the run after {done} of {config.rounds} rounds"
+                self.display.show(Notice(f"{names}: {ended}; to go on, change it, with --resume"))
             last = self.evaluate(done, at_end=True)
-            self.write_cards(done)
         except _Stopped:
             stopped = True
         finally:
@@ -254,6 +255,24 @@ class _Rounds:
         if here >= set(self.config.node) and not any(report.missing for report in reports):
             return True
         return not self.nodes or any(report.sources.keys() - here for report in reports)
+
+    def _wait(self, seconds: float) -> None:
+        until_s = time.monotonic() + seconds
+        while time.monotonic() < until_s:
+            self.progress(self.nodes[0].name, "wait", 0, len(self.config.node) - 1)
+            time.sleep(PAUSE_S)
+
+    def evaluate_meanwhile(self, round: int) -> bool:
+        """Evaluate before the end, keep what is best, and tell whether ``stop_when`` ends it."""
+        self.evaluate(round, at_end=False)
+        found = [
+            [line["validation"] for line in node.record.each("evaluation") if "validation" in line]
+            for node in self.nodes
+        ]
+        is_best = any(each.index(max(each)) == len(each) - 1 for each in found if each)
+        if round and is_best and self.config.keep_best:
+            self.save(round)
+        return bool(found) and all(map(self.config.stop_when.is_met, found))
 
     def evaluate(self, round: int, *, at_end: bool) -> dict[str, SplitAccuracy]:
         """Measure each node by itself, on the validation problems and at the end on others."""
@@ -281,6 +300,7 @@ class _Rounds:
                     out_of_distribution_problems=other.problems if other else None,
                     rewards=seen.rewards if seen else {},
                     partial=any(each.is_partial for each in (seen, other) if each) or None,
+                    at_end=at_end or None,
                 )
                 node.record.add("evaluation", [as_line(report)])
                 self.display.show(Evaluated(node.name, report))
@@ -289,20 +309,17 @@ class _Rounds:
     def save(self, done: int) -> None:
         for node in self.nodes:
             folder, learner = node.record.folder, node.learner
-            if done not in checkpoint.rounds_saved(folder):
-                card = card_of(self.config, node.name, folder, done)
+            card = card_of(self.config, node.name, folder, done)
+            if done in checkpoint.rounds_saved(folder):  # an evaluation may have come since
+                page = checkpoint.checkpoint_folder(folder, done) / "README.md"
+                write_atomically(page, card.encode())
+            else:
                 # From here to the end of their part the others wait for us: nothing may fail.
                 learner.processes.broadcast(Save(node.name))
                 checkpoint.save(folder, done, learner.policy, learner.optimizer, card=card)
+                checkpoint.keep(folder, self.config.keep_checkpoints, best=self.config.keep_best)
                 told = {"round": done - 1, "time_s": round(time.time(), 3), "kind": "checkpoint"}
                 node.record.add("events", [told | {"text": f"saved after {done} rounds"}])
-
-    def write_cards(self, done: int) -> None:
-        """Write the cards once more, as now there is a last evaluation to tell of."""
-        for node in self.nodes:
-            folder = node.record.folder
-            card = card_of(self.config, node.name, folder, done).encode()
-            write_atomically(checkpoint.checkpoint_folder(folder, done) / "README.md", card)
 
 
 def _about_nodes(config: RunConfig, folder: Path, first: int, resume: bool) -> list[About]:

@@ -25,6 +25,15 @@ class SideBySideError(PotluckError):
     """A run beside others that broke down."""
 
 
+def end_of(config: RunConfig, node: Path) -> int:
+    """Tell the round after which the node in the folder ``node`` ends, or was ended before."""
+    lines = [*read_lines(node / EVALUATION, EvaluationReport)]
+    values = [each.validation for each in lines if each.validation is not None]
+    if config.stop_when.is_met(values) and lines[-1].at_end:
+        return lines[-1].round
+    return config.end
+
+
 @dataclass(frozen=True, slots=True)
 class WholeRun:
     """One run to be made. Its recipe and its log lie beside its folder."""
@@ -42,9 +51,9 @@ class WholeRun:
             return False  # a run of another recipe is refused when it is gone on with
         asked = self.config.evaluation.problems or self.config.evaluation.out_of_distribution
         for own in (self.folder / name for name in self.config.learners):
-            lines = read_lines(own / EVALUATION, EvaluationReport)
-            evaluated = not asked or any(each.round == self.config.rounds for each in lines)
-            saved = own / "checkpoints" / f"{self.config.rounds:06d}" / "state.json"
+            lines, end = read_lines(own / EVALUATION, EvaluationReport), end_of(self.config, own)
+            evaluated = not asked or any(each.round == end for each in lines)
+            saved = own / "checkpoints" / f"{end:06d}" / "state.json"
             if not (saved.is_file() and evaluated):
                 return False
         return True
@@ -94,7 +103,7 @@ def run_side_by_side(
                     run = waiting.pop(0)
                     running[run.folder] = _Running(run, run.start(options))
                 for folder, each in [*running.items()]:
-                    name, rounds = each.run.config.name, each.run.config.rounds
+                    name, rounds = each.run.config.name, each.run.config.end
                     display.show(PhaseProgress(name, "rounds", each.run.rounds_done, rounds))
                     if each.process.poll() is not None:
                         del running[folder]

@@ -16,6 +16,7 @@ from torch import Tensor
 from potluck.model import LanguageModel
 from potluck.node.learning.batch import Scored
 from potluck.node.learning.score import candidates
+from potluck.node.metrics import METRICS
 from potluck.objective.methods import ObjectiveConfig
 from potluck.reports.tokens import Recorded, columns_of
 from potluck.types import Group
@@ -35,7 +36,8 @@ def sample(
     size_bytes: float,
 ) -> list[Recorded]:
     """Return the completions of ``groups``, packed and scored, whose lines fit ``size_bytes``."""
-    rows = [(group, row) for group in groups for row in group.rows]
+    rows = [(g, row, reward) for g in groups for row, reward in zip(g.rows, g.rewards, strict=True)]
+    likelihood_B = scored.metrics_BK[:, METRICS.index("likelihood")]
     advantage_B, kept_B = scored.batch.advantage_B, scored.kept_advantage_B
     candidate_B, number_BT = candidates(scored.batch, me, objective), _numbers(scored)
     surprise = number_BT.abs().nan_to_num(0.0).amax(dim=1).tolist()
@@ -50,7 +52,7 @@ def sample(
     )
     lines = []
     for at in (at for at in turns if at is not None):
-        group, row = rows[at]
+        group, row, reward = rows[at]
         ids, numbers = row.token_T[:TOKENS].tolist(), number_BT[at, :TOKENS].tolist()
         numbers = [] if math.isnan(numbers[0]) else numbers[: len(ids)]
         line = Recorded(
@@ -60,6 +62,8 @@ def sample(
             index=row.completion.index,
             advantage=_rounded(advantage_B[at]),
             kept=_rounded(kept_B[at]),
+            reward=_rounded(reward),
+            likelihood=_rounded(likelihood_B[at]) if numbers else None,
             why=_why(at, scored, candidate_B, objective, me),
             question=group.problem.question[:QUESTION],
             surprise=_rounded(surprise[at]) if numbers else None,

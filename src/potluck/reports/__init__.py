@@ -7,6 +7,7 @@ from potluck.reports.rounds import (
     RewardReport,
     RoundReport,
     as_line,
+    seconds_left,
     waited_share,
 )
 from potluck.reports.statistics import Stat, mean, stats_of
@@ -22,6 +23,7 @@ __all__ = [
     "as_line",
     "doubts",
     "mean",
+    "seconds_left",
     "stats_of",
     "waited_share",
 ]

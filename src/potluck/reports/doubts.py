@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from potluck.reports.authors import AuthorReport
+from potluck.reports.events import Alert
 from potluck.reports.habits import WINDOW, habit_told
 from potluck.reports.rounds import RoundReport
 from potluck.reports.statistics import mean
@@ -20,6 +21,10 @@ is 7e-9 to 9e-7 nats apart by rounding; with a part of its weights one round old
 of 1e-4, it was 4e-4. In bfloat16 rounding costs 1e-3 to 4e-3."""
 UNHEARD_WEIGHT = 0.05
 """Mean weight of an author's right answers below which nothing is learned from it."""
+COLLAPSED = 0.5
+"""Part of the best own reward, both means of WINDOW rounds, below which it has collapsed."""
+LEAST_ENTROPY = 0.05
+"""Mean entropy of WINDOW rounds, nats a completion, below which nearly all of a group are equal."""
 UNLIKE = {
     "likelihood": "its texts are unlikely to this model",
     "typicality": "its texts are not typical of this model",
@@ -32,21 +37,28 @@ DOUBT = (
 
 
 class Doubts:
-    """Doubts that were told of a run's rounds, so that none is told twice."""
+    """Alerts that were told of a run's rounds, so that none is told twice."""
 
     def __init__(self, weight: str, *, reads_logp: bool) -> None:
         """Take the name of the method's weight; ``reads_logp``: it reads what authors claim."""
         self._weight, self._reads_logp = weight, reads_logp
         self._told: set[tuple[str, str]] = set()
         self._unheard: dict[tuple[str, str], list[AuthorReport]] = {}
+        self._recent: dict[str, list[RoundReport]] = {}
+        self._best: dict[str, float] = {}
+        self._lasting: dict[str, dict[tuple[str, str], str]] = {}
 
-    def new(self, report: RoundReport, me: str) -> Iterator[str]:
-        """Yield the lines about ``me``'s next round that were not told yet. That nothing is learned
-        from an author is told again when something was in between."""
+    def new(self, report: RoundReport, me: str) -> Iterator[Alert]:
+        """Yield the alerts about ``me``'s next round that were not told yet. What several rounds
+        tell, such as a silence, is told again when it was over in between."""
         for author, kind, line in doubts(report, me, reads_logp=self._reads_logp):
             if (author, kind) not in self._told:
-                yield line
+                yield Alert(me, kind, report.round, line)
             self._told.add((author, kind))
+        before, now = self._lasting.get(me, {}), self._of_several(report, me)
+        self._lasting[me] = now
+        for who, kind in (key for key in now if key not in before):
+            yield Alert(me, kind, report.round, now[who, kind])
         for author, its in report.sources.items():
             if author == me or its.success_weight is None:
                 continue
@@ -56,7 +68,36 @@ class Doubts:
             elif len(recent) < WINDOW:
                 recent.append(its)
                 if len(recent) == WINDOW:
-                    yield _unheard(me, author, recent, self._weight)
+                    line = _unheard(me, author, recent, self._weight)
+                    yield Alert(me, "unheard", report.round, line)
+
+    def _of_several(self, report: RoundReport, me: str) -> dict[tuple[str, str], str]:
+        """Find what the last WINDOW rounds tell: a line by (node, kind)."""
+        last = self._recent[me] = [*self._recent.get(me, ()), report][-WINDOW:]
+        if len(last) < WINDOW:
+            return {}
+        gone = set.intersection(*({*each.missing, *each.absent} for each in last)) - {me}
+        found = {
+            (name, "silent"): f"{me}: nothing came of {name} in {WINDOW} rounds; if it has not "
+            f"ended, --resume on its machine brings it back"
+            for name in sorted(gone)
+        }
+        reward, entropy, length = (
+            mean(getattr(each, name) for each in last)
+            for name in ("own_reward_mean", "entropy", "own_length_mean")
+        )
+        best = self._best[me] = max(self._best.get(me, 0.0), reward or 0.0)
+        if reward is not None and best and reward < COLLAPSED * best:
+            found[me, "reward"] = (
+                f"{me}: its own reward is {reward:.3f} (mean of {WINDOW} rounds), and was "
+                f"{best:.3f}; lower learning_rate, raise [objective] beta, or go back (keep_best)"
+            )
+        if entropy is not None and (each := entropy * (length or 0.0)) < LEAST_ENTROPY:
+            found[me, "entropy"] = (
+                f"{me}: its completions are nearly all equal (entropy {each:.3f} nats each), "
+                f"so they teach nothing; raise [sampling] temperature or [objective] beta, or stop"
+            )
+        return found
 
 
 def _unheard(me: str, author: str, recent: Sequence[AuthorReport], weight: str) -> str:

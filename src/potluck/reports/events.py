@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TextIO
 
 import msgspec
 
-from potluck.reports import EvaluationReport, RoundReport
+from potluck.reports.rounds import EvaluationReport, RoundReport
 
 PHASE_EVERY_S = 0.1
 """Least time between two lines about one phase of one node, but for its end."""
@@ -84,7 +84,17 @@ class PeerNews(_Event, frozen=True, tag="peer"):
         return _WORDS[self.kind].format(peer=self.peer, why=self.why)
 
 
-Told = Notice | PeerNews
+class Alert(_Event, frozen=True, tag="alert"):
+    """A line about what to look at, and what to do: see ``reports/doubts.py``."""
+
+    node: str
+    kind: str
+    """"silent", "alone", "reward", "entropy", "unheard", or a field of a report."""
+    round: int
+    text: str
+
+
+Told = Notice | PeerNews | Alert
 Event = PhaseProgress | RoundDone | Evaluated | Told
 
 ONE_EVENT_S = 10.0
@@ -112,7 +122,7 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
     round: int = 0
     time_s: float | None = None
     kind: str = "message"
-    """"message", "checkpoint", or a ``PeerChange``."""
+    """"message", "alert", "checkpoint", or a ``PeerChange``."""
     text: str = ""
     peer: str = ""
 

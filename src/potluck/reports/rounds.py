@@ -7,7 +7,7 @@ is read; None is "not measured".
 Shares are 0..1, times seconds, sizes bytes. Every number is one node's own view.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
@@ -167,6 +167,8 @@ class EvaluationReport:
     out where the task's own grading is all."""
     partial: bool | None = None
     """True: some reward was neither 0 nor 1, so these are mean rewards and no accuracies."""
+    at_end: bool | None = None
+    """True: the run had ended, which ``stop_when`` may have done before the last round."""
 
 
 def as_line(report: RoundReport | EvaluationReport) -> dict[str, Any]:
@@ -188,3 +190,10 @@ def waited_share(rounds: Iterable[RoundReport]) -> float | None:
     known = [each.seconds for each in rounds if "wait" in each.seconds]
     all_s = sum(sum(each.values()) for each in known)
     return sum(each["wait"] for each in known) / all_s if all_s else None
+
+
+def seconds_left(ended_s: Sequence[float], rounds: int) -> float | None:
+    """Estimate how long ``rounds`` more rounds take, by the times at which the last ones ended;
+    None while fewer than two have."""
+    known = len(ended_s) - 1
+    return rounds * (ended_s[-1] - ended_s[0]) / known if known > 0 else None

@@ -90,6 +90,8 @@ class NodeRun:
     """Their problems, by id; none in folders of 0.2.0."""
     cost: Mapping[str, float]
     """Cost of an author without weights, in all its starts; what is 0 is left out."""
+    best: tuple[float, int] | None = None
+    """Best checkpoint: see ``best_saved``."""
 
 
 class TaskRecipe(msgspec.Struct, frozen=True):
@@ -214,7 +216,17 @@ def _read_node(folder: Path, model: str) -> NodeRun:
         last_written=last_written,
         problems=read_problems(folder, {line.problem for line in last_written}),
         cost={name: cost for each in costs for name, cost in each.items() if cost},
+        best=best_saved(folder),
     )
+
+
+def best_saved(folder: Path) -> tuple[float, int] | None:
+    """Find the best evaluation of a node on the validation problems whose checkpoint is in its
+    ``folder``, as (result, rounds); of equal ones the first."""
+    there = {place.parent.name for place in folder.glob("checkpoints/*/state.json")}
+    found = ((e.validation, e.round) for e in read_lines(folder / EVALUATION, EvaluationReport))
+    known = ((v, round) for v, round in found if v is not None and f"{round:06d}" in there)
+    return max(known, key=lambda each: each[0], default=None)
 
 
 def read_lines(file: Path, kind: type[Line]) -> Iterator[Line]:

@@ -34,6 +34,10 @@ class Recorded(Struct, frozen=True, kw_only=True, omit_defaults=True):
     advantage: float
     kept: float
     """Advantage as it was learned from, after filter and weights; 0: not at all."""
+    reward: float | None = None
+    """Reward; None: release 0.2.0 recorded none."""
+    likelihood: float | None = None
+    """P: see ``objective/others.py``; None: it was not read."""
     why: str = ""
     """Reason for a ``kept`` other than the advantage, in words."""
     question: str = ""

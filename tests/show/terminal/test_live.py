@@ -115,24 +115,34 @@ def test_an_evaluation_is_one_line():
     ]
 
 
-def test_without_a_terminal_phases_speak_at_most_every_ten_seconds():
-    events = [each for at in range(201) for each in (phase("small", "write", at, 201), 0.125)]
-    # 25 seconds: a line after 10 and one after 20.
-    assert lines_of(*events) == ["small write 80/201", "small write 160/201"]
+def test_without_a_terminal_phases_speak_at_most_once_a_minute_with_the_time_that_is_left():
+    events = [each for at in range(201) for each in (phase("small", "write", at, 201), 0.75)]
+    # 150 seconds: a line after 60 and one after 120.
+    assert lines_of(*events) == ["60 s  small write 80/201", "2 min  small write 160/201"]
     short = (phase("small", name, 1, 1) for name in ("write", "learn", "evaluate"))
     assert lines_of(*short) == []
-    waiting = phase("small", "wait", 0, 3), 10, phase("small", "wait", 2, 3)
-    assert lines_of(*waiting) == ["small wait 2/3 nodes here"]
-
-
-def test_without_a_terminal_all_nodes_share_a_line_every_ten_seconds():
-    first = phase("small", "write", 0), 5, phase("large", "write", 0), 5
-    then = phase("small", "write", 1), phase("large", "write", 1), 5
-    last = phase("small", "write", 2), phase("large", "write", 2), 5, phase("small", "learn", 3)
-    assert lines_of(*first, *then, *last) == [
-        "small write 1/9  large write 0/9",
-        "small learn 3/9  large write 2/9",
+    waiting = 60, phase("small", "wait", 0, 3), phase("large", "write", 1), 60
+    told = lines_of(*waiting, phase("small", "wait", 2, 3), 5, phase("large", "write", 2))
+    assert told == [
+        "60 s  small wait 0/3 nodes here",
+        "2 min  small wait 2/3 nodes here  large write 1/9",
     ]
+    rounds = [each for at in range(3) for each in (30, done(at))]
+    told = lines_of(*rounds, phase("small", "write", 0))
+    assert told[-1] == "2 min, about 18 min left  small write 0/9"
+
+
+def test_in_a_terminal_the_bar_of_rounds_says_how_much_time_is_left_until_there_is_none():
+    clock = Clock()
+    live, _ = display(terminal=True, clock=clock, rounds=4)
+    said = []
+    with live:
+        for at in range(4):
+            for name in ("small", "large"):  # the first node that is done ends the round
+                live.show(RoundDone(name, report(at)))
+                clock.now_s += 30
+            said.append(last_bars(live)[0].partition("0:00:00")[2].strip())
+    assert said == ["", "2 min left", "60 s left", ""]
 
 
 def test_without_a_terminal_nothing_is_coloured_and_nothing_is_folded():

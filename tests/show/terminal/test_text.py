@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from potluck.files import INVISIBLE, printable
-from potluck.show.terminal.text import decimal, percent, sparkline, time_bar
+from potluck.show.terminal.text import decimal, duration, percent, sparkline, time_bar
 from show.terminal.run_folders import HOSTILE, STEERS
 
 
@@ -62,3 +62,8 @@ def test_a_bar_of_time_is_as_wide_as_asked_whatever_the_shares():
         seconds = {"write": write_s, "learn": 1 / 3, "wait": 1 / 3, "exchange": 0.01}
         assert len(time_bar(seconds, width=10)) == 10
     assert time_bar({}).plain == ""
+
+
+def test_a_time_is_told_in_the_unit_that_people_take():
+    told = [duration(seconds) for seconds in (0.4, 89, 90, 1560, 5399, 9000)]
+    assert told == ["0 s", "89 s", "2 min", "26 min", "90 min", "2.5 h"]

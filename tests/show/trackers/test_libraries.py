@@ -362,18 +362,47 @@ def wandb_table(folder):
     return [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
 
 
-def trackio_table(folder):
-    (row,) = trackio_rows("t", "small")
-    assert row["step"] == 2
-    return row["completions"]["_value"]
+TABLES = {"tensorboard": tensorboard_table, "wandb": wandb_table}
 
 
-TABLES = {"tensorboard": tensorboard_table, "wandb": wandb_table, "trackio": trackio_table}
-
-
-@pytest.mark.parametrize("name", TRACKERS)
+@pytest.mark.parametrize("name", TABLES)
 def test_a_table_of_completions_is_read_back(home, tmp_path, name):
     tracker = TRACKERS[name](About("curves", "t", "small", tmp_path, 0, False, {}, "offline"))
-    tracker.table(2, ROWS)
+    tracker.table(2, ROWS, [])
     tracker.close(failed=False)
     assert TABLES[name](tmp_path) == ROWS
+
+
+def test_completions_of_all_authors_and_alerts_are_in_trackio(whole, recipe, tmp_path, capsys):
+    from trackio.sqlite_storage import SQLiteStorage
+
+    more = "rounds=4", "group_size=12", "log.to=['trackio']", "log.group=t", "log.completions=4"
+    run(recipe(*more), tmp_path)
+    traces = SQLiteStorage.get_traces("curves", "t/small")
+    recorded = lines(tmp_path, "small", "recorded")
+    assert sorted(trace["step"] for trace in traces) == [line["round"] for line in recorded]
+    assert {trace["metadata"]["author"] for trace in traces} == set(NODES)
+    problems = {line["problem"]: line for line in lines(tmp_path, "small", "problems")}
+    graded = {
+        (line["round"], line["problem"], line["author"], line["index"]): line["reward"]
+        for line in lines(tmp_path, "small", "completions")
+    }
+    for line in recorded:
+        key = tuple(line[name] for name in ("round", "problem", "author", "index"))
+        assert line["reward"] == pytest.approx(graded[key], abs=1e-3)
+    for trace in traces:
+        facts = trace["metadata"]
+        asked, answered = (message["content"] for message in trace["messages"])
+        assert asked == problems[facts["problem"]]["question"]
+        assert 0 <= facts["likelihood"] <= 1
+        assert facts["author"] != "small" or facts["weight"] in (1, None)
+        assert answered
+    about = About("curves", "t", "small", tmp_path, 0, True, {}, "offline")
+    tracker = TRACKERS["trackio"](about)
+    capsys.readouterr()
+    tracker.alert(7, "small: silent", "nothing came of large")
+    tracker.close(failed=False)
+    assert capsys.readouterr().out == ""
+    alerts = SQLiteStorage.get_alerts("curves", "t/small")
+    told = "small: silent", "nothing came of large", 7
+    assert told in [(alert["title"], alert["text"], alert["step"]) for alert in alerts]

@@ -14,7 +14,7 @@ from potluck.builder.plan import check
 from potluck.config import ConfigError, LogConfig
 from potluck.launch.in_process import run
 from potluck.reports import AuthorReport, EvaluationReport, RoundReport
-from potluck.reports.events import Evaluated, Notice, RoundDone
+from potluck.reports.events import Alert, Evaluated, Notice, RoundDone
 from potluck.show.trackers import tracked
 from potluck.show.trackers.base import About, NewCompletions, TrackerError
 from potluck.show.trackers.tracked import TRACKERS, Tracked
@@ -41,8 +41,11 @@ class Fake:
     def log(self, round, values):
         self.tell("log", round, dict(values))
 
-    def table(self, round, rows):
+    def table(self, round, rows, recorded):
         self.tell("table", round, rows)
+
+    def alert(self, round, title, text):
+        self.tell("alert", round, title, text)
 
     def close(self, *, failed):
         self.tell("close", failed)
@@ -95,12 +98,14 @@ def test_a_tracker_hears_the_numbers_of_its_own_node_and_nothing_else(fake):
         trackers.show(RoundDone("two", ROUND))
         trackers.show(Evaluated("one", EvaluationReport(5, validation=0.75)))
         trackers.show(Notice("well"))
+        trackers.show(Alert("two", "silent", 5, "nothing came"))
     values = heard[2][3]
     assert heard == [
         ("one", "open"),
         ("two", "open"),
         ("two", "log", 3, values),
         ("one", "log", 5, {"evaluation/validation": 0.75}),
+        ("two", "alert", 5, "two: silent", "nothing came"),
         ("one", "close", False),
         ("two", "close", False),
     ]

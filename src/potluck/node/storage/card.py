@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from potluck.config import RunConfig
 from potluck.objective.methods import method_of
 from potluck.reports.answers import answers, sentence
-from potluck.reports.runs import EVALUATION, METRICS, read_lines
+from potluck.reports.runs import EVALUATION, METRICS, best_saved, read_lines
 from potluck.version import __version__
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
@@ -39,8 +39,11 @@ def card_of(config: RunConfig, node: str, folder: Path, round: int) -> str:
     # A line of metrics is of what was learned in its round, one of evaluation of before it.
     metrics = _last(folder / METRICS, before=round)
     evaluation = _last(folder / EVALUATION, before=round + 1)
-    helped = [sentence(each) for each in answers(folder.parent) if each.node == node]
-    return model_card(config, node, round, metrics, evaluation, helped)
+    ours = [each for each in answers(folder.parent) if each.node == node]
+    told = [f"against a control: {sentence(each)}" for each in ours]
+    if config.keep_best and (best := best_saved(folder)):
+        told.append("best checkpoint: validation {:.4f}, after {} rounds".format(*best))
+    return model_card(config, node, round, metrics, evaluation, told)
 
 
 def model_card(
@@ -49,11 +52,11 @@ def model_card(
     round: int,
     metrics: Mapping[str, Any],
     evaluation: Mapping[str, Any],
-    helped: Sequence[str] = (),
+    told: Sequence[str] = (),
 ) -> str:
     """Write Markdown behind YAML, whatever characters the recipe's strings have. ``metrics`` and
-    ``evaluation`` are the last lines of these files, empty if there is none; ``helped`` are
-    sentences on the node beside controls, in which it had no partners."""
+    ``evaluation`` are the last lines of these files, empty if there is none; ``told`` are
+    further lines, such as on the node beside controls, in which it had no partners."""
     own, objective = config.node[node], config.objective
     other = (config.out_of_distribution or config.task).__struct_config__.tag
     on_hub = own.model if _is_on_hub(own.model) else None
@@ -77,7 +80,7 @@ def model_card(
         round=round,
         metrics=metrics,
         evaluation=evaluation,
-        helped=helped,
+        told=told,
         method=method,
         task=str(config.task.__struct_config__.tag),
         base=json.dumps(on_hub or f"folder/of/{_last_part(own.model)}"),

@@ -33,16 +33,14 @@ from potluck.model import LanguageModel, ModelError
 from potluck.model.loading import weights_digest
 from potluck.model.sharding import ShardedModel, distribute_like, full_tensor
 from potluck.node.storage.record import heads_of, unlike
+from potluck.reports.runs import best_saved
 from potluck.types import RunFolderError
-
-KEPT = 2
-"""Checkpoints that stay, the newest first: one may be the victim of a full disk."""
 
 
 def save(
     folder: Path, round: int, policy: LanguageModel, optimizer: torch.optim.Optimizer, *, card: str
 ) -> Path:
-    """Write checkpoints/<round>, and remove all but the newest KEPT.
+    """Write checkpoints/<round>.
 
     Args:
         card: its README.md, see ``card.py``.
@@ -73,9 +71,15 @@ def save(
             f"cannot write checkpoint {place}: {error}; {remedy(error) or 'make room there'}, "
             f"then go on with --resume"
         ) from error
-    for old in rounds_saved(folder)[:-KEPT]:
-        shutil.rmtree(checkpoint_folder(folder, old))
     return place
+
+
+def keep(folder: Path, newest: int, *, best: bool) -> None:
+    """Remove all checkpoints but the newest, and the ``best`` where it is to stay."""
+    _, chosen = (best_saved(folder) if best else None) or (0.0, None)
+    for old in rounds_saved(folder)[:-newest]:
+        if old != chosen:
+            shutil.rmtree(checkpoint_folder(folder, old))
 
 
 def full_state(
@@ -169,7 +173,7 @@ def newest(model: str) -> str:
     folder = Path(model)
     if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
         return model
-    for run in (folder, folder.parent):
+    for run in (folder, *folder.parents[: len(folder.parts) > 1]):  # an id of the Hub has no run
         if (run / "recipe.json").is_file() and not (folder / "metrics.jsonl").is_file():
             nodes = sorted(str(place.parent) for place in run.glob("*/checkpoints"))
             raise ModelError(
@@ -184,6 +188,15 @@ def newest(model: str) -> str:
     if not rounds and ((node / "metrics.jsonl").is_file() or (node / "checkpoints").is_dir()):
         raise ModelError(f"the node {model!r} has no checkpoint yet")
     return str(checkpoint_folder(node, rounds[-1])) if rounds else model
+
+
+def best(node: str) -> str:
+    """Find the checkpoint of a node's folder that was the best on the validation problems; raise
+    ModelError if none was evaluated, and as ``newest``."""
+    newest(node)
+    if found := best_saved(Path(node)):
+        return str(checkpoint_folder(Path(node), found[1]))
+    raise ModelError(f"{node!r} has no checkpoint that was evaluated; name a node of a run")
 
 
 def restore(

@@ -14,11 +14,14 @@ from potluck.reports import RoundReport
 from potluck.reports.runs import METRICS, read_lines
 from potluck.types import RunFolderError
 
-MAY_CHANGE = ("rounds", "checkpoint_every", "threads", "deadline_s", "log", "control")
+MAY_CHANGE = (
+    *("rounds", "checkpoint_every", "keep_checkpoints", "keep_best", "stop_when"),
+    *("threads", "deadline_s", "log", "control"),
+)
 """Keys that a resumed run may have otherwise than the run that it goes on with."""
 OF_A_MACHINE = (
     *("transport", "listen", "connect", "tls", "key", "roster", "cohort", "kept_rounds"),
-    *("gather_s", "quarantine_s"),
+    *("gather_s", "quarantine_s", "alone"),
 )
 """Keys of [swarm] that may change too: a scheduler starts nodes on other machines each time."""
 OF_FILES = {

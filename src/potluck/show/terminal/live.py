@@ -1,7 +1,7 @@
 """Progress of a run: bars in a terminal, plain lines anywhere else."""
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Self
 
@@ -10,11 +10,11 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from potluck.files import printable
-from potluck.reports import EvaluationReport, RoundReport, stats_of, waited_share
-from potluck.reports.events import Evaluated, Event, Notice, PeerNews, PhaseProgress, RoundDone
-from potluck.show.terminal.text import TIME_BAR, decimal, percent, spent, time_bar
+from potluck.reports import EvaluationReport, RoundReport, seconds_left, stats_of, waited_share
+from potluck.reports.events import Evaluated, Event, PhaseProgress, RoundDone
+from potluck.show.terminal.text import TIME_BAR, decimal, duration, percent, spent, time_bar
 
-PLAIN_EVERY_S = 10.0
+PLAIN_EVERY_S = 60.0
 """Least time between two lines about phases, where there is no terminal for bars."""
 MOST_TOLD = 100
 """Reasons for which completions were left out, of all nodes and authors, that are told."""
@@ -47,7 +47,7 @@ class LiveDisplay:
 
     A bar for the rounds, and one below it for each node that has told of a phase. A round counts
     as done when the first node is done with it: nodes go round by round together, so the bar is
-    never more than a part of a round ahead. Without a terminal all nodes share a line now and then.
+    never more than a part of a round ahead. Without a terminal all nodes share a line each minute.
     """
 
     def __init__(
@@ -61,7 +61,10 @@ class LiveDisplay:
         """Count ``rounds``, those of the whole run (0: none), from ``first_round`` on, in which a
         resumed run goes on; from 0. ``clock`` is in seconds, and only differences count."""
         self._console, self._rounds, self._clock = console, rounds, clock
-        self._plain_s: float | None = None
+        self._began_s = self._plain_s = clock()
+        self._ended_s = deque[float](
+            maxlen=11
+        )  # of ten rounds, by which the time left is estimated
         self._plain: dict[str, str] = {}
         self._phases: dict[str, tuple[bars.TaskID, str]] = {}
         self._spent_s: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -101,7 +104,7 @@ class LiveDisplay:
                 self._round_done(node, report)
             case Evaluated(node=node, report=evaluation):
                 self._evaluated(node, evaluation)
-            case Notice() | PeerNews():
+            case _:
                 self._print(Text(printable(event.text, 2000)))
 
     def _phase(self, event: PhaseProgress) -> None:
@@ -109,11 +112,11 @@ class LiveDisplay:
         note = NOTES.get(event.phase, "")
         if not self._console.is_terminal:
             self._plain[event.node] = f"{node} {phase} {event.done}/{event.total} {note}".rstrip()
-            if self._plain_s is None:  # The first event says nothing new: a node has just begun.
-                self._plain_s = self._clock()
             if (now_s := self._clock()) - self._plain_s >= PLAIN_EVERY_S:
                 self._plain_s = now_s
-                self._print(Text("  ".join(self._plain.values())))
+                left = f", about {left}" if (left := self._left()) else ""
+                gone = duration(now_s - self._began_s)
+                self._print(Text("  ".join([gone + left, *self._plain.values()])))
             return
         if event.node not in self._phases:
             self._widest = max(self._widest, len(node))
@@ -129,8 +132,10 @@ class LiveDisplay:
 
     def _round_done(self, node: str, report: RoundReport) -> None:
         done = report.round + 1
-        self._furthest = max(self._furthest, done)
-        self._progress.update(self._round_task, completed=self._furthest)
+        if done > self._furthest:
+            self._furthest = done
+            self._ended_s.append(self._clock())
+        self._progress.update(self._round_task, completed=self._furthest, note=self._left())
         self._spent_s[node].update(report.seconds)
         if node in self._phases:
             self._progress.update(self._phases[node][0], spent_s=self._spent_s[node])
@@ -150,6 +155,11 @@ class LiveDisplay:
         for trouble in (*_troubles(report), *self._newly_unread(node, report)):
             line.append(f"  {trouble}", style="yellow")
         self._print(line)
+
+    def _left(self) -> str:
+        """Say how much time is left; "" while that is not known, and at the end."""
+        left_s = seconds_left(self._ended_s, self._rounds - self._furthest)
+        return f"{duration(left_s)} left" if left_s else ""
 
     def _newly_unread(self, node: str, report: RoundReport) -> Iterator[str]:
         """Yield what was left out of an author for a reason that was not told of it yet."""

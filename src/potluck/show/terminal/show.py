@@ -101,6 +101,11 @@ def _results(run: Run) -> Iterator[TableRow]:
     graded = [each for node in run.nodes for each in node.evaluations]
     word = ", mean reward" if any(each.partial for each in graded) else ""
     yield f"validation{word}", _evaluated(lambda each: each.validation)
+    if run.recipe.settings.get("keep_best") == "true":
+        yield (
+            "best checkpoint",
+            lambda node: "{:.3f} after {} rounds".format(*node.best) if node.best else "-",
+        )
     names = dict.fromkeys(name for each in graded for name in each.rewards)
     for name in names if len(names) > 1 else ():
         # The default binds the function of this turn.
@@ -233,8 +238,8 @@ def _doubts(run: Run) -> Iterator[Text]:
     reads_logp = objective.importance != "none" or objective.filter
     doubts = Doubts(objective.weight, reads_logp=reads_logp)
     for node, report in ((n, each) for n in run.nodes for each in n.rounds):
-        for line in doubts.new(report, node.name):
-            yield Text(f"round {report.round + 1}: {printable(line, 600)}", style="yellow")
+        for alert in doubts.new(report, node.name):
+            yield Text(f"round {report.round + 1}: {printable(alert.text, 600)}", style="yellow")
 
 
 def _samples(run: Run) -> Iterator[Text]:

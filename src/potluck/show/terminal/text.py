@@ -43,6 +43,13 @@ def percent(value: float | None) -> str:
     return formatted(value, "z.0%")
 
 
+def duration(seconds: float) -> str:
+    """Return a time as people say it: "42 s", "26 min", "2.5 h"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def label(method: str) -> str:
     """Return a method's title as the paper has it; a weight of one's own as it is called.
 

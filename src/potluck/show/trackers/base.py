@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from potluck.reports.runs import COMPLETIONS
-from potluck.reports.tail import Tail
+from potluck.reports.runs import COMPLETIONS, RECORDED
+from potluck.reports.tail import Tail, newest
+from potluck.reports.tokens import Recorded
 from potluck.types import PotluckError
 
+MOST_RECORDED_BYTES = 1 << 20
+TableRows = Sequence[Mapping[str, Any]]
 GROUPED = {"reward_mean": "reward/mean", "own_reward_mean": "reward/own"}
 """Fields of a round whose curves belong into one picture; the others keep their names."""
 
@@ -48,8 +51,12 @@ class Tracker(Protocol):
     def log(self, round: int, values: Mapping[str, float]) -> None:
         """Add a point at ``round`` to each curve; may be called several times for one round."""
 
-    def table(self, round: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Show some of the completions of ``round``; all rows have the same columns."""
+    def table(self, round: int, rows: TableRows, recorded: Sequence[Recorded]) -> None:
+        """Show completions of ``round``: the node's own as ``rows`` of the same columns, or those
+        of all authors that are ``recorded``."""
+
+    def alert(self, round: int, title: str, text: str) -> None:
+        """Draw attention to what was told in ``round``."""
 
     def close(self, *, failed: bool) -> None:
         """End the curves: called once, however the run ended."""
@@ -84,6 +91,11 @@ class NewCompletions:
         ]
         return own[: self._about.completions]
 
+    def recorded(self, round: int) -> list[Recorded]:
+        """Return the first of all authors' completions that are recorded of ``round``."""
+        lines = newest(self._tail.path.with_name(RECORDED), Recorded, MOST_RECORDED_BYTES)
+        return [line for line in lines if line.round == round][: self._about.completions]
+
 
 def evaluation_values(line: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a line of evaluation.jsonl; reward functions by their names.
@@ -93,7 +105,7 @@ def evaluation_values(line: Mapping[str, Any]) -> dict[str, float]:
     >>> evaluation_values({"round": 5, "rewards": {"brief": -0.1}, "partial": True})
     {'evaluation/brief': -0.1}
     """
-    named = {k: v for k, v in line.items() if k not in ("round", "rewards", "partial")}
+    named = {k: v for k, v in line.items() if k not in ("round", "rewards", "partial", "at_end")}
     return dict(_numbers({"evaluation": {**line.get("rewards", {}), **named}}))
 
 

@@ -7,9 +7,10 @@ Values are float32 there, as in all of TensorBoard; metrics.jsonl has them in fu
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from potluck.show.trackers.base import About, Tracker
+from potluck.reports.tokens import Recorded
+from potluck.show.trackers.base import About, TableRows, Tracker
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -37,10 +38,13 @@ class _TensorBoard:
             self._writer.add_scalar(name, value, round)
         self._writer.flush()  # so that this round is seen at once, and a full disk is noticed
 
-    def table(self, round: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    def table(self, round: int, rows: TableRows, recorded: Sequence[Recorded]) -> None:
         # As code, indented: a completion is no Markdown, and has what would end a table's cell.
         lines = [line for row in rows for line in [*json.dumps(row, indent=2).splitlines(), ""]]
         self._writer.add_text("completions", "\n".join(f"    {line}" for line in lines), round)
+
+    def alert(self, round: int, title: str, text: str) -> None:
+        self._writer.add_text("alerts", f"    {text}", round)
 
     def close(self, *, failed: bool) -> None:
         self._writer.close()

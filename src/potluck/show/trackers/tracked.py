@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import Any, Self
+from typing import Self
 
 from potluck.files import one_line
 from potluck.reports import as_line
-from potluck.reports.events import Display, Evaluated, Event, Notice, RoundDone
+from potluck.reports.events import Alert, Display, Evaluated, Event, Notice, RoundDone
 from potluck.show.trackers.base import (
     About,
     NewCompletions,
@@ -80,24 +80,24 @@ class Tracked:
     def show(self, event: Event) -> None:
         match event:
             case RoundDone(node=node, report=report):
-                rows = self._new[node].rows(report.round) if node in self._new else []
-                self._log(node, report.round, round_values(as_line(report)), rows)
+                round, values = report.round, round_values(as_line(report))
+                self._tell(node, lambda its: its.log(round, values))
+                if new := self._new.get(node):
+                    rows, recorded = new.rows(round), new.recorded(round)
+                    if rows:
+                        self._tell(node, lambda its: its.table(round, rows, recorded))
             case Evaluated(node=node, report=evaluation):
-                self._log(node, evaluation.round, evaluation_values(as_line(evaluation)))
+                values = evaluation_values(as_line(evaluation))
+                self._tell(node, lambda its: its.log(evaluation.round, values))
+            case Alert(node=node):
+                title = f"{node}: {event.kind}"
+                self._tell(node, lambda its: its.alert(event.round, title, event.text))
 
-    def _log(
-        self,
-        node: str,
-        round: int,
-        values: Mapping[str, float],
-        rows: Sequence[Mapping[str, Any]] = (),
-    ) -> None:
+    def _tell(self, node: str, tell: Callable[[Tracker], None]) -> None:
         for entry in [entry for entry in self._open if entry[1] == node]:
             name, _, tracker = entry
             try:
-                tracker.log(round, values)
-                if rows:
-                    tracker.table(round, rows)
+                tell(tracker)
             # Three libraries, their network and their disk: they raise what they like.
             except Exception as error:
                 self._open.remove(entry)

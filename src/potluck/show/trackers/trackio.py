@@ -8,12 +8,15 @@ import contextlib
 import contextvars
 import io
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from potluck.show.trackers.base import About, Tracker
+from potluck.reports.tokens import Recorded
+from potluck.show.trackers.base import About, TableRows, Tracker
 
 if TYPE_CHECKING:
     from trackio.run import Run
+
+FACTS = ("problem", "author", "reward", "advantage", "likelihood", "why")
 
 
 def open_trackio(about: About) -> Tracker:
@@ -45,11 +48,26 @@ class _Trackio:
     def log(self, round: int, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=round)
 
-    def table(self, round: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    def table(self, round: int, rows: TableRows, recorded: Sequence[Recorded]) -> None:
         import trackio
 
-        table = trackio.Table(columns=[*rows[0]], data=[[*row.values()] for row in rows])
-        self._run.log({"completions": table}, step=round)
+        traces = [
+            trackio.Trace(
+                [
+                    {"role": "user", "content": line.question},
+                    {"role": "assistant", "content": line.text},
+                ],
+                {name: getattr(line, name) for name in FACTS}
+                | {"weight": line.kept / line.advantage if line.advantage else None},
+            )
+            for line in recorded
+        ]
+        if traces:
+            self._run.log({"traces": traces}, step=round)
+
+    def alert(self, round: int, title: str, text: str) -> None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            self._run.alert(title, text, step=round)
 
     def close(self, *, failed: bool) -> None:
         with contextlib.redirect_stdout(io.StringIO()):

@@ -10,9 +10,10 @@ Deviation: no ``step`` is given, as W&B refuses one below its last, such as a re
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from potluck.show.trackers.base import About, Tracker, TrackerError
+from potluck.reports.tokens import Recorded
+from potluck.show.trackers.base import About, TableRows, Tracker, TrackerError
 
 if TYPE_CHECKING:
     import wandb
@@ -58,11 +59,14 @@ class _Wandb:
     def log(self, round: int, values: Mapping[str, float]) -> None:
         self._run.log({"round": round, **values})
 
-    def table(self, round: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    def table(self, round: int, rows: TableRows, recorded: Sequence[Recorded]) -> None:
         import wandb
 
         table = wandb.Table(columns=[*rows[0]], data=[[*row.values()] for row in rows])
         self._run.log({"round": round, "completions": table})
+
+    def alert(self, round: int, title: str, text: str) -> None:
+        self._run.alert(title, text)
 
     def close(self, *, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))
