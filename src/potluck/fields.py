@@ -1,10 +1,12 @@
 """Types that many options share, and the error of an option that is wrong."""
 
 import difflib
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import fields, force_setattr
 
 from potluck.types import PotluckError
 
@@ -25,3 +27,19 @@ def hint(key: str, names: Iterable[str]) -> str:
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of a recipe: frozen, and without keys that it does not declare."""
+
+    def __post_init__(self) -> None:
+        """Refuse values of a wrong type, which a call in Python may have, and make tables of
+        dicts; raise ConfigError."""
+        for name, kind in _kinds(type(self)).items():
+            try:
+                force_setattr(self, name, convert(value := getattr(self, name), kind))
+            except ValidationError as error:
+                at, of = f"{type(self).__name__}: {name} is {value!r:.80}", f"`{name}"
+                more = " (potluck.from_tree reads nested dicts)" if isinstance(value, dict) else ""
+                raise ConfigError(f"{at}; {str(error).replace('`$', of)}{more}") from None
+
+
+@cache
+def _kinds(table: type[Options]) -> Mapping[str, Any]:
+    return {field.name: field.type for field in fields(table)}

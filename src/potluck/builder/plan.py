@@ -27,7 +27,7 @@ from potluck.builder.memory import (
 )
 from potluck.builder.prepare import Host, Prepared, absences, planned_shape, prepare
 from potluck.builder.task import code_of
-from potluck.config import RunConfig
+from potluck.config import Recipe, RunConfig, as_config
 from potluck.model.shape import Shape
 from potluck.objective.methods import method_of
 from potluck.tasks import Split
@@ -67,16 +67,17 @@ class CostPlan:
     on_gpu: bool
 
 
-def plan_cost(config: RunConfig, *, trust_code: bool = False, gpu: str = "") -> CostPlan:
+def plan_cost(config: Recipe, *, trust_code: bool = False, gpu: str = "") -> CostPlan:
     """Estimate what a run costs, without its weights. Raise PotluckError for what would stop it.
 
     Args:
         trust_code: whether code that the recipe names is imported; else it is left out.
         gpu: a GPU, or its GiB, to plan for instead of this machine's devices.
     """
-    plain = config
+    plain = config = as_config(config)
     if code_of(config) and not trust_code:
-        plain = replace(config, reward=(), objective=replace(config.objective, loss=""))
+        log, objective = replace(config.log, callback=""), replace(config.objective, loss="")
+        plain = replace(config, reward=(), log=log, objective=objective)
     absent = absences(config)
     host = Host(tuple(config.node), Path("runs") / config.name, devices=not gpu, absent=absent)
     shapes = {n: planned_shape(node.model, absent) for n, node in config.learners.items()}

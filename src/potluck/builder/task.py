@@ -6,7 +6,7 @@ from potluck.config import ConfigError, RunConfig
 from potluck.rollout.options import TextOptions
 from potluck.tasks import Task, TaskOptions
 from potluck.tasks.base import WithOutOfDistribution, overlaps
-from potluck.tasks.rewards import CustomRewards, Format, HashReward, Reward
+from potluck.tasks.rewards import HANDED, CustomRewards, Format, HashReward, Reward
 from potluck.tasks.table import Table
 
 
@@ -51,27 +51,28 @@ def require_problems(config: RunConfig, task: Task) -> None:
 
 def code_of(config: RunConfig) -> list[str]:
     """List the functions that the recipe names; somebody may have written one to do harm."""
-    return [*_paying(config), *(name for names in _of_objective(config).values() for name in names)]
+    return [name for names in _code_by_place(config).values() for name in names]
 
 
-def _paying(config: RunConfig) -> list[str]:
-    return [reward.function for reward in config.reward if reward.function != "task"]
-
-
-def _of_objective(config: RunConfig) -> dict[str, list[str]]:
-    loss, weight = config.objective.loss, config.objective.weight
-    return {"loss": [loss] if loss else [], "weight": [weight] * config.objective.has_own_weight}
+def _code_by_place(config: RunConfig) -> dict[str, list[str]]:
+    objective, callback = config.objective, config.log.callback
+    return {
+        "[[reward]]": [each.function for each in config.reward if each.function != "task"],
+        "[objective] loss": [objective.loss] if objective.loss else [],
+        "[objective] weight": [objective.weight] * objective.has_own_weight,
+        "[log] callback": [callback] if callback else [],
+    }
 
 
 def require_trusted(config: RunConfig, trust_code: bool) -> None:
     """Raise ConfigError if the recipe names code and may not run it."""
-    require_trust("[[reward]]", _paying(config), trust_code=trust_code)
-    for key, names in _of_objective(config).items():
-        require_trust(f"[objective] {key}", names, trust_code=trust_code)
+    for place, names in _code_by_place(config).items():
+        require_trust(place, names, trust_code=trust_code)
 
 
 def require_trust(place: str, code: Sequence[str], *, trust_code: bool) -> None:
     """Raise ConfigError if the recipe names ``code``, at ``place``, that is not trusted."""
+    code = [name for name in code if name not in HANDED]
     if code and not trust_code:
         raise ConfigError(
             f"the recipe runs code, {place} {', '.join(map(repr, code))}; read it, then allow "

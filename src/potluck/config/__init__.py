@@ -4,7 +4,7 @@ Only ``node`` and what builds on it read this room: the others take plain argume
 a task or an engine stand beside it, in its room. Nothing here imports torch.
 """
 
-from potluck.config.reading import as_tree, from_tree, load, read_tree
+from potluck.config.reading import Recipe, as_config, as_tree, from_tree, load, read_tree
 from potluck.config.run import (
     EvaluationConfig,
     LogConfig,
@@ -25,10 +25,12 @@ __all__ = [
     "LogConfig",
     "LoraConfig",
     "NodeConfig",
+    "Recipe",
     "RunConfig",
     "SamplingConfig",
     "SwarmConfig",
     "TlsConfig",
+    "as_config",
     "as_tree",
     "from_tree",
     "load",

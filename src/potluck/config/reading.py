@@ -24,13 +24,25 @@ STEP = re.compile(r"\w+|\.\.\.")
 KEY = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+Recipe = RunConfig | Mapping[str, Any] | Path | str
+"""A run, or what ``load`` and ``from_tree`` make one of: a file's path, or nested dicts."""
+
+
+def as_config(recipe: Recipe) -> RunConfig:
+    """Return the run that ``recipe`` is; raise ConfigError as ``load`` does."""
+    if isinstance(recipe, RunConfig):
+        require_valid(recipe)
+        return recipe
+    return load(recipe) if isinstance(recipe, Path | str) else from_tree(dict(recipe))
+
+
+def load(path: Path | str, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a run from TOML or a run folder's recipe.json; ``overrides`` are ``"rounds=3"`` etc.
     Raise ConfigError for no such file, not TOML (or JSON), or a key or value that no run has."""
     return from_tree(read_tree(path), overrides)
 
 
-def read_tree(path: Path) -> Any:
+def read_tree(path: Path | str) -> Any:
     """Read a recipe unchecked; a recipe.json of an older version gets today's keys. Raise
     ConfigError for no such file, or not TOML (or JSON)."""
     try:
