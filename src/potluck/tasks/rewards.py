@@ -374,8 +374,12 @@ def _source(function: FunctionType) -> str:
     try:
         return inspect.getsource(function)
     except OSError:  # typed at a prompt that keeps no text
-        constants = [c for c in function.__code__.co_consts if not isinstance(c, CodeType)]
-        return repr((function.__code__.co_code, function.__code__.co_names, constants))
+        return _written(function.__code__)
+
+
+def _written(code: CodeType) -> str:
+    constants = [_written(c) if isinstance(c, CodeType) else c for c in code.co_consts]
+    return repr((code.co_code, code.co_names, constants))
 
 
 def _sha256(file: Path) -> str:
