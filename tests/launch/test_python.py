@@ -91,7 +91,7 @@ def test_what_rewards_may_be(recipe):
     refuses(TaskError, "expected a function with a name, by def", lambda completions: [0])
     refuses(ConfigError, "give each function its own name", of_main("f"), of_main("f", 2.0))
     refuses(ConfigError, "runs code, .*'rewards.py:f'", of_main("g"), "rewards.py:f")
-    refuses(ConfigError, "weight is 'much'; Expected `float`", (of_main("f"), "much"))
+    refuses(ConfigError, "weight is 'much': Expected `float`", (of_main("f"), "much"))
 
 
 def test_callbacks_are_told_of_rounds_and_a_broken_one_ends_the_run(recipe, desk):

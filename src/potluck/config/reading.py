@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from potluck.config.run import NodeConfig, RunConfig
 from potluck.config.validation import require_valid
@@ -28,12 +28,15 @@ Recipe = RunConfig | Mapping[str, Any] | Path | str
 """A run, or what ``load`` and ``from_tree`` make one of: a file's path, or nested dicts."""
 
 
-def as_config(recipe: Recipe) -> RunConfig:
-    """Return the run that ``recipe`` is; raise ConfigError as ``load`` does."""
+def as_config(recipe: Recipe, reward: Sequence[Mapping[str, Any]] = ()) -> RunConfig:
+    """Return the run that ``recipe`` is, graded by the tables ``reward`` if there are some; raise
+    ConfigError as ``load`` does."""
+    changed = {"reward": [*reward]} if reward else {}
     if isinstance(recipe, RunConfig):
-        require_valid(recipe)
+        require_valid(recipe := replace(recipe, **changed))
         return recipe
-    return load(recipe) if isinstance(recipe, Path | str) else from_tree(dict(recipe))
+    tree = read_tree(recipe) if isinstance(recipe, Path | str) else recipe
+    return from_tree({**tree, **changed} if isinstance(tree, Mapping) else tree)
 
 
 def load(path: Path | str, overrides: Sequence[str] = ()) -> RunConfig:

@@ -15,14 +15,13 @@ from os import environ
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from msgspec.structs import replace
 from rich.console import Console
 
 from potluck.builder.consent import require_consent
 from potluck.builder.exchange import open_exchange, rule_of
 from potluck.builder.objective import called
 from potluck.builder.task import require_trusted
-from potluck.config import ConfigError, Recipe, RunConfig, as_config
+from potluck.config import ConfigError, Recipe, as_config
 from potluck.exchange import Agreement, Exchange, MemoryHub
 from potluck.exchange.memory import KEPT_ROUNDS
 from potluck.launch.rounds import LocalNodes, RunResult, run_nodes
@@ -34,7 +33,7 @@ from potluck.node.storage.resume import first_round, require_folder, require_nod
 from potluck.reports.events import Display, Event, Fanout, Notice, PeerNews, PhaseProgress, Told
 from potluck.show.notebook import open_display
 from potluck.show.terminal import Watched
-from potluck.tasks.rewards import RewardOptions, hand_over, load_function
+from potluck.tasks.rewards import hand_over, load_function
 
 Shown = Display | str | None
 """A display, the name of one, "auto", or None."""
@@ -129,7 +128,7 @@ def run(
             secrets be sent.
         allow_keys: secrets that may be sent, ``"VARIABLE=HOST"``; those of a run are remembered.
     """
-    config = _with_rewards(as_config(config), rewards)
+    config = as_config(config, _tables(rewards))
     folder = Path(folder or Path("runs") / config.name)
 
     def meet(
@@ -226,10 +225,10 @@ def _run_shown(
         return run_nodes(local, folder, resume=resume, display=told)
 
 
-def _with_rewards(config: RunConfig, rewards: Rewards) -> RunConfig:
+def _tables(rewards: Rewards) -> list[dict[str, object]]:
+    """Write functions as tables ``[[reward]]``; raise PotluckError for one without a name."""
     pairs = [each if isinstance(each, tuple) else (each, 1.0) for each in rewards]
     names = [each if isinstance(each, str) else hand_over(each) for each, _ in pairs]
     if len({*names}) < len(names):
         raise ConfigError(f"rewards are {', '.join(names)}; give each function its own name")
-    made = [RewardOptions(function=n, weight=w) for n, (_, w) in zip(names, pairs, strict=True)]
-    return as_config(replace(config, reward=made)) if made else config
+    return [{"function": n, "weight": w} for n, (_, w) in zip(names, pairs, strict=True)]
