@@ -28,7 +28,7 @@ def main(folder, *, partner=False):
         "problems_per_round": trl_grpo.PROBLEMS,  # gradient_accumulation_steps
         "task": {"name": "jsonl", "path": str(rows), "question": "prompt", "answer": "",
                  "tags": False, "held_out": 1},
-        "sampling": {"temperature": 1.0, "max_new_tokens": trl_grpo.LONGEST},  # max_completion_length
+        "sampling": {"temperature": 1.0, "max_new_tokens": trl_grpo.LONGEST},
         "objective": {"method": "lws", "beta": 0.0, "clip_epsilon": 0.2, "loss_type": "grpo"},
         "evaluation": {"every": 0, "problems": 0, "out_of_distribution": 0},
         "node": {"tiny": {"model": trl_grpo.make_model(Path(folder) / "model"), **node}},
