@@ -27,7 +27,7 @@ from potluck.builder.memory import (
 )
 from potluck.builder.prepare import Host, Prepared, absences, planned_shape, prepare
 from potluck.builder.task import code_of
-from potluck.config import Recipe, RunConfig, as_config
+from potluck.config import AnyRecipe, RunConfig, as_config
 from potluck.model.shape import Shape
 from potluck.objective.methods import method_of
 from potluck.tasks import Split
@@ -67,7 +67,7 @@ class CostPlan:
     on_gpu: bool
 
 
-def plan_cost(config: Recipe, *, trust_code: bool = False, gpu: str = "") -> CostPlan:
+def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> CostPlan:
     """Estimate what a run costs, without its weights. Raise PotluckError for what would stop it.
 
     Args:

@@ -24,11 +24,11 @@ STEP = re.compile(r"\w+|\.\.\.")
 KEY = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
 
 
-Recipe = RunConfig | Mapping[str, Any] | Path | str
+AnyRecipe = RunConfig | Mapping[str, Any] | Path | str
 """A run, or what ``load`` and ``from_tree`` make one of: a file's path, or nested dicts."""
 
 
-def as_config(recipe: Recipe, reward: Sequence[Mapping[str, Any]] = ()) -> RunConfig:
+def as_config(recipe: AnyRecipe, reward: Sequence[Mapping[str, Any]] = ()) -> RunConfig:
     """Return the run that ``recipe`` is, graded by the tables ``reward`` if there are some; raise
     ConfigError as ``load`` does."""
     changed = {"reward": [*reward]} if reward else {}

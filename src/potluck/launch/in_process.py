@@ -21,7 +21,7 @@ from potluck.builder.consent import require_consent
 from potluck.builder.exchange import open_exchange, rule_of
 from potluck.builder.objective import called
 from potluck.builder.task import require_trusted
-from potluck.config import ConfigError, Recipe, as_config
+from potluck.config import AnyRecipe, ConfigError, as_config
 from potluck.exchange import Agreement, Exchange, MemoryHub
 from potluck.exchange.memory import KEPT_ROUNDS
 from potluck.launch.rounds import LocalNodes, RunResult, run_nodes
@@ -38,8 +38,8 @@ from potluck.tasks.rewards import hand_over, load_function
 Shown = Display | str | None
 """A display, the name of one, "auto", or None."""
 Callbacks = Sequence[Callable[[Event], object]]
-Reward = Callable[..., Any] | str
-Rewards = Sequence[Reward | tuple[Reward, float]]
+GivenReward = Callable[..., Any] | str
+Rewards = Sequence[GivenReward | tuple[GivenReward, float]]
 """Functions, or what ``[[reward]] function`` may be; some with their weights."""
 
 
@@ -93,20 +93,20 @@ class Callback:
 
 @overload
 def run(
-    config: Recipe, folder: Path | str | None = None, *, rewards: Rewards = (),
+    config: AnyRecipe, folder: Path | str | None = None, *, rewards: Rewards = (),
     resume: bool = False, display: Shown = "auto", callbacks: Callbacks = (),
     background: Literal[False] = False, trust_code: bool = False, allow_keys: Collection[str] = (),
 ) -> RunResult: ...  # fmt: skip
 @overload
 def run(
-    config: Recipe, folder: Path | str | None = None, *, rewards: Rewards = (),
+    config: AnyRecipe, folder: Path | str | None = None, *, rewards: Rewards = (),
     resume: bool = False, display: Shown = "auto", callbacks: Callbacks = (),
     background: Literal[True], trust_code: bool = False, allow_keys: Collection[str] = (),
 ) -> BackgroundRun: ...  # fmt: skip
 
 
 def run(
-    config: Recipe, folder: Path | str | None = None, *, rewards: Rewards = (),
+    config: AnyRecipe, folder: Path | str | None = None, *, rewards: Rewards = (),
     resume: bool = False, display: Shown = "auto", callbacks: Callbacks = (),
     background: bool = False, trust_code: bool = False, allow_keys: Collection[str] = (),
 ) -> RunResult | BackgroundRun:  # fmt: skip
@@ -153,7 +153,7 @@ def run(
 
 
 def join(
-    config: Recipe,
+    config: AnyRecipe,
     name: str,
     folder: Path | str | None = None,
     *,
