@@ -1,9 +1,8 @@
 """Types that many options share, and the error of an option that is wrong."""
 
 import difflib
-from collections.abc import Iterable, Mapping
-from functools import cache
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Annotated
 
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import fields, force_setattr
@@ -31,15 +30,11 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse values of a wrong type, which a call in Python may have, and make tables of
         dicts; raise ConfigError."""
-        for name, kind in _kinds(type(self)).items():
+        for name, kind in ((field.name, field.type) for field in fields(self)):
             try:
                 force_setattr(self, name, convert(value := getattr(self, name), kind))
             except ValidationError as error:
-                at, of = f"{type(self).__name__}: {name} is {value!r:.80}", f"`{name}"
+                said = str(error).replace("`$", f"`{name}")
                 more = " (potluck.from_tree reads nested dicts)" if isinstance(value, dict) else ""
-                raise ConfigError(f"{at}; {str(error).replace('`$', of)}{more}") from None
-
-
-@cache
-def _kinds(table: type[Options]) -> Mapping[str, Any]:
-    return {field.name: field.type for field in fields(table)}
+                at = f"{type(self).__name__}: {name} is {value!r:.80}"
+                raise ConfigError(f"{at}; {said}{more}") from None

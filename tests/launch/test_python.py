@@ -1,6 +1,7 @@
 """``potluck.run`` as a Python program or a notebook calls it."""
 
 import json
+import linecache
 import re
 import sys
 import types
@@ -22,8 +23,9 @@ PLAIN = {"problems_per_round": 2, "task": {"name": "digits"}}
 def of_main(name, value=1.0):
     """A function of the program, as a cell defines it; it pays every second completion."""
     text = f"def {name}(completions, **columns):\n  return [{value} * (i % 2) for i in ids]"
-    scope = {"__name__": "__main__"}
-    exec(text.replace("ids", "range(len(completions))"), scope)
+    text, cell = text.replace("ids", "range(len(completions))"), f"<cell {name} {value}>"
+    linecache.cache[cell] = len(text), None, text.splitlines(keepends=True), cell
+    exec(compile(text, cell, "exec"), scope := {"__name__": "__main__"})
     return scope[name]
 
 
@@ -89,6 +91,8 @@ def test_what_rewards_may_be(recipe):
             potluck.run(recipe, "refused", rewards=rewards, display=None)
 
     refuses(TaskError, "expected a function with a name, by def", lambda completions: [0])
+    exec("def typed(completions): ...", scope := {"__name__": "__main__"})
+    refuses(TaskError, "'__main__:typed' has no source; define it in a file", scope["typed"])
     refuses(ConfigError, "give each function its own name", of_main("f"), of_main("f", 2.0))
     refuses(ConfigError, "runs code, .*'rewards.py:f'", of_main("g"), "rewards.py:f")
     refuses(ConfigError, "weight is 'much': Expected `float`", (of_main("f"), "much"))
@@ -137,8 +141,11 @@ def test_a_run_in_the_background_is_stopped_and_goes_on(recipe, monkeypatch):
     handle = potluck.run(longer, "half", resume=True, background=True, display=None)
     monkeypatch.setattr(Future, "result", interrupted)  # Ctrl-C in a program that waits
     assert handle.result().interrupted
+    ends = []
+    monkeypatch.setattr("atexit.register", ends.append)
     handle = potluck.run(longer, "ends", background=True, display=None)
-    handle._end()  # as the program's end does
+    ends[0]()  # the program's end
+    assert handle.done()
     assert handle.result().interrupted
     with pytest.raises(potluck.PotluckError, match="half exists; --resume goes on with that run"):
         potluck.run(recipe, "half", background=True, display=None).result()

@@ -137,10 +137,8 @@ def _require_room_for_strangers(run: RunConfig, has_members: bool) -> None:
 
 
 def _require_functions(run: RunConfig) -> None:
-    for at, name in (
-        ("[objective] loss", run.objective.loss),
-        ("[log] callback", run.log.callback),
-    ):
+    named = {"[objective] loss": run.objective.loss, "[log] callback": run.log.callback}
+    for at, name in named.items():
         if name and (name == "task" or not FUNCTION.fullmatch(name)):
             raise ConfigError(f"{at} is {name!r}; expected 'FILE.py:NAME' or 'MODULE:NAME'")
     weight = run.objective.weight

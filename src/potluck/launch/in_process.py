@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from os import environ
 from pathlib import Path
@@ -48,11 +47,15 @@ class BackgroundRun(Future[RunResult]):
 
     def __init__(self, work: Callable[[], RunResult]) -> None:
         super().__init__()
-        self._stop = threading.Event()
-        (context := copy_context()).run(STOP.set, self._stop)  # a notebook's output hangs on it
-        self._thread = threading.Thread(target=context.run, args=(self._run, work), daemon=True)
-        self._thread.start()
-        atexit.register(self._end)
+        self._stop, context = threading.Event(), copy_context()  # a notebook's output hangs on it
+        context.run(STOP.set, self._stop)
+        thread = threading.Thread(target=context.run, args=(self._run, work), daemon=True)
+        thread.start()
+
+        @atexit.register
+        def end() -> None:
+            self.stop()
+            thread.join()
 
     def _run(self, work: Callable[[], RunResult]) -> None:
         try:
@@ -60,17 +63,13 @@ class BackgroundRun(Future[RunResult]):
         except BaseException as error:  # raised where the result is asked for
             self.set_exception(error)
 
-    def _end(self) -> None:
-        self.stop()
-        self._thread.join()
-
     def stop(self) -> None:
         """Ask it to stop, as Ctrl-C does: it saves a checkpoint, and ``resume`` goes on."""
         self._stop.set()
 
     def result(self, timeout: float | None = None) -> RunResult:
-        """Wait for the end, ``timeout`` seconds at most; raise what the run raised, or
-        TimeoutError. Ctrl-C stops the run."""
+        """Wait for the end, ``timeout`` seconds at most; Ctrl-C stops the run. Raise what the run
+        raised, or TimeoutError."""
         try:
             return super().result(timeout)
         except KeyboardInterrupt:
@@ -78,17 +77,16 @@ class BackgroundRun(Future[RunResult]):
             return super().result()
 
 
-@dataclass(frozen=True, slots=True)
 class Callback:
     """Display that calls a function of the user's with each event but progress. If that raises,
     ConfigError ends the run: without its alarm, or its early stopping, it is not what was asked."""
 
-    function: Callable[[Event], object]
+    def __init__(self, function: Callable[[Event], object]) -> None:
+        self._function, self._name = function, getattr(function, "__name__", repr(function))
 
     def show(self, event: Event) -> None:
         if not isinstance(event, PhaseProgress):
-            name = getattr(self.function, "__name__", repr(self.function))
-            called(f"callback {name}", self.function, event)
+            called(f"callback {self._name}", self._function, event)
 
 
 @overload
@@ -115,14 +113,12 @@ def run(
     Args:
         config: a run, a recipe's path, or its tables as nested dicts.
         folder: must not exist or be empty, unless ``resume``; None: ``runs/NAME``.
-        rewards: functions, some as (function, weight), in place of ``[[reward]]``; each may also be
-            what ``[[reward]] function`` is. A function is trusted: it is the caller's own.
+        rewards: functions, trusted, some as (function, weight), in place of ``[[reward]]``.
         resume: goes on from the newest checkpoint that all nodes have. On the same machine, torch
             and thread count, the whole run then equals an uninterrupted one to the bit.
-        display: "auto": a bar and a curve in a notebook, elsewhere what the command shows; or
-            "live", "lines", None for nothing, or an object with ``show(event)``.
-        callbacks: functions that are called with each event but progress. One that raises ends the
-            run.
+        display: "auto": a curve in a notebook, elsewhere what the command shows; or a name of
+            ``--display``, None, or an object with ``show(event)``.
+        callbacks: functions of an event; one that raises ends the run.
         background: whether to return at once, with a BackgroundRun.
         trust_code: whether functions that the recipe names may be imported and run, and its
             secrets be sent.

@@ -54,8 +54,8 @@ class NotebookDisplay:
     def __init__(self, folder: Path, run: Watched) -> None:
         import IPython.display
 
-        waiting = {"text/plain": f"round {run.first_round} of {run.rounds}"}
         show: Any = IPython.display.display
+        waiting = {"text/plain": f"round {run.first_round} of {run.rounds}"}
         self._update = show(waiting, raw=True, display_id=True).update
         self._folder, self._run = folder, run
         self._began_s, self._next_s = time.monotonic(), 0.0
@@ -65,23 +65,21 @@ class NotebookDisplay:
             case RoundDone(report=report):
                 if time.monotonic() >= self._next_s or report.round + 1 == self._run.rounds:
                     self._draw(report.round + 1)
-            case Evaluated(node=node, report=evaluation):
-                told = f"validation {decimal(evaluation.validation)}"
-                print(f"round {evaluation.round}  {node}  {told}")
+            case Evaluated(node=node, report=report):
+                print(f"round {report.round}  {node}  validation {decimal(report.validation)}")
             case _ if text := getattr(event, "text", ""):
                 print(printable(text, 2000))
 
     def _draw(self, done: int) -> None:
-        began_s, first, rounds = time.monotonic(), self._run.first_round, self._run.rounds
-        left_s = (began_s - self._began_s) / max(1, done - first) * (rounds - done)
+        began_s, rounds = time.monotonic(), self._run.rounds
+        each_s = (began_s - self._began_s) / max(1, done - self._run.first_round)
+        left = timedelta(seconds=round(each_s * (rounds - done)))
         figure = curves(self._folder)
         figure.axes[0].set_xlim(0.5, rounds + 0.5)
-        left = f", about {timedelta(seconds=round(left_s))} left" if done < rounds else ""
-        told = f"round {done} of {rounds}{left}"
+        told = f"round {done} of {rounds}" + (f", about {left} left" if done < rounds else "")
         figure.axes[0].set_title(told, loc="left", size="medium")
         self._update(figure)
-        now_s = time.monotonic()
-        self._next_s = now_s + (now_s - began_s) / DRAWING_SHARE
+        self._next_s = time.monotonic() + (time.monotonic() - began_s) / DRAWING_SHARE
 
 
 class Look:

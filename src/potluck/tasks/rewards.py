@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -109,7 +109,10 @@ def load_function(what: str, name: str) -> tuple[Callable[..., Any], str]:
                 f"{what} is of the Python program or notebook that made the run, and not here; go "
                 f"on from there, or put it into a file for the next run and name FILE.py:NAME"
             )
-        return own, hashlib.sha256(_source(own).encode()).hexdigest()
+        try:
+            return own, hashlib.sha256(inspect.getsource(own).encode()).hexdigest()
+        except OSError:  # typed at a prompt that keeps no text
+            raise TaskError(f"{what} has no source; define it in a file, or in a cell") from None
     module, file = _from_file(what, place) if place.endswith(".py") else _module(what, place)
     function = HANDED.get(name, getattr(module, attribute, None))
     if not callable(function):
@@ -368,18 +371,6 @@ def _not_imported(what: str, error: Exception) -> TaskError:
         f"{what} cannot be imported ({reason}); expected a module on Python's path, or "
         f"a file FILE.py:FUNCTION"
     )
-
-
-def _source(function: FunctionType) -> str:
-    try:
-        return inspect.getsource(function)
-    except OSError:  # typed at a prompt that keeps no text
-        return _written(function.__code__)
-
-
-def _written(code: CodeType) -> str:
-    constants = [_written(c) if isinstance(c, CodeType) else c for c in code.co_consts]
-    return repr((code.co_code, code.co_names, constants))
 
 
 def _sha256(file: Path) -> str:
