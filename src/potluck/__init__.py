@@ -19,13 +19,14 @@ from potluck.version import __version__
 
 if TYPE_CHECKING:
     from potluck.builder.plan import plan_cost
-    from potluck.launch.in_process import join, run
+    from potluck.launch.in_process import BackgroundRun, join, run
     from potluck.launch.rounds import RunResult
-    from potluck.reports.runs import read_run
+    from potluck.show.notebook import read_run
     from potluck.show.terminal.comparison import Comparison, compare
 
 __all__ = [
     "STARTING_RECIPE",
+    "BackgroundRun",
     "Comparison",
     "Completion",
     "ConfigError",
@@ -49,9 +50,9 @@ STARTING_RECIPE = Path(__file__).parent / "recipe.toml"
 """The recipe that ``potluck new`` writes and the demo runs."""
 
 # Torch and transformers take seconds to import: a process that only reads a recipe is spared.
-LAZY = {"join": "potluck.launch.in_process", "run": "potluck.launch.in_process"}
+LAZY = dict.fromkeys(("BackgroundRun", "join", "run"), "potluck.launch.in_process")
 LAZY |= {"RunResult": "potluck.launch.rounds", "plan_cost": "potluck.builder.plan"}
-LAZY |= {"read_run": "potluck.reports.runs"}
+LAZY |= {"read_run": "potluck.show.notebook"}
 LAZY |= dict.fromkeys(("Comparison", "compare"), "potluck.show.terminal.comparison")
 """Modules of the names that are imported at their first use."""
 

@@ -4,7 +4,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import fields, force_setattr
 
 from potluck.types import PotluckError
 
@@ -27,3 +28,15 @@ def hint(key: str, names: Iterable[str]) -> str:
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of a recipe: frozen, and without keys that it does not declare."""
+
+    def __post_init__(self) -> None:
+        """Refuse values of a wrong type, which a call in Python may have, and make tables of
+        dicts; raise ConfigError."""
+        for name, kind in ((field.name, field.type) for field in fields(self)):
+            try:
+                force_setattr(self, name, convert(value := getattr(self, name), kind))
+            except ValidationError as error:
+                said = str(error).replace("`$", f"`{name}")
+                more = " (potluck.from_tree reads nested dicts)" if isinstance(value, dict) else ""
+                at = f"{type(self).__name__}: {name} is {value!r:.80}"
+                raise ConfigError(f"{at}; {said}{more}") from None

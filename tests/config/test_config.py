@@ -308,6 +308,22 @@ def fields_with_defaults():
                 yield pytest.param(at, field, id=f"{at}.{field.name}".lstrip("."))
 
 
+def test_a_table_that_python_makes_checks_itself():
+    node = {"a": {"model": "-"}}
+    made = RunConfig(name="x", node=node, sampling={"top_k": 3}, reward=[{"function": "task"}])
+    assert made == from_tree(as_tree(made))
+    for changed, complaint in (
+        ({"rounds": "5"}, "RunConfig: rounds is '5'; Expected `int`, got `str`"),
+        ({"task": {"digits": 1}}, "RunConfig: task is {'digits': 1}; Object missing required"),
+        ({"sampling": {"top_p": 2}}, "Expected `float` <= 1.0 - at `sampling.top_p`"),
+        ({"node": {"a": {"modle": "-"}}}, r"unknown field `modle` .*\(potluck.from_tree reads"),
+    ):
+        with pytest.raises(ConfigError, match=complaint):
+            RunConfig(**{"name": "x", "node": node, **changed})
+    with pytest.raises(ConfigError, match="NodeConfig: model is 4; Expected `str`, got `int`"):
+        NodeConfig(model=4)
+
+
 def test_every_table_of_a_run_is_looped_over():
     """What the fields of RunConfig are made of is in STRUCTS, so that no field is forgotten."""
     kinds = {RewardOptions}  # of a list of tables: see test_own_data.py
@@ -340,7 +356,7 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
     }.get(field.name, [])
     addresses = where == "swarm" and field.name in ("listen", "connect")
     value = ["tcp/x:1"] if addresses else another(field.type, field.default)
-    value = "own.py:loss" if field.name == "loss" else value
+    value = "own.py:loss" if field.name in ("loss", "callback") else value
     key = f"{where}.{field.name}".lstrip(".")
     before = as_tree(load(toml(bare), needs))
     spelled = json.dumps(value).replace(": ", " = ")  # TOML
@@ -451,6 +467,7 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
         ("sampling.stop='x'", r"sampling.stop is 'x'; expected a list, such as \['x'\]"),
         ("sampling.stop=['x', 3]", "sampling.stop is 3: Expected `str`, got `int`"),
         ("log.to=['x']", "log.to is 'x'; choose one of tensorboard, wandb, trackio"),
+        ("log.callback=hook", r"\[log\] callback is 'hook'; expected 'FILE.py:NAME' or 'MODULE"),
         ("log.to='wandb'", r"log.to is 'wandb'; expected a list, such as \['wandb'\]"),
         ("swarm.listen=['here:1']", "swarm.listen is 'here:1'; expected tcp/HOST:PORT or tls/H"),
         ("swarm.transport=zeno", "swarm.transport is 'zeno'; choose one of zenoh"),

@@ -4,6 +4,7 @@
     node <- builder <- evaluation <- launch | doctor | replay <- cli
     types <- fields <- objective, tasks, rollout <- config <- node, builder, launch, cli ...
     types <- reports <- exchange, node, show.terminal, show.trackers, launch, replay, cli
+    reports, show.terminal, show.trackers <- show.notebook <- launch
     reports, show.terminal, exchange <- show.web <- demo, cli
 
 ``objective``, ``tasks``, ``rollout``, ``exchange`` and ``schedule`` do not know each other;
@@ -43,7 +44,7 @@ MAY_IMPORT = {
     "exchange": {"fields", "reports", "types"},
     "schedule": {"types"},
     "reports": {"types"},
-    "show": set(),
+    "show": {"reports", "show.terminal", "show.trackers", "types"},
     "show.terminal": {"objective", "reports", "types"},
     "show.trackers": {"reports", "torch", "types"},
     "show.web": {"exchange", "reports", "show.terminal", "types"},
@@ -56,6 +57,7 @@ MAY_IMPORT = {
         "evaluation",
         "node",
         "reports",
+        "show.notebook",
         "show.terminal",
         "show.trackers",
         "torch",
@@ -86,7 +88,7 @@ MAY_IMPORT = {
     },
     "cli": {"STARTING_RECIPE", "builder", "config", "demo", "doctor", "evaluation", "exchange"}
     | {"launch", "node", "replay", "reports", "show.terminal", "show.web", "types"},
-    "__init__": {"builder", "config", "launch", "reports", "show.terminal", "types"},
+    "__init__": {"builder", "config", "launch", "show.notebook", "types"},
     "__main__": {"cli"},
 }
 NO_CODE = {"models", "recipe.toml", "py.typed"}
@@ -199,12 +201,13 @@ def test_whoever_only_reads_a_recipe_a_message_or_a_run_never_waits_for_torch():
 def test_the_public_interface_is_what_it_says_and_loads_torch_at_its_first_use():
     from potluck.builder import plan
     from potluck.launch import in_process, rounds
-    from potluck.reports import runs
+    from potluck.show import notebook
 
     assert potluck.run is in_process.run
     assert potluck.join is in_process.join
     assert potluck.RunResult is rounds.RunResult
-    assert potluck.read_run is runs.read_run
+    assert potluck.BackgroundRun is in_process.BackgroundRun
+    assert potluck.read_run is notebook.read_run
     assert potluck.plan_cost is plan.plan_cost
     assert set(potluck.__all__) <= set(dir(potluck))
     for name in potluck.__all__:

@@ -460,7 +460,7 @@ ELSEWHERE = {
     *("node.adam_betas", "sampling.max_prompt_tokens", "task.train_problems"),
     *("node.lora.r", "node.lora.alpha", "node.lora.dropout", "node.lora.targets"),
     *("reward.function", "reward.weight", "reward.format"),
-    *("log.to", "log.project", "log.group", "log.wandb_mode", "log.completions"),
+    *("log.to", "log.project", "log.group", "log.wandb_mode", "log.completions", "log.callback"),
     *("swarm.listen", "swarm.connect", "swarm.tls.folder", "swarm.key", "swarm.roster"),
     *("swarm.max_staleness", "swarm.cohort", "swarm.kept_rounds", "swarm.gather_s"),
     *("swarm.quarantine_s", "swarm.text", "swarm.transport", "swarm.open"),

@@ -30,7 +30,7 @@ def load_loss(config: RunConfig, *, trust_code: bool) -> Loss | None:
     function = _load(what, name, trust_code)
 
     def loss(*given: Tensor | ObjectiveConfig) -> Tensor:
-        made = _called(f"{what} {name!r}", function, *given)
+        made = called(f"{what} {name!r}", function, *given)
         if not isinstance(made, Tensor) or made.shape or not made.requires_grad:
             raise ConfigError(
                 f"{what} {name!r} returned a {_kind(made)}; expected a "
@@ -57,7 +57,7 @@ def load_weight(config: RunConfig, *, trust_code: bool) -> Weight | None:
     marked = function if isinstance(function, Weight) else batch_weight(function)
 
     def weight(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
-        made = _called(f"{what} {name!r}", marked.of, rows, options)
+        made = called(f"{what} {name!r}", marked.of, rows, options)
         if not isinstance(made, Tensor) or made.shape != rows.advantage_B.shape:
             raise ConfigError(
                 f"{what} {name!r} returned a {_kind(made)}; expected a tensor of one number for "
@@ -90,7 +90,8 @@ def _load(what: str, name: str, trust_code: bool) -> Callable[..., Any]:
     return load_function(what, name)[0]
 
 
-def _called(what: str, function: Callable[..., Any], *given: object) -> object:
+def called(what: str, function: Callable[..., Any], *given: object) -> object:
+    """Call a function of the user's; raise ConfigError with what it is and where it raised."""
     try:
         return function(*given)
     except Exception as error:  # anybody's code may raise anything

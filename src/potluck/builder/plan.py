@@ -27,7 +27,7 @@ from potluck.builder.memory import (
 )
 from potluck.builder.prepare import Host, Prepared, absences, pinned, planned_shape, prepare
 from potluck.builder.task import code_of
-from potluck.config import RunConfig
+from potluck.config import AnyRecipe, RunConfig, as_config
 from potluck.config.control import controls_of
 from potluck.model.shape import Shape
 from potluck.objective.methods import method_of
@@ -68,16 +68,17 @@ class CostPlan:
     on_gpu: bool
 
 
-def plan_cost(config: RunConfig, *, trust_code: bool = False, gpu: str = "") -> CostPlan:
+def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> CostPlan:
     """Estimate what a run costs, without its weights. Raise PotluckError for what would stop it.
 
     Args:
         trust_code: whether code that the recipe names is imported; else it is left out.
         gpu: a GPU, or its GiB, to plan for instead of this machine's devices.
     """
-    plain = config = pinned(config)
+    plain = config = pinned(as_config(config))
     if code_of(config) and not trust_code:
-        plain = replace(config, reward=(), objective=replace(config.objective, loss=""))
+        log, objective = replace(config.log, callback=""), replace(config.objective, loss="")
+        plain = replace(config, reward=(), log=log, objective=objective)
     absent = absences(config)
     host = Host(tuple(config.node), Path("runs") / config.name, devices=not gpu, absent=absent)
     shapes = {n: planned_shape(node.model, absent) for n, node in config.learners.items()}

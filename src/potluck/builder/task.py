@@ -6,7 +6,7 @@ from potluck.config import ConfigError, RunConfig
 from potluck.rollout.options import TextOptions
 from potluck.tasks import Task, TaskOptions
 from potluck.tasks.base import WithOutOfDistribution, overlaps
-from potluck.tasks.rewards import CustomRewards, Format, HashReward, Reward
+from potluck.tasks.rewards import HANDED, CustomRewards, Format, HashReward, Reward
 from potluck.tasks.table import Table
 
 
@@ -52,11 +52,12 @@ def code_of(config: RunConfig) -> list[str]:
 
 
 def _by_place(config: RunConfig) -> dict[str, list[str]]:
-    objective = config.objective
+    objective, callback = config.objective, config.log.callback
     return {
         "[[reward]]": [each.function for each in config.reward if each.function != "task"],
         "[objective] loss": [objective.loss] if objective.loss else [],
-        "[objective] weight": [objective.weight] if objective.has_own_weight else [],
+        "[objective] weight": [objective.weight] * objective.has_own_weight,
+        "[log] callback": [callback] if callback else [],
     }
 
 
@@ -68,6 +69,7 @@ def require_trusted(config: RunConfig, trust_code: bool) -> None:
 
 def require_trust(place: str, code: Sequence[str], *, trust_code: bool) -> None:
     """Raise ConfigError if the recipe names ``code``, at ``place``, that is not trusted."""
+    code = [name for name in code if name not in HANDED]
     if code and not trust_code:
         raise ConfigError(
             f"the recipe runs code, {place} {', '.join(map(repr, code))}; read it, then allow "

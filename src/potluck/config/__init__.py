@@ -4,7 +4,7 @@ Only ``node`` and what builds on it read this room: the others take plain argume
 a task or an engine stand beside it, in its room. Nothing here imports torch.
 """
 
-from potluck.config.reading import as_tree, from_tree, load, read_tree
+from potluck.config.reading import AnyRecipe, as_config, as_tree, from_tree, load, read_tree
 from potluck.config.run import (
     EvaluationConfig,
     LogConfig,
@@ -21,6 +21,7 @@ from potluck.files import LOCAL_SWARM
 
 __all__ = [
     "LOCAL_SWARM",
+    "AnyRecipe",
     "ConfigError",
     "EvaluationConfig",
     "LogConfig",
@@ -31,6 +32,7 @@ __all__ = [
     "StopConfig",
     "SwarmConfig",
     "TlsConfig",
+    "as_config",
     "as_tree",
     "from_tree",
     "load",

@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from potluck.config.places import place_hint
 from potluck.config.run import NodeConfig, RunConfig
@@ -25,13 +25,28 @@ STEP = re.compile(r"\w+|\.\.\.")
 KEY = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+AnyRecipe = RunConfig | Mapping[str, Any] | Path | str
+"""A run, or what ``load`` and ``from_tree`` make one of: a file's path, or nested dicts."""
+
+
+def as_config(recipe: AnyRecipe, reward: Sequence[Mapping[str, Any]] = ()) -> RunConfig:
+    """Return the run that ``recipe`` is, graded by the tables ``reward`` if there are some; raise
+    ConfigError as ``load`` does."""
+    changed = {"reward": [*reward]} if reward else {}
+    if isinstance(recipe, RunConfig):
+        require_valid(recipe := replace(recipe, **changed))
+        return recipe
+    tree = read_tree(recipe) if isinstance(recipe, Path | str) else recipe
+    return from_tree({**tree, **changed} if isinstance(tree, Mapping) else tree)
+
+
+def load(path: Path | str, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a run from TOML or a run folder's recipe.json; ``overrides`` are ``"rounds=3"`` etc.
     Raise ConfigError for no such file, not TOML (or JSON), or a key or value that no run has."""
     return from_tree(read_tree(path), overrides)
 
 
-def read_tree(path: Path) -> Any:
+def read_tree(path: Path | str) -> Any:
     """Read a recipe unchecked; a recipe.json of an older version gets today's keys. Raise
     ConfigError for no such file, or not TOML (or JSON)."""
     try:

@@ -102,6 +102,9 @@ class LogConfig(Options, frozen=True, kw_only=True):
     none, and no text leaves this machine."""
     wandb_mode: Literal["online", "offline"] = "online"
     """"offline" keeps everything in the run's folder, for a later ``wandb sync``."""
+    callback: str = ""
+    """Function that is called with each event of a run, ``FILE.py:NAME`` or ``MODULE:NAME``. It is
+    code, so it runs only with ``--trust-code``: docs/logging.md."""
 
 
 class LoraConfig(Options, frozen=True, kw_only=True):
@@ -282,6 +285,7 @@ class RunConfig(Options, frozen=True, kw_only=True):
     """One table for each node, under its name: ``[node.small]``."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         force_setattr(self, "node", MappingProxyType(dict(self.node)))
 
     @property

@@ -45,7 +45,7 @@ def require_valid(run: RunConfig) -> None:
         node.engine.require_sense(
             f"node.{name}", dtype=node.sampling_dtype, sampling=run.sampling.drawing
         )
-    _require_objective(run)
+    _require_functions(run)
     _require_pace(run)
     if (prompt := run.sampling.max_prompt_tokens) >= (total := run.sampling.max_total_tokens):
         raise ConfigError(
@@ -142,10 +142,11 @@ def _require_room_for_strangers(run: RunConfig, has_members: bool) -> None:
             )
 
 
-def _require_objective(run: RunConfig) -> None:
-    loss = run.objective.loss
-    if loss and (loss == "task" or not FUNCTION.fullmatch(loss)):
-        raise ConfigError(f"[objective] loss is {loss!r}; expected 'FILE.py:NAME' or 'MODULE:NAME'")
+def _require_functions(run: RunConfig) -> None:
+    named = {"[objective] loss": run.objective.loss, "[log] callback": run.log.callback}
+    for at, name in named.items():
+        if name and (name == "task" or not FUNCTION.fullmatch(name)):
+            raise ConfigError(f"{at} is {name!r}; expected 'FILE.py:NAME' or 'MODULE:NAME'")
     weight = run.objective.weight
     if weight not in (names := get_args(WeightName)) and (
         weight == "task" or not FUNCTION.fullmatch(weight)

@@ -115,8 +115,8 @@ def _config(request: EvaluationRequest, model: Path) -> RunConfig:
             "node": {"model": {"model": request.model}},
         }
         config = from_tree(tree, request.overrides)
-    # Nothing is trained here, so a task needs no problems to train on.
-    return msgspec.structs.replace(config, problems_per_round=0)
+    # Nothing is trained here, so a task needs few problems to train on.
+    return msgspec.structs.replace(config, problems_per_round=1)
 
 
 def _no_task(also: str = "") -> ConfigError:

@@ -3,46 +3,130 @@
 One thread, so the same recipe gives the same numbers, and a debugger can follow it.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+import atexit
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import copy_context
 from functools import partial
+from os import environ
 from pathlib import Path
+from typing import Any, Literal, overload
+
+from rich.console import Console
 
 from potluck.builder.consent import require_consent, require_consent_to_buckets
 from potluck.builder.exchange import open_exchange, rule_of
+from potluck.builder.objective import called
 from potluck.builder.prepare import pinned
-from potluck.config import ConfigError, RunConfig
+from potluck.builder.task import require_trusted
+from potluck.config import AnyRecipe, ConfigError, as_config
 from potluck.exchange import Agreement, Exchange, MemoryHub
 from potluck.exchange.memory import KEPT_ROUNDS
 from potluck.launch.rounds import LocalNodes, RunResult, run_nodes
+from potluck.launch.signals import STOP
 from potluck.node.participant import NodeProgress
 from potluck.node.storage.folder import JOINED
 from potluck.node.storage.record import Record
-from potluck.node.storage.resume import require_folder, require_node_folder
-from potluck.reports.events import Display, Notice, PeerNews, Silent, Told
+from potluck.node.storage.resume import first_round, require_folder, require_node_folder
+from potluck.reports.events import Display, Event, Fanout, Notice, PeerNews, PhaseProgress, Told
+from potluck.show.notebook import open_display
+from potluck.show.terminal import Watched
+from potluck.tasks.rewards import hand_over, load_function
+
+Shown = Display | str | None
+"""A display, the name of one, "auto", or None."""
+Callbacks = Sequence[Callable[[Event], object]]
+GivenReward = Callable[..., Any] | str
+Rewards = Sequence[GivenReward | tuple[GivenReward, float]]
+"""Functions, or what ``[[reward]] function`` may be; some with their weights."""
+
+
+class BackgroundRun(Future[RunResult]):
+    """A run in a thread: a Future that can be stopped, and is at the program's end."""
+
+    def __init__(self, work: Callable[[], RunResult]) -> None:
+        super().__init__()
+        self._stop, context = threading.Event(), copy_context()  # a notebook's output hangs on it
+        context.run(STOP.set, self._stop)
+        thread = threading.Thread(target=context.run, args=(self._run, work), daemon=True)
+        thread.start()
+
+        @atexit.register
+        def end() -> None:
+            self.stop()
+            thread.join()
+
+    def _run(self, work: Callable[[], RunResult]) -> None:
+        try:
+            self.set_result(work())
+        except BaseException as error:  # raised where the result is asked for
+            self.set_exception(error)
+
+    def stop(self) -> None:
+        """Ask it to stop, as Ctrl-C does: it saves a checkpoint, and ``resume`` goes on."""
+        self._stop.set()
+
+    def result(self, timeout: float | None = None) -> RunResult:
+        """Wait for the end, ``timeout`` seconds at most; Ctrl-C stops the run. Raise what the run
+        raised, or TimeoutError."""
+        try:
+            return super().result(timeout)
+        except KeyboardInterrupt:
+            self.stop()
+            return super().result()
+
+
+class Callback:
+    """Display that calls a function of the user's with each event but progress. If that raises,
+    ConfigError ends the run: without its alarm, or its early stopping, it is not what was asked."""
+
+    def __init__(self, function: Callable[[Event], object]) -> None:
+        self._function, self._name = function, getattr(function, "__name__", repr(function))
+
+    def show(self, event: Event) -> None:
+        if not isinstance(event, PhaseProgress):
+            called(f"callback {self._name}", self._function, event)
+
+
+@overload
+def run(
+    config: AnyRecipe, folder: Path | str | None = None, *, rewards: Rewards = (),
+    resume: bool = False, display: Shown = "auto", callbacks: Callbacks = (),
+    background: Literal[False] = False, trust_code: bool = False, allow_keys: Collection[str] = (),
+) -> RunResult: ...  # fmt: skip
+@overload
+def run(
+    config: AnyRecipe, folder: Path | str | None = None, *, rewards: Rewards = (),
+    resume: bool = False, display: Shown = "auto", callbacks: Callbacks = (),
+    background: Literal[True], trust_code: bool = False, allow_keys: Collection[str] = (),
+) -> BackgroundRun: ...  # fmt: skip
 
 
 def run(
-    config: RunConfig,
-    folder: Path | str,
-    *,
-    resume: bool = False,
-    display: Display | None = None,
-    trust_code: bool = False,
-    allow_keys: Collection[str] = (),
-) -> RunResult:
+    config: AnyRecipe, folder: Path | str | None = None, *, rewards: Rewards = (),
+    resume: bool = False, display: Shown = "auto", callbacks: Callbacks = (),
+    background: bool = False, trust_code: bool = False, allow_keys: Collection[str] = (),
+) -> RunResult | BackgroundRun:  # fmt: skip
     """Train every node of ``config`` together. Raise PotluckError, of a kind in ``types.py``.
 
     Args:
-        folder: must not exist or be empty, unless ``resume``.
+        config: a run, a recipe's path, or its tables as nested dicts.
+        folder: must not exist or be empty, unless ``resume``; None: ``runs/NAME``.
+        rewards: functions, trusted, some as (function, weight), in place of ``[[reward]]``.
         resume: goes on from the newest checkpoint that all nodes have. On the same machine, torch
             and thread count, the whole run then equals an uninterrupted one to the bit.
-        trust_code: whether functions that ``[[reward]]`` and ``[objective] loss`` name may be
-            imported and run, and the recipe's secrets be sent.
+        display: "auto": a curve in a notebook, elsewhere what the command shows; or a name of
+            ``--display``, None, or an object with ``show(event)``.
+        callbacks: functions of an event; one that raises ends the run.
+        background: whether to return at once, with a BackgroundRun.
+        trust_code: whether functions that the recipe names may be imported and run, and its
+            secrets be sent.
         allow_keys: secrets that may be sent, ``"VARIABLE=HOST"``; those of a run are remembered.
     """
-
-    folder, display, config = Path(folder), display or Silent(), pinned(config)
+    config = pinned(as_config(config, _tables(rewards)))
+    folder = Path(folder or Path("runs") / config.name)
 
     def meet(
         agreements: Mapping[str, Agreement], display: Display, progress: NodeProgress
@@ -61,16 +145,17 @@ def run(
     require_consent(config, names, folder, allow_keys, trust_code)
     folders = (folder, *(folder / name for name in names))
     local = LocalNodes(config, names, folders, check_folder, meet, True, trust_code)
-    return run_nodes(local, folder, resume=resume, display=display)
+    work = partial(_run_shown, local, folder, resume, display, callbacks)
+    return BackgroundRun(work) if background else work()
 
 
 def join(
-    config: RunConfig,
+    config: AnyRecipe,
     name: str,
-    folder: Path | str,
+    folder: Path | str | None = None,
     *,
     resume: bool = False,
-    display: Display | None = None,
+    display: Shown = "auto",
     trust_code: bool = False,
     allow_keys: Collection[str] = (),
     all_here: bool = False,
@@ -86,12 +171,13 @@ def join(
             before the first round if they do not go together.
         watches_status: whether the node listens to what others tell of themselves, for a page.
     """
+    config = as_config(config)
     if name not in config.node:
         raise ConfigError(
             f"the run has no node {name!r}; it has {', '.join(config.node)}. A stranger to the "
             f"recipe names its own model"
         )
-    folder, display, config = Path(folder), display or Silent(), pinned(config)
+    folder, config = Path(folder or Path("runs") / config.name), pinned(config)
 
     @contextmanager
     def meet(
@@ -120,4 +206,27 @@ def join(
     require_consent_to_buckets(config, allow_keys, trust_code)
     own = (folder / name,)  # others of the run may be here too
     local = LocalNodes(config, (name,), own, check_folder, meet, all_here, trust_code)
-    return run_nodes(local, folder, resume=resume, display=display)
+    return _run_shown(local, folder, resume, display)
+
+
+def _run_shown(
+    local: LocalNodes, folder: Path, resume: bool, display: Shown, callbacks: Callbacks = ()
+) -> RunResult:
+    require_trusted(local.config, local.trust_code)
+    if name := local.config.log.callback:
+        callbacks = [*callbacks, load_function("[log] callback", name)[0]]
+    # Of several processes that are one run (docs/memory.md) the first one speaks for all.
+    console = Console(highlight=False, quiet=environ.get("RANK", "0") != "0")
+    first = first_round(folder, local.mine) if resume else 0
+    with open_display(display, folder, Watched(console, local.config.rounds, first)) as shown:
+        told = Fanout([shown, *map(Callback, callbacks)])
+        return run_nodes(local, folder, resume=resume, display=told)
+
+
+def _tables(rewards: Rewards) -> list[dict[str, object]]:
+    """Write functions as tables ``[[reward]]``; raise PotluckError for one without a name."""
+    pairs = [each if isinstance(each, tuple) else (each, 1.0) for each in rewards]
+    names = [each if isinstance(each, str) else hand_over(each) for each, _ in pairs]
+    if len({*names}) < len(names):
+        raise ConfigError(f"rewards are {', '.join(names)}; give each function its own name")
+    return [{"function": n, "weight": w} for n, (_, w) in zip(names, pairs, strict=True)]

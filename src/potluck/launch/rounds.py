@@ -35,6 +35,7 @@ from potluck.node.storage.resume import prepare_resume, require_same_files, whol
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import Doubts, EvaluationReport, RoundReport, as_line
 from potluck.reports.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
+from potluck.show.notebook import Look
 from potluck.show.trackers.base import About
 from potluck.show.trackers.tracked import Tracked
 from potluck.tasks import Split
@@ -50,7 +51,7 @@ Meet = Callable[
 
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
+class RunResult(Look):
     """Outcome of a run."""
 
     folder: Path
@@ -155,8 +156,13 @@ def _run_leader(
         for note in prepared.notes:
             display.show(Notice(note))
 
+        shown: dict[str, PhaseProgress] = {}
+
         def progress(node: str, phase: str, done: int, total: int) -> None:
-            display.show(PhaseProgress(node, phase, done, total))
+            event = PhaseProgress(node, phase, done, total)
+            if shown.get(node) != event:  # while it writes, a node tells of each token
+                display.show(event)
+            shown[node] = event
             # Learning changes the model, so it is not broken off half-way.
             if phase != "learn" and interrupted():
                 raise _Stopped

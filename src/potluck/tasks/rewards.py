@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -66,7 +66,7 @@ class Reward:
     function: Callable[..., Any] | None
     """Function that pays; None: the task's own grading."""
     source: str
-    """SHA-256 of the file that the function came from; not of what that file imports."""
+    """SHA-256 of the function's code, as ``load_function`` returns it."""
     weight: float = 1.0
     format: Format = "text"
 
@@ -79,13 +79,38 @@ class Reward:
         return cls(name, *load_function("reward", name), weight, format)
 
 
+HANDED: dict[str, FunctionType] = {}
+"""Functions that this process's own user handed over, and so trusts, by their names in recipes."""
+
+
+def hand_over(function: Callable[..., Any]) -> str:
+    """Keep ``function`` for ``load_function`` and return its name for a recipe, MODULE:NAME; raise
+    TaskError for a lambda, or an object, which has none."""
+    if not (isinstance(function, FunctionType) and function.__name__.isidentifier()):
+        raise TaskError(f"reward is {function!r:.80}; expected a function with a name, by def")
+    HANDED[name := f"{function.__module__}:{function.__name__}"] = function
+    return name
+
+
 def load_function(what: str, name: str) -> tuple[Callable[..., Any], str]:
     """Import, and so run, the file or module that ``name`` begins with; return its function, and
-    the SHA-256 of the file. ``what`` it is for is told in errors. Raise TaskError if it is not
-    there, cannot be imported, or has no such function."""
+    the SHA-256 of the file, not of what that file imports; of a function of ``__main__`` that of
+    its own source. ``what`` it is for is told in errors. Raise TaskError if it is not there, cannot
+    be imported, or has no such function."""
     what, (place, _, attribute) = f"{what} {name!r}", name.rpartition(":")
+    if place == "__main__":
+        own = HANDED.get(name, getattr(sys.modules[place], attribute, None))
+        if not isinstance(own, FunctionType):
+            raise TaskError(
+                f"{what} is of the Python program or notebook that made the run, and not here; go "
+                f"on from there, or put it into a file for the next run and name FILE.py:NAME"
+            )
+        try:
+            return own, hashlib.sha256(inspect.getsource(own).encode()).hexdigest()
+        except OSError:  # typed at a prompt that keeps no text
+            raise TaskError(f"{what} has no source; define it in a file, or in a cell") from None
     module, file = _from_file(what, place) if place.endswith(".py") else _module(what, place)
-    function = getattr(module, attribute, None)
+    function = HANDED.get(name, getattr(module, attribute, None))
     if not callable(function):
         found = "is no function" if hasattr(module, attribute) else "is not there"
         raise TaskError(f"{what}: {attribute!r} {found} in {place}")

@@ -52,12 +52,7 @@ TableRow = tuple[str, Callable[[NodeRun], str]]
 def show(path: Path, console: Console) -> None:
     """Print a run folder, as far as it has been written; raise RunReadError as ``read_run``."""
     run = read_run(path)
-    console.print(_headline(run), highlight=False)
-    for start in range(0, len(run.nodes), NODES_ABREAST):
-        console.print()
-        console.print(_nodes(run, run.nodes[start : start + NODES_ABREAST], console))
-    for said in told(path) if len(run.nodes) > 1 else ():
-        console.print(Text(f"\n{printable(said, 600)}"))
+    show_nodes(run, console)
     if any(node.rounds for node in run.nodes):
         window = min(WINDOW, max(len(node.rounds) for node in run.nodes))
         title = f"Each node's view of each author's answers (mean of its last {window} values)"
@@ -67,6 +62,16 @@ def show(path: Path, console: Console) -> None:
             console.print(line, highlight=False)
     for line in _samples(run):
         console.print(line, highlight=False)
+
+
+def show_nodes(run: Run, console: Console) -> None:
+    """Print what each node came to, and whether sharing helped."""
+    console.print(_headline(run), highlight=False)
+    for start in range(0, len(run.nodes), NODES_ABREAST):
+        console.print()
+        console.print(_nodes(run, run.nodes[start : start + NODES_ABREAST], console))
+    for said in told(run.path) if len(run.nodes) > 1 else ():
+        console.print(Text(f"\n{printable(said, 600)}"))
 
 
 def title_of(its: ObjectiveRecipe) -> str:

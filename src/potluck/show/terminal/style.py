@@ -1,6 +1,7 @@
 """Looks of every picture: colours, axes, and a file that depends on nothing but what is drawn."""
 
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import matplotlib
@@ -11,6 +12,16 @@ INK, QUIET, RULE, AXIS = "#1b1f24", "#5b6570", "#e3e6ea", "#9aa3ad"
 # Okabe and Ito's palette, which the colour-blind can tell apart; the markers differ as well.
 GREY, VERMILION, BLUE, GREEN = "#4d4d4d", "#D55E00", "#0072B2", "#009E73"
 PINK, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
+
+PALETTE = BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, GREY
+
+
+class Picture(Figure):
+    """A figure that a notebook shows, whatever matplotlib's backend is."""
+
+    def _repr_png_(self) -> bytes:
+        self.savefig(made := BytesIO(), format="png")
+        return made.getvalue()
 
 
 def save(make: Callable[[], Figure], path: Path) -> None:
