@@ -33,6 +33,11 @@ def silent_after_s(nodes: int) -> float:
     return 3 * announcement_pause_s(nodes) + SLACK_S
 
 
+def heard_s(nodes: int) -> float:
+    """Return how long after its last announcement one of ``nodes`` is awaited."""
+    return max(HEARD_S, silent_after_s(nodes))
+
+
 @dataclass(slots=True)
 class Peer:
     is_member: bool
@@ -121,12 +126,11 @@ class Peers:
     def awaited(self, in_time_before: Collection[str], now_s: float) -> set[str]:
         """Return the names that a round waits for: members, and strangers that were in time before,
         if they were believed and heard a moment ago: anybody can declare mere presence."""
-        most_s = max(HEARD_S, silent_after_s(len(self)))
         return {
             name
             for name in self.live() - set(self.quarantined(now_s))
             if (peer := self._peers[name]).is_member or name in in_time_before
-            if peer.public and now_s - peer.heard_s <= most_s
+            if peer.public and now_s - peer.heard_s <= heard_s(len(self))
             if peer.stalled_in is None
         }
 
