@@ -15,7 +15,6 @@ from potluck.launch.in_process import run
 from potluck.launch.side_by_side import WholeRun, end_of
 from potluck.model import ModelError
 from potluck.node.storage import checkpoint
-from potluck.node.storage.export import export
 from potluck.node.storage.resume import whole_round
 from potluck.reports import AuthorReport, Doubts, RoundReport
 from show.terminal.test_show import shown
@@ -133,7 +132,7 @@ def test_the_newest_checkpoints_and_the_best_stay(
     assert checkpoint.rounds_saved(tmp_path / "run" / "small") == kept
 
 
-def test_the_best_is_named_exported_and_outlives_a_crash(recipe, measured, tmp_path):
+def test_the_best_is_named_exported_and_outlives_a_crash(recipe, measured, tmp_path, potluck_says):
     measured(0.1, 0.9, 0.2, 0.2, 0.1)
     folder = tmp_path / "run"
     config = recipe(*KEEP, names=("small",))
@@ -146,15 +145,16 @@ def test_the_best_is_named_exported_and_outlives_a_crash(recipe, measured, tmp_p
     card = checkpoint.checkpoint_folder(node, 6) / "README.md"
     assert "- best checkpoint: validation 0.9000, after 1 rounds" in card.read_text()
     assert "0.900 after 1 rounds" in shown(folder)
-    export(checkpoint.best(str(node)), tmp_path / "best")
+    code, said, _ = potluck_says("export", node, tmp_path / "best", "--best")
+    assert (code, said) == (0, f"wrote {tmp_path / 'best'}\n")
     best = checkpoint.checkpoint_folder(node, 1) / "model.safetensors"
     assert (tmp_path / "best" / "model.safetensors").read_bytes() == best.read_bytes()
     place = checkpoint.checkpoint_folder(node, 6)
     (place / "optimizer.safetensors").write_bytes(b"!")  # the newest is damaged
     assert whole_round(folder, config)[0] == 5
-    (tmp_path / "no").mkdir()
-    with pytest.raises(ModelError, match="has no checkpoint that was evaluated"):
-        checkpoint.best(str(tmp_path / "no"))
+    for wrong, why in ((tmp_path, "has no checkpoint that was evaluated"), (folder, "is a run")):
+        code, _, complaint = potluck_says("export", wrong, tmp_path / "other", "--best")
+        assert (code, why in " ".join(complaint.split())) == (2, True)
 
 
 @pytest.mark.parametrize(
