@@ -32,7 +32,7 @@ def recipe(folder):
         f'{name} = {{model = "builtin:digits-{model}", learning_rate = {RATES.get(name, 1e-4)}}}'
         for name, model in MODELS.items()
     )
-    path = folder / "garden.toml"
+    path = folder / f"{RUN}.toml"
     path.write_text(
         f'name = "{RUN}"\nrounds = {ROUNDS}\nthreads = 1\nplan = "horizontal"\n'
         'task = {name = "digits"}\n'
@@ -66,7 +66,7 @@ def rounds_done(run, name):
     return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
-def wait_for(holds, what, longest_s=240):
+def wait_for(holds, what, longest_s=600):
     end_s = time.monotonic() + longest_s
     while not holds():
         if time.monotonic() > end_s:
@@ -96,12 +96,15 @@ def main():
             page.wait_for_timeout(1500)
             return page
 
-        command = [*POTLUCK, "run", str(recipe(folder)), "--out", str(run), "--web"]
-        with told(command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT) as (_, address):
-            page = open_page(address)
+        # From there: the page shows the folder as it was named.
+        command = [*POTLUCK, "run", recipe(folder).name, "--out", f"runs/{RUN}", "--web"]
+        rest = {"cwd": folder, "stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+        with told(command, **rest) as (_, address):
+            page = open_page(address, height=1360)
             wait_for(lambda: rounds_done(run, "terse") >= LIVE, "so many rounds")
             page.wait_for_timeout(1500)
             page.screenshot(path=out / "run.png")
+            page.set_viewport_size({"width": 1280, "height": 1000})
             go_to(page, "Who learns what from whom")
             page.get_by_role("gridcell").nth(3).click()
             page.wait_for_timeout(2000)

@@ -90,6 +90,18 @@ def test_the_first_screen_has_reward_accuracy_and_the_time_left(told, address, s
     release.wait_for()
 
 
+def test_where_nobody_tells_seconds_no_time_is_told(told, address, show):
+    told.whole = made_run(("large", "small"))
+    for name, each in told.whole.curves.items():
+        heard = {field: column for field, column in each.columns.items() if "/" not in field}
+        told.whole.curves[name] = CurvesView(first=0, columns=heard)
+    page = show(f"{address}#/run/")
+    cell = page.locator('tr[data-node="large"] td[data-label="Round"]')
+    cell.get_by_text("60 of 60").wait_for()
+    assert cell.inner_text() == "60 of 60"
+    assert page.get_by_role("button", name="Speed, bytes, release").is_visible()
+
+
 def test_nothing_of_eight_nodes_is_cut(told, address, show):
     told.whole = made_run(EIGHT)
     page = show(f"{address}#/run/", viewport={"width": 1400, "height": 5000})

@@ -84,9 +84,9 @@ function nodesSection() {
   );
   const unfold = () => all.setAttribute("aria-pressed", table.classList.toggle("all"));
   const all = button("Speed, bytes, release", unfold, { class: "quiet", "aria-pressed": "false" });
-  const legend = el("p.hint.timelegend", { hidden: true }, "Time: ", ...phases, all);
+  const legend = el("p.hint.timelegend", { hidden: true }, "Time: ", ...phases);
   const backs = el("div");
-  const section = el("div", scrolled("Who is here", table), legend, backs, empty);
+  const section = el("div", scrolled("Who is here", table), legend, all, backs, empty);
   let view = null;
   let heardAt = 0;
   const told = new Map();
@@ -157,7 +157,7 @@ function nodesSection() {
       nodes.sort((one, other) => TROUBLES.includes(other.state) - TROUBLES.includes(one.state));
     table.classList.toggle("many", isMany);
     empty.hidden = nodes.length > 0;
-    table.hidden = nodes.length === 0;
+    table.hidden = all.hidden = nodes.length === 0;
     const order = namesOf(view);
     legend.hidden = !nodes.some((node) => timeShares(view, node.name));
     const graded = Object.values(view.evaluations ?? {});
