@@ -81,8 +81,8 @@ apart = potluck.run(alone, rewards=[right, (brief, 0.1)], background=True, displ
 apart.result().plot()
 
 # %% [markdown]
-# One seed of 12 rounds shows how to ask, and answers nothing: `potluck.compare` takes several runs
-# on each side, one for each seed.
+# This is one seed of 12 rounds, and another may differ by more than the interval, which is over
+# problems. `potluck.compare` takes several runs on each side, one for each seed.
 
 # %%
 runs = [together.folder], [apart.result().folder]
