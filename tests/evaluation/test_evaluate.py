@@ -369,6 +369,8 @@ def test_what_cannot_be_is_said_before_anything_is_written(asked, kind, said, mo
 def test_a_run_names_its_nodes_and_a_node_without_a_checkpoint_says_so(desk, run_folder):
     with pytest.raises(ModelError, match=r"is a run, not a model; name .*asked/north, .*south$"):
         newest(str(run_folder))
+    with pytest.raises(ModelError, match=r"'.*/nort' is no node of its run; name one of its nodes"):
+        EvaluationRequest(f"{run_folder}/nort").resolved()  # not: "no task"
     (desk / "fresh/north/checkpoints").mkdir(parents=True)
     (desk / "fresh/south").mkdir()
     (desk / "fresh/south/metrics.jsonl").touch()

@@ -48,7 +48,9 @@ class EvaluationRequest:
         for name, choices in CHOICES.items():
             if (value := getattr(self, name)) not in choices:
                 raise ConfigError(f"--{name} is {value!r}; choose one of {', '.join(choices)}")
-        if not (self.recipe or self.task or Path(self.model).exists()):
+        model = Path(self.model)
+        is_of_run = any((above / "recipe.json").is_file() for above in model.parents)
+        if not (self.recipe or self.task or model.exists() or is_of_run):
             raise _no_task(f"; there is no run {self.model!r} here")
 
     @property

@@ -56,12 +56,8 @@ def row_metrics(
 def author_reports(
     scored: Scored, rewards: Sequence[float], me: str, *, authors: Sequence[str] | None = None
 ) -> dict[str, AuthorReport]:
-    """Sum the metrics up by author, sorted by name.
-
-    Args:
-        rewards: of all rows of the batch, in its order.
-        me: the learner's name.
-        authors: names to group the rows by; None: their authors.
+    """Sum the metrics up by author, sorted by name. ``rewards`` are of all rows of the batch, in
+    its order; ``me`` is the learner; ``authors`` are names to group the rows by (None: their own).
     """
     batch, kept_B, advantage_B = scored.batch, scored.kept_advantage_B, scored.batch.advantage_B
     authors = authors or [c.author for c in batch.completions]

@@ -90,12 +90,9 @@ def json_lines(
     """Yield every line of JSON with its place; blank lines are skipped.
 
     The file is closed before the first line is given away, so that none stays open behind an error
-    of the caller's. One more line than MOST_ROWS is read at most. Raise TaskError where there is no
-    such file, it is not UTF-8 or JSON, or a line goes beyond ``longest_bytes``.
-
-    Args:
-        file: what is expected where it cannot be read: ``"test.jsonl in task.path"``.
-        line: what is expected in each line: ``'{"question": ..., "answer": ...}'``.
+    of the caller's. One more line than MOST_ROWS is read at most. ``file`` and ``line`` are what is
+    expected: ``"test.jsonl in task.path"``, ``'{"question": ..., "answer": ...}'``. Raise TaskError
+    where there is no such file, it is not UTF-8 or JSON, or a line is beyond ``longest_bytes``.
     """
     rows: list[SourceRow] = []
     try:
@@ -129,13 +126,9 @@ def hub_rows(
     """Read every row of a split of a data set of the Hub, each with its place.
 
     Nothing that the data set brings along is run: ``trust_remote_code`` is never given, and
-    formats that can hold code (pickles of pandas, tar files of them, a script) are refused. Raise
-    TaskError where the library, the Hub or the data set is not there.
-
-    Args:
-        name, config, split: as the library ``datasets`` has them.
-        empty: why the Hub is asked: ``"task.path is empty"``.
-        way_out: what else can be done: ``"or download ..."``.
+    formats that can hold code (pickles of pandas, tar files of them, a script) are refused. Errors
+    say why the Hub is asked (``empty``: "task.path is empty") and the ``way_out`` ("or download").
+    Raise TaskError where the library, the Hub or the data set is not there.
     """
     try:
         # Here and not above: an extra, slow to import, and not needed for files.

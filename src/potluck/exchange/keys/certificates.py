@@ -61,12 +61,9 @@ def write_certificates(
     """Make a key and a certificate for each of ``names``, and an authority where none is yet;
     return the folder of each node.
 
-    Args:
-        folder: place of the authority that signs. It is used again, so nodes can join later.
-        hosts: DNS names and addresses at which the nodes are reached; all nodes may use all.
-        days: validity of the certificates; the authority's own is ten years at least.
-
-    Raise CertificateError: a wrong name or host, files that exist, a bad authority, a full disk.
+    The authority in ``folder`` is used again, so nodes can join later; it is valid for ten years at
+    least, the certificates for ``days``. All nodes may use all of ``hosts``, names and addresses.
+    Raise CertificateError for a wrong name or host, files that exist, a bad authority, a full disk.
     """
     if bad := [name for name in names if not NODE_NAME.fullmatch(name) or name == "ca"]:
         expected = f"expected {NODE_NAME.pattern}, and not 'ca'"
