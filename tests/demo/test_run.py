@@ -7,9 +7,11 @@ import re
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
+from typer.testing import CliRunner
 
 from demo.results import result
 from potluck.builder.memory import own_completions
+from potluck.cli.training import app
 from potluck.config.control import controls_of
 from potluck.demo.run import DemoError, _write_report, cells, demo, summarise
 from potluck.objective.methods import method_of
@@ -48,6 +50,17 @@ def test_rounds_can_be_fewer_and_seeds_more(tmp_path):
     # Longest first, so that the cores are done at about the same time.
     assert [cell.setting for cell in plan[:2]] == ["together"] * 2
     assert len({cell.run.folder for cell in plan}) == 10
+    assert len({cell.run.config.name for cell in plan}) == 10  # what the progress is told by
+
+
+@pytest.mark.parametrize(
+    ("given", "seeds"), [([], range(3)), (["--seed", "4", "--seeds", "2"], range(4, 6))]
+)
+def test_the_command_takes_a_first_seed_and_a_number_of_seeds(monkeypatch, given, seeds):
+    taken = []
+    monkeypatch.setattr("potluck.demo.run.demo", lambda *_, **options: taken.append(options))
+    assert CliRunner().invoke(app, ["demo", "--rounds", "7", *given]).exit_code == 0
+    assert [(its["rounds"], its["seeds"]) for its in taken] == [(7, seeds)]
 
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path):
