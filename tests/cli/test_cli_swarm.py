@@ -251,7 +251,7 @@ def test_join_trains_the_node_that_is_named(potluck_says, joined):
     assert (name, folder) == ("large", Path("runs/digits"))
     assert options.pop("display")
     off = dict.fromkeys(("resume", "trust_code", "all_here", "watches_status"), False)
-    assert options == off
+    assert options == off | {"allow_keys": ()}
 
 
 OPTIONS = [
