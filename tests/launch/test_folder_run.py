@@ -7,7 +7,7 @@ import pytest
 import tiny
 from faults.swarm import Swarm
 from forked import FORKING, Forked
-from potluck.builder.consent import require_consent_to_buckets
+from potluck.builder.consent import notes_on_reach, require_consent_to_buckets
 from potluck.config import ConfigError
 from potluck.doctor.examine import Target, examine
 from potluck.launch import local_swarm
@@ -100,6 +100,8 @@ def test_the_doctor_tries_a_folder_and_compares_the_clocks(tmp_path, monkeypatch
         target = Target(recipe(tmp_path, f"swarm.connect=['file://{place}']"), "east", tmp_path)
         return next(f for f in examine(target) if f.name == "connect")
 
+    config = recipe(tmp_path, "swarm.connect=['file:///srv/team']")
+    assert "leaves files in file:///srv/team" in notes_on_reach(config)
     assert (found(tmp_path).verdict, list(tmp_path.glob("doctor*"))) == ("ok", [])
     assert "no such folder; make or mount it" in found(tmp_path / "none").text
     monkeypatch.setattr("potluck.exchange.folder.store.SKEW_S", -1.0)

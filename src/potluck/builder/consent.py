@@ -97,6 +97,7 @@ def notes_on_reach(config: RunConfig) -> list[str]:
     """Write a line on each secret, each server and each file here that the recipe names."""
     servers = [f"{name!r} {n.engine.note}" for name, n in config.node.items() if n.engine.note]
     files = [f"uses {file} ({key})" for key, file in _files(as_tree(config), "")]
+    files += [f"leaves files in {url}" for url in config.swarm.connect if url.startswith("file:")]
     secrets, buckets = map(str, secrets_of(config, config.node)), _buckets(config).values()
     return [printable(line, limit=1000) for line in (*secrets, *buckets, *servers, *files)]
 
