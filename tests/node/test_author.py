@@ -2,10 +2,11 @@
 
 import pytest
 
-from potluck.exchange import ExchangeError
-from potluck.exchange.base import PeerStatus, Status
+from potluck.exchange import ExchangeError, Round
+from potluck.exchange.base import PeerStatus, Status, Traffic
 from potluck.node.author import Author
 from potluck.node.pace.together import Together
+from potluck.node.participant import Spent
 from potluck.node.storage.record import Record
 from potluck.rollout.texts.base import Cost, Written
 
@@ -73,3 +74,12 @@ def test_ctrl_c_is_heard_while_it_waits(tmp_path):
     object.__setattr__(made, "progress", pressed)
     with pytest.raises(KeyboardInterrupt):
         made.generate_and_send(0, [])
+
+
+def test_it_reports_what_the_network_cost_and_who_was_silent(tmp_path):
+    traffic = Traffic(30, 0, 40, {"mallory": 2}, ("mallory",))
+    arrived = Round((), missing=("north",), traffic=traffic)
+    found = author(tmp_path, Room(comes_at=1), 1.0, []).use(0, arrived, Spent(), size_bytes=7)
+    assert (found.sent_bytes, found.received_bytes, found.size_bytes) == (30, 40, 7)
+    assert (found.missing, found.refused) == (("north",), {"mallory": 2})
+    assert (found.quarantined, found.sent_bytes_per_token) == (("mallory",), None)
