@@ -146,6 +146,18 @@ def test_what_is_printed_or_saved_has_all_charts(told, address, show, nodes, ask
     page.locator("#curves path.curve:not(.raw)").nth(nodes - 1).wait_for(state="attached")
 
 
+def test_completions_are_those_of_the_newest_round_when_one_comes_to_them(told, address, show):
+    page = show(f"{address}#/run/", viewport={"width": 1200, "height": 300})
+    page.locator("#texts .text").first.wait_for(state="attached")  # drawn ahead
+    told.extra_text = "of the round that came later"
+    columns = {"round": [60.0], "own_reward_mean": [0.5]}
+    more = {name: CurvesView(first=60, columns=columns) for name in told.whole.curves}
+    told.change(curves=more, nodes=states(told.whole, large={"round": 61}))
+    page.locator('tr[data-node="large"]').get_by_text("61 of 60").wait_for()
+    page.locator("#texts").scroll_into_view_if_needed()
+    page.locator("#texts").get_by_text(told.extra_text).wait_for()
+
+
 def test_a_node_that_stopped_has_its_way_back_and_old_cells(told, address, show):
     gone = {"state": "stopped", "round": 20, "back": "potluck join r/small/join.json --as small"}
     changed(told, nodes=states(told.whole, small=gone))

@@ -180,11 +180,24 @@ function textsSection(run) {
   const more = button("Show more", showMore, { hidden: true });
   const controls = el("div.controls", { hidden: true }, nodes.node, rounds.node, search);
   const node = el("div", controls, el("div.controls", surprises, fresh), note, legend, list, more);
-  const first = drawnWhenSeen(node, () => (answer || asked ? null : load({})));
+  // A new round replaces the shown one when that is seen, and where nobody is reading it.
+  const renew = drawnWhenSeen(node, () => {
+    const done = (view.curves?.[nodeName]?.columns.round ?? []).at(-1) ?? -1;
+    if (asked && (round !== null || query || done <= newest)) return;
+    const isRead = node.contains(document.activeElement) || node.matches(":hover");
+    if (answer?.texts?.length && (isRead || shown > AT_ONCE)) {
+      write(fresh, `Round ${done + 1} is there: show it`);
+      fresh.hidden = false;
+    } else {
+      newest = done;
+      load({});
+    }
+  });
 
   async function load(change, place = null) {
     ({ nodeName, round, query, rank } = { nodeName, round, query, rank, ...change });
     if (nodeName === null) return;
+    if (change.nodeName) newest = -1;
     shown = AT_ONCE;
     const now = (asked += 1);
     list.setAttribute("aria-busy", "true");
@@ -226,7 +239,7 @@ function textsSection(run) {
     list.replaceChildren(...byProblem(texts.slice(0, shown)).map(problemCard));
     more.hidden = texts.length <= shown;
     fresh.hidden = true;
-    newest = known.at(-1) ?? -1;
+    newest = Math.max(newest, known.at(-1) ?? -1);
     const count = answer.is_cut
       ? `the first ${plural(texts.length, "completion")}`
       : plural(texts.length, "completion");
@@ -280,23 +293,7 @@ function textsSection(run) {
     if (nodeName === null && names.length) nodeName = names[0];
     nodes.control.value = nodeName ?? "";
     if (nodeName === null) write(note, NOTHING);
-    first();
-    // A new round replaces the shown one only where nobody is reading it.
-    const done = (view.curves?.[nodeName]?.columns.round ?? []).at(-1) ?? -1;
-    if (round !== null || query || done <= newest) return;
-    if (!answer) {
-      // It was asked for before there was anything.
-      newest = done;
-      if (seen.has(node)) load({});
-      return;
-    }
-    if (node.contains(document.activeElement) || node.matches(":hover") || shown > AT_ONCE) {
-      write(fresh, `Round ${done + 1} is there: show it`);
-      fresh.hidden = false;
-    } else if (seen.has(node)) {
-      newest = done;
-      load({});
-    }
+    renew();
   }
 
   return {
