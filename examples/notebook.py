@@ -86,8 +86,8 @@ apart.result().plot()
 
 # %%
 runs = [together.folder], [apart.result().folder]
-compared = potluck.compare(*runs) if hasattr(potluck, "compare") else None
+compared = potluck.compare(*runs)
 compared
 
 # %%
-compared and compared.plot()
+compared.plot()

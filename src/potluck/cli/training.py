@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from potluck import STARTING_RECIPE
 from potluck.builder.consent import require_consent
@@ -183,7 +184,8 @@ def _run(
         from potluck.node.storage.resume import first_round
     first = first_round(place, config) if resume else 0
     with open_displays(displays or ["live"], Watched(out, config.end, first)) as display:
-        return run(config, place, resume=resume, display=display, trust_code=trust_code)
+        whole = replace(config, control=())  # made by this command, behind the run
+        return run(whole, place, resume=resume, display=display, trust_code=trust_code)
 
 
 def rounds_saved(place: Path, config: RunConfig) -> int:

@@ -4,6 +4,7 @@ One thread, so the same recipe gives the same numbers, and a debugger can follow
 """
 
 import atexit
+import shlex
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -218,9 +219,14 @@ def _run_shown(
     # Of several processes that are one run (docs/memory.md) the first one speaks for all.
     console = Console(highlight=False, quiet=environ.get("RANK", "0") != "0")
     first = first_round(folder, local.mine) if resume else 0
-    with open_display(display, folder, Watched(console, local.config.rounds, first)) as shown:
+    with open_display(display, folder, Watched(console, local.config.end, first)) as shown:
         told = Fanout([shown, *map(Callback, callbacks)])
-        return run_nodes(local, folder, resume=resume, display=told)
+        result = run_nodes(local, folder, resume=resume, display=told)
+        if local.config.control and not result.interrupted:
+            place = shlex.quote(str(folder))
+            how = f"potluck run {place}/recipe.json --out {place} --resume"
+            told.show(Notice(f"a command makes its control: {how}"))
+        return result
 
 
 def _tables(rewards: Rewards) -> list[dict[str, object]]:

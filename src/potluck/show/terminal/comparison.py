@@ -18,7 +18,7 @@ TEXTS, NUMBERS = ("node", "measure"), ("A", "B", "A - B")
 LOOKS = ((style.BLUE, "solid"), (style.ORANGE, (0, (4, 2))))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Compared):
     """Results of ``potluck.compare``."""
 
@@ -46,6 +46,9 @@ class Comparison(Compared):
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
         return f"{self.verdict}.\n\n{table}\n\n{self.note}.\n\n{'; '.join(self.sides)}.\n"
 
+    def __repr__(self) -> str:
+        return f"<{self.verdict}>"
+
     def _repr_html_(self) -> str:
         rows = (map(escape, cells) for cells in [TEXTS + NUMBERS, *(r.cells for r in self.rows)])
         table = "".join(f"<tr><td>{'</td><td>'.join(cells)}</td></tr>" for cells in rows)
@@ -53,7 +56,7 @@ class Comparison(Compared):
 
     def plot(self) -> Figure:
         """Draw the curves of both sides, and each node's difference with its interval."""
-        figure = Figure(figsize=(16, 7), dpi=100, facecolor="white")
+        figure = style.Picture(figsize=(16, 7), dpi=100, facecolor="white")
         curves, differences = figure.subplots(1, 2, width_ratios=(1.6, 1))
         figure.subplots_adjust(left=0.055, right=0.97, top=0.76, bottom=0.12, wspace=0.3)
         _draw_curves(curves, self)
