@@ -30,7 +30,7 @@ def test_a_majority_that_claims_a_round_that_cannot_be_is_told_of_and_ends_no_ru
     rounds, logs = ended(each, 2_000_000_000)
     assert rounds == {name: list(range(ROUNDS)) for name in logs}
     for name, log in logs.items():
-        assert f"{name}: the others claim round 2000000000; in the" in log
+        assert f"{name}: the others claim round 2000000001; in the" in log
         assert "skipped" not in log
 
 
@@ -40,5 +40,5 @@ def test_rounds_that_are_skipped_are_told_when_they_are_and_at_the_end(ended):
     lived = rounds["east"]
     assert lived[-1] == ROUNDS - 1
     skipped = ROUNDS - len(lived)
-    assert f"the others are at {ROUNDS - 1}, so {skipped} rounds are skipped" in logs["east"]
+    assert f"the others are at {ROUNDS}, so {skipped} rounds are skipped" in logs["east"]
     assert f"{len(lived)} rounds were done, {skipped} skipped" in logs["east"]

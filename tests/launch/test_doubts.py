@@ -102,7 +102,7 @@ def test_show_says_it_once_with_its_first_round(tmp_path):
     rounds = [metrics(0), *(metrics(at, sources=forged) for at in (1, 2))]
     text = " ".join(shown(make_run(tmp_path / "run", "small", rounds=rounds)).split())
     assert text.count("may be forged") == 1
-    assert "round 1: large: 20.0 nats a token likelier to small than it claims" in text
+    assert "round 2: large: 20.0 nats a token likelier to small than it claims" in text
 
 
 def test_show_says_nothing_where_no_claim_is_read(tmp_path):

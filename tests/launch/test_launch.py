@@ -266,11 +266,14 @@ def test_a_reward_that_is_not_finite_stops_the_run_and_names_round_node_and_sour
 ):
     config = recipe()
     kind = type(make_task(config))
-    rewards = kind.rewards
-    monkeypatch.setattr(
-        kind, "rewards", lambda self, p, c, t: [float("nan"), *rewards(self, p, c, t)[1:]]
-    )
-    with pytest.raises(NonFiniteError, match=r"round 0, node 'large': the task's reward for compl"):
+    graded = kind.graded
+
+    def broken(self, *given):
+        rewards, parts = graded(self, *given)
+        return [float("nan"), *rewards[1:]], parts
+
+    monkeypatch.setattr(kind, "graded", broken)
+    with pytest.raises(NonFiniteError, match=r"round 1, node 'large': the task's reward for compl"):
         run(config, tmp_path / "run", display=Silent()) if not config.evaluation.every else run(
             recipe("evaluation.problems=0", "evaluation.out_of_distribution=0"), tmp_path / "run"
         )

@@ -80,8 +80,8 @@ def test_a_far_round_of_the_only_other_is_not_believed_and_told_once(tmp_path, c
     life.others.newest["south"] = claim
     done = life.step(2)
     assert life.said == [
-        f"north: the others claim round {claim}; in the 2 s since round 1 at most 5 rounds can "
-        f"have passed: going on with 2"
+        f"north: the others claim round {claim + 1}; in the 2 s since round 2 at most 5 rounds can "
+        f"have passed: going on with 3"
     ]
     done = life.step(done)
     assert (done, len(life.said)) == (4, 1)
@@ -106,7 +106,7 @@ def test_who_was_frozen_goes_on_in_the_round_of_the_others_and_it_is_told(tmp_pa
     done = life.step(12, seconds=60.0)
     life.others.newest = {"south": 40, "west": 41}
     assert life.step(done) == 41
-    assert life.said == ["north, round 13: the others are at 40, so 27 rounds are skipped"]
+    assert life.said == ["north, round 14: the others are at 41, so 27 rounds are skipped"]
     life.others.newest = {"south": 41, "west": 41}
     assert life.step(41) == 42
 
@@ -122,11 +122,11 @@ def test_one_of_two_others_moves_nobody(tmp_path):
 def test_who_comes_late_goes_to_the_round_of_the_others_but_not_beyond_the_run(tmp_path):
     late = Life(tmp_path / "late", Others(south=40))
     assert late.step(0) == 41
-    assert late.said == ["north, round 0: the others are at 40, so 40 rounds are skipped"]
+    assert late.said == ["north, round 1: the others are at 41, so 40 rounds are skipped"]
     fooled = Life(tmp_path / "fooled", Others(south=ROUNDS))
     assert fooled.step(0) == 1
     assert fooled.said == [
-        "north: the others claim round 50; the run ends with round 49: going on with 0"
+        "north: the others claim round 51; the run ends with round 50: going on with 1"
     ]
 
 
@@ -141,9 +141,9 @@ def test_who_began_alone_goes_to_the_round_of_the_others_when_so_many_can_have_p
         done = life.step(done)
     assert life.lived == [*range(10), 40]  # After 20 s: 40 rounds of half a second.
     assert life.said == [
-        "north: the others claim round 40; in the 12 s since round 0 at most 25 rounds can have "
-        "passed: going on with 6",
-        "north, round 10: the others are at 40, so 30 rounds are skipped",
+        "north: the others claim round 41; in the 12 s since round 1 at most 25 rounds can have "
+        "passed: going on with 7",
+        "north, round 11: the others are at 41, so 30 rounds are skipped",
     ]
 
 
@@ -156,8 +156,8 @@ def test_a_partner_that_is_mute_from_the_start_is_not_believed_later(tmp_path, l
     life.others.live, life.others.newest["south"] = True, ROUNDS - 1
     assert life.step(done) == 2
     assert life.said == [
-        "north: the others claim round 49; in the 2 s since round 0 at most 5 rounds can have "
-        "passed: going on with 1"
+        "north: the others claim round 50; in the 2 s since round 1 at most 5 rounds can have "
+        "passed: going on with 2"
     ]
 
 
@@ -168,7 +168,7 @@ def test_a_resumed_node_that_was_never_in_step_counts_from_its_first_round_now(t
     resumed.others.newest["south"] = ROUNDS - 1
     resumed.step(done)
     assert resumed.lived == [10, 11, 12]
-    assert "in the 4 s since round 10 at most 9 rounds can have passed" in resumed.said[0]
+    assert "in the 4 s since round 11 at most 9 rounds can have passed" in resumed.said[0]
 
 
 def test_a_clock_that_was_set_back_while_a_node_was_away_locks_it_out_for_no_longer(tmp_path):
@@ -176,8 +176,8 @@ def test_a_clock_that_was_set_back_while_a_node_was_away_locks_it_out_for_no_lon
     resumed, done = Life(tmp_path, Others(south=40), now_s=before.now_s - day_s), 12
     done = resumed.step(done)
     assert resumed.said == [
-        "north: the others claim round 40; in the 0 s since round 11 at most 1 rounds can have "
-        "passed: going on with 12"
+        "north: the others claim round 41; in the 0 s since round 12 at most 1 rounds can have "
+        "passed: going on with 13"
     ]
     resumed = Life(tmp_path, Others(south=40), now_s=before.now_s - day_s + 60.0)
     assert resumed.step(done) == 41  # The time of the first resume was kept.
@@ -226,8 +226,8 @@ def test_a_resumed_node_knows_since_when_it_was_away(tmp_path):
     resumed = Life(tmp_path, Others(south=40), now_s=before.now_s + 4.0)
     assert resumed.step(12) == 13
     assert resumed.said == [
-        "north: the others claim round 40; in the 6 s since round 11 at most 13 rounds can have "
-        "passed: going on with 12"
+        "north: the others claim round 41; in the 6 s since round 12 at most 13 rounds can have "
+        "passed: going on with 13"
     ]
     (tmp_path / "metrics.jsonl").write_text("")  # Its pace is known from there.
     assert Life(tmp_path, Others(south=40), now_s=before.now_s + 4.0).step(12) == 41

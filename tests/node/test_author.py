@@ -60,7 +60,7 @@ def test_it_waits_for_a_reader_before_it_writes(tmp_path):
 
 def test_it_ends_where_nobody_comes_and_has_written_nothing(tmp_path):
     made = author(tmp_path, Room(comes_at=99), 0.5, waits := [])
-    with pytest.raises(ExchangeError, match=r"read what 'people' writes in round 5 for 0.5 s"):
+    with pytest.raises(ExchangeError, match=r"read what 'people' writes in round 6 for 0.5 s"):
         made.generate_and_send(5, [])
     assert (made.engine.rounds, made.exchange.sent) == (0, [])
     assert waits
