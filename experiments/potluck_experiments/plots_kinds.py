@@ -28,9 +28,9 @@ from potluck_experiments.statistics import MeanInterval, interval_of
 
 ROW = 0.46  # inches
 GAINS = {
-    "": "minus by itself,\nthe same part of the writing",
-    "own-part": "minus together,\nnothing learned from others",
-    "alone": "minus by itself,\nall of the writing",
+    "": "vs. alone, with as many\nsamples (stronger of two ways)",
+    "own-part": "vs. together, with no\nlessons from others",
+    "alone": "vs. alone,\nwith all of the samples",
 }
 """What the default is compared with where one picture is to tell; empty: the better half."""
 PARTS = {
@@ -79,13 +79,13 @@ def draw_gains(kinds: Sequence[Kind]) -> Figure:
             [textwrap.fill(kind.title, 18) for kind in kinds], size=16, parse_math=False
         )
         title = (
-            f"At equal writing, sharing earns more in {more} of {len(same)} kinds of pair, "
-            f"less in {less or 'none'}"
+            f"With as many samples, sharing earns more in {more} of {len(same)} kinds of pair, "
+            f"less in {less or 'none'} (left)"
         )
         about = (
-            f"Sampled reward of the default minus that of a control: mean and 95 % interval over "
+            f"Sampled reward of the default, LWS, less that of a control: mean and 95 % interval over "
             f"{min(len(kind.pairs) for kind in kinds)} pairs\nof models. Blue: better together. "
-            "Orange: worse. Grey: neither is shown."
+            "Orange: worse. Grey: no clear difference."
         )
         figure.text(0.01, 1 - 0.42 / height, title, size=18, weight="bold", parse_math=False)
         figure.text(0.01, 1 - 0.6 / height, about, size=15, color=QUIET, va="top")

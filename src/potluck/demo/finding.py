@@ -25,7 +25,7 @@ curves are flat, chance decides when they come to a level."""
 NOTE = (
     "To reach: share right of what only the partner could do, and own completions until then.\n"
     "Reward: of all own answers, second half of the rounds: together, and by itself with half and "
-    "all of the writing."
+    "all of the writing, where a step has twice the completions."
 )
 COLUMNS = ("model", "to reach", "together", "by itself", "ratio", "reward", "half", "all")
 
@@ -67,7 +67,7 @@ class Gain:
         if not self.level:
             return f"{self.node}: too few rounds to learn {SKILLS[self.sign]}"
         goal, soon, late, _ = self.cells
-        how = f"right after {soon} own completions together, by itself after {late}"
+        how = f"right after {soon} own completions together, by itself after {late} at best"
         return f"{self.node}: {goal} {how}"
 
 

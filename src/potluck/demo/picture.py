@@ -48,7 +48,7 @@ def _figure(result: Result) -> Figure:
     for axes in grid[-1]:
         axes.set_xlabel("completions that the model has written itself", size=16, color=QUIET)
     for at, of in enumerate(result.gains):
-        figure.text(0.03, 0.962 - 0.03 * at, f"{of}.", size=19.5, weight="bold", color=INK)
+        figure.text(0.03, 0.962 - 0.03 * at, f"{of}.", size=18.5, weight="bold", color=INK)
     seeds = f"; mean of {len(result.seeds)} seeds" if len(result.seeds) > 1 else ""
     figure.text(0.03, 0.912, ABOUT.format(seeds=seeds), size=16.5, color=QUIET, va="top")
     figure.legend(
