@@ -83,9 +83,9 @@ def draw_gains(kinds: Sequence[Kind]) -> Figure:
             f"less in {less or 'none'} (left)"
         )
         about = (
-            f"Sampled reward of the default, LWS, less that of a control: mean and 95 % interval over "
-            f"{min(len(kind.pairs) for kind in kinds)} pairs\nof models. Blue: better together. "
-            "Orange: worse. Grey: no clear difference."
+            f"Sampled reward of the default, LWS, less that of a control: mean and 95 % interval "
+            f"over {min(len(kind.pairs) for kind in kinds)} pairs\nof models. Blue: better "
+            "together. Orange: worse. Grey: no clear difference."
         )
         figure.text(0.01, 1 - 0.42 / height, title, size=18, weight="bold", parse_math=False)
         figure.text(0.01, 1 - 0.6 / height, about, size=15, color=QUIET, va="top")

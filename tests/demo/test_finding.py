@@ -30,8 +30,8 @@ def test_the_finding_is_when_three_quarters_of_the_weakest_end_are_reached():
     # of the writing at 1,440 + .35 / .5 x 960 = 2,112, with all of it later.
     found = gain_of("adder", settings())
     assert (found.level, found.together, found.by_itself) == pytest.approx((0.35, 1320, 2112))
-    told = "35% of subtractions right after 1,300 own completions together, by itself after 2,100 at best"
-    assert str(found) == f"adder: {told}"
+    told = "right after 1,300 own completions together, by itself after 2,100 at best"
+    assert str(found) == f"adder: 35% of subtractions {told}"
     assert found.way == "half"
 
 

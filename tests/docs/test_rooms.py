@@ -88,7 +88,7 @@ MAY_IMPORT = {
     },
     "cli": {"STARTING_RECIPE", "builder", "config", "demo", "doctor", "evaluation", "exchange"}
     | {"launch", "node", "replay", "reports", "show.terminal", "show.web", "types"},
-    "__init__": {"builder", "config", "launch", "show.notebook", "types"},
+    "__init__": {"builder", "config", "launch", "show.notebook", "show.terminal", "types"},
     "__main__": {"cli"},
 }
 NO_CODE = {"models", "recipe.toml", "py.typed"}

@@ -146,7 +146,8 @@ def test_the_best_is_named_exported_and_outlives_a_crash(recipe, measured, tmp_p
     assert "- best checkpoint: validation 0.9000, after 1 rounds" in card.read_text()
     assert "0.900 after 1 rounds" in shown(folder)
     code, said, _ = potluck_says("export", node, tmp_path / "best", "--best")
-    assert (code, said) == (0, f"wrote {tmp_path / 'best'}\n")
+    assert code == 0
+    assert f"wrote {tmp_path / 'best'}" in said.splitlines()
     best = checkpoint.checkpoint_folder(node, 1) / "model.safetensors"
     assert (tmp_path / "best" / "model.safetensors").read_bytes() == best.read_bytes()
     place = checkpoint.checkpoint_folder(node, 6)

@@ -15,7 +15,15 @@ from launch.runs import lines
 from potluck.builder.nodes import make_learner
 from potluck.builder.objective import load_loss
 from potluck.builder.plan import check, plan_cost
-from potluck.config import ConfigError, LogConfig, NodeConfig, SamplingConfig, as_tree, from_tree
+from potluck.config import (
+    ConfigError,
+    LogConfig,
+    NodeConfig,
+    SamplingConfig,
+    StopConfig,
+    as_tree,
+    from_tree,
+)
 from potluck.launch.in_process import run
 from potluck.model.lora import adapter_off
 from potluck.node.storage.card import model_card
@@ -264,7 +272,7 @@ def test_every_key_of_the_page_is_one_of_a_recipe():
     page = (Path(__file__).parents[2] / "docs" / "trl.md").read_text()
     named = re.findall(r"\| `\[([\w.]+)\] (\w+)`", page)
     tables = {"node.NAME": NodeConfig, "objective": ObjectiveConfig, "log": LogConfig,
-              "sampling": SamplingConfig, "task": HubOptions}  # fmt: skip
+              "sampling": SamplingConfig, "task": HubOptions, "stop_when": StopConfig}  # fmt: skip
     assert len(named) > 10
     for table, key in named:
         assert key in tables[table].__struct_fields__

@@ -7,6 +7,7 @@ import torch
 
 import tiny
 from displays import Listener
+from potluck import files
 from potluck.builder.checks import notes_on_devices
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel, loading
@@ -20,10 +21,10 @@ def machine(monkeypatch, tmp_path):
     def make(cuda=False, mps=False, driver=False, system=("linux", "x86_64"), visible=None):
         monkeypatch.setattr(loading.torch.cuda, "is_available", lambda: cuda)
         monkeypatch.setattr(loading.mps, "is_available", lambda: mps)
-        monkeypatch.setattr(loading.sys, "platform", system[0])
-        monkeypatch.setattr(loading.platform, "machine", lambda: system[1])
+        monkeypatch.setattr(files.sys, "platform", system[0])
+        monkeypatch.setattr(files.platform, "machine", lambda: system[1])
         file = tmp_path / "driver"
-        monkeypatch.setattr(loading, "DRIVERS", {str(file): "an NVIDIA GPU"})
+        monkeypatch.setattr(files, "DRIVERS", {str(file): "an NVIDIA GPU"})
         if driver:
             file.touch()
         if visible is None:

@@ -168,7 +168,7 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(
 
 
 def test_ctrl_c_outside_of_a_command_promises_nothing(potluck_says, monkeypatch):
-    def ends():
+    def ends(**_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("potluck.cli.app", ends)

@@ -34,6 +34,7 @@ SAME = {
     "advantage_scale": "scale_rewards",
     "to": "report_to logger",
     "completions": "log_completions",
+    "callback": "callbacks",
     "function": "reward_funcs reward_fn",
     "weight": "reward_weights",
 }
