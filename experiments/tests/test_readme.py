@@ -132,17 +132,20 @@ def test_the_core_time_of_a_pair_is_that_of_the_cells():
 
 def test_what_the_readme_says_of_sharing_is_that_of_the_cells():
     page = (ROOT / "README.md").read_text().partition("## Does it help?")[2].partition("\n## ")[0]
-    told = [numbers(each) for each in re.findall(r"[+-]\.\d{3}\s\[[^]]*\]", page)]
-    expected = [
-        fresh("size", "better"),
-        fresh("complementary", "better"),
-        fresh("size", "own-part"),
-        fresh("complementary", "own-part"),
-        fresh("near", "better"),
-    ]
-    assert len(told) == len(expected)
-    for one, other in zip(told, expected, strict=True):
-        assert one == pytest.approx(other, abs=0.00051)
+    said = " ".join(page.split())
+    pairs = ["size", "complementary", "rare", "near", "lora", "far"]
+    halves = [fresh(family, "better") for family in (*pairs, "four")]
+    assert [low > 0 for _, low, _ in halves].count(True) == 5
+    assert "in five of seven kinds" in said
+    assert not any(high < 0 for *_, high in halves)
+    assert "and in none less" in said
+    alone = {family: fresh(family, "alone") for family in pairs}
+    assert [low > 0 for _, low, _ in alone.values()].count(True) == 2
+    assert {family for family, (*_, high) in alone.items() if high < 0} == {"near", "far"}
+    assert "two kinds of two models earn more, two show no difference, and two lose" in said
+    (told,) = re.findall(r"near and far notations, by (\.\d{3}) and (\.\d{3})", said)
+    lost = [-alone[family][0] for family in ("near", "far")]
+    assert [*map(float, told)] == pytest.approx(lost, abs=0.00051)
 
 
 PLANTED = {
