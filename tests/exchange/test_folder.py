@@ -84,6 +84,26 @@ def test_a_link_and_a_pipe_are_not_read(place, tmp_path):
     until(lambda: live(north) == {"south"}, "nobody waits at the pipe")
 
 
+@pytest.mark.parametrize("link", ["", "north"])
+def test_a_link_in_place_of_a_folder_is_not_followed(place, tmp_path, link):
+    put((private := tmp_path / "private") / "north/notes", b"of the user")
+    (at := place.files / link).parent.mkdir(exist_ok=True)
+    at.symlink_to(private / link)
+    with pytest.raises(OSError, match="Not a directory, or a link, which is not followed: .*/card"):
+        place.node("north")
+    with pytest.raises(OSError, match="which is not followed"):
+        Store(f"file://{tmp_path}/files").remove(f"{place.run}/north/notes")
+    assert [each.name for each in private.rglob("*")] == ["north", "notes"]
+
+
+def test_rounds_in_a_folder_without_a_card_are_of_something_else(place):
+    """A recipe can name the folder of all runs, and a node whose folder is one that they have."""
+    put(kept := place.files / "north/000001.ptlk", b"kept by a run")
+    with pytest.raises(OSError, match=r"north there has 000001.ptlk, but no card of a node"):
+        place.node("north")
+    assert [*kept.parent.iterdir()] == [kept]
+
+
 @pytest.mark.parametrize("leaves", [False, True])
 def test_what_an_earlier_start_left_is_not_believed_until_its_node_is_back(place, leaves):
     """Signed by the right key: nobody answers for it. One that said that it leaves is not asked."""

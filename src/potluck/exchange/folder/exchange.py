@@ -86,7 +86,14 @@ class FolderEndpoint(Endpoint):
         self._answered: dict[str, bytes] = {}
         self._answers: dict[str, tuple[bytes, bytes]] = {}
         self._active_s, self._is_away = time.monotonic(), False
-        self._there = set(filter(OWN_FILE.fullmatch, store.names(f"{self._run}/{self._me}")))
+        names = store.names(f"{self._run}/{self._me}")
+        self._there = set(filter(OWN_FILE.fullmatch, names))
+        if CARD not in names and self._there:
+            # A recipe may name any place, and a node of that name: rounds kept by another run.
+            raise FileExistsError(
+                f"{self._run}/{self._me} there has {min(self._there)}, but no card of a node; "
+                f"remove it, or name another folder in swarm.connect"
+            )
         self._written: set[str] = set()
         self._write()
         self.workers.start("look at the others", self._run_until_closed)
