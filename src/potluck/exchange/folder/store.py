@@ -61,9 +61,14 @@ class Store:
             return
         beside, new = f".{secrets.token_hex(8)}.part", os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with self._opened(path, make=True) as (at, name):
-            with open(os.open(beside, new, 0o666, dir_fd=at), "wb") as file:
-                file.write(data)
-            os.replace(beside, name, src_dir_fd=at, dst_dir_fd=at)
+            try:
+                with open(os.open(beside, new, 0o666, dir_fd=at), "wb") as file:
+                    file.write(data)
+                os.replace(beside, name, src_dir_fd=at, dst_dir_fd=at)
+            except BaseException:  # Each try would leave another one.
+                with suppress(OSError):
+                    os.unlink(beside, dir_fd=at)
+                raise
 
     def remove(self, path: str) -> None:
         if self._is_local:
