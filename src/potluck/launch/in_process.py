@@ -34,7 +34,7 @@ from potluck.node.storage.resume import first_round, require_folder, require_nod
 from potluck.reports.events import Display, Event, Fanout, Notice, PeerNews, PhaseProgress, Told
 from potluck.show.notebook import open_display
 from potluck.show.terminal import Watched
-from potluck.tasks.rewards import hand_over, load_function
+from potluck.tasks.rewards import HANDED, hand_over, load_function
 
 Shown = Display | str | None
 """A display, the name of one, "auto", or None."""
@@ -51,6 +51,7 @@ class BackgroundRun(Future[RunResult]):
         super().__init__()
         self._stop, context = threading.Event(), copy_context()  # a notebook's output hangs on it
         context.run(STOP.set, self._stop)
+        context.run(HANDED.set, HANDED.get().copy())
         thread = threading.Thread(target=context.run, args=(self._run, work), daemon=True)
         thread.start()
 
