@@ -132,6 +132,7 @@ def test_a_run_in_the_background_is_stopped_and_goes_on(recipe, monkeypatch):
             handle.stop()
 
     handle = potluck.run(recipe, "half", background=True, callbacks=[stop], display=None)
+    assert not handle.cancel()
     assert (handle.result().rounds, handle.result().interrupted, handle.done()) == (1, True, True)
     result = Future.result
 

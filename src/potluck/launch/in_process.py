@@ -49,6 +49,7 @@ class BackgroundRun(Future[RunResult]):
 
     def __init__(self, work: Callable[[], RunResult]) -> None:
         super().__init__()
+        self.set_running_or_notify_cancel()  # so that ``cancel`` says that it cannot
         self._stop, context = threading.Event(), copy_context()  # a notebook's output hangs on it
         context.run(STOP.set, self._stop)
         context.run(HANDED.set, HANDED.get().copy())
