@@ -155,7 +155,7 @@ def test_a_run_in_the_background_is_stopped_and_goes_on(recipe, monkeypatch):
 
 
 def test_a_run_in_the_background_keeps_what_it_was_given(recipe, desk, monkeypatch):
-    """Its function, though the name has another one before the thread asks for it."""
+    """Its function and its folder, though others are meant before the thread asks for them."""
     started, begin = threading.Event(), in_process.run_nodes
 
     def run_nodes(*args, **options):
@@ -163,13 +163,15 @@ def test_a_run_in_the_background_keeps_what_it_was_given(recipe, desk, monkeypat
         return begin(*args, **options)
 
     monkeypatch.setattr(in_process, "run_nodes", run_nodes)
-    recipe = {**recipe, "rounds": 1}
+    recipe, elsewhere = {**recipe, "rounds": 1}, desk / "elsewhere"
+    elsewhere.mkdir()
     handles = [
         potluck.run(
             recipe, f"of {value}", rewards=[of_main("f", value)], background=True, display=None
         )
         for value in (1.0, 2.0)
     ]
+    monkeypatch.chdir(elsewhere)
     started.set()
     for handle in handles:
         handle.result()

@@ -130,6 +130,7 @@ def run(
     """
     config = pinned(as_config(config, _tables(rewards)))
     folder = Path(folder or Path("runs") / config.name)
+    folder = folder.absolute() if background else folder  # the program may go to another one
 
     def meet(
         agreements: Mapping[str, Agreement], display: Display, progress: NodeProgress
