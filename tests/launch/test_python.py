@@ -150,8 +150,14 @@ def test_a_run_in_the_background_is_stopped_and_goes_on(recipe, monkeypatch):
     ends[0]()  # the program's end
     assert handle.done()
     assert handle.result().interrupted
-    with pytest.raises(potluck.PotluckError, match="half exists; --resume goes on with that run"):
-        potluck.run(recipe, "half", background=True, display=None).result()
+    exists, shown = "half exists; --resume goes on with that run", []
+    display = types.SimpleNamespace(show=shown.append)
+    with pytest.raises(potluck.PotluckError, match=exists):
+        potluck.run(recipe, "half", background=True, display=display).result()
+    assert [re.search(exists, notice.text) is not None for notice in shown] == [True]
+    with pytest.raises(potluck.PotluckError, match=exists):
+        potluck.run(recipe, "half", display=display)
+    assert len(shown) == 1  # who waits has the error itself
 
 
 def test_a_run_in_the_background_keeps_what_it_was_given(recipe, desk, monkeypatch):

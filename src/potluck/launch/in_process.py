@@ -25,6 +25,7 @@ from potluck.builder.task import require_trusted
 from potluck.config import AnyRecipe, ConfigError, as_config
 from potluck.exchange import Agreement, Exchange, MemoryHub
 from potluck.exchange.memory import KEPT_ROUNDS
+from potluck.files import one_line
 from potluck.launch.rounds import LocalNodes, RunResult, run_nodes
 from potluck.launch.signals import STOP
 from potluck.node.participant import NodeProgress
@@ -35,6 +36,7 @@ from potluck.reports.events import Display, Event, Fanout, Notice, PeerNews, Pha
 from potluck.show.notebook import open_display
 from potluck.show.terminal import Watched
 from potluck.tasks.rewards import HANDED, hand_over, load_function
+from potluck.types import PotluckError
 
 Shown = Display | str | None
 """A display, the name of one, "auto", or None."""
@@ -123,7 +125,8 @@ def run(
         display: "auto": a curve in a notebook, elsewhere what the command shows; or a name of
             ``--display``, None, or an object with ``show(event)``.
         callbacks: functions of an event; one that raises ends the run.
-        background: whether to return at once, with a BackgroundRun.
+        background: whether to return at once, with a BackgroundRun. Relative paths in the recipe
+            are of the directory that is the current one when it reads them.
         trust_code: whether functions that the recipe names may be imported and run, and its
             secrets be sent.
         allow_keys: secrets that may be sent, ``"VARIABLE=HOST"``; those of a run are remembered.
@@ -216,13 +219,14 @@ def join(
 def _run_shown(
     local: LocalNodes, folder: Path, resume: bool, display: Shown, callbacks: Callbacks = ()
 ) -> RunResult:
-    require_trusted(local.config, local.trust_code)
-    if name := local.config.log.callback:
-        callbacks = [*callbacks, load_function("[log] callback", name)[0]]
     # Of several processes that are one run (docs/memory.md) the first one speaks for all.
     console = Console(highlight=False, quiet=environ.get("RANK", "0") != "0")
     first = first_round(folder, local.mine) if resume else 0
-    with open_display(display, folder, Watched(console, local.config.end, first)) as shown:
+    watched = Watched(console, local.config.end, first)
+    with open_display(display, folder, watched) as shown, _failure_told(shown):
+        require_trusted(local.config, local.trust_code)
+        if name := local.config.log.callback:
+            callbacks = [*callbacks, load_function("[log] callback", name)[0]]
         told = Fanout([shown, *map(Callback, callbacks)])
         result = run_nodes(local, folder, resume=resume, display=told)
         if local.config.control and not result.interrupted:
@@ -230,6 +234,18 @@ def _run_shown(
             how = f"potluck run {place}/recipe.json --out {place} --resume"
             told.show(Notice(f"a command makes its control: {how}"))
         return result
+
+
+@contextmanager
+def _failure_told(display: Display) -> Iterator[None]:
+    """Tell of an error in the background: nobody may ask for the result."""
+    try:
+        yield
+    except Exception as error:
+        if STOP.get() is not None:
+            text = str(error) if isinstance(error, PotluckError) else repr(error)
+            display.show(Notice(f"the run failed: {one_line(text)}"))
+        raise
 
 
 def _tables(rewards: Rewards) -> list[dict[str, object]]:
