@@ -84,6 +84,26 @@ def test_a_link_and_a_pipe_are_not_read(place, tmp_path):
     until(lambda: live(north) == {"south"}, "nobody waits at the pipe")
 
 
+@pytest.mark.parametrize("link", ["", "north"])
+def test_a_link_in_place_of_a_folder_is_not_followed(place, tmp_path, link):
+    put((private := tmp_path / "private") / "north/notes", b"of the user")
+    (at := place.files / link).parent.mkdir(exist_ok=True)
+    at.symlink_to(private / link)
+    with pytest.raises(OSError, match=r"Not a directory, or a link, which is not followed: .*card"):
+        place.node("north")
+    with pytest.raises(OSError, match="which is not followed"):
+        Store(f"file://{tmp_path}/files").remove(f"{place.run}/north/notes")
+    assert [each.name for each in private.rglob("*")] == ["north", "notes"]
+
+
+def test_rounds_in_a_folder_without_a_card_are_of_something_else(place):
+    """A recipe can name the folder of all runs, and a node whose folder is one that they have."""
+    put(kept := place.files / "north/000001.ptlk", b"kept by a run")
+    with pytest.raises(OSError, match=r"north there has 000001.ptlk, but no card of a node"):
+        place.node("north")
+    assert [*kept.parent.iterdir()] == [kept]
+
+
 @pytest.mark.parametrize("leaves", [False, True])
 def test_what_an_earlier_start_left_is_not_believed_until_its_node_is_back(place, leaves):
     """Signed by the right key: nobody answers for it. One that said that it leaves is not asked."""
@@ -152,16 +172,27 @@ def test_one_that_leaves_is_here_until_its_last_batch_is_and_one_that_is_silent_
     until(lambda: live(north) == set(), "it was not heard for long")
 
 
-def test_a_folder_that_is_away_for_a_while_costs_that_while(place, caplog):
+def test_a_folder_that_is_away_for_a_while_costs_that_while(place):
+    def told():
+        north.gather(0)
+        return [text for text in place.said["north"] if "cannot be used" in text]
+
     north, south = place.nodes("north", "south")
     place.files.rename(away := place.files.with_name("away"))
     place.files.write_bytes(b"in its place")
-    until(lambda: "cannot be used" in caplog.text, "it is said")
+    until(told, "it is said to the user")
     place.files.unlink()
     away.rename(place.files)
     south.send(0, batch("south"))
     until(lambda: has_batch(north, "south", 0), "it goes on")
-    assert caplog.text.count("cannot be used") <= 2
+    assert len(told()) <= 2
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path):
+    (tmp_path / "run/node/card").mkdir(parents=True)
+    with pytest.raises(OSError, match="Is a directory"):
+        Store(f"file://{tmp_path}").write("run/node/card", b"")
+    assert [each.name for each in (tmp_path / "run/node").iterdir()] == ["card"]
 
 
 def test_where_nothing_can_be_written_is_said_at_once(place):

@@ -4,6 +4,7 @@ import json
 import linecache
 import re
 import sys
+import threading
 import types
 from concurrent.futures import Future
 
@@ -13,6 +14,7 @@ import potluck
 import tiny
 from displays import Listener
 from potluck.config import ConfigError, as_tree
+from potluck.launch import in_process
 from potluck.reports.events import Evaluated, PhaseProgress, RoundDone
 from potluck.tasks import TaskError
 from potluck.tasks.rewards import HANDED
@@ -33,7 +35,7 @@ def of_main(name, value=1.0):
 def recipe(tiny_models, desk):
     """A recipe of two nodes; its tree, which a run may be given as it is."""
     yield as_tree(tiny.recipe(tiny_models, **PLAIN))
-    HANDED.clear()
+    HANDED.get().clear()
 
 
 def metrics(folder, node="small"):
@@ -77,7 +79,7 @@ def test_functions_are_rewards(recipe, desk):
 
 def test_a_program_without_the_function_says_so(recipe, potluck_says):
     potluck.run(recipe, "paid", rewards=[of_main("right")], display=None)
-    HANDED.clear()  # as in another process
+    HANDED.get().clear()  # as in another process
     options = ("--out", "again", "--trust-code", "--one-process")
     code, _, err = potluck_says("run", "paid/recipe.json", *options)
     assert code == 2
@@ -130,6 +132,7 @@ def test_a_run_in_the_background_is_stopped_and_goes_on(recipe, monkeypatch):
             handle.stop()
 
     handle = potluck.run(recipe, "half", background=True, callbacks=[stop], display=None)
+    assert not handle.cancel()
     assert (handle.result().rounds, handle.result().interrupted, handle.done()) == (1, True, True)
     result = Future.result
 
@@ -147,8 +150,39 @@ def test_a_run_in_the_background_is_stopped_and_goes_on(recipe, monkeypatch):
     ends[0]()  # the program's end
     assert handle.done()
     assert handle.result().interrupted
-    with pytest.raises(potluck.PotluckError, match="half exists; --resume goes on with that run"):
-        potluck.run(recipe, "half", background=True, display=None).result()
+    exists, shown = "half exists; --resume goes on with that run", []
+    display = types.SimpleNamespace(show=shown.append)
+    with pytest.raises(potluck.PotluckError, match=exists):
+        potluck.run(recipe, "half", background=True, display=display).result()
+    assert [re.search(exists, notice.text) is not None for notice in shown] == [True]
+    with pytest.raises(potluck.PotluckError, match=exists):
+        potluck.run(recipe, "half", display=display)
+    assert len(shown) == 1  # who waits has the error itself
+
+
+def test_a_run_in_the_background_keeps_what_it_was_given(recipe, desk, monkeypatch):
+    """Its function and its folder, though others are meant before the thread asks for them."""
+    started, begin = threading.Event(), in_process.run_nodes
+
+    def run_nodes(*args, **options):
+        started.wait()
+        return begin(*args, **options)
+
+    monkeypatch.setattr(in_process, "run_nodes", run_nodes)
+    recipe, elsewhere = {**recipe, "rounds": 1}, desk / "elsewhere"
+    elsewhere.mkdir()
+    handles = [
+        potluck.run(
+            recipe, f"of {value}", rewards=[of_main("f", value)], background=True, display=None
+        )
+        for value in (1.0, 2.0)
+    ]
+    monkeypatch.chdir(elsewhere)
+    started.set()
+    for handle in handles:
+        handle.result()
+    means = [metrics(desk / f"of {value}")[0]["rewards"]["f"]["mean"] for value in (1.0, 2.0)]
+    assert means == [0.5, 1.0]
 
 
 def test_progress_is_told_when_there_is_some(recipe):

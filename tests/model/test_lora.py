@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig
+from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, PreTrainedModel
 
 import tiny
 from potluck.builder.memory import adapted_names, adapter_numbers
 from potluck.config import LoraConfig
-from potluck.model import ModelError
+from potluck.model import LanguageModel, ModelError
+from potluck.model.loading import BUILDING
 from potluck.model.lora import adapter_off, add_adapter, restore_adapter, targets_of, trained
 from potluck.model.shape import shape_of
 
@@ -189,3 +190,27 @@ def test_an_adapter_that_is_off_is_not_there_and_comes_back():
     assert not torch.equal(before, logits(plain))
     with adapter_off(plain):
         assert torch.equal(logits(plain), logits(tiny.policy().network))
+
+
+def test_one_thread_at_a_time_makes_layers(tmp_path, monkeypatch):
+    """Two runs in the background: what transformers replaces for so long is of the process."""
+    held = []
+
+    def watched(kind, name):
+        made = getattr(kind, name)
+
+        def make(*args, **options):
+            held.append((name, BUILDING.locked()))
+            return made(*args, **options)
+
+        monkeypatch.setattr(kind, name, make)
+
+    folder, shape = tiny.save(tmp_path / "model"), tiny.policy().network.config
+    for name in ("from_pretrained", "from_config"):
+        watched(AutoModelForCausalLM, name)
+    watched(PreTrainedModel, "add_adapter")
+    network = LanguageModel.load(folder, device="cpu").network
+    add_adapter(network, rank=2, alpha=4.0, dropout=0.0, targets=("q_proj",), seed=0)
+    shape_of(shape)
+    assert held == [("from_pretrained", True), ("add_adapter", True), ("from_config", True)]
+    assert not BUILDING.locked()

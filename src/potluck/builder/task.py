@@ -69,7 +69,7 @@ def require_trusted(config: RunConfig, trust_code: bool) -> None:
 
 def require_trust(place: str, code: Sequence[str], *, trust_code: bool) -> None:
     """Raise ConfigError if the recipe names ``code``, at ``place``, that is not trusted."""
-    code = [name for name in code if name not in HANDED]
+    code = [name for name in code if name not in HANDED.get()]
     if code and not trust_code:
         raise ConfigError(
             f"the recipe runs code, {place} {', '.join(map(repr, code))}; read it, then allow "

@@ -25,6 +25,7 @@ from potluck.builder.task import require_trusted
 from potluck.config import AnyRecipe, ConfigError, as_config
 from potluck.exchange import Agreement, Exchange, MemoryHub
 from potluck.exchange.memory import KEPT_ROUNDS
+from potluck.files import one_line
 from potluck.launch.rounds import LocalNodes, RunResult, run_nodes
 from potluck.launch.signals import STOP
 from potluck.node.participant import NodeProgress
@@ -34,7 +35,8 @@ from potluck.node.storage.resume import first_round, require_folder, require_nod
 from potluck.reports.events import Display, Event, Fanout, Notice, PeerNews, PhaseProgress, Told
 from potluck.show.notebook import open_display
 from potluck.show.terminal import Watched
-from potluck.tasks.rewards import hand_over, load_function
+from potluck.tasks.rewards import HANDED, hand_over, load_function
+from potluck.types import PotluckError
 
 Shown = Display | str | None
 """A display, the name of one, "auto", or None."""
@@ -49,8 +51,10 @@ class BackgroundRun(Future[RunResult]):
 
     def __init__(self, work: Callable[[], RunResult]) -> None:
         super().__init__()
+        self.set_running_or_notify_cancel()  # so that ``cancel`` says that it cannot
         self._stop, context = threading.Event(), copy_context()  # a notebook's output hangs on it
         context.run(STOP.set, self._stop)
+        context.run(HANDED.set, HANDED.get().copy())
         thread = threading.Thread(target=context.run, args=(self._run, work), daemon=True)
         thread.start()
 
@@ -121,13 +125,15 @@ def run(
         display: "auto": a curve in a notebook, elsewhere what the command shows; or a name of
             ``--display``, None, or an object with ``show(event)``.
         callbacks: functions of an event; one that raises ends the run.
-        background: whether to return at once, with a BackgroundRun.
+        background: whether to return at once, with a BackgroundRun. Relative paths in the recipe
+            are of the directory that is the current one when it reads them.
         trust_code: whether functions that the recipe names may be imported and run, and its
             secrets be sent.
         allow_keys: secrets that may be sent, ``"VARIABLE=HOST"``; those of a run are remembered.
     """
     config = pinned(as_config(config, _tables(rewards)))
     folder = Path(folder or Path("runs") / config.name)
+    folder = folder.absolute() if background else folder  # the program may go to another one
 
     def meet(
         agreements: Mapping[str, Agreement], display: Display, progress: NodeProgress
@@ -213,13 +219,14 @@ def join(
 def _run_shown(
     local: LocalNodes, folder: Path, resume: bool, display: Shown, callbacks: Callbacks = ()
 ) -> RunResult:
-    require_trusted(local.config, local.trust_code)
-    if name := local.config.log.callback:
-        callbacks = [*callbacks, load_function("[log] callback", name)[0]]
     # Of several processes that are one run (docs/memory.md) the first one speaks for all.
     console = Console(highlight=False, quiet=environ.get("RANK", "0") != "0")
     first = first_round(folder, local.mine) if resume else 0
-    with open_display(display, folder, Watched(console, local.config.end, first)) as shown:
+    watched = Watched(console, local.config.end, first)
+    with open_display(display, folder, watched) as shown, _failure_told(shown):
+        require_trusted(local.config, local.trust_code)
+        if name := local.config.log.callback:
+            callbacks = [*callbacks, load_function("[log] callback", name)[0]]
         told = Fanout([shown, *map(Callback, callbacks)])
         result = run_nodes(local, folder, resume=resume, display=told)
         if local.config.control and not result.interrupted:
@@ -227,6 +234,18 @@ def _run_shown(
             how = f"potluck run {place}/recipe.json --out {place} --resume"
             told.show(Notice(f"a command makes its control: {how}"))
         return result
+
+
+@contextmanager
+def _failure_told(display: Display) -> Iterator[None]:
+    """Tell of an error in the background: nobody may ask for the result."""
+    try:
+        yield
+    except Exception as error:
+        if STOP.get() is not None:
+            text = str(error) if isinstance(error, PotluckError) else repr(error)
+            display.show(Notice(f"the run failed: {one_line(text)}"))
+        raise
 
 
 def _tables(rewards: Rewards) -> list[dict[str, object]]:

@@ -10,6 +10,7 @@ terminal, and runs the code of a model folder at a "y".
 import hashlib
 import json
 import os
+import threading
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -37,6 +38,9 @@ ADAPTER = "adapter_model.safetensors"
 TOKENIZERS = ("tok*", "tekken*", "vocab*", "*.model")
 """Names that the files of a tokenizer have."""
 BUILT_IN = Path(__file__).parent.parent / "models"
+BUILDING = threading.Lock()
+"""Held while layers are made: transformers replaces functions of torch for so long, for all threads
+of the process, and two at once would not put back what was there."""
 SAME_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -63,12 +67,17 @@ def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str)
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
     base = base_of(where)
     try:
-        made: Any = AutoModelForCausalLM.from_pretrained(
-            base or where, dtype=dtype, output_loading_info=True, trust_remote_code=False, **chosen
-        )
-        network, loaded = made
-        if base:
-            network = _merged(network, where)
+        with BUILDING:
+            made: Any = AutoModelForCausalLM.from_pretrained(
+                base or where,
+                dtype=dtype,
+                output_loading_info=True,
+                trust_remote_code=False,
+                **chosen,
+            )
+            network, loaded = made
+            if base:
+                network = _merged(network, where)
         network.to(device)
         _realign(network)
     except Exception as error:  # libraries for six file formats raise what they like

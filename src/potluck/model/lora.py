@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from potluck.model.loading import ModelError, first_line
+from potluck.model.loading import BUILDING, ModelError, first_line
 
 Targets = Sequence[str] | Literal["all-linear"]
 """Names of the layers that get an adapter, or every linear one but the head."""
@@ -51,7 +51,7 @@ def add_adapter(
     )
     try:
         device = network.device
-        with torch.random.fork_rng([device.index or 0] if device.type == "cuda" else []):
+        with BUILDING, torch.random.fork_rng([device.index or 0] if device.type == "cuda" else []):
             torch.manual_seed(seed)
             network.add_adapter(config)
     except ValueError as error:

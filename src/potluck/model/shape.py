@@ -12,6 +12,8 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen2Config
 from transformers.pytorch_utils import Conv1D
 
+from potluck.model.loading import BUILDING
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -72,7 +74,7 @@ def published_shape(model: str) -> Shape | None:
 
 def shape_of(config: PreTrainedConfig) -> Shape:
     """Find the shape of the network that ``config`` describes, which is built without memory."""
-    with torch.device("meta"):
+    with BUILDING, torch.device("meta"):
         network = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     text = config.get_text_config()
     head = network.get_output_embeddings().weight

@@ -25,6 +25,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -79,8 +80,10 @@ class Reward:
         return cls(name, *load_function("reward", name), weight, format)
 
 
-HANDED: dict[str, FunctionType] = {}
-"""Functions that this process's own user handed over, and so trusts, by their names in recipes."""
+_OF_ALL: dict[str, FunctionType] = {}
+HANDED: ContextVar[dict[str, FunctionType]] = ContextVar("HANDED", default=_OF_ALL)
+"""Functions that this process's own user handed over, and so trusts, by their names in recipes. A
+run in the background has a copy: a name may mean another function a moment later."""
 
 
 def hand_over(function: Callable[..., Any]) -> str:
@@ -88,7 +91,7 @@ def hand_over(function: Callable[..., Any]) -> str:
     TaskError for a lambda, or an object, which has none."""
     if not (isinstance(function, FunctionType) and function.__name__.isidentifier()):
         raise TaskError(f"reward is {function!r:.80}; expected a function with a name, by def")
-    HANDED[name := f"{function.__module__}:{function.__name__}"] = function
+    HANDED.get()[name := f"{function.__module__}:{function.__name__}"] = function
     return name
 
 
@@ -99,7 +102,7 @@ def load_function(what: str, name: str) -> tuple[Callable[..., Any], str]:
     be imported, or has no such function."""
     what, (place, _, attribute) = f"{what} {name!r}", name.rpartition(":")
     if place == "__main__":
-        own = HANDED.get(name, getattr(sys.modules[place], attribute, None))
+        own = HANDED.get().get(name, getattr(sys.modules[place], attribute, None))
         if not isinstance(own, FunctionType):
             raise TaskError(
                 f"{what} is of the Python program or notebook that made the run, and not here; go "
@@ -110,7 +113,7 @@ def load_function(what: str, name: str) -> tuple[Callable[..., Any], str]:
         except OSError:  # typed at a prompt that keeps no text
             raise TaskError(f"{what} has no source; define it in a file, or in a cell") from None
     module, file = _from_file(what, place) if place.endswith(".py") else _module(what, place)
-    function = HANDED.get(name, getattr(module, attribute, None))
+    function = HANDED.get().get(name, getattr(module, attribute, None))
     if not callable(function):
         found = "is no function" if hasattr(module, attribute) else "is not there"
         raise TaskError(f"{what}: {attribute!r} {found} in {place}")

@@ -8,7 +8,6 @@ as on a network: an answer, in the card of the asked node, proves that it is the
 looks, writes and waits: after something has come, for a tenth of the time since then.
 """
 
-import logging
 import re
 import time
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from potluck.exchange.protocol.mailbox import Mailbox
 from potluck.exchange.protocol.outbox import Outbox
 from potluck.exchange.protocol.peers import STRANGERS, heard_s
 from potluck.exchange.transport import Membership
+from potluck.reports.events import Notice
 from potluck.types import NODE_NAME
 
 __all__ = ["FolderExchange", "check_endpoints", "free_endpoints", "open_exchange", "try_endpoint"]
@@ -46,8 +46,6 @@ OWN_FILE = re.compile(r"[0-9]{6,10}\.ptlk|\..*\.part")
 """Files that a node removes from its own folder: batches, and what a killed one did not finish."""
 MOST_ANSWERS = 48
 """Answers in a card, of 2 kilobytes at most."""
-
-_log = logging.getLogger(__name__)
 
 
 class Card(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -86,7 +84,14 @@ class FolderEndpoint(Endpoint):
         self._answered: dict[str, bytes] = {}
         self._answers: dict[str, tuple[bytes, bytes]] = {}
         self._active_s, self._is_away = time.monotonic(), False
-        self._there = set(filter(OWN_FILE.fullmatch, store.names(f"{self._run}/{self._me}")))
+        names = store.names(f"{self._run}/{self._me}")
+        self._there = set(filter(OWN_FILE.fullmatch, names))
+        if CARD not in names and self._there:
+            # A recipe may name any place, and a node of that name: rounds kept by another run.
+            raise FileExistsError(
+                f"{self._run}/{self._me} there has {min(self._there)}, but no card of a node; "
+                f"remove it, or name another folder in swarm.connect"
+            )
         self._written: set[str] = set()
         self._write()
         self.workers.start("look at the others", self._run_until_closed)
@@ -124,7 +129,9 @@ class FolderEndpoint(Endpoint):
                 self._is_away = False
             except OSError as error:
                 if not self._is_away:
-                    _log.warning("the folder of the others cannot be used: %s; trying on", error)
+                    said = f"the folder of the others cannot be used: {error}; trying on"
+                    with self._lock:
+                        self._mailbox.tell(Notice(said))
                 self._is_away = True
             with self._to_announce:
                 now_s = time.monotonic()

@@ -55,19 +55,48 @@ class Store:
 
     def write(self, path: str, data: bytes) -> None:
         """Write the whole file or none of it."""
-        place = f"{self._root}/{path}"
-        with _as_os_error():
-            if not self._is_local:
-                self._fs.pipe_file(place, data)
-                return
-            os.makedirs(folder := os.path.dirname(place), exist_ok=True)
-            # Under a name that nobody can guess, nobody can have put a link.
-            self._fs.pipe_file(beside := f"{folder}/.{secrets.token_hex(8)}.part", data)
-            os.replace(beside, place)
+        if not self._is_local:
+            with _as_os_error():
+                self._fs.pipe_file(f"{self._root}/{path}", data)
+            return
+        beside, new = f".{secrets.token_hex(8)}.part", os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with self._opened(path, make=True) as (at, name):
+            try:
+                with open(os.open(beside, new, 0o666, dir_fd=at), "wb") as file:
+                    file.write(data)
+                os.replace(beside, name, src_dir_fd=at, dst_dir_fd=at)
+            except BaseException:  # Each try would leave another one.
+                with suppress(OSError):
+                    os.unlink(beside, dir_fd=at)
+                raise
 
     def remove(self, path: str) -> None:
+        if self._is_local:
+            with self._opened(path) as (at, name):
+                os.unlink(name, dir_fd=at)
+            return
         with _as_os_error():
             self._fs.rm_file(f"{self._root}/{path}")
+
+    @contextmanager
+    def _opened(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """Open the folder of a file one by one from the root on, through no link: another may put
+        one there at any time. Yield its descriptor and the file's name."""
+        *folders, name = path.split("/")
+        at = os.open(self._root, os.O_DIRECTORY)
+        try:
+            for folder in folders:
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(folder, dir_fd=at)
+                above, at = at, os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+                os.close(above)
+            yield at, name
+        except NotADirectoryError as error:
+            told = f"Not a directory, or a link, which is not followed: {self._root}/{path}"
+            raise NotADirectoryError(error.errno, told) from error
+        finally:
+            os.close(at)
 
     def names(self, folder: str) -> list[str]:
         with suppress(FileNotFoundError), _as_os_error():

@@ -11,7 +11,7 @@ from potluck.exchange.base import Delivery, Received, WireError
 from potluck.exchange.protocol.announcement import Announcement, Offer
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.peers import Peer, Peers
-from potluck.reports.events import PeerNews
+from potluck.reports.events import PeerNews, Told
 
 AT_THE_DOOR = 1000
 """Most names that are kept of peers that have said nothing yet, and of those refused."""
@@ -39,7 +39,7 @@ class Mailbox(ABC):
     """Bytes of all answers since the last ``take_received_bytes``."""
     _latest: int = field(default=0, init=False)
     _here: dict[tuple[int, str], Delivery] = field(default_factory=dict, init=False)
-    _news: deque[PeerNews] = field(default_factory=lambda: deque(maxlen=MOST_NEWS), init=False)
+    _news: deque[Told] = field(default_factory=lambda: deque(maxlen=MOST_NEWS), init=False)
     _reported: set[str] = field(default_factory=set, init=False)
     _at_the_door: set[str] = field(default_factory=set, init=False)
     _cohorts: dict[int, frozenset[str]] = field(default_factory=dict, init=False)
@@ -173,7 +173,11 @@ class Mailbox(ABC):
             self._reported.add(told)
             self._news.append(news)
 
-    def drain_news(self) -> list[PeerNews]:
+    def tell(self, news: Told) -> None:
+        """Keep ``news`` for the thread that shows them."""
+        self._news.append(news)
+
+    def drain_news(self) -> list[Told]:
         news = list(self._news)
         self._news.clear()
         return news
