@@ -32,7 +32,7 @@ def started(monkeypatch):
     def make(made, console, *, options=()):
         for each in made:
             if not each.is_done:
-                run(each.config, each.folder, trust_code="--trust-code" in options)
+                run(each.config, each.folder, display=None, trust_code="--trust-code" in options)
                 runs.append((each.folder.as_posix(), each.config, tuple(options)))
         return True
 

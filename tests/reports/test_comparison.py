@@ -170,6 +170,20 @@ def test_nodes_that_wrote_nothing_cannot_be_compared(runs):
         potluck.compare(runs[0][0], runs[1][2])
 
 
+@pytest.mark.parametrize("stop_when, at_end", [({"rounds": 3}, None), ({"no_better": 1}, True)])
+def test_a_run_that_stop_when_ended_is_finished(tmp_path, stop_when, at_end):
+    a, b = (make(tmp_path / side, 0, 0.5, done=3) for side in "ab")
+    for run in (a, b):
+        tree = json.loads((run / "recipe.json").read_text())
+        (run / "recipe.json").write_text(json.dumps({**tree, "stop_when": stop_when}))
+        for node in ("small", "large"):
+            graded = {"round": 3, "validation": 0.5, "at_end": at_end}
+            (run / node / "evaluation.jsonl").write_text(json.dumps(graded))
+    found = potluck.compare(a, b)
+    assert found.over == "10 problems, one seed"  # of the rounds 1 and 2
+    assert "greedy" in {row.measure for row in found.rows}
+
+
 def test_a_node_that_only_writes_or_is_elsewhere_is_no_row(runs):
     for folder in (runs[0][0], runs[1][2]):
         tree = json.loads((folder / "recipe.json").read_text())

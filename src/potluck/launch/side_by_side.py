@@ -16,22 +16,13 @@ from potluck.files import available_cores, printable, sealed, write_atomically
 from potluck.launch.signals import interrupts
 from potluck.reports import EvaluationReport, RoundReport
 from potluck.reports.events import PhaseProgress
-from potluck.reports.runs import EVALUATION, METRICS, RECIPE, read_lines
+from potluck.reports.runs import EVALUATION, METRICS, RECIPE, end_of, read_lines, read_recipe
 from potluck.show.terminal.live import LiveDisplay
 from potluck.types import PotluckError
 
 
 class SideBySideError(PotluckError):
     """A run beside others that broke down."""
-
-
-def end_of(config: RunConfig, node: Path) -> int:
-    """Tell the round after which the node in the folder ``node`` ends, or was ended before."""
-    lines = [*read_lines(node / EVALUATION, EvaluationReport)]
-    values = [each.validation for each in lines if each.validation is not None]
-    if config.stop_when.is_met(values) and lines[-1].at_end:
-        return lines[-1].round
-    return config.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +41,9 @@ class WholeRun:
         if was != replace(self.config, control=()):
             return False  # a run of another recipe is refused when it is gone on with
         asked = self.config.evaluation.problems or self.config.evaluation.out_of_distribution
+        read = read_recipe(self.folder)
         for own in (self.folder / name for name in self.config.learners):
-            lines, end = read_lines(own / EVALUATION, EvaluationReport), end_of(self.config, own)
+            lines, end = read_lines(own / EVALUATION, EvaluationReport), end_of(own, read)
             evaluated = not asked or any(each.round == end for each in lines)
             saved = own / "checkpoints" / f"{end:06d}" / "state.json"
             if not (saved.is_file() and evaluated):

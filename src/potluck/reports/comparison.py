@@ -18,7 +18,7 @@ from potluck.files import printable
 from potluck.intervals import Interval, t_interval
 from potluck.reports.earned import MEASURES, Earned, between, plain, read_earned, signed, within
 from potluck.reports.rounds import RoundReport
-from potluck.reports.runs import METRICS, SMALL_BYTES, RunReadError, read_lines, read_recipe
+from potluck.reports.runs import METRICS, SMALL_BYTES, RunReadError, end_of, read_lines, read_recipe
 from potluck.reports.tail import DAMAGED, read_small
 
 MEAN = "mean of nodes"
@@ -138,12 +138,13 @@ def _read(folder: str | PathLike[str]) -> _Finished:
         if not node.model or not (path / name).is_dir():  # an author, or on another machine
             continue
         lines = read_lines(path / name / METRICS, RoundReport)
-        if (done := max((line.round + 1 for line in lines), default=0)) < recipe.rounds:
+        end = end_of(path / name, recipe)
+        if (done := max((line.round + 1 for line in lines), default=0)) < end:
             raise RunReadError(
-                f"{shown} is not finished: {name} has done {done} of {recipe.rounds} rounds; go on "
+                f"{shown} is not finished: {name} has done {done} of {end} rounds; go on "
                 f"with: potluck run {shown}/recipe.json --out {shown} --resume"
             )
-        nodes[name] = read_earned(path / name, name, recipe.rounds)
+        nodes[name] = read_earned(path / name, name, end)
     with suppress(*DAMAGED):
         task = msgspec.json.decode(read_small(path / "task.json", SMALL_BYTES) or b"{}", type=dict)
     return _Finished(shown, recipe.seed, printable(str(task.get("digest", ""))[:12]), nodes)
