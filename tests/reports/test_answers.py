@@ -140,6 +140,12 @@ def test_answers_are_kept_and_a_later_one_replaces_an_earlier_one(tmp_path):
         for kind in ("half", "alone")
     )
     add_answers(tmp_path, [half])
-    assert add_answers(tmp_path, [alone, half]) == answers(tmp_path) == (half, alone)
+    add_answers(tmp_path, [replace(alone, rounds=None), half])  # one of an older release
+    old = replace(half, is_stale=True)
+    for rounds, told in ((ROUNDS, half), (2 * ROUNDS, old)):
+        recipe = {"name": "made", "rounds": rounds, "node": {"small": {}}}
+        (tmp_path / "recipe.json").write_text(json.dumps(recipe))
+        assert answers(tmp_path) == (told, replace(alone, rounds=None))
+    assert f" after {ROUNDS} rounds. Own reward" in sentence(old)
     (tmp_path / ANSWERS).write_text('[{"node": 3}]')
     assert answers(tmp_path) == ()
