@@ -21,6 +21,12 @@ from potluck.show.terminal.live import LiveDisplay
 from potluck.types import PotluckError
 
 
+_RUN = (
+    "from potluck.launch.signals import stop_at_end_of_stdin; stop_at_end_of_stdin(); "
+    "from potluck.cli import main; main()"
+)
+
+
 class SideBySideError(PotluckError):
     """A run beside others that broke down."""
 
@@ -65,11 +71,12 @@ class WholeRun:
         recipe = self.folder.with_name(f"{self.folder.name}.json")
         write_atomically(recipe, sealed(as_tree(self.config)))
         begun = ["--resume"] if (self.folder / "recipe.json").is_file() else []
-        command = [sys.executable, "-m", "potluck", "run", str(recipe), "--out", str(self.folder)]
+        command = [sys.executable, "-c", _RUN, "run", str(recipe), "--out", str(self.folder)]
+        self.log.unlink(missing_ok=True)  # an earlier start may still write to that one
         with self.log.open("wb") as log:
             return subprocess.Popen(
                 [*command, "--one-process", *begun, *options],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # shut when this process is gone, however it ended
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 # Ctrl-C in a terminal reaches this process alone, which hands it on once.
@@ -109,7 +116,7 @@ def run_side_by_side(
         finally:
             for each in running.values():
                 each.process.kill()
-                each.process.wait()
+                each.process.communicate()
     return not stopped
 
 
@@ -119,6 +126,7 @@ class _Running:
     process: subprocess.Popen[bytes]
 
     def require_success(self, stopped: bool) -> None:
+        self.process.communicate()  # shuts its stdin
         code = self.process.returncode
         if code and not (stopped and code in (130, -signal.SIGINT)):
             words = self.run.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
