@@ -76,7 +76,7 @@ def test_the_same_problems_are_compared_one_by_one(tmp_path):
 
 
 def test_other_problems_are_compared_by_their_means(tmp_path):
-    ours, theirs = drawn(1, 0.5, range(40)), drawn(2, 0.6, range(100, 150))
+    ours, theirs = drawn(1, 0.5, range(40)), drawn(2, 0.6, range(39, 89))
     write(tmp_path / "run", "small", ours)
     write(tmp_path / "control", "small", theirs)
     found = answer_of(tmp_path / "run", tmp_path / "control", "small", "half-problems", ROUNDS)
@@ -89,6 +89,7 @@ def test_other_problems_are_compared_by_their_means(tmp_path):
     assert found.difference[1:] == pytest.approx(bootstrapped(again), abs=0.015)
     assert found.difference[0] == pytest.approx(sum(a) / len(a) - sum(b) / len(b))
     assert found.greedy is None
+    assert found.problems == 120  # and not the three that both have
 
 
 def test_pass_at_4_is_told_where_there_are_four_of_each(tmp_path):
