@@ -4,6 +4,7 @@
 another seed may differ by more.
 """
 
+import re
 import shlex
 from collections.abc import Iterable
 from contextlib import suppress
@@ -130,8 +131,13 @@ def told(run: Path) -> list[str]:
 
 def control_command(run: Path) -> str:
     """Return the command that makes the control ``half`` of a run that is done."""
-    where = shlex.quote(str(run))
-    return f"potluck run {where}/recipe.json --out {where} --resume --control half"
+    where, code = shlex.quote(str(run)), ""
+    with suppress(RunReadError):
+        of = read_recipe(run).settings.get
+        names = of("log.callback", ""), of("objective.loss", ""), ":" in of("objective.weight", "")
+        rewards = re.findall('"function":"(?!task")', of("reward", ""))
+        code = " --trust-code" * any([*names, *rewards])
+    return f"potluck run {where}/recipe.json --out {where} --resume{code} --control half"
 
 
 def add_answers(run: Path, found: Iterable[ControlAnswer]) -> None:
