@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -135,6 +136,15 @@ def test_it_is_shown_as_markdown_html_and_a_picture(runs, tmp_path):
     for at, pair in enumerate((runs, (runs[0][0], runs[1][2]))):
         save(potluck.compare(*pair).plot, tmp_path / f"{at}.png")
         assert (tmp_path / f"{at}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_path_is_text_in_every_picture_and_page(tmp_path):
+    a, b = (make(tmp_path / f"{side}$_{{$<i>", 0, 0.5) for side in "ab")
+    found = potluck.compare(a, b)
+    save(found.plot, tmp_path / "made.png")
+    assert "$_{$&lt;i>".replace(">", "&gt;") in found.markdown()
+    named = replace(found.rows[0], node="a|b")
+    assert r"| a\|b |" in replace(found, rows=(named, *found.rows[1:])).markdown()
 
 
 @pytest.mark.parametrize(

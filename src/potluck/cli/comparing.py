@@ -97,10 +97,13 @@ def _tell(a: Sequence[Path], b: Sequence[Path], folder: Path, as_json: bool) -> 
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "compare.md", found.markdown().encode())
     write_atomically(folder / "compare.json", f"{text}\n".encode())
+    if as_json:
+        print(text)
+    else:
+        out.print(found.table(out))
+        out.print(found.note, style="dim", markup=False)
     save(found.plot, folder / "compare.png")
     if as_json:
-        return print(text)
-    out.print(found.table(out))
-    out.print(found.note, style="dim", markup=False)
+        return
     for line in (*found.sides, found.verdict, f"  {folder}/compare.png, compare.md, compare.json"):
         say(line)

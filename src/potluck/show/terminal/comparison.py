@@ -43,8 +43,9 @@ class Comparison(Compared):
 
     def markdown(self) -> str:
         rows = [TEXTS + NUMBERS, ("---", "---", *["---:"] * 3), *(row.cells for row in self.rows)]
-        table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
-        return f"{self.verdict}.\n\n{table}\n\n{self.note}.\n\n{'; '.join(self.sides)}.\n"
+        safe = [[escape(x, quote=False).replace("|", r"\|") for x in row] for row in rows]
+        table, sides = "\n".join(f"| {' | '.join(r)} |" for r in safe), "; ".join(self.sides)
+        return f"{self.verdict}.\n\n{table}\n\n{self.note}.\n\n{escape(sides, quote=False)}.\n"
 
     def __repr__(self) -> str:
         return f"<{self.verdict}>"
@@ -82,7 +83,9 @@ def _draw_curves(axes: Axes, found: Comparison) -> None:
         if known:
             low, high = [each.low for each in known], [each.high for each in known]
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.legend(frameon=False, fontsize=13.5, loc="lower right", labelcolor=style.INK)
+    made = axes.legend(frameon=False, fontsize=13.5, loc="lower right", labelcolor=style.INK)
+    for text in made.get_texts():
+        text.set_parse_math(False)  # a path may have a $
     _look(axes, "Own reward", "completions that a model has written", across="y")
 
 
