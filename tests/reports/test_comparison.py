@@ -97,8 +97,11 @@ def test_one_seed_has_an_interval_over_its_problems(runs):
     assert row.difference.low < row.difference.value < row.difference.high
     assert next(row for row in found.rows if row.measure == "greedy").difference is None
     # Only the pair of equal seeds counts.
-    assert potluck.compare([a, runs[0][1]], b).rows == found.rows
+    more = potluck.compare([a, runs[0][1]], b)
+    assert more.rows == found.rows
+    assert more.note.endswith(f"one seed; left out, of a seed on one side: {runs[0][1]}")
     other = potluck.compare(a, runs[1][1])  # another seed, so other problems
+    assert other.over == "15 problems, seeds 0 and 1"
     assert other.rows[0].difference.value == pytest.approx(
         own_reward(a, "small") - own_reward(runs[1][1], "small")
     )

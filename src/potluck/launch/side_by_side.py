@@ -20,7 +20,6 @@ from potluck.reports.runs import EVALUATION, METRICS, RECIPE, end_of, read_lines
 from potluck.show.terminal.live import LiveDisplay
 from potluck.types import PotluckError
 
-
 _RUN = (
     "from potluck.launch.signals import stop_at_end_of_stdin; stop_at_end_of_stdin(); "
     "from potluck.cli import main; main()"

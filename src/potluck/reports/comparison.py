@@ -79,11 +79,16 @@ class Compared:
     """Of each node that all runs have, then of the mean over them."""
     curves: tuple[tuple[Point, ...], ...]
     """Of A and of B."""
+    seeds: tuple[tuple[int, int], ...]
+    """Of the runs, pair by pair."""
+    left_out: tuple[str, ...]
+    """Folders of runs whose seed is on one side only."""
 
     @classmethod
     def of(cls, a: Paths, b: Paths) -> Self:
         """Read finished runs; raise RunReadError where they cannot be compared."""
-        pairs = _pairs(_side("A", a), _side("B", b))
+        sides = _side("A", a), _side("B", b)
+        pairs = _pairs(*sides)
         (one, other), *_ = pairs
         names = [n for n in one.nodes if all(n in run.nodes for pair in pairs for run in pair)]
         groups = {name: [name] for name in names} | ({MEAN: names} if len(names) > 1 else {})
@@ -95,7 +100,11 @@ class Compared:
                 f"with a node of the same name"
             )
         curves = tuple(_curve(side, names) for side in zip(*pairs, strict=True))
-        return cls(tuple((x.path, y.path) for x, y in pairs), tuple(filter(None, rows)), curves)
+        runs = tuple((x.path, y.path) for x, y in pairs)
+        seeds = tuple((x.seed, y.seed) for x, y in pairs)
+        paired = {path for pair in runs for path in pair}
+        left_out = (x.path for side in sides for x in side.values() if x.path not in paired)
+        return cls(runs, tuple(filter(None, rows)), curves, seeds, tuple(left_out))
 
     @property
     def main(self) -> Measured:
@@ -105,8 +114,10 @@ class Compared:
     @property
     def over(self) -> str:
         """What the intervals are over."""
-        several, problems = len(self.runs), self.main.problems
-        return f"{several} pairs of seeds" if several > 1 else f"{problems:,} problems, one seed"
+        if len(self.runs) > 1:
+            return f"{len(self.runs)} pairs of seeds"
+        (a, b), *_ = self.seeds
+        return f"{self.main.problems:,} problems, {'one seed' if a == b else f'seeds {a} and {b}'}"
 
     @property
     def verdict(self) -> str:

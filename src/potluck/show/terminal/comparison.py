@@ -29,10 +29,12 @@ class Comparison(Compared):
 
     @property
     def note(self) -> str:
+        rest = f"; left out, of a seed on one side: {', '.join(self.left_out)}"
         return (
             "Own reward: mean reward of the completions that a model wrote itself, sampled, in the "
             "second half of the rounds; pass@4: the chance that one of four of them is right; "
             f"greedy: accuracy at the end. [...]: 95 %, over {self.over}"
+            f"{rest if self.left_out else ''}"
         )
 
     def table(self, console: Console | None = None) -> Table:
@@ -44,8 +46,9 @@ class Comparison(Compared):
     def markdown(self) -> str:
         rows = [TEXTS + NUMBERS, ("---", "---", *["---:"] * 3), *(row.cells for row in self.rows)]
         safe = [[escape(x, quote=False).replace("|", r"\|") for x in row] for row in rows]
-        table, sides = "\n".join(f"| {' | '.join(r)} |" for r in safe), "; ".join(self.sides)
-        return f"{self.verdict}.\n\n{table}\n\n{self.note}.\n\n{escape(sides, quote=False)}.\n"
+        table = "\n".join(f"| {' | '.join(row)} |" for row in safe)
+        below = escape(f"{self.note}.\n\n{'; '.join(self.sides)}", quote=False)
+        return f"{self.verdict}.\n\n{table}\n\n{below}.\n"
 
     def __repr__(self) -> str:
         return f"<{self.verdict}>"
