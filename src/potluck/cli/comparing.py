@@ -71,8 +71,14 @@ def compare_command(
 def _planned(side: str, config: RunConfig, at: int, folder: Path) -> WholeRun:
     """Plan a run; its name begins with the side, as both recipes may have one name."""
     seed = config.seed + at
-    named = replace(config, seed=seed, name=f"{side}.{config.name[:40]}.{seed}")
-    return WholeRun(named, folder / side / f"seed-{seed}")
+    place, nodes = folder / side / f"seed-{seed}", dict(config.node)
+    begun = load(place / "recipe.json").node if (place / "recipe.json").is_file() else {}
+    for name in nodes.keys() & begun.keys():  # a model RUN/NODE is the checkpoint of its start
+        asked, model = Path(nodes[name].model), begun[name].model
+        if Path(model).parent in (asked, asked / "checkpoints"):
+            nodes[name] = replace(nodes[name], model=model)
+    named = replace(config, seed=seed, name=f"{side}.{config.name[:40]}.{seed}", node=nodes)
+    return WholeRun(named, place)
 
 
 def _found(name: str) -> list[Path]:
