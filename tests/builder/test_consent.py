@@ -1,6 +1,7 @@
 """A stranger's recipe takes no secret: a variable goes to a host only if its user says so."""
 
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,9 @@ import tiny
 from potluck import run
 from potluck.builder.consent import notes_on_reach, require_consent, secrets_of
 from potluck.config import ConfigError, load
+from potluck.launch import controls
 from potluck.launch.in_process import join
+from potluck.launch.side_by_side import WholeRun
 from stand_in_chat import stand_in_chat
 
 RECIPE = """
@@ -182,3 +185,15 @@ def test_each_file_that_the_recipe_names_is_told(desk):
     assert f"uses {desk / 'own.jsonl'} (task.path)" in notes
     assert f"uses {desk} (node.small.model)" in notes
     assert not any("absent" in note for note in notes)
+
+
+def test_the_controls_of_a_run_may_send_what_it_was_allowed(
+    chat, recipe, potluck_says, monkeypatch
+):
+    pair, given = "CLOUD_SECRET=" + chat.url.split("/")[2], []
+    config = recipe(chat.url)
+    consent(config, Path("runs") / config.name, pair)
+    monkeypatch.setattr(WholeRun, "is_done", True)
+    monkeypatch.setattr(controls, "run_controls", lambda *_, options: given.extend(options) or True)
+    assert potluck_says("run", "guest.toml", "--resume", "--control", "alone")[0] == 0
+    assert given == [f"--allow-key={pair}"]

@@ -79,6 +79,18 @@ def test_json_is_alone_on_stdout_and_a_recipe_may_meet_a_run(desk, recipes, potl
     assert json.loads(said)["runs"] == [["runs/compare/a/seed-3", "runs/compare/b/seed-3"]]
 
 
+def test_a_finished_run_from_a_node_of_another_is_not_made_again(
+    desk, recipes, tree, potluck_says, started
+):
+    run(tree, desk / "begun", display=None)
+    models = [f"node.{name}.model=begun/{name}" for name in tree["node"]]
+    words = "compare", *recipes, "--seeds", "1", *(x for m in models for x in ("--set", m))
+    for made in (2, 0):
+        started.clear()
+        assert potluck_says(*words)[0] == 0
+        assert len(started) == made
+
+
 def test_five_runs_of_each_are_made_and_ctrl_c_saves_them(recipes, potluck_says, monkeypatch):
     planned, given = [], []
 

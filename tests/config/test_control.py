@@ -48,6 +48,13 @@ def test_own_part_is_the_whole_run_with_baselines_from_all(config):
     assert its.config == replace(config, name="digits.own-part", objective=objective)
 
 
+def test_trackers_do_not_mix_a_run_with_its_controls(config):
+    for group, its in (("", ""), ("team", "team.half.small")):
+        logged = replace(config, log=replace(config.log, group=group, callback="own.py:told"))
+        log = controls(logged, "half")["control.half.small"].config.log
+        assert (log.group, log.callback) == (its, "")
+
+
 def test_what_cannot_be_had_is_refused(config):
     one = replace(config, node={"small": config.node["small"]})
     with pytest.raises(ConfigError, match="the run has one node, so nothing is shared"):

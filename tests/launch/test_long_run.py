@@ -12,11 +12,12 @@ from potluck.config import ConfigError, StopConfig
 from potluck.evaluation.grade import SplitAccuracy
 from potluck.launch import controls, rounds
 from potluck.launch.in_process import run
-from potluck.launch.side_by_side import WholeRun, end_of
+from potluck.launch.side_by_side import WholeRun
 from potluck.model import ModelError
 from potluck.node.storage import checkpoint
 from potluck.node.storage.resume import whole_round
 from potluck.reports import AuthorReport, Doubts, RoundReport
+from potluck.reports.runs import end_of, read_recipe
 from show.terminal.test_show import shown
 
 EVALUATION = {"every": 1, "problems": 2, "out_of_distribution": 0}
@@ -84,7 +85,7 @@ def test_a_run_that_ends_early_is_done_and_goes_on_if_the_condition_is_dropped(
     status = json.loads((folder / "small" / "status.json").read_bytes())["own"]
     assert (status["phase"], status["round"], status["rounds"]) == ("ended", ends, ends)
     assert WholeRun(recipe(stop), folder).is_done
-    assert end_of(recipe(stop), folder / "small") == ends
+    assert end_of(folder / "small", read_recipe(folder)) == ends
     assert not WholeRun(recipe(), folder).is_done
     measured(values[-1])
     again = run(recipe(stop), folder, resume=True, display=(shown := Hears()))

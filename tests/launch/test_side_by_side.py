@@ -64,6 +64,15 @@ def test_ctrl_c_stops_each_run_once_and_starts_no_other(whole, tmp_path, monkeyp
     assert [process.returncode for process in started] == [130]
 
 
+def test_a_run_stops_with_its_starter_and_shares_its_log_with_no_other(whole):
+    with whole.log.open("w") as orphan:
+        process = whole.start([])
+        process.stdin.close()  # as when this process is killed
+        assert process.wait() in (-signal.SIGTERM, 130)
+        orphan.write("still there")
+    assert "still there" not in whole.log.read_text()
+
+
 def test_a_run_that_was_killed_is_gone_on_with_to_the_bit_and_one_that_is_done_is_not(
     whole, tmp_path
 ):

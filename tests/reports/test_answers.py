@@ -7,7 +7,14 @@ from itertools import combinations
 import pytest
 from msgspec.structs import replace
 
-from potluck.reports.answers import ANSWERS, add_answers, answer_of, answers, sentence
+from potluck.reports.answers import (
+    ANSWERS,
+    add_answers,
+    answer_of,
+    answers,
+    control_command,
+    sentence,
+)
 from potluck.reports.earned import plain
 
 ROUNDS = 6
@@ -76,7 +83,7 @@ def test_the_same_problems_are_compared_one_by_one(tmp_path):
 
 
 def test_other_problems_are_compared_by_their_means(tmp_path):
-    ours, theirs = drawn(1, 0.5, range(40)), drawn(2, 0.6, range(100, 150))
+    ours, theirs = drawn(1, 0.5, range(40)), drawn(2, 0.6, range(39, 89))
     write(tmp_path / "run", "small", ours)
     write(tmp_path / "control", "small", theirs)
     found = answer_of(tmp_path / "run", tmp_path / "control", "small", "half-problems", ROUNDS)
@@ -89,6 +96,7 @@ def test_other_problems_are_compared_by_their_means(tmp_path):
     assert found.difference[1:] == pytest.approx(bootstrapped(again), abs=0.015)
     assert found.difference[0] == pytest.approx(sum(a) / len(a) - sum(b) / len(b))
     assert found.greedy is None
+    assert found.problems == 120  # and not the three that both have
 
 
 def test_pass_at_4_is_told_where_there_are_four_of_each(tmp_path):
@@ -130,6 +138,21 @@ def test_the_sentence_says_what_the_interval_does(tmp_path, low, high, verdict):
     assert "by itself with all of the writing" in said
 
 
+@pytest.mark.parametrize("tables, names_code", [
+    ({"reward": [{"function": "task"}], "objective": {"weight": "likelihood"}}, False),
+    ({"reward": [{"function": "task"}, {"function": "pays.py:pays"}]}, True),
+    ({"objective": {"loss": "own.py:loss"}}, True),
+    ({"objective": {"weight": "own.py:weight"}}, True),
+    ({"log": {"callback": "own.py:told"}}, True),
+])  # fmt: skip
+def test_the_command_of_a_control_trusts_code_where_its_recipe_names_some(
+    tmp_path, tables, names_code
+):
+    recipe = {"name": "made", "rounds": 3, "node": {"small": {}}, **tables}
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe))
+    assert ("--trust-code" in control_command(tmp_path)) == names_code
+
+
 def test_answers_are_kept_and_a_later_one_replaces_an_earlier_one(tmp_path):
     write(tmp_path / "run", "small", drawn(1, 0.7, range(4)))
     write(tmp_path / "control", "small", drawn(2, 0.5, range(4)))
@@ -140,6 +163,12 @@ def test_answers_are_kept_and_a_later_one_replaces_an_earlier_one(tmp_path):
         for kind in ("half", "alone")
     )
     add_answers(tmp_path, [half])
-    assert add_answers(tmp_path, [alone, half]) == answers(tmp_path) == (half, alone)
+    add_answers(tmp_path, [replace(alone, rounds=None), half])  # one of an older release
+    old = replace(half, is_stale=True)
+    for rounds, told in ((ROUNDS, half), (2 * ROUNDS, old)):
+        recipe = {"name": "made", "rounds": rounds, "node": {"small": {}}}
+        (tmp_path / "recipe.json").write_text(json.dumps(recipe))
+        assert answers(tmp_path) == (told, replace(alone, rounds=None))
+    assert f" after {ROUNDS} rounds. Own reward" in sentence(old)
     (tmp_path / ANSWERS).write_text('[{"node": 3}]')
     assert answers(tmp_path) == ()

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -96,8 +97,11 @@ def test_one_seed_has_an_interval_over_its_problems(runs):
     assert row.difference.low < row.difference.value < row.difference.high
     assert next(row for row in found.rows if row.measure == "greedy").difference is None
     # Only the pair of equal seeds counts.
-    assert potluck.compare([a, runs[0][1]], b).rows == found.rows
+    more = potluck.compare([a, runs[0][1]], b)
+    assert more.rows == found.rows
+    assert more.note.endswith(f"one seed; left out, of a seed on one side: {runs[0][1]}")
     other = potluck.compare(a, runs[1][1])  # another seed, so other problems
+    assert other.over == "15 problems, seeds 0 and 1"
     assert other.rows[0].difference.value == pytest.approx(
         own_reward(a, "small") - own_reward(runs[1][1], "small")
     )
@@ -137,6 +141,15 @@ def test_it_is_shown_as_markdown_html_and_a_picture(runs, tmp_path):
         assert (tmp_path / f"{at}.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_path_is_text_in_every_picture_and_page(tmp_path):
+    a, b = (make(tmp_path / f"{side}$_{{$<i>", 0, 0.5) for side in "ab")
+    found = potluck.compare(a, b)
+    save(found.plot, tmp_path / "made.png")
+    assert "$_{$&lt;i>".replace(">", "&gt;") in found.markdown()
+    named = replace(found.rows[0], node="a|b")
+    assert r"| a\|b |" in replace(found, rows=(named, *found.rows[1:])).markdown()
+
+
 @pytest.mark.parametrize(
     "sides, complaint",
     [
@@ -168,6 +181,20 @@ def test_nodes_that_wrote_nothing_cannot_be_compared(runs):
         (runs[0][0] / name / "completions.jsonl").write_text("")
     with pytest.raises(RunReadError, match="no node has completions of its own in all runs"):
         potluck.compare(runs[0][0], runs[1][2])
+
+
+@pytest.mark.parametrize("stop_when, at_end", [({"rounds": 3}, None), ({"no_better": 1}, True)])
+def test_a_run_that_stop_when_ended_is_finished(tmp_path, stop_when, at_end):
+    a, b = (make(tmp_path / side, 0, 0.5, done=3) for side in "ab")
+    for run in (a, b):
+        tree = json.loads((run / "recipe.json").read_text())
+        (run / "recipe.json").write_text(json.dumps({**tree, "stop_when": stop_when}))
+        for node in ("small", "large"):
+            graded = {"round": 3, "validation": 0.5, "at_end": at_end}
+            (run / node / "evaluation.jsonl").write_text(json.dumps(graded))
+    found = potluck.compare(a, b)
+    assert found.over == "10 problems, one seed"  # of the rounds 1 and 2
+    assert "greedy" in {row.measure for row in found.rows}
 
 
 def test_a_node_that_only_writes_or_is_elsewhere_is_no_row(runs):

@@ -71,8 +71,14 @@ def compare_command(
 def _planned(side: str, config: RunConfig, at: int, folder: Path) -> WholeRun:
     """Plan a run; its name begins with the side, as both recipes may have one name."""
     seed = config.seed + at
-    named = replace(config, seed=seed, name=f"{side}.{config.name[:40]}.{seed}")
-    return WholeRun(named, folder / side / f"seed-{seed}")
+    place, nodes = folder / side / f"seed-{seed}", dict(config.node)
+    begun = load(place / "recipe.json").node if (place / "recipe.json").is_file() else {}
+    for name in nodes.keys() & begun.keys():  # a model RUN/NODE is the checkpoint of its start
+        asked, model = Path(nodes[name].model), begun[name].model
+        if Path(model).parent in (asked, asked / "checkpoints"):
+            nodes[name] = replace(nodes[name], model=model)
+    named = replace(config, seed=seed, name=f"{side}.{config.name[:40]}.{seed}", node=nodes)
+    return WholeRun(named, place)
 
 
 def _found(name: str) -> list[Path]:
@@ -97,10 +103,13 @@ def _tell(a: Sequence[Path], b: Sequence[Path], folder: Path, as_json: bool) -> 
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "compare.md", found.markdown().encode())
     write_atomically(folder / "compare.json", f"{text}\n".encode())
+    if as_json:
+        print(text)
+    else:
+        out.print(found.table(out))
+        out.print(found.note, style="dim", markup=False)
     save(found.plot, folder / "compare.png")
     if as_json:
-        return print(text)
-    out.print(found.table(out))
-    out.print(found.note, style="dim", markup=False)
+        return
     for line in (*found.sides, found.verdict, f"  {folder}/compare.png, compare.md, compare.json"):
         say(line)

@@ -11,7 +11,7 @@ import typer
 from msgspec.structs import replace
 
 from potluck import STARTING_RECIPE
-from potluck.builder.consent import require_consent
+from potluck.builder.consent import require_consent, secrets_of
 from potluck.builder.task import require_trusted
 from potluck.cli.base import TEAM, app, complain, out, prepare_process, say, stoppable
 from potluck.cli.options import (
@@ -125,7 +125,7 @@ def run_command(
             else:
                 code = _run_apart(config, place, resume, trust_code, display)
         if not code and config.control:
-            code = _run_controls(config, place, trust_code, allow_key or ())
+            code = _run_controls(config, place, trust_code)
         if not code and len(config.node) > 1 and (place / "recipe.json").is_file():
             for line in told(place):
                 say(line)
@@ -161,15 +161,14 @@ def _run_apart(
     return _tell_ends(ended, place, trust_code)
 
 
-def _run_controls(
-    config: RunConfig, place: Path, trust_code: bool, allow_keys: Sequence[str]
-) -> int:
+def _run_controls(config: RunConfig, place: Path, trust_code: bool) -> int:
     """Make the controls of a run that is done; return the exit code."""
     from potluck.launch.controls import run_controls
 
     names = ", ".join(each.config.name for each in controls_of(config))
     say(f"controls, to tell whether sharing helped: {names}")
-    if not run_controls(config, place, out, options=passed_on(trust_code, allow_keys)):
+    keys = [*dict.fromkeys(each.pair for each in secrets_of(config, config.node))]  # allowed above
+    if not run_controls(config, place, out, options=passed_on(trust_code, keys)):
         say("stopped, saved; go on with:")
         _say_command(f"run {_recipe_of(place)}", place, trust_code, config.control)
         return 130

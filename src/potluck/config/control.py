@@ -90,10 +90,13 @@ def _part(config: RunConfig, name: str) -> float:
 def _control(
     config: RunConfig, kind: ControlKind, nodes: tuple[str, ...], changed: RunConfig
 ) -> Control:
-    name = f"{config.name}.{_label(kind, changed)}"[:64]
+    label, group = _label(kind, changed), config.log.group
+    # Trackers take all of one group for one run, and a callback hears of one run.
+    log = replace(config.log, group=group and f"{group}.{label}", callback="")
     # It is made for the rounds of the run, however that ended: see ``launch/controls.py``.
-    changed = replace(changed, name=name, control=(), stop_when=StopConfig(), keep_best=False)
-    made = Control(kind, nodes, changed)
+    name = f"{config.name}.{label}"[:64]
+    changed = replace(changed, name=name, log=log, control=(), keep_best=False)
+    made = Control(kind, nodes, replace(changed, stop_when=StopConfig()))
     require_valid(made.config)
     return made
 

@@ -9,9 +9,10 @@ from rich.console import Console
 from potluck.config import RunConfig, StopConfig, load
 from potluck.config.control import controls_of
 from potluck.files import write_atomically
-from potluck.launch.side_by_side import WholeRun, end_of, run_side_by_side
+from potluck.launch.side_by_side import WholeRun, run_side_by_side
 from potluck.node.storage.card import card_of
 from potluck.reports.answers import add_answers, answer_of
+from potluck.reports.runs import end_of, read_recipe
 
 
 def run_controls(
@@ -21,7 +22,8 @@ def run_controls(
     tell, for ``show``, the page and the model cards. Return False if Ctrl-C stopped them, saved;
     raise SideBySideError if one breaks down. ``options`` are further ones of ``potluck run``."""
     config = replace(config, node=load(place / "recipe.json").node)  # from where it started
-    ends = {name: end_of(config, place / name) for name in config.learners}
+    recipe = read_recipe(place)
+    ends = {name: end_of(place / name, recipe) for name in config.learners}
     controls, runs = controls_of(config), list[WholeRun]()
     for each in controls:
         end = max(ends[name] for name in each.nodes)  # before the last round by ``stop_when`` alone

@@ -16,22 +16,18 @@ from potluck.files import available_cores, printable, sealed, write_atomically
 from potluck.launch.signals import interrupts
 from potluck.reports import EvaluationReport, RoundReport
 from potluck.reports.events import PhaseProgress
-from potluck.reports.runs import EVALUATION, METRICS, RECIPE, read_lines
+from potluck.reports.runs import EVALUATION, METRICS, RECIPE, end_of, read_lines, read_recipe
 from potluck.show.terminal.live import LiveDisplay
 from potluck.types import PotluckError
+
+_RUN = (
+    "from potluck.launch.signals import stop_at_end_of_stdin; stop_at_end_of_stdin(); "
+    "from potluck.cli import main; main()"
+)
 
 
 class SideBySideError(PotluckError):
     """A run beside others that broke down."""
-
-
-def end_of(config: RunConfig, node: Path) -> int:
-    """Tell the round after which the node in the folder ``node`` ends, or was ended before."""
-    lines = [*read_lines(node / EVALUATION, EvaluationReport)]
-    values = [each.validation for each in lines if each.validation is not None]
-    if config.stop_when.is_met(values) and lines[-1].at_end:
-        return lines[-1].round
-    return config.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +46,9 @@ class WholeRun:
         if was != replace(self.config, control=()):
             return False  # a run of another recipe is refused when it is gone on with
         asked = self.config.evaluation.problems or self.config.evaluation.out_of_distribution
+        read = read_recipe(self.folder)
         for own in (self.folder / name for name in self.config.learners):
-            lines, end = read_lines(own / EVALUATION, EvaluationReport), end_of(self.config, own)
+            lines, end = read_lines(own / EVALUATION, EvaluationReport), end_of(own, read)
             evaluated = not asked or any(each.round == end for each in lines)
             saved = own / "checkpoints" / f"{end:06d}" / "state.json"
             if not (saved.is_file() and evaluated):
@@ -73,11 +70,12 @@ class WholeRun:
         recipe = self.folder.with_name(f"{self.folder.name}.json")
         write_atomically(recipe, sealed(as_tree(self.config)))
         begun = ["--resume"] if (self.folder / "recipe.json").is_file() else []
-        command = [sys.executable, "-m", "potluck", "run", str(recipe), "--out", str(self.folder)]
+        command = [sys.executable, "-c", _RUN, "run", str(recipe), "--out", str(self.folder)]
+        self.log.unlink(missing_ok=True)  # an earlier start may still write to that one
         with self.log.open("wb") as log:
             return subprocess.Popen(
                 [*command, "--one-process", *begun, *options],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # shut when this process is gone, however it ended
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 # Ctrl-C in a terminal reaches this process alone, which hands it on once.
@@ -117,7 +115,7 @@ def run_side_by_side(
         finally:
             for each in running.values():
                 each.process.kill()
-                each.process.wait()
+                each.process.communicate()
     return not stopped
 
 
@@ -127,6 +125,7 @@ class _Running:
     process: subprocess.Popen[bytes]
 
     def require_success(self, stopped: bool) -> None:
+        self.process.communicate()  # shuts its stdin
         code = self.process.returncode
         if code and not (stopped and code in (130, -signal.SIGINT)):
             words = self.run.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()

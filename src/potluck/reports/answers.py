@@ -4,15 +4,19 @@
 another seed may differ by more.
 """
 
+import re
 import shlex
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from potluck.files import printable, write_atomically
 from potluck.intervals import Interval
 from potluck.reports.earned import MEASURES, K, between, plain, read_earned, within
+from potluck.reports.runs import RunReadError, end_of, read_recipe
 from potluck.reports.tail import DAMAGED, read_small
 
 ANSWERS = "answers.json"
@@ -47,17 +51,17 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     """Greedy accuracy on the validation problems at the end: of the run, of the control."""
     passed: tuple[float, float] | None = None
     """Chance that one of K completions solves a problem: in the run, in the control."""
+    rounds: int | None = None
+    """Rounds of the node when it was compared; None: not noted."""
+    is_stale: bool = False
+    """True: the node ends after another number of rounds now."""
 
     @property
     def verdict(self) -> str:
         _, low, high = self.difference
-        return (
-            "better together"
-            if low > 0
-            else "worse together"
-            if high < 0
-            else "no difference shown"
-        )
+        better, worse = "better together" if low > 0 else "", "worse together" if high < 0 else ""
+        after = f" after {self.rounds} rounds" if self.is_stale else ""
+        return f"{better or worse or 'no difference shown'}{after}"
 
 
 def answer_of(run: Path, control: Path, node: str, kind: str, rounds: int) -> ControlAnswer | None:
@@ -76,6 +80,7 @@ def answer_of(run: Path, control: Path, node: str, kind: str, rounds: int) -> Co
         written=(ours.written, theirs.written),
         greedy=(greedy.a, greedy.b) if greedy else None,
         passed=(passed.a, passed.b) if passed else None,
+        rounds=rounds,
     )
 
 
@@ -102,6 +107,15 @@ def sentence(answer: ControlAnswer) -> str:
 def answers(run: Path) -> tuple[ControlAnswer, ...]:
     """Read what the controls of a run folder told; nothing where there is no such file, or it
     cannot be read."""
+    ends = dict[str, int]()
+    with suppress(RunReadError):
+        recipe = read_recipe(run)
+        ends = {name: end_of(run / name, recipe) for name in recipe.node}
+    each = ((x, x.rounds and ends.get(x.node, x.rounds)) for x in _kept(run))
+    return (*(replace(answer, is_stale=end != answer.rounds) for answer, end in each),)
+
+
+def _kept(run: Path) -> tuple[ControlAnswer, ...]:
     try:
         data = read_small(run / ANSWERS, MOST_BYTES)
         return msgspec.json.decode(data, type=tuple[ControlAnswer, ...]) if data else ()
@@ -117,12 +131,16 @@ def told(run: Path) -> list[str]:
 
 def control_command(run: Path) -> str:
     """Return the command that makes the control ``half`` of a run that is done."""
-    where = shlex.quote(str(run))
-    return f"potluck run {where}/recipe.json --out {where} --resume --control half"
+    where, code = shlex.quote(str(run)), ""
+    with suppress(RunReadError):
+        of = read_recipe(run).settings.get
+        names = of("log.callback", ""), of("objective.loss", ""), ":" in of("objective.weight", "")
+        rewards = re.findall('"function":"(?!task")', of("reward", ""))
+        code = " --trust-code" * any([*names, *rewards])
+    return f"potluck run {where}/recipe.json --out {where} --resume{code} --control half"
 
 
-def add_answers(run: Path, found: Iterable[ControlAnswer]) -> tuple[ControlAnswer, ...]:
-    """Keep what controls told beside what earlier ones did; return all of it."""
-    kept = {(each.node, each.control): each for each in (*answers(run), *found)}
+def add_answers(run: Path, found: Iterable[ControlAnswer]) -> None:
+    """Keep what controls told beside what earlier ones did."""
+    kept = {(each.node, each.control): each for each in (*_kept(run), *found)}
     write_atomically(run / ANSWERS, msgspec.json.encode([*kept.values()]))
-    return (*kept.values(),)

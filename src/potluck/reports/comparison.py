@@ -18,7 +18,7 @@ from potluck.files import printable
 from potluck.intervals import Interval, t_interval
 from potluck.reports.earned import MEASURES, Earned, between, plain, read_earned, signed, within
 from potluck.reports.rounds import RoundReport
-from potluck.reports.runs import METRICS, SMALL_BYTES, RunReadError, read_lines, read_recipe
+from potluck.reports.runs import METRICS, SMALL_BYTES, RunReadError, end_of, read_lines, read_recipe
 from potluck.reports.tail import DAMAGED, read_small
 
 MEAN = "mean of nodes"
@@ -79,11 +79,16 @@ class Compared:
     """Of each node that all runs have, then of the mean over them."""
     curves: tuple[tuple[Point, ...], ...]
     """Of A and of B."""
+    seeds: tuple[tuple[int, int], ...]
+    """Of the runs, pair by pair."""
+    left_out: tuple[str, ...]
+    """Folders of runs whose seed is on one side only."""
 
     @classmethod
     def of(cls, a: Paths, b: Paths) -> Self:
         """Read finished runs; raise RunReadError where they cannot be compared."""
-        pairs = _pairs(_side("A", a), _side("B", b))
+        sides = _side("A", a), _side("B", b)
+        pairs = _pairs(*sides)
         (one, other), *_ = pairs
         names = [n for n in one.nodes if all(n in run.nodes for pair in pairs for run in pair)]
         groups = {name: [name] for name in names} | ({MEAN: names} if len(names) > 1 else {})
@@ -95,7 +100,11 @@ class Compared:
                 f"with a node of the same name"
             )
         curves = tuple(_curve(side, names) for side in zip(*pairs, strict=True))
-        return cls(tuple((x.path, y.path) for x, y in pairs), tuple(filter(None, rows)), curves)
+        runs = tuple((x.path, y.path) for x, y in pairs)
+        seeds = tuple((x.seed, y.seed) for x, y in pairs)
+        paired = {path for pair in runs for path in pair}
+        left_out = (x.path for side in sides for x in side.values() if x.path not in paired)
+        return cls(runs, tuple(filter(None, rows)), curves, seeds, tuple(left_out))
 
     @property
     def main(self) -> Measured:
@@ -105,8 +114,10 @@ class Compared:
     @property
     def over(self) -> str:
         """What the intervals are over."""
-        several, problems = len(self.runs), self.main.problems
-        return f"{several} pairs of seeds" if several > 1 else f"{problems:,} problems, one seed"
+        if len(self.runs) > 1:
+            return f"{len(self.runs)} pairs of seeds"
+        (a, b), *_ = self.seeds
+        return f"{self.main.problems:,} problems, {'one seed' if a == b else f'seeds {a} and {b}'}"
 
     @property
     def verdict(self) -> str:
@@ -138,12 +149,13 @@ def _read(folder: str | PathLike[str]) -> _Finished:
         if not node.model or not (path / name).is_dir():  # an author, or on another machine
             continue
         lines = read_lines(path / name / METRICS, RoundReport)
-        if (done := max((line.round + 1 for line in lines), default=0)) < recipe.rounds:
+        end = end_of(path / name, recipe)
+        if (done := max((line.round + 1 for line in lines), default=0)) < end:
             raise RunReadError(
-                f"{shown} is not finished: {name} has done {done} of {recipe.rounds} rounds; go on "
+                f"{shown} is not finished: {name} has done {done} of {end} rounds; go on "
                 f"with: potluck run {shown}/recipe.json --out {shown} --resume"
             )
-        nodes[name] = read_earned(path / name, name, recipe.rounds)
+        nodes[name] = read_earned(path / name, name, end)
     with suppress(*DAMAGED):
         task = msgspec.json.decode(read_small(path / "task.json", SMALL_BYTES) or b"{}", type=dict)
     return _Finished(shown, recipe.seed, printable(str(task.get("digest", ""))[:12]), nodes)

@@ -84,15 +84,16 @@ def between(a: Mapping[str, float], b: Mapping[str, float]) -> Between | None:
 
     Where both have most problems, each is compared with itself: what is hard for both cancels.
     """
-    common, fewer = [id for id in a if id in b], min(len(a), len(b))
-    if fewer and len(common) >= LEAST_PAIRED * fewer:
+    common, problems = [id for id in a if id in b], min(len(a), len(b))
+    if problems and len(common) >= LEAST_PAIRED * problems:
+        problems = len(common)
         a, b = ({id: its[id] for id in common} for its in (a, b))
         found = intervals.difference_interval([a[id] - b[id] for id in common])
-    elif fewer > 1:
+    elif problems > 1:
         found = intervals.unpaired_interval([*a.values()], [*b.values()])
     else:
         return None
-    return Between(fmean(a.values()), fmean(b.values()), found, len(common) or fewer)
+    return Between(fmean(a.values()), fmean(b.values()), found, problems)
 
 
 def plain(number: float) -> str:

@@ -115,6 +115,12 @@ class SwarmRecipe(msgspec.Struct, frozen=True):
     gather_s: float = 0.0
 
 
+class StopRecipe(msgspec.Struct, frozen=True):
+    validation: float | None = None
+    no_better: int = 0
+    rounds: int = 0
+
+
 class RecipeRead(msgspec.Struct, frozen=True):
     """The parts of recipe.json that are shown."""
 
@@ -129,6 +135,7 @@ class RecipeRead(msgspec.Struct, frozen=True):
     task: TaskRecipe = TaskRecipe()
     objective: ObjectiveRecipe = ObjectiveRecipe()
     swarm: SwarmRecipe = SwarmRecipe()
+    stop_when: StopRecipe = StopRecipe()
     settings: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Every key of the file, dotted, with its value as text; made by ``read_recipe``."""
 
@@ -218,6 +225,15 @@ def _read_node(folder: Path, model: str) -> NodeRun:
         cost={name: cost for each in costs for name, cost in each.items() if cost},
         best=best_saved(folder),
     )
+
+
+def end_of(folder: Path, recipe: RecipeRead) -> int:
+    """Tell the round after which the node in ``folder`` ends, or was ended before."""
+    *_, last = [None, *read_lines(folder / EVALUATION, EvaluationReport)]
+    stop = recipe.stop_when
+    if last and last.at_end and (stop.no_better or stop.validation is not None):
+        return last.round
+    return min(recipe.rounds, stop.rounds or recipe.rounds)
 
 
 def best_saved(folder: Path) -> tuple[float, int] | None:

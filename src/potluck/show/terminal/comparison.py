@@ -29,10 +29,12 @@ class Comparison(Compared):
 
     @property
     def note(self) -> str:
+        rest = f"; left out, of a seed on one side: {', '.join(self.left_out)}"
         return (
             "Own reward: mean reward of the completions that a model wrote itself, sampled, in the "
             "second half of the rounds; pass@4: the chance that one of four of them is right; "
             f"greedy: accuracy at the end. [...]: 95 %, over {self.over}"
+            f"{rest if self.left_out else ''}"
         )
 
     def table(self, console: Console | None = None) -> Table:
@@ -43,8 +45,10 @@ class Comparison(Compared):
 
     def markdown(self) -> str:
         rows = [TEXTS + NUMBERS, ("---", "---", *["---:"] * 3), *(row.cells for row in self.rows)]
-        table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
-        return f"{self.verdict}.\n\n{table}\n\n{self.note}.\n\n{'; '.join(self.sides)}.\n"
+        safe = [[escape(x, quote=False).replace("|", r"\|") for x in row] for row in rows]
+        table = "\n".join(f"| {' | '.join(row)} |" for row in safe)
+        below = escape(f"{self.note}.\n\n{'; '.join(self.sides)}", quote=False)
+        return f"{self.verdict}.\n\n{table}\n\n{below}.\n"
 
     def __repr__(self) -> str:
         return f"<{self.verdict}>"
@@ -82,7 +86,9 @@ def _draw_curves(axes: Axes, found: Comparison) -> None:
         if known:
             low, high = [each.low for each in known], [each.high for each in known]
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.legend(frameon=False, fontsize=13.5, loc="lower right", labelcolor=style.INK)
+    made = axes.legend(frameon=False, fontsize=13.5, loc="lower right", labelcolor=style.INK)
+    for text in made.get_texts():
+        text.set_parse_math(False)  # a path may have a $
     _look(axes, "Own reward", "completions that a model has written", across="y")
 
 
