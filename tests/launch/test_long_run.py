@@ -17,6 +17,7 @@ from potluck.model import ModelError
 from potluck.node.storage import checkpoint
 from potluck.node.storage.resume import whole_round
 from potluck.reports import AuthorReport, Doubts, RoundReport
+from potluck.types import RunFolderError
 from show.terminal.test_show import shown
 
 EVALUATION = {"every": 1, "problems": 2, "out_of_distribution": 0}
@@ -114,6 +115,27 @@ def test_a_control_is_as_long_as_the_run_of_its_node(recipe, measured, tmp_path,
         (6, StopConfig(rounds=1))
     ] * 2
     assert compared == [1, 1]
+
+
+@pytest.mark.parametrize("large, small, first", [
+    ([3, 4], [2], None),  # as they ended, each in its own process
+    ([], [1, 2], None),
+    ([], [1], 0),  # killed before all had their first one
+    ([], [], 0),
+    ([1, 2], [2], 2),
+])  # fmt: skip
+def test_no_checkpoint_is_given_up_where_none_is_of_all_nodes(
+    recipe, tmp_path, monkeypatch, large, small, first
+):
+    saved = {tmp_path / "large": large, tmp_path / "small": small}
+    monkeypatch.setattr(checkpoint, "rounds_saved", saved.get)
+    monkeypatch.setattr(checkpoint, "damaged_file", lambda *_: None)
+    config = recipe("checkpoint_every=1", names=("large", "small"))
+    if first is None:
+        with pytest.raises(RunFolderError, match=r"newest: .*small 2\); .* without --one-process"):
+            whole_round(tmp_path, config)
+    else:
+        assert whole_round(tmp_path, config)[0] == first
 
 
 @pytest.mark.parametrize("values, options, every, kept", [
