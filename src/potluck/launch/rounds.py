@@ -256,7 +256,10 @@ class _Rounds:
         return RunResult(folder, done, stopped, accuracy, skipped)
 
     def _has_company(self, reports: Sequence[RoundReport]) -> bool:
-        """Tell whether completions of nodes elsewhere were used, or there are no such nodes."""
+        """Tell whether completions of nodes elsewhere were used, or there are no such nodes, or
+        they may have ended by ``stop_when``."""
+        if self.config.stop_when.by_value:
+            return True
         here = {node.name for node in (*self.nodes, *self.authors)}
         if here >= set(self.config.node) and not any(report.missing for report in reports):
             return True
