@@ -210,7 +210,7 @@ class _Rounds:
         everybody = [*self.nodes, *self.authors]
         together = config.pace == "together"
         turns = [everybody] if together else [[node] for node in everybody]
-        course = Course(everybody[0], config.rounds, self.display)
+        course = Course(everybody[0], config.end, self.display)
         reads_logp = reads_author_logp(config.objective)
         doubts = Doubts(config.objective.weight, reads_logp=reads_logp)
         try:
