@@ -4,6 +4,7 @@ import json
 from itertools import chain
 
 import pytest
+from msgspec.structs import replace
 
 import tiny
 from launch.runs import Hears, crash, lines
@@ -17,6 +18,7 @@ from potluck.model import ModelError
 from potluck.node.storage import checkpoint
 from potluck.node.storage.resume import whole_round
 from potluck.reports import AuthorReport, Doubts, RoundReport
+from potluck.reports.answers import ControlAnswer
 from potluck.types import RunFolderError
 from show.terminal.test_show import shown
 
@@ -115,6 +117,22 @@ def test_a_control_is_as_long_as_the_run_of_its_node(recipe, measured, tmp_path,
         (6, StopConfig(rounds=1))
     ] * 2
     assert compared == [1, 1]
+
+
+@pytest.mark.parametrize("ends, greedy", [((1, 2), None), ((2, 2), (0.9, 0.1))])
+def test_nodes_are_compared_while_all_were_there_and_not_by_what_ended_one(
+    recipe, tmp_path, monkeypatch, ends, greedy
+):
+    folder, config = tmp_path / "run", recipe("rounds=2", names=("large", "small"))
+    run(replace(config, checkpoint_every=1), folder)
+    left, kept = iter(ends), []
+    answer = ControlAnswer("large", "alone", 0.5, 0.4, (0.1, 0.0, 0.2), 9, (9, 9), (0.9, 0.1))
+    monkeypatch.setattr(controls, "end_of", lambda *_: next(left))
+    monkeypatch.setattr(controls, "run_side_by_side", lambda *_, **__: True)
+    monkeypatch.setattr(controls, "answer_of", lambda *of: kept.append(of[-1]) or answer)
+    monkeypatch.setattr(controls, "add_answers", lambda _, found: kept.extend(found))
+    assert controls.run_controls(replace(config, control=("alone",)), folder, None)
+    assert kept == [ends[0]] * 2 + [replace(answer, greedy=greedy)] * 2
 
 
 @pytest.mark.parametrize("large, small, first", [
