@@ -12,6 +12,7 @@ from potluck.builder.plan import check
 from potluck.config import ConfigError, StopConfig
 from potluck.evaluation.grade import SplitAccuracy
 from potluck.launch import controls, rounds
+from potluck.launch.course import Course
 from potluck.launch.in_process import run
 from potluck.launch.side_by_side import WholeRun, end_of
 from potluck.model import ModelError
@@ -94,6 +95,16 @@ def test_a_run_that_ends_early_is_done_and_goes_on_if_the_condition_is_dropped(
     assert (again.rounds, again.interrupted) == (ends, False)
     assert shown.said[-1].startswith(said)
     assert run(recipe(), folder, resume=True).rounds == 6
+
+
+def test_a_resume_does_not_pass_an_end_that_was_met_behind_skipped_rounds(
+    recipe, measured, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(Course, "next_round", lambda _, done, now_s: 3 if done == 1 else done)
+    config = recipe("stop_when.validation=0.9", every=2)
+    for resume, values in ((False, [0.1, 0.9]), (True, [0.9])):
+        measured(*values)
+        assert run(config, tmp_path / "run", resume=resume).rounds == 3
 
 
 def test_nodes_of_one_process_end_when_each_has_met_a_condition(recipe, measured, tmp_path):

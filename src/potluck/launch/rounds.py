@@ -214,7 +214,7 @@ class _Rounds:
         reads_logp = reads_author_logp(config.objective)
         doubts = Doubts(config.objective.weight, reads_logp=reads_logp)
         try:
-            while done < config.end:
+            while done < config.end and not (done == first and self._is_to_end()):
                 round = course.next_round(done, time.time()) if together else done
                 # Rounds may be skipped, so "every five" is the first one after each fifth.
                 if (every := config.evaluation.every) and round // every > seen // every:
@@ -274,14 +274,21 @@ class _Rounds:
     def evaluate_meanwhile(self, round: int) -> bool:
         """Evaluate before the end, keep what is best, and tell whether ``stop_when`` ends it."""
         self.evaluate(round, at_end=False)
-        found = [
+        is_best = any(each.index(max(each)) == len(each) - 1 for each in self._found() if each)
+        if round and is_best and self.config.keep_best:
+            self.save(round)
+        return self._is_to_end()
+
+    def _is_to_end(self) -> bool:
+        """Tell whether each node has met a condition of ``stop_when``, before a resume too."""
+        return bool(self.nodes) and all(map(self.config.stop_when.is_met, self._found()))
+
+    def _found(self) -> list[list[float]]:
+        """Read each node's results on the validation problems so far."""
+        return [
             [line["validation"] for line in node.record.each("evaluation") if "validation" in line]
             for node in self.nodes
         ]
-        is_best = any(each.index(max(each)) == len(each) - 1 for each in found if each)
-        if round and is_best and self.config.keep_best:
-            self.save(round)
-        return bool(found) and all(map(self.config.stop_when.is_met, found))
 
     def evaluate(self, round: int, *, at_end: bool) -> dict[str, SplitAccuracy]:
         """Measure each node by itself, on the validation problems and at the end on others."""
