@@ -15,7 +15,7 @@ from potluck.builder import checks
 from potluck.builder.exchange import agreements_of
 from potluck.builder.nodes import make_authors, make_learners, make_nodes
 from potluck.builder.prepare import Host, prepare
-from potluck.config import RunConfig, as_tree
+from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.exchange import Agreement, Exchange
 from potluck.files import sealed, write_atomically
@@ -204,7 +204,7 @@ class _Rounds:
 
     def run(self, folder: Path, first: int) -> RunResult:
         """Run the rounds from ``first`` to the last one, or to where ``stop_when`` ends them."""
-        config, done, stopped = self.config, first, False
+        config, done, stopped, whole = self.config, first, False, True
         seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
         last: dict[str, SplitAccuracy] = {}
         everybody = [*self.nodes, *self.authors]
@@ -222,7 +222,9 @@ class _Rounds:
                     if self.evaluate_meanwhile(round):
                         done = round
                         break
+                whole = False  # until all have learned
                 reports = [report for nodes in turns for report in step(nodes, round)]
+                whole, done = True, round + 1
                 for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
                     for alert in doubts.new(report, node.name):
@@ -230,7 +232,6 @@ class _Rounds:
                 # At its own pace a node may well be alone.
                 alone = together and not self._has_company(reports)
                 rest_s = course.add_round(round, reports[0].seconds, alone=alone)
-                done = round + 1
                 if (every := config.checkpoint_every) and done // every > saved // every:
                     self.save(done)
                     saved = done
@@ -247,6 +248,10 @@ class _Rounds:
             last = self.evaluate(done, at_end=True)
         except _Stopped:
             stopped = True
+        except ConfigError:  # a callback's
+            if whole and done > first:
+                self.save(done)
+            raise
         finally:
             for node in self.nodes:
                 node.abandon()
