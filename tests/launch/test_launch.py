@@ -605,8 +605,9 @@ def test_checkpoints_of_rounds_that_are_lived_again_do_not_push_the_new_ones_out
 
 def test_a_resumed_run_cannot_be_shorter_than_it_is(recipe, tmp_path):
     run(recipe("rounds=2"), tmp_path / "run")
-    with pytest.raises(RunFolderError, match="has 2 rounds, but the recipe has rounds = 1"):
-        run(recipe("rounds=1"), tmp_path / "run", resume=True)
+    for shorter in ("rounds=1", "stop_when.rounds=1"):
+        with pytest.raises(RunFolderError, match="2 rounds, but the recipe ends after 1; raise"):
+            run(recipe(shorter), tmp_path / "run", resume=True)
 
 
 def test_a_resume_says_where_it_goes_on_and_whether_the_bits_can_be_the_same(recipe, tmp_path):

@@ -4,6 +4,7 @@ import json
 from itertools import chain
 
 import pytest
+from msgspec.structs import replace
 
 import tiny
 from launch.runs import Hears, crash, lines
@@ -11,6 +12,7 @@ from potluck.builder.plan import check
 from potluck.config import ConfigError, StopConfig
 from potluck.evaluation.grade import SplitAccuracy
 from potluck.launch import controls, rounds
+from potluck.launch.course import Course
 from potluck.launch.in_process import run
 from potluck.launch.side_by_side import WholeRun
 from potluck.model import ModelError
@@ -18,6 +20,8 @@ from potluck.node.storage import checkpoint
 from potluck.node.storage.resume import whole_round
 from potluck.reports import AuthorReport, Doubts, RoundReport
 from potluck.reports.runs import end_of, read_recipe
+from potluck.reports.answers import ControlAnswer
+from potluck.types import RunFolderError
 from show.terminal.test_show import shown
 
 EVALUATION = {"every": 1, "problems": 2, "out_of_distribution": 0}
@@ -94,6 +98,16 @@ def test_a_run_that_ends_early_is_done_and_goes_on_if_the_condition_is_dropped(
     assert run(recipe(), folder, resume=True).rounds == 6
 
 
+def test_a_resume_does_not_pass_an_end_that_was_met_behind_skipped_rounds(
+    recipe, measured, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(Course, "next_round", lambda _, done, now_s: 3 if done == 1 else done)
+    config = recipe("stop_when.validation=0.9", every=2)
+    for resume, values in ((False, [0.1, 0.9]), (True, [0.9])):
+        measured(*values)
+        assert run(config, tmp_path / "run", resume=resume).rounds == 3
+
+
 def test_nodes_of_one_process_end_when_each_has_met_a_condition(recipe, measured, tmp_path):
     measured(0.1, 0.1, 0.9, 0.1, 0.1, 0.2, 0.1, 0.9)  # large, small, large, small, ...
     config = recipe("stop_when.validation=0.9", names=("large", "small"))
@@ -115,6 +129,43 @@ def test_a_control_is_as_long_as_the_run_of_its_node(recipe, measured, tmp_path,
         (6, StopConfig(rounds=1))
     ] * 2
     assert compared == [1, 1]
+
+
+@pytest.mark.parametrize("ends, greedy", [((1, 2), None), ((2, 2), (0.9, 0.1))])
+def test_nodes_are_compared_while_all_were_there_and_not_by_what_ended_one(
+    recipe, tmp_path, monkeypatch, ends, greedy
+):
+    folder, config = tmp_path / "run", recipe("rounds=2", names=("large", "small"))
+    run(replace(config, checkpoint_every=1), folder)
+    left, kept = iter(ends), []
+    answer = ControlAnswer("large", "alone", 0.5, 0.4, (0.1, 0.0, 0.2), 9, (9, 9), (0.9, 0.1))
+    monkeypatch.setattr(controls, "end_of", lambda *_: next(left))
+    monkeypatch.setattr(controls, "run_side_by_side", lambda *_, **__: True)
+    monkeypatch.setattr(controls, "answer_of", lambda *of: kept.append(of[-1]) or answer)
+    monkeypatch.setattr(controls, "add_answers", lambda _, found: kept.extend(found))
+    assert controls.run_controls(replace(config, control=("alone",)), folder, None)
+    assert kept == [ends[0]] * 2 + [replace(answer, greedy=greedy)] * 2
+
+
+@pytest.mark.parametrize("large, small, first", [
+    ([3, 4], [2], None),  # as they ended, each in its own process
+    ([], [1, 2], None),
+    ([], [1], 0),  # killed before all had their first one
+    ([], [], 0),
+    ([1, 2], [2], 2),
+])  # fmt: skip
+def test_no_checkpoint_is_given_up_where_none_is_of_all_nodes(
+    recipe, tmp_path, monkeypatch, large, small, first
+):
+    saved = {tmp_path / "large": large, tmp_path / "small": small}
+    monkeypatch.setattr(checkpoint, "rounds_saved", saved.get)
+    monkeypatch.setattr(checkpoint, "damaged_file", lambda *_: None)
+    config = recipe("checkpoint_every=1", names=("large", "small"))
+    if first is None:
+        with pytest.raises(RunFolderError, match=r"newest: .*small 2\); .* without --one-process"):
+            whole_round(tmp_path, config)
+    else:
+        assert whole_round(tmp_path, config)[0] == first
 
 
 @pytest.mark.parametrize("values, options, every, kept", [
@@ -278,12 +329,16 @@ def left_alone(recipe, tmp_path, monkeypatch):
     return live
 
 
-@pytest.mark.parametrize("how, done, waited_s", [
-    ("throttle", 15, 13 * 4.0), ("continue", 15, 0.0), ("stop", 12, 0.0),
+ENDS = "stop_when.validation=9", "evaluation.every=99"  # so the partner may have ended
+
+
+@pytest.mark.parametrize("how, ends, done, waited_s", [
+    ("throttle", (), 15, 13 * 4.0), ("continue", (), 15, 0.0), ("stop", (), 12, 0.0),
+    ("throttle", ENDS, 15, 0.0), ("stop", ENDS, 15, 0.0),
 ])  # fmt: skip
-def test_a_node_that_is_left_alone_does_as_its_recipe_says(left_alone, how, done, waited_s):
-    result, said, waited = left_alone(f"swarm.alone={how}")
-    assert (result.rounds, result.interrupted) == (done, how == "stop")
+def test_a_node_that_is_left_alone_does_as_its_recipe_says(left_alone, how, ends, done, waited_s):
+    result, said, waited = left_alone(f"swarm.alone={how}", *ends)
+    assert (result.rounds, result.interrupted) == (done, done < 15)
     assert waited == pytest.approx(waited_s, abs=13 * rounds.PAUSE_S)
-    assert sum("this node trains alone" in text for text in said) == 1
+    assert sum("this node trains alone" in text for text in said) == (not ends)
     assert checkpoint.rounds_saved(result.folder / "small")[-1] == done

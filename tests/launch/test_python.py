@@ -119,11 +119,13 @@ def test_callbacks_are_told_of_rounds_and_a_broken_one_ends_the_run(recipe, desk
     assert PhaseProgress not in {type(event) for event in told}
 
     def low(event):
-        raise ValueError("too low")
+        if isinstance(event, RoundDone):
+            raise ValueError("too low")
 
     recipe["log"]["callback"] = ""
     with pytest.raises(ConfigError, match=r"^callback low raised ValueError: too low \(test_py"):
         potluck.run(recipe, "broken", callbacks=[low], display=None)
+    assert [place.name for place in desk.glob("broken/*/checkpoints/*")] == ["000001"] * 2
 
 
 def test_a_run_in_the_background_is_stopped_and_goes_on(recipe, monkeypatch):

@@ -79,6 +79,11 @@ class StopConfig(Options, frozen=True, kw_only=True):
     rounds: Amount = 0
     """Rounds; 0: all. Unlike the run's ``rounds`` it leaves the learning rate's schedule alone."""
 
+    @property
+    def by_value(self) -> bool:
+        """True: it goes by evaluations, so that each node may end after other rounds."""
+        return bool(self.no_better) or self.validation is not None
+
     def is_met(self, evaluated: Sequence[float]) -> bool:
         """Tell whether a node with these evaluations, the oldest first, has met a condition."""
         if not evaluated:
@@ -225,7 +230,8 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
     """Longest wait at the start until all members are there. Seconds."""
     alone: Literal["throttle", "stop", "continue"] = "throttle"
     """Course of a node in step whose partners are all gone: "throttle", rounds as long as those
-    with others; "stop", saved and stopped after ten rounds; "continue", as fast as it can."""
+    with others; "stop", saved and stopped after ten rounds; "continue", as fast as it can, as
+    always where ``stop_when`` goes by evaluations: partners that are gone may have ended."""
     quarantine_s: Annotated[float, Meta(ge=0)] = 60.0
     """Seconds that a node is ignored if what it sends is refused; doubles, an hour at most."""
 

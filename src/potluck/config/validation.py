@@ -52,7 +52,7 @@ def require_valid(run: RunConfig) -> None:
             f"[sampling] max_prompt_tokens is {prompt}, which leaves no room to write in below "
             f"max_total_tokens = {total}; lower it, or raise the other"
         )
-    by_value = run.stop_when.no_better or run.stop_when.validation is not None
+    by_value = run.stop_when.by_value
     if (by_value or run.keep_best) and not (run.evaluation.every and run.evaluation.problems):
         raise ConfigError(
             f"{'stop_when' if by_value else 'keep_best'} goes by evaluations during the run; raise "

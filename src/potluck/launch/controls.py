@@ -31,12 +31,16 @@ def run_controls(
         runs.append(WholeRun(replace(each.config, stop_when=stop), place / each.folder))
     if not run_side_by_side(runs, console, options=options):
         return False
-    found = (
-        answer_of(place, place / each.folder, node, each.kind, ends[node])
+    least = min(ends.values(), default=config.end)  # behind it a node had no partner
+    found = [
+        answer
         for each in controls
         for node in each.nodes
-    )
-    add_answers(place, [each for each in found if each])
+        if (answer := answer_of(place, place / each.folder, node, each.kind, least))
+    ]
+    if least < config.end:  # it ended as its greedy accuracy was high, or was not
+        found = [replace(each, greedy=None) for each in found]
+    add_answers(place, found)
     for name, end in ends.items():
         card = card_of(config, name, place / name, end).encode()
         write_atomically(place / name / "checkpoints" / f"{end:06d}" / "README.md", card)

@@ -15,7 +15,7 @@ from potluck.builder import checks
 from potluck.builder.exchange import agreements_of
 from potluck.builder.nodes import make_authors, make_learners, make_nodes
 from potluck.builder.prepare import Host, prepare
-from potluck.config import RunConfig, as_tree
+from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.exchange import Agreement, Exchange
 from potluck.files import sealed, write_atomically
@@ -204,17 +204,17 @@ class _Rounds:
 
     def run(self, folder: Path, first: int) -> RunResult:
         """Run the rounds from ``first`` to the last one, or to where ``stop_when`` ends them."""
-        config, done, stopped = self.config, first, False
+        config, done, stopped, whole = self.config, first, False, True
         seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
         last: dict[str, SplitAccuracy] = {}
         everybody = [*self.nodes, *self.authors]
         together = config.pace == "together"
         turns = [everybody] if together else [[node] for node in everybody]
-        course = Course(everybody[0], config.rounds, self.display)
+        course = Course(everybody[0], config.end, self.display)
         reads_logp = reads_author_logp(config.objective)
         doubts = Doubts(config.objective.weight, reads_logp=reads_logp)
         try:
-            while done < config.end:
+            while done < config.end and not (done == first and self._is_to_end()):
                 round = course.next_round(done, time.time()) if together else done
                 # Rounds may be skipped, so "every five" is the first one after each fifth.
                 if (every := config.evaluation.every) and round // every > seen // every:
@@ -222,7 +222,9 @@ class _Rounds:
                     if self.evaluate_meanwhile(round):
                         done = round
                         break
+                whole = False  # until all have learned
                 reports = [report for nodes in turns for report in step(nodes, round)]
+                whole, done = True, round + 1
                 for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
                     for alert in doubts.new(report, node.name):
@@ -230,7 +232,6 @@ class _Rounds:
                 # At its own pace a node may well be alone.
                 alone = together and not self._has_company(reports)
                 rest_s = course.add_round(round, reports[0].seconds, alone=alone)
-                done = round + 1
                 if (every := config.checkpoint_every) and done // every > saved // every:
                     self.save(done)
                     saved = done
@@ -247,6 +248,10 @@ class _Rounds:
             last = self.evaluate(done, at_end=True)
         except _Stopped:
             stopped = True
+        except ConfigError:  # a callback's
+            if whole and done > first:
+                self.save(done)
+            raise
         finally:
             for node in self.nodes:
                 node.abandon()
@@ -256,7 +261,10 @@ class _Rounds:
         return RunResult(folder, done, stopped, accuracy, skipped)
 
     def _has_company(self, reports: Sequence[RoundReport]) -> bool:
-        """Tell whether completions of nodes elsewhere were used, or there are no such nodes."""
+        """Tell whether completions of nodes elsewhere were used, or there are no such nodes, or
+        they may have ended by ``stop_when``."""
+        if self.config.stop_when.by_value:
+            return True
         here = {node.name for node in (*self.nodes, *self.authors)}
         if here >= set(self.config.node) and not any(report.missing for report in reports):
             return True
@@ -271,14 +279,21 @@ class _Rounds:
     def evaluate_meanwhile(self, round: int) -> bool:
         """Evaluate before the end, keep what is best, and tell whether ``stop_when`` ends it."""
         self.evaluate(round, at_end=False)
-        found = [
+        is_best = any(each.index(max(each)) == len(each) - 1 for each in self._found() if each)
+        if round and is_best and self.config.keep_best:
+            self.save(round)
+        return self._is_to_end()
+
+    def _is_to_end(self) -> bool:
+        """Tell whether each node has met a condition of ``stop_when``, before a resume too."""
+        return bool(self.nodes) and all(map(self.config.stop_when.is_met, self._found()))
+
+    def _found(self) -> list[list[float]]:
+        """Read each node's results on the validation problems so far."""
+        return [
             [line["validation"] for line in node.record.each("evaluation") if "validation" in line]
             for node in self.nodes
         ]
-        is_best = any(each.index(max(each)) == len(each) - 1 for each in found if each)
-        if round and is_best and self.config.keep_best:
-            self.save(round)
-        return bool(found) and all(map(self.config.stop_when.is_met, found))
 
     def evaluate(self, round: int, *, at_end: bool) -> dict[str, SplitAccuracy]:
         """Measure each node by itself, on the validation problems and at the end on others."""

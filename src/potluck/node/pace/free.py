@@ -75,8 +75,8 @@ class Free(Pace):
             last = author not in self.agenda.weights, not self.trusts(author)
             turns.append((last, nth[author], self._lot(round, author), each))
             nth[author] += 1
-        own = self.agenda.problems_per_round * self.agenda.group_size
-        own /= 1 + self._intake(round, self.me)
+        whole = self.agenda.problems_per_round * self.agenda.group_size
+        own = whole / (1 + self._intake(round, self.me))
         # Room for absent members too: what comes of one says that it is back.
         room, chosen = (self.intake + self.meets) * own, []  # completions of others
         for *_, each in sorted(turns, key=lambda turn: turn[:3]):

@@ -60,10 +60,6 @@ def require_folder(folder: Path, config: RunConfig, resume: bool) -> None:
     if (was := _recipe_in(folder)) is None:
         why = "there is no recipe.json; leave --resume out to start one"
         raise RunFolderError(f"{folder} holds no run to resume: {why}")
-    if (done := first_round(folder, config)) > config.rounds:
-        raise RunFolderError(
-            f"{folder} has {done} rounds, but the recipe has rounds = {config.rounds}; raise it"
-        )
     _require_no_difference(folder, was, config, resume=True)
 
 
@@ -177,9 +173,24 @@ def first_round(folder: Path, config: RunConfig, below: float = inf) -> int:
 
 def whole_round(folder: Path, config: RunConfig) -> tuple[int, list[str]]:
     """Count the rounds of ``first_round`` by checkpoints that are what they were, and return what
-    to say about newer ones. Raise RunFolderError if there are some, but all are damaged: to begin
-    anew would cost all rounds, which is for the user to say."""
+    to say about newer ones. Raise RunFolderError if there are some, but all are damaged, or none
+    is of all nodes: to begin anew would cost all rounds, which is for the user to say. Raise it
+    too if the recipe has fewer rounds."""
     first, said = first_round(folder, config), list[str]()
+    if first > config.end:
+        why = f"{first} rounds, but the recipe ends after {config.end}; raise rounds or stop_when"
+        raise RunFolderError(f"{folder} has {why}")
+    saved = {name: checkpoint.rounds_saved(folder / name) for name in config.learners}
+    begun = {name: max(its) for name, its in saved.items() if any(its)}
+    # Killed before all nodes had their first one: its rounds are on disk, to be learned again.
+    is_first = len(begun) < len(saved) and max(begun.values(), default=0) <= config.checkpoint_every
+    if begun and not (is_first or first):
+        has = ", ".join(f"{name} {round}" for name, round in begun.items())
+        raise RunFolderError(
+            f"{folder} has no checkpoint of the same round of every node (newest: {has}); go on "
+            f"with `potluck run --resume`, without --one-process, where each node has its own "
+            f"process, or start another run with --out"
+        )
     while first:
         files = (checkpoint.damaged_file(folder / name, first) for name in config.learners)
         if not (file := next(filter(None, files), None)):
