@@ -19,8 +19,8 @@ from potluck.model import ModelError
 from potluck.node.storage import checkpoint
 from potluck.node.storage.resume import whole_round
 from potluck.reports import AuthorReport, Doubts, RoundReport
-from potluck.reports.runs import end_of, read_recipe
 from potluck.reports.answers import ControlAnswer
+from potluck.reports.runs import end_of, read_recipe
 from potluck.types import RunFolderError
 from show.terminal.test_show import shown
 

@@ -166,7 +166,7 @@ def _run_controls(config: RunConfig, place: Path, trust_code: bool) -> int:
     from potluck.launch.controls import run_controls
 
     names = ", ".join(each.config.name for each in controls_of(config))
-    say(f"controls, to tell whether sharing helped: {names}")
+    say(f"now the controls, to tell whether sharing helped: {names}")
     keys = [*dict.fromkeys(each.pair for each in secrets_of(config, config.node))]  # allowed above
     if not run_controls(config, place, out, options=passed_on(trust_code, keys)):
         say("stopped, saved; go on with:")

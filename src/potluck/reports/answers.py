@@ -91,16 +91,16 @@ def sentence(answer: ControlAnswer) -> str:
     >>> print(sentence(of))  # doctest: +NORMALIZE_WHITESPACE
     small: better together. Own reward .720 together, .690 by itself with the same part of the
     writing, in smaller groups: +.030 [+.010, +.050] over 288 problems, one seed. It wrote 3,600
-    and 3,600 completions.
+    completions together, 3,600 in the control.
     """
     measured = {f"pass@{K}": answer.passed, "Greedy at the end": answer.greedy}
-    more = "".join(f" {n}: {plain(x[0])} and {plain(x[1])}." for n, x in measured.items() if x)
+    more = "".join(f" {n}: {plain(x[0])}, {plain(x[1])} there." for n, x in measured.items() if x)
     how, (wrote, wrote_alone) = CONTROLS.get(answer.control, "in another control"), answer.written
     return (
         f"{printable(answer.node, 32)}: {answer.verdict}. Own reward {plain(answer.together)} "
         f"together, {plain(answer.alone)} {how}: {within(Interval(*answer.difference))} over "
-        f"{answer.problems:,} problems, one seed. It wrote {wrote:,} and {wrote_alone:,} "
-        f"completions.{more}"
+        f"{answer.problems:,} problems, one seed. It wrote {wrote:,} "
+        f"completions together, {wrote_alone:,} in the control.{more}"
     )
 
 
