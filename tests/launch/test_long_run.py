@@ -269,8 +269,9 @@ def test_what_lasts_five_rounds_is_told_once_until_it_is_over(report, well, kind
 @pytest.mark.parametrize("rewards, told", [
     ([0.8] * 5 + [0.3] * 9, [(9, "reward")]),  # .7, .6, .5 and .4 are not below .4
     ([0.8] * 5 + [0.45] * 9, []),
-    ([0.8] * 5 + [0.1] * 5 + [0.8] * 5 + [0.1] * 5, [(7, "reward"), (17, "reward")]),
-    ([-0.2] * 5 + [-0.9] * 9, []),
+    ([0.8] * 5 + [0.1] * 5 + [0.8] * 5 + [0.1] * 5, [(8, "reward"), (19, "reward")]),
+    ([-0.2] * 5 + [-0.9] * 9, [(8, "reward")]),
+    ([0.0, 0.125] + [0.0] * 9, []),  # noise: 0.025, then 0.000
     ([None] * 9, []),
 ])  # fmt: skip
 def test_a_reward_that_falls_below_half_of_its_best_is_told(rewards, told):
