@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 import tiny
 from launch.runs import Hears, crash, lines
-from potluck.builder.plan import check
+from potluck.builder.plan import _control_lines, check, plan_cost
 from potluck.config import ConfigError, StopConfig
 from potluck.evaluation.grade import SplitAccuracy
 from potluck.launch import controls, rounds
@@ -271,8 +271,9 @@ def test_what_lasts_five_rounds_is_told_once_until_it_is_over(report, well, kind
 @pytest.mark.parametrize("rewards, told", [
     ([0.8] * 5 + [0.3] * 9, [(9, "reward")]),  # .7, .6, .5 and .4 are not below .4
     ([0.8] * 5 + [0.45] * 9, []),
-    ([0.8] * 5 + [0.1] * 5 + [0.8] * 5 + [0.1] * 5, [(7, "reward"), (17, "reward")]),
-    ([-0.2] * 5 + [-0.9] * 9, []),
+    ([0.8] * 5 + [0.1] * 5 + [0.8] * 5 + [0.1] * 5, [(8, "reward"), (19, "reward")]),
+    ([-0.2] * 5 + [-0.9] * 9, [(8, "reward")]),
+    ([0.0, 0.125] + [0.0] * 9, []),  # noise: 0.025, then 0.000
     ([None] * 9, []),
 ])  # fmt: skip
 def test_a_reward_that_falls_below_half_of_its_best_is_told(rewards, told):
@@ -342,3 +343,9 @@ def test_a_node_that_is_left_alone_does_as_its_recipe_says(left_alone, how, ends
     assert waited == pytest.approx(waited_s, abs=13 * rounds.PAUSE_S)
     assert sum("this node trains alone" in text for text in said) == (not ends)
     assert checkpoint.rounds_saved(result.folder / "small")[-1] == done
+
+
+def test_a_control_is_planned_for_the_rounds_that_the_run_may_have(recipe):
+    config = recipe("stop_when.rounds=3", 'control=["own-part"]', names=("large", "small"))
+    (line,) = _control_lines(config, plan_cost(config))
+    assert ", of 3 rounds each; " in line

@@ -237,9 +237,9 @@ def _control_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
         count = sum(written for _, written in own)
         tokens = sum(written * each.written // max(1, each.completions) for each, written in own)
         yield (
-            f"control {kind!r}, after the run: {len(runs)} more, of {config.rounds} rounds each; "
-            f"{count * config.rounds:,} completions, the run {of_run * config.rounds:,}; "
-            f"{tokens * config.rounds:,} tokens at most"
+            f"control {kind!r}, after the run: {len(runs)} more, of {config.end} rounds each; "
+            f"{count * config.end:,} completions, the run {of_run * config.end:,}; "
+            f"{tokens * config.end:,} tokens at most"
         )
 
 

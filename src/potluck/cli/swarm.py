@@ -81,7 +81,7 @@ def join_command(
             from potluck.launch.in_process import join
         first = rounds_saved(place, config) if resume else 0
         with page as stay:
-            with open_displays(displays, Watched(out, config.rounds, first)) as shown:
+            with open_displays(displays, Watched(out, config.end, first)) as shown:
                 result = join(
                     config, name, place, resume=resume, display=shown, trust_code=trust_code,
                     allow_keys=allow_key or (), all_here=all_here,

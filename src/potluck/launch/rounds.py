@@ -35,6 +35,7 @@ from potluck.node.storage.resume import prepare_resume, require_same_files, whol
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import Doubts, EvaluationReport, RoundReport, as_line
 from potluck.reports.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
+from potluck.reports.runs import EVALUATION, read_lines
 from potluck.show.notebook import Look
 from potluck.show.trackers.base import About
 from potluck.show.trackers.tracked import Tracked
@@ -145,6 +146,7 @@ def _run_leader(
     if not sends_text or reads_author_logp(config.objective):
         checks.require_one_stop(policies)
     _write_recipe(local, folder, digests)
+    is_over = resume and _is_over(mine, folder, first)
     if resume:
         which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""
         for line in [*said, *prepare_resume(folder, mine, first)]:
@@ -177,9 +179,20 @@ def _run_leader(
                 )
                 with journal.of([*nodes, *authors]):
                     rounds = _Rounds(nodes, authors, config, display, progress, interrupted)
-                    return rounds.run(folder, first)
+                    return rounds.run(folder, first, is_over=is_over)
         except _Stopped:  # before the first round
             return RunResult(folder, first, True, {})
+
+
+def _is_over(mine: RunConfig, folder: Path, first: int) -> bool:
+    """Tell whether each node had met a condition of ``stop_when`` after ``first`` rounds: a resume
+    removes the line of that evaluation, and makes it again only in the rounds that have one."""
+    found = []
+    for name in mine.learners:
+        lines = read_lines(folder / name / EVALUATION, EvaluationReport)
+        by_round = {line.round: line.validation for line in lines if line.round <= first}
+        found.append([each for each in by_round.values() if each is not None])
+    return bool(found) and all(map(mine.stop_when.is_met, found))
 
 
 def _tell(display: Display, text: str) -> None:
@@ -202,8 +215,9 @@ class _Rounds:
     progress: NodeProgress
     interrupted: Callable[[], bool]
 
-    def run(self, folder: Path, first: int) -> RunResult:
-        """Run the rounds from ``first`` to the last one, or to where ``stop_when`` ends them."""
+    def run(self, folder: Path, first: int, *, is_over: bool) -> RunResult:
+        """Run the rounds from ``first`` to the last one, or to where ``stop_when`` ends them;
+        none if it ended them before (``is_over``)."""
         config, done, stopped, whole = self.config, first, False, True
         seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
         last: dict[str, SplitAccuracy] = {}
@@ -214,7 +228,7 @@ class _Rounds:
         reads_logp = reads_author_logp(config.objective)
         doubts = Doubts(config.objective.weight, reads_logp=reads_logp)
         try:
-            while done < config.end and not (done == first and self._is_to_end()):
+            while done < config.end and not is_over:
                 round = course.next_round(done, time.time()) if together else done
                 # Rounds may be skipped, so "every five" is the first one after each fifth.
                 if (every := config.evaluation.every) and round // every > seen // every:
@@ -279,21 +293,14 @@ class _Rounds:
     def evaluate_meanwhile(self, round: int) -> bool:
         """Evaluate before the end, keep what is best, and tell whether ``stop_when`` ends it."""
         self.evaluate(round, at_end=False)
-        is_best = any(each.index(max(each)) == len(each) - 1 for each in self._found() if each)
-        if round and is_best and self.config.keep_best:
-            self.save(round)
-        return self._is_to_end()
-
-    def _is_to_end(self) -> bool:
-        """Tell whether each node has met a condition of ``stop_when``, before a resume too."""
-        return bool(self.nodes) and all(map(self.config.stop_when.is_met, self._found()))
-
-    def _found(self) -> list[list[float]]:
-        """Read each node's results on the validation problems so far."""
-        return [
+        found = [
             [line["validation"] for line in node.record.each("evaluation") if "validation" in line]
             for node in self.nodes
         ]
+        is_best = any(each.index(max(each)) == len(each) - 1 for each in found if each)
+        if round and is_best and self.config.keep_best:
+            self.save(round)
+        return bool(found) and all(map(self.config.stop_when.is_met, found))
 
     def evaluate(self, round: int, *, at_end: bool) -> dict[str, SplitAccuracy]:
         """Measure each node by itself, on the validation problems and at the end on others."""

@@ -23,6 +23,9 @@ UNHEARD_WEIGHT = 0.05
 """Mean weight of an author's right answers below which nothing is learned from it."""
 COLLAPSED = 0.5
 """Part of the best own reward, both means of WINDOW rounds, below which it has collapsed."""
+NOISE = 7
+"""Standard errors of a mean of WINDOW rounds that a collapse is more than: below, one run of 200
+rounds in 50 had a false alarm. What a round differs from the one before tells the error."""
 LEAST_ENTROPY = 0.05
 """Mean entropy of WINDOW rounds, nats a completion, below which nearly all of a group are equal."""
 UNLIKE = {
@@ -46,6 +49,7 @@ class Doubts:
         self._unheard: dict[tuple[str, str], list[AuthorReport]] = {}
         self._recent: dict[str, list[RoundReport]] = {}
         self._best: dict[str, float] = {}
+        self._steps: dict[str, list[float]] = {}
         self._lasting: dict[str, dict[tuple[str, str], str]] = {}
 
     def new(self, report: RoundReport, me: str) -> Iterator[Alert]:
@@ -73,6 +77,10 @@ class Doubts:
 
     def _of_several(self, report: RoundReport, me: str) -> dict[tuple[str, str], str]:
         """Find what the last WINDOW rounds tell: a line by (node, kind)."""
+        before = self._recent.get(me, [])[-1:]
+        pair = [each.own_reward_mean for each in (*before, report)]
+        if len(pair) == 2 and pair[0] is not None and pair[1] is not None:
+            self._steps.setdefault(me, []).append((pair[1] - pair[0]) ** 2 / 2)
         last = self._recent[me] = [*self._recent.get(me, ()), report][-WINDOW:]
         if len(last) < WINDOW:
             return {}
@@ -86,12 +94,15 @@ class Doubts:
             mean(getattr(each, name) for each in last)
             for name in ("own_reward_mean", "entropy", "own_length_mean")
         )
-        best = self._best[me] = max(self._best.get(me, 0.0), reward or 0.0)
-        if reward is not None and best and reward < COLLAPSED * best:
-            found[me, "reward"] = (
-                f"{me}: its own reward is {reward:.3f} (mean of {WINDOW} rounds), and was "
-                f"{best:.3f}; lower learning_rate, raise [objective] beta, or go back (keep_best)"
-            )
+        if reward is not None:
+            best = self._best[me] = max(self._best.get(me, reward), reward)
+            error = ((mean(self._steps.get(me, ())) or 0.0) / WINDOW) ** 0.5
+            if best - reward > max((1 - COLLAPSED) * abs(best), NOISE * error):
+                found[me, "reward"] = (
+                    f"{me}: its own reward is {reward:.3f} (mean of {WINDOW} rounds), and was "
+                    f"{best:.3f}; lower learning_rate, raise [objective] beta, or go back "
+                    f"(keep_best)"
+                )
         if entropy is not None and (each := entropy * (length or 0.0)) < LEAST_ENTROPY:
             found[me, "entropy"] = (
                 f"{me}: its completions are nearly all equal (entropy {each:.3f} nats each), "
