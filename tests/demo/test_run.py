@@ -76,6 +76,8 @@ def plan(tmp_path):
     made = plan_of(tmp_path, rounds=2)
     for at, cell in enumerate(made):
         make_run(cell.run.folder, *cell.run.config.node, rounds=0, name=cell.run.config.name)
+        recipe = cell.run.folder / "recipe.json"
+        recipe.write_text(json.dumps({**json.loads(recipe.read_text()), "rounds": 2}))
         for node in cell.run.config.node:
             own = cell.run.folder / node / "completions.jsonl"
             for round in range(2):
