@@ -31,6 +31,8 @@ def test_the_answer_comes_first_and_a_control_is_in_its_nodes_chart(told, addres
     first.get_by_text("Controls are being made: wide (half) round 30 of 60.").wait_for()
     assert first.locator("code").count() == 0
     page.locator("#help").get_by_role("button", name="by itself: half").nth(2).wait_for()
+    page.set_viewport_size({"width": 390, "height": 4000})  # cards: nothing is beside the screen
+    assert first.locator(".scroll").evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
 def test_without_a_control_it_says_how_to_make_one(told, address, show, tmp_path):

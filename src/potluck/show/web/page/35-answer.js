@@ -1,6 +1,6 @@
 // Does it help me? What controls of the run told; of a run without one, how to make one.
 
-const ANSWER_HEADS = ["node", "", "together", "by itself", "difference, 95 %", "greedy", "written"];
+const ANSWER_HEADS = ["node", "verdict", "together", "by itself", "difference, 95 %", "greedy", "written"];
 const CONTROL = "each model by itself, with the same seed and the same part of the writing";
 
 /** An interval of a difference beside 0; `most` is the end of the scale. */
