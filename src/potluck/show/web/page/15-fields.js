@@ -83,6 +83,13 @@ function resultsOf(view, name) {
   return [sum(rewards) / rewards.length, recent(view.evaluations?.[name]?.validation).at(-1)];
 }
 
+/** Name of the greedy result: a mean of partial rewards is no accuracy. */
+function greedyName({ evaluations }) {
+  const graded = Object.values(evaluations ?? {});
+  const isPartial = graded.some(({ partial }) => partial?.includes(true));
+  return isPartial ? "Greedy mean reward" : "Greedy accuracy";
+}
+
 /** Time that a node's rounds took, and about what is left at the pace of the last ten. */
 function timeOf(view, { name, round, state }) {
   const columns = view.curves?.[name]?.columns ?? {};
