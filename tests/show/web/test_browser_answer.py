@@ -85,7 +85,7 @@ def test_the_first_screen_has_reward_accuracy_and_the_time_left(told, address, s
     told.whole.evaluations["large"]["partial"] = [True] * 7
     page = show(f"{address}#/run/", viewport={"width": 1400, "height": 1000})
     row = page.locator('tr[data-node="large"]')
-    row.get_by_text("in 2 min, about 4 min left").wait_for()
+    row.get_by_text("took 2 min, about 4 min left").wait_for()
     row.get_by_text("70%").wait_for()
     heads = page.locator(".nodes thead th")
     assert heads.nth(4).inner_text() == "Greedy mean reward"  # mean rewards are no accuracies

@@ -99,7 +99,7 @@ function timeOf(view, { name, round, state }) {
   const left = ((view.rounds - round) * sum(times.slice(-10))) / Math.min(times.length, 10);
   const goesOn = left > 0 && (state === "training" || state === "recovering");
   const rest = goesOn ? `, about ${lasting(left)} left` : "";
-  return phases.length && times.length ? `in ${lasting(sum(times))}${rest}` : "";
+  return phases.length && times.length ? `took ${lasting(sum(times))}${rest}` : "";
 }
 
 /** Share of a node's time in each phase, over all its rounds; null where no round has any.

@@ -201,7 +201,9 @@ function nodesSection() {
   function tick() {
     for (const node of view?.nodes ?? []) {
       const parts = rows.get(node.name);
-      if (parts) write(parts.heard, ago(now(), node.heard_s));
+      const isDated = source.isKept && node.heard_s; // a saved page is read on another day
+      const day = isDated && new Date(1000 * node.heard_s).toLocaleString("en-GB");
+      if (parts) write(parts.heard, day || ago(now(), node.heard_s));
       if (parts && node.begins_s) write(parts.why, waitOf(node));
     }
   }
