@@ -234,6 +234,9 @@ def test_a_kept_file_opens_offline_and_asks_for_nothing(tmp_path, show):
     page.get_by_role("heading", name="Does it help to learn from each other?").wait_for()
     page.get_by_role("heading", name="small: own sampled reward", exact=True).wait_for()
     page.locator("#texts").get_by_text("Round 60").first.wait_for()
+    heard = page.locator('tr[data-node="large"] td[data-label="Heard"]')
+    assert heard.inner_text().count("/") == 2  # a date: "ago" would be of the day of writing
+    assert page.get_by_placeholder("in the rounds kept here").count() == 1
     page.get_by_role("combobox", name="Run", exact=True).select_option(label="together (LWS)")
     page.get_by_role("heading", level=2, name="together (LWS)").wait_for()
     page.get_by_role("combobox", name="Compare with", exact=True).select_option(label="alone")

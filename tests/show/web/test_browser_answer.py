@@ -30,7 +30,12 @@ def test_the_answer_comes_first_and_a_control_is_in_its_nodes_chart(told, addres
     assert all(word in large for word in ("better together", ".720", "+.060 [+.035, +.085]"))
     first.get_by_text("Controls are being made: wide (half) round 30 of 60.").wait_for()
     assert first.locator("code").count() == 0
+    first.get_by_text("over 288 problems, one seed").wait_for()
+    heads = first.locator("thead th").all_inner_texts()
+    assert heads[-2:] == ["greedy accuracy: together, alone", "written: together, alone"]
     page.locator("#help").get_by_role("button", name="by itself: half").nth(2).wait_for()
+    page.set_viewport_size({"width": 390, "height": 4000})  # cards: nothing is beside the screen
+    assert first.locator(".scroll").evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
 def test_without_a_control_it_says_how_to_make_one(told, address, show, tmp_path):
@@ -80,10 +85,10 @@ def test_the_first_screen_has_reward_accuracy_and_the_time_left(told, address, s
     told.whole.evaluations["large"]["partial"] = [True] * 7
     page = show(f"{address}#/run/", viewport={"width": 1400, "height": 1000})
     row = page.locator('tr[data-node="large"]')
-    row.get_by_text("in 2 min, about 4 min left").wait_for()
+    row.get_by_text("took 2 min, about 4 min left").wait_for()
     row.get_by_text("70%").wait_for()
     heads = page.locator(".nodes thead th")
-    assert heads.nth(4).inner_text() == "Validation"  # mean rewards are no accuracies
+    assert heads.nth(4).inner_text() == "Greedy mean reward"  # mean rewards are no accuracies
     release = heads.last
     assert not release.is_visible()
     page.get_by_role("button", name="Speed, bytes, release").click()

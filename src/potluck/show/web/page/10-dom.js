@@ -220,18 +220,19 @@ function scrolled(label, ...children) {
   return el("div.scroll", { role: "region", "aria-label": label, tabindex: 0 }, ...children);
 }
 
-/** A table; the first cell of a row is its heading. Cells are texts or elements. */
+/** A table; the first cell of a row is its heading. Cells are texts or elements. Roles stay where
+    a phone shows rows as cards. */
 function tableOf(caption, heads, rows, attributes = {}) {
   const cells = ([first, ...rest]) => [
-    el("th", { scope: "row" }, first),
-    ...rest.map((cell) => el("td", cell)),
+    el("th", { scope: "row", role: "rowheader" }, first),
+    ...rest.map((cell, at) => el("td", { role: "cell", "data-label": heads[at + 1] }, cell)),
   ];
   return el(
     "table",
-    attributes,
+    { role: "table", ...attributes },
     caption ? el("caption", caption) : null,
     el("thead", el("tr", ...heads.map((text) => el("th", { scope: "col" }, text)))),
-    el("tbody", ...rows.map((row) => el("tr", ...cells(row)))),
+    el("tbody", { role: "rowgroup" }, ...rows.map((row) => el("tr", { role: "row" }, ...cells(row)))),
   );
 }
 

@@ -83,6 +83,13 @@ function resultsOf(view, name) {
   return [sum(rewards) / rewards.length, recent(view.evaluations?.[name]?.validation).at(-1)];
 }
 
+/** Name of the greedy result: a mean of partial rewards is no accuracy. */
+function greedyName({ evaluations }) {
+  const graded = Object.values(evaluations ?? {});
+  const isPartial = graded.some(({ partial }) => partial?.includes(true));
+  return isPartial ? "Greedy mean reward" : "Greedy accuracy";
+}
+
 /** Time that a node's rounds took, and about what is left at the pace of the last ten. */
 function timeOf(view, { name, round, state }) {
   const columns = view.curves?.[name]?.columns ?? {};
@@ -92,7 +99,7 @@ function timeOf(view, { name, round, state }) {
   const left = ((view.rounds - round) * sum(times.slice(-10))) / Math.min(times.length, 10);
   const goesOn = left > 0 && (state === "training" || state === "recovering");
   const rest = goesOn ? `, about ${lasting(left)} left` : "";
-  return phases.length && times.length ? `in ${lasting(sum(times))}${rest}` : "";
+  return phases.length && times.length ? `took ${lasting(sum(times))}${rest}` : "";
 }
 
 /** Share of a node's time in each phase, over all its rounds; null where no round has any.

@@ -1,6 +1,5 @@
 // Does it help me? What controls of the run told; of a run without one, how to make one.
 
-const ANSWER_HEADS = ["node", "", "together", "by itself", "difference, 95 %", "greedy", "written"];
 const CONTROL = "each model by itself, with the same seed and the same part of the writing";
 
 /** An interval of a difference beside 0; `most` is the end of the scale. */
@@ -11,7 +10,9 @@ function whisker([middle, low, high], most) {
   return svg("svg", size, ...marks, dot({ colour: 0 }, X(middle), 7, 3.5));
 }
 
-function tableOfAnswers(told) {
+function tableOfAnswers(told, greedy) {
+  const both = [greedy, "written"].map((what) => `${what}: together, alone`);
+  const heads = ["node", "verdict", "together", "alone", "difference, 95 %", ...both];
   const decimal = (value) => value.toFixed(3).replace("-", MINUS).replace(/^(\D?)0\./, "$1.");
   const signed = (value) => (value < 0 ? decimal(value) : `+${decimal(value)}`);
   const most = Math.max(1e-9, ...told.flatMap(({ answer }) => answer.difference.map(Math.abs)));
@@ -27,14 +28,15 @@ function tableOfAnswers(told) {
       answer.written.map((count) => count.toLocaleString("en")).join(", "),
     ];
   });
-  return scrolled("Does it help me?", tableOf("", ANSWER_HEADS, rows, { class: "answers" }));
+  return scrolled("Does it help me?", tableOf("", heads, rows, { class: "answers" }));
 }
 
 /** What is told, in elements: the answers, or why there is none yet. */
-function answerParts({ controls, control_command, nodes, rounds, is_over, recipe }) {
+function answerParts(view) {
+  const { controls, control_command, nodes, rounds, is_over, recipe } = view;
   const said = (text) => el("p.what", text);
   if (nodes?.length === 1) return [said("There is one node: it learns from nobody else.")];
-  if (!controls) return [said("This page only listens: the page of the run's folder tells.")];
+  if (!controls) return [said("This page only listens: open the page of the run's folder for this.")];
   const told = controls.filter(({ answer }) => answer);
   const rest = controls.filter(({ answer }) => !answer);
   const progress = rest.map(
@@ -46,11 +48,13 @@ function answerParts({ controls, control_command, nodes, rounds, is_over, recipe
     const kinds = new Set(told.map(({ kind, how }) => `${kind}: ${how}`));
     const counts = tally(told.map(({ verdict }) => verdict));
     const all = [...counts].map(([verdict, count]) => `${count} ${verdict}`).join(", ");
-    const whole = () => tableOfAnswers(told);
+    const whole = () => tableOfAnswers(told, greedyName(view).toLowerCase());
     const table = told.length > ALL_AT_ONCE ? folded("Each node", whole).node : whole();
-    const least = plural(Math.min(...told.map(({ answer }) => answer.problems)), "problem");
-    const how = `Own reward in the second half of the rounds, over ${least} or more, one seed.`;
-    const meaning = `Greedy, written: together, by itself. Control ${[...kinds].join("; ")}.`;
+    const sizes = told.map(({ answer }) => answer.problems);
+    const least = Math.min(...sizes);
+    const over = plural(least, "problem") + (Math.max(...sizes) > least ? " or more" : "");
+    const how = `Own reward in the second half of the rounds, over ${over}, one seed.`;
+    const meaning = `Control ${[...kinds].join("; ")}.`;
     const verdicts = el("p.verdicts", `${plural(told.length, "comparison")}: ${all}.`);
     return [verdicts, table, said(`${how} ${meaning}`), ...making];
   }

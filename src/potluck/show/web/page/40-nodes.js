@@ -6,8 +6,8 @@ const TROUBLES = ["silent", "quarantined", "recovering"];
 const COLUMNS = [
   ["State", "state", "phase", "work", "why"],
   ["Round", "round", "rounds", "left"],
-  ["Reward now", "reward"],
-  ["Accuracy", "accuracy"],
+  ["Reward, last 5", "reward"],
+  ["Greedy accuracy", "accuracy"],
   ["Heard", "heard"],
   ["Time", "time"],
   ["Writing", "rate"],
@@ -85,8 +85,10 @@ function nodesSection() {
   const unfold = () => all.setAttribute("aria-pressed", table.classList.toggle("all"));
   const all = button("Speed, bytes, release", unfold, { class: "quiet", "aria-pressed": "false" });
   const legend = el("p.hint.timelegend", { hidden: true }, "Time: ", ...phases);
+  const words = "Reward: mean of sampled answers. Greedy: the most likely answer, on problems held out.";
+  const meaning = el("p.hint", words);
   const backs = el("div");
-  const section = el("div", scrolled("Who is here", table), legend, all, backs, empty);
+  const section = el("div", scrolled("Who is here", table), meaning, legend, all, backs, empty);
   let view = null;
   let heardAt = 0;
   const told = new Map();
@@ -157,17 +159,16 @@ function nodesSection() {
       nodes.sort((one, other) => TROUBLES.includes(other.state) - TROUBLES.includes(one.state));
     table.classList.toggle("many", isMany);
     empty.hidden = nodes.length > 0;
-    table.hidden = all.hidden = nodes.length === 0;
+    table.hidden = meaning.hidden = all.hidden = nodes.length === 0;
     const order = namesOf(view);
     legend.hidden = !nodes.some((node) => timeShares(view, node.name));
-    const graded = Object.values(view.evaluations ?? {});
-    const isPartial = graded.some(({ partial }) => partial?.includes(true));
-    write(table.querySelector("thead th:nth-child(5)"), isPartial ? "Validation" : "Accuracy");
+    write(table.querySelector("thead th:nth-child(5)"), greedyName(view));
     for (const node of nodes) {
       if (!rows.has(node.name)) rows.set(node.name, rowOf(node, order.indexOf(node.name)));
       const parts = rows.get(node.name);
       const isWorking = node.state === "training" || node.state === "recovering";
       parts.line.dataset.state = node.state;
+      parts.line.cells[4].dataset.label = greedyName(view);
       for (const [name, text] of Object.entries(wordsOf(node, isWorking))) write(parts[name], text);
       parts.known.className = node.known === "here" || node.known === "signed" ? "" : "why";
       parts.rounds.node.hidden = !view.rounds;
@@ -200,7 +201,9 @@ function nodesSection() {
   function tick() {
     for (const node of view?.nodes ?? []) {
       const parts = rows.get(node.name);
-      if (parts) write(parts.heard, ago(now(), node.heard_s));
+      const isDated = source.isKept && node.heard_s; // a saved page is read on another day
+      const day = isDated && new Date(1000 * node.heard_s).toLocaleString("en-GB");
+      if (parts) write(parts.heard, day || ago(now(), node.heard_s));
       if (parts && node.begins_s) write(parts.why, waitOf(node));
     }
   }

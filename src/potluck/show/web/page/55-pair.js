@@ -1,7 +1,7 @@
 // A pair over the rounds: what one learner makes of one author.
 
-/** One learner and one author over the rounds: a small chart for each field that was measured. */
-function pairPanel(run) {
+/** One learner and one author, who has a look, over the rounds: a small chart for each field. */
+function pairPanel(run, lookOf) {
   const node = el("section", {
     class: "pair",
     hidden: true,
@@ -71,8 +71,8 @@ function pairPanel(run) {
         charts.set(key, makeChart({ title: label, what, ...small }));
         grid.append(charts.get(key).node);
       }
-      const series = { key, name: label, x: counted(columns.round), y: columns[key], colour: 0, dash: "" };
-      charts.get(key).show([series], { kind });
+      const series = { key, name: label, x: counted(columns.round), y: columns[key] };
+      charts.get(key).show([{ ...series, ...lookOf(pair.author) }], { kind });
     }
   }
 

@@ -44,16 +44,14 @@ function helpSection() {
 }
 
 function helpCard(name) {
-  const chart = makeChart({
-    title: `${name}: own sampled reward and validation`,
-    what: `Results of ${name} over the rounds`,
-    height: 210,
-  });
+  const chart = makeChart({ title: name, height: 210 });
   const others = el("div.worth");
   const node = el("div.help", chart.node, others);
 
   function draw(view, index) {
     const { colour } = look(index);
+    const greedy = greedyName(view).toLowerCase();
+    chart.title(`${name}: own sampled reward and ${greedy}`, `Results of ${name} over the rounds`);
     const [x, y] = curve(view, name, "own_reward_mean");
     const reach = usualReach(y.length);
     const reward = { key: "reward", name: "own reward", x, y: smoothed(y, reach) };
@@ -65,7 +63,7 @@ function helpCard(name) {
       series.push({ key: kind, name: kind === "own-part" ? kind : `by itself: ${kind}`, ...drawn });
     }
     for (const [field, text, dash] of [
-      ["validation", "validation", DASHES[1]],
+      ["validation", greedy, DASHES[1]],
       ["out_of_distribution", "out of distr.", DASHES[2]],
     ]) {
       const [at, values] = curve(view, name, field);

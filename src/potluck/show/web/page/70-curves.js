@@ -1,7 +1,9 @@
 // Curves of all nodes: any field, smoothed, and beside those of another run.
 
 /** Rounds to each side of a mean; "": as usual for so many rounds. */
-const SMOOTHINGS = { "": "usual", 0: "none", 2: "5 rounds", 5: "11 rounds", 20: "41 rounds" };
+const SMOOTHINGS = [["", "usual"], [0, "none"]].concat(
+  [[2, "5 rounds"], [5, "11 rounds"], [20, "41 rounds"]],
+);
 
 /** Curves of a field in a view; `others` marks those of a run to compare with: dashed and thin. */
 function curvesOf(view, field, reach, names, other = "") {
@@ -42,7 +44,7 @@ function curvesSection(run, runsToCompare) {
     lifted = value;
     redraw();
   });
-  const smoothing = select("Smoothing", Object.entries(SMOOTHINGS).sort(), "", (value) => {
+  const smoothing = select("Smoothing", SMOOTHINGS, "", (value) => {
     reach = value === "" ? null : Number(value);
     redraw();
   });

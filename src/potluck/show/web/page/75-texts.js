@@ -141,7 +141,7 @@ function textsSection(run) {
   const field = el("input", {
     type: "search",
     name: "q",
-    placeholder: "in all texts of this learner",
+    placeholder: source.isKept ? "in the rounds kept here" : "in all texts of this learner",
   });
   const search = el(
     "form",
@@ -229,9 +229,9 @@ function textsSection(run) {
     rounds.offer(
       [
         ["", known.length ? `newest (${known.at(-1) + 1})` : "newest"],
-        ...[...known].reverse().map((one) => [String(one), String(one + 1)]),
+        ...known.slice(0, -1).reverse().map((one) => [String(one), String(one + 1)]),
       ],
-      round === null ? "" : String(round),
+      round === null || round === known.at(-1) ? "" : String(round),
     );
     if (place)
       while (shown < texts.length && !texts.slice(0, shown).some((text) => isAt(text, place)))

@@ -16,7 +16,8 @@ function recipeLine({ method, settings = {} }) {
 }
 
 function runPage(parent, id, { part, question }) {
-  const title = el(kept ? "h2" : "h1", {}, kept ? labelOf(id) : id || "Run");
+  const isSaid = kept !== null && kept.title === labelOf(id);
+  const title = el(kept ? "h2" : "h1", { hidden: isSaid }, kept ? labelOf(id) : id || "Run");
   const summary = el("p.summary");
   const recipe = el("p.quietline");
   const bar = progress("Rounds of the run");
@@ -25,7 +26,7 @@ function runPage(parent, id, { part, question }) {
   const settings = folded("Recipe in full", () =>
     scrolled("Recipe in full", tableOf("Every key of the recipe", ["key", "value"], keys())),
   );
-  const pair = pairPanel(id);
+  const pair = pairPanel(id, (author) => look(Math.max(0, namesOf(view).indexOf(author))));
   const texts = textsSection(id);
   const matrix = matrixSection(pair.open);
   const nodes = nodesSection();

@@ -3,7 +3,7 @@
 const LINKS = {
   live: "live",
   over: "over",
-  kept: "kept",
+  kept: "saved copy",
   lost: "Connection lost, trying again",
   refused: "not here",
 };
