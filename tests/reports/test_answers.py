@@ -115,7 +115,7 @@ def test_pass_at_4_is_told_where_there_are_four_of_each(tmp_path):
         return sum(sum(fours) / len(fours) for fours in each) / len(each)
 
     assert found.passed == pytest.approx((passed(ours), passed(theirs)))
-    assert f"pass@4: {plain(found.passed[0])} and {plain(found.passed[1])}." in sentence(found)
+    assert f"pass@4: {plain(found.passed[0])}, {plain(found.passed[1])} there." in sentence(found)
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,11 @@ class RecipeRead(msgspec.Struct, frozen=True):
     settings: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Every key of the file, dotted, with its value as text; made by ``read_recipe``."""
 
+    @property
+    def end(self) -> int:
+        """Number of rounds, unless an evaluation ends the run before."""
+        return min(self.rounds, self.stop_when.rounds or self.rounds)
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -233,7 +238,7 @@ def end_of(folder: Path, recipe: RecipeRead) -> int:
     stop = recipe.stop_when
     if last and last.at_end and (stop.no_better or stop.validation is not None):
         return last.round
-    return min(recipe.rounds, stop.rounds or recipe.rounds)
+    return recipe.end
 
 
 def best_saved(folder: Path) -> tuple[float, int] | None:

@@ -90,7 +90,7 @@ def _read(folder: Path, run: str, recipe: RecipeRead) -> RunEntry:
     entry = RunEntry(
         run=run,
         name=recipe.name,
-        rounds=recipe.rounds,
+        rounds=recipe.end,
         reward=reward,
         accuracy=accuracy,
         changed_s=max(changed_s, default=None),

@@ -262,7 +262,7 @@ class WatchedRun:
                 name=recipe.name if recipe else self.folder.name,
                 run=self.id,
                 now_s=self._now_s,
-                rounds=recipe.rounds if recipe else 0,
+                rounds=recipe.end if recipe else 0,
                 **self._sections.since(since, self._nodes),
             )
 

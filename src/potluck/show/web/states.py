@@ -65,7 +65,7 @@ def facts_of(recipe: RecipeRead | None, now_s: float) -> Facts:
     # At the pace "free" rounds are each node's own: nobody is behind.
     staleness = recipe.rounds if recipe.pace == "free" else recipe.swarm.max_staleness
     models = {name: node.model for name, node in recipe.node.items()}
-    return Facts(recipe.rounds, staleness, models, now_s, gather_s=recipe.swarm.gather_s)
+    return Facts(recipe.end, staleness, models, now_s, gather_s=recipe.swarm.gather_s)
 
 
 def node_views(here: Mapping[str, Here], facts: Facts) -> list[NodeView]:
