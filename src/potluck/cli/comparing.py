@@ -35,7 +35,7 @@ def compare_command(
     trust_code: TrustCode = False,
     allow_key: AllowKeys = None,
 ) -> None:
-    """Compare two recipes, or two lists of finished runs: who earns more, and how sure is that?"""
+    """Compare two recipes, or two lists of finished runs: which earns more, and how surely?"""
     if len(sides) != 2:
         raise ConfigError(
             f"compare takes two sides, A and B, and got {len(sides)}; name a folder that holds the "

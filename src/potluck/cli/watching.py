@@ -79,7 +79,7 @@ def shown_in_browser(
     folder: Path, displays: list[str], *, web: bool, at: str, token: bool
 ) -> Iterator[Callable[[], None]]:
     """Serve the page of a run until the block ends, if it is wanted; yield a function that keeps it
-    until Ctrl-C, for a person who looks. Raise PotluckError if it cannot be served."""
+    until Ctrl-C, for a person at the page. Raise PotluckError if it cannot be served."""
     if token and not (web or at):
         raise ConfigError("--web-token is for the page, so it needs --web")
     if MUTE or not (web or at):

@@ -1,4 +1,4 @@
-"""What the demo finds: how much a model has to write until it can do what its partner can."""
+"""The demo's finding: completions that a model writes until it can do what its partner can."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

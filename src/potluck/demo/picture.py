@@ -24,7 +24,7 @@ ABOUT = (
     "itself{seeds}. A line ends where its writing ends."
 )
 PLACES = (0.03, 0.155, 0.4, 0.5, 0.59, 0.75, 0.86, 0.97)
-"""Where the table's columns begin, the first two, or end, as shares of the width."""
+"""Places where the table's first two columns begin and the others end, as shares of the width."""
 
 
 def draw(result: Result, path: Path) -> None:

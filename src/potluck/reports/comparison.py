@@ -55,7 +55,7 @@ class Point:
     """Completions that a node has written by then."""
     reward: float
     interval: Interval | None
-    """Of ``reward``, over the seeds."""
+    """Interval of ``reward`` over the seeds; None: there is one seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,11 @@ class Compared:
     runs: tuple[tuple[str, str], ...]
     """Folders of A and B, pair by pair."""
     rows: tuple[Measured, ...]
-    """Of each node that all runs have, then of the mean over them."""
+    """Measures of each node that all runs have, then of the mean over these nodes."""
     curves: tuple[tuple[Point, ...], ...]
-    """Of A and of B."""
+    """Curves of A and of B."""
     seeds: tuple[tuple[int, int], ...]
-    """Of the runs, pair by pair."""
+    """Seeds of A and B, pair by pair."""
     left_out: tuple[str, ...]
     """Folders of runs whose seed is on one side only."""
 
@@ -113,7 +113,7 @@ class Compared:
 
     @property
     def over(self) -> str:
-        """What the intervals are over."""
+        """Units of the intervals, in words: pairs of seeds, or problems."""
         if len(self.runs) > 1:
             return f"{len(self.runs)} pairs of seeds"
         (a, b), *_ = self.seeds

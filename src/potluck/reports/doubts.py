@@ -61,8 +61,8 @@ class Doubts:
             self._told.add((author, kind))
         before, now = self._lasting.get(me, {}), self._of_several(report, me)
         self._lasting[me] = now
-        for who, kind in (key for key in now if key not in before):
-            yield Alert(me, kind, report.round, now[who, kind])
+        for about, kind in (key for key in now if key not in before):
+            yield Alert(me, kind, report.round, now[about, kind])
         for author, its in report.sources.items():
             if author == me or its.success_weight is None:
                 continue

@@ -24,7 +24,7 @@ K = 4
 
 @dataclass(frozen=True, slots=True)
 class Earned:
-    """What one node wrote in a run, graded."""
+    """Rewards of the completions that one node wrote in a run."""
 
     late: Mapping[str, Sequence[float]]
     """Rewards of the second half of the rounds, by problem."""

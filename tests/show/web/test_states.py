@@ -146,3 +146,9 @@ def test_at_its_own_pace_nobody_is_behind(tmp_path, pace, staleness):
         json.dumps(recipe("north", "south", pace=pace, rounds=10, swarm=swarm))
     )
     assert facts_of(read_recipe(tmp_path), NOW_S).max_staleness == staleness
+
+
+def test_rounds_are_those_to_the_end_that_the_recipe_names(tmp_path):
+    stop = {"rounds": 4}
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe("north", rounds=10, stop_when=stop)))
+    assert facts_of(read_recipe(tmp_path), NOW_S).rounds == 4

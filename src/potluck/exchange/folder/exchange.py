@@ -204,8 +204,8 @@ class FolderEndpoint(Endpoint):
             self.status.hear(name, card.status)
 
     def _see(self, now_s: float) -> None:
-        """Note who is here: a node that is believed, and was heard a moment ago. One that leaves is
-        here until its last batch is."""
+        """Note which nodes are here: those that are believed and were heard a moment ago. One that
+        leaves is here until its last batch is."""
         for name in sorted((peers := self._mailbox.peers).names()):
             peer = peers.get(name)
             if peer is None or not peer.announcement:
