@@ -196,6 +196,8 @@ def test_a_line_that_is_cut_off_waits_and_a_damaged_one_is_told_and_skipped(tmp_
         b'{"round": "x"}\n',
         b"[" * 100_000 + b"\n",
         b'{"round": 1e999}\n',
+        b'{"round": ' + 999 * b"9" + b', "index": 1}\n',
+        b'{"round": 2, "bytes": ' + 999 * b"9" + b"}\n",
         b'{"round": 7, "sources": {"small": 3}, "text": 4, "surprise": []}\n',
     ],
 )
