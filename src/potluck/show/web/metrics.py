@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from potluck.reports import AuthorReport, RoundReport, mean
-from potluck.reports.habits import habit_told
+from potluck.reports.doubts import habit_told
 from potluck.reports.runs import METRICS
 from potluck.reports.tail import DAMAGED, Change, Tail, newest
 from potluck.show.web.bounds import MOST_AUTHORS, MOST_EVENTS, MOST_ROWS, PAIR_BYTES
