@@ -12,7 +12,7 @@ from potluck.config import ConfigError
 from potluck.doctor.examine import Target, examine
 from potluck.launch import local_swarm
 from potluck.launch.in_process import run
-from potluck.reports.events import Silent
+from potluck.reports.events import Fanout
 from stand_in_s3 import stand_in_s3
 
 NAMES = ("east", "west")
@@ -27,7 +27,7 @@ def recipe(tmp_path, *overrides):
 def test_two_processes_that_meet_in_a_folder_learn_what_one_process_learns(tmp_path, monkeypatch):
     monkeypatch.setattr(local_swarm, "subprocess", FORKING)
     config, each, one = recipe(tmp_path), tmp_path / "each", tmp_path / "one"
-    ended = local_swarm.run_local_swarm(config, each, resume=False, display=Silent())
+    ended = local_swarm.run_local_swarm(config, each, resume=False, display=Fanout())
     assert ended.codes == dict.fromkeys(NAMES, 0), ended.complaints
     run(config, one)
     for name in NAMES:

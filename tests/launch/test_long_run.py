@@ -247,9 +247,9 @@ def test_a_node_begins_where_one_of_another_run_ended(recipe, tmp_path, monkeypa
 
 def alerts(*reports, me="north"):
     """The kinds of what is told in each round."""
-    doubts = Doubts("likelihood", reads_logp=False)
+    doubts = Doubts(me, "likelihood", reads_logp=False)
     return [
-        [alert.kind for alert in doubts.new(RoundReport(at, **report), me)]
+        [alert.kind for alert in doubts.new(RoundReport(at, **report))]
         for at, report in enumerate(reports)
     ]
 
