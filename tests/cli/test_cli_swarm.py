@@ -20,7 +20,7 @@ from potluck import STARTING_RECIPE
 from potluck.cli import training
 from potluck.cli.training import rounds_saved
 from potluck.config import as_tree, load
-from potluck.doctor.machine import Finding
+from potluck.doctor.checks import Finding
 from potluck.exchange.keys.keys import Key, read_roster
 from potluck.launch.local_swarm import LocalSwarmResult
 from potluck.launch.rounds import RunResult

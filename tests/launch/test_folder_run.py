@@ -9,7 +9,8 @@ from faults.swarm import Swarm
 from forked import FORKING, Forked
 from potluck.builder.consent import notes_on_reach, require_consent_to_buckets
 from potluck.config import ConfigError
-from potluck.doctor.examine import Target, examine
+from potluck.doctor.checks import Target
+from potluck.doctor.examine import examine
 from potluck.launch import local_swarm
 from potluck.launch.in_process import run
 from potluck.reports.events import Fanout

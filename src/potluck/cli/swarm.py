@@ -236,7 +236,8 @@ def doctor_command(
     folder: Out = None,
 ) -> None:
     """Check whether this machine can take part, and print what to do if not."""
-    from potluck.doctor.examine import Target, examine
+    from potluck.doctor.checks import Target
+    from potluck.doctor.examine import examine
 
     if recipe is None and (name or set or model):
         raise ConfigError("--as, --set and --model need a recipe: potluck doctor RECIPE --as NAME")
