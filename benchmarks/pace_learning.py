@@ -52,8 +52,8 @@ ROOT = Path(__file__).parent.parent
 
 
 def by_time(slow, ends, self, first):
-    """Run the nodes by a clock of their own, instead of ``LocalRounds.run``; note what they earn in the
-    end, when the fast one has done more rounds."""
+    """Run the nodes by a clock of their own, instead of ``LocalRounds.run``; note what they earn
+    in the end, when the fast one has done more rounds."""
     done, events, order = dict.fromkeys([n.name for n in self.nodes], 0), [], itertools.count()
     nodes, open_rounds = {node.name: node for node in self.nodes}, {}
     for name in nodes:
@@ -74,7 +74,7 @@ def by_time(slow, ends, self, first):
             follows = now, "take"
         heapq.heappush(events, (follows[0], next(order), name, follows[1]))
     ends.update({name: sampled_reward(node) for name, node in nodes.items()})
-    return launch.RunResult(folder, ROUNDS, False, {})
+    return launch.RunResult(self.folder, ROUNDS, False, {})
 
 
 def sampled_reward(node):
@@ -123,7 +123,7 @@ def arm_of(kind, names, seed, slow):
             stack.enter_context(patch.object(memory, "KEPT_ROUNDS", 1000))
             own_time = partial(by_time, names[slow], ends)
             stack.enter_context(
-                patch.object(launch.LocalRounds, "run", lambda *args: own_time(*args))
+                patch.object(launch.LocalRounds, "run", lambda *args, **_: own_time(*args))
             )
         run(from_tree(tree), Path(folder) / "run")
         lines = [
