@@ -20,7 +20,7 @@ from potluck.files import sealed, write_atomically
 from potluck.launch.journal import Journal
 from potluck.launch.rounds import LocalRounds, RunResult, Stopped, is_over
 from potluck.launch.signals import interrupts
-from potluck.node.learning.group import ProcessGroup, Stop, TorchGroup, process_group
+from potluck.node.learning.group import ProcessGroup, process_group
 from potluck.node.learning.workers import run_worker
 from potluck.node.participant import NodeProgress
 from potluck.node.storage.folder import JOINED, remove_parts, remove_parts_of_the_dead
@@ -92,7 +92,7 @@ def run_nodes(local: LocalNodes, display: Display) -> RunResult:
     if local.config.threads:
         torch.set_num_threads(local.config.threads)
     with process_group() as processes:
-        if isinstance(processes, TorchGroup) and processes.rank:
+        if processes.rank:
             return _run_worker(processes, local)
         try:
             local.check_folder()  # before one is made, to be locked
@@ -103,13 +103,13 @@ def run_nodes(local: LocalNodes, display: Display) -> RunResult:
                         forget_failed_start(folder, local.names, say)
                 result = _run_leader(local, processes, display)
         except (PotluckError, OSError) as error:
-            processes.broadcast(Stop(error))
+            processes.broadcast("stop", error)
             raise
-        processes.broadcast(Stop(result))
+        processes.broadcast("stop", result)
         return result
 
 
-def _run_worker(processes: TorchGroup, local: LocalNodes) -> RunResult:
+def _run_worker(processes: ProcessGroup, local: LocalNodes) -> RunResult:
     """Take part in what the first process of a node does, and end as it does."""
     make = partial(make_learners, processes=processes, trust_code=local.trust_code)
     with interrupts() as interrupted:

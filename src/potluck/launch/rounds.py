@@ -11,7 +11,6 @@ from potluck.config import ConfigError, RunConfig
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.files import write_atomically
 from potluck.node.author import Author
-from potluck.node.learning.group import Save
 from potluck.node.loop import Node, step
 from potluck.node.pace.together import RoundBound
 from potluck.node.participant import NodeProgress, Participant
@@ -198,7 +197,7 @@ class LocalRounds:
                 write_atomically(page, card.encode())
             else:
                 # From here to the end of their part the others wait for us: nothing may fail.
-                learner.processes.broadcast(Save(node.name))
+                learner.processes.broadcast("save", node.name)
                 checkpoint.save(folder, done, learner.policy, learner.optimizer, card=card)
                 checkpoint.keep(folder, self.config.keep_checkpoints, best=self.config.keep_best)
                 told = {"round": done - 1, "time_s": round(time.time(), 3), "kind": "checkpoint"}
