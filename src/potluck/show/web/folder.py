@@ -15,8 +15,8 @@ from msgspec.structs import asdict, replace
 
 from potluck.reports import EvaluationReport, RoundReport
 from potluck.reports.answers import CONTROLS, answers, control_command
+from potluck.reports.doubts import habit_told
 from potluck.reports.events import EventLine, Once, PeerChange
-from potluck.reports.habits import habit_told
 from potluck.reports.runs import (
     EVALUATION,
     EVENTS,
