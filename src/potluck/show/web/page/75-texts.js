@@ -302,6 +302,5 @@ function textsSection(run) {
     needs: ["nodes", "curves"],
     node,
     update,
-    open: (change) => load(change),
   };
 }
