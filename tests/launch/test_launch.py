@@ -539,14 +539,14 @@ def test_every_option_of_a_run_is_tried_in_this_file_or_elsewhere():
 def test_a_failure_of_the_last_evaluation_costs_nothing_that_was_learned(
     recipe, tmp_path, monkeypatch
 ):
-    real = launch_module._Rounds.evaluate
+    real = launch_module.LocalRounds.evaluate
 
     def breaks(*args, at_end):
         if at_end:
             raise Crash
         return real(*args, at_end=at_end)
 
-    monkeypatch.setattr(launch_module._Rounds, "evaluate", breaks)
+    monkeypatch.setattr(launch_module.LocalRounds, "evaluate", breaks)
     with pytest.raises(Crash):
         run(recipe("checkpoint_every=0"), tmp_path / "run")
     assert checkpoint.rounds_saved(tmp_path / "run" / "small") == [4]
