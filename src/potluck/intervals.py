@@ -205,4 +205,4 @@ def mcnemar(only_a: int, only_b: int) -> float:
     """
     count = only_a + only_b
     ways = sum(comb(count, at) for at in range(min(only_a, only_b) + 1))
-    return min(1.0, 2 * ways / 2**count)
+    return min(1.0, float(2 * ways / 2**count))
