@@ -267,8 +267,7 @@ def test_a_watching_node_has_the_newest_line_of_each_other(place):
 
 def test_nothing_is_put_while_nobody_listens(place):
     north, south = place.nodes("north", "south")
-    puts, channel = [], north._endpoint.status
-    real = channel._publisher
+    puts, real = [], north._line_publisher
 
     class Publisher:
         matching_status = property(lambda self: real.matching_status)
@@ -278,9 +277,9 @@ def test_nothing_is_put_while_nobody_listens(place):
             puts.append(data)
             real.put(data)
 
-    channel._publisher = Publisher()
+    north._line_publisher = Publisher()
     told(place, north)
-    channel.send(2, time.monotonic())
+    north._put_line()
     assert not puts
     assert peer(south, "north").line is None
     listening = place.sessions[-1].declare_subscriber(

@@ -14,8 +14,7 @@ from potluck.doctor.checks import OF_MACHINE, OF_NODE, SKEW_WARN_S, Finding, Jud
 from potluck.exchange import ExchangeError, Transport, WireError, transport
 from potluck.exchange.keys.keys import public_text, read_roster
 from potluck.exchange.protocol.announcement import decode_announcement
-from potluck.exchange.zenoh.addresses import TIMEOUT_S
-from potluck.exchange.zenoh.session import Endpoints, open_session
+from potluck.exchange.zenoh.session import CALL_S, Endpoints, open_session
 
 LISTEN_S = 3.0
 """A node says what it has at least once a second or so."""
@@ -32,7 +31,7 @@ WHY_NOT_THERE: dict[type[OSError], str] = {
     socket.gaierror: "no such host; look for a slip in its name",
     ConnectionRefusedError: "the machine is there, nothing listens; start the node or relay, check "
     "the port",
-    TimeoutError: f"no answer in {TIMEOUT_S:g} s; a firewall, or the machine is off",
+    TimeoutError: f"no answer in {CALL_S:g} s; a firewall, or the machine is off",
 }
 
 

@@ -23,7 +23,7 @@ from potluck.launch.course import ALONE_ROUNDS, Course
 from potluck.launch.journal import Journal
 from potluck.launch.signals import interrupts
 from potluck.node.author import Author
-from potluck.node.learning.group import ProcessGroup, Save, Stop, TorchGroup, process_group
+from potluck.node.learning.group import ProcessGroup, process_group
 from potluck.node.learning.workers import run_worker
 from potluck.node.loop import Node, step
 from potluck.node.participant import NodeProgress
@@ -94,7 +94,7 @@ def run_nodes(local: LocalNodes, folder: Path, *, resume: bool, display: Display
     if local.config.threads:
         torch.set_num_threads(local.config.threads)
     with process_group() as processes:
-        if isinstance(processes, TorchGroup) and processes.rank:
+        if processes.rank:
             return _run_worker(processes, local, folder)
         try:
             local.check_folder()  # before one is made, to be locked
@@ -107,13 +107,13 @@ def run_nodes(local: LocalNodes, folder: Path, *, resume: bool, display: Display
                     stack.enter_context(exclusive(each, say))
                 result = _run_leader(local, processes, folder, resume, display)
         except (PotluckError, OSError) as error:
-            processes.broadcast(Stop(error))
+            processes.broadcast("stop", error)
             raise
-        processes.broadcast(Stop(result))
+        processes.broadcast("stop", result)
         return result
 
 
-def _run_worker(processes: TorchGroup, local: LocalNodes, folder: Path) -> RunResult:
+def _run_worker(processes: ProcessGroup, local: LocalNodes, folder: Path) -> RunResult:
     """Take part in what the first process of a node does, and end as it does."""
     make = partial(make_learners, processes=processes, trust_code=local.trust_code)
     with interrupts() as interrupted:
@@ -343,7 +343,7 @@ class _Rounds:
                 write_atomically(page, card.encode())
             else:
                 # From here to the end of their part the others wait for us: nothing may fail.
-                learner.processes.broadcast(Save(node.name))
+                learner.processes.broadcast("save", node.name)
                 checkpoint.save(folder, done, learner.policy, learner.optimizer, card=card)
                 checkpoint.keep(folder, self.config.keep_checkpoints, best=self.config.keep_best)
                 told = {"round": done - 1, "time_s": round(time.time(), 3), "kind": "checkpoint"}
