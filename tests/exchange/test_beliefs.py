@@ -9,8 +9,7 @@ import pytest
 from exchange.test_mailbox import texts
 from nouns import terms
 from potluck.exchange import Key, WireError
-from potluck.exchange.keys.keys import verify
-from potluck.exchange.keys.known_keys import STRANGERS, KnownKeys
+from potluck.exchange.keys.keys import STRANGERS, KnownKeys, verify
 from potluck.exchange.protocol import beliefs as module
 from potluck.exchange.protocol.announcement import Offer, encode_announcement, encode_answer
 from potluck.exchange.protocol.beliefs import (
@@ -25,8 +24,8 @@ from potluck.exchange.protocol.beliefs import (
     Beliefs,
 )
 from potluck.exchange.protocol.fetch_queue import FetchQueue
-from potluck.exchange.protocol.in_step import InStep
 from potluck.exchange.protocol.peers import Peers
+from potluck.exchange.protocol.rules import InStep
 
 KEYS = {name: Key.new() for name in ("east", "north", "south", "eve")}
 NOW, THEN, LATER = b"now".ljust(16), b"then".ljust(16), b"later".ljust(16)

@@ -169,7 +169,7 @@ def certificates_command(
         list[str] | None,
         typer.Option("--host", help="DNS name or address at which nodes or relays are reached"),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, help="Days for which they are valid")] = 365,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="Days for which they are valid")] = 365,
 ) -> None:
     """Make a certificate for each node; nodes without one cannot connect (mutual TLS)."""
     from potluck.exchange.keys.certificates import LOCAL, write_certificates
