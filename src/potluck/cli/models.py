@@ -40,19 +40,6 @@ ProblemCount = Annotated[
 AnswerCount = Annotated[
     int, typer.Option(min=0, help="Answers to each problem, for pass@k; 0: k of them")
 ]
-SamplingTemperature = Annotated[
-    float | None, typer.Option(help="Sampling temperature (1, or the recipe's)")
-]
-TopK = Annotated[
-    int | None,
-    typer.Option(
-        "--top-k", min=0, help="Likeliest tokens to sample from (0: all; or the recipe's)"
-    ),
-]
-TopP = Annotated[
-    float | None,
-    typer.Option("--top-p", help="Probability to sample from (1: all; or the recipe's)"),
-]
 LongestAnswer = Annotated[
     int | None, typer.Option(min=1, help="Longest answer (512, or the recipe's)")
 ]
@@ -82,9 +69,6 @@ def evaluate_command(
     problems: ProblemCount = None,
     k: Annotated[int, typer.Option("--k", min=0, help="pass@k; 0: greedy only")] = 0,
     samples: AnswerCount = 0,
-    temperature: SamplingTemperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
     seed: Annotated[int, typer.Option(help="Seed of the samples")] = 0,
     max_new_tokens: LongestAnswer = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
@@ -99,9 +83,6 @@ def evaluate_command(
         "evaluation.problems": problems,
         "evaluation.out_of_distribution": problems,
         "evaluation.max_new_tokens": max_new_tokens,
-        "sampling.temperature": temperature,
-        "sampling.top_k": top_k,
-        "sampling.top_p": top_p,
     }
     overrides = [f"{key}={value}" for key, value in keys.items() if value is not None]
     request = EvaluationRequest(
