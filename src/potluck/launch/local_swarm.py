@@ -24,8 +24,14 @@ from potluck.exchange import transport
 from potluck.exchange.keys.keys import make_key, roster_text
 from potluck.files import sealed, write_atomically
 from potluck.launch.signals import interrupts
-from potluck.node.storage.folder import LOCK, has_no_round, in_the_way
-from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
+from potluck.node.storage.folder import (
+    LOCK,
+    disk_errors_explained,
+    exclusive,
+    forget_failed_start,
+    has_no_round,
+    in_the_way,
+)
 from potluck.reports.events import Display, Event, Notice, Once, Told, decode_event
 from potluck.types import RunFolderError
 

@@ -29,8 +29,13 @@ from potluck.node.loop import Node, step
 from potluck.node.participant import NodeProgress
 from potluck.node.storage import checkpoint
 from potluck.node.storage.card import card_of
-from potluck.node.storage.folder import JOINED, remove_parts, remove_parts_of_the_dead
-from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
+from potluck.node.storage.folder import (
+    JOINED,
+    disk_errors_explained,
+    exclusive,
+    forget_failed_start,
+    remove_parts,
+)
 from potluck.node.storage.resume import prepare_resume, require_same_files, whole_round
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import Doubts, EvaluationReport, RoundReport, as_line
@@ -371,7 +376,6 @@ def _write_recipe(local: LocalNodes, folder: Path, digests: Mapping[str, str]) -
     """Take ``folder`` for this run: without what a killed process left, and with its recipe."""
     for each in local.folders:
         remove_parts(each)
-    remove_parts_of_the_dead(folder)
     folder.mkdir(parents=True, exist_ok=True)
     recipe = sealed(as_tree(local.config))
     write_atomically(folder / "recipe.json", recipe)
