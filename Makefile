@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export GOMP_SPINCOUNT := 0
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test test-vllm check site reference results soak bench bench-gpu gpu-day wheel clean
+.PHONY: demo test test-vllm check site reference results soak soak-lines soak-nodes bench bench-gpu gpu-day wheel clean
 
 demo: $(VENV)/ready
 	$(BIN)/potluck demo $(ARGS)
@@ -41,12 +41,17 @@ reference: $(VENV)/ready
 results: $(VENV)/ready
 	$(BIN)/potluck reproduce --render
 
-# What breaks after minutes and not after seconds: an hour on two cores. SHORT= does 100 events each.
-soak: SHORT ?= --events 40 --rounds 400
+# What breaks after minutes and not after seconds, on two cores. SHORT= does 100 events each.
+soak: SHORT ?= --events 20 --rounds 200
 soak: $(VENV)/ready
+	rm -rf build/soak
+	$(MAKE) -j2 soak-lines soak-nodes SHORT='$(SHORT)'
+
+soak-lines:
 	POTLUCK_SOAK=1 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/faults
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_wire.py
-	rm -rf build/soak
+
+soak-nodes:
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_faults.py build/soak/faults
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_nodes.py build/soak/free $(SHORT)
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_nodes.py build/soak/together --pace together $(SHORT) $(ARGS)

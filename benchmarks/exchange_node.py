@@ -17,12 +17,22 @@ import numpy as np
 import zenoh
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from potluck.exchange import Agreement, Key, Limits, Membership, Message, Provenance, decode, encode
-from potluck.exchange.keys.known_keys import KnownKeys
-from potluck.exchange.protocol.in_step import InStep
+from potluck.exchange import (
+    Agreement,
+    Key,
+    Limits,
+    Membership,
+    Message,
+    Provenance,
+    decode,
+    encode,
+    fetcher,
+    process,
+)
+from potluck.exchange.keys.keys import KnownKeys
+from potluck.exchange.protocol.rules import InStep
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.zenoh import exchange as ours
-from potluck.exchange.zenoh import fetcher
 from potluck.exchange.zenoh.session import Endpoints, open_session
 from potluck.types import Completion, Sampling
 
@@ -123,7 +133,7 @@ class Unread:
         self._batches = {name: batch_of(name) for name in members}
         self._filler = np.random.default_rng(0).bytes(size_bytes)
         self._active = False
-        ours.encode, ours.decode, fetcher.decode = self._encode, self._decode, self._decode
+        process.encode, process.decode, fetcher.decode = self._encode, self._decode, self._decode
 
     def __enter__(self) -> None:
         self._active = True

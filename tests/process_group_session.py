@@ -196,7 +196,7 @@ class Unled:
             [],
         )
 
-    def broadcast(self, command):
+    def broadcast(self, *command):
         self.heard.append(command)
 
 
@@ -285,12 +285,12 @@ def write(processes):
         "again": written(RandomSampler(generator)),
         "twins": written(RandomSampler(generator), requests=twins),
         "no_more_than_one": written(GreedySampler(), requests=requests[1:2]),
-        "seeds": processes.heard[1].sampler.seeds,
-        "trouble": _trouble(processes, sharded, processes.heard[0]),
+        "seeds": processes.heard[1][1].seeds,
+        "trouble": _trouble(processes, sharded, processes.heard[0][1]),
     }
 
 
-def _trouble(processes, sharded, command):
+def _trouble(processes, sharded, order):
     """What each process raises if the second one cannot write."""
 
     def progress(done, total):
@@ -298,7 +298,7 @@ def _trouble(processes, sharded, command):
             raise NonFiniteError("of the second")
 
     try:
-        generate_together(processes, sharded, command, progress)
+        generate_together(processes, sharded, order, progress)
     except PotluckError as error:
         return str(error)
     return ""

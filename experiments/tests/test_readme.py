@@ -193,7 +193,7 @@ def test_the_forgers_tables_are_those_of_its_runs(table, key):
 
 def test_the_table_of_the_page_is_a_part_of_the_notes():
     told = tables_of_trust("docs/trust.md")["greedy"]
-    assert len(told) == 7 * 7
+    assert len(told) == 4 * 7
     assert told.items() <= tables_of_trust()["greedy"].items()
 
 
@@ -225,7 +225,7 @@ def test_what_a_liar_plants_beside_the_habit_test_is_that_of_its_runs():
     lines = (ROOT / "experiments" / "liar.jsonl").read_text().splitlines()
     runs = {(x["setting"], x["attack"]): x for x in map(json.loads, lines) if x["base"] == 90}
     heads = {"everybody": "trusted", "nobody": "not trusted"}
-    told = tables_of_trust("docs/trust.md")["planted"]
+    told = tables_of_trust()["liar"]
     assert len(told) == 4 * len({attack for _, attack in runs} - {"none", "none of three"})
     for (attack, column), cell in told.items():
         name, whom = column.split(", ")

@@ -25,7 +25,7 @@ from potluck.config import (
     from_tree,
     load,
 )
-from potluck.config.places import KEYS, place_hint
+from potluck.config.reading import KEYS, place_hint
 from potluck.config.run import AnyEngine
 from potluck.fields import Amount
 from potluck.objective.methods import METHODS, ObjectiveConfig, method_of

@@ -9,8 +9,7 @@ import pytest
 from exchange.test_mailbox import texts
 from nouns import terms
 from potluck.exchange import Key, WireError
-from potluck.exchange.keys.keys import verify
-from potluck.exchange.keys.known_keys import STRANGERS, KnownKeys
+from potluck.exchange.keys.keys import STRANGERS, KnownKeys, verify
 from potluck.exchange.protocol import beliefs as module
 from potluck.exchange.protocol.announcement import Offer, encode_announcement, encode_answer
 from potluck.exchange.protocol.beliefs import (
@@ -25,8 +24,8 @@ from potluck.exchange.protocol.beliefs import (
     Beliefs,
 )
 from potluck.exchange.protocol.fetch_queue import FetchQueue
-from potluck.exchange.protocol.in_step import InStep
 from potluck.exchange.protocol.peers import Peers
+from potluck.exchange.protocol.rules import InStep
 
 KEYS = {name: Key.new() for name in ("east", "north", "south", "eve")}
 NOW, THEN, LATER = b"now".ljust(16), b"then".ljust(16), b"later".ljust(16)
@@ -177,7 +176,7 @@ def test_an_answer_that_its_node_did_not_sign_just_now_is_refused(ear, wrong):
 def test_answers_without_the_form_of_one_do_not_count(ear):
     """By a quicker program that serves the asked node's key too: it has the challenge."""
     ear.meet("south")
-    ear.beliefs.overrun("south")
+    ear.beliefs.ask("south")
     question = ear.beliefs.take_question(9.0)
     word, challenge = said("south"), question.challenge
     true = encode_answer(KEYS["south"], challenge, word)
@@ -303,12 +302,6 @@ def test_who_was_not_heard_for_three_announcements_is_asked(ear):
     assert ear.beliefs.take_question(99.0) is None
 
 
-def test_a_name_under_which_more_comes_than_is_kept_is_asked(ear):
-    ear.meet("south")
-    ear.beliefs.overrun("south")
-    assert ear.beliefs.take_question(1.0).name == "south"
-
-
 def test_few_are_asked_at_once_and_partners_of_the_round_first(tmp_path, monkeypatch):
     names = [f"n{at:03}" for at in range(200)]
     ear = Ear(tmp_path, monkeypatch, members=["north", *names])
@@ -317,11 +310,8 @@ def test_few_are_asked_at_once_and_partners_of_the_round_first(tmp_path, monkeyp
     for name in names:
         ear.box.on_join(name)
         ear.hear(name, said(name))
-    assert ear.beliefs.ready(0.0) == ASKED_AT_ONCE
     questions = [ear.beliefs.take_question(0.0) for _ in range(ASKED_AT_ONCE + 1)]
     assert [q and q.name for q in questions] == ["n100", "n150", "n000", "n001", None]
-    assert ear.beliefs.ready(0.0) == 0
-    assert ear.beliefs.next_question_s() == float("inf")
     ear.beliefs.unanswered(questions[0], 0.0)
     assert ear.beliefs.take_question(0.0).name == "n002"
 

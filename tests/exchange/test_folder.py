@@ -109,8 +109,8 @@ def test_what_an_earlier_start_left_is_not_believed_until_its_node_is_back(place
     """Signed by the right key: nobody answers for it. One that said that it leaves is not asked."""
     put(place.files / "south/card", card(place, "south", offer_of(3, bytes(200)), leaves=leaves))
     north = place.node("north")
-    until(lambda: "south" in north._endpoint._seen, "it is read")
-    assert ("south" in north._endpoint._beliefs._asked) == (not leaves)
+    until(lambda: "south" in north._seen, "it is read")
+    assert ("south" in north._beliefs._asked) == (not leaves)
     assert (peer(north, "south").heard_s, live(north)) == (None, set())
     place.node("south")
     until(lambda: live(north) == {"south"}, "it has answered")
@@ -167,7 +167,7 @@ def test_one_that_leaves_is_here_until_its_last_batch_is_and_one_that_is_silent_
     until(lambda: live(north) == set(), "it has left")
     again = place.node("south", place.sessions.pop())
     until(lambda: live(north) == {"south"}, "it is back")
-    again._endpoint._closed.set()  # as if it were killed
+    again._closed.set()  # as if it were killed
     north._mailbox.peers.get("south").heard_s = time.monotonic() - 60
     until(lambda: live(north) == set(), "it was not heard for long")
 

@@ -10,8 +10,8 @@ from potluck.exchange import WireError
 from potluck.exchange.base import Delivery
 from potluck.exchange.protocol.announcement import MAX_OFFERS, Announcement
 from potluck.exchange.protocol.fetch_queue import FetchQueue
-from potluck.exchange.protocol.newest import Newest
 from potluck.exchange.protocol.peers import Peers
+from potluck.exchange.protocol.rules import Newest
 
 STALENESS = 1
 ALL = ("east", "south", "west")

@@ -10,7 +10,7 @@ from nouns import collect, completion
 from potluck.exchange import Key, encode
 from potluck.exchange.keys.keys import BATCH
 from potluck.exchange.protocol.announcement import encode_answer, offer_of
-from potluck.exchange.zenoh import endpoint
+from potluck.exchange.zenoh import exchange
 from town import LONG_S, has_batch, live, peer, refusals, town, until
 
 THREE = ("east", "north", "south")
@@ -107,7 +107,7 @@ def test_a_node_that_is_started_again_goes_on_while_its_old_words_are_repeated(
     south.send(0, batch("south"))
     until(lambda: has_batch(north, "south", 0), "its batch comes")
     old = list(words["south"])
-    session = south._endpoint._session
+    session = south._session
     south.close()
     folder = place.folder / ("south" if keeps_its_folder else "another")
     again = place.node("south", session, folder=folder)
@@ -147,14 +147,14 @@ def test_a_node_answers_a_challenge_of_16_bytes_and_nothing_else(place):
 
 
 def test_questions_without_end_cost_few_signatures_and_a_batch_still_comes(place, monkeypatch):
-    monkeypatch.setattr(endpoint, "HELLOS_PER_S", 1)  # One answer, then a pause.
+    monkeypatch.setattr(exchange, "HELLOS_PER_S", 1)  # One answer, then a pause.
     signed = []
 
     def sign(key, challenge, said):
         signed.append(challenge)
         return encode_answer(key, challenge, said)
 
-    monkeypatch.setattr(endpoint, "encode_answer", sign)
+    monkeypatch.setattr(exchange, "encode_answer", sign)
     eve, south = place.sessions.pop(), place.node("south")
     south.send(0, batch("south"))
     start_s, left = time.monotonic(), []

@@ -15,13 +15,15 @@ from nouns import collect, terms
 from potluck.exchange import Key, MemoryHub, WireError
 from potluck.exchange.keys.keys import verify
 from potluck.exchange.protocol import signed as signed_module
-from potluck.exchange.protocol import status
-from potluck.exchange.protocol.signed import QUIET_S, VERIFIED_PER_S, Believed
-from potluck.exchange.protocol.status import (
+from potluck.exchange.protocol.signed import (
+    QUIET_S,
     STATUS,
     STATUS_LINES,
+    VERIFIED_PER_S,
+    Believed,
     encode_status,
 )
+from potluck.exchange.zenoh import exchange
 from potluck.reports.status import LINE_BYTES, MOST_AUTHORS, AuthorStatus, StatusLine
 from town import peer, town, until
 
@@ -240,7 +242,7 @@ def test_in_one_process_each_sees_what_the_others_told():
 
 @pytest.fixture
 def place(tmp_path, sessions, monkeypatch):
-    monkeypatch.setattr(status, "PAUSE_S", 0.0)
+    monkeypatch.setattr(exchange, "LINE_PAUSE_S", 0.0)
     with town(tmp_path, sessions, "north", "south") as place:
         yield place
 
@@ -267,8 +269,7 @@ def test_a_watching_node_has_the_newest_line_of_each_other(place):
 
 def test_nothing_is_put_while_nobody_listens(place):
     north, south = place.nodes("north", "south")
-    puts, channel = [], north._endpoint.status
-    real = channel._publisher
+    puts, real = [], north._line_publisher
 
     class Publisher:
         matching_status = property(lambda self: real.matching_status)
@@ -278,9 +279,9 @@ def test_nothing_is_put_while_nobody_listens(place):
             puts.append(data)
             real.put(data)
 
-    channel._publisher = Publisher()
+    north._line_publisher = Publisher()
     told(place, north)
-    channel.send(2, time.monotonic())
+    north._put_line()
     assert not puts
     assert peer(south, "north").line is None
     listening = place.sessions[-1].declare_subscriber(

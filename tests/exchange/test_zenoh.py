@@ -13,7 +13,7 @@ from potluck.exchange import ExchangeError, Key, Limits, batches_of, decode, enc
 from potluck.exchange.keys.keys import BATCH, verify
 from potluck.exchange.protocol.announcement import Offer, offer_of
 from potluck.exchange.protocol.outbox import Outbox
-from potluck.exchange.zenoh.endpoint import QUERIES, SERVERS
+from potluck.exchange.zenoh.exchange import QUERIES, SERVERS
 from town import LONG_S, has_batch, live, open_sessions, peer, refusals, town, until
 
 THREE = ("east", "north", "south")
@@ -147,7 +147,7 @@ def test_all_that_was_sent_while_nothing_was_heard_arrives_when_it_is_announced(
 
 def test_a_batch_is_announced_at_once_and_again_to_whoever_comes(place, monkeypatch):
     """Not only when the next announcement is due."""
-    monkeypatch.setattr("potluck.exchange.zenoh.endpoint.announcement_pause_s", lambda nodes: 1e6)
+    monkeypatch.setattr("potluck.exchange.zenoh.exchange.announcement_pause_s", lambda nodes: 1e6)
     north, south = place.nodes("north", "south")
     for round in (0, 1):
         all_send(round, north=north, south=south)
@@ -499,7 +499,7 @@ def test_a_batch_that_others_would_refuse_for_its_size_is_not_sent(place):
 
 @pytest.mark.parametrize(
     "what",
-    ["protocol.beliefs.Beliefs.hear", "processes.fetcher.decode"],
+    ["protocol.beliefs.Beliefs.hear", "fetcher.decode"],
     ids=["hearing", "fetching"],
 )
 def test_a_thread_that_fails_is_an_error_of_the_next_collect_and_no_silence(

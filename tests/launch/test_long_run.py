@@ -11,9 +11,10 @@ from launch.runs import Hears, crash, lines
 from potluck.builder.plan import _control_lines, check, plan_cost
 from potluck.config import ConfigError, StopConfig
 from potluck.evaluation.grade import SplitAccuracy
-from potluck.launch import controls, rounds
-from potluck.launch.course import Course
+from potluck.launch import rounds
+from potluck.launch import side_by_side as controls
 from potluck.launch.in_process import run
+from potluck.launch.rounds import Course
 from potluck.launch.side_by_side import WholeRun
 from potluck.model import ModelError
 from potluck.node.storage import checkpoint
@@ -247,9 +248,9 @@ def test_a_node_begins_where_one_of_another_run_ended(recipe, tmp_path, monkeypa
 
 def alerts(*reports, me="north"):
     """The kinds of what is told in each round."""
-    doubts = Doubts("likelihood", reads_logp=False)
+    doubts = Doubts(me, "likelihood", reads_logp=False)
     return [
-        [alert.kind for alert in doubts.new(RoundReport(at, **report), me)]
+        [alert.kind for alert in doubts.new(RoundReport(at, **report))]
         for at, report in enumerate(reports)
     ]
 

@@ -25,7 +25,12 @@ from potluck import node
 from potluck.builder.checks import require_processes
 from potluck.config import ConfigError, from_tree
 from potluck.launch.in_process import run
-from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroupError, TorchGroup, process_group
+from potluck.node.learning.group import (
+    SINGLE_PROCESS,
+    ProcessGroup,
+    ProcessGroupError,
+    process_group,
+)
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import GreedySampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
@@ -302,4 +307,4 @@ def test_what_several_processes_cannot_do_is_refused_by_name(key, value, words):
     tree = {"name": "x", "node": {"one": {"model": "builtin:digits-small", key: value}}}
     require_processes(from_tree(tree), SINGLE_PROCESS)
     with pytest.raises(ConfigError, match=rf"\[node.one.*{words}"):
-        require_processes(from_tree(tree), TorchGroup(0, 3))
+        require_processes(from_tree(tree), ProcessGroup(0, 3))

@@ -134,8 +134,7 @@ def test_it_is_shown_as_markdown_html_and_a_picture(runs, tmp_path):
     assert f"| small | own reward | {found.rows[0].cells[2]} |" in said
     assert found.verdict in said
     assert f"A: {runs[0][0]} and 2 more; B: " in said
-    assert found.rows[0].cells[4] in found._repr_html_()
-    assert len(found._repr_html_()) < 3000
+    assert found._repr_markdown_() == said
     for at, pair in enumerate((runs, (runs[0][0], runs[1][2]))):
         save(potluck.compare(*pair).plot, tmp_path / f"{at}.png")
         assert (tmp_path / f"{at}.png").read_bytes().startswith(b"\x89PNG")

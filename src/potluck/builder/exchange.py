@@ -24,8 +24,14 @@ from potluck.exchange import (
     Provenance,
     transport,
 )
-from potluck.exchange.keys.keys import IdentityError, Key, make_key, read_roster, roster_line
-from potluck.exchange.keys.known_keys import KnownKeys
+from potluck.exchange.keys.keys import (
+    IdentityError,
+    Key,
+    KnownKeys,
+    make_key,
+    read_roster,
+    roster_line,
+)
 from potluck.exchange.protocol.mailbox import Partners
 from potluck.exchange.transport import Notify
 from potluck.exchange.wire.message import (

@@ -16,7 +16,7 @@ from potluck.model.loading import base_of, locate
 from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
 from potluck.node.author import Author
-from potluck.node.learning.group import SINGLE_PROCESS, Begin, ProcessGroup, device_of
+from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup, device_of
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.workers import DistributedEngine
 from potluck.node.loop import Node
@@ -48,7 +48,7 @@ def make_learners(
 ) -> dict[str, Learner]:
     """Make every node's learner, after ``first`` rounds. A collective: every process calls it, and
     raises the PotluckError of any."""
-    processes.broadcast(Begin(first))
+    processes.broadcast("begin", first)
     learners, error = {}, None
     try:
         for name in config.learners:

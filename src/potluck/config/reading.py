@@ -3,7 +3,7 @@
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -12,18 +12,43 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from potluck.config.places import place_hint
 from potluck.config.run import NodeConfig, RunConfig
 from potluck.config.validation import require_valid
 from potluck.fields import ConfigError, hint
 from potluck.files import unsealed
 from potluck.objective.methods import METHODS, ObjectiveConfig
 
-COMPLAINT = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>\S*)`)?", re.DOTALL)
-"""Sentence of msgspec and the place in the tree: ``$.node[...].weight``, with keys left out."""
-STEP = re.compile(r"\w+|\.\.\.")
-KEY = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
-
+SAME = {
+    "learning_rate": "lr",
+    "lr_schedule": "lr_scheduler_type lr_scheduler scheduler",
+    "warmup_updates": "warmup_steps warmup_ratio warmup",
+    "gradient_clip_norm": "max_grad_norm grad_clip",
+    "optimizer": "optim",
+    "lora": "peft_config",
+    "targets": "target_modules",
+    "dtype": "bf16 torch_dtype precision",
+    "rounds": "max_steps steps total_steps epochs num_epochs num_train_epochs",
+    "group_size": "num_generations n_samples rollout_n",
+    "name": "run_name output_dir",
+    "problems_per_round": "batch_size train_batch_size per_device_train_batch_size "
+    "gradient_accumulation_steps",
+    "checkpoint_every": "save_steps",
+    "every": "eval_steps eval_every",
+    "max_new_tokens": "max_completion_length max_length max_tokens max_response_length",
+    "max_prompt_tokens": "max_prompt_length",
+    "beta": "kl_coef kl_beta kl_loss_coef",
+    "clip_epsilon": "epsilon clip_range clip_ratio",
+    "clip_epsilon_high": "epsilon_high",
+    "updates_per_round": "num_iterations ppo_epochs",
+    "advantage_scale": "scale_rewards",
+    "to": "report_to logger",
+    "completions": "log_completions",
+    "callback": "callbacks",
+    "function": "reward_funcs reward_fn",
+    "weight": "reward_weights",
+}
+"""Keys of a recipe, and what TRL and other trainers call them (docs/trl.md)."""
+KEYS = {other: key for key, others in SAME.items() for other in others.split()}
 
 AnyRecipe = RunConfig | Mapping[str, Any] | Path | str
 """A run, or what ``load`` and ``from_tree`` make one of: a file's path, or nested dicts."""
@@ -78,11 +103,7 @@ def from_tree(tree: dict[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
     for override in overrides:
         _override(tree, override)
     _require_finite(tree, "")
-    spelled_out = _without_method(tree)
-    try:
-        run = msgspec.convert(spelled_out, RunConfig)
-    except msgspec.ValidationError as error:
-        raise ConfigError(_sentence(str(error), spelled_out)) from None
+    run: RunConfig = _read_table(RunConfig, _without_method(tree), "")
     require_valid(run)
     return run
 
@@ -127,86 +148,86 @@ def _without_method(tree: dict[str, Any]) -> dict[str, Any]:
     return tree | {"objective": METHODS[method].fields | rest}
 
 
-def _sentence(complaint: str, value: Any) -> str:
-    """Say msgspec's complaint about the tree ``value`` in a sentence with a way out."""
-    found = COMPLAINT.fullmatch(complaint)
-    assert found
-    kind: Any = RunConfig
-    key: Any
-    at = ""
-    for step in STEP.findall(found["path"] or ""):
-        if _is_table(kind):
-            inner, key = next(f.type for f in fields(kind) if f.name == step), step
-        elif get_origin(kind) is Mapping:
-            inner = get_args(kind)[1]
-            key = next(name for name, item in value.items() if not _fits(item, inner))
-        elif get_origin(kind) is tuple:
-            inner, key = get_args(kind)[0], int(step)
-        else:
-            break
-        value = value[key]
-        if get_origin(kind) is not tuple or _is_table(inner):
-            at = f"{at}.{key}" if at else str(key)
-        kind = _chosen(inner, value)
-    if (field := KEY.fullmatch(found["text"])) and get_origin(kind) is not UnionType:
-        return _about_key(kind, field[2], at, is_missing=field[1].startswith("missing"))
-    return _about_value(kind, value, at) or f"{at} is {value!r}: {found['text']}"
+def _read(kind: Any, value: Any, at: str) -> Any:
+    """Make what ``kind`` says of ``value``, which stands at ``at``; raise ConfigError, which says
+    where it is wrong and the way out."""
+    origin, inner, found = get_origin(kind), get_args(kind), f"{at} is {value!r}"
+    if origin is UnionType:
+        kinds = [part for part in inner if part is not NoneType]
+        if value is None and NoneType in inner:
+            return None
+        return _read(_chosen(kinds, value, at) if len(kinds) > 1 else kinds[0], value, at)
+    if _is_table(kind):
+        return _read_table(kind, value, at)
+    if origin is Mapping and _is_table(inner[1]):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{found}; expected one table for each name, [{at}.NAME]")
+        return {str(key): _read(inner[1], item, f"{at}.{key}") for key, item in value.items()}
+    if origin is tuple:
+        return _read_list(inner, value, at)
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        if origin is Literal:
+            raise ConfigError(f"{found}; choose one of {', '.join(inner)}") from None
+        if origin is Mapping:
+            raise ConfigError(f"{found}; expected a table") from None
+        if origin is Union:
+            words = [
+                repr(word) for part in inner for word in get_args(part) if isinstance(word, str)
+            ]
+            raise ConfigError(f"{found}; expected a list, or {', '.join(words)}") from None
+        raise ConfigError(f"{found}: {error}") from None
 
 
 def _is_table(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Struct)
 
 
-def _chosen(kind: Any, value: Any) -> Any:
-    """Choose which of several types ``value`` should be; all of them if it does not say."""
-    if get_origin(kind) is not UnionType:
-        return kind
-    kinds = [part for part in get_args(kind) if part is not NoneType]
+def _chosen(kinds: Sequence[Any], value: Any, at: str) -> Any:
+    """Choose the table of ``kinds`` that ``value`` names."""
+    by_name = {kind.__struct_config__.tag: kind for kind in kinds}
     name = value.get("name") if isinstance(value, dict) else None
-    named = [part for part in kinds if part.__struct_config__.tag == name] if name else []
-    return kinds[0] if len(kinds) == 1 else (named or [kind])[0]
+    if not isinstance(name, str):
+        raise ConfigError(f"[{at}] needs a name; choose one of {', '.join(by_name)}")
+    if name not in by_name:
+        raise ConfigError(f"{at}.name is {name!r}; {hint(name, by_name)}")
+    return by_name[name]
 
 
-def _fits(value: Any, kind: Any) -> bool:
-    try:
-        return msgspec.convert(value, kind) is not None
-    except msgspec.ValidationError:
-        return False
+def _read_table(kind: Any, value: Any, at: str) -> Any:
+    where, known = f"[{at}]" if at else "the run", {field.name: field for field in fields(kind)}
+    if not isinstance(value, dict):
+        raise ConfigError(f"{at} is {value!r}; expected a table with {', '.join(known)}")
+    given = {key: value[key] for key in value if key != kind.__struct_config__.tag_field}
+    names = [*known, *(["method"] if kind is ObjectiveConfig else [])]
+    for key in map(str, given):
+        if kind is NodeConfig and key == "server":
+            way = f"its table is [{at}.engine], name = 'vllm'"
+            raise ConfigError(f"{where} has no key 'server' any more; {way}")
+        if key not in known:
+            way = place_hint(key, names, at) or hint(key, names)
+            raise ConfigError(f"{where} has no key {key!r}; {way}")
+    for field in known.values():
+        if field.required and field.name not in given:
+            raise ConfigError(f"{where} needs {field.name!r}, which has no default")
+    read = {k: _read(known[k].type, v, f"{at}.{k}".lstrip(".")) for k, v in given.items()}
+    return kind(**read)
 
 
-def _about_key(kind: Any, key: str, at: str, *, is_missing: bool) -> str:
-    where = f"[{at}]" if at else "the run"
-    if is_missing:
-        return f"{where} needs {key!r}, which has no default"
-    if kind is NodeConfig and key == "server":
-        return f"{where} has no key 'server' any more; its table is [{at}.engine], name = 'vllm'"
-    names = [f.name for f in fields(kind)] + (["method"] if kind is ObjectiveConfig else [])
-    return f"{where} has no key {key!r}; {place_hint(key, names, at) or hint(key, names)}"
-
-
-def _about_value(kind: Any, value: Any, at: str) -> str:
-    """Say what was expected instead of ``value``; empty: msgspec says it as well."""
-    origin, inner, found = get_origin(kind), get_args(kind), f"{at} is {value!r};"
-    if origin is UnionType:
-        names = [part.__struct_config__.tag for part in inner if _is_table(part)]
-        if isinstance(value, dict) and isinstance(name := value.get("name"), str):
-            return f"{at}.name is {name!r}; {hint(name, names)}"
-        return f"[{at}] needs a name; choose one of {', '.join(names)}"
-    if origin is Literal:
-        return f"{found} choose one of {', '.join(inner)}"
-    if _is_table(kind):
-        return f"{found} expected a table with {', '.join(field.name for field in fields(kind))}"
-    if origin is Mapping:
-        wanted = f"one table for each name, [{at}.NAME]" if _is_table(inner[1]) else "a table"
-        return f"{found} expected {wanted}"
-    if origin is Union:
-        words = [repr(word) for part in inner for word in get_args(part) if isinstance(word, str)]
-        return f"{found} expected a list, or {', '.join(words)}"
-    if origin is tuple and ... not in inner:
-        return f"{found} expected a list of {len(inner)}"
-    if origin is tuple and _is_table(inner[0]):
-        return f"{found} expected one table for each, [[{at}]]"
-    return f"{found} expected a list, such as [{value!r}]" if origin is tuple else ""
+def _read_list(kinds: tuple[Any, ...], value: Any, at: str) -> tuple[Any, ...]:
+    """Read a list of one kind (``kinds`` ends in an ellipsis), or of a kind for each place."""
+    found, of_tables, any_number = f"{at} is {value!r}", _is_table(kinds[0]), kinds[1:] == (...,)
+    if not isinstance(value, list | tuple):
+        wanted = f"one table for each, [[{at}]]" if of_tables else f"a list, such as [{value!r}]"
+        wanted = wanted if any_number else f"a list of {len(kinds)}"
+        raise ConfigError(f"{found}; expected {wanted}")
+    if any_number:
+        kinds = kinds[:1] * len(value)
+    if len(kinds) != len(value):
+        raise ConfigError(f"{found}; expected a list of {len(kinds)}")
+    places = (f"{at}.{number}" if of_tables else at for number in range(len(value)))
+    return tuple(map(_read, kinds, value, places))
 
 
 def _override(tree: dict[str, Any], override: str) -> None:
@@ -226,3 +247,30 @@ def _override(tree: dict[str, Any], override: str) -> None:
         tree[last] = tomllib.loads(f"value = {raw}")["value"]
     except (ValueError, RecursionError):
         tree[last] = raw
+
+
+def place_hint(key: str, names: Sequence[str], at: str) -> str:
+    """Return the way out of a ``key`` that the table ``at`` with ``names`` has not, but under
+    another name or in another table; empty if a recipe has no such key."""
+    key = KEYS.get(key.lower(), key.lower())
+    if key in names:
+        return f"did you mean {key!r}?"
+    # Two tables are tasks: what one kind of task has not, the other table would not take either.
+    here = {re.sub(r"^node\.[^.]+", "node.NAME", at), "out_of_distribution"}
+    here |= {"task"} if at == "out_of_distribution" else set()
+    tables = dict.fromkeys(t for t, name in _places(RunConfig, "") if name == key and t not in here)
+    where = " or ".join(f"[{table}]" if table else "the run" for table in tables)
+    return f"did you mean {key!r} in {where}?" if tables else ""
+
+
+def _places(kind: Any, at: str) -> Iterator[tuple[str, str]]:
+    """Yield each key below ``kind`` with its table; "node.NAME" is that of every node."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        for field in fields(kind):
+            yield at, field.name
+            yield from _places(field.type, f"{at}.{field.name}".lstrip("."))
+    elif get_origin(kind) is Mapping:
+        yield from _places(get_args(kind)[1], f"{at}.NAME")
+    else:
+        for part in get_args(kind):
+            yield from _places(part, at)

@@ -161,7 +161,7 @@ class Exchange(Protocol):
     A transport is one file with a class like this one and a function that opens it, and one line
     in ``TRANSPORTS`` (``exchange/transport.py``). ``tests/exchange/test_exchange.py`` holds the
     tests that every transport must pass. Between processes it is a ``ProcessExchange``, which signs
-    and verifies, with an ``Endpoint`` for the bytes (``exchange/folder/`` is the smaller example).
+    and verifies (``exchange/folder/`` is the smaller example).
     ``send``, ``receive`` and ``gather`` raise ExchangeError if the transport itself has failed.
     """
 

@@ -16,7 +16,7 @@ from potluck.fields import hint
 from potluck.intervals import t_interval
 from potluck.objective.methods import METHODS, reads_author_logp
 from potluck.reports import mean
-from potluck.reports.earned import within
+from potluck.reports.comparison import within
 from potluck.reports.runs import read_run
 from potluck.show.terminal.text import decimal, label, new_table, percent
 from potluck.types import PotluckError

@@ -13,8 +13,8 @@ from displays import Listener
 from potluck.config import as_tree
 from potluck.launch.in_process import run
 from potluck.show.trackers.base import About, TrackerError, evaluation_values, round_values
+from potluck.show.trackers.libraries import has_credentials
 from potluck.show.trackers.tracked import TRACKERS
-from potluck.show.trackers.wandb import has_credentials
 
 NODES = ("large", "small")
 

@@ -16,8 +16,8 @@ from potluck.launch.in_process import run
 from potluck.reports import AuthorReport, EvaluationReport, RoundReport
 from potluck.reports.events import Alert, Evaluated, Notice, RoundDone
 from potluck.show.trackers import tracked
-from potluck.show.trackers.base import About, NewCompletions, TrackerError
-from potluck.show.trackers.tracked import TRACKERS, Tracked
+from potluck.show.trackers.base import About, TrackerError
+from potluck.show.trackers.tracked import TRACKERS, NewCompletions, Tracked
 from potluck.types import PotluckError
 
 ROUND = RoundReport(

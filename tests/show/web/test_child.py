@@ -15,8 +15,7 @@ import pytest
 from forked import COMMAND, Forked
 from potluck import STARTING_RECIPE
 from potluck.cli import watching
-from potluck.show.web import child as child_module
-from potluck.show.web.child import PageError, page_of
+from potluck.cli.watching import PageError, page_of
 from show.web.run_files import make_run, write_status
 from show.web.watching import asked, events
 
@@ -94,7 +93,7 @@ def test_a_page_has_the_last_state_before_its_server_ends(tmp_path):
 
 def test_the_server_of_a_killed_process_ends(tmp_path):
     code = (
-        "import sys, time; from pathlib import Path; from potluck.show.web.child import page_of\n"
+        "import sys, time; from pathlib import Path; from potluck.cli.watching import page_of\n"
         "with page_of(Path(sys.argv[1])) as address:\n"
         "    print(address, flush=True); time.sleep(600)"
     )
@@ -110,7 +109,7 @@ def test_the_server_of_a_killed_process_ends(tmp_path):
 
 
 def test_a_server_that_hangs_is_killed_at_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_module, "END_S", 0.2)
+    monkeypatch.setattr(watching, "END_S", 0.2)
     with page_of(tmp_path / "r"):
         (watcher,) = watchers_of(os.getpid())
         os.kill(watcher, signal.SIGSTOP)

@@ -12,21 +12,17 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 from typing import Literal
 
 import msgspec
 
 from potluck.exchange.base import ExchangeError, WireError
+from potluck.exchange.fetcher import Answers
 from potluck.exchange.folder.store import Store, check_endpoints, free_endpoints, try_endpoint
-from potluck.exchange.processes.endpoint import Endpoint, StatusLines
-from potluck.exchange.processes.exchange import ProcessExchange
-from potluck.exchange.processes.fetcher import Answers
+from potluck.exchange.process import CLOSE_S, ProcessExchange
 from potluck.exchange.protocol.announcement import CHALLENGE_BYTES, encode_answer
 from potluck.exchange.protocol.beliefs import Question
 from potluck.exchange.protocol.fetch_queue import FetchJob
-from potluck.exchange.protocol.mailbox import Mailbox
-from potluck.exchange.protocol.outbox import Outbox
 from potluck.exchange.protocol.peers import STRANGERS, heard_s
 from potluck.exchange.transport import Membership
 from potluck.reports.events import Notice
@@ -40,7 +36,6 @@ BEAT_S = 4.0
 """Seconds after which a node writes its card again: others await it for 15 s without."""
 ANSWER_S = 20.0
 """Seconds in which a node that is there has looked at a question, and its answer was seen."""
-CLOSE_S = 5.0
 CARD, CARD_BYTES = "card", 1 << 17
 OWN_FILE = re.compile(r"[0-9]{6,10}\.ptlk|\..*\.part")
 """Files that a node removes from its own folder: batches, and what a killed one did not finish."""
@@ -69,13 +64,13 @@ def read_card(data: bytes) -> Card:
         raise WireError(f"a card is not readable: {error}") from error
 
 
-class FolderEndpoint(Endpoint):
-    """A node's files in ``store``, and what the others' say."""
+class FolderExchange(ProcessExchange):
+    """One node's files in ``store``, and what the others' say."""
 
-    def __init__(self, store: Store, own: Membership, outbox: Outbox, mailbox: Mailbox) -> None:
-        super().__init__(own, outbox, mailbox)
-        self._store, self._run, self._me = store, own.agreement.run, own.agreement.node
-        self.status = StatusLines(own, self._session_id)
+    def __init__(self, store: Store, own: Membership) -> None:
+        super().__init__(own)
+        self._store, self._run = store, own.agreement.run
+        self._others_lines: dict[str, list[bytes]] = {}
         self._known = own.known_keys.names() - {self._me}
         self._strangers: list[str] = []
         self._seen: dict[str, int] = {}
@@ -94,29 +89,34 @@ class FolderEndpoint(Endpoint):
             )
         self._written: set[str] = set()
         self._write()
-        self.workers.start("look at the others", self._run_until_closed)
+        self._workers.start("look at the others", self._run_until_closed)
 
-    def batches(self, job: FetchJob) -> Answers:
+    def _get_batches(self, job: FetchJob) -> Answers:
         path = f"{self._run}/{job.author}/{_file_name(job.offer.round)}"
         try:
             yield from self._store.read({path: job.offer.size_bytes}).items()
         except OSError:  # It is asked for again.
             return
 
-    def answers(self, question: Question) -> Answers:
+    def _get_answers(self, question: Question) -> Answers:
         name = question.name
         with self._lock:
             self._questions[name], self._due_s = question.challenge, 0.0
             self._to_announce.notify()
             came = lambda: name in self._answered or self._closed.is_set()  # noqa: E731
-            self.changed.wait_for(came, ANSWER_S)
+            self._changed.wait_for(came, ANSWER_S)
             del self._questions[name]
             answer = self._answered.pop(name, None)
         if answer is not None:
             yield name, answer
 
+    def _take_lines(self) -> dict[str, list[bytes]]:
+        with self._lock:
+            taken, self._others_lines = self._others_lines, {}
+            return taken
+
     def _leave(self) -> None:
-        self.workers.join(CLOSE_S)
+        self._workers.join(CLOSE_S)
         with suppress(OSError):  # Then the others notice that it is silent.
             self._write(leaves=True)
 
@@ -147,7 +147,7 @@ class FolderEndpoint(Endpoint):
             self._active_s = self._active_s if self._due_s else now_s
             self._due_s, self._newest = now_s + BEAT_S, self._announcement()
             answers = {name: answer for name, (_, answer) in self._answers.items()}
-            said = self.status.told or b"", dict(self._questions), answers
+            said = self._line or b"", dict(self._questions), answers
         offered = {_file_name(each.round): each.round for each in self._outbox.offers()}
         for name in offered.keys() - self._written:
             if (signed := self._outbox.get(offered[name])) is not None:
@@ -177,10 +177,9 @@ class FolderEndpoint(Endpoint):
                     except WireError as error:
                         self._mailbox.refuse(name, error, now_s)
             self._see(now_s)
-            if self._mailbox.fetch_queue.ready(now_s):
+            if self._fetcher.wake():
                 self._active_s = now_s
-            self._fetcher.wake()
-            self.changed.notify_all()
+            self._changed.notify_all()
 
     def _hear(self, name: str, card: Card, now_s: float) -> None:
         self._leaving.discard(name)
@@ -200,8 +199,8 @@ class FolderEndpoint(Endpoint):
         answer = card.answers.get(self._me, b"")
         if name in self._questions and self._questions[name] in answer:
             self._answered[name] = answer
-        if card.status:
-            self.status.hear(name, card.status)
+        if card.status and self._own.watches_status:
+            self._others_lines[name] = [card.status]
 
     def _see(self, now_s: float) -> None:
         """Note which nodes are here: those that are believed and were heard a moment ago. One that
@@ -221,13 +220,6 @@ class FolderEndpoint(Endpoint):
 
 def _file_name(round: int) -> str:
     return f"{round:06d}.ptlk"
-
-
-class FolderExchange(ProcessExchange):
-    """One node's connection through the files in ``store``."""
-
-    def __init__(self, store: Store, own: Membership) -> None:
-        super().__init__(own, partial(FolderEndpoint, store))
 
 
 @contextmanager

@@ -12,8 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from potluck.exchange.base import Reason, WireError
-from potluck.exchange.keys.keys import verify
-from potluck.exchange.keys.known_keys import STRANGERS, KnownKeys
+from potluck.exchange.keys.keys import STRANGERS, KnownKeys, verify
 from potluck.exchange.protocol.announcement import (
     ANNOUNCEMENTS,
     CHALLENGE_BYTES,
@@ -111,7 +110,7 @@ class Beliefs:
                 if not self._is_worth_a_look(announcement):
                     continue
                 if self._wrong[name] >= WRONG_SIGNATURES:
-                    self._ask(name)  # A flood under its name does not silence a node.
+                    self.ask(name)  # A flood under its name does not silence a node.
                     break
                 self._believe(announcement, bytes(payload), now_s)
                 believed = True
@@ -120,17 +119,10 @@ class Beliefs:
                 refused.setdefault(error.reason, []).append(error)
         for errors in refused.values():
             self._mailbox.refuse(name, errors[0], now_s, count=len(errors))
-        if len(formed) < len(payloads):  # One is told: in a flood an error for each costs too much.
-            garbage = next(p for p in payloads if not ANNOUNCEMENTS.has_form(p))
-            try:
-                self._read(name, garbage)
-            except WireError as error:
-                self._mailbox.refuse(name, error, now_s, count=len(payloads) - len(formed))
+        if odd := len(payloads) - len(formed):  # in a flood an error for each costs too much
+            formless = WireError(f"{odd} messages came that have not the form of an announcement")
+            self._mailbox.refuse(name, formless, now_s, count=odd)
         return believed
-
-    def overrun(self, name: str) -> None:
-        """Note that more came under ``name``, a known one, than is kept, and none was believed."""
-        self._ask(name)
 
     def ask_the_silent(self, now_s: float) -> None:
         """Have all connected peers asked that were not heard for three announcements."""
@@ -138,37 +130,27 @@ class Beliefs:
         silent_s = 3 * announcement_pause_s(len(peers))
         for name in peers.live():
             if (peer := peers.get(name)) and now_s - peer.heard_s > silent_s:
-                self._ask(name)
+                self.ask(name)
 
     def take_question(self, now_s: float) -> Question | None:
         """Return the next question, which counts as under way from now: of this round's partners
         first, then of members, then of strangers; of each first to one that failed least."""
-        peers, cohort = self._mailbox.peers, self._mailbox.cohort()
         waiting = self._wanted - self._under_way
+        if not waiting or len(self._under_way) >= ASKED_AT_ONCE:
+            return None
+        peers, cohort = self._mailbox.peers, self._mailbox.cohort()
         due = [  # At last by when they got their places: a made-up name may begin with any letter.
             (n not in cohort, not peers.has_priority(n), one.failures, place, n)
-            for place, (n, one) in enumerate(self._asked.items() if waiting else ())
+            for place, (n, one) in enumerate(self._asked.items())
             if n in waiting and one.not_before_s <= now_s
         ]
-        if not due or len(self._under_way) >= ASKED_AT_ONCE:
+        if not due:
             return None
         name = min(due)[-1]
         self._wanted.discard(name)
         self._under_way.add(name)
         about = self._asked[name].unconfirmed
         return Question(name, secrets.token_bytes(CHALLENGE_BYTES), about)
-
-    def ready(self, now_s: float) -> int:
-        """Return how many questions more may be under way at once."""
-        waiting = self._wanted - self._under_way
-        due = sum(self._asked[name].not_before_s <= now_s for name in waiting)
-        return min(due, ASKED_AT_ONCE - len(self._under_way))
-
-    def next_question_s(self) -> float:
-        if len(self._under_way) >= ASKED_AT_ONCE:
-            return float("inf")
-        waiting = self._wanted - self._under_way
-        return min((self._asked[name].not_before_s for name in waiting), default=float("inf"))
 
     def worth_reading(
         self, question: Question, answers: Iterable[tuple[Hashable, Payload]]
@@ -243,7 +225,7 @@ class Beliefs:
         if self._newcomers < NEWCOMERS:
             self._newcomers += 1
             verify(WHAT, data, announcement.public)
-            if one := self._ask(announcement.node):
+            if one := self.ask(announcement.node):
                 one.unconfirmed = announcement.session
 
     def _is_worth_a_look(self, announcement: Announcement) -> bool:
@@ -255,7 +237,7 @@ class Beliefs:
             return self._mailbox.is_new(announcement)
         if (one := self._asked.get(name)) and announcement.session in one.past:
             raise _other_session(name)
-        if one := self._ask(name):
+        if one := self.ask(name):
             one.unconfirmed = announcement.session
         return False
 
@@ -271,8 +253,8 @@ class Beliefs:
             self._wrong[announcement.node] += 1
             raise
 
-    def _ask(self, name: str) -> _Asked | None:
-        """Have ``name`` asked; return None if it is this node, or one stranger too many."""
+    def ask(self, name: str) -> _Asked | None:
+        """Have ``name`` asked soon; return None if it is this node, or one stranger too many."""
         if name == self._agreement.node:
             return None
         if name not in self._asked:

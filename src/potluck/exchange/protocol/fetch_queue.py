@@ -91,17 +91,6 @@ class FetchQueue:
             for author in known.keys() - authors:
                 del known[author]
 
-    def ready(self, now_s: float) -> int:
-        """Return how many more may be under way at once."""
-        first = others = 0
-        for author, ours in self._free():
-            due = sum(one.not_before_s <= now_s for one in ours.values())
-            count = min(AT_ONCE - len(self._under_way.get(author, {})), due)
-            is_first = self._comes_first(author)
-            first, others = first + is_first * count, others + (not is_first) * count
-        strangers = min(OF_STRANGERS - self._strangers_under_way(), others)
-        return min(first + strangers, IN_ALL - self._all_under_way())
-
     def take(self, now_s: float) -> FetchJob | None:
         """Return the next batch to fetch, which counts as under way from now."""
         ready = [
@@ -117,11 +106,6 @@ class FetchQueue:
         offer = self._open[author][-negative].offer
         self._under_way.setdefault(author, {})[offer.round] = offer
         return FetchJob(author, offer)
-
-    def next_s(self) -> float:
-        """Return the time at which ``take`` may have more than now; infinity: not by itself."""
-        waiting = (one.not_before_s for _, ours in self._free() for one in ours.values())
-        return min(waiting, default=float("inf"))
 
     def again(self, job: FetchJob, now_s: float, *, jitter: float) -> None:
         """Retry a batch that did not come, or not as announced: in 0.1 to 0.5 s, later up to 4 s.

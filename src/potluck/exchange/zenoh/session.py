@@ -14,10 +14,11 @@ import json
 import logging
 import os
 import re
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +27,12 @@ import zenoh
 from potluck.exchange.base import ExchangeError
 from potluck.exchange.keys import certificates
 from potluck.exchange.keys.certificates import RELAYS
-from potluck.exchange.zenoh.addresses import check_endpoints
 from potluck.types import NODE_NAME
 
+ADDRESS = re.compile(r"(tcp|tls)/(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+"""How (with certificates or not), host and port; the host of IPv6 is in brackets."""
+CALL_S = 3.0
+"""Seconds that the doctor's call of an address may take."""
 MESSAGE_BYTES = 1 << 24
 LEASE_MS = 4000
 HANDSHAKE_MS = 5000
@@ -173,7 +177,7 @@ def _open(config: zenoh.Config, endpoints: Endpoints, closing: threading.Event) 
     warned = False
     while not closing.is_set():
         try:
-            session = zenoh.open(config)
+            return zenoh.open(config)
         except zenoh.ZError as error:
             if "Unable to connect to any" in str(error):  # A client, and no router yet.
                 if not warned:
@@ -183,9 +187,6 @@ def _open(config: zenoh.Config, endpoints: Endpoints, closing: threading.Event) 
                 closing.wait(PAUSE_S)
                 continue
             raise ExchangeError(_why_closed(endpoints, str(error))) from error
-        if endpoints.tls:
-            _log_unlisted_peers(session, {*endpoints.tls.names, *RELAYS})
-        return session
     raise ExchangeError(f"none of {', '.join(endpoints.connect)} answered before this node left")
 
 
@@ -213,22 +214,56 @@ def _show_zenoh_log() -> None:
             os.environ["NO_COLOR"] = before
 
 
-def _log_unlisted_peers(session: zenoh.Session, names: set[str]) -> None:
-    """Log each peer whose certificate is of the swarm's authority, but is not listed. Zenoh's own
-    line tells such a session's random id only. The thread ends with the session."""
-    links = session.info.declare_link_events_listener(zenoh.handlers.RingChannel(256), history=True)
+def check_endpoints(where: str, endpoints: Sequence[str], *, tls: bool, listen: bool) -> None:
+    for endpoint in endpoints:
+        found = ADDRESS.fullmatch(endpoint)
+        if not found or not (0 if listen else 1) <= int(found[3]) < 1 << 16:
+            raise ExchangeError(f"{where} is {endpoint!r}; expected tcp/HOST:PORT or tls/HOST:PORT")
+        if tls and found[1] == "tcp":
+            raise ExchangeError(
+                f"{where} is {endpoint!r}, but [swarm.tls] refuses what is not encrypted; expected "
+                f"'tls/{endpoint[4:]}', or a recipe without [swarm.tls]"
+            )
+        if not tls and found[1] == "tls":
+            raise ExchangeError(
+                f"{where} is {endpoint!r}, which needs certificates: add [swarm.tls] folder = "
+                f"'...' (potluck certificates), or use 'tcp/{endpoint[4:]}'"
+            )
 
-    def watch() -> None:
-        try:
-            for event in links:
-                name = event.link.auth_identifier
-                if event.kind == zenoh.SampleKind.PUT and name not in names:
-                    _log.warning(
-                        "refused %r at %s: its certificate is good, but it is not listed; add "
-                        "it to the roster or the recipe to let it in",
-                        *(name, event.link.dst),
-                    )
-        except zenoh.ZError:  # The session was closed.
-            return
 
-    threading.Thread(target=watch, name="potluck-door", daemon=True).start()
+def free_endpoints(count: int, folder: Path) -> list[str]:
+    # They differ, as all are held until all are found. Another program may still take one before
+    # its node does; that node then says so.
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [f"tcp/127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+
+
+def try_endpoint(endpoint: str, *, listen: bool) -> OSError | None:
+    host, port = host_and_port(endpoint)
+    try:
+        if not listen:
+            socket.create_connection((host, port), timeout=CALL_S).close()
+            return None
+        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as one:
+            # As the node itself will: what a node that has just ended left behind is no hindrance.
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind(where)
+            one.listen()
+    except OSError as error:
+        return error
+    return None
+
+
+def host_and_port(endpoint: str) -> tuple[str, int]:
+    """Split an address that ``check_endpoints`` has let through.
+
+    >>> host_and_port("tls/[::1]:7447"), host_and_port("tcp/relay.example.org:80")
+    (('::1', 7447), ('relay.example.org', 80))
+    """
+    found = ADDRESS.fullmatch(endpoint)
+    assert found
+    return found[2].strip("[]"), int(found[3])

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -56,51 +56,18 @@ class Batch:
 
     def rows(self, row_M: Tensor) -> "Batch":
         """Return the micro-batch of these rows, in this order, as wide as its longest."""
-        chosen = row_M.tolist()
-        mask_MT = self.mask_BT[row_M]
-        width = int(mask_MT.sum(dim=1).max())
-        return Batch(
-            completions=tuple(self.completions[i] for i in chosen),
-            prompts=tuple(self.prompts[i] for i in chosen),
-            tokens=tuple(self.tokens[i] for i in chosen),
-            logp_gen_BT=self.logp_gen_BT[row_M, :width],
-            advantage_B=self.advantage_B[row_M],
-            mask_BT=mask_MT[:, :width],
-            bytes_B=self.bytes_B[row_M],
-            trusted_B=self.trusted_B[row_M],
-            reward_B=self.reward_B[row_M],
-            group_B=self.group_B[row_M],
-            texts=tuple(self.texts[i] for i in chosen),
-            silenced_B=self.silenced_B[row_M],
-            rows_counted=self.rows_counted,
-            tokens_counted=self.tokens_counted,
-        )
+        chosen, width = row_M.tolist(), int(self.mask_BT[row_M].sum(dim=1).max())
+
+        def chosen_of(column: Any) -> Any:
+            if isinstance(column, Tensor):
+                return column[row_M, :width] if column.ndim == 2 else column[row_M]
+            return tuple(column[i] for i in chosen) if isinstance(column, tuple) else column
+
+        return Batch(**{each.name: chosen_of(getattr(self, each.name)) for each in fields(self)})
 
     def size(self, rows_B: Tensor) -> tuple[int, int]:
         """Return the number of rows where ``rows_B`` is True, and of their tokens."""
         return int(rows_B.sum()), int(self.mask_BT[rows_B].sum())
-
-
-class Turn(NamedTuple):
-    """The part of one process in one turn of a pass over a batch."""
-
-    row_M: Tensor
-    """Places in the batch; none where there is nothing left for this process."""
-    micro: Batch
-    """Rows of the forward pass: these, or one of another process, as all make a pass."""
-    reference_MT: Tensor | None
-    """ln p under the reference, nats, 0 where there is no KL; None: not read in this pass."""
-
-
-class RowScores(NamedTuple):
-    """The scores of a turn's rows; pickled between the processes of one node."""
-
-    row_M: Tensor
-    logp_start_MT: Tensor
-    entropy_MT: Tensor
-    kept_advantage_M: Tensor
-    metrics_MK: Tensor
-    logp_reference_MT: Tensor | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,25 +83,17 @@ class Scored:
     """Advantages after the filter and the weights; 0 where they, or a fault, took the row out."""
     metrics_BK: Tensor
     """Numbers of ``metrics.METRICS``, float64; NaN in rows that were not read."""
-    dropped: Mapping[int, str]
+    dropped: Mapping[int, str] = field(default_factory=dict)
     """Foreign rows that made a number non-finite, and which number."""
     logp_reference_BT: Tensor | None = None
     """ln p of own completions under the reference, nats; 0 elsewhere. None: there is none."""
 
-    unread_B = None
-    """Rows that the reference has yet to read."""
-
-    def of(self, turn: Turn, logp_MT: Tensor, entropy_MT: Tensor) -> RowScores:
-        """Look the scores of a turn's rows up; what was computed now is not read."""
-        row_M, width, reference_BT = turn.row_M, logp_MT.shape[1], self.logp_reference_BT
-        return RowScores(
-            row_M,
-            self.logp_start_BT[row_M, :width],
-            self.entropy_BT[row_M, :width],
-            self.kept_advantage_B[row_M],
-            self.metrics_BK[row_M],
-            None if reference_BT is None else reference_BT[row_M, :width],
-        )
+    @property
+    def read_B(self) -> Tensor:
+        """True in rows that were read, and not dropped since."""
+        read_B = self.metrics_BK[:, 0].isfinite()
+        read_B[list(self.dropped)] = False
+        return read_B
 
     def without(self, rows: Mapping[int, str]) -> "Scored":
         """Return the same with these rows dropped as well; they keep their place in B."""

@@ -1,8 +1,8 @@
-"""Several processes that are one node: their group, and the commands they exchange.
+"""Several processes that are one node: their group, and what travels between them.
 
 Started by ``torchrun`` or ``accelerate launch``, each with a GPU of its own. The first one
 leads: it alone talks to other nodes, grades, keeps records and shows how far it is. The others
-follow: they wait for a command (``Generate`` to ``Save``) and take part in it, until ``Stop``.
+follow: they wait for a command (``workers.run_worker`` has all) and take part in it.
 
 A model is spread over all of them (``model/sharding.py``), so each of its passes is made by
 all or by none: what decides whether one is made must be the same everywhere, which ``all_gather``
@@ -20,10 +20,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as distributed
 
-from potluck.node.learning.batch import Batch
-from potluck.rollout.base import RolloutRequest
-from potluck.rollout.options import EngineOptions, EngineSettings
-from potluck.types import PotluckError, Sampling
+from potluck.types import PotluckError
 
 T = TypeVar("T")
 
@@ -31,9 +28,13 @@ TIMEOUT = timedelta(days=7)
 """A follower waits while the leader grades, and while it waits for other nodes."""
 
 
+class ProcessGroupError(PotluckError):
+    """The processes of one node cannot work together."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
-    """One process, as a member of those that train together; this class is one by itself."""
+    """One process, as a member of those that train together: torch's default group, or it alone."""
 
     rank: int = 0
     """0 is the leader."""
@@ -41,26 +42,14 @@ class ProcessGroup:
 
     def all_gather(self, mine: T) -> list[T]:
         """All-gather ``mine``, ordered by rank. A collective: every rank must call it."""
-        return [mine]
+        every = [mine] * self.size
+        if self.size > 1:
+            distributed.all_gather_object(every, mine)
+        return every
 
-    def broadcast(self, command: object) -> None:
+    def broadcast(self, *command: object) -> None:
         """Broadcast a command from rank 0. On other ranks this does nothing."""
-
-
-SINGLE_PROCESS = ProcessGroup()
-
-
-@dataclass(frozen=True, slots=True)
-class TorchGroup(ProcessGroup):
-    """A process of torch's default group."""
-
-    def all_gather(self, mine: T) -> list[T]:
-        every: list[T | None] = [None] * self.size
-        distributed.all_gather_object(every, mine)
-        return every  # type: ignore[return-value]  # all are filled by now
-
-    def broadcast(self, command: object) -> None:
-        if self.rank == 0:
+        if self.size > 1 and self.rank == 0:
             self._broadcast(command)
 
     def receive(self) -> object:
@@ -76,76 +65,19 @@ class TorchGroup(ProcessGroup):
         return box[0]
 
 
-class ProcessGroupError(PotluckError):
-    """The processes of one node cannot work together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """Command to load the models as they were after ``first`` rounds."""
-
-    first: int
-
-
-@dataclass(frozen=True, slots=True)
-class SamplerSettings:
-    """Settings of a ``RandomSampler``; instead of its generator, each process gets a seed."""
-
-    seeds: tuple[int, ...]
-    sampling: Sampling
-
-
-@dataclass(frozen=True, slots=True)
-class Generate:
-    """Command to write one's part of the requests."""
-
-    requests: tuple[RolloutRequest, ...]
-    sampler: SamplerSettings | None
-    """Settings of the sampler; None: greedy."""
-    author: str
-    engine: EngineOptions
-    settings: EngineSettings
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Learn:
-    """Command to learn from the batch: each process from some of its rows."""
-
-    node: str
-    batch: Batch
-    seed: int
-    """Seed of dropout; each process adds its rank."""
-    round: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Save:
-    """Command to give one's part of the weights and moments for a checkpoint."""
-
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Command to stop: the run has ended, with this result or by this error."""
-
-    outcome: object
-
-
-def is_distributed() -> bool:
-    return int(os.environ.get("WORLD_SIZE") or 1) > 1
+SINGLE_PROCESS = ProcessGroup()
 
 
 @contextmanager
 def process_group() -> Iterator[ProcessGroup]:
     """Join the processes that the environment tells of; yield SINGLE_PROCESS if it tells of none.
     Raise ProcessGroupError if they do not find each other."""
-    if not is_distributed():
+    if int(os.environ.get("WORLD_SIZE") or 1) <= 1:
         yield SINGLE_PROCESS
         return
     if not distributed.is_initialized():
         _init_process_group()
-    yield TorchGroup(distributed.get_rank(), distributed.get_world_size())
+    yield ProcessGroup(distributed.get_rank(), distributed.get_world_size())
     # Not now: torchrun's processes find each other once, and another run may follow. Nor after
     # an error, where the others may be in the middle of something and this would wait for them.
     atexit.unregister(_destroy_process_group)
@@ -156,7 +88,7 @@ def _init_process_group() -> None:
     backend = "gloo"
     try:
         if torch.cuda.is_available():
-            torch.cuda.set_device(local_rank())
+            torch.cuda.set_device(_local_rank())
             backend = "cpu:gloo,cuda:nccl"
         distributed.init_process_group(backend, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
@@ -174,10 +106,10 @@ def _destroy_process_group() -> None:
 def device_of(named: str) -> torch.device:
     """Return this process's device for a recipe's "auto", "cuda" or "cpu"."""
     if named == "cuda" or (named == "auto" and torch.cuda.is_available()):
-        return torch.device("cuda", local_rank())
+        return torch.device("cuda", _local_rank())
     return torch.device("cpu")
 
 
-def local_rank() -> int:
+def _local_rank() -> int:
     """Return this process's number on its machine, which is its GPU's as well."""
     return int(os.environ.get("LOCAL_RANK") or 0)

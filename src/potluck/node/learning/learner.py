@@ -2,8 +2,7 @@
 
     scored = learner.score(batch)            pi_start, filter, weights: decided once a round
     gradient = learner.gradient(scored)      of the whole batch, unclipped; each untrusted author's
-                                             part is scaled to its bound before it is added
-                                             (``Passes.bounded_sum``, ``trust.bounded_scale``)
+                                             part is scaled to its bound (``trust.bounded_scale``)
     learner.step(gradient)                   clip it, one step of the optimiser
 
 ``learn`` is these three for a round. Its passes, and the model that each of them sees:
@@ -14,15 +13,15 @@
     update n    gradient, by the model after update n - 1: R = pi_theta / pi_start is no longer 1
     reference   read once a round, in the pass that scores, and in no later one
 
-A pass has micro-batches, and in each the loss is a sum of terms (``terms.py``). Trusted authors and
-the KL share a pass; each author that is not trusted has one of its own, as its norm is bounded.
+A pass has micro-batches. Trusted authors and the KL share a pass; each author that is not trusted
+has one of its own, as its norm is bounded.
 
 With several processes as one node, all of them call these functions, or none. Each reads rows
 of its own, and what is found out about a row is told to all, so that each decides the same.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -30,17 +29,24 @@ import torch
 from torch import Tensor
 
 from potluck.model import LanguageModel, LearningRate
-from potluck.model.lora import trained
+from potluck.model.lora import adapter_off, trained
 from potluck.node.learning.batch import Batch, Scored
-from potluck.node.learning.group import SINGLE_PROCESS, Learn, ProcessGroup
-from potluck.node.learning.guard import rows_to_blame, without_unreadable
-from potluck.node.learning.passes import Gradient, Passes, has_dropout
-from potluck.node.learning.score import Scoring, candidates, merge_scores, weigh_batch
-from potluck.node.learning.terms import Terms
-from potluck.objective.losses import LOSSES, Loss
+from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup
+from potluck.node.learning.passes import (
+    Gradient,
+    Turn,
+    has_dropout,
+    norm_of,
+    require_foreign,
+    turns_of,
+)
+from potluck.node.learning.score import candidates, score_rows, unscored, weigh_batch
+from potluck.objective.losses import LOSSES, Loss, kl_loss, share_of
 from potluck.objective.methods import ObjectiveConfig
+from potluck.objective.trust import bounded_scale
 from potluck.objective.weights import Weight, weight_of
 from potluck.rollout.base import Progress
+from potluck.types import NonFiniteError
 
 
 def silent(done: int, total: int) -> None:
@@ -106,7 +112,7 @@ class Learner:
         ``round`` decides the learning rate. Raise NonFiniteError if a number of this node's own
         making is not finite; one that a foreign completion caused costs that completion alone.
         """
-        self.processes.broadcast(Learn(self.name, batch, torch.initial_seed(), round))
+        self.processes.broadcast("learn", self.name, batch, torch.initial_seed(), round)
         report = self._updates(batch, round * self.objective.updates_per_round, progress)
         self.policy.empty_cache()  # or it stays in torch, and another process may want it
         if self.reference:
@@ -117,13 +123,13 @@ class Learner:
         self._set_rate(due)
         scored, gradient = self.score_and_gradient(batch, progress)
         updates, loss, norm, shares = 0, 0.0, 0.0, gradient.shares
-        has_kl = bool(self._terms.kl_rows(batch).any())
         for update in range(self.objective.updates_per_round):
             if update:
                 gradient = self.gradient(scored, progress)
                 scored = scored.without(gradient.dropped)
             # Without a trusted lesson others add nothing, and Adam must not move by momentum alone.
-            if not (has_kl or (scored.kept_advantage_B * batch.trusted_B).any()):
+            lessons_B = (scored.kept_advantage_B * batch.trusted_B != 0) | self._kl_rows(batch)
+            if not lessons_B.any():
                 break
             self._set_rate(due + update)
             self.step(gradient)
@@ -137,29 +143,32 @@ class Learner:
         """Compute ln pi_start, filter and weights of every row that may teach, without dropout.
         Raise NonFiniteError if an own completion's log-probability, or a parameter, is not finite.
         """
-        scoring = self._scoring(batch)
-        rows_B = candidates(batch, self.name, self.objective) != 0
-        self._passes.score(batch, rows_B | self._terms.kl_rows(batch), scoring)
-        return self._merged(batch, scoring)
+        scored = unscored(batch, has_reference=self.reference is not None)
+        kl_B = self._kl_rows(batch)
+        rows_B = kl_B | (candidates(batch, self.name, self.objective) != 0)
+        self.policy.network.eval()
+        with torch.no_grad():
+            for turn in self._turns(batch, rows_B, silent):
+                self._forward(turn, scored, kl_B, is_first=True)
+        return self._completed(scored)
 
     def gradient(self, scored: Scored, progress: Progress = silent) -> Gradient:
         """Compute the gradient of the whole batch, unclipped; neither weights nor moments move.
         Raise NonFiniteError if that of an own completion, or a parameter, is not finite."""
-        batch, dropped = scored.batch, dict[int, str]()
+        dropped = dict[int, str]()
         while True:
-            terms = self._terms.by_author(batch, scored.kept_advantage_B)
-            gradient = self._passes.bounded_sum(batch, terms, scored, progress)
+            gradient = self._bounded_sum(scored, scored.kept_advantage_B, progress)
             if math.isfinite(gradient.norm):
                 return replace(gradient, dropped=dropped)
             del gradient
-            found = rows_to_blame(scored, self.gradient_of, self.policy, self.name)
+            found = self._rows_to_blame(scored)
             scored, dropped = scored.without(found), dropped | found
 
     def gradient_of(self, scored: Scored, kept_B: Tensor) -> Gradient:
         """Compute the gradient of the rows ``kept_B``, advantages or 0, whatever bounds hold for
         their authors, without a KL. Its norm may be infinite."""
-        batch, scored = scored.batch, replace(scored, kept_advantage_B=kept_B)
-        return self._passes.gradient(batch, [self._terms.policy(batch, kept_B)], scored, silent)
+        nothing_B = torch.zeros_like(scored.batch.trusted_B)
+        return self._pass(replace(scored, kept_advantage_B=kept_B), kept_B != 0, nothing_B, silent)
 
     def score_and_gradient(
         self, batch: Batch, progress: Progress = silent
@@ -173,7 +182,10 @@ class Learner:
         if self._in_two_passes:
             scored = self.score(batch)
         else:
-            scored, gradient = self._in_one_pass(batch, progress)
+            scored = unscored(batch, has_reference=self.reference is not None)
+            advantage_B = candidates(batch, self.name, self.objective)
+            gradient = self._bounded_sum(scored, advantage_B, progress)
+            scored = self._completed(scored)
             if not scored.dropped and math.isfinite(gradient.norm):
                 return scored, gradient
             del gradient
@@ -189,38 +201,158 @@ class Learner:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def _in_one_pass(self, batch: Batch, progress: Progress) -> tuple[Scored, Gradient]:
-        scoring = self._scoring(batch)
-        terms = self._terms.by_author(batch, candidates(batch, self.name, self.objective))
-        gradient = self._passes.bounded_sum(batch, terms, scoring, progress)
-        return self._merged(batch, scoring), gradient
+    def _bounded_sum(self, scored: Scored, advantage_B: Tensor, progress: Progress) -> Gradient:
+        """Compute the gradient of all rows with an advantage: a pass for the trusted ones and the
+        KL, and one for each author that is not trusted, whose part is added within its bound."""
+        batch, teaches_B = scored.batch, advantage_B != 0
+        kl_B, nothing_B = self._kl_rows(batch), torch.zeros_like(teaches_B)
+        total = self._pass(scored, kl_B | (batch.trusted_B & teaches_B), kl_B, progress)
+        rows, norms, trusted_norm = batch.untrusted, dict[str, float](), total.norm
+        for author in rows:
+            added = self._pass(scored, batch.by(author) & teaches_B, nothing_B, progress)
+            scale = bounded_scale(
+                added.norm,
+                rows[author],
+                trusted_norm=trusted_norm,
+                trusted_rows=batch.rows_counted,
+                untrusted_rows=rows.total(),
+            )
+            norms[author] = scale * added.norm
+            total = total.plus(added, scale)
+            del added  # the next author's part needs its memory
+        whole = sum(norms.values()) + trusted_norm
+        shares = {author: norm / whole if whole else 0.0 for author, norm in norms.items()}
+        return replace(total, shares=shares)
 
-    def _scoring(self, batch: Batch) -> Scoring:
-        unread_B = self._terms.kl_rows(batch) if self.reference else None
-        return Scoring(self.name, self.objective, self._weight, unread_B)
+    def _pass(self, scored: Scored, rows_B: Tensor, kl_B: Tensor, progress: Progress) -> Gradient:
+        """Compute the gradient of the policy loss of ``rows_B``, and of the KL of ``kl_B``, in one
+        pass, which also scores rows that have no scores yet; it may be infinite."""
+        network, loss = self.policy.network, 0.0
+        is_first = not scored.read_B[rows_B].any()
+        network.zero_grad()
+        network.train()
+        for turn in self._turns(scored.batch, rows_B, progress):
+            loss += self._forward_backward(turn, scored, kl_B, is_first=is_first)
+        network.eval()
+        tensors = [parameter.grad for parameter in trained(network)]
+        network.zero_grad()
+        loss = sum(self.processes.all_gather(loss)) / self.processes.size
+        return Gradient(tensors, loss, norm_of(tensors))
 
-    def _merged(self, batch: Batch, scoring: Scoring) -> Scored:
-        every = [part for parts in self.processes.all_gather(scoring.found) for part in parts]
-        scored = without_unreadable(merge_scores(batch, every), self.policy, self.name)
+    def _turns(self, batch: Batch, rows_B: Tensor, progress: Progress) -> Iterator[Turn]:
+        return turns_of(batch, rows_B, self.micro_batch_tokens, self.processes, progress)
+
+    def _forward(self, turn: Turn, scored: Scored, kl_B: Tensor, *, is_first: bool) -> Tensor:
+        """Compute ln pi_theta of a turn's rows; in their first pass it is ln pi_start, too."""
+        micro = turn.micro
+        if is_first:
+            self._read_reference(turn, scored, kl_B)  # before the graph below takes memory
+        logp_MT, entropy_MT = self.policy.logp_and_entropy(
+            micro.prompts, micro.tokens, temperature=self.temperature
+        )
+        if is_first and len(turn.row_M):
+            found = logp_MT.detach().cpu(), entropy_MT.cpu()
+            score_rows(scored, *turn, found, self.name, self.objective, self._weight)
+        return logp_MT
+
+    def _read_reference(self, turn: Turn, scored: Scored, kl_B: Tensor) -> None:
+        at = kl_B[turn.row_M].nonzero().squeeze(1)
+        # Of several processes all make a pass, or none.
+        if not (len(at) or (self.processes.size > 1 and kl_B.any())):
+            return
+        assert self.reference is not None
+        assert scored.logp_reference_BT is not None
+        rows = turn.micro.rows(at if len(at) else torch.tensor([0]))
+        with torch.no_grad(), adapter_off(self.reference.network):
+            read = self.reference.logp(rows.prompts, rows.tokens, temperature=self.temperature)
+        scored.logp_reference_BT[turn.row_M[at], : read.shape[1]] = read[: len(at)].cpu()
+
+    def _forward_backward(
+        self, turn: Turn, scored: Scored, kl_B: Tensor, *, is_first: bool
+    ) -> float:
+        """Add the gradient of a turn's part of the loss; return that part. No graph outlives it."""
+        logp_MT = self._forward(turn, scored, kl_B, is_first=is_first)
+        parts = self._losses(turn, scored, kl_B, logp_MT)
+        if not parts:
+            if self.processes.size > 1:  # the others' collectives wait for this process
+                (0.0 * logp_MT.sum()).backward()
+            return 0.0
+        loss = sum(parts[1:], parts[0])
+        loss.backward()
+        return loss.item()
+
+    def _losses(self, turn: Turn, scored: Scored, kl_B: Tensor, logp_MT: Tensor) -> list[Tensor]:
+        """Compute a turn's parts of the policy loss and the KL: those that it has rows of."""
+        (row_M, micro), batch, device = turn, scored.batch, logp_MT.device
+        kept_M, own_M, parts = scored.kept_advantage_B[row_M], kl_B[row_M], []
+        if kept_M.any():
+            start_MT = scored.logp_start_BT[row_M, : logp_MT.shape[1]].to(device)
+            mask_MT, trusted_M = micro.mask_BT.to(device), micro.trusted_B.to(device)
+            # The claims of an author that is not trusted are not read: its weight is P^c.
+            gen_MT = torch.where(trusted_M.unsqueeze(1), micro.logp_gen_BT.to(device), start_MT)
+            given = logp_MT, start_MT, gen_MT, kept_M.to(device), mask_MT, self.objective
+            loss = (self.loss or LOSSES[self.objective.importance])(*given)
+            counted = batch.rows_counted, batch.tokens_counted
+            parts.append(self._share((len(kept_M), int(micro.mask_BT.sum())), counted) * loss)
+        if own_M.any():
+            assert scored.logp_reference_BT is not None
+            reference_MT = scored.logp_reference_BT[row_M[own_M], : logp_MT.shape[1]].to(device)
+            mask_MT = micro.mask_BT[own_M].to(device)
+            kl = kl_loss(logp_MT[own_M.to(device)], reference_MT, mask_MT, self.objective)
+            parts.append(self._share(micro.size(own_M), batch.size(kl_B)) * kl)
+        return parts
+
+    def _share(self, part: tuple[int, int], whole: tuple[int, int]) -> float:
+        """Return the factor on the mean over ``part``, its rows and tokens. The gradient becomes
+        the mean over the processes, and the loss is a sum over rows, so it has their number."""
+        rows, tokens = (count * self.processes.size for count in part)
+        return share_of((rows, tokens), whole, self.objective.loss_type, longest=self.longest)
+
+    def _kl_rows(self, batch: Batch) -> Tensor:
+        """Return a mask [B] of the rows whose distance from the reference is in the loss."""
+        return batch.by(self.name) & (self.reference is not None)
+
+    def _completed(self, scored: Scored) -> Scored:
+        """Put the scores of all processes together, drop foreign rows whose log-probability is not
+        finite, and apply a weight that needs the whole batch."""
+        mine = [scored.metrics_BK, scored.logp_start_BT, scored.entropy_BT, scored.kept_advantage_B]
+        if scored.logp_reference_BT is not None:
+            mine.append(scored.logp_reference_BT)
+        for theirs in self.processes.all_gather(mine):
+            read_B = theirs[0][:, 0].isfinite()
+            for column_B, found_B in zip(mine, theirs, strict=True):
+                column_B[read_B] = found_B[read_B]
+        rows = (~scored.logp_start_BT.isfinite().all(dim=1)).nonzero().squeeze(1).tolist()
+        for row in rows:
+            completion = scored.batch.completions[row]
+            require_foreign(completion, "log-probability", self.policy, self.name)
+        scored = scored.without(dict.fromkeys(rows, "log-probability"))
         if self._weight and self._weight.needs_batch:
             return weigh_batch(scored, self.name, self.objective, self._weight)
         return scored
+
+    def _rows_to_blame(self, scored: Scored) -> dict[int, str]:
+        """Find, one by one, the rows whose gradient alone is not finite. Rare, so it may be slow.
+        Raise NonFiniteError if one of them is this node's own, or no single row is at fault."""
+        found = {}
+        for row in scored.kept_advantage_B.nonzero().squeeze(1).tolist():
+            alone_B = torch.zeros_like(scored.kept_advantage_B)
+            alone_B[row] = scored.kept_advantage_B[row]
+            if not math.isfinite(self.gradient_of(scored, alone_B).norm):
+                completion = scored.batch.completions[row]
+                require_foreign(completion, "gradient", self.policy, self.name)
+                found[row] = "gradient"
+        if not found:
+            raise NonFiniteError(
+                f"{self.name!r}: the gradient of the batch is not finite, though that of "
+                f"each completion is; lower micro_batch_tokens or the learning rate"
+            )
+        return found
 
     def _set_rate(self, update: int) -> None:
         if self.learning_rate:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.learning_rate.at(update)
-
-    @cached_property
-    def _passes(self) -> Passes:
-        mine = self.policy, self.reference, self.temperature, self.micro_batch_tokens
-        return Passes(*mine, self.processes)
-
-    @cached_property
-    def _terms(self) -> Terms:
-        loss, has_reference = self.loss or LOSSES[self.objective.importance], bool(self.reference)
-        mine = self.name, self.objective, loss, self.longest, self.processes.size, has_reference
-        return Terms(*mine)
 
     @cached_property
     def _weight(self) -> Weight | None:

@@ -6,22 +6,27 @@ from dataclasses import dataclass, replace
 import torch
 
 from potluck.model.sharding import ShardedModel
-from potluck.node.learning.group import (
-    Begin,
-    Generate,
-    Learn,
-    ProcessGroup,
-    ProcessGroupError,
-    SamplerSettings,
-    Save,
-    Stop,
-    TorchGroup,
-)
+from potluck.node.learning.batch import Batch
+from potluck.node.learning.group import ProcessGroup, ProcessGroupError
 from potluck.node.learning.learner import Learner
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import GreedySampler, Progress, RandomSampler, RolloutRequest, Sampler
 from potluck.rollout.options import EngineOptions, EngineSettings
-from potluck.types import Completion, PotluckError
+from potluck.types import Completion, PotluckError, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """All that a process needs to write its part of some requests."""
+
+    requests: tuple[RolloutRequest, ...]
+    author: str
+    engine: EngineOptions
+    settings: EngineSettings
+    sampling: Sampling | None
+    """None: greedy."""
+    seeds: tuple[int, ...]
+    """Seed of each process, instead of the one generator of ``RandomSampler``."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -60,23 +65,32 @@ class DistributedEngine:
         author: str,
         progress: Progress,
     ) -> list[Completion]:
-        drawn = _settings_of(sampler, self.processes.size)
-        command = Generate(tuple(requests), drawn, author, self.engine, self.settings)
-        self.processes.broadcast(command)
-        return generate_together(self.processes, self.policy, command, progress)
+        sampling, seeds = None, list[int]()
+        if isinstance(sampler, RandomSampler):
+            # From the generator, so that two writings with one of them differ, as elsewhere.
+            sampling, dice = sampler.sampling, sampler.generator
+            drawn = torch.randint(2**62, (self.processes.size,), generator=dice, device=dice.device)
+            seeds = drawn.tolist()
+        order = Order(tuple(requests), author, self.engine, self.settings, sampling, tuple(seeds))
+        self.processes.broadcast("generate", order)
+        return generate_together(self.processes, self.policy, order, progress)
 
 
 def generate_together(
-    processes: ProcessGroup, policy: ShardedModel, command: Generate, progress: Progress
+    processes: ProcessGroup, policy: ShardedModel, order: Order, progress: Progress
 ) -> list[Completion]:
     """Write all requests, each process its part; return the completions in order, on every process.
     Raise what stopped one of them, once none writes any more: its own error first."""
-    replica = policy.replica(getattr(torch, command.settings.dtype))
-    engine = command.engine.build(replica, command.settings)
-    mine, part, error = command.requests[processes.rank :: processes.size], [], None
+    replica = policy.replica(getattr(torch, order.settings.dtype))
+    engine = order.engine.build(replica, order.settings)
+    mine, part, error = order.requests[processes.rank :: processes.size], [], None
+    sampler: Sampler = GreedySampler()
     try:
-        sampler = _sampler_of(command.sampler, processes.rank, replica.device)
-        part = engine.generate(mine, sampler, author=command.author, progress=progress)
+        if order.sampling:
+            seed = order.seeds[processes.rank]
+            generator = torch.Generator(replica.device).manual_seed(seed)
+            sampler = RandomSampler(generator, order.sampling)
+        part = engine.generate(mine, sampler, author=order.author, progress=progress)
     except (Exception, Interrupted) as caught:
         error = caught
     del engine, replica
@@ -84,7 +98,7 @@ def generate_together(
     parts = processes.all_gather((part, _picklable(error, processes.rank)))
     if error:
         raise error
-    total = sum(request.count for request in command.requests)
+    total = sum(request.count for request in order.requests)
     progress(total, total)  # where the leader may find that it is to stop
     for _, trouble in parts:
         if trouble:
@@ -92,17 +106,17 @@ def generate_together(
     written = [iter(part) for part, _ in parts]
     return [
         next(written[place % processes.size])
-        for place, request in enumerate(command.requests)
+        for place, request in enumerate(order.requests)
         for _ in range(request.count)
     ]
 
 
 def run_worker(
-    processes: TorchGroup,
+    processes: ProcessGroup,
     make_learners: Callable[[int], Mapping[str, Learner]],
     interrupted: Callable[[], bool],
 ) -> object:
-    """Obey the leader's commands until ``Stop``; return its outcome.
+    """Obey the leader's commands until "stop"; return the run's result, or its error.
 
     An error that all share reaches the leader as well, which decides about it. ``make_learners``
     returns the learners by name, as they were after so many rounds.
@@ -117,19 +131,19 @@ def run_worker(
         command = processes.receive()
         try:
             match command:
-                case Begin(first=first):
+                case "begin", int(first):
                     learners = make_learners(first)
-                case Generate():
-                    policy = learners[command.settings.node].policy
+                case "generate", Order() as order:
+                    policy = learners[order.settings.node].policy
                     assert isinstance(policy, ShardedModel)
-                    generate_together(processes, policy, command, progress)
-                case Learn(node=node, batch=batch, seed=seed, round=round):
-                    torch.manual_seed(seed + processes.rank)
+                    generate_together(processes, policy, order, progress)
+                case "learn", str(node), Batch() as batch, int(seed), int(round):
+                    torch.manual_seed(seed + processes.rank)  # dropout, in each another one
                     learners[node].learn(batch, lambda done, total: None, round=round)
-                case Save(node=node):
+                case "save", str(node):
                     learner = learners[node]
                     checkpoint.full_state(learner.policy, learner.optimizer, keep=False)
-                case Stop(outcome=outcome):
+                case "stop", outcome:
                     return outcome
                 case _:
                     raise AssertionError(f"a follower cannot {command!r}")
@@ -141,25 +155,3 @@ def _picklable(error: BaseException | None, rank: int) -> BaseException | None:
     if error is None or isinstance(error, PotluckError | Interrupted):
         return error
     return ProcessGroupError(f"process {rank}: {type(error).__name__}: {error}")
-
-
-def _settings_of(sampler: Sampler, size: int) -> SamplerSettings | None:
-    match sampler:
-        case GreedySampler():
-            return None
-        case RandomSampler(generator=dice):
-            # From the generator, so that two writings with one of them differ, as elsewhere.
-            seeds = torch.randint(2**62, (size,), generator=dice, device=dice.device).tolist()
-            return SamplerSettings(tuple(seeds), sampler.sampling)
-        case _:
-            raise ProcessGroupError(
-                f"several processes cannot draw by {type(sampler).__name__}; they can by "
-                f"RandomSampler and GreedySampler"
-            )
-
-
-def _sampler_of(settings: SamplerSettings | None, rank: int, device: torch.device) -> Sampler:
-    if settings is None:
-        return GreedySampler()
-    generator = torch.Generator(device).manual_seed(settings.seeds[rank])
-    return RandomSampler(generator, settings.sampling)

@@ -7,7 +7,8 @@ differ for some rounds when a member goes or comes back; then a part is written 
 texts are learned from where both nodes miss the member.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from potluck.exchange import Round
@@ -16,8 +17,8 @@ from potluck.reports.doubts import UNHEARD_WEIGHT
 from potluck.schedule import ALL_UP_TO
 
 PATIENCE = {"together": (1, 2), "free": (2, 8)}
-"""Fewest and most known rounds by which a member is absent. At its own pace a node often begins
-before the others, and if it does eight rounds while a member does one, it still counts on it."""
+"""Fewest and most rounds of silence by which a member is absent. At its own pace a node often
+begins before the others, and if it does seven rounds while a member does one, it counts on it."""
 
 
 class Attendance:
@@ -61,15 +62,20 @@ class Attendance:
         return tuple(sorted(came))
 
     def absent(self, round: int) -> frozenset[str]:
-        """Return the members of which nothing of use came in the rounds before ``round`` that were
-        known when it was first asked: a node may write a round while it learns from the one before.
-        None are absent if too few are known."""
+        """Return the members of which nothing of use came for too long before ``round``, as far as
+        was known when it was first asked: a node may write a round while it learns from the one
+        before. Too long is twice the longest gap between a member's rounds in this window."""
         if round not in self._absent:
-            window = range(round - self._most, round)
-            known = [self._heard[at] for at in window if at in self._heard]
-            enough = len(known) >= self._fewest
-            self._absent[round] = self._members.difference(*known) if enough else frozenset()
+            known = [at for at in range(round - self._most, round) if at in self._heard]
+            self._absent[round] = frozenset(n for n in self._members if self._is_absent(n, known))
         return self._absent[round]
+
+    def _is_absent(self, member: str, known: Sequence[int]) -> bool:
+        came = [at for at in known if member in self._heard[at]]
+        if not came:
+            return len(known) >= self._fewest
+        gaps = [later - earlier for earlier, later in pairwise(came)]
+        return bool(gaps) and known[-1] - came[-1] >= max(self._fewest, 2 * max(gaps))
 
 
 def _teaches(author: AuthorReport | None) -> bool:

@@ -23,7 +23,7 @@ from potluck.reports import (
     waited_share,
 )
 from potluck.reports.answers import told
-from potluck.reports.habits import habit_told
+from potluck.reports.doubts import habit_told
 from potluck.reports.runs import (
     GradedProblem,
     NodeRun,
@@ -241,10 +241,10 @@ def _doubts(run: Run) -> Iterator[Text]:
     """Yield a line for each author and way in which it stood out."""
     objective = run.recipe.objective
     reads_logp = objective.importance != "none" or objective.filter
-    doubts = Doubts(objective.weight, reads_logp=reads_logp)
-    for node, report in ((n, each) for n in run.nodes for each in n.rounds):
-        for alert in doubts.new(report, node.name):
-            yield Text(f"round {report.round + 1}: {printable(alert.text, 600)}", style="yellow")
+    for node in run.nodes:
+        doubts = Doubts(node.name, objective.weight, reads_logp=reads_logp)
+        for alert in (alert for report in node.rounds for alert in doubts.new(report)):
+            yield Text(f"round {alert.round + 1}: {printable(alert.text, 600)}", style="yellow")
 
 
 def _samples(run: Run) -> Iterator[Text]:

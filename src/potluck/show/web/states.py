@@ -15,7 +15,6 @@ from msgspec import structs
 from potluck.exchange.protocol.peers import silent_after_s
 from potluck.reports.runs import RecipeRead
 from potluck.reports.status import FolderStatus, PeerLine, StatusLine
-from potluck.show.web.bounds import MOST_NODES
 from potluck.show.web.views import Known, NodeView, State
 from potluck.types import NODE_NAME
 
@@ -23,6 +22,7 @@ SILENT_S = silent_after_s(1)
 """Age of a node's status from which it counts as silent: it writes one every second."""
 GONE_S = 600.0
 """Age from which it counts as stopped."""
+MOST_NODES = 512
 OBSERVER = "(observer)"
 ENDS: Mapping[str, State] = {"ended": "ended", "stopped": "stopped"}
 """States by the last phase that a node tells."""

@@ -15,19 +15,18 @@ import msgspec
 from potluck.reports.runs import COMPLETIONS, PROBLEMS, RECORDED, GradedProblem, WrittenCompletion
 from potluck.reports.tail import DAMAGED, Change, Tail, newest, open_regular
 from potluck.reports.tokens import Recorded
-from potluck.show.web.bounds import (
-    MOST_INDEXED,
-    MOST_PLACES,
-    MOST_TEXTS,
-    NAME,
-    ROUND_BYTES,
-    SEARCH_BYTES,
-    TEXT,
-)
 from potluck.show.web.views import TextPlace, TextsView, TextView
 
 MOST_ROUNDS = 1000
 """Rounds that a page offers to go to."""
+MOST_INDEXED = 100_000
+"""Rounds whose completions are found."""
+MOST_TEXTS, MOST_PLACES = 256, 200
+"""Completions of one answer; places of surprising ones."""
+TEXT, NAME = 20_000, 200
+"""Longest text and name of a completion."""
+SEARCH_BYTES, ROUND_BYTES = 64 << 20, 4 << 20
+"""Most of a file that is read for one search, from its end; most of a round that is read."""
 
 
 class _Place(msgspec.Struct):

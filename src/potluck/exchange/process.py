@@ -1,0 +1,259 @@
+"""The exchange between processes: small announcements are pushed, batches are pulled.
+
+All that waits for others has a thread of its own; the training thread waits only in ``receive`` and
+``gather``, and there for as long as it says.
+"""
+
+import secrets
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from potluck.exchange.base import (
+    Delivery,
+    ExchangeError,
+    PeerStatus,
+    Reason,
+    Received,
+    Round,
+    Status,
+    Traffic,
+    Waiting,
+    WireError,
+    assemble_round,
+    silent,
+)
+from potluck.exchange.fetcher import Answers, Fetcher, WorkerThreads
+from potluck.exchange.keys.keys import BATCH, without_signature
+from potluck.exchange.protocol.announcement import encode_announcement, offer_of
+from potluck.exchange.protocol.beliefs import Beliefs, Question
+from potluck.exchange.protocol.fetch_queue import FetchJob, FetchQueue
+from potluck.exchange.protocol.outbox import Outbox
+from potluck.exchange.protocol.peers import NOBODY, Peers
+from potluck.exchange.protocol.signed import (
+    SESSION_BYTES,
+    STATUS_LINES,
+    Believed,
+    Payload,
+    encode_status,
+)
+from potluck.exchange.transport import Membership
+from potluck.exchange.wire.codec import decode, encode
+from potluck.reports.events import Notice
+from potluck.reports.status import StatusLine
+from potluck.types import Completion
+
+TELL_S = 0.2
+CLOSE_S = 5.0
+"""Seconds that a closed exchange waits for its threads."""
+
+
+class ProcessExchange(ABC):
+    """One node's connection to the others, whatever carries the bytes. A transport starts threads
+    that announce what ``_announcement`` returns, and tell ``_beliefs`` and ``_mailbox`` what they
+    hear; both are guarded by the lock of ``_changed``."""
+
+    def __init__(self, own: Membership) -> None:
+        self._own, self._agreement = own, own.agreement
+        self._me, limit_bytes = own.agreement.node, own.agreement.limits.message_bytes
+        self._outbox = Outbox(
+            own.folder / "sent", own.agreement, own.key, kept_rounds=own.kept_rounds
+        )
+        peers = Peers(self._me, own.members, quarantine_s=own.quarantine_s)
+        queue = FetchQueue(self._me, peers.has_priority)
+        self._mailbox = own.rule.mailbox(peers, queue, own.partners, limit_bytes)
+        for (author, round), signed in own.already_received.items():
+            queue.settle(author, offer_of(round, signed), valid=True)
+        self._disk_is_full = False
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._to_announce = threading.Condition(self._lock)
+        self._due_s = 0.0
+        self._closed = threading.Event()
+        self._session_id = secrets.token_bytes(SESSION_BYTES)
+        self._joined_s = time.time() - time.monotonic()
+        self._newest = self._announcement()
+        self._line: bytes | None = None
+        """Newest status line of this node that is to be sent."""
+        self._lines = Believed(self._agreement.run, STATUS_LINES)
+        self._lines_lock = threading.Lock()
+        self._beliefs = Beliefs(own.agreement, self._session_id, own.known_keys, self._mailbox)
+        self._workers = WorkerThreads(self._me, self._closed)
+        self._fetcher = Fetcher(
+            *(self._get_batches, self._get_answers, self._agreement, self._mailbox, self._beliefs),
+            *(self._changed, self._workers),
+        )
+
+    @abstractmethod
+    def _get_batches(self, job: FetchJob) -> Answers:
+        """Ask for a batch."""
+
+    @abstractmethod
+    def _get_answers(self, question: Question) -> Answers:
+        """Ask a node whether it is there."""
+
+    @abstractmethod
+    def _take_lines(self) -> Mapping[str, Sequence[Payload]]:
+        """Return the status lines that came under each name since the last call, oldest first."""
+
+    @abstractmethod
+    def _leave(self) -> None:
+        """Say the last words, and end all threads."""
+
+    def send(self, round: int, batch: Sequence[Completion]) -> None:
+        self._workers.check()
+        message = self._agreement.message(round, tuple(batch))
+        signed = self._own.key.sign(BATCH, encode(message, codec=self._own.codec))
+        if len(signed) > (limit_bytes := self._agreement.limits.message_bytes):
+            raise ExchangeError(
+                f"{self._me!r} wrote a batch of {len(signed)} bytes for round {round}, "
+                f"but others take at most {limit_bytes}; lower problems_per_round or max_new_tokens"
+            )
+        try:
+            self._outbox.put(round, signed)
+        except OSError as error:
+            if not self._disk_is_full:
+                self._own.notify(Notice(f"round {round} can be sent but not kept on disk: {error}"))
+            self._disk_is_full = True
+        with self._lock:
+            self._mailbox.begin(round, time.monotonic())
+            self._fetcher.wake()
+            self._due_s = 0.0
+            self._to_announce.notify()
+
+    def receive(self, round: int, *, wait_s: float = 0.0, waiting: Waiting = silent) -> Received:
+        end_s = time.monotonic() + wait_s
+        self._wait(lambda: self._mailbox.arrivals(round, time.monotonic()), end_s, waiting)
+        with self._lock:
+            return self._mailbox.receive(round, time.monotonic(), waited=wait_s > 0)
+
+    def finish(self, round: int, received: Received) -> Round:
+        own, own_signed = self._read_own(round)
+        sent_tokens = sum(len(c.token_T) for c in own or ())
+        with self._lock:
+            peers = self._mailbox.peers
+            sizes = len(own_signed), sent_tokens, self._mailbox.take_received_bytes()
+            quarantined = peers.quarantined(time.monotonic())
+            traffic = Traffic(*sizes, peers.take_refused(), quarantined)
+            newest = self._mailbox.newest_of(received.batches)
+        self._notify_all()
+        batches, missing = [*received.batches], received.missing
+        if own is not None:
+            batches.insert(0, Delivery(self._me, round, own_signed, own))
+        elif self._me in self._own.members:
+            missing = (*missing, self._me)
+        return assemble_round(round, batches, missing, traffic, newest)
+
+    def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
+        def arrivals() -> tuple[set[str], set[str]]:
+            members = set(self._mailbox.peers.members())
+            return members - self._mailbox.absent(), members
+
+        self._wait(arrivals, time.monotonic() + wait_s, waiting)
+        with self._lock:
+            return tuple(sorted(self._mailbox.absent()))
+
+    def tell(self, line: StatusLine) -> None:
+        self._agreement.require_own(line)
+        self._line = encode_status(line, self._own.key, session=self._session_id)
+
+    def status(self) -> Status:
+        now_s = time.monotonic()
+        with self._lock:
+            rounds, peers = self._mailbox.fetch_queue.rounds, self._mailbox.peers
+            seen, confirmed = peers.status(rounds, now_s), peers.confirmed()
+            round = peers.median_round()
+        # Without that lock: signatures are verified here, and rounds wait for nobody's status.
+        with self._lines_lock:
+            self._read_lines(confirmed, now_s)
+            for name in self._lines.newest.keys() | self._lines.refused.keys():
+                peer, said = seen.get(name, PeerStatus()), self._lines.newest.get(name)
+                refused = self._lines.refused.get(name, Counter[Reason]())
+                counts = dict(Counter(peer.refused) + refused)
+                seen[name] = replace(peer, line=said.line if said else None, refused=counts)
+        return Status(seen, round)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed.is_set():
+                return
+            self._closed.set()
+            self._to_announce.notify_all()
+            self._changed.notify_all()
+        self._leave()
+
+    def _announcement(self) -> bytes:
+        """Return what this node has to say now. Its clock goes on even if the machine's is set
+        back, as others believe the newest only."""
+        return encode_announcement(
+            self._agreement.run,
+            self._me,
+            self._own.key,
+            self._outbox.offers(),
+            session=self._session_id,
+            task=self._agreement.provenance.task,
+            clock_s=self._joined_s + time.monotonic(),
+        )
+
+    def _read_lines(self, confirmed: Mapping[str, tuple[bytes, bytes]], now_s: float) -> None:
+        """Read the status lines that came; ``confirmed`` has the key and the session of those that
+        may have one. What is there of others is counted."""
+        known = self._lines.newest.keys() | self._lines.refused.keys()
+        for name in known - confirmed.keys() - {NOBODY}:
+            self._lines.forget(name)
+        for name, payloads in self._take_lines().items():
+            if name in confirmed:
+                public, session = confirmed[name]
+                self._lines.hear(name, payloads, now_s, public=public, session=session)
+            elif name != self._me:
+                self._lines.refuse(NOBODY, "unknown sender", len(payloads))
+
+    def _read_own(self, round: int) -> tuple[tuple[Completion, ...] | None, bytes]:
+        """Return this node's batch as others read it, and its bytes; None if they refuse it."""
+        signed = self._outbox.get(round)
+        if signed is None:
+            return None, b""
+        try:
+            message = decode(without_signature(signed), self._agreement.limits)
+            return self._agreement.accept(self._me, round, message), signed
+        except WireError as error:
+            what = f"the others refuse this node's batch of round {round}: {error}"
+            self._own.notify(Notice(what))
+            return None, signed
+
+    def _wait(
+        self, arrivals: Callable[[], tuple[set[str], set[str]]], end_s: float, waiting: Waiting
+    ) -> None:
+        """Block until every awaited peer in ``arrivals`` (here, awaited) is here, or ``end_s``."""
+
+        def is_over() -> bool:
+            here, awaited = arrivals()
+            return here == awaited
+
+        def ask() -> None:
+            with self._lock:
+                here, awaited = arrivals()
+            waiting(len(here), len(awaited))
+
+        while True:
+            self._notify_all()
+            ask()
+            pause_s = min(TELL_S, end_s - time.monotonic())
+            with self._changed:
+                over = self._changed.wait_for(is_over, max(0.0, pause_s))
+            if over or time.monotonic() >= end_s:
+                # Once more: Ctrl-C for all nodes lets the first one leave before another has seen
+                # it, which must not then learn from a round without that one.
+                ask()
+                self._notify_all()
+                return
+
+    def _notify_all(self) -> None:
+        self._workers.check()
+        with self._lock:
+            news = self._mailbox.drain_news()
+        for each in news:
+            self._own.notify(each)
