@@ -89,7 +89,6 @@ class NodeRounds:
         """Add a round. A restarted node may repeat rounds; the new ones replace the old."""
         if not 0 <= round < MOST_ROUNDS:
             return
-        row = {name: _float(value) for name, value in numbers.items()}
         columns = self.columns
         while columns["round"] and columns["round"][-1] >= round:
             self._steps.pop()
@@ -100,7 +99,7 @@ class NodeRounds:
                 columns[name] = array("d", [nan]) * len(self._steps)
         self._steps.append(step)
         for name, column in columns.items():
-            column.append(round if name == "round" else row.get(name, nan))
+            column.append(_float(round if name == "round" else numbers.get(name)))
         for author, report in authors.items():
             is_new = author not in self.authors
             if is_new and (len(self.authors) >= MOST_AUTHORS or len(author) > LONGEST_AUTHOR):
