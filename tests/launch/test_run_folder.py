@@ -17,18 +17,18 @@ from displays import Listener
 from faults.swarm import Swarm
 from forked import Forked
 from potluck.files import append, remedy, write_atomically
+from potluck.launch import nodes as launch_nodes
 from potluck.launch import rounds as launch_rounds
 from potluck.launch.in_process import join, run
 from potluck.launch.local_swarm import run_local_swarm
-from potluck.node.storage.folder import LOCK, remove_parts
-from potluck.node.storage.lock import disk_errors_explained, exclusive
+from potluck.node.storage.folder import LOCK, disk_errors_explained, exclusive, remove_parts
 from potluck.node.storage.record import Record
 from potluck.types import RunFolderError
 
 HOLDER = """
 import os, subprocess, sys, time
 from pathlib import Path
-from potluck.node.storage.lock import exclusive
+from potluck.node.storage.folder import exclusive
 
 with exclusive(Path(sys.argv[1]), print):
     {first}
@@ -238,34 +238,6 @@ def test_what_another_process_is_writing_stays(recipe, tmp_path):
     assert part.exists()
 
 
-def test_what_a_killed_node_left_in_the_folder_of_the_run_is_gone_when_one_joins(recipe, tmp_path):
-    """Several nodes write there, each with its own lock alone: only the dead one's goes."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    with subprocess.Popen(["true"]) as ended, subprocess.Popen(["sleep", "300"]) as living:
-        ended.wait()
-        left = {
-            "dead": folder / f"recipe.json.{ended.pid}.part",
-            "dead, of the task": folder / f"task.json.{ended.pid}.part",
-            "living": folder / f"recipe.json.{living.pid}.part",
-            "of another machine, perhaps": folder / f"other.json.{ended.pid}.part",
-            "no process's": folder / "mine.part",
-        }
-        for what, path in left.items():
-            path.write_text("half")
-            if "perhaps" not in what:
-                os.utime(path, (time.time() - 100, time.time() - 100))
-        try:
-            alone = recipe("rounds=1", "swarm.gather_s=0.1", names=("small",))
-            with Swarm(alone, folder, popen=Forked) as swarm:
-                swarm.start()
-                assert swarm.wait() == {"small": 0}
-        finally:
-            living.kill()
-    stays = {what for what, path in left.items() if path.exists()}
-    assert stays == {"living", "of another machine, perhaps", "no process's"}
-
-
 @contextmanager
 def files_of_at_most(size):
     """As a full disk: a write beyond it fails, and what fits is written."""
@@ -310,7 +282,7 @@ def test_a_run_that_cannot_write_ends_in_a_line_that_says_how_to_go_on(
         monkeypatch.setattr(launch_rounds.checkpoint, "save", lambda *_, **__: None)
         monkeypatch.setattr(Record, "truncate_from", lambda self, round, heads: [])
         monkeypatch.setattr(Record, "keep_round", lambda self, round, arrived: 0)
-        monkeypatch.setattr(launch_rounds, "_write_recipe", lambda *_: None)
+        monkeypatch.setattr(launch_nodes, "_write_recipe", lambda *_: None)
         expected = rf"cannot write {folder}/large/completions.jsonl: File too large; raise the "
         expected += r"limit of a file's size \(ulimit -f\), then go on with --resume"
     else:
