@@ -403,8 +403,8 @@ def test_the_command_prints_a_table_on_80_columns_and_writes_a_file(desk, comman
 
 def test_the_options_of_the_command_reach_the_report(desk, command):
     code, _, err = command(
-        *HASH, *("--k", "2", "--samples", "5", "--temperature", "0.5", "--top-k", "3"),
-        *("--top-p", "0.9", "--seed", "4", "--dtype", "bfloat16", "--rows", "3"),
+        *HASH, *("--k", "2", "--samples", "5", "--set", "sampling.temperature=0.5"),
+        *("--set", "sampling.top_k=3", "--set", "sampling.top_p=0.9", "--seed", "4", "--dtype", "bfloat16", "--rows", "3"),
         *("--split", "validation", "--json", "found.json"),
     )  # fmt: skip
     assert (code, err) == (0, "")
@@ -437,7 +437,10 @@ def test_a_report_that_cannot_be_written_is_refused_beforehand(command, place, s
 
 
 def test_what_the_command_cannot_take_is_one_line(command, desk):
-    mistakes = ["--temperature 0", "--top-p 2", "--path x", "--k 3 --samples 2", "--split train"]
+    mistakes = [
+        "--set sampling.temperature=0", "--set sampling.top_p=2", "--path x",
+        "--k 3 --samples 2", "--split train",
+    ]  # fmt: skip
     for words in map(str.split, mistakes):
         code, out, err = command(*words)
         assert (code, out, err.count("\n")) == (2, "", 1)
