@@ -181,7 +181,7 @@ def node_of(
     name = recorded.node
     learner = make_learner(config, name, scratch / name, 0)
     learner = dataclasses.replace(learner, weight=_weight(config, method, trust_code))
-    made = config, scratch, task, {name: learner}, {name: recorded}, lambda *_: None, 0
+    made = config, scratch, task, {name: learner}, {name: recorded}, lambda *_: None
     return make_nodes(*made, sends_text=False)[0]
 
 
