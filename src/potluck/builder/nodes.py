@@ -22,9 +22,8 @@ from potluck.node.learning.workers import DistributedEngine
 from potluck.node.loop import Node
 from potluck.node.pace.attendance import PATIENCE, Attendance
 from potluck.node.pace.base import Pace
-from potluck.node.pace.free import Free
+from potluck.node.pace.free import Free, WrittenProblems
 from potluck.node.pace.together import Together
-from potluck.node.pace.written import WrittenProblems
 from potluck.node.participant import NodeProgress
 from potluck.node.storage import checkpoint
 from potluck.node.storage.record import Record
