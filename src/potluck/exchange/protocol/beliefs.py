@@ -120,8 +120,8 @@ class Beliefs:
         for errors in refused.values():
             self._mailbox.refuse(name, errors[0], now_s, count=len(errors))
         if odd := len(payloads) - len(formed):  # in a flood an error for each costs too much
-            formless = WireError(f"{odd} messages came that have not the form of an announcement")
-            self._mailbox.refuse(name, formless, now_s, count=odd)
+            what = WireError(f"{odd} messages came that have not the form of an announcement")
+            self._mailbox.refuse(name, what, now_s, count=odd)
         return believed
 
     def ask_the_silent(self, now_s: float) -> None:
