@@ -165,8 +165,7 @@ class LanguageModel:
         place_S = torch.arange(token_MS.shape[1])
         predicts_MS = (place_S >= first_M[:, None]) & (place_S < (first_M + length_M)[:, None])
         wanted_X = torch.from_numpy(np.concatenate(tokens)).long().to(self.device)
-        rounds = self.dtype != torch.float32
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=rounds):
+        with self._rounding():
             found = self.scorer(token_MS, predicts_MS.to(self.device), wanted_X, temperature)
         mask_MT = (torch.arange(int(length_M.max())) < length_M[:, None]).to(self.device)
         nothing_MT = torch.zeros(mask_MT.shape, device=self.device)
@@ -176,9 +175,12 @@ class LanguageModel:
     def next_logp(self, prompt_P: np.ndarray, token_T: np.ndarray) -> Tensor:
         """Compute logp_TV: ln p of every id in each place of a completion, nats, float32."""
         ids = torch.from_numpy(np.concatenate([prompt_P, token_T[:-1]])).long().to(self.device)
-        rounds = self.dtype != torch.float32
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=rounds):
+        with self._rounding():
             return self.scorer.every(ids.unsqueeze(0), len(token_T))
+
+    def _rounding(self) -> torch.autocast:
+        rounds = self.dtype != torch.float32
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=rounds)
 
     def logp_gap(
         self, prompts: Sequence[np.ndarray], written: Sequence[Completion], *, temperature: float
