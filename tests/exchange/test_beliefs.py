@@ -268,14 +268,6 @@ def test_wrong_signatures_under_a_name_are_looked_at_ten_times_a_second(ear):
     assert ear.looked - looked == WRONG_SIGNATURES
 
 
-def test_a_member_that_signs_without_end_is_looked_at_once_each_time(ear):
-    ear.meet("south")
-    looked = ear.looked
-    assert ear.hear("south", *[said("south", at) for at in range(100)], now_s=1.0)
-    assert ear.looked - looked == 1
-    assert ear.box.peers.get("south").offered == {99}
-
-
 def test_a_name_is_asked_more_and_more_rarely_while_nothing_is_new(ear):
     ear.meet("south")
     asked, at = [], 0.0

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from potluck.files import INVISIBLE, printable
-from potluck.show.terminal.text import decimal, duration, percent, sparkline, time_bar
-from show.terminal.run_folders import HOSTILE, STEERS
+from potluck.show.terminal.text import decimal, duration, percent, sparkline
+from show.terminal.run_folders import STEERS
 
 
 @given(st.text(st.characters(codec=None), max_size=300), st.integers(1, 250))
@@ -32,15 +32,6 @@ def test_a_text_of_exactly_the_limit_is_whole_and_one_longer_is_cut():
     assert printable("x" * 201) == "x" * 199 + "…"
 
 
-def test_what_is_invisible_does_not_count_towards_the_limit():
-    assert printable("\u200b" * 50 + "abc", limit=3) == "abc"
-
-
-def test_markup_stays_because_only_the_place_of_show_knows_it():
-    assert "[red]boo[/red]" in printable(HOSTILE)
-    assert "<script>" in printable(HOSTILE)
-
-
 def test_a_sparkline_is_from_0_to_1_whatever_the_curve():
     assert sparkline([0.5, 0.5]) == "▅▅"
     assert sparkline([-1.0, 0.0, 1.0, 2.0]) == "▁▁██"
@@ -55,13 +46,6 @@ def test_a_long_sparkline_keeps_its_first_and_its_last_value():
 def test_a_small_negative_number_is_not_minus_zero():
     assert decimal(-0.0001, 2) == "0.00"
     assert percent(-0.001) == "0%"
-
-
-def test_a_bar_of_time_is_as_wide_as_asked_whatever_the_shares():
-    for write_s in (0.0, 0.1, 1 / 3, 7.0):
-        seconds = {"write": write_s, "learn": 1 / 3, "wait": 1 / 3, "exchange": 0.01}
-        assert len(time_bar(seconds, width=10)) == 10
-    assert time_bar({}).plain == ""
 
 
 def test_a_time_is_told_in_the_unit_that_people_take():

@@ -293,13 +293,6 @@ def test_a_run_of_trackio_that_a_user_has_open_stays_open(home, tmp_path, capsys
     trackio.finish()
 
 
-def test_the_group_is_the_name_of_the_run_unless_the_recipe_names_another(recipe, tmp_path):
-    run(recipe("rounds=1", "log.to=['trackio']", "log.project=other"), tmp_path / "run")
-    from trackio.sqlite_storage import SQLiteStorage
-
-    assert set(SQLiteStorage.get_runs("other")) == {"tiny/large", "tiny/small"}
-
-
 def test_wandb_knows_no_account_in_an_empty_home_and_asks_no_user(home, monkeypatch):
     assert not has_credentials()
     monkeypatch.setenv("WANDB_API_KEY", "0" * 3)

@@ -52,7 +52,6 @@ JOINED, LOCAL_SWARM = "join.json", "_swarm"
 ONCE = ("message", "checkpoint", *get_args(PeerChange))
 """Kinds of events that several nodes tell of one thing."""
 MOST_EVENTS, MOST_FUNCTIONS = 500, 16
-MOST_ROUNDS, MOST_REFUSED = 10**9, 10**9
 PAIR_BYTES = 256 << 20
 """Most of a file that is read for pairs, from its end."""
 
@@ -104,28 +103,24 @@ class NodeFolder:
         self._tell(file, self.rounds.done, "message", text)
 
     def _add_round(self, line: RoundReport) -> None:
-        if not 0 <= line.round < MOST_ROUNDS:
-            return self._damaged(METRICS)
         numbers = {name: getattr(line, name) for name in numbers_of(RoundReport)}
-        refused = min(sum(line.refused.values()), MOST_REFUSED)
-        numbers |= {"missing": len(line.missing), "refused": refused}
+        numbers |= {"missing": len(line.missing), "refused": sum(line.refused.values())}
         phases = {phase: s for phase, s in line.seconds.items() if len(phase) <= 32}
         numbers |= {f"seconds/{phase}": seconds for phase, seconds in phases.items()}
         self.rounds.add(self._step, line.round, numbers, line.sources)
         before, self._last = self._last or RoundReport(0), line
-        told = [
-            *(("missing", f"nothing of {name[:64]} came in time")
-              for name in sorted({*line.missing} - {*before.missing})),
-            *(("quarantined", f"messages of {name[:64]} are not read for now")
-              for name in sorted({*line.quarantined} - {*before.quarantined})),
-            *(("refused", f"{count} under the name {name[:64]}")
-              for name, count in line.refused.items()),
-        ]  # fmt: skip
+        for name in sorted({*line.missing} - {*before.missing}):
+            self._tell(METRICS, line.round, "missing", f"nothing of {name[:64]} came in time")
+        for name in sorted({*line.quarantined} - {*before.quarantined}):
+            text = f"messages of {name[:64]} are not read for now"
+            self._tell(METRICS, line.round, "quarantined", text)
+        for name, count in line.refused.items():
+            text = f"{count} under the name {name[:64]}"
+            self._tell(METRICS, line.round, "refused", text)
         if line.late:
             used = f", {line.late_used} of them used" if line.late_used else ""
-            told.append(("late", f"{line.late} completions of earlier rounds{used}"))
-        for kind, text in told[:MOST_EVENTS]:
-            self._tell(METRICS, line.round, kind, text)
+            text = f"{line.late} completions of earlier rounds{used}"
+            self._tell(METRICS, line.round, "late", text)
 
     def _add_evaluation(self, line: EvaluationReport) -> None:
         if len(self.evaluations) < MOST_ROWS:

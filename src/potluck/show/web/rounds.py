@@ -5,9 +5,12 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from typing import Any, get_type_hints
+
+import numpy as np
 
 from potluck.reports import mean
 from potluck.show.web.views import Columns, CurvesView
@@ -18,6 +21,7 @@ DIGITS = 6
 """Significant digits of a number on the page."""
 MOST_ROWS = 20_000
 """Rounds of a node that are kept; of more every second one is dropped, the newest ones never."""
+MOST_ROUNDS = 10**9
 MOST_COLUMNS, MOST_AUTHORS, LONGEST_AUTHOR = 100, 128, 64
 
 
@@ -28,21 +32,26 @@ def numbers_of(report: type) -> tuple[str, ...]:
     return tuple(name for name, kind in hints if kind in (int, float, float | None))
 
 
-def short(value: float | None) -> float | None:
-    """Round to DIGITS significant digits: 17 of them would be two thirds of what is sent. None: it
-    is not known, or no number that JSON has.
-
-    >>> short(0.1234567891), short(1234567), short(float("inf")), short(10**999)
-    (0.123457, 1234570.0, None, None)
-    """
+def _float(value: float | None) -> float:
     try:
-        return float(f"{value:.{DIGITS}g}") if value is not None and isfinite(value) else None
-    except OverflowError:
-        return None
+        return nan if value is None else float(value)
+    except OverflowError:  # JSON bounds no integer
+        return inf
 
 
 def column_of(values: Iterable[float | None]) -> list[float | None]:
-    return [short(value) for value in values]
+    """Round to DIGITS significant digits: 17 of them would be two thirds of what is sent. A number
+    that is not known is NaN, in JSON null.
+
+    >>> column_of([0.1234567891, 0, 1234567])
+    [0.123457, 0.0, 1234570.0]
+    """
+    whole = np.array([_float(value) for value in values])
+    with np.errstate(all="ignore"):
+        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.abs(whole))))
+        rounded = np.where(np.isfinite(scale), np.round(whole * scale) / scale, whole)
+    found: list[float | None] = rounded.tolist()
+    return found
 
 
 class NodeRounds:
@@ -78,6 +87,9 @@ class NodeRounds:
         authors: Mapping[str, Any],
     ) -> None:
         """Add a round. A restarted node may repeat rounds; the new ones replace the old."""
+        if not 0 <= round < MOST_ROUNDS:
+            return
+        row = {name: _float(value) for name, value in numbers.items()}
         columns = self.columns
         while columns["round"] and columns["round"][-1] >= round:
             self._steps.pop()
@@ -88,8 +100,7 @@ class NodeRounds:
                 columns[name] = array("d", [nan]) * len(self._steps)
         self._steps.append(step)
         for name, column in columns.items():
-            value = float(round) if name == "round" else short(numbers.get(name))
-            column.append(nan if value is None else value)
+            column.append(round if name == "round" else row.get(name, nan))
         for author, report in authors.items():
             is_new = author not in self.authors
             if is_new and (len(self.authors) >= MOST_AUTHORS or len(author) > LONGEST_AUTHOR):
@@ -114,12 +125,11 @@ class NodeRounds:
             self.authors[name] = deque(kept(list(reports)), maxlen=self._reports)
 
     def since(self, step: int) -> CurvesView | None:
-        """Return the rows that were added after this step, None if none was; after 0: all. A number
-        that is not known is NaN, in JSON null."""
+        """Return the rows that were added after this step, None if none was; after 0: all."""
         first = bisect_right(self._steps, step) if step else 0
         if step and first == len(self._steps):
             return None
-        columns: Columns = {name: list(column[first:]) for name, column in self.columns.items()}
+        columns = {name: column_of(column[first:]) for name, column in self.columns.items()}
         return CurvesView(first=first, columns=columns)
 
     def matrix(self) -> dict[str, dict[str, float | None]]:
@@ -128,13 +138,23 @@ class NodeRounds:
         means = {}
         for author, reports in self.authors.items():
             recent = [report for _, report in reports][-RECENT:]
-            own = {
-                name: short(mean(short(getattr(each, name)) for each in recent))
-                for name in numbers_of(recent[-1].__class__)
-            }
+            names = numbers_of(recent[-1].__class__)
+            own = [_mean(getattr(each, name) for each in recent) for name in names]
             came = max((at for at, report in reports if report.completions), default=None)
-            means[author] = {**own, "staleness": None if came is None else self.done - 1.0 - came}
+            means[author] = {
+                **dict(zip(names, own, strict=True)),
+                "staleness": None if came is None else self.done - 1.0 - came,
+            }
         return means
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Return their rounded mean; None: none is known, or it is no number that JSON has."""
+    with suppress(OverflowError):
+        found = mean(values)
+        if found is not None and isfinite(found):
+            return float(f"{found:.{DIGITS}g}")
+    return None
 
 
 def pair_columns(reports: Sequence[tuple[int, Any]]) -> Columns:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
-from msgspec.structs import replace
-
 from potluck.exchange.zenoh.observer import Observer
 from potluck.reports.status import PeerLine, StatusLine
 from potluck.show.web.feed import NotHereError, Sections
@@ -31,14 +29,10 @@ from potluck.show.web.views import (
 
 LOOK_S = 1.0
 """Seconds between two looks while no page is open: lines come every five seconds."""
-BEHIND = 1
-"""Rounds that a node which came back may be behind the others."""
-REFUSED_S = 30.0
-"""Seconds between two events about messages refused under one name."""
 MOST_EVENTS, MOST_ROUNDS = 500, 2000
 MOST_CELLS = 200_000
 """Numbers of authors, and of rounds, that are kept of all nodes; of more, older rounds go first."""
-LIVES = ("training", "recovering", "quarantined")
+LIVES = ("training", "quarantined")
 
 
 class SwarmFeed:
@@ -55,9 +49,6 @@ class SwarmFeed:
         """Accuracies of each node by the rounds done."""
         self._matrix: Matrix = {}
         self._nodes: dict[str, NodeView] = {}
-        self._behind: set[str] = set()
-        """Nodes that came back, and have not reached the others yet."""
-        self._refused: dict[str, tuple[float, int]] = {}
         self._events: deque[EventView] = deque(maxlen=MOST_EVENTS)
         self._was_connected: bool | None = None
         self._sections = Sections()
@@ -170,42 +161,23 @@ class SwarmFeed:
         return True
 
     def _take_nodes(self, seen: Mapping[str, PeerLine]) -> None:
-        before = self._nodes
+        before = {name: node.state for name, node in self._nodes.items()}
         roster = [name for name in seen if name in self._observer.roster]
-        facts = Facts(self._end, BEHIND, {}, self._now_s, observed=seen, roster=roster)
+        facts = Facts(self._end, 0, {}, self._now_s, observed=seen, roster=roster)
         self._nodes = {node.name: node for node in node_views({}, facts)}
         for name, node in self._nodes.items():
-            was = before[name].state if name in before else None
-            if node.state in LIVES and was in ("silent", *ENDS):
-                self._behind.add(name)
-            elif node.state == "training":
-                self._behind.discard(name)
-            if node.state == "recovering" and name not in self._behind:  # it is only slow
-                self._nodes[name] = replace(node, state="training", why="")
-            self._tell_of(node, was in LIVES)
-        self._behind &= self._nodes.keys()
-        self._refused = {n: told for n, told in self._refused.items() if n in self._nodes}
+            is_here, was_here = node.state in LIVES, before.get(name) in LIVES
+            if is_here and not was_here:
+                self._tell(node.round, "joined", f"{name} joined")
+            elif was_here and not is_here:
+                words = f"{name} has {node.state}" if node.state in ENDS else f"{name} is silent"
+                self._tell(node.round, "left", words)
 
     def _tell_of_connection(self) -> None:
         if (is_connected := self._observer.is_connected()) != self._was_connected:
             self._was_connected = is_connected
             words = "connected" if is_connected else "no node or relay can be reached; trying on"
             self._tell(0, "message", words)
-
-    def _tell_of(self, node: NodeView, was_here: bool) -> None:
-        name, is_here = node.name, node.state in LIVES
-        if is_here and not was_here:
-            self._tell(node.round, "joined", f"{name} joined")
-        elif was_here and not is_here:
-            words = f"{name} has {node.state}" if node.state in ENDS else f"{name} is silent"
-            self._tell(node.round, "left", words)
-        last_s, told = self._refused.get(name, (float("-inf"), 0))
-        count = sum(node.refused.values())
-        if count > told and self._now_s - last_s >= REFUSED_S:
-            reasons = ", ".join(sorted(node.refused))
-            words = f"{count - told} messages under the name {name}: {reasons}"
-            self._tell(node.round, "refused", words)
-            self._refused[name] = self._now_s, count
 
     def _tell(self, round: int, kind: str, text: str) -> None:
         event = EventView(time_s=self._now_s, round=round, node=OBSERVER, kind=kind, text=text)

@@ -142,7 +142,7 @@ class NodeTexts:
         )
 
     def _texts(self, round: int, most: int, words: str = "") -> list[TextView]:
-        """Return a round's completions that have ``words``; of too many those with tokens."""
+        """Return a round's completions that have ``words``."""
         written: dict[_Key, WrittenCompletion] = {}  # a later line replaces an earlier one
         for text in self._written.lines(round):
             with suppress(*DAMAGED):
@@ -158,8 +158,7 @@ class NodeTexts:
             with suppress(*DAMAGED):
                 one = _decode_recorded(text)
                 recorded[_key(one)] = one
-        keys = sorted(found, key=lambda key: key not in recorded) if len(found) > most else found
-        return [_text(found[key], recorded.get(key)) for key in list(keys)[:most]]
+        return [_text(line, recorded.get(key)) for key, line in found.items()][:most]
 
 
 def _key(line: _Place | WrittenCompletion | Recorded) -> _Key:

@@ -32,12 +32,21 @@ function heat(share) {
   return { colour: `rgb(${mixed.join(" ")})`, ink: light > 0.179 ? "#000" : "#fff" };
 }
 
-/** What is shown first: the paper's methods take every right answer, and differ by what they filter. */
-function mostTelling(pairs, found) {
-  const differs = pairs.some(({ success_weight: taken }) => taken !== null && taken < 0.995);
-  return differs || !found.has("filtered_share_negative")
-    ? "success_weight"
-    : "filtered_share_negative";
+/** Numbers that tell who helps whom, of which the first that differs between pairs is shown first:
+    many methods take nearly all of each author. */
+const TELLING = ["success_weight", "gradient_share", "filtered_share_negative", "rows_trained"];
+const DIFFERS = 0.1;
+
+function mostTelling(matrix, fields) {
+  const pairs = Object.entries(matrix).flatMap(([learner, cells]) =>
+    Object.keys(cells).flatMap((author) => (author === learner ? [] : [cells[author]])),
+  );
+  const differs = (key) => {
+    const values = pairs.map((pair) => pair[key] ?? null).filter((one) => one !== null);
+    const most = Math.max(...values);
+    return values.length && most - Math.min(...values) >= DIFFERS * most && most > 0;
+  };
+  return TELLING.find(differs) ?? fields.find((key) => TELLING.includes(key)) ?? fields[0];
 }
 
 function matrixSection(openPair) {
@@ -63,7 +72,6 @@ function matrixSection(openPair) {
   const empty = placeholder(
     "Nobody has learned from anybody: the first numbers come with the end of the first round.",
   );
-  const table = folded("Table", () => scrolled("Table of the matrix", asTable()));
   const picture = el(
     "div.heat",
     { hidden: true },
@@ -80,7 +88,7 @@ function matrixSection(openPair) {
       tip,
     ),
   );
-  const node = el("div", empty, picture, table.node);
+  const node = el("div", empty, picture);
   const redraw = drawnWhenSeen(node, draw);
   darkness.addEventListener("change", () => redraw());
 
@@ -90,24 +98,19 @@ function matrixSection(openPair) {
     view = next;
     const learners = Object.keys(view.matrix ?? {});
     const all = learners.flatMap((learner) => Object.values(view.matrix[learner]));
-    const found = new Set();
-    for (const pair of all)
-      for (const key in pair) if (pair[key] !== null && key !== "round") found.add(key);
-    const fields = [
-      ...Object.keys(AUTHOR_FIELDS).filter((key) => found.has(key)),
-      ...[...found].filter((key) => !(key in AUTHOR_FIELDS) && !key.endsWith("_noise")).sort(),
-    ];
+    const fields = Object.keys(AUTHOR_FIELDS).filter((key) =>
+      all.some((pair) => (pair[key] ?? null) !== null),
+    );
     empty.hidden = fields.length > 0;
-    picture.hidden = table.node.hidden = fields.length === 0;
+    picture.hidden = fields.length === 0;
     if (!fields.length) return;
-    if (!isChosen) field = mostTelling(all, found);
-    if (!found.has(field)) field = fields[0];
+    if (!isChosen) field = mostTelling(view.matrix, fields);
+    if (!fields.includes(field)) field = fields[0];
     choice.offer(fields.map((key) => [key, authorField(key).label]), field);
     const authors = learners.flatMap((learner) => Object.keys(view.matrix[learner]));
     const wanted = [...new Set([...learners, ...authors])].sort(byName);
     if (JSON.stringify(wanted) !== JSON.stringify(names)) build(wanted);
     paint();
-    table.renew();
   }
 
   function build(wanted) {
@@ -192,15 +195,6 @@ function matrixSection(openPair) {
       el("span.unknown", el("span.block.none"), "not known"),
     );
     write(tip, "A click or Enter on a cell opens the pair over the rounds.");
-  }
-
-  function asTable() {
-    const { label, kind } = authorField(field);
-    const rows = names.map((author) => [
-      author,
-      ...names.map((learner) => show(value(author, learner), kind)),
-    ]);
-    return tableOf(`${label}: authors in rows, learners in columns`, ["author", ...names], rows);
   }
 
   const placeOf = (event) => {
