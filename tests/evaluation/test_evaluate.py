@@ -444,7 +444,8 @@ def test_the_command_prints_a_table_on_80_columns_and_writes_a_file(desk, comman
 def test_the_options_of_the_command_reach_the_report(desk, command):
     code, _, err = command(
         *HASH, *("--k", "2", "--samples", "5", "--set", "sampling.temperature=0.5"),
-        *("--set", "sampling.top_k=3", "--set", "sampling.top_p=0.9", "--seed", "4", "--dtype", "bfloat16", "--rows", "3"),
+        *("--set", "sampling.top_k=3", "--set", "sampling.top_p=0.9"),
+        *("--seed", "4", "--dtype", "bfloat16", "--rows", "3"),
         *("--split", "validation", "--json", "found.json"),
     )  # fmt: skip
     assert (code, err) == (0, "")
