@@ -1,6 +1,6 @@
 """Measure what scoring costs, as a share of the learning step it is part of.
 
-Process CPU time of ``Scoring.of`` (filter and metrics) and ``author_reports``, measured where
+Process CPU time of ``score_rows`` (filter and metrics) and ``author_reports``, measured where
 the learner calls them, over that of the whole step: forward, backward, optimiser and report.
 Two models: the one of the other benchmarks, and the smallest built-in one, whose steps are so
 cheap that whatever is not arithmetic shows most.
@@ -19,10 +19,10 @@ from harness import Row
 
 from potluck.config import NodeConfig
 from potluck.model import LanguageModel, make_optimizer
+from potluck.node.learning import learner as learning
 from potluck.node.learning.batch import Batch, pack
 from potluck.node.learning.learner import Learner
-from potluck.node.learning.score import Scoring
-from potluck.node.metrics import author_reports
+from potluck.node.report import author_reports
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.types import Completion, Group, Problem
 from potluck.types import Row as ReadRow
@@ -84,7 +84,7 @@ def cost(policy: LanguageModel, batch: Batch, steps: int, name: str) -> list[flo
     )
     # The learner calls what its module names, so that is where the meter goes.
     meter, shares = Meter(), []
-    Scoring.of = meter.on(Scoring.of)
+    learning.score_rows = meter.on(learning.score_rows)
     report = meter.on(author_reports)
     rewards = [1.0] * len(batch.completions)
     for step in range(steps + 1):

@@ -19,11 +19,11 @@ import potluck
 from potluck import STARTING_RECIPE
 from potluck.cli import training
 from potluck.config import as_tree, load
-from potluck.doctor.machine import Finding
+from potluck.doctor.checks import Finding
 from potluck.exchange.keys.keys import Key, read_roster
 from potluck.launch.local_swarm import LocalSwarmResult
 from potluck.launch.rounds import RunResult
-from potluck.reports.events import Notice, Silent, decode_event
+from potluck.reports.events import Fanout, Notice, decode_event
 from potluck.show.terminal import DISPLAYS
 from potluck.types import NonFiniteError, PotluckError
 
@@ -196,7 +196,7 @@ def test_a_resumed_run_of_processes_shows_the_rounds_that_are_done(desk, potluck
 
     def live(run):
         shown.append((run.rounds, run.first_round))
-        return nullcontext(Silent())
+        return nullcontext(Fanout())
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(DISPLAYS, "live", live)

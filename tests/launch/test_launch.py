@@ -26,7 +26,7 @@ from potluck.model import ModelError
 from potluck.node.participant import Participant
 from potluck.node.storage import checkpoint
 from potluck.node.writer import Writer
-from potluck.reports.events import Silent
+from potluck.reports.events import Fanout
 from potluck.rollout.hf import HFEngine
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.types import NonFiniteError, RunFolderError
@@ -265,7 +265,7 @@ def test_a_reward_that_is_not_finite_stops_the_run_and_names_round_node_and_sour
 
     monkeypatch.setattr(kind, "graded", broken)
     with pytest.raises(NonFiniteError, match=r"round 1, node 'large': the task's reward for compl"):
-        run(config, tmp_path / "run", display=Silent()) if not config.evaluation.every else run(
+        run(config, tmp_path / "run", display=Fanout()) if not config.evaluation.every else run(
             recipe("evaluation.problems=0", "evaluation.out_of_distribution=0"), tmp_path / "run"
         )
 

@@ -14,7 +14,7 @@ from potluck import STARTING_RECIPE
 from potluck.config import as_tree, from_tree, load
 from potluck.launch import children, local_swarm
 from potluck.launch.local_swarm import LOCAL_SWARM, run_local_swarm
-from potluck.node.storage.lock import exclusive
+from potluck.node.storage.folder import exclusive
 from potluck.types import RunFolderError
 
 

@@ -13,8 +13,7 @@ from nouns import completion, group
 from potluck.exchange import Delivery, Received, Round
 from potluck.node.learning.batch import pack
 from potluck.node.pace.attendance import Attendance
-from potluck.node.pace.free import Free
-from potluck.node.pace.written import WINDOW, WrittenProblems
+from potluck.node.pace.free import WINDOW, Free, WrittenProblems
 from potluck.node.storage.record import Record
 from potluck.schedule import Agenda, horizontal, vertical
 from potluck.types import Group, Problem, Row

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import torch
 
-from potluck.builder.exchange import make_agenda
+from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.builder.objective import load_loss, load_weight
-from potluck.builder.trust import trusts_of
 from potluck.config import LoraConfig, RunConfig
 from potluck.exchange import Exchange
 from potluck.files import derived_seed
@@ -22,9 +21,8 @@ from potluck.node.learning.workers import DistributedEngine
 from potluck.node.loop import Node
 from potluck.node.pace.attendance import PATIENCE, Attendance
 from potluck.node.pace.base import Pace
-from potluck.node.pace.free import Free
+from potluck.node.pace.free import Free, WrittenProblems
 from potluck.node.pace.together import Together
-from potluck.node.pace.written import WrittenProblems
 from potluck.node.participant import NodeProgress
 from potluck.node.storage import checkpoint
 from potluck.node.storage.record import Record

@@ -197,9 +197,6 @@ def replay_command(
     folder: Annotated[
         Path | None, typer.Option("--out", help="Folder of the results (RUN/replay)")
     ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show the last round beside the means")
-    ] = False,
     trust_code: TrustCode = False,
 ) -> None:
     """Train again on a run's completions, by each method; compare with on-policy gradients."""
@@ -215,7 +212,7 @@ def replay_command(
         stopped = True
     finally:
         if lines:
-            _tell(plan, lines, verbose)
+            _tell(plan, lines)
     if stopped:
         kept = f"{len(lines)} lines are kept" if lines else "there was nothing to keep yet"
         complain(f"stopped; {kept}; a replay begins anew each time")
@@ -237,11 +234,11 @@ def _keep(plan: ReplayPlan, measured: Iterator[ReplayRow], lines: list[ReplayRow
             display.show(PhaseProgress(name, "rounds", done, total[name]))
 
 
-def _tell(plan: ReplayPlan, lines: list[ReplayRow], verbose: bool) -> None:
+def _tell(plan: ReplayPlan, lines: list[ReplayRow]) -> None:
     from potluck.replay.picture import draw
 
     draw(lines, plan.out / "replay.png")
-    out.print(table(lines, out, last_too=verbose))
+    out.print(table(lines, out))
     out.print(authors_table(lines, out))
     if len(plan.methods) > 1:
         out.print(differences_table(lines, out))

@@ -167,7 +167,7 @@ def certificates_command(
         list[str] | None,
         typer.Option("--host", help="DNS name or address at which nodes or relays are reached"),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, help="Days for which they are valid")] = 365,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="Days for which they are valid")] = 365,
 ) -> None:
     """Make a certificate for each node; nodes without one cannot connect (mutual TLS)."""
     from potluck.exchange.keys.certificates import LOCAL, write_certificates
@@ -234,7 +234,8 @@ def doctor_command(
     folder: Out = None,
 ) -> None:
     """Check whether this machine can take part, and print what to do if not."""
-    from potluck.doctor.examine import Target, examine
+    from potluck.doctor.checks import Target
+    from potluck.doctor.examine import examine
 
     if recipe is None and (name or set or model):
         raise ConfigError("--as, --set and --model need a recipe: potluck doctor RECIPE --as NAME")

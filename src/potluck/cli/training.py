@@ -139,10 +139,6 @@ def run_command(
 def _check(
     config: RunConfig, as_json: bool, *, trust_code: bool, gpu: str, one_process: bool
 ) -> None:
-    from potluck.builder.gpus import gpu_gib
-
-    if gpu:
-        gpu_gib(gpu)  # raises at once for one that is not known
     with out.status("loading torch and transformers ..."):
         from potluck.builder.plan import check
     checked = check(config, trust_code=trust_code, gpu=gpu, one_process=one_process)

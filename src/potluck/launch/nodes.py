@@ -23,8 +23,13 @@ from potluck.launch.signals import interrupts
 from potluck.node.learning.group import ProcessGroup, process_group
 from potluck.node.learning.workers import run_worker
 from potluck.node.participant import NodeProgress
-from potluck.node.storage.folder import JOINED, remove_parts, remove_parts_of_the_dead
-from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
+from potluck.node.storage.folder import (
+    JOINED,
+    disk_errors_explained,
+    exclusive,
+    forget_failed_start,
+    remove_parts,
+)
 from potluck.node.storage.resume import (
     prepare_resume,
     require_folder,
@@ -204,7 +209,6 @@ def _write_recipe(local: LocalNodes, digests: Mapping[str, str]) -> None:
     folder = local.folder
     for each in local.folders:
         remove_parts(each)
-    remove_parts_of_the_dead(folder)
     folder.mkdir(parents=True, exist_ok=True)
     recipe = sealed(as_tree(local.config))
     write_atomically(folder / "recipe.json", recipe)

@@ -83,7 +83,8 @@ class LocalRounds:
         turns = [everybody] if together else [[node] for node in everybody]
         course = Course(everybody[0], config.end, self.display)
         reads_logp = reads_author_logp(config.objective)
-        doubts = Doubts(config.objective.weight, reads_logp=reads_logp)
+        weight = config.objective.weight
+        doubts = {each.name: Doubts(each.name, weight, reads_logp=reads_logp) for each in everybody}
         try:
             while done < config.end and not is_over:
                 round = course.next_round(done, time.time()) if together else done
@@ -98,7 +99,7 @@ class LocalRounds:
                 whole, done = True, round + 1
                 for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
-                    for alert in doubts.new(report, node.name):
+                    for alert in doubts[node.name].new(report):
                         self.display.show(alert)
                 # At its own pace a node may well be alone.
                 alone = together and not self._has_company(reports)

@@ -24,11 +24,10 @@ import torch
 from potluck.exchange import Received, Round
 from potluck.node.learning.batch import Scored, pack
 from potluck.node.learning.learner import Learner, UpdateReport
-from potluck.node.learning.read import UnreadReason, read
 from potluck.node.participant import Clock, Participant, Spent
 from potluck.node.report import report_of
 from potluck.node.sample import sample
-from potluck.node.selection import Selection
+from potluck.node.selection import Selection, UnreadReason, read
 from potluck.node.writer import Writer, error_context
 from potluck.objective.habit import GradedAnswer, HabitTest, silenced_answers
 from potluck.objective.methods import reads_author_logp
