@@ -75,6 +75,15 @@ def test_a_held_folder_is_refused_in_a_line_with_its_holder_and_the_way_out(tmp_
         assert f"process {holder.pid} " in (folder / LOCK).read_text()  # it is still known
 
 
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(RunFolderError, match=r"cannot make the folder .*file/run: Not a directory;"),
+        exclusive(tmp_path / "file/run", silent),
+    ):
+        pass
+
+
 def test_a_killed_holder_holds_nothing(tmp_path):
     with holder_of(tmp_path / "run") as holder:
         holder.send_signal(signal.SIGKILL)

@@ -80,11 +80,6 @@ def test_a_problem_is_named_by_its_id_or_by_its_question_without_spaces_around(a
     assert texts(write(made, spaced)) == ["by id", "by question"]
 
 
-def test_a_text_is_given_as_it_stands(author):
-    text = " \\boxed{4} \u20ac \u202e \n<|im_end|> "
-    assert texts(write(author(line(1, text)), problem(1))) == [text]
-
-
 @pytest.mark.parametrize("one_line", [True, False])
 def test_of_more_solutions_than_are_asked_for_other_rounds_get_others(author, one_line):
     solutions = [f"s{i}" for i in range(10)]

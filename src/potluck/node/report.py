@@ -58,7 +58,7 @@ def _of_rewards(groups: Sequence[Group], name: str) -> dict[str, Any]:
         "rewards": _by_function(groups, name),
         "own_length_mean": mean(len(one.token_T) for one, _ in own),
         "own_cut_share": mean(one.end == "length" for one, _ in own),
-        "groups_alike": mean(len({*group.rewards, *group.kept}) == 1 for group in groups),
+        "groups_alike": mean(len({*group.rewards, *group.past_rewards}) == 1 for group in groups),
     }
 
 

@@ -51,7 +51,7 @@ class Selection:
     late: int = 0
     late_used: int = 0
     over_share: int = 0
-    kept: tuple[tuple[float, ...], ...] = ()
+    past_rewards: tuple[tuple[float, ...], ...] = ()
     """Rewards of this node's earlier completions that each group is compared with as well."""
     over_intake: int = 0
     staleness: float | None = None

@@ -68,24 +68,24 @@ def replay_node(
     Raises:
         NonFiniteError: the method gives a number that is not finite.
     """
-    every, recording = config.evaluation.every, RecordingLearner.of(node.learner)
-    live, engine = replace(node, learner=recording), evaluation_engine(node.writer.engine, config)
-    count = config.evaluation.problems
+    engine = evaluation_engine(node.writer.engine, config)
+    every, count = config.evaluation.every, config.evaluation.problems
     for round in rounds:
         recorded = node.exchange.finish(round, Received())
         came = recorded.completions
         if config.pace == "free":  # what was drawn then depended on what had come
-            asked = list(dict.fromkeys(c.problem_id for c in came if c.author == node.name))
+            ids = [c.problem_id for c in came if c.author == node.name]
         else:
-            shares = node.pace.agenda.shares(round, {c.author for c in came})
             there = {c.problem_id for c in came}
-            asked = list(dict.fromkeys(s.problem_id for s in shares if s.problem_id in there))
+            shares = node.pace.agenda.shares(round, {c.author for c in came})
+            ids = [share.problem_id for share in shares if share.problem_id in there]
+        asked = list(dict.fromkeys(ids))
         groups = [fresh_groups(node, round, asked, take=take) for take in (0, 1) if asked]
         estimates = [on_policy_gradient(node.learner, each) for each in groups]
-        recording.directions.clear()
-        recording.scored.clear()  # a round in which nothing came is not scored
-        recording.worth.clear()
+        recording = RecordingLearner.of(node.learner)
+        live = replace(node, learner=recording)
         report = live.use(round, recorded, NOT_LIVE, size_bytes=0)
+        # A round in which nothing came is not scored.
         everyone = _everyone(recording.scored[0]) if recording.scored else None
         found = None
         if round == rounds[-1] or (every and (round + 1) % every == 0):

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from potluck.files import printable
 from potluck.objective.methods import METHODS
 from potluck.replay.plan import ReplayRow, by_curve
-from potluck.reports import mean
+from potluck.reports import smoothed
 from potluck.show.terminal import style
 from potluck.show.terminal.text import label
 
@@ -86,11 +86,7 @@ def _panel(
 def _curve(
     axes: Axes, curve: Sequence[ReplayRow], value: Callable[[ReplayRow], float | None], **look: Any
 ) -> None:
-    beside = _window(curve) // 2
-    smooth = [
-        mean(value(row) for row in curve[max(0, at - beside) : at + beside + 1])
-        for at in range(len(curve))
-    ]
+    smooth = smoothed([value(row) for row in curve], _window(curve) // 2)
     # None becomes NaN, at which matplotlib leaves a gap.
     axes.plot([row.round + 1 for row in curve], np.array(smooth, float), **look)
 

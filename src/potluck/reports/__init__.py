@@ -11,7 +11,7 @@ from potluck.reports.rounds import (
     seconds_left,
     waited_share,
 )
-from potluck.reports.statistics import Stat, mean, stats_of
+from potluck.reports.statistics import Stat, mean, smoothed, stats_of
 
 __all__ = [
     "BLOCKING_WEIGHT",
@@ -24,6 +24,7 @@ __all__ = [
     "as_line",
     "mean",
     "seconds_left",
+    "smoothed",
     "stats_of",
     "waited_share",
 ]

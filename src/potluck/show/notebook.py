@@ -11,13 +11,12 @@ from datetime import timedelta
 from io import StringIO
 from itertools import cycle
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from potluck.files import printable
-from potluck.reports import RoundReport, as_line, runs
+from potluck.reports import RoundReport, as_line, runs, smoothed
 from potluck.reports.events import Display, Evaluated, Event, Fanout, RoundDone
 from potluck.show.terminal import Watched, open_displays
 from potluck.show.terminal.show import show_nodes
@@ -153,8 +152,6 @@ def _line(
     lines = runs.read_lines(folder / runs.METRICS, RoundReport)
     found = ((line.round + 1, getattr(line, key)) for line in lines)
     by_round = {round: value for round, value in found if value is not None}
-    # Each of many values is averaged with its neighbours on both sides, so that no curve lags.
-    values, half = [by_round[at] for at in sorted(by_round)], len(by_round) // 20
-    smooth = [fmean(values[max(0, at - half) : at + half + 1]) for at in range(len(values))]
-    marker = "." if len(values) == 1 else ""
-    axes.plot(sorted(by_round), smooth, color=colour, linestyle=look, label=label, marker=marker)
+    x, marker = sorted(by_round), "." if len(by_round) == 1 else ""
+    y: Any = smoothed([by_round[at] for at in x], len(x) // 20)
+    axes.plot(x, y, color=colour, linestyle=look, label=label, marker=marker)

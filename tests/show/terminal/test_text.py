@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from potluck.files import INVISIBLE, printable
-from potluck.show.terminal.text import decimal, duration, percent, sparkline, time_bar
+from potluck.show.terminal.text import decimal, duration, percent, sparkline
 from show.terminal.run_folders import STEERS
 
 
@@ -46,13 +46,6 @@ def test_a_long_sparkline_keeps_its_first_and_its_last_value():
 def test_a_small_negative_number_is_not_minus_zero():
     assert decimal(-0.0001, 2) == "0.00"
     assert percent(-0.001) == "0%"
-
-
-def test_a_bar_of_time_is_as_wide_as_asked_whatever_the_shares():
-    for write_s in (0.0, 0.1, 1 / 3, 7.0):
-        seconds = {"write": write_s, "learn": 1 / 3, "wait": 1 / 3, "exchange": 0.01}
-        assert len(time_bar(seconds, width=10)) == 10
-    assert time_bar({}).plain == ""
 
 
 def test_a_time_is_told_in_the_unit_that_people_take():

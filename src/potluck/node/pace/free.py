@@ -167,7 +167,7 @@ class Free(Pace):
         joint = sum(len(each.others) for each in used if each.own or each.past)
         return Selection(
             tuple(each.rows for each in used),
-            kept=tuple(each.past for each in used),
+            past_rewards=tuple(each.past for each in used),
             unasked=sum(map(len, batches.values())) - len(asked),
             unreadable=unreadable,
             too_few=sum(not each.can_teach for each in every),

@@ -1,45 +1,28 @@
 """Progress of a run: bars in a terminal, plain lines anywhere else."""
 
 import time
-from collections import Counter, defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Self
 
 from rich import progress as bars
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.text import Text
 
 from potluck.files import printable
 from potluck.reports import EvaluationReport, RoundReport, seconds_left, stats_of, waited_share
 from potluck.reports.events import Evaluated, Event, PhaseProgress, RoundDone
-from potluck.show.terminal.text import TIME_BAR, decimal, duration, percent, spent, time_bar
+from potluck.show.terminal.text import decimal, duration, percent, spent
 
 PLAIN_EVERY_S = 60.0
 """Least time between two lines about phases, where there is no terminal for bars."""
-MOST_TOLD = 100
-"""Reasons for which completions were left out, of all nodes and authors, that are told."""
+MOST_AUTHORS = 4
+"""Authors of a round of which is told what was left out of their completions."""
 WIDE = 80
 """Columns of a terminal; with fewer the bars are shorter, and notes have no room."""
 NOTES = {"wait": "nodes here"}
 """Notes beside the bars of phases that do not count work."""
-LEGEND = Text("time:", style="dim")
-for phase, (block, style) in TIME_BAR.items():
-    LEGEND.append(f"  {block} {phase}", style)
-
-
-class _TimeColumn(bars.ProgressColumn):
-    def render(self, task: bars.Task) -> Text:
-        return time_bar(task.fields.get("spent_s", {}))
-
-
-class _Bars(bars.Progress):
-    """Bars, and below them what the blocks of a bar of time mean, once there is one."""
-
-    def get_renderables(self) -> Iterator[RenderableType]:
-        yield from super().get_renderables()
-        is_drawn = any(task.fields.get("spent_s") for task in self.tasks)
-        if is_drawn and self.console.width >= WIDE:
-            yield LEGEND
 
 
 class LiveDisplay:
@@ -65,17 +48,16 @@ class LiveDisplay:
         self._ended_s = deque[float](maxlen=11)  # ten rounds tell the time that is left
         self._plain: dict[str, str] = {}
         self._phases: dict[str, tuple[bars.TaskID, str]] = {}
-        self._spent_s: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._widest = 0  # of the nodes' names, so that the phases stand in a column
         wide = console.width >= WIDE
         # Descriptions are of nodes and notes, so none of them is markup.
         note = bars.TextColumn("{task.fields[note]}", style="dim", markup=False)
-        self._progress = _Bars(
+        self._progress = bars.Progress(
             bars.TextColumn("{task.description}", markup=False),
             bars.BarColumn(bar_width=24 if wide else 10),
             bars.MofNCompleteColumn(),
             bars.TimeElapsedColumn(),
-            *([note, _TimeColumn()] if wide else []),
+            *([note] if wide else []),
             console=console,
             transient=True,
             disable=not console.is_terminal,
@@ -84,7 +66,6 @@ class LiveDisplay:
             "rounds", total=rounds, completed=first_round, note="", visible=rounds > 0
         )
         self._furthest = first_round
-        self._told_unread: set[tuple[str, str, str]] = set()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -134,9 +115,6 @@ class LiveDisplay:
             self._furthest = done
             self._ended_s.append(self._clock())
         self._progress.update(self._round_task, completed=self._furthest, note=self._left())
-        self._spent_s[node].update(report.seconds)
-        if node in self._phases:
-            self._progress.update(self._phases[node][0], spent_s=self._spent_s[node])
         line = self._start_of_line(done, node)
         if report.texts is not None:
             line.append(f"wrote {report.texts} texts")
@@ -150,7 +128,7 @@ class LiveDisplay:
         line.append(f"  {sum(report.seconds.values()):.1f} s", style="dim")
         if (waited := waited_share([report]) or 0.0) >= 0.01:
             line.append(f" ({percent(waited)} waiting)", style="dim")
-        for trouble in (*_troubles(report), *self._newly_unread(node, report)):
+        for trouble in _troubles(report):
             line.append(f"  {trouble}", style="yellow")
         self._print(line)
 
@@ -158,16 +136,6 @@ class LiveDisplay:
         """Say how much time is left; "" while that is not known, and at the end."""
         left_s = seconds_left(self._ended_s, self._rounds - self._furthest)
         return f"{duration(left_s)} left" if left_s else ""
-
-    def _newly_unread(self, node: str, report: RoundReport) -> Iterator[str]:
-        """Yield what was left out of an author for a reason that was not told of it yet."""
-        for author, reasons in report.unreadable.items():
-            new = [each for each in reasons if (node, author, each) not in self._told_unread]
-            if new and len(self._told_unread) < MOST_TOLD:
-                self._told_unread |= {(node, author, each) for each in new}
-                came = report.sources[author].completions if author in report.sources else 0
-                counts = f"{sum(reasons[each] for each in new)} of {came + sum(reasons.values())}"
-                yield f"left out of {printable(author, 32)}: {counts}, {_names(new)} (told once)"
 
     def _evaluated(self, node: str, report: EvaluationReport) -> None:
         line = self._start_of_line(report.round, node)
@@ -203,6 +171,10 @@ def _troubles(report: RoundReport) -> Iterator[str]:
         "quarantined": _names(report.quarantined),
     }
     yield from (f"{name}: {what}" for name, what in told.items() if name and what)
+    for author, reasons in islice(report.unreadable.items(), MOST_AUTHORS):
+        came = report.sources[author].completions if author in report.sources else 0
+        count = sum(reasons.values())
+        yield f"left out of {printable(author, 32)}: {count} of {came + count}, {_names(reasons)}"
 
 
 def _names(names: Iterable[str]) -> str:

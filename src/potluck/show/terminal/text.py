@@ -1,6 +1,6 @@
 """Text, numbers and tables as they are shown: safe, short, and the same everywhere."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
@@ -11,13 +11,6 @@ from potluck.files import printable
 from potluck.objective.methods import METHODS
 
 SPARKS = "▁▂▃▄▅▆▇█"
-TIME_BAR = {
-    "write": ("█", "cyan"),
-    "learn": ("▓", "green"),
-    "wait": ("░", "yellow"),
-    "exchange": ("▒", "magenta"),
-}
-"""Block and colour of each phase in a bar of time."""
 
 
 def formatted(value: float | None, format: str) -> str:
@@ -68,22 +61,6 @@ def sparkline(shares: Sequence[float], width: int = 16) -> str:
     if (last := len(shares) - 1) >= width:  # evenly spread, the first and the last among them
         shares = [shares[round(at * last / (width - 1))] for at in range(width)]
     return "".join(SPARKS[min(7, max(0, int(share * 8)))] for share in shares)
-
-
-def time_bar(seconds: Mapping[str, float], width: int = 12) -> Text:
-    """Draw where time went, by phase.
-
-    >>> time_bar({"write": 2.0, "learn": 1.0, "wait": 1.0}, width=8).plain
-    '████▓▓░░'
-    """
-    bar, before_s, all_s = Text(), 0.0, sum(seconds.get(phase, 0.0) for phase in TIME_BAR)
-    for phase, (block, style) in TIME_BAR.items():
-        until_s = before_s + seconds.get(phase, 0.0)
-        if all_s:
-            blocks = round(width * until_s / all_s) - round(width * before_s / all_s)
-            bar.append(block * blocks, style)
-        before_s = until_s
-    return bar
 
 
 def new_table(console: Console, texts: Sequence[str], numbers: Sequence[str] = ()) -> Table:
