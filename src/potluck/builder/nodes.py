@@ -71,8 +71,7 @@ def make_learner(
     trust_code: bool = False,
 ) -> Learner:
     """Make a learner of the recipe's model, or of the checkpoint of ``first`` rounds."""
-    node, loss = config.node[name], load_loss(config, trust_code=trust_code)
-    weight = load_weight(config, trust_code=trust_code)
+    node, updates = config.node[name], config.rounds * config.objective.updates_per_round
     several, dtype = processes.size > 1, getattr(torch, node.dtype)
     load = partial(
         LanguageModel.load,
@@ -115,15 +114,12 @@ def make_learner(
         micro_batch_tokens=node.micro_batch_tokens,
         processes=processes,
         learning_rate=LearningRate(
-            node.learning_rate,
-            node.lr_schedule,
-            node.warmup_updates,
-            config.rounds * config.objective.updates_per_round,
+            node.learning_rate, node.lr_schedule, node.warmup_updates, updates
         ),
         longest=config.sampling.max_new_tokens,
-        loss=loss,
+        loss=load_loss(config, trust_code=trust_code),
         reference=reference,
-        weight=weight,
+        weight=load_weight(config, trust_code=trust_code),
     )
 
 
