@@ -29,8 +29,8 @@ from potluck.exchange import (
     fetcher,
     process,
 )
-from potluck.exchange.keys.known_keys import KnownKeys
-from potluck.exchange.protocol.in_step import InStep
+from potluck.exchange.keys.keys import KnownKeys
+from potluck.exchange.protocol.rules import InStep
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.zenoh import exchange as ours
 from potluck.exchange.zenoh.session import Endpoints, open_session

@@ -66,7 +66,7 @@ def start(folder):
             "node": node,
         }
     )
-    local_swarm._prepare(config, folder)
+    local_swarm.prepare_local_swarm(config, folder)
     recipe = folder / local_swarm.LOCAL_SWARM / "recipe.json"
     env = {**os.environ, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0"}
     command = [sys.executable, "-m", "potluck", "join", str(recipe), "--out", str(folder), "--as"]

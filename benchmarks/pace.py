@@ -113,7 +113,7 @@ def together(seed, rounds, folder, changes):
     """Lines of each node of one arm, with the time at which each was seen, as ``seen_s``; and how
     much longer its phases lasted than they should have."""
     most = rounds if changes.get("pace") != "free" else rounds * 2 * max(FACTORS.values())
-    local_swarm._prepare(recipe(seed, most, FACTORS, **changes), folder)
+    local_swarm.prepare_local_swarm(recipe(seed, most, FACTORS, **changes), folder)
     with ExitStack() as stack:
         nodes = {}
         for name, factor in FACTORS.items():

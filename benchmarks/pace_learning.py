@@ -51,9 +51,9 @@ KEPT = Path("runs/pace_learning.jsonl")
 ROOT = Path(__file__).parent.parent
 
 
-def by_time(slow, ends, self, folder, first):
-    """Run the nodes by a clock of their own, instead of ``_Rounds.run``; note what they earn in the
-    end, when the fast one has done more rounds."""
+def by_time(slow, ends, self, first):
+    """Run the nodes by a clock of their own, instead of ``LocalRounds.run``; note what they earn
+    in the end, when the fast one has done more rounds."""
     done, events, order = dict.fromkeys([n.name for n in self.nodes], 0), [], itertools.count()
     nodes, open_rounds = {node.name: node for node in self.nodes}, {}
     for name in nodes:
@@ -74,7 +74,7 @@ def by_time(slow, ends, self, folder, first):
             follows = now, "take"
         heapq.heappush(events, (follows[0], next(order), name, follows[1]))
     ends.update({name: sampled_reward(node) for name, node in nodes.items()})
-    return launch.RunResult(folder, ROUNDS, False, {})
+    return launch.RunResult(self.folder, ROUNDS, False, {})
 
 
 def sampled_reward(node):
@@ -122,7 +122,9 @@ def arm_of(kind, names, seed, slow):
             tree["pace"] = "free"
             stack.enter_context(patch.object(memory, "KEPT_ROUNDS", 1000))
             own_time = partial(by_time, names[slow], ends)
-            stack.enter_context(patch.object(launch._Rounds, "run", lambda *args: own_time(*args)))
+            stack.enter_context(
+                patch.object(launch.LocalRounds, "run", lambda *args, **_: own_time(*args))
+            )
         run(from_tree(tree), Path(folder) / "run")
         lines = [
             [json.loads(line) for line in file.read_text().splitlines()][:ROUNDS]

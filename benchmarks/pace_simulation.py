@@ -31,8 +31,8 @@ from potluck.config import from_tree
 from potluck.exchange.base import Delivery, Received, Traffic, assemble_round
 from potluck.exchange.protocol.announcement import Announcement, Offer, encode_announcement
 from potluck.exchange.protocol.fetch_queue import FetchQueue
-from potluck.exchange.protocol.newest import NewestMailbox
 from potluck.exchange.protocol.peers import Peers, announcement_pause_s
+from potluck.exchange.protocol.rules import NewestMailbox
 from potluck.node.pace.free import Free, WrittenProblems
 from potluck.schedule import cohort
 from potluck.types import Group, Problem, Row

@@ -22,9 +22,9 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from potluck.exchange import Agreement, Key, Limits, Membership, Provenance
-from potluck.exchange.keys.known_keys import KnownKeys
-from potluck.exchange.protocol.in_step import InStep
-from potluck.exchange.protocol.status import encode_status
+from potluck.exchange.keys.keys import KnownKeys
+from potluck.exchange.protocol.rules import InStep
+from potluck.exchange.protocol.signed import encode_status
 from potluck.exchange.zenoh.exchange import ZenohExchange
 from potluck.exchange.zenoh.observer import observe
 from potluck.exchange.zenoh.session import Endpoints, open_router, open_session

@@ -31,8 +31,8 @@ import harness
 from harness import Row
 
 from potluck import STARTING_RECIPE
+from potluck.cli.watching import page_of
 from potluck.reports import AuthorReport, RoundReport
-from potluck.show.web.child import page_of
 
 NODES, ROUNDS, AUTHORS, READERS = 64, 500, 8, 200
 BLOCK = 20
@@ -91,7 +91,7 @@ def write_run(folder: Path, rounds: int) -> None:
     folder.mkdir(parents=True)
     node = {name: {"model": "builtin:digits-small"} for name in names}
     (folder / "recipe.json").write_text(json.dumps({"name": "r", "rounds": rounds, "node": node}))
-    whole = {"completions", "tokens", "with_advantage", "rows_trained", "habit"}
+    whole = {"completions", "tokens", "with_advantage", "rows_trained", "tested_habit", "habit"}
     shares = [name for name in asdict(AuthorReport()) if name not in whole]
     for at, name in enumerate(names):
         authors = [names[(at + step) % NODES] for step in range(AUTHORS)]

@@ -98,7 +98,9 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-FORKING = SimpleNamespace(Popen=Forked, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
+FORKING = SimpleNamespace(
+    Popen=Forked, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT
+)
 """Stands for the module ``subprocess`` where ``potluck run`` starts its nodes."""
 
 
@@ -159,9 +161,9 @@ def run_command(words, env, folder, out, err, process_group):
         # The server may be deaf to it, and Python keeps what a process begins with.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         from potluck.cli import main
-        from potluck.launch import local_swarm
+        from potluck.launch import children
 
-        local_swarm.subprocess = FORKING  # its nodes, too
+        children.subprocess = FORKING  # its nodes, too
         main()
     except KeyboardInterrupt:  # before or after main; multiprocessing would make it code 1
         sys.exit(130)

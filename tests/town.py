@@ -7,13 +7,13 @@ from contextlib import ExitStack, contextmanager
 
 from nouns import terms
 from potluck.exchange import ExchangeError, Key, Membership, PeerStatus
-from potluck.exchange.keys.known_keys import KnownKeys
+from potluck.exchange.keys.keys import KnownKeys
 from potluck.exchange.protocol.announcement import (
     encode_announcement,
     encode_answer,
     offer_of,
 )
-from potluck.exchange.protocol.in_step import InStep
+from potluck.exchange.protocol.rules import InStep
 from potluck.exchange.zenoh.exchange import ZenohExchange
 from potluck.exchange.zenoh.session import Endpoints, open_session
 

@@ -4,7 +4,6 @@ A model's own notation is the one that it is named after; the other is its partn
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from statistics import mean
 from typing import Final, NamedTuple
 
@@ -37,16 +36,6 @@ def habit_of(node: NodeResult, role: str, rounds: range) -> Habit:
         right / written if written >= FEW else None,
         others_right / others if others >= FEW else None,
     )
-
-
-def windows(rounds: int) -> list[range]:
-    """Return the rounds that are told of: the first two, and each quarter but the first.
-
-    >>> windows(20)
-    [range(0, 2), range(5, 10), range(10, 15), range(15, 20)]
-    """
-    ends = [rounds * quarter // 4 for quarter in range(1, 5)]
-    return [range(2), *(range(*each) for each in pairwise(ends))]
 
 
 class Writers(NamedTuple):

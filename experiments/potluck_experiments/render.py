@@ -8,14 +8,13 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
-from statistics import mean
 
 import jinja2
 
 from potluck_experiments import plots, plots_kinds
 from potluck_experiments.costs import cost_of
 from potluck_experiments.kinds import BEFORE, CONTROLS, OLDER, Kind, newest, older
-from potluck_experiments.notations import over_pairs, windows, writers
+from potluck_experiments.notations import writers
 from potluck_experiments.results import Results, read_results, write_atomically
 from potluck_experiments.statistics import MeanInterval, interval_of
 from potluck_experiments.suite import SCALES, ExperimentError, Suite
@@ -59,7 +58,7 @@ def pages(suite: Suite, scales: Sequence[Results]) -> dict[Path, str]:
         loader=jinja2.PackageLoader("potluck_experiments"), undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    filters = accuracy, cell, holm, interval_of, middle, over, signed, within
+    filters = accuracy, cell, holm, interval_of, over, signed, within
     environment.filters |= {each.__name__: each for each in filters}
     environment.filters["bold_headings"] = lambda notes: HEADING.sub(r"**\1**", notes)
     environment.globals |= {
@@ -71,8 +70,8 @@ def pages(suite: Suite, scales: Sequence[Results]) -> dict[Path, str]:
             "harm": harm,
             "within": within,
         },
-        **{"newest": newest, "older": older, "writers": writers, "over_pairs": over_pairs},
-        **{"controls": CONTROLS, "before": BEFORE, "comparisons": COMPARISONS, "windows": windows},
+        **{"newest": newest, "older": older, "writers": writers},
+        **{"controls": CONTROLS, "before": BEFORE, "comparisons": COMPARISONS},
         "tried_at": {results.scale: try_all(results) for results in scales},
     }
     overview, page = map(environment.get_template, ("results.md.j2", "experiment.md.j2"))
@@ -107,10 +106,6 @@ def over(values: Sequence[float], pairs: int) -> str:
     """
     found = interval_of(values)
     return within(found) + f" ({len(values)})" * bool(found and len(values) != pairs)
-
-
-def middle(values: Sequence[float]) -> float | None:
-    return mean(values) if values else None
 
 
 def cell(text: str) -> str:

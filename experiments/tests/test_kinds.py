@@ -12,7 +12,7 @@ from drawn_up import GAIN, ROLES, drawn_up
 from made_up import node
 from potluck_experiments import plots_kinds, render
 from potluck_experiments.kinds import BEFORE, CONTROLS, DEFAULT, OLDER, newest, older
-from potluck_experiments.notations import habit_of, over_pairs, windows, writers
+from potluck_experiments.notations import habit_of, over_pairs, writers
 from potluck_experiments.results import NotationCurve
 
 pytestmark = pytest.mark.page
@@ -118,7 +118,7 @@ def test_the_notations_of_models_are_as_plain_loops_count_them(there):
         same = HALVES[of.kind.name][0]
         assert of.settings == [same, "own-part", BEFORE, DEFAULT]
         for setting in of.settings:
-            for rounds in windows(of.rounds):
+            for rounds in (range(2), range(2, of.rounds)):
                 expected = oracle.notation(
                     cells, of.kind.name, pairs_of(of.kind.name), setting, of.roles,
                     rounds.start, rounds.stop,

@@ -317,26 +317,6 @@ def test_the_core_time_over_that_of_the_default_before_is_that_of_the_cells(scal
             assert told == pytest.approx(oracle.geometric(ratios), abs=0.0101)
 
 
-@pytest.mark.parametrize("scale", OF_BASE_PAIRS)
-def test_the_notations_are_those_of_the_cells(scale):
-    kinds = {kind.family: kind for kind in newest(scale)}
-    titles, models = {its["title"]: name for name, its in SETTINGS.items()}, ""
-    for row in table(scale, "Which notation a model writes", "models", "setting"):
-        models = row[0] or models
-        title = max((title for title in KINDS[scale] if models.startswith(title)), key=len)
-        kind, role = kinds[KINDS[scale][title]], models.removeprefix(title).removeprefix(", ")
-        rounds = len(next(iter(kind.cells[0]["node"].values()))["sampled"])
-        ends = [(0, 2), *((rounds * at // 4, rounds * (at + 1) // 4) for at in (1, 2, 3))]
-        expected = [
-            oracle.notation(kind.cells, kind.family, kind.pairs, titles[row[1].partition(" (")[0]],
-                            [role] if role else kind.roles, *each)
-            for each in ends
-        ]  # fmt: skip
-        for told, values in zip(row[2:], zip(*expected, strict=True), strict=True):
-            for one, value in zip(told.split("/"), values, strict=True):
-                assert tells_one(one, value), row
-
-
 def test_the_table_of_older_pairs_is_that_of_the_cells():
     found = {row[0]: row[1:] for row in table("drawn", "Findings", "difference")}
     kinds = [Kind("drawn", family, OLDER, without=DEFAULT) for family in SCALES["drawn"]["family"]]

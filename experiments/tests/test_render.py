@@ -194,7 +194,7 @@ def test_a_question_of_our_own_stands_by_itself():
     overview, _ = texts(suite(ours), cells())
     assert "Of 0 claims" in overview
     said = section(overview, "Our own questions")
-    assert "[Size](../experiments/ours1_size/RESULTS.md) (tiny): 1 / 0 / 0\n" in said
+    assert "[Size](../experiments/ours1_size/RESULTS.md) (tiny): 1/0/0\n" in said
 
 
 def test_a_page_of_an_experiment_has_every_test_and_each_model_beside_it():

@@ -94,9 +94,8 @@ def mean_interval(reward_N: Sequence[float]) -> Interval:
     """
     if len(reward_N) < 2:
         raise ValueError(f"expected at least two rewards; got {list(reward_N)}")
-    mean, count = fmean(reward_N), len(reward_N)
-    half = Z * sqrt(sum((reward - mean) ** 2 for reward in reward_N) / (count - 1) / count)
-    return Interval(mean, mean - half, mean + half)
+    middle, half = fmean(reward_N), Z * stdev(reward_N) / sqrt(len(reward_N))
+    return Interval(middle, middle - half, middle + half)
 
 
 def difference_interval(difference_N: Sequence[float]) -> Interval:
@@ -197,19 +196,13 @@ def mcnemar(only_a: int, only_b: int) -> float:
 
         p = min(1, 2 P(X <= min(b, c))),   X ~ Binomial(b + c, 1/2)
 
-    where b problems were solved by A alone and c by B alone; 1 where there is none. Raise
-    ValueError for a count below 0.
+    where b problems were solved by A alone and c by B alone; 1 where there is none.
 
     Source: McNemar 1947, Psychometrika 12:153-157, in its exact (binomial) form.
 
     >>> mcnemar(1, 9)  # 2 (1 + 10) / 2^10
     0.021484375
     """
-    if min(only_a, only_b) < 0:
-        raise ValueError(f"{only_a} and {only_b} problems; expected counts >= 0")
     count = only_a + only_b
-    ways = tail = 1
-    for i in range(1, min(only_a, only_b) + 1):
-        ways = ways * (count - i + 1) // i  # C(count, i), from the one before
-        tail += ways
-    return min(1.0, float(2 * tail / 2**count))
+    ways = sum(comb(count, at) for at in range(min(only_a, only_b) + 1))
+    return min(1.0, float(2 * ways / 2**count))

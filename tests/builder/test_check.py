@@ -12,12 +12,12 @@ from rich.console import Console
 
 import potluck
 from potluck import STARTING_RECIPE
-from potluck.builder.gpus import GPUS, gpu_gib
 from potluck.builder.memory import (
     CUDA_BYTES,
     GIB,
-    DeviceLoad,
-    by_device,
+    GPUS,
+    bytes_together,
+    gpu_gib,
     memory_of,
     verdict,
 )
@@ -43,11 +43,6 @@ def printed(config, **options):
     file = io.StringIO()
     Console(file=file, width=80).print(check(config, **options))
     return file.getvalue()
-
-
-def load_of(config, *, apart=False):
-    """Every node of ``config`` on one GPU."""
-    return DeviceLoad(list(plan_cost(config, gpu="h100").memory.values()), apart)
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -205,47 +200,29 @@ def test_the_tokens_of_a_round_are_counted_by_hand():
 # Whether it fits.
 
 
-def test_what_fits_nowhere_is_told_what_saves_memory():
-    said = verdict(load_of(paper("size")), 1)
-    assert said.startswith("does not fit: ")
-    assert "would fit" not in said
+def test_what_fits_is_said_with_its_figures_and_else_what_saves_memory():
+    assert verdict(50 * GIB, 100) == "fits: 50 of 100 GiB"
+    assert verdict(99 * GIB, 100).startswith("just fits: 99 of 100 GiB; ")
+    said = verdict(101 * GIB, 100)
+    assert said.startswith("does not fit: 101 of 100 GiB\nmemory is saved by")
+    assert "--one-process" in said
     assert "gradient_checkpointing = true" in said
 
 
-def test_what_fits_is_said_with_its_figures():
-    load = load_of(paper("size"))
-    needs = load.bytes_needed / GIB
-    assert verdict(load, 2 * needs) == f"fits: {needs:.0f} of {2 * needs:g} GiB"
-    assert verdict(load, needs * 1.01).startswith("just fits: ")
-    assert verdict(load, needs * 0.99).startswith("does not fit: ")
-    assert "would fit with a device for each node" in verdict(load, needs * 0.99)
-
-
 def test_nodes_on_one_device_add_up_and_on_two_they_do_not():
-    config = paper("size")
-    both = load_of(config)
-    small, large = both.nodes
-    assert both.bytes_needed == small.state + large.state + large.phase + CUDA_BYTES
+    small, large = both = [*plan_cost(paper("size"), gpu="h100").memory.values()]
     assert large.phase > small.phase
-    apart = paper("size", "node.small.device=cuda:1")
-    assert by_device(apart, gpu=True) == {"cuda:1": ["small"], "cuda:0": ["large"]}
-    assert by_device(paper("size", "node.small.device=cuda"), gpu=True) == {
-        "cuda:0": ["small", "large"]
-    }
-    out = printed(apart, gpu="a100-80gb")
-    assert "cuda:1: small: fits" in out
-    assert "cuda:0: large: fits" in out
-
-
-def test_nodes_with_a_process_each_need_their_peaks_at_once():
-    turns, apart = load_of(paper("size")), load_of(paper("size"), apart=True)
-    small, large = apart.nodes
-    assert apart.bytes_needed == small.peak + large.peak + 2 * CUDA_BYTES > turns.bytes_needed
-    between = (turns.bytes_needed + apart.bytes_needed) / 2 / GIB
-    said = f"would fit ({turns.bytes_needed / GIB:,.0f} GiB) in turns, with --one-process"
-    assert said in verdict(apart, between)
-    assert "--one-process" not in verdict(apart, turns.bytes_needed / GIB * 0.99)
-    assert "--one-process" not in verdict(turns, turns.bytes_needed / GIB * 0.99)
+    turns = small.state + large.state + large.phase + CUDA_BYTES
+    assert bytes_together(both, apart=False) == turns
+    apart = bytes_together(both, apart=True)
+    assert apart == small.peak + large.peak + 2 * CUDA_BYTES > turns
+    assert bytes_together(both, apart=True, overhead=0) == small.peak + large.peak
+    for device, *lines in (
+        ("cuda:1", "cuda:1: small: fits", "cuda:0: large: fits"),
+        ("cuda", f"cuda:0: small + large: fits: {apart / GIB:,.0f} of 178 GiB"),
+    ):
+        out = printed(paper("size", f"node.small.device={device}"), gpu="b200")
+        assert all(line in out for line in lines)
 
 
 def test_a_card_is_named_or_its_memory_given():

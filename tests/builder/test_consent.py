@@ -9,7 +9,7 @@ import tiny
 from potluck import run
 from potluck.builder.consent import notes_on_reach, require_consent, secrets_of
 from potluck.config import ConfigError, load
-from potluck.launch import controls
+from potluck.launch import side_by_side as controls
 from potluck.launch.in_process import join
 from potluck.launch.side_by_side import WholeRun
 from stand_in_chat import stand_in_chat

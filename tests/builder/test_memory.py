@@ -1,7 +1,5 @@
 """The estimate of memory against what torch's allocator was asked for."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from msgspec.structs import replace
 from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from potluck.builder.memory import DeviceLoad, Prompts, memory_of
+from potluck.builder.memory import Prompts, memory_of
 from potluck.config import LoraConfig, NodeConfig, RunConfig, SamplingConfig
 from potluck.model import LanguageModel, make_optimizer
 from potluck.model.lora import add_adapter
@@ -215,14 +213,3 @@ def test_every_setting_that_spares_memory_spares_it_where_it_should():
         ({"optimizer": "adamw-8bit"}, "moments"),
     ]:
         assert getattr(memory_with(**change), part) < getattr(plain, part), change
-
-
-def test_nodes_that_take_turns_on_a_device_need_all_states_and_the_largest_phase():
-    one = SimpleNamespace(state=10, phase=3)
-    other = SimpleNamespace(state=20, phase=7)
-    assert DeviceLoad([one, other], apart=False, overhead_bytes=5).bytes_needed == 42
-
-
-def test_nodes_with_a_process_each_need_all_peaks():
-    nodes = [SimpleNamespace(peak=13), SimpleNamespace(peak=27)]
-    assert DeviceLoad(nodes, apart=True, overhead_bytes=5).bytes_needed == 50

@@ -18,13 +18,12 @@ import pytest
 import potluck
 from potluck import STARTING_RECIPE
 from potluck.cli import training
-from potluck.cli.training import rounds_saved
 from potluck.config import as_tree, load
-from potluck.doctor.machine import Finding
+from potluck.doctor.checks import Finding
 from potluck.exchange.keys.keys import Key, read_roster
 from potluck.launch.local_swarm import LocalSwarmResult
 from potluck.launch.rounds import RunResult
-from potluck.reports.events import Notice, Silent, decode_event
+from potluck.reports.events import Fanout, Notice, decode_event
 from potluck.show.terminal import DISPLAYS
 from potluck.types import NonFiniteError, PotluckError
 
@@ -55,7 +54,7 @@ def ran(monkeypatch):
         calls.append(("each", place, resume, trust_code))
         (place).mkdir(parents=True, exist_ok=True)
         (place / "recipe.json").write_text("{}")
-        return LocalSwarmResult(place, False, dict.fromkeys(config.node, 0), {})
+        return LocalSwarmResult(False, dict.fromkeys(config.node, 0), {})
 
     monkeypatch.setattr(training, "_run", in_one)
     monkeypatch.setattr(training, "run_local_swarm", in_each)
@@ -135,7 +134,7 @@ def ends(monkeypatch):
             if begun:
                 (place / "recipe.json").write_text("{}")
             by_name = dict(zip("ab", codes, strict=True)), dict(zip("ab", complaints, strict=False))
-            return LocalSwarmResult(place, interrupted, *by_name)
+            return LocalSwarmResult(interrupted, *by_name)
 
         monkeypatch.setattr(training, "run_local_swarm", run_local_swarm)
 
@@ -189,22 +188,15 @@ def test_a_second_ctrl_c_is_one_line(potluck_says, monkeypatch, words):
     assert potluck_says(*words) == (130, "", line)
 
 
-def test_rounds_are_counted_from_the_names_of_checkpoints(desk):
-    config = load(Path("first.toml"))
-    assert rounds_saved(desk / "r", config) == 0
-    for place in ("small/checkpoints/000004", "large/checkpoints/000012.part",
-                  "large/checkpoints/000008", "elsewhere/checkpoints/000020"):  # fmt: skip
-        (desk / "r" / place).mkdir(parents=True)
-    assert rounds_saved(desk / "r", config) == 8
-
-
 def test_a_resumed_run_of_processes_shows_the_rounds_that_are_done(desk, potluck_says, ran):
-    (desk / "r/small/checkpoints/000007").mkdir(parents=True)
+    for place in ("small/checkpoints/000004", "large/checkpoints/000012.part",
+                  "large/checkpoints/000007", "elsewhere/checkpoints/000020"):  # fmt: skip
+        (desk / "r" / place).mkdir(parents=True)
     shown = []
 
     def live(run):
         shown.append((run.rounds, run.first_round))
-        return nullcontext(Silent())
+        return nullcontext(Fanout())
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(DISPLAYS, "live", live)
@@ -629,7 +621,7 @@ def test_controls_follow_a_run_that_is_done_and_nothing_else_does(potluck_says, 
         made.append((config.control, place, options))
         return len(made) > 1
 
-    monkeypatch.setattr("potluck.launch.controls.run_controls", run_controls)
+    monkeypatch.setattr("potluck.launch.side_by_side.run_controls", run_controls)
     ends(0, 0)
     words = ["run", "first.toml", "--control", "half", "--control", "alone", "--trust-code"]
     code, out, _ = potluck_says(*words, "--out", "r")

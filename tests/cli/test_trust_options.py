@@ -6,7 +6,8 @@ import pytest
 
 import tiny
 from potluck import run
-from potluck.builder.trust import notes_on_trust, require_baseline, trusts_of
+from potluck.builder.checks import notes_on_trust, require_baseline
+from potluck.builder.exchange import trusts_of
 from potluck.config import ConfigError
 from potluck.exchange.keys.keys import Key, roster_text
 

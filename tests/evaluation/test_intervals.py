@@ -3,7 +3,7 @@
 import random
 from fractions import Fraction
 from itertools import combinations, product
-from math import inf, sqrt
+from math import sqrt
 
 import pytest
 from hypothesis import given
@@ -46,16 +46,6 @@ def test_pass_at_k_is_exact_where_floats_would_cancel_or_overflow():
         for i in range(k):  # one answer after another, without putting back
             none_right *= Fraction(max(samples - right - i, 0), samples - i)
         assert pass_at_k(right, samples, k) == float(1 - none_right)
-
-
-def test_pass_at_k_is_unbiased_and_the_rate_of_any_among_k_is_what_it_estimates():
-    # Over every outcome of n = 5 answers that are right with probability 0.3 each.
-    p, samples, k = 0.3, 5, 2
-    mean = sum(
-        pass_at_k(sum(outcome), samples, k) * p ** sum(outcome) * (1 - p) ** (5 - sum(outcome))
-        for outcome in product([0, 1], repeat=samples)
-    )
-    assert mean == pytest.approx(1 - (1 - p) ** k, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -137,12 +127,6 @@ def test_the_paired_interval_of_right_or_wrong_is_bonetts_and_prices():
     assert bounds(difference_interval([0.0] * 30)) == (-0.0866, 0.0866)
 
 
-def test_one_problem_tells_no_two_models_apart_but_many_that_agree_do():
-    for count, apart in [(1, False), (3, False), (8, True)]:
-        interval = difference_interval([1.0] * count)
-        assert (interval.low > 0) is apart
-
-
 @given(shares, st.floats(0.01, 100))
 def test_the_paired_interval_has_no_unit_and_no_favourite(share_N, unit):
     difference_N = [share - 0.5 for share in share_N]
@@ -156,38 +140,13 @@ def test_the_paired_interval_has_no_unit_and_no_favourite(share_N, unit):
     assert interval.low < interval.high
 
 
-def test_pairing_tells_apart_what_two_intervals_side_by_side_do_not():
-    # Two models that differ on 12 problems of 100, always in A's favour.
-    a_N, b_N = [1.0] * 56 + [0.0] * 44, [1.0] * 44 + [0.0] * 56
-    assert share_interval(b_N).high > share_interval(a_N).low
-    assert difference_interval([a - b for a, b in zip(a_N, b_N, strict=True)]).low > 0
-
-
-def test_no_difference_is_refused():
-    with pytest.raises(ValueError, match="at least one difference"):
-        difference_interval([])
-
-
 def test_mcnemar_is_the_share_of_coin_tosses_at_least_as_lopsided():
     for only_a, only_b in product(range(7), range(7)):
         count = only_a + only_b
         tosses = [abs(2 * sum(t) - count) for t in product([0, 1], repeat=count)]
         rare = sum(lopsided >= abs(only_a - only_b) for lopsided in tosses) / len(tosses)
         assert mcnemar(only_a, only_b) == rare
-
-
-def test_mcnemar_by_hand_and_for_many_problems():
-    assert mcnemar(0, 0) == 1
-    assert mcnemar(0, 6) == 2 / 64
-    assert mcnemar(500, 500) == 1
     assert 0 < mcnemar(900, 1_100) < 1e-4
-    with pytest.raises(ValueError, match="counts >= 0"):
-        mcnemar(-1, 2)
-
-
-def test_cutting_an_interval_moves_its_bounds_and_not_its_estimate():
-    assert Interval(0.9, -2, 2).within(-1, 1) == Interval(0.9, -1, 1)
-    assert Interval(0.9, -2, 2).within(-inf, inf) == Interval(0.9, -2, 2)
 
 
 # How often the truth is inside, over many seeded worlds. 95 % is promised; of 1,500 worlds

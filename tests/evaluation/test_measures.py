@@ -41,11 +41,6 @@ def test_pass_at_k_is_the_mean_over_problems_and_pass_at_1_stands_beside_it():
     assert measure(found, "pass@3")["A"]["value"] == pytest.approx(1.75 / 3)
 
 
-def test_pass_at_1_is_told_once():
-    found = summary({"A": sheet([0.0], [(1.0, 0.0)])}, k=1)
-    assert [m["measure"] for m in found["measures"]] == ["greedy", "pass@1"]
-
-
 def test_the_better_one_is_the_one_whose_interval_leaves_zero_and_the_sign_is_a_less_b():
     better, worse = sheet([1.0] * 8, [(1.0, 1.0)] * 8), sheet([0.0] * 8, [(1.0, 1.0)] * 8)
     found = summary({"A": better, "B": worse}, k=2)

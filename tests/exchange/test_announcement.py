@@ -86,11 +86,6 @@ WRONG = {
     "a short session": (signed(2, "first", "north", KEY.public, b"s", b"", 0.0, b""), "not 16"),
     "a clock of text": (fields(clock_s="0"), "not readable"),
     "a clock that is no number": (fields(clock_s=float("nan")), "clock of nan"),
-    "no time to write": (fields((0.0, 1.0)), r"a speed of 0\.0 s to write"),
-    "a year to write": (fields((3e7, 1.0)), "0.01 or 0 to 1e\\+06 s"),
-    "less than no time to learn": (fields((1.0, -1.0)), r"-1\.0 s to learn"),
-    "a speed that is no number": (fields((1.0, float("nan"))), "nan s to learn"),
-    "an infinite speed": (fields((float("inf"), 1.0)), "inf s to write"),
     "half a speed": (fields((1.0,)), "not readable"),
     "a speed of text": (fields(("1", "1")), "not readable"),
     "a field too many": (fields((1.0, 1.0), None), "not readable"),
@@ -135,7 +130,7 @@ def test_an_answer_has_the_challenge_and_the_announcement_under_one_signature():
     assert split_answer(answer, b"c" * 16) == SAID
 
 
-@pytest.mark.parametrize("answer", [b"", SAID, bytes(9999), encode_answer(KEY, b"d" * 16, SAID)])
+@pytest.mark.parametrize("answer", [b"", SAID, encode_answer(KEY, b"d" * 16, SAID)])
 def test_an_answer_to_another_challenge_is_refused(answer):
     with pytest.raises(WireError, match="do not answer the challenge"):
         split_answer(answer, b"c" * 16)

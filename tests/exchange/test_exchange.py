@@ -23,7 +23,7 @@ from potluck.exchange import (
 from potluck.exchange.base import silent
 from potluck.exchange.folder.exchange import FolderExchange, free_endpoints
 from potluck.exchange.folder.store import Store
-from potluck.exchange.keys.known_keys import KnownKeys
+from potluck.exchange.keys.keys import KnownKeys
 from town import LONG_S, has_batch, town, until
 
 NAMES = ["large", "north", "small"]

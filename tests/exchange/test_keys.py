@@ -61,11 +61,6 @@ def test_a_public_key_of_another_size_is_a_wire_error(public):
         verify(b"batch", Key.new().sign(b"batch", DATA), public)
 
 
-def test_an_empty_text_can_be_sealed():
-    key = Key.new()
-    assert verify(b"batch", key.sign(b"batch", b""), key.public) == b""
-
-
 def test_a_key_file_is_one_line_that_only_its_owner_reads(tmp_path):
     path, before = tmp_path / "keys" / "north.key", os.umask(0)
     try:

@@ -8,8 +8,14 @@ from typing import get_args
 import pytest
 
 from potluck.exchange.base import Reason, WireError
-from potluck.exchange.keys.keys import IdentityError, Key, public_text, read_roster
-from potluck.exchange.keys.known_keys import STRANGERS, KnownKeys
+from potluck.exchange.keys.keys import (
+    STRANGERS,
+    IdentityError,
+    Key,
+    KnownKeys,
+    public_text,
+    read_roster,
+)
 
 A, B, C = (Key.new().public for _ in "abc")
 
@@ -140,7 +146,7 @@ def test_threads_write_the_file_one_after_the_other(pins, monkeypatch):
         time.sleep(0.01)
         writing.release()
 
-    monkeypatch.setattr("potluck.exchange.keys.known_keys.write_atomically", slowly)
+    monkeypatch.setattr("potluck.exchange.keys.keys.write_atomically", slowly)
     trust = KnownKeys({}, [], True, pins)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda at: trust.public_key(f"n{at}", Key.new().public), range(8)))

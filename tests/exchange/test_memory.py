@@ -20,36 +20,16 @@ def from_south(run="first", round=0, sender="south", problem="p", digest=prompt_
     return encode(Message(run, round, sender, origin(**made), prompts, (written,)))
 
 
-def test_a_peers_message_counts(hub):
-    hub.deliver(0, "south", from_south())
-    assert collect(hub.member("north"), 0, deadline_s=5).missing == ("north",)
-
-
 @pytest.mark.parametrize(
-    "message",
-    [
-        b"",
-        b"PTLK\xff\xff\xff\xff",
-        from_south()[:-1],
-        from_south(run="second"),
-        from_south(round=1),
-        from_south(sender="north"),
-        from_south(tokenizer=b"other"),
-        from_south(task=b"other"),
-        from_south(temperature=0.5),
-        from_south(digest=lambda id: b"another."),
-        from_south(problem="nowhere/1", digest=lambda id: b"whatever"),
-    ],
-    ids=["empty", "noise", "short", "run", "round", "sender", "tokenizer", "task", "temperature",
-         "prompt", "problem"],
+    "message", [b"", from_south()[:-1], from_south(sender="north"), from_south(task=b"other")],
+    ids=["empty", "short", "sender", "task"],
 )  # fmt: skip
 def test_a_peer_whose_bytes_are_no_message_of_theirs_is_missing(hub, message):
     north = hub.member("north")
     north.send(0, [completion()])
     hub.deliver(0, "south", message)
     got = collect(north, 0, deadline_s=5)
-    assert got.missing == ("south",)
-    assert got.completions == (completion(),)
+    assert (got.missing, got.completions) == (("south",), (completion(),))
 
 
 def test_what_was_refused_is_counted_once_by_its_reason(hub):
@@ -65,12 +45,6 @@ def test_what_was_refused_is_counted_once_by_its_reason(hub):
 def test_a_name_that_is_not_on_the_hub_is_refused():
     with pytest.raises(ValueError, match="'small' is not on this hub; it has north, south"):
         hub_of("south", "north").member("small")
-
-
-def test_two_hubs_share_nothing():
-    one, other = hub_of("north"), hub_of("north")
-    one.member("north").send(0, [completion()])
-    assert collect(other.member("north"), 0, deadline_s=5).missing == ("north",)
 
 
 def test_the_hub_does_not_grow_with_the_rounds(hub):

@@ -10,8 +10,8 @@ from potluck.exchange import WireError
 from potluck.exchange.base import Delivery
 from potluck.exchange.protocol.announcement import MAX_OFFERS, Announcement
 from potluck.exchange.protocol.fetch_queue import FetchQueue
-from potluck.exchange.protocol.newest import Newest
 from potluck.exchange.protocol.peers import Peers
+from potluck.exchange.protocol.rules import Newest
 
 STALENESS = 1
 ALL = ("east", "south", "west")
@@ -76,17 +76,6 @@ def test_of_an_author_only_the_newest_rounds_are_fetched_and_kept(staleness):
     assert box.held == 0
 
 
-def test_what_became_old_while_the_author_was_silent_here_is_not_taken():
-    """Its newer batches are announced, and nobody has fetched them yet."""
-    box = make()
-    hear(box, "south", 3, 4)
-    box.begin(0, 0.0)
-    fetch(box)
-    hear(box, "south", 3, 4, 5)
-    assert box.held == 2
-    assert take(box) == [("south", 4)]
-
-
 def test_nothing_is_taken_twice_however_often_it_is_announced():
     box, taken = make(), []
     for round, newest in enumerate([0, 0, 1, 1, 1, 5, 4, 5]):
@@ -132,28 +121,6 @@ def test_nothing_is_fetched_from_a_take_to_the_next_round():
     assert take(box) == []
     box.begin(1, 0.0)
     assert sorted(fetch(box)) == [("east", 0), ("east", 1), ("south", 1), ("west", 0)]
-
-
-def test_what_was_announced_while_it_looked_for_nothing_is_looked_at_again():
-    box = make(staleness=0)
-    for author in ALL:
-        box.on_join(author)
-    hear(box, "west", 0)
-    fetch(box)
-    take(box)
-    hear(box, "east", 0)
-    hear(box, "south", 0)
-    assert fetch(box) == []
-    box.begin(1, 0.0)
-    assert sorted(fetch(box)) == [("east", 0), ("south", 0)]
-
-
-def test_a_take_of_nothing_goes_on_looking():
-    box = make()
-    box.begin(0, 0.0)
-    assert take(box) == []
-    hear(box, "south", 0)
-    assert fetch(box) == [("south", 0)]
 
 
 def test_what_was_under_way_when_others_were_taken_is_there_for_the_next_round():
@@ -273,22 +240,6 @@ def test_partners_change_with_the_round(staleness):
     assert fetch(box) == []
 
 
-def test_only_those_are_read_that_are_there():
-    asked = []
-
-    def partners(round, live):
-        asked.append(set(live))
-        return set(live)
-
-    box = make(partners=partners)
-    hear(box, "south", 0)
-    hear(box, "east", 0)
-    box.on_leave("east")
-    box.begin(0, 0.0)
-    assert asked[-1] == {"south"}
-    assert fetch(box) == [("south", 0)]
-
-
 def test_an_author_that_leaves_and_returns_goes_on_where_it_was():
     box = make()
     box.begin(0, 0.0)
@@ -303,15 +254,6 @@ def test_an_author_that_leaves_and_returns_goes_on_where_it_was():
     hear(box, "south", 0, 1, 2, session=b"t" * 16)
     assert fetch(box) == [("south", 2)]
     assert take(box) == [("south", 2)]
-
-
-def test_what_an_author_sent_before_it_left_is_taken():
-    box = make()
-    box.begin(0, 0.0)
-    hear(box, "south", 0)
-    fetch(box)
-    box.on_leave("south")
-    assert take(box) == [("south", 0)]
 
 
 def test_who_is_in_quarantine_is_not_read_until_it_is_over():

@@ -3,11 +3,11 @@
 import pytest
 
 from potluck.exchange import Key
-from potluck.exchange.protocol import observation, signed
+from potluck.exchange.protocol import signed
 from potluck.exchange.protocol.announcement import Offer, encode_announcement
-from potluck.exchange.protocol.observation import LOOKED_AT, Observation
-from potluck.exchange.protocol.signed import QUIET_S, VERIFIED_PER_S, WRONG_PER_S
-from potluck.exchange.protocol.status import encode_status
+from potluck.exchange.protocol.signed import QUIET_S, VERIFIED_PER_S, WRONG_PER_S, encode_status
+from potluck.exchange.zenoh import observer
+from potluck.exchange.zenoh.observer import LOOKED_AT, Observation
 from potluck.reports.status import PeerLine, StatusLine
 
 NORTH, SOUTH, OTHER = Key.new(), Key.new(), Key.new()
@@ -117,7 +117,7 @@ def test_a_node_that_was_started_again_with_a_clock_set_back_is_believed_after_s
 
 
 def test_made_up_names_push_out_neither_the_roster_nor_those_that_are_here(monkeypatch):
-    monkeypatch.setattr(observation, "MOST_NAMES", 3)
+    monkeypatch.setattr(observer, "MOST_NAMES", 3)
     seen = Observation("run", {"north": NORTH.public})
     seen.on_presence("south", True)
     seen.hear("south", [said("south", SOUTH)], 0.0)
@@ -156,7 +156,7 @@ def test_wrong_signatures_under_one_name_leave_verifications_for_others(seen):
 
 
 def test_a_flood_of_presences_keeps_no_name_of_the_roster_away(seen, monkeypatch):
-    monkeypatch.setattr(observation, "MOST_NAMES", 2)
+    monkeypatch.setattr(observer, "MOST_NAMES", 2)
     for at in range(9):
         seen.on_presence(f"s{at}", True)
     seen.on_presence("north", True)

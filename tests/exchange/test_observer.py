@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from potluck.exchange.keys.certificates import write_certificates
-from potluck.exchange.protocol import status
+from potluck.exchange.zenoh import exchange
 from potluck.exchange.zenoh.observer import observe
 from potluck.exchange.zenoh.session import Endpoints, Tls, open_router, open_session
 from potluck.reports.status import StatusLine
@@ -17,7 +17,7 @@ NAMES = ("north", "south")
 
 @pytest.fixture
 def stack(monkeypatch):
-    monkeypatch.setattr(status, "PAUSE_S", 0.0)
+    monkeypatch.setattr(exchange, "LINE_PAUSE_S", 0.0)
     with ExitStack() as stack:
         yield stack
 

@@ -15,13 +15,15 @@ from nouns import collect, terms
 from potluck.exchange import Key, MemoryHub, WireError
 from potluck.exchange.keys.keys import verify
 from potluck.exchange.protocol import signed as signed_module
-from potluck.exchange.protocol import status
-from potluck.exchange.protocol.signed import QUIET_S, VERIFIED_PER_S, Believed
-from potluck.exchange.protocol.status import (
+from potluck.exchange.protocol.signed import (
+    QUIET_S,
     STATUS,
     STATUS_LINES,
+    VERIFIED_PER_S,
+    Believed,
     encode_status,
 )
+from potluck.exchange.zenoh import exchange
 from potluck.reports.status import LINE_BYTES, MOST_AUTHORS, AuthorStatus, StatusLine
 from town import peer, town, until
 
@@ -240,7 +242,7 @@ def test_in_one_process_each_sees_what_the_others_told():
 
 @pytest.fixture
 def place(tmp_path, sessions, monkeypatch):
-    monkeypatch.setattr(status, "PAUSE_S", 0.0)
+    monkeypatch.setattr(exchange, "LINE_PAUSE_S", 0.0)
     with town(tmp_path, sessions, "north", "south") as place:
         yield place
 

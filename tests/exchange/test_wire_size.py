@@ -4,7 +4,6 @@ import importlib
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from potluck.exchange import decode, encode
@@ -44,21 +43,6 @@ def test_ids_alone_cost_2_bytes_a_token_and_a_third_of_exact(bench, batches, nam
     cost = bench.bytes_a_token(bench.ids_alone(batches[name]), "exact")
     assert cost <= bench.IDS_ALONE_BYTES
     assert cost < 0.36 * bench.bytes_a_token(batches[name], "exact")
-
-
-def test_the_synthetic_batch_is_what_it_says(bench, batches):
-    batch = batches["Zipf"]
-    token_X = np.concatenate([c.token_T for c in batch.completions])
-    logp_X = np.concatenate([c.logp_T for c in batch.completions])
-    assert len(token_X) == bench.tokens_of(batch) == 43_200
-    # The n-th harmonic number is 12.5: id 0 has a twelfth of all, half are below 280.
-    assert 0.07 < np.mean(token_X == 0) < 0.09
-    assert 250 < np.median(token_X) < 310
-    assert token_X.max() > 140_000
-    assert 0.39 < np.mean(logp_X > np.log(0.9999)) < 0.43
-    assert 0.03 < np.mean(logp_X == 0) < 0.05
-    assert -0.17 < logp_X.mean() < -0.13
-    assert decode(encode(batch)) == batch
 
 
 def test_a_text_costs_2_bytes_a_token_beside_its_ids_or_alone(bench):

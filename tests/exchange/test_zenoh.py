@@ -78,17 +78,6 @@ def test_a_round_closes_when_who_is_waited_for_goes_in_the_middle_of_it(place):
     assert time.monotonic() - start_s < LONG_S
 
 
-def test_who_comes_in_the_middle_of_a_round_is_waited_for_from_the_next(place):
-    (north,) = place.nodes("north")
-    north.send(0, batch("north"))
-    south = place.node("south")
-    until(lambda: live(north) == {"south"}, "south is there")
-    assert collect(north, 0, deadline_s=LONG_S).missing == ("east", "south")
-    north.send(1, batch("north"))
-    south.send(1, batch("south"))
-    assert collect(north, 1, deadline_s=LONG_S).missing == ("east",)
-
-
 def test_only_a_deadline_that_was_waited_for_is_missed(place):
     north, _ = place.nodes("north", "south")
     for round, deadline_s in enumerate((0, 0.05, 0.05)):
@@ -200,15 +189,6 @@ def test_a_stranger_takes_part_only_where_the_swarm_is_open(place):
     assert set(awaited) == {2}
 
 
-def test_only_partners_are_fetched_from_and_waited_for(place):
-    north = place.node("north", partners=lambda round, names: {"east"} & set(names))
-    south, east = place.node("south"), place.node("east")
-    until(lambda: live(north) == {"east", "south"}, "all meet")
-    all_send(0, south=south, east=east, north=north)
-    got = collect(north, 0, deadline_s=LONG_S)
-    assert (authors(got), got.missing) == ({"east", "north"}, ())
-
-
 # What is refused. Each time south is at fault, and east is not disturbed.
 
 
@@ -270,28 +250,6 @@ def test_a_batch_that_its_author_signed_and_that_is_of_no_use_is_its_fault(place
     assert peer(north, "south").refused == {reason: 1}
     (told,) = [text for text in place.said["north"] if text.startswith("refused from 'south'")]
     assert complaint in told
-
-
-def test_ids_beyond_the_vocabulary_are_refused(place):
-    few = place.terms("north", limits=Limits(vocabulary=50))
-    north, south = place.node("north", terms=few), place.node("south")
-    until(lambda: live(north), "they meet")
-    south.send(0, [completion((50,), author="south")])
-    until(lambda: refusals(north, "south"), "it is refused")
-    south.send(1, [completion((49,), author="south")])
-    north.send(1, batch("north"))
-    assert authors(collect(north, 1, deadline_s=LONG_S)) == {"north", "south"}
-
-
-def test_a_size_beyond_the_limit_is_refused_and_nothing_is_fetched(place):
-    def claim(south):
-        for _ in range(3):  # Said three times it is still one fault.
-            place.announce(south.session, "south", Offer(0, 1 << 30, b"d" * 16))
-
-    north, got = refused_round(place, claim)
-    assert got.traffic.refused == {"south": 1}
-    assert got.traffic.received_bytes == len(got.messages[1])
-    assert peer(north, "south").refused == {"too large": 1}
 
 
 def test_forged_announcements_silence_nobody(place):
@@ -398,21 +356,6 @@ def test_a_batch_that_another_key_signed_is_refused_without_proof(place):
     assert peer(north, "south").quarantined_s == 0
 
 
-def test_the_first_batch_of_a_round_stays_though_its_author_announces_another(place):
-    south, north = place.liar("south"), place.node("north")
-    for problem in ("first", "second"):
-        message = place.terms("south").message(0, tuple(batch("south", problem)))
-        south.offer(0, sealed_by(place, "south", encode(message)))
-        if problem == "first":
-            until(lambda: south.announce() or has_batch(north, "south", 0), "it comes")
-    south.announce()
-    until(lambda: peer(north, "south").refused == {"replaced": 1}, "the change is noticed")
-    north.send(0, batch("north"))
-    got = collect(north, 0, deadline_s=LONG_S)
-    assert {c.problem_id for c in got.completions} == {"first", "p"}
-    assert got.traffic.refused == {"south": 1}
-
-
 def test_three_bad_batches_in_a_row_and_a_peer_is_not_listened_to_for_a_while(place):
     south, north = place.liar("south"), place.node("north", quarantine_s=0.5)
     until(lambda: south.announce() or live(north), "they meet")
@@ -433,16 +376,6 @@ def test_three_bad_batches_in_a_row_and_a_peer_is_not_listened_to_for_a_while(pl
     south.offer(4, sealed_by(place, "south", batch_of(place, "south", 4)))
     until(lambda: south.announce() or has_batch(north, "south", 4), "it is listened to again")
     assert peer(north, "south").quarantined_s == 0
-
-
-def test_a_quarantine_shows_for_as_long_as_it_lasts(place):
-    south, north = place.liar("south"), place.node("north", quarantine_s=1000.0)
-    north.send(0, batch("north"))
-    for round in range(3):
-        south.offer(round, sealed_by(place, "south", b"noise"))
-    until(lambda: south.announce() or peer(north, "south").quarantined_s, "it is quarantined")
-    assert 0 < peer(north, "south").quarantined_s <= 1000
-    assert collect(north, 0, deadline_s=0).traffic.quarantined == ("south",)
 
 
 # This node itself.

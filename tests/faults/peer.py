@@ -31,8 +31,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey 
 
 from nouns import terms  # noqa: E402
 from potluck.exchange import Agreement, Key, Membership, Round  # noqa: E402
-from potluck.exchange.keys.known_keys import KnownKeys  # noqa: E402
-from potluck.exchange.protocol.in_step import InStep  # noqa: E402
+from potluck.exchange.keys.keys import KnownKeys  # noqa: E402
+from potluck.exchange.protocol.rules import InStep  # noqa: E402
 from potluck.exchange.zenoh import session as sessions  # noqa: E402
 from potluck.exchange.zenoh.exchange import ZenohExchange  # noqa: E402
 from potluck.reports.events import Told  # noqa: E402

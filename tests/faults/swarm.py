@@ -21,7 +21,7 @@ class Swarm:
     def __init__(self, config, folder, *, more=(), popen=subprocess.Popen):
         self.config, self.folder, self.more = config, Path(folder), tuple(more)
         self.popen = popen
-        local_swarm._prepare(config, self.folder)
+        local_swarm.prepare_local_swarm(config, self.folder)
         self.running = {}
         self._every = []
 

@@ -38,7 +38,7 @@ from potluck.exchange.protocol.announcement import (
     encode_announcement,
     encode_answer,
 )
-from potluck.exchange.protocol.status import STATUS, encode_status
+from potluck.exchange.protocol.signed import STATUS, encode_status
 from potluck.exchange.wire import byte_planes
 from potluck.reports.status import AuthorStatus, StatusLine
 

@@ -8,9 +8,8 @@ from rich.console import Console
 import tiny
 from launch.runs import lines, numbers
 from potluck.config import load
-from potluck.launch.controls import run_controls
 from potluck.launch.in_process import run
-from potluck.launch.side_by_side import SideBySideError, WholeRun
+from potluck.launch.side_by_side import SideBySideError, WholeRun, run_controls
 from potluck.reports.answers import answers, told
 
 PAYS = """

@@ -8,7 +8,7 @@ import pytest
 import tiny
 from displays import Listener
 from potluck.launch.in_process import run
-from potluck.reports import AuthorReport, Doubts, RoundReport, doubts
+from potluck.reports import AuthorReport, Doubts, RoundReport
 from potluck.rollout.hf import HFEngine
 from show.terminal.run_folders import make_run, metrics, source
 from show.terminal.test_show import shown
@@ -16,6 +16,12 @@ from show.terminal.test_show import shown
 HONEST = {"tokens": 500, "log_ratio_mean": -8.5, "capped_share": 0.03}
 """As models of two notations see each other."""
 CLAIMS, CAPPED = "log_ratio_mean", "capped_share"
+
+
+def doubts(report, me, *, reads_logp):
+    """The node that it is about, the kind and the line of each alert of a first round."""
+    alerts = Doubts(me, "likelihood", reads_logp=reads_logp).new(report)
+    return [(alert.text.split(":")[0], alert.kind, alert.text) for alert in alerts]
 
 
 def found(**its):
@@ -40,7 +46,7 @@ def test_claims_are_doubted_from_these_limits_on(its, kinds):
 def test_nobody_doubts_itself_and_the_line_says_what_to_do():
     forged = AuthorReport(tokens=500, log_ratio_mean=20.0, capped_share=1.0)
     report = RoundReport(3, sources={"south": forged})
-    assert list(doubts(report, "south", reads_logp=True)) == []
+    assert doubts(report, "south", reads_logp=True) == []
     claims, capped = (line for _, _, line in doubts(report, "north", reads_logp=True))
     assert claims.startswith("south: 20.0 nats a token likelier to north than it claims; ")
     assert capped.startswith("south: 100% of tokens above the weight cap of north; ")
@@ -115,7 +121,7 @@ def test_show_says_nothing_where_no_claim_is_read(tmp_path):
 
 def test_a_node_all_of_whose_completions_are_cut_off_is_told_what_to_raise():
     def said(**figures):
-        return list(doubts(RoundReport(3, **figures), "north", reads_logp=True))
+        return doubts(RoundReport(3, **figures), "north", reads_logp=True)
 
     ((who, kind, line),) = said(own_cut_share=1.0)
     assert (who, kind) == ("north", "own_cut_share")
@@ -135,7 +141,7 @@ def test_a_node_all_of_whose_completions_are_cut_off_is_told_what_to_raise():
 ])  # fmt: skip
 def test_a_server_that_is_farther_from_the_model_than_at_first_is_told_of(apart, first, lines):
     report = RoundReport(3, server_apart=apart, server_apart_first=first)
-    told = list(doubts(report, "north", reads_logp=False))
+    told = doubts(report, "north", reads_logp=False)
     assert [(who, kind) for who, kind, _ in told] == [("north", "server_apart")] * lines
     for _, _, line in told:
         assert f"are {apart:.1e} nats a token from its own, in the run's first" in line
@@ -144,12 +150,12 @@ def test_a_server_that_is_farther_from_the_model_than_at_first_is_told_of(apart,
 def unheard(weights, *, weight="typicality", **its):
     """Return the round and the text of each note of north about south, whose right answers have
     ``weights`` in the mean, round by round."""
-    told = Doubts(weight, reads_logp=False)
+    told = Doubts("north", weight, reads_logp=False)
     notes = []
     for round, each in enumerate(weights):
         author = AuthorReport(success_weight=each, **its)
         report = RoundReport(round, sources={"north": author, "south": author})
-        notes += [(round, alert.text) for alert in told.new(report, "north")]
+        notes += [(round, alert.text) for alert in told.new(report)]
     return notes
 
 

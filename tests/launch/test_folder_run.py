@@ -9,10 +9,12 @@ from faults.swarm import Swarm
 from forked import FORKING, Forked
 from potluck.builder.consent import notes_on_reach, require_consent_to_buckets
 from potluck.config import ConfigError
-from potluck.doctor.examine import Target, examine
-from potluck.launch import local_swarm
+from potluck.doctor.checks import Target
+from potluck.doctor.examine import examine
+from potluck.launch import children
 from potluck.launch.in_process import run
-from potluck.reports.events import Silent
+from potluck.launch.local_swarm import run_local_swarm
+from potluck.reports.events import Fanout
 from stand_in_s3 import stand_in_s3
 
 NAMES = ("east", "west")
@@ -25,9 +27,9 @@ def recipe(tmp_path, *overrides):
 
 
 def test_two_processes_that_meet_in_a_folder_learn_what_one_process_learns(tmp_path, monkeypatch):
-    monkeypatch.setattr(local_swarm, "subprocess", FORKING)
+    monkeypatch.setattr(children, "subprocess", FORKING)
     config, each, one = recipe(tmp_path), tmp_path / "each", tmp_path / "one"
-    ended = local_swarm.run_local_swarm(config, each, resume=False, display=Silent())
+    ended = run_local_swarm(config, each, resume=False, display=Fanout())
     assert ended.codes == dict.fromkeys(NAMES, 0), ended.complaints
     run(config, one)
     for name in NAMES:

@@ -26,7 +26,7 @@ from potluck.model import ModelError
 from potluck.node.participant import Participant
 from potluck.node.storage import checkpoint
 from potluck.node.writer import Writer
-from potluck.reports.events import Silent
+from potluck.reports.events import Fanout
 from potluck.rollout.hf import HFEngine
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.types import NonFiniteError, RunFolderError
@@ -274,7 +274,7 @@ def test_a_reward_that_is_not_finite_stops_the_run_and_names_round_node_and_sour
 
     monkeypatch.setattr(kind, "graded", broken)
     with pytest.raises(NonFiniteError, match=r"round 1, node 'large': the task's reward for compl"):
-        run(config, tmp_path / "run", display=Silent()) if not config.evaluation.every else run(
+        run(config, tmp_path / "run", display=Fanout()) if not config.evaluation.every else run(
             recipe("evaluation.problems=0", "evaluation.out_of_distribution=0"), tmp_path / "run"
         )
 
@@ -539,14 +539,14 @@ def test_every_option_of_a_run_is_tried_in_this_file_or_elsewhere():
 def test_a_failure_of_the_last_evaluation_costs_nothing_that_was_learned(
     recipe, tmp_path, monkeypatch
 ):
-    real = launch_module._Rounds.evaluate
+    real = launch_module.LocalRounds.evaluate
 
     def breaks(*args, at_end):
         if at_end:
             raise Crash
         return real(*args, at_end=at_end)
 
-    monkeypatch.setattr(launch_module._Rounds, "evaluate", breaks)
+    monkeypatch.setattr(launch_module.LocalRounds, "evaluate", breaks)
     with pytest.raises(Crash):
         run(recipe("checkpoint_every=0"), tmp_path / "run")
     assert checkpoint.rounds_saved(tmp_path / "run" / "small") == [4]

@@ -8,12 +8,13 @@ from msgspec.structs import replace
 
 import tiny
 from launch.runs import Hears, crash, lines
-from potluck.builder.plan import _control_lines, check, plan_cost
+from potluck.builder.plan import check, control_lines
 from potluck.config import ConfigError, StopConfig
 from potluck.evaluation.grade import SplitAccuracy
-from potluck.launch import controls, rounds
-from potluck.launch.course import Course
+from potluck.launch import rounds
+from potluck.launch import side_by_side as controls
 from potluck.launch.in_process import run
+from potluck.launch.rounds import Course
 from potluck.launch.side_by_side import WholeRun
 from potluck.model import ModelError
 from potluck.node.storage import checkpoint
@@ -247,9 +248,9 @@ def test_a_node_begins_where_one_of_another_run_ended(recipe, tmp_path, monkeypa
 
 def alerts(*reports, me="north"):
     """The kinds of what is told in each round."""
-    doubts = Doubts("likelihood", reads_logp=False)
+    doubts = Doubts(me, "likelihood", reads_logp=False)
     return [
-        [alert.kind for alert in doubts.new(RoundReport(at, **report), me)]
+        [alert.kind for alert in doubts.new(RoundReport(at, **report))]
         for at, report in enumerate(reports)
     ]
 
@@ -347,5 +348,5 @@ def test_a_node_that_is_left_alone_does_as_its_recipe_says(left_alone, how, ends
 
 def test_a_control_is_planned_for_the_rounds_that_the_run_may_have(recipe):
     config = recipe("stop_when.rounds=3", 'control=["own-part"]', names=("large", "small"))
-    (line,) = _control_lines(config, plan_cost(config))
+    (line,) = control_lines(config)
     assert ", of 3 rounds each; " in line

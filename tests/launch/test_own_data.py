@@ -96,7 +96,8 @@ def test_without_the_flag_nothing_is_imported_and_the_file_is_named(
     before = everything_in(example)
     code, out, err = potluck_says("run", "own-data.toml", *FAST)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "[[reward]] 'rewards.py:right', 'rewards.py:brief'; read it, then allow" in err
+    named = "[[reward]] 'rewards.py:right', [[reward]] 'rewards.py:brief'"
+    assert f"{named}; read it, then allow" in err
     assert "--trust-code" in err
     with monkeypatch.context() as patch:  # that is told before anything slow is imported
         patch.setattr("potluck.cli.training.prepare_process", None)

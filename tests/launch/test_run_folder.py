@@ -17,6 +17,7 @@ from displays import Listener
 from faults.swarm import Swarm
 from forked import Forked
 from potluck.files import append, remedy, write_atomically
+from potluck.launch import nodes as launch_nodes
 from potluck.launch import rounds as launch_rounds
 from potluck.launch.in_process import join, run
 from potluck.launch.local_swarm import run_local_swarm
@@ -281,7 +282,7 @@ def test_a_run_that_cannot_write_ends_in_a_line_that_says_how_to_go_on(
         monkeypatch.setattr(launch_rounds.checkpoint, "save", lambda *_, **__: None)
         monkeypatch.setattr(Record, "truncate_from", lambda self, round, heads: [])
         monkeypatch.setattr(Record, "keep_round", lambda self, round, arrived: 0)
-        monkeypatch.setattr(launch_rounds, "_write_recipe", lambda *_: None)
+        monkeypatch.setattr(launch_nodes, "_write_recipe", lambda *_: None)
         expected = rf"cannot write {folder}/large/completions.jsonl: File too large; raise the "
         expected += r"limit of a file's size \(ulimit -f\), then go on with --resume"
     else:

@@ -5,34 +5,38 @@ import json
 import signal
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
 
 import tiny
 from launch.runs import crash
+from potluck.launch import children
+from potluck.launch.children import Children
 from potluck.launch.in_process import run
 from potluck.launch.side_by_side import SideBySideError, WholeRun, run_side_by_side
 
 SAYS_AND_FAILS = "import sys; print('first\\n\\x1b[31mno disk left'); sys.exit(3)"
-SLEEPS = "import signal; print(flush=True); signal.sigwait([signal.SIGINT]); raise SystemExit(130)"
+SLEEPS = (
+    "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]); "
+    "print('here', flush=True); signal.sigwait([signal.SIGINT]); raise SystemExit(130)"
+)
 
 
 def console():
     return Console(file=io.StringIO(), width=100)
 
 
-def stands_in(monkeypatch, code, then=lambda process: None):
+def stands_in(monkeypatch, code):
     """Have other processes started in place of runs."""
-    started = []
+    started, popen = [], subprocess.Popen
 
-    def start(whole, options):
-        with whole.log.open("wb") as log:
-            started.append(subprocess.Popen([sys.executable, "-c", code], stdout=log))
-        then(started[-1])
+    def start(words, **options):
+        started.append(popen([sys.executable, "-c", code], **options))
         return started[-1]
 
-    monkeypatch.setattr(WholeRun, "start", start)
+    monkeypatch.setattr(children.subprocess, "Popen", start)
     return started
 
 
@@ -51,30 +55,29 @@ def test_a_run_that_breaks_down_is_named_with_its_last_words(whole, monkeypatch)
 
 
 def test_ctrl_c_stops_each_run_once_and_starts_no_other(whole, tmp_path, monkeypatch):
-    def interrupted_when_it_sleeps(process):
-        while not whole.log.read_bytes():
-            assert process.poll() is None
+    """Once it hears that signal, which it says."""
+
+    def interrupted(line):
         signal.raise_signal(signal.SIGINT)
 
-    code = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]); {SLEEPS}"
-    started = stands_in(monkeypatch, code, interrupted_when_it_sleeps)
+    monkeypatch.setattr(children, "decode_event", interrupted)
+    started = stands_in(monkeypatch, SLEEPS)
     other = WholeRun(whole.config, tmp_path / "other")
     monkeypatch.setattr("potluck.launch.side_by_side.available_cores", lambda: 1)
     assert not run_side_by_side([whole, other], console())
     assert [process.returncode for process in started] == [130]
 
 
-def test_a_run_stops_with_its_starter_and_shares_its_log_with_no_other(whole):
-    with whole.log.open("w") as orphan:
-        process = whole.start([])
-        process.stdin.close()  # as when this process is killed
-        assert process.wait() in (-signal.SIGTERM, 130)
-        orphan.write("still there")
-    assert "still there" not in whole.log.read_text()
+def test_a_run_stops_with_its_starter(whole, monkeypatch):
+    monkeypatch.setattr(children, "Thread", Mock())
+    with Children() as started:
+        process = whole.start(started, ["--set", "rounds=100000"]).process
+        process.stdout.close()  # as when this process is killed
+        assert process.wait()
 
 
 def test_a_run_that_was_killed_is_gone_on_with_to_the_bit_and_one_that_is_done_is_not(
-    whole, tmp_path
+    whole, tmp_path, monkeypatch
 ):
     run(whole.config, tmp_path / "whole")
     crash(whole.config, whole.folder, 1)
@@ -89,6 +92,6 @@ def test_a_run_that_was_killed_is_gone_on_with_to_the_bit_and_one_that_is_done_i
     )
     assert gone_on == uninterrupted
     assert whole.is_done
-    log = whole.log.stat()
+    started = stands_in(monkeypatch, SAYS_AND_FAILS)
     assert run_side_by_side([whole], console())
-    assert whole.log.stat() == log
+    assert started == []

@@ -14,7 +14,7 @@ from forked import FORKING, Forked
 from launch.runs import Hears, lines
 from potluck import STARTING_RECIPE
 from potluck.exchange import batches_of
-from potluck.launch import local_swarm
+from potluck.launch import children
 from potluck.launch.in_process import run
 from potluck.launch.local_swarm import run_local_swarm
 from potluck.node.storage import checkpoint
@@ -64,7 +64,7 @@ def left_by(folder, name, rounds):
 
 def start_with(monkeypatch, popen):
     stand_in = SimpleNamespace(**{**vars(FORKING), "Popen": popen})
-    monkeypatch.setattr(local_swarm, "subprocess", stand_in)
+    monkeypatch.setattr(children, "subprocess", stand_in)
 
 
 @pytest.fixture

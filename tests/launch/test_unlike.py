@@ -15,8 +15,9 @@ from potluck.builder import checks
 from potluck.builder.checks import sends_text
 from potluck.builder.task import notes_on_authors
 from potluck.config import ConfigError, as_tree, from_tree
-from potluck.launch import local_swarm
+from potluck.launch import children
 from potluck.launch.in_process import run
+from potluck.launch.local_swarm import run_local_swarm
 from potluck.model import ModelError
 from potluck.node.storage.resume import first_round
 from potluck.rollout.base import RolloutError
@@ -176,10 +177,10 @@ def test_a_file_of_solutions_teaches_and_learns_nothing(models, tmp_path):
 
 
 def test_each_in_a_process_of_its_own_finds_the_same(models, tmp_path, monkeypatch):
-    monkeypatch.setattr(local_swarm, "subprocess", FORKING)
+    monkeypatch.setattr(children, "subprocess", FORKING)
     config = recipe(models, "letters", "pairs", authors={"people": solutions(tmp_path)})
     run(config, tmp_path / "one")
-    ended = local_swarm.run_local_swarm(config, tmp_path / "many", resume=False, display=Says())
+    ended = run_local_swarm(config, tmp_path / "many", resume=False, display=Says())
     assert ended.codes == {"letters": 0, "pairs": 0, "people": 0}, ended.complaints
     sizes = ("sent_bytes", "sent_bytes_per_token", "received_bytes", "size_bytes")
     one, many = (

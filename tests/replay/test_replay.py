@@ -114,11 +114,6 @@ def test_with_the_runs_own_method_the_runs_weights_come_back_to_the_bit(recorded
     assert seen == {2: asked[2], 3: asked[3]}
 
 
-def test_with_another_method_other_weights_come(recorded, tmp_path):
-    _, node = rehearsed(recorded, "small", "nois", tmp_path)
-    assert not has_weights_of(node, recorded)
-
-
 @pytest.fixture
 def weights(tmp_path, monkeypatch):
     """Names of weights of one's own: that of LWS, and one that is 0 for others."""
@@ -477,11 +472,6 @@ def test_a_model_that_did_not_write_the_first_round_is_refused_before_any_node_l
 def test_what_was_mistyped_is_said(recorded, words, complaint):
     with pytest.raises(ReplayError, match=complaint.replace("?", r"\?")):
         make_plan(recorded, **words)
-
-
-def test_methods_are_taken_once_each_in_the_order_in_which_they_are_named(recorded, tmp_path):
-    plan = make_plan(recorded, methods="tis, nois,tis", out=tmp_path / "out")
-    assert plan.methods == ("tis", "nois")
 
 
 def test_a_folder_that_is_in_use_is_not_written_to(recorded, tmp_path):

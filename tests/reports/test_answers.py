@@ -12,10 +12,9 @@ from potluck.reports.answers import (
     add_answers,
     answer_of,
     answers,
-    control_command,
     sentence,
 )
-from potluck.reports.earned import plain
+from potluck.reports.comparison import plain
 
 ROUNDS = 6
 
@@ -136,21 +135,6 @@ def test_the_sentence_says_what_the_interval_does(tmp_path, low, high, verdict):
     assert said.startswith(f"small: {verdict}. Own reward ")
     assert f"{middle:+.3f}".replace("0.", ".") in said
     assert "by itself with all of the writing" in said
-
-
-@pytest.mark.parametrize("tables, names_code", [
-    ({"reward": [{"function": "task"}], "objective": {"weight": "likelihood"}}, False),
-    ({"reward": [{"function": "task"}, {"function": "pays.py:pays"}]}, True),
-    ({"objective": {"loss": "own.py:loss"}}, True),
-    ({"objective": {"weight": "own.py:weight"}}, True),
-    ({"log": {"callback": "own.py:told"}}, True),
-])  # fmt: skip
-def test_the_command_of_a_control_trusts_code_where_its_recipe_names_some(
-    tmp_path, tables, names_code
-):
-    recipe = {"name": "made", "rounds": 3, "node": {"small": {}}, **tables}
-    (tmp_path / "recipe.json").write_text(json.dumps(recipe))
-    assert ("--trust-code" in control_command(tmp_path)) == names_code
 
 
 def test_answers_are_kept_and_a_later_one_replaces_an_earlier_one(tmp_path):

@@ -107,11 +107,6 @@ def test_one_seed_has_an_interval_over_its_problems(runs):
     )
 
 
-def test_without_a_difference_none_is_claimed(tmp_path):
-    a, b = ([make(tmp_path / side, seed, 0.5) for seed in (0, 1, 2, 3)] for side in "ab")
-    assert potluck.compare(a, b).verdict.startswith("no difference is shown: ")
-
-
 def test_curves_are_over_what_a_model_wrote(runs):
     found = potluck.compare(*runs)
     assert [point.written for point in found.curves[0]] == [20 * (r + 1) for r in range(ROUNDS)]
@@ -134,8 +129,7 @@ def test_it_is_shown_as_markdown_html_and_a_picture(runs, tmp_path):
     assert f"| small | own reward | {found.rows[0].cells[2]} |" in said
     assert found.verdict in said
     assert f"A: {runs[0][0]} and 2 more; B: " in said
-    assert found.rows[0].cells[4] in found._repr_html_()
-    assert len(found._repr_html_()) < 3000
+    assert found._repr_markdown_() == said
     for at, pair in enumerate((runs, (runs[0][0], runs[1][2]))):
         save(potluck.compare(*pair).plot, tmp_path / f"{at}.png")
         assert (tmp_path / f"{at}.png").read_bytes().startswith(b"\x89PNG")

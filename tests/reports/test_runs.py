@@ -48,33 +48,12 @@ def test_a_last_line_without_its_newline_counts_when_it_is_whole(tmp_path):
     assert len(read_run(path).nodes[0].rounds) == 2
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        b'{"round": 1, "own\n',
-        b'{"round": 1, "own{"round": 2}\n',
-        b'{"round": "one"}\n',
-        b'{"round": "one"}',
-        b"{}\n",
-        b"\x00\x00\x00\x00",
-        b'{"round": 1, "seconds": {"\xff": 1}}\n',
-        b"garbage",
-        b'{"round": 1, "loss": NaN}\n',
-        b'{"round": 1, "sources": ' + b"[" * 100_000 + b"\n",
-    ],
-    ids=[
-        "cut",
-        "cut-within",
-        "type",
-        "type-at-end",
-        "no-round",
-        "zeros",
-        "utf-8",
-        "garbage",
-        "nan",
-        "deep",
-    ],
-)
+@pytest.mark.parametrize("damage", [
+    b'{"round": 1, "own\n', b'{"round": 1, "own{"round": 2}\n', b'{"round": "one"}\n',
+    b'{"round": "one"}', b"{}\n", b"\x00\x00\x00\x00", b'{"round": 1, "seconds": {"\xff": 1}}\n',
+    b"garbage", b'{"round": 1, "loss": NaN}\n',
+    b'{"round": 1, "sources": ' + b"[" * 100_000 + b"\n",
+], ids=list("abcdefghij"))  # fmt: skip
 def test_other_damage_is_one_error_with_file_line_and_way_out(tmp_path, damage):
     path = make_run(tmp_path / "run", "small", rounds=[metrics(0)])
     file = path / "small" / "metrics.jsonl"

@@ -2,8 +2,6 @@
 
 import os
 
-import pytest
-
 from potluck.reports import tail as tail_module
 from potluck.reports.tail import Change, Tail, newest, read_small
 
@@ -33,11 +31,9 @@ def test_only_whole_new_lines_are_read_and_all_of_a_file_that_is_another_one(tmp
         assert [tail.look(), list(tail.read())] == wanted, name
 
 
-@pytest.mark.parametrize("chunk_bytes", [7, 1 << 20])  # with 7 lines cross the chunks
 def test_damaged_lines_are_told_with_their_number_and_offsets_are_those_of_the_file(
-    tmp_path, monkeypatch, chunk_bytes
+    tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(tail_module, "CHUNK_BYTES", chunk_bytes)
     monkeypatch.setattr(tail_module, "LINE_BYTES", 50)
     file, damaged = tmp_path / "x.jsonl", []
     file.write_text('"one"\nno JSON\n3\n' + 60 * "x")

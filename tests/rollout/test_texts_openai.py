@@ -14,7 +14,7 @@ from potluck.config import from_tree
 from potluck.fields import ConfigError
 from potluck.rollout.base import RolloutError, RolloutRequest
 from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost, TextSettings, can_be_read
-from potluck.rollout.texts.messages import read_answer
+from potluck.rollout.texts.endpoint import read_answer
 from potluck.rollout.texts.openai import TOKENS_AROUND, Budget
 from potluck.rollout.texts.options import OpenAIOptions
 from potluck.types import Problem, Sampling

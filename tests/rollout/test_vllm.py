@@ -19,7 +19,7 @@ from potluck.model.lora import add_adapter
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine
 from potluck.rollout.vllm import client as line_module
-from potluck.rollout.vllm import writing as writing_module
+from potluck.rollout.vllm import engine as engine_module
 from potluck.rollout.vllm.client import Address, Client
 from potluck.rollout.vllm.engine import OverlappingServerEngine, ServerEngine, require_server
 from potluck.rollout.vllm.weights import WeightSync
@@ -430,7 +430,7 @@ def test_a_stop_token_in_the_last_place_ends_a_completion_whatever_the_server_ca
 def impatient(monkeypatch):
     monkeypatch.setattr(line_module, "LONGEST_PAUSE_S", 0.02)
     monkeypatch.setattr(line_module, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(writing_module, "TICK_S", 0.02)
+    monkeypatch.setattr(engine_module, "TICK_S", 0.02)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -1,14 +1,14 @@
 """Checks that concern all nodes together, made before anything is written."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from heapq import nlargest
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase
 
-from potluck.builder.exchange import make_agenda
+from potluck.builder.exchange import make_agenda, members_of, trusts_of
 from potluck.config import ConfigError, RunConfig
 from potluck.model import LanguageModel, ModelError
 from potluck.model.loading import (
@@ -41,22 +41,24 @@ def require_devices(config: RunConfig) -> None:
 
 def require_tokenizers(config: RunConfig) -> None:
     """Raise ModelError unless all nodes share a tokenizer, or read texts and no claims about ids;
-    or if one lacks the stop tokens named."""
+    or if one lacks the stop tokens named, or they are text to it where texts are read: a text that
+    comes without its end would be read with it, and graded so."""
     tokenizers = {name: load_tokenizer(node.model) for name, node in config.learners.items()}
-    for tokenizer in tokenizers.values():
-        named_stop_ids(tokenizer, config.sampling.stop)
     prints = {name: fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
-    if len({*prints.values()}) > 1 or config.learners.keys() != config.node.keys():
-        _require_special_stops(config, tokenizers)
+    reads_texts = len({*prints.values()}) > 1 or config.learners.keys() != config.node.keys()
+    for name, tokenizer in tokenizers.items():
+        named_stop_ids(tokenizer, config.sampling.stop)
+        for token in config.sampling.stop if reads_texts else ():
+            if tokenizer.get_vocab()[token] not in special_ids(tokenizer):
+                raise ModelError(
+                    f"[sampling] stop names {token!r}, which is plain text to {name!r}; where "
+                    f"completions go as text, only special tokens can end them: drop it"
+                )
     for one, other in pairwise(prints):
         if prints[other] == prints[one]:
             continue
-        sizes = {name: len(tokenizers[name]) for name in (one, other)}
-        differ = (
-            f"the tokenizers of {one!r} ({config.node[one].model}, {sizes[one]} tokens, "
-            f"{prints[one][:12]}) and {other!r} ({config.node[other].model}, {sizes[other]} "
-            f"tokens, {prints[other][:12]}) differ"
-        )
+        named = (f"{name!r} ({config.node[name].model})" for name in (one, other))
+        differ = f"the tokenizers of {' and '.join(named)} differ"
         if reads_author_logp(config.objective):
             raise ModelError(
                 f"{differ}, so the log-probabilities that one tells of its tokens say nothing of "
@@ -67,32 +69,15 @@ def require_tokenizers(config: RunConfig) -> None:
             raise ModelError(f"{differ}, and [swarm] text is 'never'; drop it, so that texts go")
 
 
-def _require_special_stops(
-    config: RunConfig, tokenizers: Mapping[str, PreTrainedTokenizerBase]
-) -> None:
-    """Raise ModelError if a stop token that the recipe names is text: a text that comes without it
-    would be read with it, and graded so."""
-    for name, tokenizer in tokenizers.items():
-        for token in config.sampling.stop:
-            if tokenizer.get_vocab()[token] not in special_ids(tokenizer):
-                raise ModelError(
-                    f"[sampling] stop names {token!r}, which is plain text to {name!r}; where "
-                    f"completions go as text, only special tokens can end them: drop it"
-                )
-
-
 def notes_on_tokenizers(config: RunConfig) -> list[str]:
-    """Write a line that says which nodes read each other's texts and not ids, if any. All models
-    are on this machine."""
+    """Write a line that says which nodes read each other's texts and not ids, if any."""
     groups: dict[str, list[str]] = {}
     for name, node in config.learners.items():
         groups.setdefault(fingerprint(load_tokenizer(node.model)), []).append(name)
     if len(groups) < 2:
         return []
-    kinds = " | ".join(", ".join(names) for names in groups.values())
-    return [
-        f"{len(groups)} tokenizers ({kinds}): each reads the others' texts (docs/tokenizers.md)"
-    ]
+    of = " | ".join(", ".join(names) for names in groups.values())
+    return [f"{len(groups)} tokenizers ({of}): each reads the others' texts (docs/tokenizers.md)"]
 
 
 def sends_text(config: RunConfig, *, all_here: bool) -> bool:
@@ -222,4 +207,37 @@ def notes_on_devices(config: RunConfig) -> list[str]:
         f'{", ".join(names)}: device = "auto" takes the CPU: this machine seems to have {what}, '
         f"but torch {torch.__version__} cannot use it; install a torch built for it, or set "
         f'device = "cpu"'
+    ]
+
+
+def require_baseline(config: RunConfig, folder: Path, here: Collection[str]) -> None:
+    """Raise ConfigError if a node of this process would have nothing to compare its completions
+    with: of authors that it does not trust none counts."""
+    weights = {name: config.node[name].weight for name in members_of(config)}
+    for name in weights.keys() & {*here} if config.plan == "horizontal" else ():
+        trusts = trusts_of(config, folder, name, here)
+        trusted = sum(weight for author, weight in weights.items() if trusts(author))
+        rows = int(config.group_size * trusted / sum(weights.values()) + 1e-9)
+        if config.pace == "together" and rows < 2:
+            raise ConfigError(
+                f"plan 'horizontal' gives the authors that {name!r} trusts {rows} of the "
+                f"{config.group_size} completions of a problem, and one has nothing to be compared "
+                f"with; set plan = 'vertical', raise group_size, name them in a [swarm] roster, or "
+                f"set [objective] trust = 'everybody'"
+            )
+
+
+def notes_on_trust(config: RunConfig, folder: Path, here: Collection[str]) -> list[str]:
+    """Name the members which the nodes of this process do not trust, in a line, if any."""
+    first = min(here)
+    trusts = trusts_of(config, folder, first, here)
+    if not (others := [name for name in members_of(config) if name != first and not trusts(name)]):
+        return []
+    asked = config.objective.trust == "nobody"
+    why = "[objective] trust is 'nobody'" if asked else "no [swarm] roster has their keys"
+    way_out = "name a roster, or set [objective] trust = 'everybody' among friends (docs/trust.md)"
+    way_out = "docs/trust.md says what that is for" if asked else way_out
+    return [
+        f"not trusted: {', '.join(others)}, as {why}. Only right and likely answers of theirs "
+        f"teach, and no log-probability that they claim is read; {way_out}"
     ]

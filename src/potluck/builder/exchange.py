@@ -3,7 +3,7 @@
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from math import ceil
@@ -24,8 +24,14 @@ from potluck.exchange import (
     Provenance,
     transport,
 )
-from potluck.exchange.keys.keys import IdentityError, Key, make_key, read_roster, roster_line
-from potluck.exchange.keys.known_keys import KnownKeys
+from potluck.exchange.keys.keys import (
+    IdentityError,
+    Key,
+    KnownKeys,
+    make_key,
+    read_roster,
+    roster_line,
+)
 from potluck.exchange.protocol.mailbox import Partners
 from potluck.exchange.transport import Notify
 from potluck.exchange.wire.message import (
@@ -253,6 +259,20 @@ def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
                 f"that `potluck keys {name}` prints, or set stranger = true"
             )
     return roster
+
+
+def trusts_of(
+    config: RunConfig, folder: Path, name: str, here: Collection[str]
+) -> Callable[[str], bool]:
+    """Make the function that tells of an author if node ``name`` trusts it; ``here`` are the
+    nodes of this process, which one person started."""
+    match config.objective.trust:
+        case "everybody":
+            return lambda author: True
+        case "nobody":
+            return lambda author: author == name
+    trusted = frozenset([*here, *swarm_roster(config, folder)])
+    return lambda author: author in trusted
 
 
 def _prepared_addresses(file: Path, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -13,9 +13,9 @@ a fast kernel (float32 with grouped heads).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from potluck.config import LoraConfig, NodeConfig, RunConfig
+from potluck.config import ConfigError, LoraConfig, NodeConfig, RunConfig
 from potluck.model.lora import targets_of
 from potluck.model.scoring import logits_at_once
 from potluck.model.shape import Shape
@@ -27,10 +27,16 @@ CUDA_BYTES = GIB * 3 // 4
 """Bytes of CUDA itself in each process: its kernels and the work space of its libraries."""
 TIGHT = 0.9
 """Share of a GPU beyond which an estimate is no promise."""
-SAVERS = (
-    "memory is saved by gradient_checkpointing = true, fewer micro_batch_tokens",
-    'or sampling_rows, dtype = "bfloat16", a table lora, a larger GPU: docs/memory.md',
-)
+SAVERS = """\
+memory is saved by a device for each node or --one-process, gradient_checkpointing = true,
+fewer micro_batch_tokens or sampling_rows, dtype = "bfloat16", a table lora: docs/memory.md"""
+GPUS = {
+    "a10": 22, "a100-40gb": 39, "a100-80gb": 79, "b200": 178, "h100": 79, "h200": 139, "l4": 22,
+    "l40s": 44, "rtx3090": 23, "rtx4090": 23, "rtx5090": 31, "rtxa6000": 47, "t4": 14,
+    "v100-16gb": 15, "v100-32gb": 31,
+}  # fmt: skip
+"""GiB that CUDA reports of each, rounded down: less than the sheet's figure, which counts in
+powers of ten or includes what error correction takes."""
 MOMENTS = {"adam": 8, "adamw": 8, "adamw-8bit": 2}
 """Bytes of the optimiser's two moments for each trained number."""
 HEAD_COPIES = 3
@@ -117,20 +123,18 @@ def own_completions(config: RunConfig, name: str) -> int:
 
 def adapter_numbers(lora: LoraConfig, shape: Shape) -> int:
     """Compute r x (inputs + outputs), summed over every layer that gets an adapter."""
-    return lora.r * sum(inputs + outputs for inputs, outputs in _adapted(lora, shape))
+    return lora.r * sum(inputs + outputs for _, inputs, outputs in adapted_layers(lora, shape))
 
 
-def adapted_names(lora: LoraConfig, shape: Shape) -> list[str]:
-    """Name the layers that get an adapter; a target may be a path to one."""
-    layers = dict.fromkeys(name for name, _, _ in shape.linears if name != shape.head)
-    targets = targets_of(lora.targets, layers, shape.model_type)
-    return [*layers] if targets == "all-linear" else [each.rpartition(".")[2] for each in targets]
-
-
-def _adapted(lora: LoraConfig, shape: Shape) -> list[tuple[int, int]]:
-    """List (inputs, outputs) of each layer that gets an adapter."""
-    names = adapted_names(lora, shape)
-    return [(inputs, outputs) for layer, inputs, outputs in shape.linears if layer in names]
+def adapted_layers(lora: LoraConfig, shape: Shape) -> list[tuple[str, int, int]]:
+    """List (name, inputs, outputs) of each layer that gets an adapter; a target may be a path to
+    one."""
+    linears = [linear for linear in shape.linears if linear[0] != shape.head]
+    targets = targets_of(lora.targets, {name for name, _, _ in linears}, shape.model_type)
+    if targets == "all-linear":
+        return linears
+    names = {target.rpartition(".")[2] for target in targets}
+    return [linear for linear in shape.linears if linear[0] in names]
 
 
 def _writing(
@@ -194,7 +198,9 @@ def _layer(node: NodeConfig, shape: Shape, longest: int) -> tuple[int, int, int]
     kept = each * (2 * queries + 2 * keys) + 4 * shape.heads
     if node.lora:
         # Frozen layers need no inputs; the two norms keep theirs in float32.
-        inputs = sum(i + node.lora.r for i, _ in _adapted(node.lora, shape)) // max(1, shape.layers)
+        inputs = (
+            sum(i + node.lora.r for _, i, _ in adapted_layers(node.lora, shape)) // shape.layers
+        )
         kept += 2 * 4 * hidden + each * (3 * wide + inputs)
     elif each == 2:
         # Norms keep their input, also scaled, in float32; q, k, v, gate and up a rounded one each.
@@ -219,41 +225,32 @@ def by_device(config: RunConfig, *, gpu: bool) -> dict[str, list[str]]:
     return devices
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceLoad:
-    """Nodes that share a device."""
-
-    nodes: Sequence[Memory]
-    apart: bool
-    """True: each node is a process of its own, which does not wait for another one's memory."""
-    overhead_bytes: int = CUDA_BYTES
-    """Bytes of each process, beside its node's."""
-
-    @property
-    def bytes_needed(self) -> int:
-        if self.apart:
-            return sum(node.peak + self.overhead_bytes for node in self.nodes)
-        states = sum(node.state for node in self.nodes)
-        return states + max(node.phase for node in self.nodes) + self.overhead_bytes
-
-    def fits(self, gib: float) -> bool:
-        return self.bytes_needed <= gib * GIB
+def bytes_together(nodes: Sequence[Memory], *, apart: bool, overhead: int = CUDA_BYTES) -> int:
+    """Add up what nodes need on one device: ``apart``, each is a process that does not wait for
+    another one's memory, else they take turns; with ``overhead`` bytes for each process."""
+    if apart:
+        return sum(node.peak + overhead for node in nodes)
+    return sum(node.state for node in nodes) + max(node.phase for node in nodes) + overhead
 
 
-def verdict(load: DeviceLoad, gib: float) -> str:
-    """Say whether the nodes fit, with the figures, and what to do where they do not."""
-    needs = load.bytes_needed / GIB
+def verdict(bytes_needed: int, gib: float) -> str:
+    """Say whether nodes fit, with the figures, and what to do where they do not."""
+    needs = bytes_needed / GIB
     figures = f"{needs:,.0f} of {gib:g} GiB"
     if needs <= TIGHT * gib:
         return f"fits: {figures}"
     if needs <= gib:
         return f"just fits: {figures}; an estimate, so leave it room"
-    ways = []
-    if len(load.nodes) > 1:
-        turns = replace(load, apart=False)
-        if load.apart and turns.fits(gib):
-            needs = turns.bytes_needed / GIB
-            ways.append(f"would fit ({needs:,.0f} GiB) in turns, with --one-process")
-        if all(replace(load, nodes=[node]).fits(gib) for node in load.nodes):
-            ways.append("would fit with a device for each node")
-    return "\n  ".join([f"does not fit: {figures}", *ways, *SAVERS])
+    return f"does not fit: {figures}\n{SAVERS}"
+
+
+def gpu_gib(name: str) -> float:
+    """Read the GiB of a GPU from its name or the number itself; raise ConfigError if none is so."""
+    try:
+        gib = GPUS.get(name.lower()) or float(name)
+    except ValueError:
+        gib = 0.0
+    if not 0 < gib < 10_000:
+        known = ", ".join(GPUS)
+        raise ConfigError(f"--gpu is {name!r}; choose one of {known}, or its memory in GiB")
+    return gib

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import torch
 
-from potluck.builder.exchange import make_agenda
+from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.builder.objective import load_loss, load_weight
-from potluck.builder.trust import trusts_of
 from potluck.config import LoraConfig, RunConfig
 from potluck.exchange import Exchange
 from potluck.files import derived_seed

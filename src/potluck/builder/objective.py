@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from potluck.builder.task import require_trust
+from potluck.builder.task import require_trusted
 from potluck.config import ConfigError, RunConfig
 from potluck.objective.losses import Loss
 from potluck.objective.methods import ObjectiveConfig
@@ -24,25 +24,24 @@ def load_loss(config: RunConfig, *, trust_code: bool) -> Loss | None:
     """Import the recipe's loss and call it once on two rows; None: the recipe names none. Raise
     TaskError if it cannot be imported, ConfigError if it is not trusted, or makes no loss of them.
     """
-    if not (name := config.objective.loss):
+    if not config.objective.loss:
         return None
-    what = "[objective] loss"
-    function = _load(what, name, trust_code)
+    what, function = _load(config, "loss", trust_code)
 
     def loss(*given: Tensor | ObjectiveConfig) -> Tensor:
-        made = called(f"{what} {name!r}", function, *given)
+        made = called(what, function, *given)
         if not isinstance(made, Tensor) or made.shape or not made.requires_grad:
             raise ConfigError(
-                f"{what} {name!r} returned a {_kind(made)}; expected a "
-                f"tensor of one number through which gradient flows to its first argument"
+                f"{what} returned a {_kind(made)}; expected a tensor of one number through which "
+                f"gradient flows to its first argument"
             )
         return made
 
     logp_BT = START_BT.clone().requires_grad_()
     advantage_B = torch.tensor([1.0, -1.0])
-    tried = loss(logp_BT, START_BT, START_BT - 0.1, advantage_B, MASK_BT, config.objective)
-    if not tried.isfinite():
-        raise ConfigError(f"{what} {name!r} is {tried.item()} for two ordinary rows")
+    _require_finite(
+        what, loss(logp_BT, START_BT, START_BT - 0.1, advantage_B, MASK_BT, config.objective)
+    )
     return loss
 
 
@@ -52,42 +51,43 @@ def load_weight(config: RunConfig, *, trust_code: bool) -> Weight | None:
     """
     if not config.objective.has_own_weight:
         return None
-    what, name = "[objective] weight", config.objective.weight
-    function = _load(what, name, trust_code)
+    what, function = _load(config, "weight", trust_code)
     marked = function if isinstance(function, Weight) else batch_weight(function)
 
     def weight(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
-        made = called(f"{what} {name!r}", marked.of, rows, options)
+        made = called(what, marked.of, rows, options)
         if not isinstance(made, Tensor) or made.shape != rows.advantage_B.shape:
             raise ConfigError(
-                f"{what} {name!r} returned a {_kind(made)}; expected a tensor of one number for "
-                f"each of {len(rows.advantage_B)} rows"
+                f"{what} returned a {_kind(made)}; expected a tensor of one number for each of "
+                f"{len(rows.advantage_B)} rows"
             )
         return made
 
-    weight.__name__ = name
-    tried = weight(_two_rows(), config.objective)
-    if not tried.isfinite().all():
-        raise ConfigError(f"{what} {name!r} is {tried.tolist()} for two ordinary rows")
+    weight.__name__ = config.objective.weight
+    _require_finite(what, weight(_two_rows(), config.objective))
     return Weight(weight, marked.needs_batch)
 
 
 def digests_of(config: RunConfig, *, trust_code: bool) -> dict[str, str]:
     """Hash the files of loss and weight with SHA-256, so that a resumed run can tell; "": there is
     none. Raise as ``load_loss`` does: before models are loaded, which takes long."""
-    own = {
-        "loss": load_loss(config, trust_code=trust_code),
-        "weight": load_weight(config, trust_code=trust_code),
-    }
-    return {
-        key: load_function(f"[objective] {key}", getattr(config.objective, key))[1] if made else ""
-        for key, made in own.items()
-    }
+    load_loss(config, trust_code=trust_code)
+    load_weight(config, trust_code=trust_code)
+    objective = config.objective
+    named = {"loss": objective.loss, "weight": objective.weight * objective.has_own_weight}
+    return {key: name and load_function(key, name)[1] for key, name in named.items()}
 
 
-def _load(what: str, name: str, trust_code: bool) -> Callable[..., Any]:
-    require_trust(what, [name], trust_code=trust_code)
-    return load_function(what, name)[0]
+def _load(config: RunConfig, key: str, trust_code: bool) -> tuple[str, Callable[..., Any]]:
+    """Import what ``key`` names; return it behind its name for errors."""
+    require_trusted(config, trust_code)
+    what, name = f"[objective] {key}", getattr(config.objective, key)
+    return f"{what} {name!r}", load_function(what, name)[0]
+
+
+def _require_finite(what: str, tried: Tensor) -> None:
+    if not tried.isfinite().all():
+        raise ConfigError(f"{what} is {tried.tolist()} for two ordinary rows")
 
 
 def called(what: str, function: Callable[..., Any], *given: object) -> object:
@@ -96,10 +96,8 @@ def called(what: str, function: Callable[..., Any], *given: object) -> object:
         return function(*given)
     except Exception as error:  # anybody's code may raise anything
         at = traceback.extract_tb(error.__traceback__)[-1]
-        raise ConfigError(
-            f"{what} raised {type(error).__name__}: {error} ({Path(at.filename).name}, "
-            f"line {at.lineno})"
-        ) from error
+        where = f"{Path(at.filename).name}, line {at.lineno}"
+        raise ConfigError(f"{what} raised {type(error).__name__}: {error} ({where})") from error
 
 
 def _kind(made: object) -> str:

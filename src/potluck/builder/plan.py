@@ -7,20 +7,18 @@ from pathlib import Path
 import torch
 from msgspec.structs import replace
 from rich.console import Group as Stacked
-from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from potluck.builder.consent import notes_on_reach
-from potluck.builder.gpus import gpu_gib
 from potluck.builder.memory import (
     CUDA_BYTES,
     GIB,
-    DeviceLoad,
     Memory,
-    adapted_names,
-    by_device,
+    adapted_layers,
+    bytes_together,
+    gpu_gib,
     memory_of,
     own_completions,
     verdict,
@@ -37,7 +35,7 @@ WIRE_BYTES = {"exact": 5.0, "compact": 2.6, "raw": 8.1}
 """Bytes of a token, at most, as measured: benchmarks/wire.py."""
 IDS_ONLY_BYTES = {"exact": 2.3, "compact": 2.3, "raw": 5.2}
 """The same without log-probabilities."""
-VERTICAL_ADVICE = """\
+VERTICAL_ADVICE = """
 plan = "vertical": a model learns nothing from a group that another one has solved throughout, also
 where it fails itself; plan = "horizontal" compares the completions of all"""
 SPLITS: tuple[Split, ...] = ("train", "validation", "out-of-distribution")
@@ -77,8 +75,11 @@ def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> 
     """
     plain = config = pinned(as_config(config))
     if code_of(config) and not trust_code:
-        log, objective = replace(config.log, callback=""), replace(config.objective, loss="")
-        plain = replace(config, reward=(), log=log, objective=objective)
+        own = {"weight": "typicality"} if config.objective.has_own_weight else {}
+        objective = replace(config.objective, loss="", **own)
+        plain = replace(
+            config, reward=(), log=replace(config.log, callback=""), objective=objective
+        )
     absent = absences(config)
     host = Host(tuple(config.node), Path("runs") / config.name, devices=not gpu, absent=absent)
     shapes = {n: planned_shape(node.model, absent) for n, node in config.learners.items()}
@@ -111,23 +112,22 @@ def check(
     arguments these are.
     """
     gib = gpu_gib(gpu) if gpu else 0.0
-    code = [] if trust_code else code_of(config)
     plan = plan_cost(config, trust_code=trust_code, gpu=gpu)
+    code = [] if trust_code else code_of(config)
     unseen = [Padding(Text(part), (0, 0, 0, 2)) for part in plan.inspection.unseen]
     return Stacked(
         Text(_headline(config)),
-        *_data(plan.inspection),
-        *map(Text, _capped(config, plan)),
-        *(Text(f"would run {_place_of(name)}; not without --trust-code") for name in code),
+        *map(Text, _data(config, plan)),
+        *(Text(f"would run {_place_of(name)}; not without --trust-code") for _, name in code),
         *map(Text, notes_on_reach(config)),
         *map(Text, _learning_lines(config, plan)),
         Text(),
         _memory_table(plan),
         Text("peak = state (weights, optimiser) + the largest of the three that follow it"),
-        *_device_lines(config, plan, gib=gib, apart=not one_process),
+        *map(Text, _device_lines(config, plan, gib=gib, apart=not one_process)),
         Text(),
         _token_table(plan),
-        *map(Text, _control_lines(config, plan)),
+        *map(Text, control_lines(config)),
         *(Text("\nnot looked at:") for _ in unseen[:1]),
         *unseen,
         Text("\nnothing was started; --json prints the recipe with every default"),
@@ -136,56 +136,59 @@ def check(
 
 def _headline(config: RunConfig) -> str:
     chosen = config.objective
-    shares = ""
+    pace = ""
     if config.pace == "free":
-        shares = f", at its own pace: {config.taken:g} of others for each own one at most"
+        pace = f", at its own pace: {config.taken:g} of others for each own one at most"
     joint = config.plan == "horizontal" or len(config.node) == 1 or chosen.others == "all"
-    advice = "" if joint else f"\n{VERTICAL_ADVICE}"
-    method = ", ".join([method_of(chosen), *chosen.settings])
     return (
         f"{config.name}: {config.end} rounds of {config.problems_per_round} problems x "
-        f"{config.group_size} completions, {config.plan}{shares}\n"
-        f"{method}; {chosen.updates_per_round} update a round; "
-        f"evaluated every {config.evaluation.every or config.rounds} rounds{advice}"
+        f"{config.group_size} completions, {config.plan}{pace}\n"
+        f"{', '.join([method_of(chosen), *chosen.settings])}; {chosen.updates_per_round} update a "
+        f"round; evaluated every {config.evaluation.every or config.rounds} rounds"
+        f"{'' if joint else VERTICAL_ADVICE}"
     )
+
+
+def _data(config: RunConfig, plan: CostPlan) -> Iterator[str]:
+    """Yield the sizes of the splits, what is to be known of them, and each number beyond them."""
+    wanted, most = config.evaluation, config.sampling.max_new_tokens
+    if task := plan.inspection.task:
+        there = {split: len(task.ids(split)) for split in SPLITS}
+        counts = ", ".join(f"{split} {count:,}" for split, count in there.items())
+        yield f"task: {counts} problems; digest {task.digest[:12]}"
+        yield from plan.inspection.notes or ["overlap: no question is in two of them"]
+        asked = (wanted.problems, wanted.out_of_distribution)
+        for split, count in zip(SPLITS[1:], asked, strict=True):
+            if 0 < there[split] < count:
+                yield f"of {count} {split} problems there are {there[split]}"
+    for name, shape in plan.shapes.items():
+        if shape.context and most > shape.context:
+            limit = f"the model's {shape.context} positions"
+            yield f"{name}: max_new_tokens = {most} is capped by {limit}"
 
 
 def _learning_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
     """Yield which layers get an adapter, and what the KL is measured to."""
     for name, node in config.learners.items():
         if node.lora:
-            layers = adapted_names(node.lora, plan.shapes[name])
+            layers = dict.fromkeys(
+                layer for layer, _, _ in adapted_layers(node.lora, plan.shapes[name])
+            )
             yield f"{name!r} trains adapters of {', '.join(layers)}"
         if config.objective.beta:
             model = "its model without the adapter" if node.lora else "a frozen copy of its model"
             yield f"{name!r} holds its KL to {model}, beta = {config.objective.beta:g}"
 
 
-def _data(prepared: Prepared) -> list[RenderableType]:
-    if (task := prepared.task) is None:
-        return []
-    counts = ", ".join(f"{split} {len(task.ids(split)):,}" for split in SPLITS)
-    return [
-        Text(f"task: {counts} problems; digest {task.digest[:12]}"),
-        *map(Text, prepared.notes or ["overlap: no question is in two of them"]),
-    ]
-
-
-def _capped(config: RunConfig, plan: CostPlan) -> Iterator[str]:
-    """Yield a line on each number that is more than can be."""
-    wanted, most = config.evaluation, config.sampling.max_new_tokens
-    asked: dict[Split, int] = {
-        "validation": wanted.problems,
-        "out-of-distribution": wanted.out_of_distribution,
-    }
-    for split, count in asked.items():
-        there = len(task.ids(split)) if (task := plan.inspection.task) else count
-        if 0 < there < count:
-            yield f"of {count} {split} problems there are {there}"
-    for name, shape in plan.shapes.items():
-        if shape.context and most > shape.context:
-            limit = f"the model's {shape.context} positions"
-            yield f"{name}: max_new_tokens = {most} is capped by {limit}"
+def _memory_table(plan: CostPlan) -> Table:
+    phases = ("state", "writing", "learning", "evaluation", "peak")
+    table = _table("memory in GiB, estimated", "node", "weights", *phases)
+    for name, node in plan.memory.items():
+        parts = (node.state, node.writing, node.learning, node.evaluating, node.peak)
+        many = plan.shapes[name].parameters
+        shown = f"{many / 1e9:,.2f}B" if many >= 1e9 else f"{many / 1e6:,.2f}M"
+        table.add_row(Text(name), shown, *(f"{part / GIB:,.2f}" for part in parts))
+    return table
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -195,27 +198,17 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _memory_table(plan: CostPlan) -> Table:
-    phases = ("state", "writing", "learning", "evaluation", "peak")
-    table = _table("memory in GiB, estimated", "node", "weights", *phases)
-    for name, node in plan.memory.items():
-        parts = (node.state, node.writing, node.learning, node.evaluating, node.peak)
-        many = _many(plan.shapes[name].parameters)
-        table.add_row(Text(name), many, *(f"{part / GIB:,.2f}" for part in parts))
-    return table
-
-
-def _device_lines(
-    config: RunConfig, plan: CostPlan, *, gib: float, apart: bool
-) -> list[RenderableType]:
-    lines: list[RenderableType] = []
-    for device, names in by_device(config, gpu=plan.on_gpu).items():
+def _device_lines(config: RunConfig, plan: CostPlan, *, gib: float, apart: bool) -> Iterator[str]:
+    """Yield a line on each device, under the name that it really has."""
+    real = {"auto": "cuda:0" if plan.on_gpu else "cpu", "cuda": "cuda:0"}
+    devices = {name: real.get(node.device, node.device) for name, node in config.learners.items()}
+    for device in dict.fromkeys(devices.values()):
+        names = [name for name in devices if devices[name] == device]
         memories, overhead = [plan.memory[name] for name in names], CUDA_BYTES * plan.on_gpu
-        load = DeviceLoad(memories, apart, overhead)
-        how = "the peaks added up" if apart else "the states added up, as they take turns"
-        needs = f"{load.bytes_needed / GIB:,.1f} GiB{f', {how}' if len(names) > 1 else ''}"
-        lines.append(Text(f"{device}: {' + '.join(names)}: {verdict(load, gib) if gib else needs}"))
-    return lines
+        needed = bytes_together(memories, apart=apart, overhead=overhead)
+        how = ", the peaks added up" if apart else ", the states added up, as they take turns"
+        needs = f"{needed / GIB:,.1f} GiB{how * (len(names) > 1)}"
+        yield f"{device}: {' + '.join(names)}: {verdict(needed, gib) if gib else needs}"
 
 
 def _token_table(plan: CostPlan) -> Table:
@@ -228,29 +221,20 @@ def _token_table(plan: CostPlan) -> Table:
     return table
 
 
-def _control_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
+def control_lines(config: RunConfig) -> Iterator[str]:
     """Yield the cost of each control, which comes on top of the run's."""
-    of_run = sum(each.completions for each in plan.tokens.values())
+    of_run = sum(own_completions(config, name) for name in config.learners)
     for kind in config.control:
         runs = [each.config for each in controls_of(config) if each.kind == kind]
-        own = [(plan.tokens[n], own_completions(its, n)) for its in runs for n in its.node]
-        count = sum(written for _, written in own)
-        tokens = sum(written * each.written // max(1, each.completions) for each, written in own)
+        count = sum(own_completions(its, name) for its in runs for name in its.node)
         yield (
             f"control {kind!r}, after the run: {len(runs)} more, of {config.end} rounds each; "
-            f"{count * config.end:,} completions, the run {of_run * config.end:,}; "
-            f"{tokens * config.end:,} tokens at most"
+            f"{count * config.end:,} completions, the run {of_run * config.end:,}"
         )
 
 
-def _many(count: int) -> str:
-    return f"{count / 1e9:,.2f}B" if count >= 1e9 else f"{count / 1e6:,.2f}M"
-
-
 def _place_of(function: str) -> str:
-    """Say where the code of a [[reward]] ``function`` is, so that one can go and read it."""
+    """Say where the code of a ``function`` of the recipe is, so that one can go and read it."""
     place, _, name = function.rpartition(":")
-    file = Path(place).expanduser().absolute()
-    if not place.endswith(".py"):
-        return f"{name} of the module {place}"
-    return f"{name} in {file}" if file.is_file() else f"{name} in {file}, which is not there"
+    is_file = place.endswith(".py")
+    return f"{name} in {Path(place).expanduser().absolute() if is_file else place}"

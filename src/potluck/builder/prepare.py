@@ -5,6 +5,7 @@ them, and ``prepare`` leaves them out; whatever else is wrong is an error all th
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,6 @@ from potluck.builder import checks
 from potluck.builder.memory import Prompts
 from potluck.builder.objective import digests_of
 from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
-from potluck.builder.trust import notes_on_trust, require_baseline
 from potluck.config import RunConfig
 from potluck.model import ModelError
 from potluck.model.loading import load_config
@@ -80,7 +80,11 @@ def prepare(config: RunConfig, host: Host, *, trust_code: bool) -> Prepared:
     seen = config if host.all_here else mine
     models = [node.model for node in seen.learners.values()]
     known, unseen = not {*models} & host.absent.keys(), [*host.absent.values()]
-    task = _task(config, host.absent, trust_code)
+    task = None
+    if OWN_TASK not in host.absent:
+        lacks = {"out_of_distribution": None} if OTHER_TASK in host.absent else {}
+        task = make_task(replace(config, **lacks), trust_code=trust_code)
+        require_problems(config, task)
     digests = digests_of(config, trust_code=trust_code)
     if known:
         checks.require_tokenizers(seen)
@@ -88,7 +92,7 @@ def prepare(config: RunConfig, host: Host, *, trust_code: bool) -> Prepared:
         unseen.append("the tokenizers: whether all nodes have the same one")
     if host.devices:
         checks.require_devices(seen)
-    require_baseline(config, host.folder, host.names)
+    checks.require_baseline(config, host.folder, host.names)
     prompts = TYPICAL_PROMPTS
     if task and known:
         task = checks.without_long_prompts(config, task, models)
@@ -100,21 +104,11 @@ def prepare(config: RunConfig, host: Host, *, trust_code: bool) -> Prepared:
         mean, longest = f"{prompts.mean:.0f}", prompts.longest
         unseen.append(f"the prompts: taken to have {mean} tokens, {longest} at most")
     notes = notes_on(config, task) if task and OTHER_TASK not in host.absent else []
-    notes += notes_on_trust(config, host.folder, host.names)
+    notes += checks.notes_on_trust(config, host.folder, host.names)
     notes += notes_on_authors(mine, task) if task else []
     notes += checks.notes_on_tokenizers(seen) if known else []
     notes += checks.notes_on_devices(mine) if host.devices else []
     return Prepared(task, digests, prompts, notes, unseen)
-
-
-def _task(config: RunConfig, absent: Mapping[str, str], trust_code: bool) -> Task | None:
-    if OWN_TASK in absent:
-        return None
-    if OTHER_TASK in absent:
-        config = replace(config, out_of_distribution=None)
-    task = make_task(config, trust_code=trust_code)
-    require_problems(config, task)
-    return task
 
 
 def absences(config: RunConfig) -> dict[str, str]:
@@ -148,11 +142,9 @@ def at_hand(model: str) -> bool:
     """Tell whether ``model`` can be loaded: a folder, in the cache, or the Hub answers."""
     if model.startswith(("builtin:", "/", "~", ".")) or Path(model).exists():
         return True
-    try:
+    with suppress(ValueError):  # it is no id
         if isinstance(try_to_load_from_cache(model, "config.json"), str):
             return True
-    except ValueError:  # what is no id, the Hub need not be asked for
-        return True
     return hub_answers()
 
 

@@ -1,7 +1,5 @@
 """The task that a recipe describes."""
 
-from collections.abc import Sequence
-
 from potluck.config import ConfigError, RunConfig
 from potluck.rollout.options import TextOptions
 from potluck.tasks import Task, TaskOptions
@@ -19,9 +17,16 @@ def make_task(config: RunConfig, *, trust_code: bool = False) -> Task:
     base = config.task.make()
     task = _paid(config.task, base)
     if config.reward:
-        row = (lambda problem: base.row(problem.id)) if isinstance(base, Table) else None
-        has_messages = isinstance(base, Table) and base.has_messages
-        task = paid = CustomRewards(task, _rewards(config, has_messages), columns=row)
+        table = base if isinstance(base, Table) else None
+        form: Format = "messages" if table and table.has_messages else "text"
+        rewards = [
+            Reward.load(
+                r.function, weight=r.weight, format=form if r.format == "auto" else r.format
+            )
+            for r in config.reward
+        ]
+        row = (lambda problem: table.row(problem.id)) if table else None
+        task = paid = CustomRewards(task, rewards, columns=row)
         paid.try_once()
     if other := config.out_of_distribution:
         return WithOutOfDistribution(task, _paid(other, other.make()))
@@ -46,43 +51,24 @@ def require_problems(config: RunConfig, task: Task) -> None:
         )
 
 
-def code_of(config: RunConfig) -> list[str]:
-    """List the functions that the recipe names; somebody may have written one to do harm."""
-    return [name for names in _by_place(config).values() for name in names]
-
-
-def _by_place(config: RunConfig) -> dict[str, list[str]]:
+def code_of(config: RunConfig) -> list[tuple[str, str]]:
+    """List the functions that the recipe names, behind their places in it; somebody may have
+    written one to do harm."""
     objective, callback = config.objective, config.log.callback
-    return {
-        "[[reward]]": [each.function for each in config.reward if each.function != "task"],
-        "[objective] loss": [objective.loss] if objective.loss else [],
-        "[objective] weight": [objective.weight] * objective.has_own_weight,
-        "[log] callback": [callback] if callback else [],
-    }
+    named = [("[[reward]]", each.function) for each in config.reward if each.function != "task"]
+    named += [("[objective] loss", objective.loss)] * bool(objective.loss)
+    named += [("[objective] weight", objective.weight)] * objective.has_own_weight
+    return named + [("[log] callback", callback)] * bool(callback)
 
 
 def require_trusted(config: RunConfig, trust_code: bool) -> None:
     """Raise ConfigError if the recipe names code and may not run it."""
-    for place, names in _by_place(config).items():
-        require_trust(place, names, trust_code=trust_code)
-
-
-def require_trust(place: str, code: Sequence[str], *, trust_code: bool) -> None:
-    """Raise ConfigError if the recipe names ``code``, at ``place``, that is not trusted."""
-    code = [name for name in code if name not in HANDED.get()]
+    code = [f"{at} {name!r}" for at, name in code_of(config) if name not in HANDED.get()]
     if code and not trust_code:
         raise ConfigError(
-            f"the recipe runs code, {place} {', '.join(map(repr, code))}; read it, then allow "
-            f"it with --trust-code (from Python: trust_code=True)"
+            f"the recipe runs code, {', '.join(code)}; read it, then allow it with --trust-code "
+            f"(from Python: trust_code=True)"
         )
-
-
-def _rewards(config: RunConfig, has_messages: bool) -> list[Reward]:
-    form: Format = "messages" if has_messages else "text"
-    return [
-        Reward.load(r.function, weight=r.weight, format=form if r.format == "auto" else r.format)
-        for r in config.reward
-    ]
 
 
 def notes_on_authors(config: RunConfig, task: Task) -> list[str]:

@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
-from potluck.cli.completion import names_of_nodes, run_folders
-from potluck.cli.options import Sets, TrustCode
+from potluck.cli.options import Sets, TrustCode, names_of_nodes, run_folders
 from potluck.config import ConfigError
 from potluck.evaluation.request import EvaluationRequest
 from potluck.files import printable, write_atomically
@@ -30,8 +29,6 @@ from potluck.show.terminal.evaluation import show_evaluation
 from potluck.show.terminal.live import LiveDisplay
 from potluck.show.terminal.show import show
 
-BARS = "HF_HUB_DISABLE_PROGRESS_BARS"
-"""Variable by which the Hub's client, and transformers, show no progress bars."""
 RunFolder = Annotated[Path, typer.Argument(help="A run's folder", autocompletion=run_folders)]
 
 
@@ -42,19 +39,6 @@ ProblemCount = Annotated[
 ]
 AnswerCount = Annotated[
     int, typer.Option(min=0, help="Answers to each problem, for pass@k; 0: k of them")
-]
-SamplingTemperature = Annotated[
-    float | None, typer.Option(help="Sampling temperature (1, or the recipe's)")
-]
-TopK = Annotated[
-    int | None,
-    typer.Option(
-        "--top-k", min=0, help="Likeliest tokens to sample from (0: all; or the recipe's)"
-    ),
-]
-TopP = Annotated[
-    float | None,
-    typer.Option("--top-p", help="Probability to sample from (1: all; or the recipe's)"),
 ]
 LongestAnswer = Annotated[
     int | None, typer.Option(min=1, help="Longest answer (512, or the recipe's)")
@@ -85,9 +69,6 @@ def evaluate_command(
     problems: ProblemCount = None,
     k: Annotated[int, typer.Option("--k", min=0, help="pass@k; 0: greedy only")] = 0,
     samples: AnswerCount = 0,
-    temperature: SamplingTemperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
     seed: Annotated[int, typer.Option(help="Seed of the samples")] = 0,
     max_new_tokens: LongestAnswer = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
@@ -102,9 +83,6 @@ def evaluate_command(
         "evaluation.problems": problems,
         "evaluation.out_of_distribution": problems,
         "evaluation.max_new_tokens": max_new_tokens,
-        "sampling.temperature": temperature,
-        "sampling.top_k": top_k,
-        "sampling.top_p": top_p,
     }
     overrides = [f"{key}={value}" for key, value in keys.items() if value is not None]
     request = EvaluationRequest(
@@ -112,11 +90,6 @@ def evaluate_command(
         split=split, k=k, samples=samples, seed=seed, device=device, dtype=dtype, rows=rows,
         trust_code=trust_code,
     )  # fmt: skip
-    _evaluate(request, file)
-
-
-def _evaluate(request: EvaluationRequest, file: str) -> None:
-    """Measure, show the result, and write it to ``file``; "-" is stdout."""
     prepare_process(0)
     with err.status("loading torch and transformers ..."):
         from potluck.evaluation.compare import evaluate_models, require_writable
@@ -179,18 +152,13 @@ def export_command(
         raise ConfigError(f"--dtype is {dtype!r}; choose one of float32, bfloat16")
     if private and not push:
         raise ConfigError("--private is for an upload; name its place too: --push USER/NAME")
-    shown = bool(push) and BARS not in os.environ
+    if push:  # an upload may take hours
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "0")
     prepare_process(0)
-    if shown:
-        del os.environ[BARS]
     from potluck.node.storage.export import HERE, export, require_uploadable, upload, way_on
 
     if push:
         require_uploadable(push)
-    from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
-
-    if shown:  # those of an upload, which may take hours, but none of what is loaded for it
-        disable_progress_bars()
     with out.status(f"writing {printable(str(folder))} ..."):
         from potluck.node.storage import checkpoint as checkpoints
 
@@ -204,8 +172,6 @@ def export_command(
         return
     size_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     say(f"uploading {size_bytes / 1e6:,.1f} MB to {push} ...")
-    if shown:
-        enable_progress_bars()
     with stoppable(f"stopped. {way_on(folder, push, private=private)}"):
         say(f"uploaded: {upload(folder, push, private=private)}")
 
@@ -231,9 +197,6 @@ def replay_command(
     folder: Annotated[
         Path | None, typer.Option("--out", help="Folder of the results (RUN/replay)")
     ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show the last round beside the means")
-    ] = False,
     trust_code: TrustCode = False,
 ) -> None:
     """Train again on a run's completions, by each method; compare with on-policy gradients."""
@@ -249,7 +212,7 @@ def replay_command(
         stopped = True
     finally:
         if lines:
-            _tell(plan, lines, verbose)
+            _tell(plan, lines)
     if stopped:
         kept = f"{len(lines)} lines are kept" if lines else "there was nothing to keep yet"
         complain(f"stopped; {kept}; a replay begins anew each time")
@@ -271,11 +234,11 @@ def _keep(plan: ReplayPlan, measured: Iterator[ReplayRow], lines: list[ReplayRow
             display.show(PhaseProgress(name, "rounds", done, total[name]))
 
 
-def _tell(plan: ReplayPlan, lines: list[ReplayRow], verbose: bool) -> None:
+def _tell(plan: ReplayPlan, lines: list[ReplayRow]) -> None:
     from potluck.replay.picture import draw
 
     draw(lines, plan.out / "replay.png")
-    out.print(table(lines, out, last_too=verbose))
+    out.print(table(lines, out))
     out.print(authors_table(lines, out))
     if len(plan.methods) > 1:
         out.print(differences_table(lines, out))

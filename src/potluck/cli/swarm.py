@@ -12,7 +12,6 @@ from rich.text import Text
 from potluck.builder.consent import require_consent
 from potluck.builder.task import require_trusted
 from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
-from potluck.cli.completion import names_of_nodes
 from potluck.cli.options import (
     AllowKeys,
     Connect,
@@ -25,15 +24,15 @@ from potluck.cli.options import (
     Web,
     WebAt,
     WebToken,
+    names_of_nodes,
 )
-from potluck.cli.training import AT_ONCE, rounds_saved, skipped_text, tell_end
+from potluck.cli.training import AT_ONCE, opened, skipped_text, tell_end
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
 from potluck.files import printable
 from potluck.launch.signals import interrupts
 from potluck.node.storage.folder import JOINED
 from potluck.reports.events import Notice
-from potluck.show.terminal import Watched, open_displays
 from potluck.types import NODE_NAME
 
 LOOK_EVERY_S = 2.0
@@ -79,9 +78,8 @@ def join_command(
     with stoppable(AT_ONCE):
         with nullcontext() if "lines" in displays else loading:
             from potluck.launch.in_process import join
-        first = rounds_saved(place, config) if resume else 0
         with page as stay:
-            with open_displays(displays, Watched(out, config.end, first)) as shown:
+            with opened(displays, place, config, resume) as shown:
                 result = join(
                     config, name, place, resume=resume, display=shown, trust_code=trust_code,
                     allow_keys=allow_key or (), all_here=all_here,
@@ -169,7 +167,7 @@ def certificates_command(
         list[str] | None,
         typer.Option("--host", help="DNS name or address at which nodes or relays are reached"),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, help="Days for which they are valid")] = 365,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="Days for which they are valid")] = 365,
 ) -> None:
     """Make a certificate for each node; nodes without one cannot connect (mutual TLS)."""
     from potluck.exchange.keys.certificates import LOCAL, write_certificates
@@ -236,7 +234,8 @@ def doctor_command(
     folder: Out = None,
 ) -> None:
     """Check whether this machine can take part, and print what to do if not."""
-    from potluck.doctor.examine import Target, examine
+    from potluck.doctor.checks import Target
+    from potluck.doctor.examine import examine
 
     if recipe is None and (name or set or model):
         raise ConfigError("--as, --set and --model need a recipe: potluck doctor RECIPE --as NAME")

@@ -4,6 +4,7 @@ import json
 import shlex
 import signal
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,17 +32,17 @@ from potluck.cli.options import (
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, as_tree, load
 from potluck.config.control import controls_of
+from potluck.launch.children import STOPPED
 from potluck.launch.local_swarm import LocalSwarmResult, run_local_swarm
 from potluck.launch.side_by_side import WholeRun
 from potluck.node.storage.folder import has_no_round
 from potluck.reports.answers import told
+from potluck.reports.events import Display
 from potluck.show.terminal import Watched, open_displays
 
 if TYPE_CHECKING:
     from potluck.launch.rounds import RunResult
 
-STOPPED = (130, -signal.SIGINT)
-"""Exit codes of a node that was asked to stop."""
 AT_ONCE = "stopped at once; --resume goes on from the last checkpoint"
 
 
@@ -138,10 +139,6 @@ def run_command(
 def _check(
     config: RunConfig, as_json: bool, *, trust_code: bool, gpu: str, one_process: bool
 ) -> None:
-    from potluck.builder.gpus import gpu_gib
-
-    if gpu:
-        gpu_gib(gpu)  # raises at once for one that is not known
     with out.status("loading torch and transformers ..."):
         from potluck.builder.plan import check
     checked = check(config, trust_code=trust_code, gpu=gpu, one_process=one_process)
@@ -155,15 +152,14 @@ def _run_apart(
     config: RunConfig, place: Path, resume: bool, trust_code: bool, displays: list[str] | None
 ) -> int:
     """Run each node in a process of its own; return the exit code."""
-    watched = Watched(out, config.end, rounds_saved(place, config) if resume else 0)
-    with open_displays(displays or ["live"], watched) as shown:
+    with opened(displays, place, config, resume) as shown:
         ended = run_local_swarm(config, place, resume=resume, display=shown, trust_code=trust_code)
     return _tell_ends(ended, place, trust_code)
 
 
 def _run_controls(config: RunConfig, place: Path, trust_code: bool) -> int:
     """Make the controls of a run that is done; return the exit code."""
-    from potluck.launch.controls import run_controls
+    from potluck.launch.side_by_side import run_controls
 
     names = ", ".join(each.config.name for each in controls_of(config))
     say(f"now the controls, to tell whether sharing helped: {names}")
@@ -180,17 +176,19 @@ def _run(
 ) -> "RunResult":
     with out.status("loading torch and transformers ..."):
         from potluck.launch.in_process import run
-        from potluck.node.storage.resume import first_round
-    first = first_round(place, config) if resume else 0
-    with open_displays(displays or ["live"], Watched(out, config.end, first)) as display:
+    with opened(displays, place, config, resume) as display:
         whole = replace(config, control=())  # made by this command, behind the run
         return run(whole, place, resume=resume, display=display, trust_code=trust_code)
 
 
-def rounds_saved(place: Path, config: RunConfig) -> int:
-    """Count the rounds of the node that has come furthest, from names alone: without torch."""
+def opened(
+    displays: list[str] | None, place: Path, config: RunConfig, resume: bool
+) -> AbstractContextManager[Display]:
+    """Open the displays of a run; it goes on behind the rounds of the node that has come furthest,
+    counted from names alone: without torch."""
     folders = (each for node in config.node for each in (place / node / "checkpoints").glob("*"))
-    return max((int(each.name) for each in folders if each.name.isdecimal()), default=0)
+    saved = (int(each.name) for each in folders if resume and each.name.isdecimal())
+    return open_displays(displays or ["live"], Watched(out, config.end, max(saved, default=0)))
 
 
 def tell_end(result: "RunResult", command: str, place: Path, trust_code: bool) -> int:
@@ -229,16 +227,15 @@ def _tell_ends(ended: LocalSwarmResult, place: Path, trust_code: bool) -> int:
         if not failed:
             say("stopped before anything was begun; nothing was written")
         return code or 130
-    if not has_no_round(place):
-        say(f"potluck show {place}")
-    if not any(ended.codes.values()):  # Ctrl-C may have come when all was done
-        return 0
-    if has_no_round(place):
+    is_over = not any(ended.codes.values())  # Ctrl-C may have come when all was done
+    if has_no_round(place) and not is_over:
         say("no round was finished, so nothing is kept: mend it, and run it again")
-        return 130 if ended.interrupted else code or 130
-    say("to go on from what is saved:" if failed else "stopped, saved; go on with:")
-    _say_command(f"run {_recipe_of(place)}", place, trust_code)
-    return 130 if ended.interrupted else code or 130
+    else:
+        say(f"potluck show {place}")
+        if not is_over:
+            say("to go on from what is saved:" if failed else "stopped, saved; go on with:")
+            _say_command(f"run {_recipe_of(place)}", place, trust_code)
+    return 0 if is_over else 130 if ended.interrupted else code or 130
 
 
 def _recipe_of(place: Path) -> str:

@@ -1,5 +1,6 @@
 """The page: its command, and its options of others."""
 
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,11 +14,19 @@ from potluck.cli.base import MUTE, app, complain, err, out, say
 from potluck.cli.options import Connect, WebToken
 from potluck.config import ConfigError
 from potluck.config.validation import RUN_NAME
-from potluck.show.web.child import page_of
+from potluck.files import one_line
 from potluck.show.web.feed import Feed
 from potluck.types import PotluckError
 
 MISSING = "the page needs two more packages: pip install 'potluck[web]'"
+START_S = 60.0
+"""Time in which a server must have told its address; on a busy machine imports take seconds."""
+END_S = 3.0
+"""Time that it has for its last messages."""
+
+
+class PageError(PotluckError):
+    """A page that cannot be served."""
 
 
 @app.command("watch")
@@ -49,7 +58,7 @@ def watch_command(
     machine has no part in. It changes nothing."""
     try:
         from potluck.show.web.place import Place
-        from potluck.show.web.serve import serve
+        from potluck.show.web.server import serve
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
             raise
@@ -90,6 +99,52 @@ def shown_in_browser(
         shown = err if "lines" in displays else out
         shown.print(f"watch it: {address}", markup=False, soft_wrap=True)
         yield _stay
+
+
+@contextmanager
+def page_of(folder: Path, address: str = "", *, token: bool = False) -> Iterator[str]:
+    """Serve the page of a run from a process of its own until the block ends; yield its address.
+    Training never waits for that process. It ends when its stdin is closed, so it does not outlive
+    this one. Raise PageError if the page cannot be served."""
+    more = [*(("--web-at", address) if address else ()), *(("--web-token",) if token else ())]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "potluck", "watch", str(folder), "--of-run", *more],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        # Ctrl-C in a terminal is for the run; the page shows its end.
+        process_group=0,
+    )
+    assert process.stdin
+    assert process.stdout
+    try:
+        address = _told_address(process)
+        # What it says later is of no use here, but must not fill the pipe.
+        threading.Thread(target=process.stdout.read, daemon=True).start()
+        yield address
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def _told_address(process: subprocess.Popen[bytes]) -> str:
+    """Return the address that the server prints first; raise PageError with its last line else."""
+    assert process.stdout
+    last, too_late = "it said nothing", threading.Timer(START_S, process.kill)
+    too_late.start()
+    try:
+        for line in process.stdout:
+            if line.startswith(b"http://"):
+                return line.decode().strip()
+            last = line.decode(errors="replace").strip() or last
+    finally:
+        too_late.cancel()
+    raise PageError(one_line(last).removeprefix("potluck: "))
 
 
 def _stay() -> None:

@@ -93,7 +93,7 @@ def _control(
     label, group = _label(kind, changed), config.log.group
     # Trackers take all of one group for one run, and a callback hears of one run.
     log = replace(config.log, group=group and f"{group}.{label}", callback="")
-    # It is made for the rounds of the run, however that ended: see ``launch/controls.py``.
+    # It is made for the rounds of the run, however that ended: see ``launch/side_by_side.py``.
     name = f"{config.name}.{label}"[:64]
     changed = replace(changed, name=name, log=log, control=(), keep_best=False)
     made = Control(kind, nodes, replace(changed, stop_when=StopConfig()))

@@ -1,213 +1,215 @@
-"""The checks in their order, and the places where they look."""
+"""All checks in their order: of the machine, of a node's credentials, and of its network."""
 
-import os
-import platform
-import re
-import shutil
-import tempfile
+import errno
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, requires, version
-from pathlib import Path
+from dataclasses import dataclass, replace
+from typing import Any
 
 from potluck.builder.consent import BUCKET, notes_on_reach
-from potluck.config import LOCAL_SWARM, RunConfig, SwarmConfig
-from potluck.doctor import credentials, machine, network
-from potluck.doctor.machine import Finding
-from potluck.exchange import ExchangeError, transport
-from potluck.exchange.keys.keys import read_roster
-from potluck.exchange.protocol.announcement import ANNOUNCEMENT_VERSION
-from potluck.exchange.wire.codec import TEXT_VERSION, VERSION
-from potluck.exchange.zenoh.session import Endpoints, Tls
-from potluck.files import available_cores, seen_accelerator
+from potluck.doctor.checks import OF_MACHINE, OF_NODE, SKEW_WARN_S, Finding, Judged, Target
+from potluck.exchange import ExchangeError, Transport, WireError, transport
+from potluck.exchange.keys.keys import public_text, read_roster
+from potluck.exchange.protocol.announcement import decode_announcement
+from potluck.exchange.zenoh.session import CALL_S, Endpoints, open_session
 
-LIBRARIES = ("potluck", "torch", "transformers", "eclipse-zenoh", "msgspec", "cryptography")
-FOR_DEVELOPERS = {"bench", "dev", "docs"}
-"""Extras of which a user needs none."""
-OF_EXTRA = re.compile(r"(?P<name>[\w.-]+).*; *extra == ['\"](?P<extra>\w+)['\"]")
-"""A requirement of an extra, as the metadata of a package has it."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """A run or a node that is to be started here, as far as it was said."""
-
-    config: RunConfig | None
-    name: str
-    """Name of the node that joins; empty: all of them run here, or it was not said."""
-    folder: Path
-    recipe: Path | None = None
-    said_listen: tuple[str, ...] = ()
-    """Addresses of the command line, instead of the recipe's."""
-    said_connect: tuple[str, ...] = ()
-
-    @property
-    def swarm(self) -> SwarmConfig:
-        return self.config.swarm if self.config else SwarmConfig()
-
-    @property
-    def listen(self) -> tuple[str, ...]:
-        return self.said_listen or self.swarm.listen
-
-    @property
-    def connect(self) -> tuple[str, ...]:
-        return self.said_connect or self.swarm.connect
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """Names of the nodes that the plan counts on."""
-        nodes = self.config.node.items() if self.config else ()
-        return tuple(name for name, node in nodes if not node.stranger)
-
-    @property
-    def nodes(self) -> int:
-        return len(self.config.node) if self.config else 1
-
-    @property
-    def tls(self) -> Tls | None:
-        tls = self.swarm.tls
-        return Tls(Path(tls.folder), self.name, self.members) if tls and self.name else None
-
-    @property
-    def roster(self) -> Path | None:
-        return Path(self.swarm.roster) if self.swarm.roster else None
+LISTEN_S = 3.0
+"""A node says what it has at least once a second or so."""
+MOST = 1000
+"""Nodes that are told of, at most; a hostile one may claim any number of names."""
+WHY_NOT_HERE = {
+    errno.EADDRINUSE: "a node of yours may be running; end it, or choose another port",
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM), "ports below 1024 are for root; choose another one"
+    ),
+    errno.EADDRNOTAVAIL: "it is no address of this machine; 0.0.0.0 stands for all it has",
+}
+WHY_NOT_THERE: dict[type[OSError], str] = {
+    socket.gaierror: "no such host; look for a slip in its name",
+    ConnectionRefusedError: "the machine is there, nothing listens; start the node or relay, check "
+    "the port",
+    TimeoutError: f"no answer in {CALL_S:g} s; a firewall, or the machine is off",
+}
 
 
 def examine(target: Target) -> Iterator[Finding]:
     """Yield the finding of every check as soon as it is made."""
-    yield from _machine(target)
+    joins = target.config and target.name
+    for name, check in (OF_MACHINE | OF_NODE if joins else OF_MACHINE).items():
+        yield Finding(name, *check(target))
     for note in notes_on_reach(target.config) if target.config else ():
         yield Finding("recipe", "warn" if "--allow-key" in note else "ok", note)
-    if target.config and target.name:
-        yield from _credentials(target)
-    changed = datetime.fromtimestamp(target.recipe.stat().st_mtime, UTC) if target.recipe else None
-    yield Finding("clock", *credentials.clock(datetime.now(UTC), changed))
-    if target.listen or target.connect or (target.config and target.name):
+    if target.listen or target.connect or joins:
         yield from _network(target)
 
 
-def _machine(target: Target) -> Iterator[Finding]:
-    here = 1 if target.name else target.nodes
-    spoken = {
-        "completions": f"{VERSION} and {TEXT_VERSION}",
-        "announcements": str(ANNOUNCEMENT_VERSION),
-    }
-    found = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
-    yield Finding("versions", *machine.versions(found, spoken))
-    yield Finding("extras", *machine.extras(_extras()))
-    yield Finding("gpu", *machine.accelerator(seen_accelerator(), found["torch"] or ""))
-    yield Finding(
-        "cores",
-        *machine.cores(available_cores(), here, target.config.threads if target.config else 0),
-    )
-    yield Finding(
-        "memory", *machine.memory(machine.available_memory(_read("/proc/meminfo") or ""), here)
-    )
-    yield Finding("open files", *machine.open_files(_open_files(), target.nodes))
-    tcp = "/proc/sys/net/ipv4/tcp_"
-    current, available = (_read(f"{tcp}{key}congestion_control") for key in ("", "available_"))
-    yield Finding("tcp congestion", *machine.congestion(current, available or ""))
-    place = target.folder.absolute()
-    while not place.exists():
-        place = place.parent
-    room = machine.disk(str(place), shutil.disk_usage(place).free, _write_test(place))
-    yield Finding("disk", *room)
-
-
-def _credentials(target: Target) -> Iterator[Finding]:
-    swarm = target.swarm
-    secret = Path(swarm.key) if swarm.key else target.folder / LOCAL_SWARM / f"{target.name}.key"
-    yield Finding("roster", *credentials.roster(target.roster, target.members))
-    known = target.roster if target.name in target.members else None
-    yield Finding("key", *credentials.key(secret, target.name, known))
-    folder = Path(swarm.tls.folder) if swarm.tls else None
-    yield Finding("certificates", *credentials.certificates(folder, target.name, datetime.now(UTC)))
-
-
 def _network(target: Target) -> Iterator[Finding]:
-    config, line = target.config, transport(target.swarm.transport)
-    if config:
-        with_tls = config.swarm.tls is not None
-    else:  # only addresses were given: each may be of its own kind
+    line, is_zenoh = transport(target.swarm.transport), target.swarm.transport == "zenoh"
+    with_tls = target.swarm.tls is not None
+    if not target.config:  # only addresses were given: each may be of its own kind
         with_tls = any(each.startswith("tls/") for each in (*target.listen, *target.connect))
-    misspelt = [
-        network.spelling(line, "listen", target.listen, tls=with_tls, listen=True),
-        network.spelling(line, "connect", target.connect, tls=with_tls, listen=False),
-    ]
-    if any(misspelt):
-        yield from (Finding("addresses", *found) for found in misspelt if found)
+    try:
+        line.check_endpoints("listen", target.listen, tls=with_tls, listen=True)
+        line.check_endpoints("connect", target.connect, tls=with_tls, listen=False)
+    except ExchangeError as error:
+        yield Finding("addresses", "FAIL", str(error))
         return
-    if config and target.swarm.transport == "zenoh":
-        names = list(config.node)
-        before = names.index(target.name) if target.name in names else 0
-        yield Finding(
-            "meeting", *network.meeting(target.listen, target.connect, target.nodes, before)
-        )
+    if target.config and is_zenoh:
+        yield Finding("meeting", *meeting(target))
     for address in target.listen:
-        tried = network.listening(address, line.try_endpoint(address, listen=True))
-        yield Finding("listen", *tried)
+        yield Finding("listen", *listening(address, line.try_endpoint(address, listen=True)))
     there = []
     for address in target.connect:
-        if BUCKET.match(address) and address not in target.said_connect:
-            text = f"{address} is tried, with your account, by potluck doctor --connect {address}"
-            yield Finding("connect", "ok", text)
-            there.append(address)
-            continue
-        verdict, text = network.reaching(address, line.try_endpoint(address, listen=False))
-        yield Finding("connect", verdict, text)
-        there += [address] if verdict == "ok" else []
+        found = Finding("connect", *_calling(target, line, address))
+        there += [address] if found.verdict == "ok" else []
+        yield found
     if target.connect and not there:  # more than a warning
         yield Finding("connect", "FAIL", "none of the addresses answers: it would train alone")
-    elif there and config and target.swarm.transport == "zenoh" and (target.tls or not with_tls):
+    elif there and target.config and is_zenoh and (target.tls or not with_tls):
         # As a client, whatever it will be: a look needs no address of its own.
-        seen_from, keys = Endpoints((), tuple(there), target.tls), dict[str, bytes]()
-        with suppress(ExchangeError):  # as credentials.roster has said
-            keys = read_roster(target.roster) if target.roster else {}
-        run, me, members = config.name, target.name, target.members
-        yield from network.peers(seen_from, run, me, members=members, keys=keys)
+        yield from peers(target, Endpoints((), tuple(there), target.tls))
 
 
-def _version(name: str) -> str | None:
+def meeting(target: Target) -> Judged:
+    """Check by the addresses alone whether the node can meet any other one."""
+    listen, named = target.listen, len(target.connect)
+    if not listen and not named:
+        return "FAIL", (
+            "neither listen nor connect; --connect tcp/HOST:PORT names a relay, or --listen "
+            "tcp/0.0.0.0:7447 and --connect for each node before it"
+        )
+    if listen and named < target.nodes - 1:
+        names = list(target.config.node) if target.config else []
+        # Of two nodes, that which is later in the recipe is the one to name the other.
+        before = names.index(target.name) if target.name in names else 0
+        return ("warn" if named < before else "ok"), (
+            f"listens and names {named} of {target.nodes - 1} others; the rest must name it: two "
+            f"that know each other only through a third do not reconnect after a loss"
+        )
+    if listen:
+        return "ok", f"is reached, and names {named} others"
+    if named == 1:  # a relay, or a node that passes on what others say: not known here
+        return "ok", "through 1 address; with a second one it survives the loss of the first"
+    return "ok", f"through {named} addresses"
+
+
+def listening(address: str, complaint: OSError | None) -> Judged:
+    """Check an address by the ``complaint`` when it was taken for a moment."""
+    if complaint is None:
+        return "ok", f"{address} is free; a firewall must let it in"
+    out = WHY_NOT_HERE.get(complaint.errno or 0, "choose another address")
+    return "FAIL", f"{address}: {complaint.strerror or complaint}; {out}"
+
+
+def _calling(target: Target, line: Transport, address: str) -> Judged:
+    if BUCKET.match(address) and address not in target.said_connect:
+        return "ok", f"{address} is tried, with your account, by potluck doctor --connect {address}"
+    return reaching(address, line.try_endpoint(address, listen=False))
+
+
+def reaching(address: str, complaint: OSError | None) -> Judged:
+    """Check an address by the ``complaint`` when it was called."""
+    if complaint is None:
+        return "ok", f"{address} answers"
+    why = (out for kind, out in WHY_NOT_THERE.items() if isinstance(complaint, kind))
+    # A node goes on trying and trains meanwhile, so an absent one may still come.
+    return "warn", f"{address}: {next(why, complaint.strerror or str(complaint))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Nodes and announcements that were heard, by name of the node."""
+
+    live: frozenset[str]
+    difference_s: dict[str, float]
+    """Clock of a node minus this one's, as its announcement arrived."""
+    public: dict[str, bytes]
+    """Key that signed a node's last announcement; each node of ``difference_s`` has one."""
+    complaints: dict[str, str]
+
+
+def look(endpoints: Endpoints, run: str, *, listen_s: float = LISTEN_S) -> Seen:
+    """Listen at endpoints that answer TCP for ``listen_s`` once connected, which may take as long;
+    raise ExchangeError if no node or relay answers there, or the line cannot be opened."""
+    live: set[str] = set()
+    seen = Seen(frozenset(), {}, {}, {})
+
+    def heard(sample: Any) -> None:
+        name, arrived_s = str(sample.key_expr).rpartition("/")[2], time.time()
+        if len(seen.difference_s) + len(seen.complaints) >= MOST:
+            return
+        try:
+            said = decode_announcement(sample.payload.to_bytes(), run=run, node=name)
+            seen.difference_s[name], seen.public[name] = said.clock_s - arrived_s, said.public
+        except WireError as error:
+            seen.complaints.setdefault(name, str(error))
+
+    def appeared(sample: Any) -> None:
+        if len(live) < MOST:
+            live.add(str(sample.key_expr).rpartition("/")[2])
+
+    closing = threading.Event()
+    timer = threading.Timer(listen_s, closing.set)
+    timer.start()
     try:
-        return version(name)
-    except PackageNotFoundError:
-        return "from its source" if name == "potluck" else None
+        session = open_session(endpoints, run=run, closing=closing)
+    except ExchangeError as error:
+        if not closing.is_set():
+            raise
+        other_ca = "tls/ here and tcp/ there, a certificate of another CA or host"
+        raise ExchangeError(
+            f"{', '.join(endpoints.connect)} answers TCP but speaks no Potluck here: "
+            f"{other_ca if endpoints.tls else 'tcp/ here and tls/ there'}, or a frozen process"
+        ) from error
+    finally:
+        timer.cancel()
+        timer.join()
+    with session:
+        session.liveliness().declare_subscriber(f"{run}/live/*", appeared, history=True)
+        session.declare_subscriber(f"{run}/ann/*", heard)
+        time.sleep(listen_s)
+    return replace(seen, live=frozenset(live))
 
 
-def _extras() -> dict[str, bool]:
-    """Tell of each extra of a user whether all that it brings is installed."""
-    brought: dict[str, list[str]] = {}
-    with suppress(PackageNotFoundError):  # run from its source
-        for found in map(OF_EXTRA.fullmatch, requires("potluck") or ()):
-            if found and found["extra"] not in FOR_DEVELOPERS:
-                brought.setdefault(found["extra"], []).append(found["name"])
-    return {extra: all(map(_version, brought[extra])) for extra in sorted(brought)}
-
-
-def _open_files() -> int:
+def peers(target: Target, endpoints: Endpoints) -> Iterator[Finding]:
+    """Check the nodes that are there: their clocks, keys other than the roster's, and who lacks."""
+    assert target.config
+    run, me, keys = target.config.name, target.name, dict[str, bytes]()
+    with suppress(ExchangeError):  # as the check of the roster has said
+        keys = read_roster(target.roster) if target.roster else {}
     try:
-        import resource
-    except ImportError:  # not on every system
-        return -1
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return -1 if limit == resource.RLIM_INFINITY else limit
-
-
-def _read(path: str) -> str | None:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return None
-
-
-def _write_test(place: Path) -> str | None:
-    try:
-        with tempfile.TemporaryFile(dir=place) as file:
-            file.write(b"potluck" * 1000)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        return error.strerror or str(error)
-    return None
+        seen = look(endpoints, run)
+    except ExchangeError as error:
+        yield Finding("peers", "FAIL", str(error))
+        return
+    for node, by in sorted(seen.difference_s.items()):
+        text = f"{node} is there; its clock is {by:+.1f} s from this one's"
+        if abs(by) > SKEW_WARN_S:
+            yield Finding("peer", "warn", f"{text}; set the one that is wrong (NTP)")
+        else:
+            yield Finding("peer", "ok", text)
+    for node, public in sorted(seen.public.items()):
+        if node != me and keys.get(node, public) != public:
+            yield Finding("peer", "FAIL", (
+                f"{node!r} signs with {public_text(public)}, but the roster has "
+                f"{public_text(keys[node])}; ask it for the line of `potluck keys {node}`"
+            ))  # fmt: skip
+    heard = {*seen.difference_s, *seen.complaints}
+    for node, why in sorted(seen.complaints.items()):
+        yield Finding("peer", "warn", f"{node}: {why}")
+    for node in sorted(seen.live - heard):
+        yield Finding("peer", "warn", f"{node} is there, and says nothing")
+    if me in seen.live:
+        yield Finding("peers", "FAIL", f"{me!r} is taking part already; each name is there once")
+    there = {*heard, *seen.live}
+    absent = ", ".join(node for node in target.members if node not in {me, *there})
+    if not there:
+        text = f"no node of run {run!r} is there yet{f' (not there: {absent})' if absent else ''}"
+        if endpoints.tls:  # A node that is not listed gets a connection, and hears nothing.
+            text += f", or the relay does not list {me!r} (--names)"
+        yield Finding("peers", "warn", text)
+    elif absent:
+        yield Finding("peers", "warn", f"not there: {absent}")

@@ -24,7 +24,7 @@ from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings
 from potluck.files import derived_seed
 from potluck.model import LanguageModel, ModelError
 from potluck.model.loading import load_config, load_tokenizer
-from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError, Sampler
+from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError
 from potluck.rollout.hf import HFEngine
 from potluck.tasks import Split, Task, TaskError
 from potluck.types import Problem
@@ -47,6 +47,7 @@ def evaluate_models(request: EvaluationRequest, *, progress: EvaluationProgress)
     config = settings.config
     if config.threads:
         torch.set_num_threads(config.threads)
+    scores: dict[str, dict[Split, ModelScores]] = {}
     with _as_options():
         task = make_task(config, trust_code=request.trust_code)
         task = without_long_prompts(config, task, settings.models)
@@ -55,20 +56,36 @@ def evaluate_models(request: EvaluationRequest, *, progress: EvaluationProgress)
             # A wrong name fails here, before the first model has worked for an hour.
             load_config(model)
             load_tokenizer(model)
-        scores_by_model: dict[str, dict[Split, ModelScores]] = {}
         for letter, model in zip("AB", settings.models, strict=False):
             gc.collect()  # the model before leaves before the next one comes
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             label = f"{letter} " if request.against else ""
-            answered = _answered(model, request, settings, task, problems, progress, label)
-            scores_by_model[letter] = answered
-    return _report_of_settings(request, settings, task) | {
+            scores[letter] = _answered(model, request, settings, task, problems, progress, label)
+    tree: dict[str, Any] = json.loads(json.dumps(as_tree(config)))
+    return {
+        "potluck": __version__,
+        "torch": torch.__version__,
+        "models": dict(zip("AB", settings.models, strict=False)),
+        "task": tree["task"] | {"digest": task.digest},
+        "reward": tree["reward"],
+        "out_of_distribution": tree["out_of_distribution"],
+        "settings": {
+            "k": settings.k,
+            "samples": settings.samples,
+            **asdict(config.sampling.drawing),
+            "seed": request.seed,
+            "max_new_tokens": config.evaluation.max_new_tokens or config.sampling.max_new_tokens,
+            "stop": list(config.sampling.stop),
+            "device": request.device,
+            "dtype": request.dtype,
+            "rows": settings.rows,
+        },
         "splits": [
             {"split": split}
-            | grade.summary({m: each[split] for m, each in scores_by_model.items()}, settings.k)
+            | grade.summary({m: each[split] for m, each in scores.items()}, settings.k)
             for split in problems
-        ]
+        ],
     }
 
 
@@ -131,46 +148,15 @@ def _answered(
     )
     engine = grade.evaluation_engine(as_trained, settings.config)
 
-    def answers(split: Split, sampler: Sampler, count: int, what: str) -> tuple[ProblemScores, ...]:
-        moved, asked = partial(progress, f"{label}{split}", what), problems[split]
-        return tuple(grade.grade_samples(policy, engine, task, asked, sampler, count, moved))
-
-    def sampled(split: Split) -> tuple[ProblemScores, ...]:
-        if not settings.samples:
-            return ()
-        seed = derived_seed(f"{request.seed}/{split}", byteorder="big")
-        generator = torch.Generator(policy.device).manual_seed(seed)
-        sampler = RandomSampler(generator, how.drawing)
-        return answers(split, sampler, settings.samples, "samples")
-
-    return {
-        split: ModelScores(answers(split, GreedySampler(), 1, "greedy"), sampled(split))
-        for split in problems
-    }
-
-
-def _report_of_settings(
-    request: EvaluationRequest, settings: Settings, task: Task
-) -> dict[str, Any]:
-    """Return what was asked, of which models, and by which code."""
-    tree: dict[str, Any] = json.loads(json.dumps(as_tree(settings.config)))
-    sampling = settings.config.sampling
-    return {
-        "potluck": __version__,
-        "torch": torch.__version__,
-        "models": dict(zip("AB", settings.models, strict=False)),
-        "task": tree["task"] | {"digest": task.digest},
-        "reward": tree["reward"],
-        "out_of_distribution": tree["out_of_distribution"],
-        "settings": {
-            "k": settings.k,
-            "samples": settings.samples,
-            **asdict(sampling.drawing),
-            "seed": request.seed,
-            "max_new_tokens": settings.max_new_tokens,
-            "stop": list(sampling.stop),
-            "device": request.device,
-            "dtype": request.dtype,
-            "rows": settings.rows,
-        },
-    }
+    found = {}
+    for split, asked in problems.items():
+        ask = partial(grade.grade_samples, policy, engine, task, asked)
+        greedy = ask(GreedySampler(), 1, partial(progress, f"{label}{split}", "greedy"))
+        sampled = list[ProblemScores]()
+        if settings.samples:
+            seed = derived_seed(f"{request.seed}/{split}", byteorder="big")
+            generator = torch.Generator(policy.device).manual_seed(seed)
+            moved = partial(progress, f"{label}{split}", "samples")
+            sampled = ask(RandomSampler(generator, how.drawing), settings.samples, moved)
+        found[split] = ModelScores(tuple(greedy), tuple(sampled))
+    return found

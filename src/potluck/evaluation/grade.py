@@ -155,7 +155,12 @@ def _measure(name: str, value_N: Mapping[str, Sequence[float]]) -> dict[str, Any
     """Return a measure's estimate for each model, and the difference of two."""
     shares = all(0 <= value <= 1 for each_N in value_N.values() for value in each_N)
     found: dict[str, Any] = {"measure": name}
-    found |= {model: _estimate(each_N, shares) for model, each_N in value_N.items()}
+    for model, each_N in value_N.items():
+        if not shares and len(each_N) == 1:  # on an unknown scale one tells nothing of the next
+            found[model] = {"value": each_N[0], "low": None, "high": None}
+        else:
+            interval = intervals.share_interval if shares else intervals.mean_interval
+            found[model] = asdict(interval(each_N))
     if "B" in value_N:
         pairs = zip(value_N["A"], value_N["B"], strict=True)
         between = intervals.difference_interval([a - b for a, b in pairs])
@@ -165,25 +170,12 @@ def _measure(name: str, value_N: Mapping[str, Sequence[float]]) -> dict[str, Any
     return found
 
 
-def _estimate(value_N: Sequence[float], shares: bool) -> dict[str, Any]:
-    if shares:
-        return asdict(intervals.share_interval(value_N))
-    if len(value_N) == 1:  # on an unknown scale one number says nothing of the next
-        return {"value": value_N[0], "low": None, "high": None}
-    return asdict(intervals.mean_interval(value_N))
-
-
 def _agreement(a: ModelScores, b: ModelScores) -> dict[str, Any]:
     """Count the problems that each model solves greedily, with McNemar's test."""
     pairs = [(count_right(x), count_right(y)) for x, y in zip(a.greedy, b.greedy, strict=True)]
-    only_a, only_b = pairs.count((1, 0)), pairs.count((0, 1))
-    return {
-        "both": pairs.count((1, 1)),
-        "only_a": only_a,
-        "only_b": only_b,
-        "neither": pairs.count((0, 0)),
-        "mcnemar_p": intervals.mcnemar(only_a, only_b),
-    }
+    names = {"both": (1, 1), "only_a": (1, 0), "only_b": (0, 1), "neither": (0, 0)}
+    found = {name: pairs.count(pair) for name, pair in names.items()}
+    return {**found, "mcnemar_p": intervals.mcnemar(found["only_a"], found["only_b"])}
 
 
 def _per_problem(scores_by_model: Mapping[str, ModelScores]) -> list[dict[str, Any]]:

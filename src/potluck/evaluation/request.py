@@ -93,10 +93,6 @@ class Settings:
     """0: greedy only."""
     rows: int
 
-    @property
-    def max_new_tokens(self) -> int:
-        return self.config.evaluation.max_new_tokens or self.config.sampling.max_new_tokens
-
 
 def _config(request: EvaluationRequest, model: Path) -> RunConfig:
     recipe = request.recipe

@@ -16,12 +16,10 @@ from potluck.exchange.base import (
 )
 from potluck.exchange.keys.keys import Key
 from potluck.exchange.memory import MemoryHub
-from potluck.exchange.protocol.in_step import InStep
-from potluck.exchange.protocol.newest import Newest
+from potluck.exchange.protocol.rules import InStep, MailboxRule, Newest
 from potluck.exchange.transport import (
     TRANSPORTS,
     Agreement,
-    MailboxRule,
     Membership,
     Transport,
     transport,
@@ -30,34 +28,9 @@ from potluck.exchange.wire.codec import batches_of, decode, decode_round, encode
 from potluck.exchange.wire.message import Limits, Message, Provenance
 
 __all__ = [
-    "TRANSPORTS",
-    "Agreement",
-    "Delivery",
-    "Exchange",
-    "ExchangeError",
-    "InStep",
-    "Key",
-    "Limits",
-    "MailboxRule",
-    "Membership",
-    "MemoryHub",
-    "Message",
-    "Newest",
-    "PeerStatus",
-    "Provenance",
-    "Reason",
-    "Received",
-    "Round",
-    "Status",
-    "Traffic",
-    "Transport",
-    "Waiting",
-    "WireError",
-    "batches_of",
-    "canonical_order",
-    "decode",
-    "decode_round",
-    "encode",
-    "encode_round",
+    "TRANSPORTS", "Agreement", "Delivery", "Exchange", "ExchangeError", "InStep", "Key", "Limits",
+    "MailboxRule", "Membership", "MemoryHub", "Message", "Newest", "PeerStatus", "Provenance",
+    "Reason", "Received", "Round", "Status", "Traffic", "Transport", "Waiting", "WireError",
+    "batches_of", "canonical_order", "decode", "decode_round", "encode", "encode_round",
     "transport",
 ]  # fmt: skip

@@ -18,7 +18,8 @@ from potluck.exchange.base import (
     assemble_round,
     silent,
 )
-from potluck.exchange.transport import IN_STEP, Agreement, MailboxRule
+from potluck.exchange.protocol.rules import InStep, MailboxRule
+from potluck.exchange.transport import Agreement
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.codec import decode, encode
 from potluck.reports.status import StatusLine
@@ -36,7 +37,7 @@ class MemoryHub:
         agreements: Mapping[str, Agreement],
         *,
         codec: Codec = "exact",
-        rule: MailboxRule = IN_STEP,
+        rule: MailboxRule = InStep(),  # noqa: B008
         received: Mapping[str, Mapping[tuple[str, int], bytes]] = MappingProxyType({}),
     ) -> None:
         """``received``: batches that each node had before a restart, by author and round."""

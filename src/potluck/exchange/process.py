@@ -33,8 +33,13 @@ from potluck.exchange.protocol.beliefs import Beliefs, Question
 from potluck.exchange.protocol.fetch_queue import FetchJob, FetchQueue
 from potluck.exchange.protocol.outbox import Outbox
 from potluck.exchange.protocol.peers import NOBODY, Peers
-from potluck.exchange.protocol.signed import SESSION_BYTES, Believed, Payload
-from potluck.exchange.protocol.status import STATUS_LINES, encode_status
+from potluck.exchange.protocol.signed import (
+    SESSION_BYTES,
+    STATUS_LINES,
+    Believed,
+    Payload,
+    encode_status,
+)
 from potluck.exchange.transport import Membership
 from potluck.exchange.wire.codec import decode, encode
 from potluck.reports.events import Notice

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from potluck.exchange.base import Exchange, Reason, WireError
-from potluck.exchange.keys.keys import Key
-from potluck.exchange.keys.known_keys import KnownKeys
-from potluck.exchange.protocol.in_step import InStep
+from potluck.exchange.keys.keys import Key, KnownKeys
 from potluck.exchange.protocol.mailbox import Partners
-from potluck.exchange.protocol.newest import Newest
+from potluck.exchange.protocol.rules import MailboxRule
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.message import NO_TOKENIZER, Limits, Message, Provenance
 from potluck.reports.events import Told
@@ -24,10 +22,6 @@ TRANSPORTS = {
     "folder": "potluck.exchange.folder.exchange",
 }
 """Modules of the transports, by name; each has the functions of ``Transport``."""
-
-MailboxRule = InStep | Newest
-"""Rule by which a node receives batches: its pace, as far as an exchange has to know it."""
-IN_STEP = InStep()
 
 Digest = Callable[[str], bytes | None]
 """Function of a problem's id that returns a digest of how it is asked; None if the task has no such

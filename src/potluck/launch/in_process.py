@@ -26,13 +26,13 @@ from potluck.config import AnyRecipe, ConfigError, as_config
 from potluck.exchange import Agreement, Exchange, MemoryHub
 from potluck.exchange.memory import KEPT_ROUNDS
 from potluck.files import one_line
-from potluck.launch.rounds import LocalNodes, RunResult, run_nodes
+from potluck.launch.nodes import LocalNodes, run_nodes
+from potluck.launch.rounds import RunResult
 from potluck.launch.signals import STOP
 from potluck.node.participant import NodeProgress
-from potluck.node.storage.folder import JOINED
 from potluck.node.storage.record import Record
-from potluck.node.storage.resume import first_round, require_folder, require_node_folder
-from potluck.reports.events import Display, Event, Fanout, Notice, PeerNews, PhaseProgress, Told
+from potluck.node.storage.resume import first_round
+from potluck.reports.events import Display, Event, Fanout, Notice, PhaseProgress
 from potluck.show.notebook import open_display
 from potluck.show.terminal import Watched
 from potluck.tasks.rewards import HANDED, hand_over, load_function
@@ -148,11 +148,12 @@ def run(
         )
         return nullcontext({name: hub.member(name) for name in agreements})
 
-    check_folder, names = partial(require_folder, folder, config, resume), tuple(config.node)
-    require_consent(config, names, folder, allow_keys, trust_code)
-    folders = (folder, *(folder / name for name in names))
-    local = LocalNodes(config, names, folders, check_folder, meet, True, trust_code)
-    work = partial(_run_shown, local, folder, resume, display, callbacks)
+    require_consent(config, config.node, folder, allow_keys, trust_code)
+    local = LocalNodes(
+        config, tuple(config.node), folder, resume, meet, is_whole=True, all_here=True,
+        trust_code=trust_code,
+    )  # fmt: skip
+    work = partial(_run_shown, local, display, callbacks)
     return BackgroundRun(work) if background else work()
 
 
@@ -190,17 +191,10 @@ def join(
     def meet(
         agreements: Mapping[str, Agreement], display: Display, progress: NodeProgress
     ) -> Iterator[Mapping[str, Exchange]]:
-        def show(told: Told) -> None:
-            display.show(told)
-            match told:
-                case PeerNews(kind="left", peer=peer) if not all_here:  # `potluck run` tells it
-                    back = f"potluck join RUN/{peer}/{JOINED} --as {peer} --out RUN --resume"
-                    display.show(Notice(f"if it did not mean to: on its machine, {back}"))
-
-        agreement = agreements[name]
         with open_exchange(
-            config, name, agreement, folder, show, progress, watches_status=watches_status
-        ) as exchange:
+            config, name, agreements[name], folder, display.show, progress,
+            watches_status=watches_status,
+        ) as exchange:  # fmt: skip
             absent = exchange.gather(
                 config.swarm.gather_s, lambda came, all: progress(name, "wait", came, all)
             )
@@ -208,44 +202,36 @@ def join(
                 display.show(Notice(f"{name} begins without {', '.join(absent)}"))
             yield {name: exchange}
 
-    check_folder = partial(require_node_folder, folder, config, name, resume)
     require_consent(config, [name], folder, allow_keys, trust_code)
     require_consent_to_buckets(config, allow_keys, trust_code)
-    own = (folder / name,)  # others of the run may be here too
-    local = LocalNodes(config, (name,), own, check_folder, meet, all_here, trust_code)
-    return _run_shown(local, folder, resume, display)
+    local = LocalNodes(
+        config, (name,), folder, resume, meet, is_whole=False, all_here=all_here,
+        trust_code=trust_code,
+    )  # fmt: skip
+    return _run_shown(local, display)
 
 
-def _run_shown(
-    local: LocalNodes, folder: Path, resume: bool, display: Shown, callbacks: Callbacks = ()
-) -> RunResult:
+def _run_shown(local: LocalNodes, display: Shown, callbacks: Callbacks = ()) -> RunResult:
     # Of several processes that are one run (docs/memory.md) the first one speaks for all.
     console = Console(highlight=False, quiet=environ.get("RANK", "0") != "0")
-    first = first_round(folder, local.mine) if resume else 0
+    first = first_round(local.folder, local.mine) if local.resume else 0
     watched = Watched(console, local.config.end, first)
-    with open_display(display, folder, watched) as shown, _failure_told(shown):
-        require_trusted(local.config, local.trust_code)
-        if name := local.config.log.callback:
-            callbacks = [*callbacks, load_function("[log] callback", name)[0]]
-        told = Fanout([shown, *map(Callback, callbacks)])
-        result = run_nodes(local, folder, resume=resume, display=told)
+    with open_display(display, local.folder, watched) as shown:
+        try:
+            require_trusted(local.config, local.trust_code)
+            if name := local.config.log.callback:
+                callbacks = [*callbacks, load_function("[log] callback", name)[0]]
+            result = run_nodes(local, Fanout([shown, *map(Callback, callbacks)]))
+        except Exception as error:
+            if STOP.get() is not None:  # in the background: nobody may ask for the result
+                text = str(error) if isinstance(error, PotluckError) else repr(error)
+                shown.show(Notice(f"the run failed: {one_line(text)}"))
+            raise
         if local.config.control and not result.interrupted:
-            place = shlex.quote(str(folder))
+            place = shlex.quote(str(local.folder))
             how = f"potluck run {place}/recipe.json --out {place} --resume"
-            told.show(Notice(f"a command makes its control: {how}"))
+            shown.show(Notice(f"a command makes its control: {how}"))
         return result
-
-
-@contextmanager
-def _failure_told(display: Display) -> Iterator[None]:
-    """Tell of an error in the background: nobody may ask for the result."""
-    try:
-        yield
-    except Exception as error:
-        if STOP.get() is not None:
-            text = str(error) if isinstance(error, PotluckError) else repr(error)
-            display.show(Notice(f"the run failed: {one_line(text)}"))
-        raise
 
 
 def _tables(rewards: Rewards) -> list[dict[str, object]]:

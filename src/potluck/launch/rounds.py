@@ -1,59 +1,45 @@
-"""The rounds of the nodes of one process, from the first look at a recipe to the end."""
+"""The rounds of the nodes of one process, to the last one or to where they are stopped."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 
-import torch
-import transformers
-from msgspec.structs import replace
-
-from potluck.builder import checks
-from potluck.builder.exchange import agreements_of
-from potluck.builder.nodes import make_authors, make_learners, make_nodes
-from potluck.builder.prepare import Host, prepare
-from potluck.config import ConfigError, RunConfig, as_tree
+from potluck.config import ConfigError, RunConfig
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
-from potluck.exchange import Agreement, Exchange
-from potluck.files import sealed, write_atomically
-from potluck.launch.course import ALONE_ROUNDS, Course
-from potluck.launch.journal import Journal
-from potluck.launch.signals import interrupts
+from potluck.files import write_atomically
 from potluck.node.author import Author
-from potluck.node.learning.group import ProcessGroup, process_group
-from potluck.node.learning.workers import run_worker
 from potluck.node.loop import Node, step
-from potluck.node.participant import NodeProgress
+from potluck.node.pace.together import RoundBound
+from potluck.node.participant import NodeProgress, Participant
 from potluck.node.storage import checkpoint
 from potluck.node.storage.card import card_of
-from potluck.node.storage.folder import (
-    JOINED,
-    disk_errors_explained,
-    exclusive,
-    forget_failed_start,
-    remove_parts,
-)
-from potluck.node.storage.resume import prepare_resume, require_same_files, whole_round
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import Doubts, EvaluationReport, RoundReport, as_line
-from potluck.reports.events import Display, Evaluated, Fanout, Notice, PhaseProgress, RoundDone
+from potluck.reports.events import (
+    Alert,
+    Display,
+    Evaluated,
+    Notice,
+    RoundDone,
+)
 from potluck.reports.runs import EVALUATION, read_lines
 from potluck.show.notebook import Look
-from potluck.show.trackers.base import About
-from potluck.show.trackers.tracked import Tracked
 from potluck.tasks import Split
-from potluck.types import PotluckError
 
-# A run has a display of its own; a bar for each file that is loaded or saved only tears it.
-transformers.logging.disable_progress_bar()
+PAUSE_S = 0.1
+ALONE_ROUNDS = 10
+ALONE = (
+    f"for {ALONE_ROUNDS} rounds no other node's completions were used: this node trains alone. To "
+    f"wait for the others, press Ctrl-C, and start it with --resume when they are back"
+)
+"""Alert after ALONE_ROUNDS such rounds in a row."""
 
-Meet = Callable[
-    [Mapping[str, Agreement], Display, NodeProgress], AbstractContextManager[Mapping[str, Exchange]]
-]
-"""Opens the exchange of each node of this process, waits for the others; closes it."""
+
+class Stopped(Exception):
+    """Ctrl-C at a moment when nothing is half done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,155 +58,21 @@ class RunResult(Look):
 
 
 @dataclass(frozen=True)
-class LocalNodes:
-    """The nodes of a run that this process hosts."""
+class LocalRounds:
+    """The nodes of this process, in their rounds."""
 
     config: RunConfig
     """Recipe of the whole run."""
-    names: tuple[str, ...]
-    folders: tuple[Path, ...]
-    """Folders that no other process may write to meanwhile."""
-    check_folder: Callable[[], None]
-    """Raises RunFolderError unless the folder is free, or that of the run that goes on."""
-    meet: Meet
-    all_here: bool
-    """True: the models of all others are on this machine too, so that they can be looked at."""
-    trust_code: bool
-    """True: functions that ``[[reward]]`` and ``[objective] loss`` name may be imported and run."""
-
-    @property
-    def mine(self) -> RunConfig:
-        """Recipe, as if there were no other nodes."""
-        return replace(self.config, node={name: self.config.node[name] for name in self.names})
-
-
-def run_nodes(local: LocalNodes, folder: Path, *, resume: bool, display: Display) -> RunResult:
-    """Train the nodes of this process, which may be one of several that are one node."""
-    if local.config.threads:
-        torch.set_num_threads(local.config.threads)
-    with process_group() as processes:
-        if processes.rank:
-            return _run_worker(processes, local, folder)
-        try:
-            local.check_folder()  # before one is made, to be locked
-            say = partial(_tell, display)
-            with disk_errors_explained(folder), ExitStack() as stack:
-                stack.enter_context(exclusive(local.folders[0], say))
-                if not resume and local.folders[0] == folder:  # all nodes are of this process
-                    forget_failed_start(folder, local.names, say)
-                for each in local.folders[1:]:
-                    stack.enter_context(exclusive(each, say))
-                result = _run_leader(local, processes, folder, resume, display)
-        except (PotluckError, OSError) as error:
-            processes.broadcast("stop", error)
-            raise
-        processes.broadcast("stop", result)
-        return result
-
-
-def _run_worker(processes: ProcessGroup, local: LocalNodes, folder: Path) -> RunResult:
-    """Take part in what the first process of a node does, and end as it does."""
-    make = partial(make_learners, processes=processes, trust_code=local.trust_code)
-    with interrupts() as interrupted:
-        outcome = run_worker(processes, partial(make, local.mine, folder), interrupted)
-    if isinstance(outcome, RunResult):
-        return outcome
-    assert isinstance(outcome, Exception)
-    raise outcome
-
-
-def _run_leader(
-    local: LocalNodes, processes: ProcessGroup, folder: Path, resume: bool, display: Display
-) -> RunResult:
-    """Look at everything that can be wrong with the recipe, before anything is written; then run
-    its rounds."""
-    config, mine = local.config, local.mine
-    local.check_folder()  # again: another process may have had it until now
-    host = Host(local.names, folder, all_here=local.all_here)
-    prepared = prepare(config, host, trust_code=local.trust_code)
-    task = prepared.task
-    assert task  # absent data is an error: no absences are named
-    digests = {"digest": task.digest, **prepared.digests}
-    require_same_files(folder, digests)
-    checks.require_servers(mine, longest_prompt=prepared.prompts.longest)
-    checks.require_processes(mine, processes)
-    first, said = whole_round(folder, mine) if resume else (0, [])
-    learners = make_learners(mine, folder, first, processes, trust_code=local.trust_code)
-    policies = {name: learner.policy for name, learner in learners.items()}
-    sends_text = checks.sends_text(config, all_here=local.all_here)
-    if not sends_text or reads_author_logp(config.objective):
-        checks.require_one_stop(policies)
-    _write_recipe(local, folder, digests)
-    is_over = resume and _is_over(mine, folder, first)
-    if resume:
-        which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""
-        for line in [*said, *prepare_resume(folder, mine, first)]:
-            display.show(Notice(which + line))
-    tracked = Tracked(display, config.log.to, _about_nodes(mine, folder, first, resume))
-    journal = Journal(config, folder, local.names, first)
-    with tracked, journal, interrupts() as interrupted:
-        display = Fanout((display, tracked, journal))
-        for note in prepared.notes:
-            display.show(Notice(note))
-
-        shown: dict[str, PhaseProgress] = {}
-
-        def progress(node: str, phase: str, done: int, total: int) -> None:
-            event = PhaseProgress(node, phase, done, total)
-            if shown.get(node) != event:  # while it writes, a node tells of each token
-                display.show(event)
-            shown[node] = event
-            # Learning changes the model, so it is not broken off half-way.
-            if phase != "learn" and interrupted():
-                raise _Stopped
-
-        try:
-            agreements = agreements_of(config, task, {n: policies.get(n) for n in local.names})
-            with local.meet(agreements, display, progress) as exchanges:
-                made = folder, task, learners, exchanges, progress, first
-                nodes = make_nodes(config, *made, sends_text=sends_text)
-                authors = make_authors(
-                    config, folder, task, exchanges, progress, first, partial(_tell, display)
-                )
-                with journal.of([*nodes, *authors]):
-                    rounds = _Rounds(nodes, authors, config, display, progress, interrupted)
-                    return rounds.run(folder, first, is_over=is_over)
-        except _Stopped:  # before the first round
-            return RunResult(folder, first, True, {})
-
-
-def _is_over(mine: RunConfig, folder: Path, first: int) -> bool:
-    """Tell whether each node had met a condition of ``stop_when`` after ``first`` rounds: a resume
-    removes the line of that evaluation, and makes it again only in the rounds that have one."""
-    found = []
-    for name in mine.learners:
-        lines = read_lines(folder / name / EVALUATION, EvaluationReport)
-        by_round = {line.round: line.validation for line in lines if line.round <= first}
-        found.append([each for each in by_round.values() if each is not None])
-    return bool(found) and all(map(mine.stop_when.is_met, found))
-
-
-def _tell(display: Display, text: str) -> None:
-    display.show(Notice(text))
-
-
-PAUSE_S = 0.1
-
-
-@dataclass(frozen=True)
-class _Rounds:
-    """The nodes of this process, in their rounds."""
-
+    folder: Path
     nodes: list[Node]
     """Nodes that learn."""
     authors: list[Author]
     """Participants that only write."""
-    config: RunConfig
     display: Display
     progress: NodeProgress
     interrupted: Callable[[], bool]
 
-    def run(self, folder: Path, first: int, *, is_over: bool) -> RunResult:
+    def run(self, first: int, *, is_over: bool) -> RunResult:
         """Run the rounds from ``first`` to the last one, or to where ``stop_when`` ends them;
         none if it ended them before (``is_over``)."""
         config, done, stopped, whole = self.config, first, False, True
@@ -231,7 +83,8 @@ class _Rounds:
         turns = [everybody] if together else [[node] for node in everybody]
         course = Course(everybody[0], config.end, self.display)
         reads_logp = reads_author_logp(config.objective)
-        doubts = Doubts(config.objective.weight, reads_logp=reads_logp)
+        weight = config.objective.weight
+        doubts = {each.name: Doubts(each.name, weight, reads_logp=reads_logp) for each in everybody}
         try:
             while done < config.end and not is_over:
                 round = course.next_round(done, time.time()) if together else done
@@ -246,7 +99,7 @@ class _Rounds:
                 whole, done = True, round + 1
                 for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
-                    for alert in doubts.new(report, node.name):
+                    for alert in doubts[node.name].new(report):
                         self.display.show(alert)
                 # At its own pace a node may well be alone.
                 alone = together and not self._has_company(reports)
@@ -256,7 +109,7 @@ class _Rounds:
                     saved = done
                 is_lost = config.swarm.alone == "stop" and course.alone >= ALONE_ROUNDS
                 if self.interrupted() or is_lost:
-                    raise _Stopped
+                    raise Stopped
                 if config.swarm.alone == "throttle":
                     self._wait(rest_s)
             self.save(done)  # whatever happens to the evaluation, what was learned stays
@@ -265,7 +118,7 @@ class _Rounds:
                 ended = f"stop_when ends the run after {done} of {config.rounds} rounds"
                 self.display.show(Notice(f"{names}: {ended}; to go on, change it, with --resume"))
             last = self.evaluate(done, at_end=True)
-        except _Stopped:
+        except Stopped:
             stopped = True
         except ConfigError:  # a callback's
             if whole and done > first:
@@ -277,7 +130,7 @@ class _Rounds:
         self.save(done)
         accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
         skipped = done - len(everybody[0].record.rows("metrics"))
-        return RunResult(folder, done, stopped, accuracy, skipped)
+        return RunResult(self.folder, done, stopped, accuracy, skipped)
 
     def _has_company(self, reports: Sequence[RoundReport]) -> bool:
         """Tell whether completions of nodes elsewhere were used, or there are no such nodes, or
@@ -298,10 +151,7 @@ class _Rounds:
     def evaluate_meanwhile(self, round: int) -> bool:
         """Evaluate before the end, keep what is best, and tell whether ``stop_when`` ends it."""
         self.evaluate(round, at_end=False)
-        found = [
-            [line["validation"] for line in node.record.each("evaluation") if "validation" in line]
-            for node in self.nodes
-        ]
+        found = _validations(self.folder, [node.name for node in self.nodes], round)
         is_best = any(each.index(max(each)) == len(each) - 1 for each in found if each)
         if round and is_best and self.config.keep_best:
             self.save(round)
@@ -355,34 +205,72 @@ class _Rounds:
                 node.record.add("events", [told | {"text": f"saved after {done} rounds"}])
 
 
-def _about_nodes(config: RunConfig, folder: Path, first: int, resume: bool) -> list[About]:
-    return [
-        About(
-            project=config.log.project,
-            group=config.log.group or config.name,
-            node=name,
-            folder=folder,
-            first_round=first,
-            resumed=resume,
-            recipe=as_tree(config),
-            wandb_mode=config.log.wandb_mode,
-            completions=config.log.completions if config.log.to else 0,
-        )
-        for name in config.node
-    ]
+def is_over(config: RunConfig, folder: Path, names: Iterable[str], first: int) -> bool:
+    """Tell whether these nodes, which learn, had met ``stop_when`` after ``first`` rounds."""
+    found = _validations(folder, names, first)
+    return bool(found) and all(map(config.stop_when.is_met, found))
 
 
-def _write_recipe(local: LocalNodes, folder: Path, digests: Mapping[str, str]) -> None:
-    """Take ``folder`` for this run: without what a killed process left, and with its recipe."""
-    for each in local.folders:
-        remove_parts(each)
-    folder.mkdir(parents=True, exist_ok=True)
-    recipe = sealed(as_tree(local.config))
-    write_atomically(folder / "recipe.json", recipe)
-    write_atomically(folder / "task.json", sealed(digests))
-    if local.folders[0] != folder:  # the run's is that of other nodes here, too: other keys
-        write_atomically(local.folders[0] / JOINED, recipe)
+def _validations(folder: Path, names: Iterable[str], first: int) -> list[list[float]]:
+    """List the accuracies of each node, on the validation problems, within ``first`` rounds."""
+    found = []
+    for name in names:
+        lines = read_lines(folder / name / EVALUATION, EvaluationReport)
+        by_round = {line.round: line.validation for line in lines if line.round <= first}
+        found.append([each for each in by_round.values() if each is not None])
+    return found
 
 
-class _Stopped(Exception):
-    """Ctrl-C at a moment when nothing is half done."""
+class Course:
+    """Choice of a node's rounds; tells when it skips some, and when it believes no others."""
+
+    def __init__(self, node: Participant, rounds: int, display: Display) -> None:
+        self._node, self._display, self._is_told = node, display, False
+        self._own_s, self._whole_s, self.alone = list[float](), list[float](), 0
+        for line in node.record.rows("metrics"):
+            alone = len(line.get("sources", ())) == 1
+            self.add_round(line["round"], line.get("seconds", {}), alone=alone)
+            self.alone = 0
+        self._bound = RoundBound(rounds - 1)
+        for line in node.record.rows("in_step")[-1:]:
+            self._bound = RoundBound(rounds - 1, line["round"], line["time_s"])
+
+    def add_round(self, round: int, seconds: Mapping[str, float], *, alone: bool = False) -> float:
+        """Note the seconds of each phase of a round, in which the node may have been alone; return
+        by how many it is then shorter than the median of the last ones with others."""
+        self._own_s.append(seconds.get("write", 0.0) + seconds.get("learn", 0.0))
+        self.alone, whole_s = self.alone + 1 if alone else 0, sum(seconds.values())
+        if self.alone == ALONE_ROUNDS:
+            self._display.show(Alert(self._node.name, "alone", round, ALONE))
+        self._whole_s += [] if alone else [whole_s]
+        return median(self._whole_s[-10:]) - whole_s if alone and self._whole_s else 0.0
+
+    def next_round(self, done: int, now_s: float) -> int:
+        """Choose the round to do after ``done`` rounds; ``now_s``: seconds since 1970."""
+        node, bound = self._node, self._bound.counted_until(now_s)
+        if bound != self._bound:  # the clock was set back: no resume counts from before, either
+            self._count_from(bound.round, now_s)
+        furthest = bound.furthest(now_s, self._own_s)
+        round, others = node.next_round(done, furthest)
+        if round > done:
+            what = f"the others are at {others + 1}, so {round - done} rounds are skipped"
+            self._display.show(Notice(f"{node.name}, round {done + 1}: {what}"))
+        is_refused = round == done and others > max(furthest, done + node.pace.max_staleness)
+        if is_refused and not self._is_told:
+            why = f"the run ends with round {bound.last + 1}"
+            if bound.in_step_s is not None and furthest < bound.last:
+                since = f"in the {now_s - bound.in_step_s:.0f} s since round {bound.round + 1}"
+                why = f"{since} at most {furthest - bound.round} rounds can have passed"
+            what = f"the others claim round {others + 1}; {why}: going on with {done + 1}"
+            self._display.show(Notice(f"{node.name}: {what}"))
+        self._is_told = is_refused
+        if node.is_in_step(round, others):
+            self._count_from(round, now_s)
+        elif bound.in_step_s is None:  # a partner that is mute at first gets no more than the time
+            self._bound = RoundBound(bound.last, round, now_s)
+        return round
+
+    def _count_from(self, round: int, now_s: float) -> None:
+        """Bound the rounds of others from ``round`` at this time on, after a restart too."""
+        self._bound = RoundBound(self._bound.last, round, now_s)
+        self._node.record.add("in_step", [{"round": round, "time_s": now_s}])

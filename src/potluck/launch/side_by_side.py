@@ -1,9 +1,6 @@
-"""Whole runs beside each other, each in a process of its own: a demo's, or a run's controls."""
+"""Whole runs beside each other, each in a process of its own: a demo's, a comparison's,
+or the controls of a run, which are made in its folder when it is done."""
 
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,19 +8,17 @@ from pathlib import Path
 from msgspec.structs import replace
 from rich.console import Console
 
-from potluck.config import RunConfig, as_tree, load
+from potluck.config import RunConfig, StopConfig, as_tree, load
+from potluck.config.control import controls_of
 from potluck.files import available_cores, printable, sealed, write_atomically
+from potluck.launch.children import STOPPED, Child, Children
 from potluck.launch.signals import interrupts
-from potluck.reports import EvaluationReport, RoundReport
-from potluck.reports.events import PhaseProgress
-from potluck.reports.runs import EVALUATION, METRICS, RECIPE, end_of, read_lines, read_recipe
+from potluck.reports import EvaluationReport
+from potluck.reports.answers import add_answers, answer_of
+from potluck.reports.events import Event, PhaseProgress, RoundDone
+from potluck.reports.runs import EVALUATION, RECIPE, end_of, read_lines, read_recipe
 from potluck.show.terminal.live import LiveDisplay
 from potluck.types import PotluckError
-
-_RUN = (
-    "from potluck.launch.signals import stop_at_end_of_stdin; stop_at_end_of_stdin(); "
-    "from potluck.cli import main; main()"
-)
 
 
 class SideBySideError(PotluckError):
@@ -32,7 +27,7 @@ class SideBySideError(PotluckError):
 
 @dataclass(frozen=True, slots=True)
 class WholeRun:
-    """One run to be made. Its recipe and its log lie beside its folder."""
+    """One run to be made. Its recipe lies beside its folder."""
 
     config: RunConfig
     folder: Path
@@ -55,32 +50,14 @@ class WholeRun:
                 return False
         return True
 
-    @property
-    def rounds_done(self) -> int:
-        last = self.folder / [*self.config.node][-1] / METRICS
-        return sum(1 for _ in read_lines(last, RoundReport))
-
-    @property
-    def log(self) -> Path:
-        return self.folder.with_name(f"{self.folder.name}.log")
-
-    def start(self, options: Sequence[str]) -> subprocess.Popen[bytes]:
+    def start(self, children: Children, options: Sequence[str]) -> Child:
         """Start it, or go on with it, in one process, so that it has the same bits each time."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         recipe = self.folder.with_name(f"{self.folder.name}.json")
         write_atomically(recipe, sealed(as_tree(self.config)))
-        begun = ["--resume"] if (self.folder / "recipe.json").is_file() else []
-        command = [sys.executable, "-c", _RUN, "run", str(recipe), "--out", str(self.folder)]
-        self.log.unlink(missing_ok=True)  # an earlier start may still write to that one
-        with self.log.open("wb") as log:
-            return subprocess.Popen(
-                [*command, "--one-process", *begun, *options],
-                stdin=subprocess.PIPE,  # shut when this process is gone, however it ended
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                # Ctrl-C in a terminal reaches this process alone, which hands it on once.
-                process_group=0,
-            )
+        begun = ["--resume"] if (self.folder / RECIPE).is_file() else []
+        words = ["run", str(recipe), "--out", str(self.folder), "--one-process", *begun, *options]
+        return children.start(self.config.name, words, threads=self.config.threads)
 
 
 def run_side_by_side(
@@ -92,47 +69,70 @@ def run_side_by_side(
     As many go at a time as there are cores for their ``threads``; a run with torch's own number of
     threads has no other beside it. ``options`` are further ones of ``potluck run``.
     """
-    waiting, running = [each for each in runs if not each.is_done], dict[Path, _Running]()
-    stopped = False
-    with interrupts() as interrupted, LiveDisplay(console) as display:
-        try:
-            while waiting or running:
-                while waiting and len(running) < _at_once(waiting[0].config):
-                    run = waiting.pop(0)
-                    running[run.folder] = _Running(run, run.start(options))
-                for folder, each in [*running.items()]:
-                    name, rounds = each.run.config.name, each.run.config.end
-                    display.show(PhaseProgress(name, "rounds", each.run.rounds_done, rounds))
-                    if each.process.poll() is not None:
-                        del running[folder]
-                        each.require_success(stopped)
-                if interrupted() and not stopped:
-                    stopped = True
-                    waiting.clear()
-                    for each in running.values():
-                        each.process.send_signal(signal.SIGINT)
-                time.sleep(0.2)
-        finally:
-            for each in running.values():
-                each.process.kill()
-                each.process.communicate()
-    return not stopped
+    waiting, running = [each for each in runs if not each.is_done], dict[Child, WholeRun]()
+    with interrupts() as interrupted, LiveDisplay(console) as display, Children() as children:
+
+        def show(child: Child, event: Event) -> None:
+            if isinstance(event, RoundDone):
+                done, end = event.report.round + 1, running[child].config.end
+                display.show(PhaseProgress(child.name, "rounds", done, end))
+
+        while (waiting and not children.is_stopped) or children.going:
+            while waiting and len(children.going) < _at_once(waiting[0].config):
+                run = waiting.pop(0)
+                running[run.start(children, options)] = run
+                display.show(PhaseProgress(run.config.name, "rounds", 0, run.config.end))
+            if child := children.hear(show):
+                _require_success(child, running[child], children.is_stopped)
+            if interrupted():
+                waiting.clear()
+                children.stop()
+        return not children.is_stopped
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    run: WholeRun
-    process: subprocess.Popen[bytes]
-
-    def require_success(self, stopped: bool) -> None:
-        self.process.communicate()  # shuts its stdin
-        code = self.process.returncode
-        if code and not (stopped and code in (130, -signal.SIGINT)):
-            words = self.run.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            last = printable(words[-1], 500) if words else "it said nothing"
-            name = self.run.config.name
-            raise SideBySideError(f"{name} ended with exit code {code}: {last} ({self.run.log})")
+def _require_success(child: Child, run: WholeRun, is_stopped: bool) -> None:
+    """Raise SideBySideError if a run broke down; all that it said last is then in a file."""
+    if child.code and not (is_stopped and child.code in STOPPED):
+        log = run.folder.with_name(f"{run.folder.name}.log")
+        write_atomically(log, "\n".join(child.said).encode())
+        last = printable(child.said[-1], 500) if child.said else "it said nothing"
+        raise SideBySideError(f"{child.name} ended with exit code {child.code}: {last} ({log})")
 
 
 def _at_once(config: RunConfig) -> int:
     return max(1, available_cores() // config.threads) if config.threads else 1
+
+
+def run_controls(
+    config: RunConfig, place: Path, console: Console, *, options: Sequence[str] = ()
+) -> bool:
+    """Make the controls of the finished run in ``place``, or go on with them, and keep what they
+    tell, for ``show``, the page and the model cards. Return False if Ctrl-C stopped them, saved;
+    raise SideBySideError if one breaks down. ``options`` are further ones of ``potluck run``."""
+    # The command line sets what the Hub's client, which it loads, reads at its import.
+    from potluck.node.storage.card import card_of
+
+    config = replace(config, node=load(place / "recipe.json").node)  # from where it started
+    recipe = read_recipe(place)
+    ends = {name: end_of(place / name, recipe) for name in config.learners}
+    controls, runs = controls_of(config), list[WholeRun]()
+    for each in controls:
+        end = max(ends[name] for name in each.nodes)  # before the last round by ``stop_when`` alone
+        stop = StopConfig(rounds=end if end < config.rounds else 0)
+        runs.append(WholeRun(replace(each.config, stop_when=stop), place / each.folder))
+    if not run_side_by_side(runs, console, options=options):
+        return False
+    least = min(ends.values(), default=config.end)  # behind it a node had no partner
+    found = [
+        answer
+        for each in controls
+        for node in each.nodes
+        if (answer := answer_of(place, place / each.folder, node, each.kind, least))
+    ]
+    if least < config.end:  # it ended as its greedy accuracy was high, or was not
+        found = [replace(each, greedy=None) for each in found]
+    add_answers(place, found)
+    for name, end in ends.items():
+        card = card_of(config, name, place / name, end).encode()
+        write_atomically(place / name / "checkpoints" / f"{end:06d}" / "README.md", card)
+    return True

@@ -1,6 +1,5 @@
 """Ctrl-C as a request, so that nothing is left half done."""
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -10,18 +9,6 @@ from types import FrameType
 
 STOP: ContextVar[threading.Event | None] = ContextVar("STOP", default=None)
 """Event by which a thread's run is asked to stop, as no signal reaches a thread."""
-
-
-def stop_at_end_of_stdin() -> None:
-    """Ask this process to stop when its starter is gone; to all others stdin is empty."""
-    starter = os.dup(0)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-
-    def wait() -> None:
-        os.read(starter, 1)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 @contextmanager

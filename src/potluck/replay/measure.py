@@ -14,7 +14,7 @@ from potluck.evaluation.grade import evaluate, evaluation_engine
 from potluck.exchange import Received
 from potluck.files import derived_seed
 from potluck.node.learning.batch import Batch, Scored, pack
-from potluck.node.learning.learner import Learner, UpdateReport
+from potluck.node.learning.learner import Learner, UpdateReport, silent
 from potluck.node.learning.passes import Gradient
 from potluck.node.loop import Node
 from potluck.node.participant import Spent
@@ -61,10 +61,7 @@ class RecordingLearner(Learner):
 
 
 def replay_node(
-    node: Node,
-    method: str,
-    rounds: Sequence[int],
-    config: RunConfig,
+    node: Node, method: str, rounds: Sequence[int], config: RunConfig
 ) -> Iterator[ReplayRow]:
     """Replay the rounds on a node whose exchange has them; measuring changes nothing in it.
 
@@ -72,7 +69,8 @@ def replay_node(
         NonFiniteError: the method gives a number that is not finite.
     """
     every, recording = config.evaluation.every, RecordingLearner.of(node.learner)
-    live = replace(node, learner=recording)
+    live, engine = replace(node, learner=recording), evaluation_engine(node.writer.engine, config)
+    count = config.evaluation.problems
     for round in rounds:
         recorded = node.exchange.finish(round, Received())
         came = recorded.completions
@@ -89,7 +87,12 @@ def replay_node(
         recording.worth.clear()
         report = live.use(round, recorded, NOT_LIVE, size_bytes=0)
         everyone = _everyone(recording.scored[0]) if recording.scored else None
-        evaluated = round == rounds[-1] or (every and (round + 1) % every == 0)
+        found = None
+        if round == rounds[-1] or (every and (round + 1) % every == 0):
+            found = evaluate(node.learner.policy, engine, node.task, "validation", count, silent)
+        sources = {author: asdict(source) for author, source in report.sources.items()}
+        for author, worth in recording.worth.items():
+            sources[author] |= {"worth": worth.value, "worth_noise": worth.noise}
         yield ReplayRow(
             node=node.name,
             method=method,
@@ -104,17 +107,9 @@ def replay_node(
             own_reward_mean=mean(r for each in groups for group in each for r in group.rewards),
             gradient_norm=report.gradient_norm,
             updates=report.updates,
-            validation=_validation(node, config) if evaluated else None,
-            sources={
-                author: asdict(source) | _measured(recording.worth.get(author))
-                for author, source in report.sources.items()
-            },
+            validation=found.accuracy if found else None,
+            sources=sources,
         )
-
-
-def _measured(worth: Worth | None) -> dict[str, float]:
-    """Return the fields of an ``AuthorReport`` that only a replay measures."""
-    return {"worth": worth.value, "worth_noise": worth.noise} if worth else {}
 
 
 def _everyone(scored: Scored) -> AuthorReport:
@@ -122,13 +117,6 @@ def _everyone(scored: Scored) -> AuthorReport:
     rows = len(scored.batch.completions)
     # Rewards are left out: their mean stands in the report of the round.
     return author_reports(scored, [0.0] * rows, "", authors=["everyone"] * rows)["everyone"]
-
-
-def _validation(node: Node, config: RunConfig) -> float | None:
-    policy, engine = node.learner.policy, evaluation_engine(node.writer.engine, config)
-    count = config.evaluation.problems
-    found = evaluate(policy, engine, node.task, "validation", count=count, progress=lambda *_: None)
-    return found.accuracy if found else None
 
 
 def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: int) -> list[Group]:
@@ -143,9 +131,7 @@ def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: in
     sampler = RandomSampler(generator, node.writer.sampling.drawing)
     problems = [node.task.problem(id) for id in problem_ids]
     requests = [RolloutRequest(problem, size) for problem in problems]
-    written = node.writer.engine.generate(
-        requests, sampler, author=node.name, progress=lambda *_: None
-    )
+    written = node.writer.engine.generate(requests, sampler, author=node.name, progress=silent)
     groups = []
     for problem, at in zip(problems, range(0, len(written), size), strict=True):
         completions, prompt_P = written[at : at + size], policy.prompt(problem)

@@ -1,6 +1,5 @@
 """The plan of a replay, its rows, and the table of their means; none of them loads torch."""
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,7 +15,7 @@ from potluck.fields import hint
 from potluck.intervals import t_interval
 from potluck.objective.methods import METHODS, reads_author_logp
 from potluck.reports import mean
-from potluck.reports.earned import within
+from potluck.reports.comparison import within
 from potluck.reports.runs import read_run
 from potluck.show.terminal.text import decimal, label, new_table, percent
 from potluck.types import PotluckError
@@ -29,6 +28,16 @@ ceiling: of two such on-policy gradients with each other; noise keeps it below 1
 worth: pull of an author along the node's own gradient, 1: as much as own answers
 habit: how its right answers differ, and what the node's own that do so earn more or less
 sample size: effective, 1 where all tokens weigh alike; ln ratio: nats a token"""
+COSINES = "cosine", "ceiling"
+MEANS = {
+    "cosine": "cosine",
+    "ceiling": "ceiling",
+    "effective_sample_size": "sample size",
+    "log_ratio_mean": "ln ratio",
+    "filtered_share": "filtered",
+    "validation": "greedy",
+}
+"""Fields whose means are in the table, and the heads of their columns."""
 
 
 class ReplayError(PotluckError):
@@ -98,12 +107,16 @@ def make_plan(
         RunReadError: ``run`` is no run.
         ReplayError: there is no such method, node or round, or ``out`` cannot be written.
     """
-    if methods is not None:
-        chosen = _methods(methods)
     recorded, config = read_run(run), load(run / "recipe.json")
     if methods is None:
-        fit = (m for m in DEFAULT_METHODS if config.sends_logp or not reads_author_logp(METHODS[m]))
-        chosen = tuple(fit)
+        sent = config.sends_logp
+        chosen = [m for m in DEFAULT_METHODS if sent or not reads_author_logp(METHODS[m])]
+    else:
+        chosen = list(dict.fromkeys(name.strip() for name in methods.split(",") if name.strip()))
+    if not chosen:
+        raise ReplayError(f"--method is {methods!r}; choose some of {','.join(METHODS)}")
+    if unknown := [name for name in chosen if ":" not in name and name not in METHODS]:
+        raise ReplayError(f"--method has {unknown[0]!r}; {hint(unknown[0], METHODS)}")
     if node and node not in config.node:
         raise ReplayError(f"--node is {node!r}, which {run} has not; {hint(node, config.node)}")
     # A crash may leave the file of a round whose line is missing: it was not learned from.
@@ -119,31 +132,15 @@ def make_plan(
             f"this machine that has done one"
         )
     place = out or run / "replay"
-    _make_folder(place)
-    return ReplayPlan(run, config, chosen, found, place)
-
-
-def _make_folder(place: Path) -> None:
-    """Make the folder; raise ReplayError unless it is empty and can be written to."""
     try:
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise ReplayError(f"{place} exists; --out names another folder, or remove it")
         place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=place):
-            pass
     except OSError as error:
         raise ReplayError(
             f"cannot write to {place}: {error.strerror}; --out names another folder"
         ) from None
-
-
-def _methods(text: str) -> tuple[str, ...]:
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names:
-        raise ReplayError(f"--method is {text!r}; choose some of {','.join(METHODS)}")
-    if unknown := [name for name in names if ":" not in name and name not in METHODS]:
-        raise ReplayError(f"--method has {unknown[0]!r}; {hint(unknown[0], METHODS)}")
-    return tuple(names)
+    return ReplayPlan(run, config, tuple(chosen), found, place)
 
 
 def by_curve(rows: Iterable[ReplayRow]) -> dict[tuple[str, str], list[ReplayRow]]:
@@ -154,32 +151,29 @@ def by_curve(rows: Iterable[ReplayRow]) -> dict[tuple[str, str], list[ReplayRow]
     return found
 
 
-def table(rows: Sequence[ReplayRow], console: Console, *, last_too: bool = False) -> Table:
-    """Return a table of each node's methods: the mean over the rounds, and maybe the last one."""
-    numbers = ("cosine", "ceiling", "sample size", "ln ratio", "filtered", "greedy")
-    made = new_table(console, ("node", "method", "rounds"), numbers)
+def table(rows: Sequence[ReplayRow], console: Console) -> Table:
+    """Return a table of each node's methods: the mean over the rounds."""
+    made = new_table(console, ("node", "method", "rounds"), [*MEANS.values()])
     for column in made.columns[1:3]:
         column.no_wrap = True
     for (node, method), curve in by_curve(rows).items():
-        first, last = curve[0].round + 1, curve[-1].round + 1
-        made.add_row(Text(node), label(method), f"{first}-{last}", *_means(curve))
-        if last_too:
-            made.add_row("", "", str(last), *_means(curve[-1:]))
+        rounds = f"{curve[0].round + 1}-{curve[-1].round + 1}"
+        means = {name: mean(getattr(row, name) for row in curve) for name in MEANS}
+        shown = ((percent if "share" in name else decimal)(y) for name, y in means.items())
+        made.add_row(Text(node), label(method), rounds, *shown)
     return made
 
 
 def differences_table(rows: Sequence[ReplayRow], console: Console) -> Table:
     """Return a table of each two methods of a node: the mean difference, and its interval, over
     the rounds that both have."""
-    made = new_table(console, ("node", "A - B"), ("rounds", "cosine", "ceiling"))
+    made = new_table(console, ("node", "A - B"), ("rounds", *COSINES))
     for ((node, b), theirs), ((other, a), ours) in combinations(by_curve(rows).items(), 2):
         by_round = {row.round: row for row in theirs}
         pairs = [(row, by_round[row.round]) for row in ours if row.round in by_round]
         if node == other:
-            cosines = _gap((x.cosine, y.cosine) for x, y in pairs)
-            ceilings = _gap((x.ceiling, y.ceiling) for x, y in pairs)
-            name = Text(f"{label(a)} - {label(b)}")
-            made.add_row(Text(node), name, str(len(pairs)), cosines, ceilings)
+            gaps = [_gap([(getattr(x, n), getattr(y, n)) for x, y in pairs]) for n in COSINES]
+            made.add_row(Text(node), Text(f"{label(a)} - {label(b)}"), str(len(pairs)), *gaps)
     return made
 
 
@@ -197,19 +191,7 @@ def authors_table(rows: Sequence[ReplayRow], console: Console) -> Table:
             found = [row.sources[author] for row in curve if author in row.sources]
             worth, noise = (mean(each[key] for each in found) for key in ("worth", "worth_noise"))
             habit = next((each for each in reversed(found) if each["tested_habit"]), None)
-            gain = habit and decimal(habit["habit_gain"])
-            made.add_row(
-                Text(node),
-                label(method),
-                Text(author),
-                decimal(worth),
-                decimal(noise),
-                Text(f"{habit['tested_habit']!r} {gain}" if habit else "-"),
-            )
+            told = f"{habit['tested_habit']!r} {decimal(habit['habit_gain'])}" if habit else "-"
+            names = Text(node), label(method), Text(author)
+            made.add_row(*names, decimal(worth), decimal(noise), Text(told))
     return made
-
-
-def _means(curve: Sequence[ReplayRow]) -> list[str]:
-    names = ("cosine", "ceiling", "effective_sample_size", "log_ratio_mean", "filtered_share")
-    means = {name: mean(getattr(row, name) for row in curve) for name in (*names, "validation")}
-    return [(percent if name == "filtered_share" else decimal)(y) for name, y in means.items()]

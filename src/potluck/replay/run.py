@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 import transformers
@@ -13,8 +14,7 @@ from potluck.builder.nodes import make_learner, make_nodes
 from potluck.builder.objective import load_weight
 from potluck.builder.task import make_task
 from potluck.config import NodeConfig, RunConfig
-from potluck.exchange import Received, Round, Status, Waiting
-from potluck.exchange.base import silent
+from potluck.exchange import Received, Round
 from potluck.node.learning.learner import Learner
 from potluck.node.loop import Node
 from potluck.node.storage.record import Record
@@ -23,10 +23,9 @@ from potluck.objective.methods import METHODS, ObjectiveConfig, Trust, reads_aut
 from potluck.objective.weights import Weight
 from potluck.replay.measure import replay_node
 from potluck.replay.plan import ReplayError, ReplayPlan, ReplayRow
-from potluck.reports.status import StatusLine
 from potluck.rollout.options import HFOptions
 from potluck.tasks import Task
-from potluck.types import Completion, NonFiniteError
+from potluck.types import NonFiniteError
 
 LOOKED_AT = 32
 """Completions by which a model is recognised."""
@@ -36,7 +35,7 @@ transformers.logging.disable_progress_bar()
 
 
 class RecordedExchange:
-    """An ``Exchange`` that plays one node's recorded rounds, and records nothing."""
+    """One node's recorded rounds: the part of an ``Exchange`` that a replay asks for."""
 
     def __init__(self, run: Path, name: str, node: str, rounds: Sequence[int]) -> None:
         """Take the ``rounds`` that ``node`` learned from; raise ReplayError if one is missing or
@@ -59,29 +58,12 @@ class RecordedExchange:
                 )
             self.has_logp &= all(c.logp_T is not None for c in came.completions)
 
-    def send(self, round: int, batch: Sequence[Completion]) -> None:
-        """Drop the batch: what is written now is not in the recording."""
-
-    def receive(self, round: int, *, wait_s: float = 0.0, waiting: Waiting = silent) -> Received:
-        return Received()
-
     def finish(self, round: int, received: Received) -> Round:
         """Return the round as it was recorded."""
         kept = self._record.kept_round(round)
         if kept is None:
             raise ReplayError(f"round {round} of {self.node!r} in {self.run} went away meanwhile")
         return kept
-
-    def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
-        return ()
-
-    def tell(self, line: StatusLine) -> None:
-        """Drop the line: nobody listens."""
-
-    def status(self) -> Status:
-        return Status({})
-
-    def close(self) -> None: ...
 
     def require_same_model(self, learner: Learner, task: Task, node: NodeConfig) -> None:
         """Raise ReplayError unless the model is the one that wrote the node's first round.
@@ -181,7 +163,8 @@ def node_of(
     name = recorded.node
     learner = make_learner(config, name, scratch / name, 0)
     learner = dataclasses.replace(learner, weight=_weight(config, method, trust_code))
-    made = config, scratch, task, {name: learner}, {name: recorded}, lambda *_: None, 0
+    exchanges: dict[str, Any] = {name: recorded}
+    made = config, scratch, task, {name: learner}, exchanges, lambda *_: None, 0
     return make_nodes(*made, sends_text=False)[0]
 
 

@@ -1,8 +1,9 @@
 """A run as it is told and as it is left behind: reports, events, status lines, run folders."""
 
-from potluck.reports.authors import BLOCKING_WEIGHT, AuthorReport
-from potluck.reports.doubts import Doubts, doubts
+from potluck.reports.doubts import Doubts
 from potluck.reports.rounds import (
+    BLOCKING_WEIGHT,
+    AuthorReport,
     EvaluationReport,
     RewardReport,
     RoundReport,
@@ -21,7 +22,6 @@ __all__ = [
     "RoundReport",
     "Stat",
     "as_line",
-    "doubts",
     "mean",
     "seconds_left",
     "stats_of",

@@ -1,10 +1,8 @@
 """The answer to "does sharing help?": each node of a run beside its controls.
 
-``reports/earned.py`` has what is compared. Its intervals are over problems and not over seeds:
-another seed may differ by more.
+Its intervals are over problems and not over seeds: another seed may differ by more.
 """
 
-import re
 import shlex
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,13 +13,12 @@ from msgspec.structs import replace
 
 from potluck.files import printable, write_atomically
 from potluck.intervals import Interval
-from potluck.reports.earned import MEASURES, K, between, plain, read_earned, within
-from potluck.reports.runs import RunReadError, end_of, read_recipe
+from potluck.reports.comparison import MEASURES, K, measured, plain, read_earned, within
+from potluck.reports.runs import SMALL_BYTES, RunReadError, end_of, read_recipe
 from potluck.reports.tail import DAMAGED, read_small
 
 ANSWERS = "answers.json"
 """File of a run's folder."""
-MOST_BYTES = 1 << 18
 CONTROLS = {
     "half": "by itself with the same part of the writing, in smaller groups",
     "half-problems": "by itself with the same part of the writing, on fewer problems",
@@ -66,18 +63,18 @@ class ControlAnswer(msgspec.Struct, frozen=True):
 
 def answer_of(run: Path, control: Path, node: str, kind: str, rounds: int) -> ControlAnswer | None:
     """Compare ``node`` in the folders of a run and its control over the second half of
-    ``rounds``; None if one of them wrote nothing there."""
-    ours, theirs = (read_earned(folder / node, node, rounds) for folder in (run, control))
-    values = {name: (measure(ours), measure(theirs)) for name, measure in MEASURES.items()}
-    told = {name: between(*each) for name, each in values.items()}
-    if not (reward := told["own reward"]):
+    ``rounds``; None if one of them wrote too little there."""
+    ours, theirs = ({node: read_earned(at / node, node, rounds)} for at in (run, control))
+    found = {name: measured([(ours, theirs)], node, [node], name) for name in MEASURES}
+    reward, written = found["own reward"], found["written"]
+    if not (reward and reward.difference and written):
         return None
-    greedy, passed = told["greedy"], told[f"pass@{K}"]
-    found = reward.difference
+    greedy, passed = found["greedy"], found[f"pass@{K}"]
+    gap = reward.difference
     return ControlAnswer(
-        *(node, kind, reward.a, reward.b, (found.value, found.low, found.high)),
+        *(node, kind, reward.a, reward.b, (gap.value, gap.low, gap.high)),
         problems=reward.problems,
-        written=(ours.written, theirs.written),
+        written=(int(written.a), int(written.b)),
         greedy=(greedy.a, greedy.b) if greedy else None,
         passed=(passed.a, passed.b) if passed else None,
         rounds=rounds,
@@ -112,12 +109,12 @@ def answers(run: Path) -> tuple[ControlAnswer, ...]:
         recipe = read_recipe(run)
         ends = {name: end_of(run / name, recipe) for name in recipe.node}
     each = ((x, x.rounds and ends.get(x.node, x.rounds)) for x in _kept(run))
-    return (*(replace(answer, is_stale=end != answer.rounds) for answer, end in each),)
+    return tuple(replace(answer, is_stale=end != answer.rounds) for answer, end in each)
 
 
 def _kept(run: Path) -> tuple[ControlAnswer, ...]:
     try:
-        data = read_small(run / ANSWERS, MOST_BYTES)
+        data = read_small(run / ANSWERS, SMALL_BYTES)
         return msgspec.json.decode(data, type=tuple[ControlAnswer, ...]) if data else ()
     except DAMAGED:
         return ()
@@ -131,13 +128,8 @@ def told(run: Path) -> list[str]:
 
 def control_command(run: Path) -> str:
     """Return the command that makes the control ``half`` of a run that is done."""
-    where, code = shlex.quote(str(run)), ""
-    with suppress(RunReadError):
-        of = read_recipe(run).settings.get
-        names = of("log.callback", ""), of("objective.loss", ""), ":" in of("objective.weight", "")
-        rewards = re.findall('"function":"(?!task")', of("reward", ""))
-        code = " --trust-code" * any([*names, *rewards])
-    return f"potluck run {where}/recipe.json --out {where} --resume{code} --control half"
+    where = shlex.quote(str(run))
+    return f"potluck run {where}/recipe.json --out {where} --resume --control half"
 
 
 def add_answers(run: Path, found: Iterable[ControlAnswer]) -> None:

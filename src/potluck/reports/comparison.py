@@ -1,10 +1,12 @@
-"""Two lists of finished runs, compared: what their nodes earned, and by how much they differ.
+"""Lists of finished runs, compared: what their nodes earned, and by how much they differ.
 
-Runs of equal seeds are a pair: as far as they write as many, they draw the same problems. Two pairs
-or more have Student's interval over the seeds; a single one has an interval over its problems.
+Measured are the completions that a model sampled in the second half of the rounds. The unit is a
+problem: it counts once, with the mean over its completions. Runs of equal seeds are a pair: as far
+as they write as many, they draw the same problems. Two pairs or more have Student's interval over
+the seeds; a single one, such as a run and its control, has an interval over its problems.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
@@ -15,16 +17,61 @@ from typing import Any, Self
 import msgspec
 
 from potluck.files import printable
-from potluck.intervals import Interval, t_interval
-from potluck.reports.earned import MEASURES, Earned, between, plain, read_earned, signed, within
-from potluck.reports.rounds import RoundReport
-from potluck.reports.runs import METRICS, SMALL_BYTES, RunReadError, end_of, read_lines, read_recipe
+from potluck.intervals import (
+    Interval,
+    difference_interval,
+    pass_at_k,
+    t_interval,
+    unpaired_interval,
+)
+from potluck.reports.rounds import EvaluationReport, RoundReport
+from potluck.reports.runs import (
+    COMPLETIONS,
+    EVALUATION,
+    METRICS,
+    SMALL_BYTES,
+    RunReadError,
+    WrittenCompletion,
+    end_of,
+    read_lines,
+    read_recipe,
+)
 from potluck.reports.tail import DAMAGED, read_small
+from potluck.types import is_right
 
+LEAST_PAIRED = 0.5
+"""Share of the problems of the smaller run from which problems are compared one by one."""
+K = 4
+"""k of the pass@k of the sampled completions; a problem with fewer of them is left out."""
 MEAN = "mean of nodes"
 BESIDE = 2
 """Rounds to each side in the mean of a curve's point."""
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Earned:
+    """Rewards of the completions that one node wrote in a run."""
+
+    late: Mapping[str, Sequence[float]]
+    """Rewards of the second half of the rounds, by problem."""
+    by_round: Mapping[int, Sequence[float]]
+    greedy: float | None
+    """Greedy accuracy on the validation problems at the end; None: not evaluated."""
+
+
+Nodes = Mapping[str, Earned]
+MEASURES: Mapping[str, Callable[[Earned], Mapping[str, float]]] = {
+    "own reward": lambda its: {problem: fmean(each) for problem, each in its.late.items()},
+    f"pass@{K}": lambda its: {
+        problem: pass_at_k(sum(map(is_right, each)), len(each), K)
+        for problem, each in its.late.items()
+        if len(each) >= K
+    },
+    "greedy": lambda its: {} if its.greedy is None else {"": its.greedy},
+    "written": lambda its: {"": float(sum(map(len, its.by_round.values())))},
+}
+"""Numbers of a node by problem; of those that are not of problems, one under no name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +110,7 @@ class _Finished:
     path: str
     seed: int
     digest: str
-    nodes: Mapping[str, Earned]
-
-
-_Pairs = Sequence[tuple[_Finished, _Finished]]
+    nodes: Nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +136,15 @@ class Compared:
         (one, other), *_ = pairs
         names = [n for n in one.nodes if all(n in run.nodes for pair in pairs for run in pair)]
         groups = {name: [name] for name in names} | ({MEAN: names} if len(names) > 1 else {})
-        rows = [_row(pairs, name, its, m) for name, its in groups.items() for m in MEASURES]
+        of_nodes = [(x.nodes, y.nodes) for x, y in pairs]
+        rows = [measured(of_nodes, n, its, m) for n, its in groups.items() for m in MEASURES]
         if not any(row and row.measure == "own reward" for row in rows):
             raise RunReadError(
                 f"no node has completions of its own in all runs: {one.path} has the nodes "
                 f"{_listed(one.nodes)} and {other.path} has {_listed(other.nodes)}; compare runs "
                 f"with a node of the same name"
             )
-        curves = tuple(_curve(side, names) for side in zip(*pairs, strict=True))
+        curves = tuple(_curve(side, names) for side in zip(*of_nodes, strict=True))
         runs = tuple((x.path, y.path) for x, y in pairs)
         seeds = tuple((x.seed, y.seed) for x, y in pairs)
         paired = {path for pair in runs for path in pair}
@@ -129,6 +174,60 @@ class Compared:
             f"{f'{better} is better' if better else 'no difference is shown'}: own reward {a} and "
             f"{b}, {shown} over {self.over}; a model wrote {wrote} and {other_wrote} completions"
         )
+
+
+def read_earned(folder: Path, node: str, rounds: int) -> Earned:
+    """Read the folder of ``node``, of the first ``rounds``."""
+    # A round that was done again after a crash has its lines twice: the later one counts.
+    rewards = {
+        (line.round, line.problem, line.index): line.reward
+        for line in read_lines(folder / COMPLETIONS, WrittenCompletion)
+        if line.author == node and line.round < rounds
+    }
+    late, by_round = dict[str, list[float]](), dict[int, list[float]]()
+    for (round, problem, _), reward in rewards.items():
+        by_round.setdefault(round, []).append(reward)
+        if round >= rounds // 2:
+            late.setdefault(problem, []).append(reward)
+    graded = {x.round: x.validation for x in read_lines(folder / EVALUATION, EvaluationReport)}
+    return Earned(late, by_round, graded.get(rounds))
+
+
+def measured(
+    pairs: Iterable[tuple[Nodes, Nodes]], name: str, nodes: Sequence[str], measure: str
+) -> Measured | None:
+    """Compare a measure of ``nodes``; None where a run has too little of it.
+
+    Where both runs of a pair have most problems, each is compared with itself: what is hard for
+    both cancels.
+    """
+    means, gap, count = list[tuple[float, float]](), None, 0
+    for pair in pairs:
+        a, b = (_by_problem(run, nodes, measure) for run in pair)
+        common, count = [id for id in a if id in b], min(len(a), len(b))
+        if count and len(common) >= LEAST_PAIRED * count:
+            a, b = ({id: its[id] for id in common} for its in (a, b))
+            gap, count = difference_interval([a[id] - b[id] for id in common]), len(common)
+        elif count > 1:
+            gap = unpaired_interval([*a.values()], [*b.values()])
+        else:
+            return None
+        means.append((fmean(a.values()), fmean(b.values())))
+    if means[1:]:
+        gap = t_interval([one - other for one, other in means])
+    elif count == 1:
+        gap = None
+    a_mean, b_mean = (fmean(side) for side in zip(*means, strict=True))
+    return Measured(name, measure, a_mean, b_mean, gap, count)
+
+
+def _by_problem(run: Nodes, names: Sequence[str], measure: str) -> dict[str, float]:
+    """Return a measure by problem: the mean over the nodes that wrote to it."""
+    values: dict[str, list[float]] = {}
+    for name in names:
+        for problem, value in MEASURES[measure](run[name]).items():
+            values.setdefault(problem, []).append(value)
+    return {problem: fmean(each) for problem, each in values.items()}
 
 
 def _side(side: str, paths: Paths) -> dict[int, _Finished]:
@@ -161,7 +260,9 @@ def _read(folder: str | PathLike[str]) -> _Finished:
     return _Finished(shown, recipe.seed, printable(str(task.get("digest", ""))[:12]), nodes)
 
 
-def _pairs(ours: Mapping[int, _Finished], theirs: Mapping[int, _Finished]) -> _Pairs:
+def _pairs(
+    ours: Mapping[int, _Finished], theirs: Mapping[int, _Finished]
+) -> list[tuple[_Finished, _Finished]]:
     """Pair the runs by seed; of one on each side the seeds may differ. Raise RunReadError if none
     can be paired, or their tasks differ."""
     pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
@@ -182,32 +283,10 @@ def _pairs(ours: Mapping[int, _Finished], theirs: Mapping[int, _Finished]) -> _P
     return pairs
 
 
-def _row(pairs: _Pairs, name: str, nodes: Sequence[str], measure: str) -> Measured | None:
-    """Compare a measure of the ``nodes``; None where a run lacks it."""
-    values = [[_by_problem(run, nodes, measure) for run in pair] for pair in pairs]
-    known = [found for a, b in values if (found := between(a, b))]
-    if len(known) < len(pairs):
-        return None
-    (_, _, interval, problems), *others = known
-    alone = interval if problems > 1 else None
-    difference = t_interval([each.a - each.b for each in known]) if others else alone
-    a, b = fmean(each.a for each in known), fmean(each.b for each in known)
-    return Measured(name, measure, a, b, difference, problems)
-
-
-def _by_problem(run: _Finished, nodes: Sequence[str], measure: str) -> dict[str, float]:
-    """Return a measure by problem: the mean over the nodes that wrote to it."""
-    values: dict[str, list[float]] = {}
-    for name in nodes:
-        for problem, value in MEASURES[measure](run.nodes[name]).items():
-            values.setdefault(problem, []).append(value)
-    return {problem: fmean(each) for problem, each in values.items()}
-
-
-def _curve(runs: Sequence[_Finished], names: Sequence[str]) -> tuple[Point, ...]:
+def _curve(runs: Sequence[Nodes], names: Sequence[str]) -> tuple[Point, ...]:
     """Return the points of the rounds in which every node wrote something."""
     points, written = list[Point](), 0.0
-    by_run = [[run.nodes[name].by_round for name in names] for run in runs]
+    by_run = [[run[name].by_round for name in names] for run in runs]
     rounds = sorted(set[int].intersection(*(set(each) for run in by_run for each in run)))
     for at, round in enumerate(rounds):
         near = rounds[max(0, at - BESIDE) : at + BESIDE + 1]
@@ -219,3 +298,27 @@ def _curve(runs: Sequence[_Finished], names: Sequence[str]) -> tuple[Point, ...]
 
 def _listed(names: Iterable[object]) -> str:
     return printable(", ".join(map(str, names)))
+
+
+def plain(number: float) -> str:
+    """Write a number as tables of results do.
+
+    >>> plain(0.72), plain(-0.0301), plain(1.5)
+    ('.720', '-.030', '1.500')
+    """
+    text = f"{number:z.3f}"
+    return text.replace("0.", ".", 1) if abs(number) < 1 and not text.startswith("1") else text
+
+
+def signed(number: float) -> str:
+    text = plain(number)
+    return text if text.startswith("-") else f"+{text}"
+
+
+def within(interval: Interval) -> str:
+    """Write a difference with its interval.
+
+    >>> within(Interval(0.03, -0.01, 0.07))
+    '+.030 [-.010, +.070]'
+    """
+    return f"{signed(interval.value)} [{signed(interval.low)}, {signed(interval.high)}]"

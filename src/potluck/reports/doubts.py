@@ -1,13 +1,16 @@
-"""Doubts: what of a round a person should look at, and what to do about it."""
+"""Doubts: what of a node's rounds a person should look at, and what to do about it."""
 
+import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 
-from potluck.reports.authors import AuthorReport
+from potluck.files import printable
 from potluck.reports.events import Alert
-from potluck.reports.habits import WINDOW, habit_told
-from potluck.reports.rounds import RoundReport
+from potluck.reports.rounds import AuthorReport, RoundReport
 from potluck.reports.statistics import mean
 
+WINDOW = 5
+"""Rounds in means of what lasts; the newest habit test has counted what answers earned."""
 DOUBTFUL_LOG_RATIO = 0.5
 """Mean log-ratio, nats, from which an author's claims are doubted. However far two honest models
 are, it is below 0 but for noise: text is likeliest to the model that wrote it."""
@@ -33,140 +36,162 @@ UNLIKE = {
     "typicality": "its texts are not typical of this model",
 }
 """Reasons for a small weight, by the weight's name."""
-DOUBT = (
+FORGED = (
     "its log-probabilities may be forged. [objective] method = 'lws' reads none, and trust = "
     "'nobody' none of others"
 )
+BEGINNING = "^ "
+"""Head of a phrase that answers begin with."""
+
+Found = Iterator[tuple[str, str, str]]
+"""Node that it is about, kind of the alert, and line for the user, for each that stands out."""
 
 
 class Doubts:
-    """Alerts that were told of a run's rounds, so that none is told twice."""
+    """Alerts about the rounds of one node, each told once; what several rounds tell, such as a
+    silence, is told again when it was over in between."""
 
-    def __init__(self, weight: str, *, reads_logp: bool) -> None:
-        """Take the name of the method's weight; ``reads_logp``: it reads what authors claim."""
-        self._weight, self._reads_logp = weight, reads_logp
+    def __init__(self, me: str, weight: str, *, reads_logp: bool) -> None:
+        """Take the node's name and that of the method's weight; ``reads_logp``: it reads what
+        authors claim."""
+        self._me, self._weight, self._reads_logp = me, weight, reads_logp
         self._told: set[tuple[str, str]] = set()
-        self._unheard: dict[tuple[str, str], list[AuthorReport]] = {}
-        self._recent: dict[str, list[RoundReport]] = {}
-        self._best: dict[str, float] = {}
-        self._steps: dict[str, list[float]] = {}
-        self._lasting: dict[str, dict[tuple[str, str], str]] = {}
+        self._lasting: set[tuple[str, str]] = set()
+        self._last = deque[RoundReport](maxlen=WINDOW)
+        self._weighed: dict[str, deque[AuthorReport]] = {}
+        self._best = -math.inf
+        self._steps: list[float] = []
 
-    def new(self, report: RoundReport, me: str) -> Iterator[Alert]:
-        """Yield the alerts about ``me``'s next round that were not told yet. What several rounds
-        tell, such as a silence, is told again when it was over in between."""
-        for author, kind, line in doubts(report, me, reads_logp=self._reads_logp):
-            if (author, kind) not in self._told:
-                yield Alert(me, kind, report.round, line)
-            self._told.add((author, kind))
-        before, now = self._lasting.get(me, {}), self._of_several(report, me)
-        self._lasting[me] = now
-        for about, kind in (key for key in now if key not in before):
-            yield Alert(me, kind, report.round, now[about, kind])
-        for author, its in report.sources.items():
-            if author == me or its.success_weight is None:
+    def new(self, report: RoundReport) -> Iterator[Alert]:
+        """Yield the alerts about the next round that were not told yet."""
+        before = [self._last[-1].own_reward_mean] if self._last else []
+        match [*before, report.own_reward_mean]:
+            case [float() as then, float() as now]:
+                self._steps.append((now - then) ** 2 / 2)
+        self._last.append(report)
+        lasting = list(self._of_several()) if len(self._last) == WINDOW else []
+        lasting += self._unheard(report)
+        self._told -= self._lasting - {(about, kind) for about, kind, _ in lasting}
+        self._lasting = {(about, kind) for about, kind, _ in lasting}
+        for about, kind, line in (*self._of_round(report), *lasting):
+            if (about, kind) not in self._told:
+                self._told.add((about, kind))
+                yield Alert(self._me, kind, report.round, line)
+
+    def _of_round(self, report: RoundReport) -> Found:
+        me = self._me
+        if report.own_cut_share == 1:
+            line = (
+                f"{me}: every one of its completions ran out of tokens before it ended, so each "
+                f"scores at most 0; raise [sampling] max_new_tokens (or max_total_tokens), or "
+                f"see in completions.jsonl why it does not stop"
+            )
+            yield me, "own_cut_share", line
+        apart, first = report.server_apart, report.server_apart_first
+        if apart and first is not None and apart >= APART_GROWTH * max(first, APART_FLOOR):
+            line = (
+                f"{me}: the log-probabilities of its server are {apart:.1e} nats a token from its "
+                f"own, in the run's first writing {first:.1e}: the server may have old weights, "
+                f"all or in part (docs/vllm.md, 'The checks')"
+            )
+            yield me, "server_apart", line
+        for author, its in report.sources.items() if self._reads_logp else ():
+            # Nothing is read, so nothing doubted, of an author that is not trusted.
+            if author == me or its.gradient_share is not None or its.tokens < FEWEST_TOKENS:
                 continue
-            recent = self._unheard.setdefault((me, author), [])
-            if its.success_weight >= UNHEARD_WEIGHT:
-                recent.clear()
-            elif len(recent) < WINDOW:
-                recent.append(its)
-                if len(recent) == WINDOW:
-                    line = _unheard(me, author, recent, self._weight)
-                    yield Alert(me, "unheard", report.round, line)
+            if (ratio := its.log_ratio_mean) is not None and ratio >= DOUBTFUL_LOG_RATIO:
+                line = f"{author}: {ratio:.1f} nats a token likelier to {me} than it claims"
+                yield author, "log_ratio_mean", f"{line}; {FORGED}"
+            if (capped := its.capped_share) is not None and capped >= DOUBTFUL_CAPPED_SHARE:
+                line = f"{author}: {capped:.0%} of tokens above the weight cap of {me}"
+                yield author, "capped_share", f"{line}; {FORGED}"
 
-    def _of_several(self, report: RoundReport, me: str) -> dict[tuple[str, str], str]:
-        """Find what the last WINDOW rounds tell: a line by (node, kind)."""
-        before = self._recent.get(me, [])[-1:]
-        pair = [each.own_reward_mean for each in (*before, report)]
-        if len(pair) == 2 and pair[0] is not None and pair[1] is not None:
-            self._steps.setdefault(me, []).append((pair[1] - pair[0]) ** 2 / 2)
-        last = self._recent[me] = [*self._recent.get(me, ()), report][-WINDOW:]
-        if len(last) < WINDOW:
-            return {}
+    def _of_several(self) -> Found:
+        me, last = self._me, self._last
         gone = set.intersection(*({*each.missing, *each.absent} for each in last)) - {me}
-        found = {
-            (name, "silent"): f"{me}: nothing came of {name} in {WINDOW} rounds; if it has not "
-            f"ended, --resume on its machine brings it back"
-            for name in sorted(gone)
-        }
-        reward, entropy, length = (
-            mean(getattr(each, name) for each in last)
-            for name in ("own_reward_mean", "entropy", "own_length_mean")
-        )
+        for name in sorted(gone):
+            line = (
+                f"{me}: nothing came of {name} in {WINDOW} rounds; if it has not ended, --resume "
+                f"on its machine brings it back"
+            )
+            yield name, "silent", line
+        reward = mean(each.own_reward_mean for each in last)
         if reward is not None:
-            best = self._best[me] = max(self._best.get(me, reward), reward)
-            error = ((mean(self._steps.get(me, ())) or 0.0) / WINDOW) ** 0.5
+            best = self._best = max(self._best, reward)
+            error = ((mean(self._steps) or 0.0) / WINDOW) ** 0.5
             if best - reward > max((1 - COLLAPSED) * abs(best), NOISE * error):
-                found[me, "reward"] = (
+                line = (
                     f"{me}: its own reward is {reward:.3f} (mean of {WINDOW} rounds), and was "
                     f"{best:.3f}; lower learning_rate, raise [objective] beta, or go back "
                     f"(keep_best)"
                 )
-        if entropy is not None and (each := entropy * (length or 0.0)) < LEAST_ENTROPY:
-            found[me, "entropy"] = (
-                f"{me}: its completions are nearly all equal (entropy {each:.3f} nats each), "
-                f"so they teach nothing; raise [sampling] temperature or [objective] beta, or stop"
+                yield me, "reward", line
+        entropy = mean(each.entropy for each in last)
+        length = mean(each.own_length_mean for each in last) or 0.0
+        if entropy is not None and entropy * length < LEAST_ENTROPY:
+            line = (
+                f"{me}: its completions are nearly all equal (entropy {entropy * length:.3f} nats "
+                f"each), so they teach nothing; raise [sampling] temperature or [objective] beta, "
+                f"or stop"
             )
-        return found
+            yield me, "entropy", line
+
+    def _unheard(self, report: RoundReport) -> Found:
+        """Yield the authors from which nothing was learned in WINDOW rounds, why, and the way
+        out."""
+        for author, its in report.sources.items():
+            if author != self._me and its.success_weight is not None:
+                self._weighed.setdefault(author, deque(maxlen=WINDOW)).append(its)
+        for author, recent in self._weighed.items():
+            weights = [each.success_weight or 0.0 for each in recent]
+            if len(recent) < WINDOW or max(weights) >= UNHEARD_WEIGHT:
+                continue
+            mean_weight = sum(weights) / WINDOW
+            silenced = mean(each.silenced_share for each in recent) or 0.0
+            if mean_weight >= UNHEARD_WEIGHT * (1 - silenced):  # without the test it is enough
+                told = habit_told(self._me, author, [*recent])
+                why = f"{told}. [objective] habit_test = false learns them"
+            elif recent[-1].gradient_share is not None:
+                why = "it is not trusted. If you trust its owner, put its key into the roster"
+            elif self._weight not in UNLIKE:
+                why = f"so [objective] weight = {self._weight!r} has it"
+            else:
+                likelihood = mean(each.likelihood_positive for each in recent) or 0.0
+                why = f"{UNLIKE[self._weight]} (P {likelihood:.3f}). A smaller "
+                why += "likelihood_exponent weighs it more"
+                if self._weight == "likelihood":
+                    why += ", and weight = 'typicality' where the task leaves many ways to go on"
+            line = (
+                f"{self._me}: nothing is learned from {author}, the mean weight of its right "
+                f"answers in {WINDOW} rounds is {mean_weight:.3f}: {why}"
+            )
+            yield author, "unheard", line
 
 
-def _unheard(me: str, author: str, recent: Sequence[AuthorReport], weight: str) -> str:
-    """Say that nothing is learned from an author, why, and the way out."""
-    mean_weight = mean(each.success_weight for each in recent) or 0.0
-    silenced = mean(each.silenced_share for each in recent) or 0.0
-    if mean_weight >= UNHEARD_WEIGHT * (1 - silenced):  # without the test it would be enough
-        why = f"{habit_told(me, author, recent)}. [objective] habit_test = false learns them"
-    elif recent[-1].gradient_share is not None:
-        why = "it is not trusted. If you trust its owner, put its key into the roster"
-    elif weight not in UNLIKE:
-        why = f"so [objective] weight = {weight!r} has it"
-    else:
-        likelihood = mean(each.likelihood_positive for each in recent) or 0.0
-        why = f"{UNLIKE[weight]} (P {likelihood:.3f}). A smaller likelihood_exponent weighs it more"
-        if weight == "likelihood":
-            why += ", and weight = 'typicality' where the task leaves many ways to go on"
+def habit_told(me: str, author: str, reports: Sequence[AuthorReport]) -> str:
+    """Say what the last of ``me``'s reports on an author tell of the author's habit; "" if none was
+    tested, as ``me`` never had the choice. The phrase has nothing that steers a terminal.
+
+    >>> found = AuthorReport(
+    ...     silenced_share=0.34, tested_habit="^ # 4", habit_gain=-0.21, habit_gain_error=0.05
+    ... )
+    >>> habit_told("small", "large", [found])[:67]
+    "34% of large's right answers (last 5 rounds) are not learned from: "
+    >>> habit_told("small", "large", [found])[67:]
+    "they begin with '# 4', and small's own that do earn 0.21 less (standard error 0.05)"
+    """
+    last = reports[-WINDOW:]
+    tested = next((each for each in reversed(last) if each.habit_gain is not None), AuthorReport())
+    gain, error, phrase = tested.habit_gain, tested.habit_gain_error, tested.tested_habit
+    if gain is None or error is None or not phrase:
+        return ""
+    begin = phrase.startswith(BEGINNING)
+    have = f"{'begin with' if begin else 'have'} '{printable(phrase.removeprefix(BEGINNING), 60)}'"
+    earned = f"earn {abs(gain):.2f} {'more' if gain >= 0 else 'less'} (standard error {error:.2f})"
+    if gain >= error:  # objective/habit.py, PROVEN
+        return f"{author}'s right answers that {have} are learned from: {me}'s own that do {earned}"
+    share = mean(each.silenced_share for each in last)
     return (
-        f"{me}: nothing is learned from {author}, the mean weight of its right answers in "
-        f"{WINDOW} rounds is {mean_weight:.3f}: {why}"
+        f"{share or 0:.0%} of {author}'s right answers (last {WINDOW} rounds) are not learned "
+        f"from: they {have}, and {me}'s own that do {earned}"
     )
-
-
-def doubts(report: RoundReport, me: str, *, reads_logp: bool) -> Iterator[tuple[str, str, str]]:
-    """Yield (node, field, line for the user) of what stands out, and say what to do about it.
-    ``reads_logp`` tells if the run's method reads what authors claim."""
-    if report.own_cut_share == 1:
-        yield (
-            me,
-            "own_cut_share",
-            f"{me}: every one of its completions ran out of tokens before it ended, so each "
-            f"scores at most 0; raise [sampling] max_new_tokens (or max_total_tokens), or "
-            f"see in completions.jsonl why it does not stop",
-        )
-    apart, first = report.server_apart, report.server_apart_first
-    if apart and first is not None and apart >= APART_GROWTH * max(first, APART_FLOOR):
-        yield (
-            me,
-            "server_apart",
-            f"{me}: the log-probabilities of its server are {apart:.1e} nats a token from its own, "
-            f"in the run's first writing {first:.1e}: the server may have old weights, all or in "
-            f"part (docs/vllm.md, 'The checks')",
-        )
-    if reads_logp:
-        yield from _doubtful_claims(report, me)
-
-
-def _doubtful_claims(report: RoundReport, me: str) -> Iterator[tuple[str, str, str]]:
-    """Yield where an author's log-probabilities stand out; of one that is not trusted none is read,
-    so nothing is said."""
-    for author, its in report.sources.items():
-        ratio, capped = its.log_ratio_mean, its.capped_share
-        if author == me or its.gradient_share is not None or its.tokens < FEWEST_TOKENS:
-            continue
-        found = {}
-        if ratio is not None and ratio >= DOUBTFUL_LOG_RATIO:
-            found["log_ratio_mean"] = f"{ratio:.1f} nats a token likelier to {me} than it claims"
-        if capped is not None and capped >= DOUBTFUL_CAPPED_SHARE:
-            found["capped_share"] = f"{capped:.0%} of tokens above the weight cap of {me}"
-        for kind, what in found.items():
-            yield author, kind, f"{author}: {what}; {DOUBT}"

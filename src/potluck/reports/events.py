@@ -134,16 +134,10 @@ class Display(Protocol):
         """Show an event, at once: a run calls this many times a second."""
 
 
-class Silent:
-    """Display that shows nothing: the default of ``run``."""
-
-    def show(self, event: Event) -> None: ...
-
-
 class Fanout:
-    """Display that hands every event to several displays, in their order."""
+    """Display that hands every event to several displays, in their order; to none as a default."""
 
-    def __init__(self, displays: Sequence[Display]) -> None:
+    def __init__(self, displays: Sequence[Display] = ()) -> None:
         self._displays = tuple(displays)
 
     def show(self, event: Event) -> None:

@@ -2,27 +2,161 @@
 
 Nodes write them; displays, trackers and ``potluck show`` read them. The order of the fields is
 that of the keys in the files. A field that an older run has not written gets its default when it
-is read; None is "not measured".
-
-Shares are 0..1, times seconds, sizes bytes. Every number is one node's own view.
+is read. Shares are 0..1, times seconds, sizes bytes. Every number is one node's own view.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
-from potluck.reports.authors import AuthorReport
-from potluck.reports.statistics import PHASES, Stat
+from potluck.reports.statistics import PHASES, Number, Stat
+
+BLOCKING_WEIGHT = 0.2
+"""Weight of a token below which it blocks its completion: what it would teach hardly arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewardReport:
     """The numbers of one reward function on the completions that this node wrote in a round."""
 
-    mean: float | None = None
+    mean: Number = None
     """Mean, before the function's weight."""
-    std: float | None = None
+    std: Number = None
     """Sample standard deviation; None of fewer than two."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorReport:
+    """One author's completions of one round, as one learner saw them.
+
+    The log-ratio is ln pi_start - ln pi_gen of a token, nats: how much likelier it is to the
+    learner than it was to its author. Its exponential is the uncapped importance weight w.
+    """
+
+    completions: Annotated[
+        int, Stat("Completions", "count"), "Completions of the author in the round that were used."
+    ] = 0
+    tokens: Annotated[
+        int,
+        Stat("Tokens", "count"),
+        "Tokens of all its completions, those without an advantage too.",
+    ] = 0
+    reward_mean: Annotated[
+        Number,
+        Stat("Reward", "share", row="reward", format="z.3f"),
+        "Mean reward of its completions, graded by the learner.",
+    ] = None
+    with_advantage: int = 0
+    """Completions that differ in reward from their group; the fields below are about these."""
+    rows_trained: Annotated[
+        int,
+        Stat("Completions learned from", "count"),
+        "Completions with an advantage that were neither filtered nor dropped.",
+    ] = 0
+    log_ratio_mean: Annotated[
+        Number,
+        Stat("Mean log-ratio", "nats", signed=True, row="ln ratio", format="z.3f"),
+        "Mean of ln p(learner) - ln p(author) per token. Far above 0: claims to doubt.",
+    ] = None
+    log_ratio_max: Number = None
+    """Largest of any token, nats."""
+    k1: Annotated[
+        Number,
+        Stat("Distance k1", "nats", signed=True),
+        "Mean over completions of ln p(author) - ln p(learner) per token. 0: both write alike.",
+    ] = None
+    k3: Annotated[
+        Number,
+        Stat("Distance k3", "nats"),
+        "The same of e^d - d - 1, where k1 has d: never below 0. The default filter looks at it.",
+    ] = None
+    capped_share: Annotated[
+        Number,
+        Stat("Weights at the cap", "share"),
+        "Share of tokens with w > C, measured under every method. Only TIS caps them.",
+    ] = None
+    filtered_share_positive: Number = None
+    """Share not learned from among completions of positive advantage; 0 in the paper's methods."""
+    filtered_share_negative: Annotated[
+        Number,
+        Stat("Filtered, of the wrong ones", "share", row="filtered", format="z.0%"),
+        "Share of its wrong answers that the learner does not learn from: filtered or not read.",
+    ] = None
+    effective_sample_size: Annotated[
+        Number,
+        Stat("Effective sample size", "share", row="ESS", format="z.2f"),
+        "Effective sample size of a token, (sum w)^2 / (n sum w^2) over n. 1: all weigh the same.",
+    ] = None
+    k1_positive: Number = None
+    """k1 over its completions of positive advantage (successes) alone."""
+    k1_negative: Number = None
+    """k1 over its completions of negative advantage alone."""
+    k3_positive: Number = None
+    """k3 over its successes alone."""
+    k3_negative: Number = None
+    """k3 over its completions of negative advantage alone."""
+    likelihood_positive: Annotated[
+        Number,
+        Stat("Likelihood of right answers", "share", row="P", format="z.3f"),
+        "Mean over its right answers of P, the geometric mean of p(learner) over their tokens.",
+    ] = None
+    likelihood_negative: Number = None
+    """The same over completions of negative advantage, where the method reads them."""
+    bits_per_byte: Annotated[Number, Stat(row="bits/byte", format="z.2f")] = None
+    """Surprise of its texts here, -log2 p over the bytes of UTF-8. Tokenizers that cut text into
+    more or fewer tokens do not change what it means, so it can be compared between nodes."""
+    success_weight: Annotated[
+        Number,
+        Stat("Taken", "share", row="taken", format="z.0%"),
+        "Share of its right answers that the learner takes, after filter and weights.",
+    ] = None
+    silenced_share: Annotated[
+        Number,
+        Stat("Silenced by the habit test", "share", row="habit", format="z.0%"),
+        "Share of its right answers that are not learned from, as they bear its habit.",
+    ] = None
+    tested_habit: str | None = None
+    """Phrase of its habit that is most foreign to this node: see ``objective/habit.py``."""
+    habit_gain: Number = None
+    """Reward of this node's answers that bear the habit less that of its others to the same
+    problems. None: its answers do not differ in it, and nothing is silenced."""
+    habit_gain_error: Number = None
+    """Standard error of ``habit_gain``."""
+    token_weight_min: Number = None
+    """Smallest w of any token of a success; of an author without log-probabilities, smallest p."""
+    blocked_share: Annotated[
+        Number,
+        Stat("Blocked successes", "share"),
+        "Share of its right answers that have a token with w (or p) below 0.2: hardly any arrives. "
+        "It means nothing in language, where nearly every right answer has one (0.96 to 1.00).",
+    ] = None
+    blocked_share_own_wrong: Number = None
+    """The same, of problems that no completion of this node solved (joint groups only)."""
+    blocked_share_own_mixed: Number = None
+    """The same, of problems that some of its completions solved."""
+    blocked_share_own_right: Number = None
+    """The same, of problems that all of its completions solved."""
+    worth: Annotated[
+        Number,
+        Stat("Worth", signed=True, row="worth", format="z.2f"),
+        "Gain to the learner's own gradient, in units of own completions. Measured by "
+        "``potluck replay``; in metrics.jsonl only of runs of 0.2.0.",
+    ] = None
+    worth_noise: Annotated[Number, Stat(row="worth ±", format="z.2f")] = None
+    """Standard error of ``worth``."""
+    gradient_share: Annotated[
+        Number,
+        Stat("Share of the gradient", "share"),
+        "Share of a stranger in what moves the learner; all strangers together have half at most.",
+    ] = None
+    habit: str | None = None
+    """Phrase that has grown most in this node's answers; this and what follows of 0.2.0 alone."""
+    habit_share: Number = None
+    """Share of its right answers that have the phrase, 0..1."""
+    habit_own_first: Number = None
+    """Share of this node's answers that had the phrase in its first rounds."""
+    habit_own: Number = None
+    """The same share now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,33 +165,25 @@ class RoundReport:
 
     round: int
     """Number of the round, from 0."""
-    reward_mean: Annotated[
-        float | None, Stat("Sampled reward, all authors", "share", "Results")
-    ] = None
+    reward_mean: Annotated[Number, Stat("Sampled reward, all authors", "share", "Results")] = None
     """Mean over the completions of all nodes that were used; None if there are none."""
-    own_reward_mean: Annotated[float | None, Stat("Own sampled reward", "share", "Results")] = None
+    own_reward_mean: Annotated[Number, Stat("Own sampled reward", "share", "Results")] = None
     """Mean over the completions that this node wrote."""
     rewards: Mapping[str, RewardReport] = field(default_factory=dict)
     """Each reward function by its name, before its weight; "task": the task's own grading."""
-    own_length_mean: Annotated[
-        float | None, Stat("Tokens an answer", "count", "Results", ".0f")
-    ] = None
+    own_length_mean: Annotated[Number, Stat("Tokens an answer", "count", "Results", ".0f")] = None
     """Mean length of the completions that this node wrote, tokens."""
-    own_cut_share: Annotated[float | None, Stat("Answers cut off", "share", "Results", "z.0%")] = (
-        None
-    )
+    own_cut_share: Annotated[Number, Stat("Answers cut off", "share", "Results", "z.0%")] = None
     """Share of them that reached the length limit: no stop token came."""
-    groups_alike: Annotated[float | None, Stat("Groups of one reward", "share", format="z.0%")] = (
-        None
-    )
+    groups_alike: Annotated[Number, Stat("Groups of one reward", "share", format="z.0%")] = None
     """Share of the groups in which all rewards are equal: nothing is learned from them."""
-    entropy: Annotated[float | None, Stat("Entropy, nats", "nats", format="z.3f")] = None
+    entropy: Annotated[Number, Stat("Entropy, nats", "nats", format="z.3f")] = None
     """Mean of -ln p of the tokens that this node wrote, nats: an estimate of its policy's entropy,
     over the completions with an advantage; with a KL, over all."""
-    kl: Annotated[float | None, Stat("KL to the start", "nats", format="z.4f")] = None
+    kl: Annotated[Number, Stat("KL to the start", "nats", format="z.4f")] = None
     """Mean over the tokens that this node wrote of the k3 estimate of KL(policy || start model),
     nats, at the round's start. None: ``objective.beta`` is 0, so it is not measured."""
-    learning_rate: Annotated[float | None, Stat("Learning rate", format=".2g")] = None
+    learning_rate: Annotated[Number, Stat("Learning rate", format=".2g")] = None
     """Rate of the round's last update."""
     loss: Annotated[float, Stat("Loss")] = 0.0
     """Loss of the round's last update, the KL's part included."""
@@ -69,7 +195,7 @@ class RoundReport:
     """B: number of completions that the loss is the mean over."""
     rows_trained: Annotated[int, Stat("Completions learned from", "count")] = 0
     """Completions with an advantage that were neither filtered nor dropped."""
-    filtered_share: Annotated[float | None, Stat("Share filtered", "share")] = None
+    filtered_share: Annotated[Number, Stat("Share filtered", "share")] = None
     """Share of the completions with an advantage that were filtered, or not read."""
     dropped_nonfinite: Annotated[int, Stat("Not finite", "count", warning="not finite")] = 0
     """Foreign completions that made a number non-finite."""
@@ -89,10 +215,10 @@ class RoundReport:
     """Completions of strangers beyond their share of a batch; left out."""
     over_intake: int = 0
     """Completions of others beyond ``intake``, at pace "free"; left out."""
-    staleness: Annotated[float | None, Stat("Others' age, rounds", format=".1f")] = None
+    staleness: Annotated[Number, Stat("Others' age, rounds", format=".1f")] = None
     """Mean age of the others' completions that were used, in rounds of their authors, at pace
     "free"."""
-    joint_share: Annotated[float | None, Stat("Others' met own", "share", format="z.0%")] = None
+    joint_share: Annotated[Number, Stat("Others' met own", "share", format="z.0%")] = None
     """Share of them that were compared with completions of this node, at pace "free"."""
     missing: Annotated[tuple[str, ...], Stat("Nodes missing", "count", "Network")] = ()
     """Nodes from which nothing came in time."""
@@ -112,25 +238,23 @@ class RoundReport:
     """Nodes whose messages were not read."""
     sent_bytes: Annotated[int, Stat("Bytes sent", "bytes", "Network")] = 0
     """Size of this node's batch as it was sent."""
-    sent_bytes_per_token: Annotated[float | None, Stat("Bytes sent per token", group="Network")] = (
-        None
-    )
+    sent_bytes_per_token: Annotated[Number, Stat("Bytes sent per token", group="Network")] = None
     """Bytes sent for each token; None where it generated nothing."""
     received_bytes: Annotated[int, Stat("Bytes fetched", "bytes", "Network")] = 0
     """Size of all batches that were fetched."""
     size_bytes: int = 0
     """Size of the round's file, which holds the messages that were learned from."""
-    server_apart: Annotated[float | None, Stat("Server apart, nats", "nats", format=".1e")] = None
+    server_apart: Annotated[Number, Stat("Server apart, nats", "nats", format=".1e")] = None
     """Mean |difference| between the log-probabilities of the server that writes for this node and
     those of the node's own weights, nats a token; null: no server wrote."""
-    server_apart_first: Annotated[float | None, Stat("Server apart at first", "nats")] = None
+    server_apart_first: Annotated[Number, Stat("Server apart at first", "nats")] = None
     """The same in the run's first round: equal weights, so rounding alone."""
     texts: int | None = None
     """Number of texts that an author without weights wrote; null: the node learns."""
     cost: Mapping[str, float] = field(default_factory=dict)
     """Cost of these texts: requests, prompt_tokens, completion_tokens, usd; what is 0 is left
     out."""
-    share: Annotated[float | None, Stat("Part written", "share", format="z.0%")] = None
+    share: Annotated[Number, Stat("Part written", "share", format="z.0%")] = None
     """Share of the round's completions that this node wrote, in a run of release 0.2.0 with
     ``shares = "speed"``; else null."""
     seconds: Annotated[Mapping[str, float], Stat("Seconds", "seconds", "Time", parts=PHASES)] = (
@@ -149,15 +273,13 @@ class EvaluationReport:
 
     round: int
     """Rounds trained before the evaluation."""
-    validation: Annotated[float | None, Stat("Greedy accuracy, validation", "share", "Results")] = (
-        None
-    )
+    validation: Annotated[Number, Stat("Greedy accuracy, validation", "share", "Results")] = None
     """Mean reward of its answers to the validation problems; of rewards 0 and 1 the share that it
     solves."""
     problems: int | None = None
     """Number of validation problems."""
     out_of_distribution: Annotated[
-        float | None, Stat("Greedy accuracy, out of distribution", "share", "Results")
+        Number, Stat("Greedy accuracy, out of distribution", "share", "Results")
     ] = None
     """The same out of distribution."""
     out_of_distribution_problems: int | None = None

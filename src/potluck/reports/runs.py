@@ -21,7 +21,6 @@ import os
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -41,11 +40,10 @@ RUNS = Path("runs")
 """Folder in which ``potluck run`` makes those of its runs."""
 SMALL_BYTES = 1 << 20
 """Largest recipe.json and status.json that are read."""
-MOST_SETTINGS = 1000
-DEEPEST = 8
+END_BYTES = 4 << 20
+"""Part of completions.jsonl in which the last round is looked for."""
 LONGEST_SETTING = 200
 """Characters of a value that is shown."""
-"""Tables in each other whose keys are settings; what is deeper is one value."""
 
 
 class RunReadError(PotluckError):
@@ -176,19 +174,20 @@ def read_recipe(path: Path) -> RecipeRead:
     data = read_small(path / RECIPE, SMALL_BYTES)
     try:
         recipe = msgspec.json.decode(data or b"", type=RecipeRead)
-        settings = islice(_dotted("", msgspec.json.decode(data or b""), 0), MOST_SETTINGS)
+        settings = dict(_dotted("", msgspec.json.decode(data or b"")))
     except DAMAGED as error:
         raise RunReadError(
             f"{where}/recipe.json cannot be read ({printable(str(error))}); "
             f"put back the file that 'potluck run' wrote"
         ) from None
+    settings.pop(SUM, None)
     for name in recipe.node:
         if not NODE_NAME.fullmatch(name):  # It becomes a path below.
             raise RunReadError(
                 f"{where}/recipe.json has a node {printable(name)!r}; "
                 f"a node's name is of a-z, 0-9 and '-', at most 32 characters"
             )
-    return msgspec.structs.replace(recipe, settings={k: v for k, v in settings if k != SUM})
+    return msgspec.structs.replace(recipe, settings=settings)
 
 
 def _way_to_a_run(path: Path) -> str:
@@ -199,10 +198,10 @@ def _way_to_a_run(path: Path) -> str:
     return f"did you mean {meant[0]}?" if meant else "'ls runs' lists those that are here"
 
 
-def _dotted(key: str, tree: Any, depth: int) -> Iterator[tuple[str, str]]:
-    if isinstance(tree, dict) and tree and depth < DEEPEST:
+def _dotted(key: str, tree: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(tree, dict) and tree:
         for name, value in tree.items():
-            yield from _dotted(f"{key}.{name}" if key else name, value, depth + 1)
+            yield from _dotted(f"{key}.{name}" if key else name, value)
     else:
         shown = tree if isinstance(tree, str) else msgspec.json.encode(tree).decode()
         yield key[:LONGEST_SETTING], shown[:LONGEST_SETTING]
@@ -290,12 +289,8 @@ def _by_round(lines: Iterable[Rounds]) -> tuple[Rounds, ...]:
 
 
 def _last_round(file: Path) -> tuple[WrittenCompletion, ...]:
-    """Read the completions of the last round from the end of a file, which may be large; damaged
-    lines are left out. A later line replaces an earlier one."""
-    size_bytes, is_whole, lines = 1 << 13, False, list[WrittenCompletion]()
-    while not is_whole and (not lines or lines[0].round == lines[-1].round):
-        size_bytes *= 8
-        is_whole = not file.is_file() or file.stat().st_size <= size_bytes
-        lines = [*newest(file, WrittenCompletion, size_bytes)]
+    """Read the completions of the last round in the last END_BYTES of a file; damaged lines are
+    left out. A later line replaces an earlier one."""
+    lines = [*newest(file, WrittenCompletion, END_BYTES)]
     last = [line for line in lines if line.round == lines[-1].round]
     return tuple({(line.problem, line.author, line.index): line for line in last}.values())

@@ -1,9 +1,9 @@
 """Statistics: what people see of a report's number, declared once, with the number's field.
 
-    entropy: Annotated[float | None, Stat("Entropy, nats", "nats", format="z.3f")] = None
+    entropy: Annotated[Number, Stat("Entropy, nats", "nats", format="z.3f")] = None
 
-``potluck show``, the status line, the page, and the reference read it there. So a
-new statistic is a field of a report, beside the line that computes it.
+``potluck show``, the page and the reference read it there. So a new statistic is a field of a
+report, beside the line that computes it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, get_type_hints
 
+Number = float | None
+"""A number of a report; None: it was not measured."""
 Unit = Literal["share", "nats", "count", "seconds", "bytes", "number"]
 Section = Literal["Results", "Training", "Time", "Network"]
 SECTIONS: tuple[Section, ...] = ("Results", "Training", "Time", "Network")
@@ -37,8 +39,6 @@ class Stat:
     """True: it may be below 0, so a cell's colour tells the side."""
     parts: tuple[str, ...] = ()
     """Keys of a table of numbers; each is a curve of its own, "NAME/KEY"."""
-    place: int | None = None
-    """Place among an author's numbers in a status line: new ones come last, none is moved."""
     help: str = ""
     """Meaning in one or two sentences."""
 

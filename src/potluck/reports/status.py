@@ -6,12 +6,12 @@
 Nothing is decided by it: what others say here is for people.
 """
 
-from typing import TYPE_CHECKING, Annotated, get_type_hints
+from typing import Annotated
 
-from msgspec import Meta, Struct, defstruct
+from msgspec import Meta, Struct
 
-from potluck.reports.authors import AuthorReport
-from potluck.reports.statistics import stats_of
+from potluck.reports.rounds import AuthorReport
+from potluck.reports.statistics import Number
 
 MOST_AUTHORS = 16
 """Authors in a status line: those of the last round, by name."""
@@ -22,25 +22,17 @@ Name = Annotated[str, Meta(max_length=32)]
 Short = Annotated[str, Meta(max_length=120)]
 
 
-if TYPE_CHECKING:
+class AuthorStatus(Struct, frozen=True, array_like=True):
+    """An author in the eyes of the node: numbers of its ``AuthorReport``. New ones come last, and
+    none is moved."""
 
-    class AuthorStatus(Struct):
-        """An author in the eyes of the node: its numbers that have a place, as an array."""
-
-        completions: int
-
-        def __init__(self, *numbers: float | None, **by_name: float | None) -> None: ...
-
-else:
-    _hints, _stats = get_type_hints(AuthorReport), stats_of(AuthorReport)
-    _placed = sorted((stat.place, name) for name, stat in _stats.items() if stat.place is not None)
-    AuthorStatus = defstruct(
-        "AuthorStatus",
-        [(name, _hints[name], 0 if _hints[name] is int else None) for _, name in _placed],
-        frozen=True,
-        array_like=True,
-        module=__name__,
-    )
+    completions: int = 0
+    reward_mean: Number = None
+    success_weight: Number = None
+    filtered_share_negative: Number = None
+    effective_sample_size: Number = None
+    k1: Number = None
+    gradient_share: Number = None
 
 
 def author_status(report: AuthorReport) -> AuthorStatus:

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import Enum
-from io import FileIO
+from io import BufferedReader
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -18,7 +18,6 @@ import msgspec
 Line = TypeVar("Line")
 DAMAGED = (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError)
 """Errors of a decoder that mean that the line is damaged."""
-CHUNK_BYTES = 1 << 20
 LINE_BYTES = 8 << 20
 """Longest line that is read; a longer one is no line of a node."""
 
@@ -48,8 +47,8 @@ class Tail(Generic[Line]):
         self._file: tuple[int, int] | None = None
         """Device and inode."""
         self._size = 0
-        self._skips = self._is_within = False
-        """True: the line at ``_start`` is the rest of one that was too long, or left out."""
+        self._skips = False
+        """True: at ``_start`` is the rest of a line, whose head was too long, or left out."""
 
     def look(self) -> Change:
         """Tell what happened to the file since ``read`` was last run to its end."""
@@ -62,14 +61,14 @@ class Tail(Generic[Line]):
             return Change.MORE if size > self._size else Change.NOTHING
         was_there = self._file is not None
         self._file, self._start, self._size, self._skips = file, 0, 0, False
-        self.number, self.rest, self._is_within = 0, b"", False
+        self.number, self.rest = 0, b""
         return Change.ANEW if was_there else Change.MORE
 
     def start_near_end(self, most: int) -> None:
         """Leave out all but about the last ``most`` bytes; after ``look``, before ``read``."""
         with suppress(OSError):
             size = os.stat(self.path).st_size
-            self._start, self._is_within = max(0, size - most), size > most
+            self._start, self._skips = max(0, size - most), size > most
 
     def read(self, damaged: Callable[[Exception], object] = repr) -> Iterator[Line]:
         """Yield each whole new line, decoded. ``damaged`` is called with the error of a line that
@@ -89,7 +88,7 @@ class Tail(Generic[Line]):
             except DAMAGED as error:
                 damaged(error)
             else:
-                yield (start, start + len(text) + 1), line
+                yield (start, start + len(text)), line
 
     def _texts(self) -> Iterator[tuple[int, bytes | None]]:
         opened = open_regular(self.path)
@@ -101,21 +100,20 @@ class Tail(Generic[Line]):
                 return  # replaced a moment ago: the next look tells
             file.seek(self._start)
             rest = b""
-            while chunk := file.read(CHUNK_BYTES):
-                *whole, rest = (rest + chunk if rest else chunk).split(b"\n")
-                for line in whole:
-                    start, self._start = self._start, self._start + len(line) + 1
-                    self.number += 1
-                    if self._is_within:
-                        self._is_within = self._skips = False
-                    elif self._skips or len(line) > LINE_BYTES:
-                        self._skips = False
+            while line := file.readline(LINE_BYTES):
+                is_whole, start = line.endswith(b"\n"), self._start
+                if not is_whole and len(line) < LINE_BYTES:
+                    rest = line
+                    break
+                self._start += len(line)
+                self.number += is_whole
+                if self._skips or not is_whole:
+                    self._skips = not is_whole
+                    if is_whole:
                         yield start, None
-                    elif line.strip():
-                        yield start, line
-                if len(rest) > LINE_BYTES:
-                    self._skips, self._start, rest = True, self._start + len(rest), b""
-                self._size, self.rest = self._start + len(rest), rest
+                elif line.strip():
+                    yield start, line
+            self._size, self.rest = self._start + len(rest), b"" if self._skips else rest
 
 
 def newest(path: Path, kind: type[Line], most: int) -> Iterator[Line]:
@@ -126,7 +124,7 @@ def newest(path: Path, kind: type[Line], most: int) -> Iterator[Line]:
     yield from tail.read()
 
 
-def open_regular(path: Path) -> FileIO | None:
+def open_regular(path: Path) -> BufferedReader | None:
     """Open a file to read it; return None for a folder, a pipe, or what cannot be opened."""
     try:
         # To open a pipe waits for a writer.
@@ -134,17 +132,16 @@ def open_regular(path: Path) -> FileIO | None:
     except OSError:
         return None
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return FileIO(descriptor)
+        return open(descriptor, "rb")
     os.close(descriptor)
     return None
 
 
 def read_small(path: Path, limit: int) -> bytes | None:
     """Return the contents of a file of at most ``limit`` bytes; None of anything else."""
-    opened = open_regular(path)
-    if opened is None:
+    if (opened := open_regular(path)) is None:
         return None
     with opened as file, suppress(OSError):
         data = file.read(limit + 1)
-        return data if data is not None and len(data) <= limit else None
+        return data if len(data) <= limit else None
     return None

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from potluck.files import printable
 from potluck.reports import RoundReport, as_line, runs
-from potluck.reports.events import Display, Evaluated, Event, RoundDone, Silent
+from potluck.reports.events import Display, Evaluated, Event, Fanout, RoundDone
 from potluck.show.terminal import Watched, open_displays
 from potluck.show.terminal.show import show_nodes
 from potluck.show.terminal.text import decimal
@@ -44,7 +44,7 @@ def open_display(
         return nullcontext(NotebookDisplay(folder, run))
     if isinstance(display, str):
         return open_displays(["live" if display == "auto" else display], run)
-    return nullcontext(display or Silent())
+    return nullcontext(display or Fanout())
 
 
 class NotebookDisplay:

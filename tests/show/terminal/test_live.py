@@ -4,7 +4,7 @@ import re
 import pytest
 from rich.console import Console
 
-from potluck.reports import EvaluationReport, RoundReport
+from potluck.reports import EvaluationReport
 from potluck.reports.events import Evaluated, Notice, PeerNews, PhaseProgress, RoundDone
 from potluck.show.terminal.live import LiveDisplay
 from show.terminal.run_folders import HOSTILE, STEERS, report
@@ -77,12 +77,6 @@ def test_without_a_terminal_a_round_is_one_plain_line_with_all_that_went_wrong()
         (line,) = lines_of(done(4, **changes))
         assert line.startswith("round  5/40  small     reward 0.250  own 0.500  ")
         assert line.endswith(end.rstrip()), changes
-
-
-def test_statistics_that_do_not_exist_are_dashes():
-    assert lines_of(RoundDone("small", RoundReport(0, updates=1))) == [
-        "round  1/40  small     reward -  own -  0.0 s"
-    ]
 
 
 def test_what_is_left_out_of_an_author_is_told_once_for_each_reason():
@@ -257,16 +251,6 @@ def test_each_node_has_a_bar_of_where_its_time_went_and_the_blocks_are_explained
     assert "██▓▓░░░░░░▒▒" in text  # of both rounds: 2, 2, 6 and 2 s
     assert "time:  █ write  ▓ learn  ░ wait  ▒ exchange" in text
     assert "4.0 s (25% waiting)" in text
-
-
-def test_a_terminal_of_few_columns_has_no_bar_of_time():
-    live, out = display(terminal=True, width=60)
-    with live:
-        live.show(PhaseProgress("small", "write", 1, 2))
-        live.show(RoundDone("small", report(0, seconds={"write": 1.0, "wait": 1.0})))
-        live._progress.refresh()
-    assert "░" not in out.getvalue()
-    assert "time:" not in out.getvalue()
 
 
 def test_waiting_is_told_where_it_was_measured_and_is_a_hundredth_or_more():

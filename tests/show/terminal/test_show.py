@@ -5,7 +5,7 @@ from rich.console import Console
 
 from potluck.evaluation.grade import ProblemScores, count_right
 from potluck.objective.habit import BEGIN, Habit
-from potluck.reports.habits import BEGINNING
+from potluck.reports.doubts import BEGINNING
 from potluck.show.terminal.show import show
 from show.terminal.run_folders import HOSTILE, STEERS, make_run, metrics, source, written
 
@@ -77,12 +77,6 @@ def test_a_node_that_was_away_has_done_fewer_rounds_and_what_went_wrong_is_added
     assert row(text, "of them learned from") == ["8"]
     assert row(text, "messages refused") == ["3"]
     assert row(text, "bytes sent a token") == ["2.50"]
-
-
-def test_of_a_run_in_which_nothing_went_wrong_nothing_is_said_of_it(tmp_path):
-    text = shown(make_run(tmp_path / "run", "small", rounds=[metrics(0)]))
-    for name in ("without a node", "late", "learned from", "refused", "bytes sent"):
-        assert name not in text
 
 
 def test_evaluations_are_a_curve_with_its_last_value(tmp_path):
@@ -183,24 +177,6 @@ def test_hostile_text_is_shown_as_text_wherever_it_stands(tmp_path, terminal):
     steers = STEERS if not terminal else STEERS.replace("\x1b", "")
     assert not set(steers) & set(text)
     assert "\x1b[31m[red]" not in text
-
-
-@pytest.mark.parametrize(
-    "place",
-    [
-        {"name": "[red]x"},
-        {"task": {"name": "[red]x"}},
-        {"node": {"small": {"model": "[red]x"}}},
-        {"rounds": [metrics(0, sources={"[red]x": source()})]},
-        {"rounds": [metrics(0, seconds={"[red]x": 1.0})]},
-        {"completions": [written(text="[red]x")]},
-        {"completions": [written(problem="[red]x")]},
-        {"completions": [written(author="[red]x")]},
-    ],
-    ids=["name", "task", "model", "author", "phase", "text", "problem", "writer"],
-)
-def test_markup_is_text_in_each_place(tmp_path, place):
-    assert "[red]x" in shown(make_run(tmp_path / "run", "small", **place))
 
 
 @pytest.mark.parametrize("terminal", [False, True])

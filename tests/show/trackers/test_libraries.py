@@ -13,8 +13,8 @@ from displays import Listener
 from potluck.config import as_tree
 from potluck.launch.in_process import run
 from potluck.show.trackers.base import About, TrackerError, evaluation_values, round_values
+from potluck.show.trackers.libraries import has_credentials
 from potluck.show.trackers.tracked import TRACKERS
-from potluck.show.trackers.wandb import has_credentials
 
 NODES = ("large", "small")
 
@@ -291,13 +291,6 @@ def test_a_run_of_trackio_that_a_user_has_open_stays_open(home, tmp_path, capsys
     assert capsys.readouterr().out == ""  # nothing of what it prints tears the display
     assert trackio.context_vars.current_run.get() is mine
     trackio.finish()
-
-
-def test_the_group_is_the_name_of_the_run_unless_the_recipe_names_another(recipe, tmp_path):
-    run(recipe("rounds=1", "log.to=['trackio']", "log.project=other"), tmp_path / "run")
-    from trackio.sqlite_storage import SQLiteStorage
-
-    assert set(SQLiteStorage.get_runs("other")) == {"tiny/large", "tiny/small"}
 
 
 def test_wandb_knows_no_account_in_an_empty_home_and_asks_no_user(home, monkeypatch):

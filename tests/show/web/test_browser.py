@@ -1,10 +1,7 @@
 """The page in a real browser: live, from strangers, of many nodes, and kept in a file."""
 
-import os
-import signal
 import subprocess
 import sys
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,7 +9,6 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from forked import COMMAND, Forked
 from potluck.show.web.page import kept_page
 from potluck.show.web.views import CurvesView
 from show.terminal.run_folders import make_run, metrics
@@ -27,6 +23,7 @@ from show.web.made_views import (
     states,
 )
 from show.web.stand_in_page_server import Told, serving
+from show.web.watching import watching
 
 pytestmark = pytest.mark.page
 
@@ -103,24 +100,12 @@ def test_a_lost_connection_is_said_and_found_again(told, show):
 
 
 def test_a_node_has_a_bar_of_where_its_time_went(told, address, show):
-    spent = {
-        "large": {
-            "write": [1.0, 1.0],
-            "learn": [1.0, 1.0],
-            "wait": [None, 8.0],
-            "exchange": [9.0, 0.0],
-        },
-        "small": {"write": [1.0, 1.0], "learn": [0.0, 0.0], "exchange": [1.0, 5.0]},
-        "wide": {},
-    }
-    columns = {
-        name: {"round": [0.0, 1.0], **{f"seconds/{phase}": each for phase, each in phases.items()}}
-        for name, phases in spent.items()
-    }
-    curves = {name: CurvesView(first=0, columns=each) for name, each in columns.items()}
-    told.whole = msgspec.structs.replace(told.whole, curves=curves)
+    spent = {"write": [1.0, 1.0], "learn": [1.0, 1.0], "wait": [4.0, 12.0], "exchange": [0.0, 0.0]}
+    phases = {f"seconds/{phase}": each for phase, each in spent.items()}
+    large = CurvesView(first=0, columns={"round": [0.0, 1.0], **phases})
+    wide = CurvesView(first=0, columns={"round": [0.0]})
+    told.whole.curves.update(large=large, wide=wide)
     page = show(f"{address}#/run/")
-    # A round of an older release has its waiting in "exchange": it counts if all are like that.
     label = "write 10%, learn 10%, wait 80%, exchange 0%"
     bar = row(page, "large").get_by_role("img", name=label)
     bar.wait_for()
@@ -129,7 +114,6 @@ def test_a_node_has_a_bar_of_where_its_time_went(told, address, show):
         "bar => [...bar.children].map((part) => part.clientWidth / bar.clientWidth)"
     )
     assert shares == pytest.approx([0.1, 0.1, 0.8, 0.0], abs=0.03)
-    row(page, "small").get_by_text("75% exchange").wait_for()
     assert row(page, "wide").get_by_role("img").count() == 0
     page.get_by_text("Time: write").wait_for()
 
@@ -276,38 +260,9 @@ def alive(run, name):
         process.wait()
 
 
-@contextmanager
-def told_address(*words):
-    """Run the command line until the block ends; yield the address that it tells."""
-    words = [*COMMAND, *map(str, words)]
-    process = Forked(words, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    said = []
-    reader = threading.Thread(target=lambda: said.extend(process.stdout), daemon=True)
-    try:
-        for line in process.stdout:
-            said.append(line)
-            if line.startswith(b"watch it: "):
-                break
-        else:
-            pytest.fail(f"no address was told, but {said}")
-        # What is said later must not fill the pipe.
-        reader.start()
-        yield line.split()[2].decode(), process
-    finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if reader.ident:
-            reader.join()
-        process.stdout.close()
-
-
 def test_a_killed_node_is_red_and_comes_back(tmp_path, show):
     run = make_run(tmp_path / "run", "large", "small", rounds=[metrics(at) for at in range(3)])
-    with alive(run, "large"), told_address("watch", run, "--web-at", "127.0.0.1:0") as (address, _):
+    with alive(run, "large"), watching(run, "--web-at", "127.0.0.1:0") as (address, _):
         with alive(run, "small"):
             page = show(address)
             state = row(page, "small").locator(".state")
@@ -325,8 +280,8 @@ def test_a_run_of_two_nodes_is_followed_to_its_end_without_a_reload(tmp_path, sh
     small = {"rounds": 12, "problems_per_round": 6, "group_size": 4, "evaluation.every": 0}
     changes = [word for key, value in small.items() for word in ("--set", f"{key}={value}")]
     recipe = REPOSITORY / "recipes" / "digits-size.toml"
-    words = ["run", recipe, *changes, "--out", tmp_path / "run", "--web", "--web-at", "127.0.0.1:0"]
-    with told_address(*words) as (address, process):
+    words = [recipe, *changes, "--out", tmp_path / "run", "--web-at", "127.0.0.1:0"]
+    with watching(*words, command="run") as (address, process):
         page = show(address, expects_errors=True)
         page.evaluate("window.stayed = true")
         for node in ("large", "small"):
@@ -344,8 +299,7 @@ def test_a_run_of_two_nodes_is_followed_to_its_end_without_a_reload(tmp_path, sh
 
 def test_a_browser_without_the_token_sees_nothing_and_with_it_everything(tmp_path, show):
     run = make_run(tmp_path / "run", "large", rounds=[metrics(0)])
-    words = ["watch", run, "--web-at", "127.0.0.1:0", "--web-token"]
-    with told_address(*words) as (address, _):
+    with watching(run, "--web-at", "127.0.0.1:0", "--web-token") as (address, _):
         bare = address.split("?")[0]
         for wrong in (bare, f"{bare}?token=wrong"):
             page = show(wrong, expects_errors=True)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from potluck.show.web.page import kept_page
+from potluck.show.web.page import kept_page, statistics
 from potluck.show.web.views import RunView
 from show.web.made_views import NOW_S, made_kept, states
 
@@ -101,6 +101,29 @@ def test_the_matrix_shows_the_field_that_is_chosen(told, address, show):
     page.wait_for_function("() => document.querySelector('td.own').textContent === ''")
     assert float(cell.inner_text()) == pytest.approx(worth, abs=0.001)
     assert cell.get_attribute("aria-label").startswith("large learns from small: Worth")
+
+
+def test_the_matrix_opens_on_what_differs_and_menus_have_declared_numbers_alone(
+    told, address, show
+):
+    for learner, cells in told.whole.matrix.items():
+        for author, cell in cells.items():
+            rows = 40.0 if (learner, author) == ("large", "small") else 90.0
+            taken = 0.99 if author == "wide" else 1.0
+            cell |= {"success_weight": taken, "gradient_share": None, "rows_trained": rows}
+            cell |= {"filtered_share_negative": 0.0, "token_weight_min": 0.5}
+    told.whole.curves["large"].columns["seconds/unheard-of"] = [1.0] * 60
+    told.whole.evaluations["large"]["rewards/brevity"] = [0.5] * 7
+    page = show(f"{address}#/run//curves", viewport={"width": 1200, "height": 6000})
+    shown = page.get_by_role("combobox", name="Show", exact=True)
+    page.locator("#matrix td.own").first.wait_for()
+    assert shown.locator("option:checked").inner_text() == "Completions learned from"
+    declared = statistics()
+    titles = {kind: [each["title"] for each in of.values()] for kind, of in declared.items()}
+    assert {*shown.locator("option").all_inner_texts()} <= {*titles["authors"]}
+    fields = page.get_by_role("combobox", name="Field", exact=True).locator("option")
+    assert {*fields.all_inner_texts()} <= {*titles["curves"], "Reward: brevity"}
+    assert "Reward: brevity" in fields.all_inner_texts()
 
 
 def test_completions_are_found_and_followed_by_surprise(told, address, show):

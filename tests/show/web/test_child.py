@@ -15,8 +15,7 @@ import pytest
 from forked import COMMAND, Forked
 from potluck import STARTING_RECIPE
 from potluck.cli import watching
-from potluck.show.web import child as child_module
-from potluck.show.web.child import PageError, page_of
+from potluck.cli.watching import page_of
 from show.web.run_files import make_run, write_status
 from show.web.watching import asked, events
 
@@ -94,7 +93,7 @@ def test_a_page_has_the_last_state_before_its_server_ends(tmp_path):
 
 def test_the_server_of_a_killed_process_ends(tmp_path):
     code = (
-        "import sys, time; from pathlib import Path; from potluck.show.web.child import page_of\n"
+        "import sys, time; from pathlib import Path; from potluck.cli.watching import page_of\n"
         "with page_of(Path(sys.argv[1])) as address:\n"
         "    print(address, flush=True); time.sleep(600)"
     )
@@ -110,20 +109,11 @@ def test_the_server_of_a_killed_process_ends(tmp_path):
 
 
 def test_a_server_that_hangs_is_killed_at_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_module, "END_S", 0.2)
+    monkeypatch.setattr(watching, "END_S", 0.2)
     with page_of(tmp_path / "r"):
         (watcher,) = watchers_of(os.getpid())
         os.kill(watcher, signal.SIGSTOP)
     assert not is_there(watcher)
-
-
-@pytest.mark.parametrize(
-    "address, words", [("8.8.8.8:1", "--web-token"), ("127.0.0.1:x", "'x' is no port")]
-)
-def test_what_the_server_complains_of_is_told_before_anything_begins(tmp_path, address, words):
-    with pytest.raises(PageError, match=words), page_of(tmp_path / "r", address):
-        pytest.fail("the block must not begin")
-    assert not watchers_of(os.getpid())
 
 
 def test_a_run_goes_on_and_ends_while_its_page_hangs(tmp_path):
@@ -144,14 +134,15 @@ def test_a_run_goes_on_and_ends_while_its_page_hangs(tmp_path):
     [
         (["--web-token"], "--web-token is for the page, so it needs --web"),
         (["--web-at", "0.0.0.0:0"], "it needs --web-token"),
+        (["--as", "large", "--web-at", "127.0.0.1:x"], "'x' is no port"),
     ],
 )
-def test_a_run_whose_page_cannot_be_does_not_begin(tmp_path, words, why):
-    place = tmp_path / "r"
-    code, said = ended(*RUN, "--out", place, *words)
+def test_a_run_or_node_whose_page_cannot_be_does_not_begin(tmp_path, words, why):
+    command = ["join", STARTING_RECIPE] if "--as" in words else RUN
+    code, said = ended(*command, "--out", tmp_path / "r", *words)
     assert (code, said.count("\n")) == (2, 1)
     assert why in said
-    assert not place.exists()
+    assert not (tmp_path / "r").exists()
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -169,11 +160,3 @@ def test_the_page_stays_until_ctrl_c_in_a_terminal_alone(
     with watching.shown_in_browser(tmp_path, [], web=True, at="", token=False) as stay:
         stay()
     assert ("stays until Ctrl-C" in capsys.readouterr().out) is is_terminal
-
-
-def test_a_node_that_joins_has_the_option_too(tmp_path):
-    words = ["join", STARTING_RECIPE, "--as", "large", "--out", tmp_path / "r"]
-    code, said = ended(*words, "--web-at", "127.0.0.1:x")
-    assert (code, said.count("\n")) == (2, 1)
-    assert "'x' is no port" in said
-    assert not (tmp_path / "r").exists()

@@ -10,10 +10,9 @@ import pytest
 
 from potluck.reports import RoundReport
 from potluck.reports.answers import ControlAnswer, add_answers
-from potluck.show.web import metrics as metrics_module
-from potluck.show.web.bounds import MOST_FUNCTIONS
+from potluck.show.web import rounds as rounds_module
 from potluck.show.web.feed import NotHereError
-from potluck.show.web.folder import WatchedRun
+from potluck.show.web.folder import MOST_FUNCTIONS, WatchedRun
 from show.terminal.run_folders import HOSTILE, metrics, source
 from show.web.run_files import append, make_run, write_status
 
@@ -21,6 +20,12 @@ from show.web.run_files import append, make_run, write_status
 def seen(feed, since=0):
     """Return a view as a page gets it."""
     return msgspec.json.decode(msgspec.json.encode(feed.view(since)))
+
+
+def looked(folder, **options):
+    feed = WatchedRun(folder, **options)
+    feed.look()
+    return feed
 
 
 def merge(page, change):
@@ -41,8 +46,7 @@ def test_each_reward_function_of_an_evaluation_is_a_column(tmp_path):
     path = make_run(tmp_path / "r", "small")
     rewards = {f"r{at}": at / 10 for at in range(99)}
     append(path / "small/evaluation.jsonl", {"round": 5, "rewards": rewards, "partial": True})
-    feed = WatchedRun(path)
-    feed.look()
+    feed = looked(path)
     columns = seen(feed)["evaluations"]["small"]
     assert (columns["rewards/r3"], columns["partial"]) == ([None, 0.3], [None, True])
     assert len([name for name in columns if name.startswith("rewards/")]) == MOST_FUNCTIONS
@@ -52,8 +56,7 @@ def test_controls_are_told_while_they_are_made_and_when_they_have_told(tmp_path)
     path = make_run(tmp_path / "r", "small", "large", control=["half"])
     for node in ("small", "large"):
         write_status(path, node, phase="ended", round=40)
-    feed = WatchedRun(path)
-    feed.look()
+    feed = looked(path)
     assert not feed.view().is_over  # they come next
     assert feed.view().control_command.endswith("--resume --control half")
     for strange in ("control..small/small", "control.half.small/deep/small"):
@@ -66,8 +69,7 @@ def test_controls_are_told_while_they_are_made_and_when_they_have_told(tmp_path)
     shutil.rmtree(path / "control..small")
     shutil.rmtree(path / "control.half.small")
     add_answers(path, [ControlAnswer("small", "half", 0.7, 0.6, (0.1, 0.05, 0.15), 9, (8, 8))])
-    feed = WatchedRun(path)
-    feed.look()
+    feed = looked(path)
     (one,) = feed.view().controls
     assert (one.verdict, one.answer.problems, one.columns["round"]) == ("better together", 9, [])
     assert feed.view().is_over
@@ -82,8 +84,7 @@ def test_a_node_that_is_gone_has_its_way_back(tmp_path, folder):
     for each in [file] if file else []:
         (path / each).parent.mkdir(exist_ok=True)
         (path / each).write_text("{}")
-    feed = WatchedRun(path)
-    feed.look()
+    feed = looked(path)
     small, large = feed.view().nodes
     how = f"join {path}/{file} --as small" if file else f"run {path}/recipe.json"
     assert (small.back, large.back) == (f"potluck {how} --out {path} --resume", "")
@@ -108,17 +109,12 @@ def test_the_whole_run_is_there(tmp_path):
     assert view["matrix"]["large"]["small"]["reward_mean"] == pytest.approx(wanted, rel=1e-5)
 
 
-def test_nothing_new_is_no_new_state_and_an_empty_change(tmp_path):
-    feed = WatchedRun(make_run(tmp_path / "r", "small"))
-    step = feed.look()
-    assert feed.look() == step
-    assert set(seen(feed, step)) <= {"name", "run", "now_s", "rounds", "is_over"}
-
-
 def test_a_change_holds_new_rows_alone(tmp_path):
     folder = make_run(tmp_path / "r", "small", "large")
     feed = WatchedRun(folder)
     step = feed.look()
+    assert feed.look() == step
+    assert set(seen(feed, step)) <= {"name", "run", "now_s", "rounds", "is_over"}
     append(folder / "large" / "metrics.jsonl", metrics(3, missing=["small"], late=2))
     assert feed.look() == step + 1
     change = seen(feed, step)
@@ -133,7 +129,7 @@ def test_a_change_holds_new_rows_alone(tmp_path):
 
 def test_changes_equal_the_whole_whatever_happens_in_between(tmp_path, monkeypatch):
     """Pages that look seldom or often have in the end what a page has that opens then."""
-    monkeypatch.setattr(metrics_module, "MOST_ROWS", 30)
+    monkeypatch.setattr(rounds_module, "MOST_ROWS", 30)
     dice = random.Random(7)
     nodes = ("small", "large", "third")
     folder = make_run(tmp_path / "r", *nodes)
@@ -169,22 +165,6 @@ def test_changes_equal_the_whole_whatever_happens_in_between(tmp_path, monkeypat
             assert page[name] == whole[name]
 
 
-def test_a_page_that_missed_more_changes_than_are_remembered_gets_all_rows(tmp_path):
-    folder = make_run(tmp_path / "r", "small", rounds=5)
-    feed = WatchedRun(folder)
-    step = feed.look()
-    page = seen(feed)
-    for round in range(4, 104):  # the first one runs the last round again
-        append(folder / "small" / "metrics.jsonl", metrics(round, loss=0.5))
-        feed.look()
-    change = seen(feed, step)
-    assert change["curves"]["small"]["first"] == 0
-    assert (
-        merge(page, change)["curves"]["small"]["columns"]
-        == (seen(feed)["curves"]["small"]["columns"])
-    )
-
-
 def test_a_line_that_is_cut_off_waits_and_a_damaged_one_is_told_and_skipped(tmp_path):
     folder = make_run(tmp_path / "r", "small", rounds=1)
     file = folder / "small" / "metrics.jsonl"
@@ -213,6 +193,8 @@ def test_a_line_that_is_cut_off_waits_and_a_damaged_one_is_told_and_skipped(tmp_
         b'{"round": "x"}\n',
         b"[" * 100_000 + b"\n",
         b'{"round": 1e999}\n',
+        b'{"round": ' + 999 * b"9" + b', "index": 1}\n',
+        b'{"round": 2, "bytes": ' + 999 * b"9" + b"}\n",
         b'{"round": 7, "sources": {"small": 3}, "text": 4, "surprise": []}\n',
     ],
 )
@@ -222,8 +204,7 @@ def test_no_bytes_in_a_file_raise(tmp_path, name, garbage):
         out.write(garbage)
     append(folder / "small" / "metrics.jsonl", metrics(3))
     (folder / "small" / "status.json").write_bytes(garbage)
-    feed = WatchedRun(folder)
-    feed.look()
+    feed = looked(folder)
     assert seen(feed)["curves"]["small"]["columns"]["round"][:3] == [0, 1, 2]
     feed.texts("small")
     feed.search("small", "3")
@@ -234,24 +215,28 @@ def test_hostile_names_and_texts_are_bounded_and_stay_what_they_are(tmp_path):
     folder = make_run(tmp_path / "r", "small", rounds=0)
     many = {f"{n}-{HOSTILE}": source() for n in range(500)}
     long = {50_000 * "x": source()}
-    row = metrics(0, sources=many | long, missing=[9999 * "m"], refused={9999 * "r": 3})
+    phases = {"long" * 10: 1.0} | {f"phase-{i}": 1.0 for i in range(2000)}
+    strange = {"missing": [9999 * "m"], "refused": {9999 * "r": 3}, "seconds": phases}
+    row = metrics(0, sources=many | long, **strange)
     append(folder / "small" / "metrics.jsonl", row)
     append(folder / "small" / "events.jsonl", {"round": 0, "text": 99_999 * "t", "kind": 999 * "k"})
-    feed = WatchedRun(folder)
-    feed.look()
+    feed = looked(folder)
     view = seen(feed)
     assert len(view["matrix"]["small"]) <= 128
     assert f"0-{HOSTILE}" in view["matrix"]["small"]
     assert max(len(event["text"]) for event in view["events"]) <= 500
     assert max(len(event["kind"]) for event in view["events"]) <= 32
+    columns = view["curves"]["small"]["columns"]
+    assert "seconds/phase-0" in columns
+    assert len(columns) < 150
+    assert not any("long" in name for name in columns)
 
 
 def test_what_no_browser_reads_as_json_is_never_sent(tmp_path):
     folder = make_run(tmp_path / "r", "small", rounds=1)
     append(folder / "small" / "metrics.jsonl", metrics(1, loss=float("inf"), seconds={}))
     append(folder / "small" / "metrics.jsonl", metrics(2, reward_mean=None, seconds={}))
-    feed = WatchedRun(folder)
-    feed.look()
+    feed = looked(folder)
     data = msgspec.json.encode(feed.view())
     assert json.loads(data, parse_constant=pytest.fail)
     columns = seen(feed)["curves"]["small"]["columns"]
@@ -261,8 +246,7 @@ def test_what_no_browser_reads_as_json_is_never_sent(tmp_path):
 
 
 def test_nodes_and_files_that_come_later_appear(tmp_path):
-    feed = WatchedRun(tmp_path / "r", begins=True)
-    feed.look()
+    feed = looked(tmp_path / "r", begins=True)
     assert not seen(feed).get("is_over", False)
     folder = make_run(tmp_path / "r", "small", "large", rounds=0)
     write_status(folder, "small", phase="write", done=1, total=8, parameters=1000)
@@ -271,19 +255,6 @@ def test_nodes_and_files_that_come_later_appear(tmp_path):
     assert nodes["small"]["state"] == "training"
     assert (nodes["small"]["phase"], nodes["small"]["done"]) == ("write", 1)
     assert nodes["small"]["parameters"] == 1000
-
-
-def test_members_that_come_and_go_are_events_of_their_own(tmp_path):
-    folder = make_run(tmp_path / "r", "small", rounds=1)
-    told = [
-        {"round": 0, "time_s": 1.0, "kind": "joined", "text": "'far' joined", "peer": "far"},
-        {"round": 0, "time_s": 1.0, "kind": "message", "text": "'far' left"},  # as 0.2.0 wrote it
-    ]
-    (folder / "small" / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in told))
-    feed = WatchedRun(folder)
-    feed.look()
-    kinds = [(event["kind"], event["text"]) for event in seen(feed)["events"]]
-    assert kinds == [("joined", "'far' joined"), ("message", "'far' left")]
 
 
 def test_a_run_that_goes_on_is_not_over_by_how_it_ended_before(tmp_path):
@@ -301,25 +272,21 @@ def test_a_run_that_goes_on_is_not_over_by_how_it_ended_before(tmp_path):
     assert resumed.view().is_over
 
 
-def test_what_several_nodes_tell_at_once_is_told_once(tmp_path):
+def test_events_have_their_kind_and_what_several_nodes_tell_at_once_is_told_once(tmp_path):
     folder = make_run(tmp_path / "r", "small", "large", rounds=1)
+    left = {"round": 0, "kind": "left", "text": "'far' left", "peer": "far"}
     for name, at_s in (("small", 100.0), ("large", 101.0), ("small", 150.0)):
-        line = {"round": 0, "time_s": at_s, "kind": "message", "text": "'far' left"}
-        with (folder / name / "events.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
-    feed = WatchedRun(folder)
-    feed.look()
-    assert [event["time_s"] for event in seen(feed)["events"]] == [100.0, 150.0]
+        append(folder / name / "events.jsonl", {**left, "time_s": at_s})
+    append(folder / "large" / "events.jsonl", {"time_s": 200.0, "text": "as 0.2.0 wrote it"})
+    told = [(event["kind"], event["time_s"]) for event in seen(looked(folder))["events"]]
+    assert told == [("left", 100.0), ("left", 150.0), ("message", 200.0)]
 
 
 def test_a_run_is_over_when_all_nodes_that_are_here_have_ended(tmp_path):
     folder = make_run(tmp_path / "r", "small", "large")
-    feed = WatchedRun(folder)
-    feed.look()
-    assert not feed.view().is_over  # its files are fresh, and not all rounds are there
     write_status(folder, "small", phase="ended")
     write_status(folder, "large", phase="learn")
-    feed.look()
+    feed = looked(folder)
     assert not feed.view().is_over
     write_status(folder, "large", phase="stopped")
     feed.look()
@@ -330,8 +297,7 @@ def test_a_pair_over_the_rounds(tmp_path):
     folder = make_run(tmp_path / "r", "small")
     its = source(silenced_share=1, tested_habit="oh", habit_gain=-1, habit_gain_error=0.5)
     append(folder / "small" / "metrics.jsonl", metrics(3, sources={"large": its}))
-    feed = WatchedRun(folder)
-    feed.look()
+    feed = looked(folder)
     pair = feed.pair("small", "large")
     assert pair.columns["round"] == [0, 1, 2, 3]
     assert "they have 'oh', and small's own that do earn 1.00 less" in pair.habit
@@ -345,19 +311,6 @@ def test_a_pair_over_the_rounds(tmp_path):
 def test_a_link_that_leads_out_of_the_run_is_not_followed(tmp_path):
     folder = make_run(tmp_path / "r", "small")
     (folder / "large").symlink_to(make_run(tmp_path / "other", "large") / "large")
-    feed = WatchedRun(folder)
-    feed.look()
+    feed = looked(folder)
     with pytest.raises(NotHereError):
         feed.texts("large")
-
-
-def test_a_line_of_many_phases_makes_few_columns(tmp_path):
-    folder = make_run(tmp_path / "r", "small", rounds=1)
-    many = {f"phase-{i}": 1.0 for i in range(2000)}
-    append(folder / "small" / "metrics.jsonl", metrics(1, seconds={"long" * 10: 1.0} | many))
-    feed = WatchedRun(folder)
-    feed.look()
-    columns = seen(feed)["curves"]["small"]["columns"]
-    assert "seconds/phase-0" in columns
-    assert len(columns) < 150
-    assert not any("long" in name for name in columns)

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from potluck.show.web.guard import HEADERS, Guard, WebAddressError, choose_token
-from potluck.show.web.serve import shown_address
+from potluck.show.web.server import shown_address
 
 TOKEN = "a-token-of-many-characters"
 PORT = 8420

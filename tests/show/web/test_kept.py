@@ -79,15 +79,10 @@ def test_hostile_text_stays_data_and_comes_back_as_it_was(tmp_path, text):
     assert text in found["runs"][text]["view"]["matrix"]["small"]
 
 
-def test_many_pairs_are_thinned_and_that_is_said(folder, monkeypatch):
-    monkeypatch.setattr(kept_module, "WHOLE_PAIRS", 3)
-    monkeypatch.setattr(kept_module, "POINTS", 2)
-    kept, left_out = keep({"": folder}, title="t")
-    assert [pair.columns["round"] for pair in kept.runs[""].pairs] == [[0, 3]] * 4
-    assert left_out[0] == "rounds of 4 pairs beyond 2 of each"
-
-
-@pytest.mark.parametrize("most, gone", [(6000, "completions"), (4000, "all pairs"), (10, "curves")])
+@pytest.mark.parametrize(
+    "most, gone",
+    [(12_000, "of all pairs"), (6000, "all completions"), (4000, "all pairs"), (10, "curves")],
+)
 def test_what_is_too_large_is_left_out_and_that_is_said(folder, monkeypatch, most, gone):
     whole = len(kept_page(keep({"": folder}, title="t")[0]))
     monkeypatch.setattr(kept_module, "MOST_BYTES", most)

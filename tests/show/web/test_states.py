@@ -5,8 +5,7 @@ import json
 import pytest
 
 from potluck.reports.runs import read_recipe
-from potluck.show.web.bounds import MOST_NODES
-from potluck.show.web.states import Facts, Here, facts_of, node_views
+from potluck.show.web.states import MOST_NODES, Facts, Here, facts_of, node_views
 from show.web.run_files import peer, recipe, status
 
 NOW_S = 1_000_000.0

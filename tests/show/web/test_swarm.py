@@ -6,12 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from potluck.reports.status import AuthorStatus, PeerLine, StatusLine
+from potluck.show.web import rounds as rounds_module
 from potluck.show.web import swarm
-from potluck.show.web.bounds import MOST_NODES
 from potluck.show.web.feed import NotHereError
-from potluck.show.web.states import GONE_S
+from potluck.show.web.rounds import NodeRounds
+from potluck.show.web.states import GONE_S, MOST_NODES
 from potluck.show.web.swarm import SwarmFeed
-from potluck.show.web.swarm_history import MOST_ROUNDS, History
 
 NORTH = StatusLine(
     node="north", run="run", time_s=1.0, version="1.2", model="digits", parameters=7, round=3,
@@ -114,45 +114,24 @@ def test_its_state_says_whether_it_is_there(observed, changes, state):
     assert bool(observed.node("north").phase) == (state == "training" and "line" not in changes)
 
 
-def test_a_node_that_comes_back_recovers_until_it_has_reached_the_others(observed):
-    others = {n: seen(replace(NORTH, node=n, round=20)) for n in ("a", "b")}
-    observed.look(north=seen(), **others)
-    assert observed.node("north").state == "training"  # It was never away: it is only slow.
+def test_a_node_that_falls_silent_and_comes_back_is_told(observed):
+    observed.look(north=seen())
     observed.look(north=seen(live=False))
     observed.look(north=seen())
-    assert observed.node("north").state == "recovering"
-    assert observed.node("north").why == "it is 17 rounds behind"
-    observed.look(north=seen(replace(NORTH, round=19)))
-    assert observed.node("north").state == "training"
-    observed.look(north=seen(replace(NORTH, round=3)))
-    assert observed.node("north").state == "training"
+    observed.connected = False
+    observed.look(north=seen(refused={"forged": 3}))
     assert observed.events() == [
-        ("message", "connected"), ("joined", "a joined"), ("joined", "b joined"),
-        ("joined", "north joined"), ("left", "north is silent"), ("joined", "north joined"),
+        ("message", "connected"), ("joined", "north joined"), ("left", "north is silent"),
+        ("joined", "north joined"), ("message", "no node or relay can be reached; trying on"),
     ]  # fmt: skip
+    assert observed.node("north").refused == {"forged": 3}
 
 
 def test_one_that_claims_to_be_far_ahead_changes_nothing_for_others(observed):
     far = replace(NORTH, node="far", round=2**50, rounds=2**51)
     observed.look(north=seen(), south=seen(), far=seen(far, newest_round=2**31 - 1))
-    observed.look(north=seen(live=False))
-    observed.look(north=seen())
     assert observed.node("north").state == "training"
     assert observed.run.view().rounds == 9
-
-
-def test_refusals_are_told_now_and_then_and_no_connection_at_once(observed):
-    for count in range(1, 100):
-        observed.look(north=seen(refused={"forged": count}))
-    told = [text for kind, text in observed.events() if kind == "refused"]
-    assert told[:2] == [
-        "1 messages under the name north: forged",
-        "30 messages under the name north: forged",
-    ]
-    assert len(told) == 4
-    observed.connected = False
-    observed.look()
-    assert observed.events()[-1][1] == "no node or relay can be reached; trying on"
 
 
 def test_a_change_is_sent_once_and_alone(observed):
@@ -170,32 +149,32 @@ def test_a_change_is_sent_once_and_alone(observed):
     assert observed.run.view(second).curves is None
 
 
-def test_a_node_that_does_rounds_again_has_them_once():
-    history = History()
+def test_a_node_that_does_rounds_again_has_them_once(observed):
     for round in (1, 2, 3, 4, 3, 5):
-        history.add(replace(NORTH, round=round, accuracy=round / 10), step=round)
-    assert history.curves(0)["round"] == [0, 1, 2, 4]
-    assert history.evaluation_columns()["round"] == [1, 2, 3, 5]
-    history.add(replace(NORTH, round=0, accuracy=None), step=9)
-    assert history.curves(0)["round"] == []
-    assert history.steps.first_since(8) == 0
+        observed.look(north=seen(replace(NORTH, round=round, accuracy=round / 10)))
+    step, view = observed.look(), observed.run.view()
+    assert view.curves["north"].columns["round"] == [0, 1, 2, 4]
+    assert view.evaluations["north"]["round"] == [1, 2, 3, 5]
+    observed.look(north=seen(replace(NORTH, round=0, accuracy=None)))
+    observed.look(north=seen(replace(NORTH, round=1, accuracy=None)))
+    assert observed.run.view(step).curves["north"].first == 0
 
 
-def test_an_older_round_goes_before_a_newer_one_when_there_are_too_many():
-    history = History()
-    for round in range(1, MOST_ROUNDS + 2):
-        history.add(replace(NORTH, round=round), step=round)
-    rounds = history.curves(0)["round"]
-    assert len(rounds) < MOST_ROUNDS
-    assert rounds[-1000:] == list(range(MOST_ROUNDS + 1 - 1000, MOST_ROUNDS + 1))
-    assert history.steps.first_since(MOST_ROUNDS) == 0
+def test_an_older_round_goes_before_a_newer_one_when_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(rounds_module, "MOST_ROWS", 200)
+    rounds = NodeRounds()
+    for at in range(201):
+        rounds.add(at, at, {}, {})
+    columns = rounds.since(199).columns
+    assert len(columns["round"]) < 200
+    assert columns["round"][-100:] == list(range(101, 201))
 
 
 def test_what_all_nodes_together_told_is_bounded(observed, monkeypatch):
     monkeypatch.setattr(swarm, "MOST_CELLS", 100)
     for round in range(1, 60):
         observed.look(**{n: seen(replace(NORTH, node=n, round=round)) for n in "abc"})
-        assert sum(own.cells for own in observed.run._history.values()) <= 100
+        assert sum(own.cells for own in observed.run._rounds.values()) <= 100
     assert observed.run.view().curves["a"].columns["round"][-1] == 58
 
 
@@ -207,12 +186,12 @@ def test_a_swarm_without_end_is_shown_in_part_those_of_the_roster_first(observed
 
 
 def test_means_are_over_an_authors_last_rounds_and_tell_how_old_they_are():
-    history = History()
-    for round in range(1, 30):
-        came = {"south": AuthorStatus(1, float(round))} if round < 28 else {}
-        history.add(replace(NORTH, round=round, authors=came), step=round)
-    cell = history.matrix()["south"]
-    assert cell["reward_mean"] == sum(range(20, 28)) / 8
+    rounds = NodeRounds()
+    for at in range(29):
+        came = {"south": AuthorStatus(1, float(at))} if at < 27 else {}
+        rounds.add(1, at, {}, came)
+    cell = rounds.matrix()["south"]
+    assert cell["reward_mean"] == sum(range(17, 27)) / 10
     assert cell["staleness"] == 2
 
 
@@ -231,9 +210,8 @@ def test_the_start_has_this_run_alone(observed):
     observed.nodes, observed.now_s = {"north": seen()}, time.time()
     feed = SwarmFeed(observed, "run")
     (entry,) = feed.start().runs
-    assert (entry.run, entry.name, entry.nodes, entry.state) == ("", "run", ["north"], "training")
+    assert (entry.run, entry.name, entry.state) == ("", "run", "training")
     assert (entry.done, entry.rounds) == (3, 9)
-    assert (entry.reward, entry.accuracy) == ({"north": 0.25}, {"north": 0.5})
     with pytest.raises(NotHereError):
         feed.run("other")
     with pytest.raises(NotHereError):

@@ -3,8 +3,7 @@
 import pytest
 
 from potluck.show.web import texts as texts_module
-from potluck.show.web.bounds import TEXT
-from potluck.show.web.texts import NodeTexts
+from potluck.show.web.texts import TEXT, NodeTexts
 from show.terminal.run_folders import HOSTILE
 from show.web.run_files import append, completion, lines, recorded
 

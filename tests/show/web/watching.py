@@ -15,12 +15,11 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @contextmanager
-def watching(*words, before="", **environment):
-    """Yield (address, process) of a server that has begun to listen; ``before`` is Python that it
-    runs first."""
+def watching(*words, before="", command="watch", **environment):
+    """Yield (address, process) of a page that is served; ``before`` is Python that runs first."""
     code = f"{before}\nfrom potluck.cli import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "watch", *map(str, words)],
+        [sys.executable, "-c", code, command, *map(str, words)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -7,7 +7,9 @@ FOLDER/NAME/   ca.pem NAME.pem NAME.key     all that the node NAME needs, to be 
 import datetime
 import ipaddress
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +24,8 @@ from potluck.exchange.keys.keys import new_file
 from potluck.types import NODE_NAME
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
-AUTHORITY_DAYS = 3650
+AUTHORITY, AUTHORITY_DAYS = "potluck swarm", 3650
+HOST = re.compile(r"[A-Za-z0-9*_-]+(\.[A-Za-z0-9_-]+)*")
 PEM = serialization.Encoding.PEM
 BEFORE = datetime.timedelta(days=1)
 """Time before its making from which a certificate holds: clocks are wrong."""
@@ -61,38 +64,37 @@ def write_certificates(
     """Make a key and a certificate for each of ``names``, and an authority where none is yet;
     return the folder of each node.
 
-    The authority in ``folder`` is used again, so nodes can join later; it is valid for ten years at
-    least, the certificates for ``days``. All nodes may use all of ``hosts``, names and addresses.
+    The authority in ``folder`` is used again, so nodes can join later; it is valid for ten years,
+    the certificates for ``days``. All nodes may use all of ``hosts``, names and addresses.
     Raise CertificateError for a wrong name or host, files that exist, a bad authority, a full disk.
     """
     if bad := [name for name in names if not NODE_NAME.fullmatch(name) or name == "ca"]:
         expected = f"expected {NODE_NAME.pattern}, and not 'ca'"
         raise CertificateError(f"{bad[0]!r} cannot be a node's name here; {expected}")
-    if days < 1:
-        raise CertificateError(f"certificates for {days} days hold for none; expected 1 or more")
     if there := [n for n in names if (folder / n).exists()]:
         raise CertificateError(
             f"{folder / there[0]} is there already and is left as it is; remove it to give "
             f"{there[0]!r} a new key, or leave {there[0]!r} out"
         )
-    if len(set(names)) != len(names):
-        raise CertificateError(f"a name comes twice among {', '.join(names)}")
     both = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
-    extensions: list[tuple[x509.ExtensionType, bool]] = [
-        (x509.BasicConstraints(ca=False, path_length=None), True),
-        (x509.SubjectAlternativeName([_host(host) for host in hosts]), False),
-        (x509.ExtendedKeyUsage(both), False),
-    ]
+    extensions = {
+        x509.BasicConstraints(ca=False, path_length=None): True,
+        x509.SubjectAlternativeName([_host(host) for host in hosts]): False,
+        x509.ExtendedKeyUsage(both): False,
+    }
+    own = CertificateFiles(folder / "ca.pem", folder / "ca.pem", folder / "ca.key")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        ca, ca_key = _authority(folder, max(days, AUTHORITY_DAYS))
+        if own.certificate.exists() or own.key.exists():
+            authority = _read_pair(own)
+        else:
+            is_authority = x509.BasicConstraints(ca=True, path_length=0)
+            authority = _write_pair(own, AUTHORITY, None, AUTHORITY_DAYS, {is_authority: True})
         for name in names:
-            key = ec.generate_private_key(ec.SECP256R1())
-            certificate = _signed(name, ca.subject, key, ca_key, days, extensions)
             (folder / name).mkdir(mode=0o700)
             files = certificate_files(folder, name)
-            _write_pair(files.certificate, certificate, files.key, key)
-            new_file(files.ca, ca.public_bytes(PEM), mode=0o644)
+            _write_pair(files, name, authority, days, extensions)
+            new_file(files.ca, authority[0].public_bytes(PEM), mode=0o644)
     except OSError as error:
         raise CertificateError(f"{error.filename or folder}: {error.strerror}") from error
     return tuple(folder / name for name in names)
@@ -102,7 +104,7 @@ def check_certificate(files: CertificateFiles, name: str) -> None:
     """Raise CertificateError for what TLS would refuse without a reason, or wait for without an
     end: a file that is missing or no PEM, a wrong key, name, authority or time."""
     ca = _read_certificate(files.ca)
-    certificate, _ = _read_pair(files.certificate, files.key)
+    certificate, _ = _read_pair(files)
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if (theirs := str(names[0].value) if names else "") != name:
         raise CertificateError(
@@ -122,58 +124,36 @@ def check_certificate(files: CertificateFiles, name: str) -> None:
         )
 
 
-def _authority(folder: Path, days: int) -> _Pair:
-    certificate, key = folder / "ca.pem", folder / "ca.key"
-    if certificate.exists() or key.exists():
-        return _read_pair(certificate, key)
-    new = ec.generate_private_key(ec.SECP256R1())
-    is_authority = x509.BasicConstraints(ca=True, path_length=0)
-    made = _signed("potluck swarm", None, new, new, days, [(is_authority, True)])
-    _write_pair(certificate, made, key, new)
-    return made, new
-
-
-def _signed(
+def _write_pair(
+    files: CertificateFiles,
     name: str,
-    issuer: x509.Name | None,
-    key: ec.EllipticCurvePrivateKey,
-    by: ec.EllipticCurvePrivateKey,
+    authority: _Pair | None,
     days: int,
-    extensions: Sequence[tuple[x509.ExtensionType, bool]],
-) -> x509.Certificate:
-    """Make a certificate of ``key``, signed ``by`` another or itself, with extensions that are
-    critical (True) or not."""
-    now = datetime.datetime.now(datetime.UTC)
-    try:
-        end = now + datetime.timedelta(days=days)
-    except OverflowError as error:
-        what = f"certificates for {days} days end after year 9999"
-        raise CertificateError(f"{what}; expected {AUTHORITY_DAYS} or fewer") from error
+    extensions: Mapping[x509.ExtensionType, bool],
+) -> _Pair:
+    """Make a key and its certificate, signed by the ``authority`` or by itself, with ``extensions``
+    that are critical (True) or not."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    builder = x509.CertificateBuilder(issuer or subject, subject, key.public_key())
-    builder = builder.serial_number(x509.random_serial_number())
-    builder = builder.not_valid_before(now - BEFORE).not_valid_after(end)
-    for extension, critical in extensions:
-        builder = builder.add_extension(extension, critical)
-    return builder.sign(by, hashes.SHA256())
+    issuer, signs = (authority[0].subject, authority[1]) if authority else (subject, key)
+    builder = x509.CertificateBuilder(issuer, subject, key.public_key())
+    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - BEFORE)
+    builder = builder.not_valid_after(now + datetime.timedelta(days=days))
+    for extension, is_critical in extensions.items():
+        builder = builder.add_extension(extension, is_critical)
+    made = builder.sign(signs, hashes.SHA256())
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    new_file(files.key, key.private_bytes(PEM, *form), mode=0o600)
+    new_file(files.certificate, made.public_bytes(PEM), mode=0o644)
+    return made, key
 
 
 def _host(host: str) -> x509.GeneralName:
-    try:
+    with suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        pass
-    if not host or not all(part and part.isascii() for part in host.split(".")) or ":" in host:
+    if not HOST.fullmatch(host):
         raise CertificateError(f"{host!r} is no host; expected a DNS name or an address, no port")
     return x509.DNSName(host)
-
-
-def _write_pair(
-    certificate: Path, made: x509.Certificate, key: Path, secret: ec.EllipticCurvePrivateKey
-) -> None:
-    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    new_file(key, secret.private_bytes(PEM, *form), mode=0o600)
-    new_file(certificate, made.public_bytes(PEM), mode=0o644)
 
 
 def _read(path: Path) -> bytes:
@@ -191,18 +171,18 @@ def _read_certificate(path: Path) -> x509.Certificate:
         raise CertificateError(f"{path} is no certificate in PEM") from error
 
 
-def _read_pair(certificate: Path, key: Path) -> _Pair:
-    data, holds = _read(key), _read_certificate(certificate)
+def _read_pair(files: CertificateFiles) -> _Pair:
+    key, data, holds = files.key, _read(files.key), _read_certificate(files.certificate)
     if os.name == "posix" and key.stat().st_mode & 0o077:
         raise CertificateError(f"{key} can be read by others; a key needs 0600: chmod 600 {key}")
     try:
         secret = serialization.load_pem_private_key(data, None)
     except (ValueError, TypeError) as error:
         raise CertificateError(f"{key} is no private key in PEM without a password") from error
-    if not isinstance(secret, ec.EllipticCurvePrivateKey):
-        raise CertificateError(f"{key} is no elliptic-curve key, as potluck certificates makes it")
-    if holds.public_key() != secret.public_key():
-        raise CertificateError(f"{key} is not the key of {certificate}")
+    if not isinstance(secret, ec.EllipticCurvePrivateKey) or (
+        holds.public_key() != secret.public_key()
+    ):
+        raise CertificateError(f"{key} is not the key of {files.certificate}")
     return holds, secret
 
 

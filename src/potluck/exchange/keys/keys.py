@@ -8,11 +8,13 @@ twice, and a batch has hundreds of kilobytes.
 
 import base64
 import hashlib
+import logging
 import os
 import re
 import stat
+import threading
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from potluck.exchange.base import ExchangeError, WireError
+from potluck.files import write_atomically
 from potluck.types import NODE_NAME
 
 SIGNED = b"PTLS"
@@ -30,6 +33,9 @@ BATCH = b"batch"
 """Kind of data that the signature of a batch covers too: it does not fit an announcement."""
 FILE_BYTES = 1 << 20
 """Largest size of a key file or a roster."""
+STRANGERS = 64
+"""Most strangers that are remembered: names without end must not fill the memory."""
+_log = logging.getLogger(__name__)
 
 
 class IdentityError(ExchangeError):
@@ -155,10 +161,11 @@ def read_roster(path: Path) -> dict[str, bytes]:
         ) from error
     roster: dict[str, bytes] = {}
     for name, text in tree.items():
+        if not NODE_NAME.fullmatch(name):
+            raise IdentityError(f"roster {path}: {name}: {_no_name(name)}")
         if not isinstance(text, str):
             raise IdentityError(f'roster {path}: {name} is {text!r}; expected "ed25519:..."')
         try:
-            _require_node_name(name)
             public = public_bytes(text)
         except IdentityError as error:
             raise IdentityError(f"roster {path}: {name}: {error}") from error
@@ -173,9 +180,92 @@ def read_roster(path: Path) -> dict[str, bytes]:
 
 
 def roster_text(roster: Mapping[str, bytes]) -> str:
-    for name in roster:
-        _require_node_name(name)
+    if bad := [name for name in roster if not NODE_NAME.fullmatch(name)]:
+        raise IdentityError(_no_name(bad[0]))
     return "".join(f'{name} = "{public_text(roster[name])}"\n' for name in sorted(roster))
+
+
+class KnownKeys:
+    """The key that each name must sign with: the roster's, or else its first one, which is
+    *pinned*: written to the file ``pins``, in the form of a roster, and required from then on.
+
+    Names of ``roster`` and ``members`` (names that the run counts on) may take part; if ``open``,
+    strangers too. IdentityError if the pins cannot be read. Any thread may ask."""
+
+    def __init__(
+        self, roster: Mapping[str, bytes], members: Collection[str], open: bool, pins: Path
+    ) -> None:
+        self._roster, self._members = dict(roster), frozenset(members)
+        self.open, self._file = open, pins
+        self._lock = threading.Lock()
+        pinned = read_roster(pins) if pins.exists() else {}
+        # A roster was written by hand, so it goes before what was only seen.
+        own = set(self._roster.values())
+        self._pins = {n: k for n, k in pinned.items() if n not in self._roster and k not in own}
+
+    def admit(self, name: str) -> None:
+        if not NODE_NAME.fullmatch(name):
+            raise WireError(_no_name(name), "unknown sender")
+        if not (self.open or name in self._members or name in self._roster):
+            raise WireError(
+                f"{name!r} is no member and the swarm is closed; add its line to the roster, or "
+                f"set [swarm] open = true",
+                "unknown sender",
+            )
+
+    def names(self) -> frozenset[str]:
+        return self._members | self._roster.keys()
+
+    def known(self, name: str) -> bytes | None:
+        """Return the key that ``name`` must sign with; None before its first one was pinned."""
+        with self._lock:
+            return self._roster.get(name) or self._pins.get(name)
+
+    def public_key(self, name: str, offered: bytes) -> bytes:
+        """Return ``offered`` if it is the key that ``name`` must sign with; raise WireError if the
+        name has another one, or may not take part. Call it after ``verify`` of a message that names
+        ``name`` has proven ``offered``: a first key is pinned, and nobody may pin another's."""
+        self.admit(name)
+        if len(offered) != KEY_BYTES:
+            raise WireError(f"{name!r} offers a key of {len(offered)} bytes, not {KEY_BYTES}")
+        with self._lock:
+            known, source = self._roster.get(name), "the roster has"
+            if known is None:
+                if name not in self._pins:
+                    self._pin(name, offered)
+                known, source = self._pins[name], f"{self._file} has, from when it was first seen,"
+        if offered != known:
+            raise WireError(
+                f"{name!r} signs with {public_text(offered)}, but {source} {public_text(known)}; "
+                f"if {name!r} really has a new key, change its line there and start again",
+                "forged",
+            )
+        return known
+
+    def _pin(self, name: str, offered: bytes) -> None:
+        for other, key in (*self._roster.items(), *self._pins.items()):
+            if key == offered:
+                raise WireError(
+                    f"{name!r} signs with {public_text(offered)}, the key of {other!r}; each node "
+                    f"needs a key of its own: potluck keys makes one",
+                    "forged",
+                )
+        strangers = sum(known not in self._members for known in self._pins)
+        if name not in self._members and strangers >= STRANGERS:
+            raise WireError(
+                f"{name!r} is one stranger too many: {strangers} are known already; add it to the "
+                f"roster, or remove lines from {self._file} and start again",
+                "unknown sender",
+            )
+        self._pins[name] = offered
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._file, roster_text(self._pins).encode())
+        except OSError as error:  # The run goes on; the next pin writes all of them again.
+            _log.warning(
+                "%s cannot be written: %s; a restart forgets the key of %r",
+                *(self._file, error.strerror, name),
+            )
 
 
 def new_file(path: Path, data: bytes, *, mode: int) -> None:
@@ -195,9 +285,8 @@ def _digest(what: bytes, data: bytes) -> bytes:
     return digest.digest()
 
 
-def _require_node_name(name: str) -> None:
-    if not NODE_NAME.fullmatch(name):
-        raise IdentityError(f"{name!r} is no name of a node; expected {NODE_NAME.pattern}")
+def _no_name(name: str) -> str:
+    return f"{name[:64]!r} is no name of a node; expected {NODE_NAME.pattern}"
 
 
 def _written(kind: str, raw: bytes) -> str:

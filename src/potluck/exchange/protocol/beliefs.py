@@ -12,8 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from potluck.exchange.base import Reason, WireError
-from potluck.exchange.keys.keys import verify
-from potluck.exchange.keys.known_keys import STRANGERS, KnownKeys
+from potluck.exchange.keys.keys import STRANGERS, KnownKeys, verify
 from potluck.exchange.protocol.announcement import (
     ANNOUNCEMENTS,
     CHALLENGE_BYTES,
@@ -120,12 +119,9 @@ class Beliefs:
                 refused.setdefault(error.reason, []).append(error)
         for errors in refused.values():
             self._mailbox.refuse(name, errors[0], now_s, count=len(errors))
-        if len(formed) < len(payloads):  # One is told: in a flood an error for each costs too much.
-            garbage = next(p for p in payloads if not ANNOUNCEMENTS.has_form(p))
-            try:
-                self._read(name, garbage)
-            except WireError as error:
-                self._mailbox.refuse(name, error, now_s, count=len(payloads) - len(formed))
+        if odd := len(payloads) - len(formed):  # in a flood an error for each costs too much
+            what = WireError(f"{odd} messages came that have not the form of an announcement")
+            self._mailbox.refuse(name, what, now_s, count=odd)
         return believed
 
     def ask_the_silent(self, now_s: float) -> None:

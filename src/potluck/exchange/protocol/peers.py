@@ -51,8 +51,6 @@ class Peer:
     """Time at which the peer made that announcement: one that is held back keeps nobody alive."""
     clock_offset_s: float = 0.0
     """This node's time less the peer's ``clock_s``, from the peer's last answer to a question."""
-    looked_at: object = None
-    """State in which all offers of that announcement were looked at."""
     offered: frozenset[int] = frozenset()
     """Rounds in that announcement."""
     came: set[int] = field(default_factory=set)
@@ -85,8 +83,8 @@ class Peers:
         self._me, self._quarantine_s, self._strangers = me, quarantine_s, strangers
         self._peers = {name: Peer(is_member=True) for name in sorted(members) if name != me}
         self._members = frozenset(self._peers)
-        self._refused: Counter[str] = Counter()
-        self._reasons: dict[str, Counter[Reason]] = {}
+        self._refused: dict[str, Counter[Reason]] = {}
+        self._told: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -173,10 +171,10 @@ class Peers:
     ) -> float:
         """Count ``count`` refusals under ``name``; return the seconds of quarantine from now on, or
         0. Only a ``fault``, which its key signed, leads there: no forger silences another."""
-        self._refused[self._counted_as(name, self._refused.keys())] += count
-        counted_as = self._counted_as(name, self._reasons.keys())
-        self._reasons.setdefault(counted_as, Counter())[reason] += count
         peer = self._peers.get(name)
+        # The number of names under which anything is counted is bounded.
+        is_known = peer or name in self._refused or len(self._refused) < len(self) + STRANGERS
+        self._refused.setdefault(name if is_known else NOBODY, Counter())[reason] += count
         if peer is None or not fault:
             return 0.0
         peer.faults += 1
@@ -195,15 +193,17 @@ class Peers:
         return tuple(sorted(n for n in self._peers if self.is_quarantined(n, now_s)))
 
     def take_refused(self) -> dict[str, int]:
-        taken, self._refused = dict(sorted(self._refused.items())), Counter()
-        return taken
+        """Return the number of refusals under each name since the last call."""
+        totals = Counter({name: why.total() for name, why in self._refused.items()})
+        new, self._told = totals - self._told, totals
+        return dict(sorted(new.items()))
 
     def status(
         self, rounds: Callable[[str], frozenset[int]], now_s: float
     ) -> dict[str, PeerStatus]:
         """Return a status for each peer, and for each name that is none and was refused; ``rounds``
         returns the rounds of which a peer's batches came."""
-        refused = {name: PeerStatus(refused=dict(why)) for name, why in self._reasons.items()}
+        refused = {name: PeerStatus(refused=dict(why)) for name, why in self._refused.items()}
         return refused | {
             name: PeerStatus(
                 peer.live,
@@ -211,7 +211,7 @@ class Peers:
                 rounds(name),
                 peer.newest,
                 max(0.0, peer.quarantined_until_s - now_s),
-                dict(self._reasons.get(name, {})),
+                dict(self._refused.get(name, {})),
             )
             for name, peer in self._peers.items()
         }
@@ -223,11 +223,6 @@ class Peers:
         counted = (n for n in self.live() if self.has_priority(n))
         newest = sorted(self._peers[n].newest or 0 for n in counted)
         return newest[(len(newest) - 1) // 2] if newest else 0
-
-    def _counted_as(self, name: str, counted: Collection[str]) -> str:
-        """Bound the number of names under which anything is counted."""
-        known = name in self._peers or name in counted or len(counted) < len(self) + STRANGERS
-        return name if known else NOBODY
 
     def _make_room(self) -> bool:
         """Let the stranger that was silent for longest, of those that are gone and never failed,

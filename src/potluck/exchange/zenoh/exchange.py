@@ -26,7 +26,6 @@ from potluck.exchange.protocol.beliefs import Question
 from potluck.exchange.protocol.fetch_queue import FetchJob
 from potluck.exchange.protocol.peers import announcement_pause_s
 from potluck.exchange.protocol.signed import Payload
-from potluck.exchange.protocol.status import status_pause_s
 from potluck.exchange.transport import Membership
 from potluck.exchange.zenoh.channels import Channels, names_alone
 from potluck.exchange.zenoh.session import (
@@ -56,6 +55,8 @@ SWEPT = 512
 OTHERS = 32
 """Announcements of unknown names that are kept between two looks in a closed swarm: they are only
 counted."""
+LINE_PAUSE_S = 5.0
+"""Fewest seconds between two status lines of a node."""
 OTHERS_LINES = 512
 """Status lines that are kept, until somebody looks, of names without a channel of their own."""
 
@@ -173,7 +174,7 @@ class ZenohExchange(ProcessExchange):
         line, now_s = self._line, time.monotonic()
         if line is None or now_s < self._line_due_s or not _is_matched(self._line_publisher):
             return
-        self._line_due_s = now_s + status_pause_s(len(self._mailbox.peers))
+        self._line_due_s = now_s + max(LINE_PAUSE_S, announcement_pause_s(len(self._mailbox.peers)))
         self._line_publisher.put(line)
         with self._lock:
             if self._line is line:

@@ -177,7 +177,7 @@ def _open(config: zenoh.Config, endpoints: Endpoints, closing: threading.Event) 
     warned = False
     while not closing.is_set():
         try:
-            session = zenoh.open(config)
+            return zenoh.open(config)
         except zenoh.ZError as error:
             if "Unable to connect to any" in str(error):  # A client, and no router yet.
                 if not warned:
@@ -187,9 +187,6 @@ def _open(config: zenoh.Config, endpoints: Endpoints, closing: threading.Event) 
                 closing.wait(PAUSE_S)
                 continue
             raise ExchangeError(_why_closed(endpoints, str(error))) from error
-        if endpoints.tls:
-            _log_unlisted_peers(session, {*endpoints.tls.names, *RELAYS})
-        return session
     raise ExchangeError(f"none of {', '.join(endpoints.connect)} answered before this node left")
 
 
@@ -215,27 +212,6 @@ def _show_zenoh_log() -> None:
             del os.environ["NO_COLOR"]
         else:
             os.environ["NO_COLOR"] = before
-
-
-def _log_unlisted_peers(session: zenoh.Session, names: set[str]) -> None:
-    """Log each peer whose certificate is of the swarm's authority, but is not listed. Zenoh's own
-    line tells such a session's random id only. The thread ends with the session."""
-    links = session.info.declare_link_events_listener(zenoh.handlers.RingChannel(256), history=True)
-
-    def watch() -> None:
-        try:
-            for event in links:
-                name = event.link.auth_identifier
-                if event.kind == zenoh.SampleKind.PUT and name not in names:
-                    _log.warning(
-                        "refused %r at %s: its certificate is good, but it is not listed; add "
-                        "it to the roster or the recipe to let it in",
-                        *(name, event.link.dst),
-                    )
-        except zenoh.ZError:  # The session was closed.
-            return
-
-    threading.Thread(target=watch, name="potluck-door", daemon=True).start()
 
 
 def check_endpoints(where: str, endpoints: Sequence[str], *, tls: bool, listen: bool) -> None:

@@ -36,12 +36,26 @@ def has_no_round(folder: Path) -> bool:
     return not done and there <= {*nodes, "recipe.json", "task.json", LOCAL_SWARM, LOCK}
 
 
-def in_the_way(folder: Path) -> RunFolderError:
-    """Make the error of a start whose folder holds a run, or something else."""
-    return RunFolderError(
+def require_free(folder: Path, resume: bool) -> None:
+    """Raise RunFolderError unless ``folder`` is free, or, to ``resume``, holds a run."""
+    if resume and not (folder / "recipe.json").exists():
+        why = "there is no recipe.json; leave --resume out to start one"
+        raise RunFolderError(f"{folder} holds no run to resume: {why}")
+    if resume or has_no_round(folder) or not is_taken(folder):
+        return
+    raise RunFolderError(
         f"{folder} exists; --resume goes on with that run, --out names another folder, and "
         f"`rm -r {shlex.quote(str(folder))}` forgets it"
     )
+
+
+def is_taken(folder: Path) -> bool:
+    """Tell whether there is more than locks, folders for them, and what starts that came to
+    nothing left."""
+    if not folder.is_dir():
+        return folder.exists()
+    free = (LOCK, JOINED, LOCAL_SWARM)
+    return any(each.name not in free and is_taken(each) for each in folder.iterdir())
 
 
 def remove_parts(folder: Path) -> None:

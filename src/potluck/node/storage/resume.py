@@ -8,7 +8,7 @@ from typing import Any
 from potluck.config import ConfigError, RunConfig, as_tree, load
 from potluck.files import SUMS, printable, unsealed
 from potluck.node.storage import checkpoint
-from potluck.node.storage.folder import JOINED, LOCK, has_no_round, in_the_way
+from potluck.node.storage.folder import is_taken, require_free
 from potluck.node.storage.record import Record
 from potluck.reports import RoundReport
 from potluck.reports.runs import METRICS, read_lines
@@ -53,21 +53,16 @@ def prepare_resume(folder: Path, config: RunConfig, first: int) -> list[str]:
 
 def require_folder(folder: Path, config: RunConfig, resume: bool) -> None:
     """Raise RunFolderError unless ``folder`` is free, or, to ``resume``, is this run's."""
-    if not resume:
-        if _is_taken(folder) and not has_no_round(folder):
-            raise in_the_way(folder)
-        return
-    if (was := _recipe_in(folder)) is None:
-        why = "there is no recipe.json; leave --resume out to start one"
-        raise RunFolderError(f"{folder} holds no run to resume: {why}")
-    _require_no_difference(folder, was, config, resume=True)
+    require_free(folder, resume)
+    if resume and (was := _recipe_in(folder)):
+        _require_no_difference(folder, was, config, resume=True)
 
 
 def require_node_folder(folder: Path, config: RunConfig, name: str, resume: bool) -> None:
     """Raise RunFolderError unless the part of ``folder`` that is the node's is free, or, to
     ``resume``, its own, and what else is there is of the same run."""
     own = folder / name
-    if not resume and _is_taken(own):
+    if not resume and is_taken(own):
         raise RunFolderError(
             f"{own} exists; --resume goes on with that node, --out names another folder"
         )
@@ -75,14 +70,6 @@ def require_node_folder(folder: Path, config: RunConfig, name: str, resume: bool
         raise RunFolderError(f"{own} holds no node to resume; leave --resume out to start one")
     if was := _recipe_in(folder):
         _require_no_difference(folder, was, config, resume=resume, name=name)
-
-
-def _is_taken(folder: Path) -> bool:
-    """Tell whether there is more than locks, folders for them, and what starts that came to
-    nothing left: recipes and consent (``builder/consent.py``)."""
-    if not folder.is_dir():
-        return folder.exists() and folder.suffix != ".allowed"
-    return any(each.name not in (LOCK, JOINED) and _is_taken(each) for each in folder.iterdir())
 
 
 def _recipe_in(folder: Path) -> RunConfig | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from potluck.reports.events import Display, EventLines, Fanout, Silent
+from potluck.reports.events import Display, EventLines, Fanout
 from potluck.show.terminal.live import LiveDisplay
 from potluck.types import PotluckError
 
@@ -30,7 +30,7 @@ class Watched:
 DISPLAYS: dict[str, Callable[[Watched], AbstractContextManager[Display]]] = {
     "live": lambda run: LiveDisplay(run.console, rounds=run.rounds, first_round=run.first_round),
     "lines": lambda run: nullcontext(EventLines(sys.stdout)),
-    "none": lambda run: nullcontext(Silent()),
+    "none": lambda run: nullcontext(Fanout()),
 }
 """Openers of displays, by the name in ``--display``."""
 

@@ -53,10 +53,8 @@ class Comparison(Compared):
     def __repr__(self) -> str:
         return f"<{self.verdict}>"
 
-    def _repr_html_(self) -> str:
-        rows = (map(escape, cells) for cells in [TEXTS + NUMBERS, *(r.cells for r in self.rows)])
-        table = "".join(f"<tr><td>{'</td><td>'.join(cells)}</td></tr>" for cells in rows)
-        return f"<p>{escape(self.verdict)}</p><table>{table}</table>"
+    def _repr_markdown_(self) -> str:
+        return self.markdown()
 
     def plot(self) -> Figure:
         """Draw the curves of both sides, and each node's difference with its interval."""

@@ -47,7 +47,7 @@ def _table(split: Mapping[str, Any], models: list[str]) -> Table:
     paired = len(models) > 1
     # Without lines: three intervals abreast need every column there is.
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("measure", *(models if paired else ["value"]), *(["A - B"] if paired else [])):
+    for column in ("measure", *([*models, "A - B"] if paired else ["value"])):
         table.add_column(column, overflow="fold")
     for measure in split["measures"]:
         cells = [_estimate(measure[model]) for model in models]

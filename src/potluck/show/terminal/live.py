@@ -46,8 +46,8 @@ class LiveDisplay:
     """Display of a run on a console, from ``with`` to the end of the block.
 
     A bar for the rounds, and one below it for each node that has told of a phase. A round counts
-    as done when the first node is done with it: nodes go round by round together, so the bar is
-    never more than a part of a round ahead. Without a terminal all nodes share a line each minute.
+    as done when the first node is done with it. Without a terminal all nodes share a line each
+    minute.
     """
 
     def __init__(
@@ -62,9 +62,7 @@ class LiveDisplay:
         resumed run goes on; from 0. ``clock`` is in seconds, and only differences count."""
         self._console, self._rounds, self._clock = console, rounds, clock
         self._began_s = self._plain_s = clock()
-        self._ended_s = deque[float](
-            maxlen=11
-        )  # of ten rounds, by which the time left is estimated
+        self._ended_s = deque[float](maxlen=11)  # ten rounds tell the time that is left
         self._plain: dict[str, str] = {}
         self._phases: dict[str, tuple[bars.TaskID, str]] = {}
         self._spent_s: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -196,19 +194,15 @@ class LiveDisplay:
 def _troubles(report: RoundReport) -> Iterator[str]:
     if not report.updates and report.texts is None:
         yield "no step: no completion was better than its group"
-    if report.missing:
-        yield f"missing: {_names(report.missing)}"
-    if report.absent:
-        yield f"absent: {_names(report.absent)}"
-    if report.late:
-        yield f"late: {report.late}, {report.late_used} used"
-    for field, stat in stats_of(RoundReport).items():
-        if stat.warning and (count := getattr(report, field)):
-            yield f"{stat.warning}: {count}"
-    if report.refused:
-        yield f"refused: {_names(f'{name} {count}' for name, count in report.refused.items())}"
-    if report.quarantined:
-        yield f"quarantined: {_names(report.quarantined)}"
+    told = {
+        "missing": _names(report.missing),
+        "absent": _names(report.absent),
+        "late": f"{report.late}, {report.late_used} used" if report.late else "",
+        **{stat.warning: getattr(report, name) for name, stat in stats_of(RoundReport).items()},
+        "refused": _names(f"{name} {count}" for name, count in report.refused.items()),
+        "quarantined": _names(report.quarantined),
+    }
+    yield from (f"{name}: {what}" for name, what in told.items() if name and what)
 
 
 def _names(names: Iterable[str]) -> str:

@@ -1,7 +1,6 @@
 """``potluck show RUN``: the contents of a run folder, on 80 columns."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from operator import attrgetter
 from pathlib import Path
@@ -16,14 +15,13 @@ from potluck.objective.methods import METHODS
 from potluck.reports import (
     AuthorReport,
     Doubts,
-    EvaluationReport,
     RoundReport,
     mean,
     stats_of,
     waited_share,
 )
 from potluck.reports.answers import told
-from potluck.reports.habits import habit_told
+from potluck.reports.doubts import habit_told
 from potluck.reports.runs import (
     GradedProblem,
     NodeRun,
@@ -45,8 +43,8 @@ TITLES: Mapping[tuple[Any, ...], str] = {
     tuple(method.fields.values()): method.title for method in METHODS.values()
 }
 
-TableRow = tuple[str, Callable[[NodeRun], str]]
-"""A row of the table of nodes: its name, and a node's cell."""
+TableRow = tuple[str, list[str]]
+"""A row of the table of nodes: its name, and a cell for each node."""
 
 
 def show(path: Path, console: Console) -> None:
@@ -93,50 +91,41 @@ def _headline(run: Run) -> Text:
 def _nodes(run: Run, nodes: Sequence[NodeRun], console: Console) -> Table:
     made = new_table(console, [CHANGE, *(node.name for node in nodes)])
     made.columns[0].style, made.columns[0].no_wrap = "dim", True
-    for name, cell in (*_results(run), *_troubles(nodes), *_seconds(nodes)):
-        made.add_row(Text(name), *(Text(cell(node)) for node in nodes))
+    for name, cells in (*_results(run, nodes), *_troubles(nodes), *_seconds(nodes)):
+        made.add_row(Text(name), *map(Text, cells))
     return made
 
 
-def _results(run: Run) -> Iterator[TableRow]:
-    yield "model", lambda node: printable(node.model or "none: it only writes", 60)
+def _results(run: Run, nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
+    yield "model", [printable(node.model or "none: it only writes", 60) for node in nodes]
     # A node that was away went on where the others were, so it has fewer.
-    yield "rounds done", lambda node: f"{len(node.rounds)} of {run.recipe.rounds}"
-    yield "own reward", _change(lambda report: report.own_reward_mean, decimal)
+    yield "rounds done", [f"{len(node.rounds)} of {run.recipe.rounds}" for node in nodes]
+    yield "own reward", [_change(each.own_reward_mean for each in n.rounds) for n in nodes]
     graded = [each for node in run.nodes for each in node.evaluations]
     word = ", mean reward" if any(each.partial for each in graded) else ""
-    yield f"validation{word}", _evaluated(lambda each: each.validation)
+    yield f"validation{word}", [_curve(each.validation for each in n.evaluations) for n in nodes]
     if run.recipe.settings.get("keep_best") == "true":
-        yield (
-            "best checkpoint",
-            lambda node: "{:.3f} after {} rounds".format(*node.best) if node.best else "-",
-        )
+        best = ("{:.3f} after {} rounds".format(*node.best) if node.best else "-" for node in nodes)
+        yield "best checkpoint", [*best]
     names = dict.fromkeys(name for each in graded for name in each.rewards)
     for name in names if len(names) > 1 else ():
-        # The default binds the function of this turn.
-        yield (
-            f"validation, {printable(name, 20)}",
-            _evaluated(lambda each, name=name: each.rewards.get(name)),  # type: ignore[misc]
-        )
-    yield f"out of distribution{word}", _out_of_distribution
+        curves = [_curve(each.rewards.get(name) for each in node.evaluations) for node in nodes]
+        yield f"validation, {printable(name, 20)}", curves
+    last = (_known(each.out_of_distribution for each in node.evaluations) for node in nodes)
+    yield f"out of distribution{word}", [decimal(its[-1] if its else None) for its in last]
     if _filters(run):
-        yield "filtered", _change(lambda report: report.filtered_share, percent)
-    yield (
-        "rows trained",
-        _change(lambda r: r.rows_trained / r.completions if r.completions else None, percent),
-    )
+        yield "filtered", [_change((r.filtered_share for r in n.rounds), "z.0%") for n in nodes]
+    trained = ([r.rows_trained / r.completions for r in n.rounds if r.completions] for n in nodes)
+    yield "rows trained", [_change(its, "z.0%") for its in trained]
     reports = [report for node in run.nodes for report in node.rounds]
     for field, stat in stats_of(RoundReport).items():
         value = attrgetter(field)
         if stat.format and any(value(report) is not None for report in reports):
-            yield stat.name, _change(value, partial(formatted, format=stat.format))
+            yield stat.name, [_change(map(value, node.rounds), stat.format) for node in nodes]
     functions = dict.fromkeys(name for report in reports for name in report.rewards)
-    for function in functions if [*functions] != ["task"] else ():
-        # The default binds the function of this turn.
-        def mean_of(report: RoundReport, name: str = function) -> float | None:
-            return report.rewards[name].mean if name in report.rewards else None
-
-        yield printable(function, 20), _change(mean_of, decimal)
+    for name in functions if [*functions] != ["task"] else ():
+        found = ([r.rewards[name].mean for r in n.rounds if name in r.rewards] for n in nodes)
+        yield printable(name, 20), [*map(_change, found)]
 
 
 def _filters(run: Run) -> bool:
@@ -152,58 +141,44 @@ def _troubles(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
         "late completions": lambda report: report.late,
         "of them learned from": lambda report: report.late_used,
         "messages refused": lambda report: sum(report.refused.values()),
+        "texts written": lambda report: report.texts or 0,
     }
     for name, count in counts.items():
-        if any(count(report) for node in nodes for report in node.rounds):
-            yield name, lambda node, count=count: str(sum(map(count, node.rounds)))  # type: ignore[misc]
-    if any(report.texts is not None for node in nodes for report in node.rounds):
-        yield "texts written", lambda node: str(sum(report.texts or 0 for report in node.rounds))
+        sums = [sum(map(count, node.rounds)) for node in nodes]
+        if any(sums):
+            yield name, [*map(str, sums)]
     for cost in dict.fromkeys(name for node in nodes for name in node.cost):
-        yield f"{printable(cost, 20)} in all", lambda n, cost=cost: f"{n.cost.get(cost, 0):,.6g}"  # type: ignore[misc]
-    if any(report.sent_bytes_per_token for node in nodes for report in node.rounds):
-        yield "bytes sent a token", _mean_of(lambda report: report.sent_bytes_per_token)
+        yield f"{printable(cost, 20)} in all", [f"{n.cost.get(cost, 0):,.6g}" for n in nodes]
+    sent = [mean(report.sent_bytes_per_token for report in node.rounds) for node in nodes]
+    if any(sent):
+        yield "bytes sent a token", [decimal(each, 2) for each in sent]
 
 
 def _seconds(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
-    phases = [phase for node in nodes for report in node.rounds for phase in report.seconds]
-    for phase in dict.fromkeys(phases):
-        # The default binds the phase of this turn.
-        yield f"{printable(phase, 12)}, s a round", _mean_of(lambda r, p=phase: r.seconds.get(p))  # type: ignore[misc]
+    phases = dict.fromkeys(p for node in nodes for report in node.rounds for p in report.seconds)
+    for phase in phases:
+        means = (mean(report.seconds.get(phase) for report in node.rounds) for node in nodes)
+        yield f"{printable(phase, 12)}, s a round", [decimal(each, 2) for each in means]
     if "wait" in phases:
-        yield "waited", lambda node: f"{percent(waited_share(node.rounds))} of its time"
+        yield "waited", [f"{percent(waited_share(node.rounds))} of its time" for node in nodes]
 
 
-def _mean_of(value: Callable[[RoundReport], float | None]) -> Callable[[NodeRun], str]:
-    return lambda node: decimal(mean(map(value, node.rounds)), 2)
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
-def _change(
-    value: Callable[[RoundReport], float | None], shown: Callable[[float | None], str]
-) -> Callable[[NodeRun], str]:
-    """Make a cell: the means of the first and of the last quarter of the rounds."""
-
-    def cell(node: NodeRun) -> str:
-        values = [known for each in node.rounds if (known := value(each)) is not None]
-        quarter = max(1, len(values) // 4)
-        first, last = mean(values[:quarter]), mean(values[-quarter:])
-        return shown(last) if len(values) < 2 else f"{shown(first)} → {shown(last)}"
-
-    return cell
+def _change(values: Iterable[float | None], format: str = "z.3f") -> str:
+    """Write the means of the first and of the last quarter of the rounds."""
+    known = _known(values)
+    quarter = max(1, len(known) // 4)
+    first, last = (formatted(mean(part), format) for part in (known[:quarter], known[-quarter:]))
+    return last if len(known) < 2 else f"{first} → {last}"
 
 
-def _evaluated(value: Callable[[EvaluationReport], float | None]) -> Callable[[NodeRun], str]:
-    """Make a cell: the curve over the evaluations, and its end."""
-
-    def cell(node: NodeRun) -> str:
-        curve = [known for each in node.evaluations if (known := value(each)) is not None]
-        return f"{sparkline(curve, 10)} {decimal(curve[-1])}" if curve else "-"
-
-    return cell
-
-
-def _out_of_distribution(node: NodeRun) -> str:
-    known = (each.out_of_distribution for each in reversed(node.evaluations))
-    return decimal(next((share for share in known if share is not None), None))
+def _curve(values: Iterable[float | None]) -> str:
+    """Draw the curve over the evaluations, and write its end."""
+    known = _known(values)
+    return f"{sparkline(known, 10)} {decimal(known[-1])}" if known else "-"
 
 
 def _authors(run: Run, console: Console) -> Iterator[Table | Text]:
@@ -241,10 +216,10 @@ def _doubts(run: Run) -> Iterator[Text]:
     """Yield a line for each author and way in which it stood out."""
     objective = run.recipe.objective
     reads_logp = objective.importance != "none" or objective.filter
-    doubts = Doubts(objective.weight, reads_logp=reads_logp)
-    for node, report in ((n, each) for n in run.nodes for each in n.rounds):
-        for alert in doubts.new(report, node.name):
-            yield Text(f"round {report.round + 1}: {printable(alert.text, 600)}", style="yellow")
+    for node in run.nodes:
+        doubts = Doubts(node.name, objective.weight, reads_logp=reads_logp)
+        for alert in (alert for report in node.rounds for alert in doubts.new(report)):
+            yield Text(f"round {alert.round + 1}: {printable(alert.text, 600)}", style="yellow")
 
 
 def _samples(run: Run) -> Iterator[Text]:

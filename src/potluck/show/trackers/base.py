@@ -5,12 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from potluck.reports.runs import COMPLETIONS, RECORDED
-from potluck.reports.tail import Tail, newest
 from potluck.reports.tokens import Recorded
 from potluck.types import PotluckError
 
-MOST_RECORDED_BYTES = 1 << 20
 TableRows = Sequence[Mapping[str, Any]]
 GROUPED = {"reward_mean": "reward/mean", "own_reward_mean": "reward/own"}
 """Fields of a round whose curves belong into one picture; the others keep their names."""
@@ -72,29 +69,6 @@ def round_values(metrics: Mapping[str, Any]) -> dict[str, float]:
     """
     named = {GROUPED.get(key, key): value for key, value in metrics.items() if key != "round"}
     return dict(_numbers(named))
-
-
-class NewCompletions:
-    """Reader of the lines that a node adds to its completions.jsonl."""
-
-    def __init__(self, about: About) -> None:
-        self._about = about
-        self._tail = Tail(about.folder / about.node / COMPLETIONS, dict[str, Any])
-
-    def rows(self, round: int) -> list[dict[str, Any]]:
-        """Return the first completions of the node itself in ``round``, as rows of a table."""
-        self._tail.look()
-        own = [
-            {key: value for key, value in line.items() if key != "author"}
-            for line in self._tail.read()
-            if (line["round"], line["author"]) == (round, self._about.node)
-        ]
-        return own[: self._about.completions]
-
-    def recorded(self, round: int) -> list[Recorded]:
-        """Return the first of all authors' completions that are recorded of ``round``."""
-        lines = newest(self._tail.path.with_name(RECORDED), Recorded, MOST_RECORDED_BYTES)
-        return [line for line in lines if line.round == round][: self._about.completions]
 
 
 def evaluation_values(line: Mapping[str, Any]) -> dict[str, float]:

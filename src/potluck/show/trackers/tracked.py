@@ -3,29 +3,30 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import Self
+from typing import Any, Self
 
 from potluck.files import one_line
 from potluck.reports import as_line
 from potluck.reports.events import Alert, Display, Evaluated, Event, Notice, RoundDone
+from potluck.reports.runs import COMPLETIONS, RECORDED
+from potluck.reports.tail import Tail, newest
+from potluck.reports.tokens import Recorded
 from potluck.show.trackers.base import (
     About,
-    NewCompletions,
     Tracker,
     TrackerError,
     evaluation_values,
     round_values,
 )
-from potluck.show.trackers.tensorboard import open_tensorboard
-from potluck.show.trackers.trackio import open_trackio
-from potluck.show.trackers.wandb import has_credentials, open_wandb
+from potluck.show.trackers.libraries import TensorBoard, Trackio, Wandb, has_credentials
 
 TRACKERS: Mapping[str, Callable[[About], Tracker]] = {
-    "tensorboard": open_tensorboard,
-    "wandb": open_wandb,
-    "trackio": open_trackio,
+    "tensorboard": TensorBoard,
+    "wandb": Wandb,
+    "trackio": Trackio,
 }
-"""Function that opens a tracker, by its name in ``[log] to``, the library's and the extra's."""
+"""Trackers by their name in ``[log] to``, the library's and the extra's."""
+MOST_RECORDED_BYTES = 1 << 20
 
 
 def require_trackers(names: Sequence[str], *, wandb_mode: str) -> None:
@@ -43,6 +44,29 @@ def require_trackers(names: Sequence[str], *, wandb_mode: str) -> None:
             "[log] to names 'wandb', which knows no account here; call `wandb login`, or set "
             "wandb_mode = 'offline'"
         )
+
+
+class NewCompletions:
+    """Reader of the lines that a node adds to its completions.jsonl."""
+
+    def __init__(self, about: About) -> None:
+        self._about = about
+        self._tail = Tail(about.folder / about.node / COMPLETIONS, dict[str, Any])
+
+    def rows(self, round: int) -> list[dict[str, Any]]:
+        """Return the first completions of the node itself in ``round``, as rows of a table."""
+        self._tail.look()
+        own = [
+            {key: value for key, value in line.items() if key != "author"}
+            for line in self._tail.read()
+            if (line["round"], line["author"]) == (round, self._about.node)
+        ]
+        return own[: self._about.completions]
+
+    def recorded(self, round: int) -> list[Recorded]:
+        """Return the first of all authors' completions that are recorded of ``round``."""
+        lines = newest(self._tail.path.with_name(RECORDED), Recorded, MOST_RECORDED_BYTES)
+        return [line for line in lines if line.round == round][: self._about.completions]
 
 
 class Tracked:

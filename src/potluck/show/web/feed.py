@@ -5,28 +5,17 @@
     ExperimentFeed    folders of another kind, shown by other distributions: entry points of the
                       group ``potluck.feeds``
 
-The server calls them from a thread, one call at a time for each run.
+The server calls them from threads. What is not here under an id or a name is a NotHereError.
 """
 
-from collections import deque
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
-from potluck.show.web.views import (
-    Columns,
-    CurvesView,
-    ExperimentEntry,
-    PairView,
-    RunView,
-    StartView,
-    TextsView,
-)
+from potluck.show.web.rounds import NodeRounds
+from potluck.show.web.views import ExperimentEntry, PairView, RunView, StartView, TextsView
 from potluck.types import PotluckError
-
-MOST_STEPS = 64
-"""Changes of a node's rows that are remembered; a page that missed more gets all rows."""
 
 
 class NotHereError(PotluckError):
@@ -34,7 +23,7 @@ class NotHereError(PotluckError):
 
 
 class RunFeed(Protocol):
-    """One run, as far as it is known. A node or a pair that is not known is a NotHereError."""
+    """One run, as far as it is known."""
 
     def look(self) -> int:
         """Take in what is new; return the number of the present state, from 1."""
@@ -52,7 +41,7 @@ class RunFeed(Protocol):
 
 
 class Feed(Protocol):
-    """All that one server shows. What is not here under an id is a NotHereError."""
+    """All that one server shows."""
 
     def start(self) -> StartView:
         """Return what there is; one run of id "" where nothing else is to be chosen from."""
@@ -92,28 +81,6 @@ def experiment_feeds() -> list[ExperimentFeed]:
     return found
 
 
-class NodeRows(Protocol):
-    """Rows of a node, to which some are added in a step."""
-
-    steps: "Steps"
-
-    def curves(self, first: int) -> Columns:
-        """Return the rows from ``first`` on."""
-
-
-class Steps(deque[tuple[int, int]]):
-    """The last steps in which rows changed: (step, first row that it changed)."""
-
-    def __init__(self) -> None:
-        super().__init__(maxlen=MOST_STEPS)
-
-    def first_since(self, step: int) -> int | None:
-        """Return the first row that changed after this step; None: none did. After 0: all."""
-        later = [first for at, first in self if at > step]
-        forgot = len(self) == MOST_STEPS and self[0][0] > step
-        return 0 if forgot or not step else min(later, default=None)
-
-
 class Sections:
     """Sections of a run's view, each with the step in which it was last another one."""
 
@@ -128,14 +95,9 @@ class Sections:
         self._changed |= dict.fromkeys(new, step)
         return bool(new)
 
-    def since(self, step: int, nodes: Mapping[str, NodeRows]) -> dict[str, Any]:
+    def since(self, step: int, nodes: Mapping[str, NodeRounds]) -> dict[str, Any]:
         """Return what changed after this step, as fields of a ``RunView``; ``curves`` of ``nodes``,
         too."""
-        firsts = {name: rows.steps.first_since(step) for name, rows in nodes.items()}
-        curves = {
-            name: CurvesView(first=first, columns=nodes[name].curves(first))
-            for name, first in firsts.items()
-            if first is not None
-        }
+        rows = {name: rounds.since(step) for name, rounds in nodes.items()}
         shown = {name: it for name, it in self.made.items() if self._changed.get(name, 0) > step}
-        return shown | {"curves": curves or None}
+        return shown | {"curves": {name: its for name, its in rows.items() if its} or None}

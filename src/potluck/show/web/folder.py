@@ -4,17 +4,18 @@ import shlex
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
-import msgspec
+from msgspec.structs import asdict, replace
 
-from potluck.reports import EvaluationReport
-from potluck.reports.answers import control_command
+from potluck.reports import EvaluationReport, RoundReport
+from potluck.reports.answers import CONTROLS, answers, control_command
+from potluck.reports.doubts import habit_told
 from potluck.reports.events import EventLine, Once, PeerChange
 from potluck.reports.runs import (
     EVALUATION,
@@ -27,19 +28,17 @@ from potluck.reports.runs import (
     read_status,
 )
 from potluck.reports.status import FolderStatus
-from potluck.reports.tail import Change, Line, Tail
+from potluck.reports.tail import Change, Tail, newest
 from potluck.show.terminal.show import title_of
-from potluck.show.web.bounds import MOST_EVENTS, MOST_FUNCTIONS, MOST_NODES, MOST_ROWS, NAME
-from potluck.show.web.controls import WatchedControls
-from potluck.show.web.entries import run_changed_s
-from potluck.show.web.feed import NotHereError, Sections, Steps
-from potluck.show.web.metrics import NodeMetrics, column_of, damaged_line, read_pairs
-from potluck.show.web.states import GONE_S, Here, facts_of, node_views
-from potluck.show.web.texts import NodeTexts
+from potluck.show.web.feed import NotHereError, Sections
+from potluck.show.web.rounds import MOST_ROWS, NodeRounds, column_of, numbers_of, pair_columns
+from potluck.show.web.states import GONE_S, MOST_NODES, Here, facts_of, node_views
+from potluck.show.web.texts import NAME, NodeTexts
 from potluck.show.web.views import (
     Columns,
     ControlView,
     EventView,
+    Matrix,
     NodeView,
     PairView,
     RecipeView,
@@ -48,12 +47,13 @@ from potluck.show.web.views import (
 )
 from potluck.types import NODE_NAME
 
-FILES = (METRICS, STATUS, EVENTS, EVALUATION)
-"""Files of which one at least is in a node's folder."""
 JOINED, LOCAL_SWARM = "join.json", "_swarm"
 """Recipe of a node that was started by itself; folder of a run whose nodes have a process each."""
 ONCE = ("message", "checkpoint", *get_args(PeerChange))
 """Kinds of events that several nodes tell of one thing."""
+MOST_EVENTS, MOST_FUNCTIONS = 500, 16
+PAIR_BYTES = 256 << 20
+"""Most of a file that is read for pairs, from its end."""
 
 
 class NodeFolder:
@@ -61,49 +61,86 @@ class NodeFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, folder.name
-        self.metrics = NodeMetrics(folder)
         self.texts = NodeTexts(folder)
         self.status: FolderStatus | None = None
         self.evaluations: dict[int, EvaluationReport] = {}
-        self.steps, self.curves = Steps(), self.metrics.curves
-        self._evaluation = Tail(folder / EVALUATION, EvaluationReport)
-        self._events = Tail(folder / EVENTS, EventLine)
-        self._told: deque[EventView] = deque(maxlen=MOST_EVENTS)
+        self.rounds = NodeRounds()
+        self._last: RoundReport | None = None
+        self._step = 0
+        self._files: dict[str, tuple[Tail[Any], Callable[[Any], None]]] = {
+            METRICS: (Tail(folder / METRICS, RoundReport), self._add_round),
+            EVALUATION: (Tail(folder / EVALUATION, EvaluationReport), self._add_evaluation),
+            EVENTS: (Tail(folder / EVENTS, EventLine), self._add_event),
+        }
+        self._events = {name: deque[EventView](maxlen=MOST_EVENTS) for name in self._files}
+        """Events by the file that tells them."""
 
     def look(self, step: int) -> bool:
         """Read what is new; return whether there was anything."""
-        first = self.metrics.look()
-        if first is not None:
-            self.steps.append((step, first))
-        before, self.status = self.status, read_status(self.folder)
-        changes = [self._evaluation.look(), self._events.look()]
-        if changes[0] is Change.ANEW:
+        self._step, before, is_new = step, self.status, False
+        self.status = read_status(self.folder)
+        for name, (tail, add) in self._files.items():
+            if (change := tail.look()) is Change.NOTHING:
+                continue
+            is_new = True
+            if change is Change.ANEW:
+                self._forget(name)
+            for line in tail.read(lambda _, name=name: self._damaged(name)):  # type: ignore[misc]
+                add(line)
+        return is_new or before != self.status
+
+    def _forget(self, file: str) -> None:
+        self._events[file].clear()
+        if file == METRICS:
+            self.rounds.clear()
+            self._last = None
+        elif file == EVALUATION:
             self.evaluations.clear()
-        if changes[1] is Change.ANEW:
-            self._told.clear()
-        for line in self._lines(self._evaluation, changes[0]):
-            if len(self.evaluations) < MOST_ROWS:
-                self.evaluations[line.round] = line
-        for told in self._lines(self._events, changes[1]):
-            self._tell(told.time_s, told.round, told.kind[:32], told.text[:500])
-        return first is not None or before != self.status or {*changes} != {Change.NOTHING}
 
-    def _lines(self, tail: Tail[Line], change: Change) -> Iterable[Line]:
-        def damaged(error: Exception) -> None:
-            self._tell(None, self.metrics.done, "message", damaged_line(tail))
+    def _damaged(self, file: str) -> None:
+        number = self._files[file][0].number
+        text = f"{file}, line {number} cannot be read; it is left out"
+        self._tell(file, self.rounds.done, "message", text)
 
-        return () if change is Change.NOTHING else tail.read(damaged)
+    def _add_round(self, line: RoundReport) -> None:
+        numbers = {name: getattr(line, name) for name in numbers_of(RoundReport)}
+        numbers |= {"missing": len(line.missing), "refused": sum(line.refused.values())}
+        phases = {phase: s for phase, s in line.seconds.items() if len(phase) <= 32}
+        numbers |= {f"seconds/{phase}": seconds for phase, seconds in phases.items()}
+        self.rounds.add(self._step, line.round, numbers, line.sources)
+        before, self._last = self._last or RoundReport(0), line
+        for name in sorted({*line.missing} - {*before.missing}):
+            self._tell(METRICS, line.round, "missing", f"nothing of {name[:64]} came in time")
+        for name in sorted({*line.quarantined} - {*before.quarantined}):
+            text = f"messages of {name[:64]} are not read for now"
+            self._tell(METRICS, line.round, "quarantined", text)
+        for name, count in line.refused.items():
+            text = f"{count} under the name {name[:64]}"
+            self._tell(METRICS, line.round, "refused", text)
+        if line.late:
+            used = f", {line.late_used} of them used" if line.late_used else ""
+            text = f"{line.late} completions of earlier rounds{used}"
+            self._tell(METRICS, line.round, "late", text)
 
-    def _tell(self, time_s: float | None, round: int, kind: str, text: str) -> None:
+    def _add_evaluation(self, line: EvaluationReport) -> None:
+        if len(self.evaluations) < MOST_ROWS:
+            self.evaluations[line.round] = line
+
+    def _add_event(self, line: EventLine) -> None:
+        self._tell(EVENTS, line.round, line.kind[:32], line.text[:500], line.time_s)
+
+    def _tell(
+        self, file: str, round: int, kind: str, text: str, time_s: float | None = None
+    ) -> None:
         event = EventView(time_s=time_s, round=round, node=self.name, kind=kind, text=text)
-        self._told.append(event)
+        self._events[file].append(event)
 
     def events(self) -> list[EventView]:
-        return [*self.metrics.events, *self._told]
+        return [event for told in self._events.values() for event in told]
 
     def here(self) -> Here:
         began_s = _changed_s(self.folder / JOINED)
-        return Here(self.status, self.metrics.done, began_s or None)
+        return Here(self.status, self.rounds.done, began_s or None)
 
     def evaluation_columns(self) -> Columns:
         rows = [self.evaluations[at] for at in sorted(self.evaluations)]
@@ -114,6 +151,14 @@ class NodeFolder:
             for name in islice(functions, MOST_FUNCTIONS)
         }
 
+    def habits(self) -> list[str]:
+        """Return the findings of its habit test, a sentence for each author that has a habit."""
+        told = (
+            habit_told(self.name, author, [report for _, report in reports])
+            for author, reports in self.rounds.authors.items()
+        )
+        return [sentence for sentence in told if sentence]
+
 
 def _changed_s(file: Path) -> float:
     try:
@@ -122,8 +167,26 @@ def _changed_s(file: Path) -> float:
         return 0.0
 
 
-def _recipe_view(recipe: RecipeRead) -> RecipeView:
-    return RecipeView(method=title_of(recipe.objective), settings=dict(recipe.settings))
+def run_changed_s(folder: Path) -> float:
+    """Return when a run last wrote, in seconds since 1970; 0: it is gone."""
+    return max(map(_changed_s, (folder, *folder.glob("*/*.jsonl"))))
+
+
+def read_pairs(folder: Path, wanted: str | None = None) -> dict[str, PairView]:
+    """Read one learner's view of each author over the rounds, or of the ``wanted`` one."""
+    rounds = NodeRounds(MOST_ROWS)
+    for line in newest(folder / METRICS, RoundReport, PAIR_BYTES):
+        of = {a: its for a, its in line.sources.items() if wanted is None or a == wanted}
+        rounds.add(0, line.round, {}, of)
+    return {
+        author: PairView(
+            learner=folder.name,
+            author=author,
+            columns=pair_columns(reports),
+            habit=habit_told(folder.name, author, [report for _, report in reports]),
+        )
+        for author, reports in sorted(rounds.authors.items())
+    }
 
 
 class WatchedRun:
@@ -135,9 +198,10 @@ class WatchedRun:
         self._lock = threading.Lock()
         self._recipe: RecipeRead | None = None
         self._nodes: dict[str, NodeFolder] = {}
-        self._matrix: dict[str, dict[str, dict[str, float | None]]] = {}
+        self._controls: dict[tuple[str, str], NodeFolder] = {}
+        """Folders <run>/control.KIND.NODE/NODE, or control.own-part/NODE, by node and kind."""
+        self._matrix: Matrix = {}
         self._sections = Sections()
-        self._controls = WatchedControls(folder)
         self._step = 0
         self._now_s = 0.0
 
@@ -159,8 +223,9 @@ class WatchedRun:
             return
         for folder in folders:
             new = folder.name not in self._nodes and len(self._nodes) < MOST_NODES
+            files = (METRICS, STATUS, EVENTS, EVALUATION)
             # A link may lead out of the run.
-            if new and not folder.is_symlink() and any((folder / name).is_file() for name in FILES):
+            if new and not folder.is_symlink() and any((folder / name).is_file() for name in files):
                 self._nodes[folder.name] = NodeFolder(folder)
 
     def _take(self, step: int, changed: list[NodeFolder]) -> bool:
@@ -168,19 +233,20 @@ class WatchedRun:
         recipe = self._recipe
         facts = facts_of(recipe, self._now_s)
         nodes = node_views({name: node.here() for name, node in self._nodes.items()}, facts)
-        controls = self._controls.look()
+        controls = self._look_at_controls(step)
         made: dict[str, Any] = {
-            "recipe": _recipe_view(recipe) if recipe else None,
             "controls": controls,
             "control_command": control_command(self.folder),
-            "nodes": [msgspec.structs.replace(n, back=self._back(n, nodes)) for n in nodes],
+            "nodes": [replace(n, back=self._back(n, nodes)) for n in nodes],
             "is_over": self._is_over(nodes) and not self._makes(controls),
         }
+        if recipe:
+            settings = dict(recipe.settings)
+            made["recipe"] = RecipeView(method=title_of(recipe.objective), settings=settings)
         if changed or not self._step:
-            for node in changed:
-                self._matrix[node.name] = node.metrics.authors()
+            self._matrix |= {node.name: node.rounds.matrix() for node in changed}
             made["matrix"] = self._whole_matrix()
-            made["habits"] = {n: its.metrics.habits() for n, its in self._nodes.items()}
+            made["habits"] = {name: node.habits() for name, node in self._nodes.items()}
             made["events"] = self._newest_events()
             made["evaluations"] = {
                 name: node.evaluation_columns()
@@ -188,6 +254,29 @@ class WatchedRun:
                 if node.evaluations
             }
         return self._sections.take(made, step)
+
+    def _look_at_controls(self, step: int) -> list[ControlView]:
+        """Read what is new of the controls; return each node beside each of them."""
+        for file in islice(self.folder.glob(f"control.*/*/{METRICS}"), MOST_NODES):
+            key = file.parent.name, file.parts[-3].split(".")[1]
+            self._controls.setdefault(key, NodeFolder(file.parent)).look(step)
+        told = {(each.node, each.control): each for each in answers(self.folder)[:MOST_NODES]}
+        views = []
+        for node, kind in sorted({*told, *self._controls}):
+            own, answer = self._controls.get((node, kind)), told.get((node, kind))
+            columns = own.rounds.columns if own else {}
+            shown = {name: [*columns.get(name, ())] for name in ("round", "own_reward_mean")}
+            views.append(
+                ControlView(
+                    node=node[:NAME],
+                    kind=kind[:NAME],
+                    how=CONTROLS.get(kind, "in another control"),
+                    columns=shown,
+                    answer=answer,
+                    verdict=answer.verdict if answer else "",
+                )
+            )
+        return views
 
     def _back(self, node: NodeView, nodes: list[NodeView]) -> str:
         """Return the command that brings back a node of this folder that is gone; else nothing."""
@@ -211,24 +300,16 @@ class WatchedRun:
 
     def _is_over(self, nodes: list[NodeView]) -> bool:
         here = [node for node in nodes if node.name in self._nodes]
-        if self._begins and len(here) < len(nodes):
+        if self._begins and (not here or len(here) < len(nodes)):
             return False  # some have not begun
-        for node in here:
-            if node.state not in ("ended", "stopped", "unknown"):
-                return False
-            status = self._nodes[node.name].status
-            if self._begins and status and status.own.time_s < self._began_s:
-                return False  # that is how it ended before this start
-            # A release without status.json: as long as its files change it lives.
-            if node.state == "unknown" and self._now_s - self._changed_s(node.name) < GONE_S:
-                return False
-        return bool(here) or not self._begins
+        began_s = self._began_s if self._begins else 0.0  # before, another start ended
+        return all(
+            node.state in ("ended", "stopped", "unknown")
+            and (node.heard_s is None or node.heard_s >= began_s)
+            for node in here
+        )
 
-    def _changed_s(self, node: str) -> float:
-        """Return when a node last wrote, in seconds since 1970; 0: never."""
-        return max(_changed_s(self.folder / node / name) for name in FILES)
-
-    def _whole_matrix(self) -> dict[str, dict[str, dict[str, float | None]]]:
+    def _whole_matrix(self) -> Matrix:
         """Add to what is here what nodes of other machines say of their authors."""
         whole = dict(self._matrix)
         for node in self._nodes.values():
@@ -236,7 +317,7 @@ class WatchedRun:
             for name, peer in peers.items():
                 if peer.line and name not in self._nodes and NODE_NAME.fullmatch(name):
                     whole[name] = {
-                        author: msgspec.structs.asdict(its)
+                        author: asdict(its)
                         for author, its in peer.line.authors.items()
                         if author in self._nodes or author in peers  # none is made up
                     }
@@ -263,16 +344,14 @@ class WatchedRun:
                 run=self.id,
                 now_s=self._now_s,
                 rounds=recipe.end if recipe else 0,
-                **self._sections.since(since, self._nodes),
+                **self._sections.since(since, {n: its.rounds for n, its in self._nodes.items()}),
             )
 
     def _node(self, name: str) -> NodeFolder:
         if name in self._nodes:
             return self._nodes[name]
-        here: Mapping[str, object] = self._nodes
-        raise NotHereError(
-            f"the folder of node {name[:40]!r} is not here; these are: {', '.join(here) or 'none'}"
-        )
+        here = ", ".join([*self._nodes]) or "none"
+        raise NotHereError(f"the folder of node {name[:40]!r} is not here; these are: {here}")
 
     def pair(self, learner: str, author: str) -> PairView:
         if found := read_pairs(self._node(learner).folder, author):

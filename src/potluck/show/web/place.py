@@ -4,23 +4,43 @@ An id is a path below the folder that is watched. It is looked up among those th
 never joined to a path, so no id leads out of it.
 """
 
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
-from potluck.show.web.bounds import MOST_FOLDERS, MOST_RUNS
-from potluck.show.web.entries import run_changed_s, run_entry
+from msgspec.structs import replace
+
+from potluck.reports import EvaluationReport, RoundReport, mean
+from potluck.reports.runs import (
+    EVALUATION,
+    METRICS,
+    STATUS,
+    RunReadError,
+    read_recipe,
+    read_status,
+)
+from potluck.reports.tail import newest
 from potluck.show.web.feed import ExperimentFeed, NotHereError, RunFeed, experiment_feeds
-from potluck.show.web.folder import WatchedRun
-from potluck.show.web.views import RunEntry, StartView
-from potluck.types import RunFolderError
+from potluck.show.web.folder import WatchedRun, run_changed_s
+from potluck.show.web.states import MOST_NODES, Here, facts_of, node_views
+from potluck.show.web.views import NodeView, RunEntry, StartView, State
+from potluck.types import NODE_NAME, RunFolderError
 
 DEEPEST = 4
 """Levels of folders below the one that is watched."""
-FRESH_S = 1.0
-"""Age of the start page's data from which they are read again."""
+MOST_RUNS, MOST_FOLDERS = 200, 5000
+"""Runs that are shown; folders that are looked into."""
+END_BYTES = 1 << 18
+"""Bytes of a metrics.jsonl that are read, from its end."""
+WINDOW = 5
+"""Rounds in the mean reward."""
+WORST: tuple[State, ...] = (
+    *("silent", "quarantined", "recovering", "training"),
+    *("stopped", "awaited", "unknown", "ended"),
+)
+"""States, the first of which that a node has is the run's."""
 
 
 @dataclass(slots=True)
@@ -44,30 +64,34 @@ class Place:
                     f"(`potluck run` makes runs/NAME)"
                 )
         self._feeds = experiment_feeds()
-        self._lock = threading.Lock()
-        self._start: tuple[float, StartView] | None = None
-        self._entries: dict[str, tuple[float, RunEntry]] = {}
 
     def start(self) -> StartView:
-        with self._lock:
-            now_s = time.monotonic()
-            if self._start is None or now_s - self._start[0] > FRESH_S:
-                self._start = (now_s, self._read())
-            return self._start[1]
-
-    def _read(self) -> StartView:
         found = self._find()
-        newest = sorted(found.runs, key=lambda run: run_changed_s(found.runs[run]), reverse=True)
+        changed_s = {run: run_changed_s(path) for run, path in found.runs.items()}
+        runs = sorted(changed_s, key=lambda run: changed_s[run], reverse=True)
         return StartView(
             place="/".join(self._folders[0].absolute().parts[-2:]).lstrip("/"),
-            runs=[run_entry(found.runs[run], run, self._entries) for run in newest[:MOST_RUNS]],
+            runs=[_entry(found.runs[run], run, changed_s[run]) for run in runs[:MOST_RUNS]],
             experiments=[
                 entry
                 for name, (folder, feed) in found.experiments.items()
                 for entry in feed.entries(folder, name)
             ],
-            is_cut=len(newest) > MOST_RUNS or found.looked_into >= MOST_FOLDERS,
+            is_cut=len(runs) > MOST_RUNS or found.looked_into >= MOST_FOLDERS,
         )
+
+    def run(self, run: str) -> RunFeed:
+        if path := self._find().runs.get(run):
+            return self._begun or WatchedRun(path, run)
+        raise NotHereError(
+            f"there is no run {run[:80]!r} here; the start page lists those that are"
+        )
+
+    def experiment(self, experiment: str) -> object:
+        for name, (path, feed) in self._find().experiments.items():
+            if view := feed.view(path, name, experiment):
+                return view
+        raise NotHereError(f"there is no experiment {experiment[:80]!r} here")
 
     def _find(self) -> _Found:
         found = _Found()
@@ -86,19 +110,6 @@ class Place:
                 else:
                     found.runs[name] = path
         return found
-
-    def run(self, run: str) -> RunFeed:
-        if path := self._find().runs.get(run):
-            return self._begun or WatchedRun(path, run)
-        raise NotHereError(
-            f"there is no run {run[:80]!r} here; the start page lists those that are"
-        )
-
-    def experiment(self, experiment: str) -> object:
-        for name, (path, feed) in self._find().experiments.items():
-            if view := feed.view(path, name, experiment):
-                return view
-        raise NotHereError(f"there is no experiment {experiment[:80]!r} here")
 
     def _walk(
         self, folder: Path, depth: int, found: _Found
@@ -122,3 +133,54 @@ class Place:
 
 def _is_run(folder: Path) -> bool:
     return (folder / "recipe.json").is_file()
+
+
+def _entry(folder: Path, run: str, changed_s: float) -> RunEntry:
+    # A status is old a second later, so its run's line is not kept.
+    read = _read.__wrapped__ if any(folder.glob(f"*/{STATUS}")) else _read
+    return read(folder, run, changed_s)
+
+
+@lru_cache(MOST_RUNS)
+def _read(folder: Path, run: str, changed_s: float) -> RunEntry:
+    """Read a run's line of the start page from the ends of its files."""
+    try:
+        recipe = read_recipe(folder)
+    except RunReadError as error:
+        return RunEntry(run=run, name=folder.name, error=str(error))
+    here: dict[str, Here] = {}
+    reward: dict[str, float | None] = {}
+    accuracy: dict[str, float | None] = {}
+    for each in sorted(folder.iterdir())[: 4 * MOST_NODES]:
+        if not NODE_NAME.fullmatch(each.name) or not each.is_dir():
+            continue
+        rows, status = list(newest(each / METRICS, RoundReport, END_BYTES)), read_status(each)
+        if not rows and status is None:
+            continue
+        here[each.name] = Here(status, rows[-1].round + 1 if rows else 0)
+        reward[each.name] = mean(row.own_reward_mean for row in rows[-WINDOW:])
+        graded = newest(each / EVALUATION, EvaluationReport, END_BYTES)
+        known = [report.validation for report in graded if report.validation is not None]
+        accuracy[each.name] = known[-1] if known else None
+    nodes = node_views(here, facts_of(recipe, time.time()))
+    entry = RunEntry(
+        run=run,
+        name=recipe.name,
+        rounds=recipe.end,
+        nodes=[node.name for node in nodes],
+        reward=reward,
+        accuracy=accuracy,
+        changed_s=changed_s if here else None,
+    )
+    return entry_of(entry, [node for node in nodes if node.name in here], WORST)
+
+
+def entry_of(entry: RunEntry, nodes: Collection[NodeView], order: Sequence[State]) -> RunEntry:
+    """Add to an entry how far its nodes are; its state is the first of ``order`` that one has."""
+    states = {node.state for node in nodes} or {"unknown"}
+    return replace(
+        entry,
+        done=max((node.round for node in nodes), default=0),
+        state=next(each for each in order if each in states),
+        changed_s=max((n.heard_s for n in nodes if n.heard_s is not None), default=entry.changed_s),
+    )

@@ -1,4 +1,4 @@
-"""The server's answers: the page, its data as JSON, and streams of changes. It only reads.
+"""The server: the page, its data as JSON, and streams of changes. It only reads.
 
     /                    the page
     /api/start           StartView
@@ -9,135 +9,272 @@
     /api/search          TextsView: ?run=&node=&q=
     /api/experiment      a view of another feed: ?experiment=
 
-An error is {"error": "one line"} with its status.
+An error is {"error": "one line"} with its status. The first line that is printed is the address, or
+the run that started this process reads an error.
 """
 
 import asyncio
-from collections.abc import Callable
+import errno
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from functools import lru_cache
+from urllib.parse import quote, urlsplit
 
 import msgspec
+import uvicorn
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from potluck.files import one_line
-from potluck.show.web.bounds import MOST_STREAMS
-from potluck.show.web.feed import Feed, NotHereError
-from potluck.show.web.guard import error
+from potluck.show.web.feed import Feed, NotHereError, RunFeed
+from potluck.show.web.guard import Guard, WebAddressError, choose_token, error
 from potluck.show.web.page import live_page
-from potluck.show.web.streams import Changes, RunChannel
 from potluck.types import PotluckError
 
-MOST_CHANNELS = 32
-"""Runs that are kept in memory; of more the one that was opened first goes, if nobody watches."""
+LOOK_EVERY_S = 0.5
+KEEP_ALIVE_S = 5.0
+MOST_RUNS = 32
+"""Runs that are kept in memory; of more the one that was asked for longest ago goes."""
+HOST, PORT = "127.0.0.1", 8420
+NEARBY_PORTS = 20
+SEND_BUFFER_BYTES = 1 << 18
+"""Memory of the system for each reader that does not read."""
+MOST_CONNECTIONS = 600
 
 
-class Server:
-    """The page and its data as an ASGI app."""
+class RunChannel:
+    """One run for all pages that show it: one look at its files, one text of equal changes, as 200
+    readers that make their own of it would hold 200 of them."""
 
-    def __init__(self, feed: Feed) -> None:
-        self.closing = asyncio.Event()
-        """Set: streams end after their next message."""
-        self._feed = feed
-        self._channels: dict[str, RunChannel] = {}
+    def __init__(self, feed: RunFeed) -> None:
+        self.feed = feed
+        self._lock = threading.Lock()
+        self._step, self._looked_s = 0, float("-inf")
+        self._messages: dict[int, tuple[bytes, bool]] = {}
+        """Encoded views of the present step, by the step that their readers have."""
+
+    def look(self, *, at_once: bool = False) -> int:
+        """Look at the files, but not twice within LOOK_EVERY_S; return the present step."""
+        with self._lock:
+            if at_once or time.monotonic() - self._looked_s >= LOOK_EVERY_S:
+                step = self.feed.look()
+                if step != self._step:
+                    self._messages.clear()
+                self._step, self._looked_s = step, time.monotonic()
+            return self._step
+
+    def message(self, since: int) -> tuple[bytes, bool]:
+        """Return (what changed after that step, as JSON; whether the run is over)."""
+        with self._lock:
+            if since not in self._messages:
+                view = self.feed.view(since)
+                self._messages[since] = msgspec.json.encode(view), view.is_over
+            return self._messages[since]
+
+
+class Server(Starlette):
+    """The page and its data as an ASGI app; streams end after a last message if ``is_ending``."""
+
+    def __init__(self, feed: Feed, is_ending: Callable[[], bool] = lambda: False) -> None:
+        self._feed, self._is_ending = feed, is_ending
+        self._channel = lru_cache(MOST_RUNS)(lambda run: RunChannel(feed.run(run)))
         answers = {
             "/": self._page,
-            "/api/start": self._start,
+            "/api/start": lambda ask: _json(feed.start()),
             "/api/run": self._run,
             "/api/events": self._events,
             "/api/pair": self._pair,
             "/api/texts": self._texts,
             "/api/search": self._search,
-            "/api/experiment": self._experiment,
+            "/api/experiment": lambda ask: _json(feed.experiment(_given(ask, "experiment"))),
         }
-        self._app = Starlette(
+        super().__init__(
+            # Functions that are not async run in threads.
             routes=[Route(path, answer) for path, answer in answers.items()],
             exception_handlers={
                 404: lambda ask, _: error(404, f"there is no {ask.scope['path'][:80]!r} here"),
-                NotHereError: _told(404),
-                PotluckError: _told(500),
-                OSError: _told(500),
+                NotHereError: lambda _, wrong: error(404, one_line(str(wrong), 500)),
+                PotluckError: lambda _, wrong: error(500, one_line(str(wrong), 500)),
+                OSError: lambda _, wrong: error(500, one_line(str(wrong), 500)),
             },
         )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
-
-    @property
-    def streams(self) -> int:
-        return sum(channel.watchers for channel in self._channels.values())
-
-    async def close(self) -> None:
-        """Send everybody the last state, and end the streams."""
-        for channel in list(self._channels.values()):
-            if channel.watchers:
-                await channel.refresh()
-        self.closing.set()
-        for channel in self._channels.values():
-            channel.wake()
-
-    async def _page(self, request: Request) -> Response:
+    def _page(self, request: Request) -> Response:
         page = live_page()
         policy = {"content-security-policy": page.policy}
-        return Response(page.html, headers=policy, media_type="text/html")
+        return Response(page.html, media_type="text/html", headers=policy)
 
-    async def _start(self, request: Request) -> Response:
-        return _json(await asyncio.to_thread(self._feed.start))
-
-    async def _channel(self, request: Request) -> RunChannel:
-        run = request.query_params.get("run", "")
-        if run not in self._channels:
-            feed = await asyncio.to_thread(self._feed.run, run)
-            idle = [name for name, one in self._channels.items() if not one.watchers]
-            for name in idle[: max(0, len(self._channels) + 1 - MOST_CHANNELS)]:
-                del self._channels[name]
-            self._channels.setdefault(run, RunChannel(feed))
-        return self._channels[run]
-
-    async def _run(self, request: Request) -> Response:
-        channel = await self._channel(request)
-        await channel.refresh()
-        return Response(await channel.whole(), media_type="application/json")
-
-    async def _events(self, request: Request) -> Response:
-        if self.streams >= MOST_STREAMS:
-            return error(503, f"{MOST_STREAMS} pages are open here; close one")
-        return Changes(await self._channel(request), self.closing)
-
-    async def _looked(self, request: Request) -> RunChannel:
-        channel = await self._channel(request)
-        if not channel.step:
-            await channel.refresh()
+    def _looked(self, request: Request) -> RunChannel:
+        channel = self._channel(_given(request, "run"))
+        channel.look()
         return channel
 
-    async def _pair(self, request: Request) -> Response:
-        ask, channel = request.query_params, await self._looked(request)
-        names = ask.get("learner", ""), ask.get("author", "")
-        return _json(await asyncio.to_thread(channel.feed.pair, *names))
+    def _run(self, request: Request) -> Response:
+        whole, _ = self._looked(request).message(0)
+        return Response(whole, media_type="application/json")
 
-    async def _texts(self, request: Request) -> Response:
-        ask, channel = request.query_params, await self._looked(request)
-        round = ask.get("round", "")
+    def _events(self, request: Request) -> Response:
+        changes = self._changes(self._looked(request))
+        return StreamingResponse(changes, media_type="text/event-stream")
+
+    async def _changes(self, channel: RunChannel) -> AsyncIterator[bytes]:
+        """Yield the whole run, then its changes until it is over or the server ends."""
+        step, is_over, told_s = 0, False, time.monotonic()
+        while not is_over:
+            is_over = self._is_ending()
+            # The step is taken first: what changes meanwhile is sent again, never left out.
+            now = await run_in_threadpool(channel.look, at_once=is_over)
+            if now > step:
+                message, has_ended = await run_in_threadpool(channel.message, step)
+                for part in (b"data: ", message, b"\n\n"):
+                    yield part
+                step, is_over, told_s = now, is_over or has_ended, time.monotonic()
+            elif time.monotonic() - told_s > KEEP_ALIVE_S:
+                yield b": keep-alive\n\n"
+                told_s = time.monotonic()
+            if not is_over:
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    def _pair(self, request: Request) -> Response:
+        feed = self._looked(request).feed
+        return _json(feed.pair(_given(request, "learner"), _given(request, "author")))
+
+    def _texts(self, request: Request) -> Response:
+        round = _given(request, "round")
         if round and not (round.isdecimal() and len(round) < 10):
             return error(400, f"round is {round[:40]!r}; give a number, or leave it out")
-        number = int(round) if round else None
-        return _json(await asyncio.to_thread(channel.feed.texts, ask.get("node", ""), number))
+        feed, number = self._looked(request).feed, int(round) if round else None
+        return _json(feed.texts(_given(request, "node"), number))
 
-    async def _search(self, request: Request) -> Response:
-        ask, channel = request.query_params, await self._looked(request)
-        words = ask.get("node", ""), ask.get("q", "")
-        return _json(await asyncio.to_thread(channel.feed.search, *words))
+    def _search(self, request: Request) -> Response:
+        feed = self._looked(request).feed
+        return _json(feed.search(_given(request, "node"), _given(request, "q")))
 
-    async def _experiment(self, request: Request) -> Response:
-        name = request.query_params.get("experiment", "")
-        return _json(await asyncio.to_thread(self._feed.experiment, name))
+
+def _given(request: Request, name: str) -> str:
+    return request.query_params.get(name, "")
 
 
 def _json(answer: object) -> Response:
     return Response(msgspec.json.encode(answer), media_type="application/json")
 
 
-def _told(status: int) -> Callable[[Request, Exception], Response]:
-    return lambda request, wrong: error(status, one_line(str(wrong), 500))
+def split_address(address: str) -> tuple[str, int | None]:
+    """Return (host, port) of HOST:PORT, HOST or PORT; None for a port that was not given. Raise
+    WebAddressError.
+
+    >>> split_address("0.0.0.0:80"), split_address("9000"), split_address(""), split_address("::1")
+    (('0.0.0.0', 80), ('127.0.0.1', 9000), ('127.0.0.1', None), ('::1', None))
+    >>> split_address("[::1]:80")
+    ('::1', 80)
+    """
+    if address.isdecimal():
+        address = f":{address}"
+    elif address.count(":") > 1 and not address.startswith("["):
+        address = f"[{address}]"
+    try:
+        place = urlsplit(f"//{address}")
+        return place.hostname or HOST, place.port
+    except ValueError:
+        raise WebAddressError(
+            f"the page's address {address!r}: {address.rpartition(':')[2]!r} is no port; give "
+            f"HOST:PORT"
+        ) from None
+
+
+def open_socket(host: str, port: int | None) -> socket.socket:
+    """Listen there; where no port is given, at 8420 or one that is free. Raise WebAddressError."""
+    tries = [port] if port is not None else [*range(PORT, PORT + NEARBY_PORTS), 0]
+    for each in tries:
+        try:
+            return _listen(host, each)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise WebAddressError(
+                    f"the page at {host}:{each}: {error.strerror or error}; give an address of "
+                    f"this machine, or leave it out"
+                ) from None
+    raise WebAddressError(
+        f"the page at {host}:{port}: the port is in use; name another one, or leave it out and one "
+        f"that is free is taken"
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, *_, place = found[0]
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    made = socket.create_server(place[:2], family=family, backlog=128, dualstack_ipv6=both)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    return made
+
+
+def shown_address(host: str, port: int, token: str) -> str:
+    """Return what a user opens, by this machine's name if the server listens everywhere."""
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host
+    place = f"[{name}]" if ":" in name else name
+    given = f"?token={quote(token, safe='')}" if token else ""
+    return f"http://{place}:{port}/{given}"
+
+
+def serve(
+    feed: Feed,
+    address: str = "",
+    *,
+    make_token: bool = False,
+    until_stdin_ends: bool = False,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Serve the page until Ctrl-C, or until stdin ends. Raise WebAddressError if it cannot."""
+    host, asked = split_address(address)
+    token = choose_token(host, make=make_token)
+    listening = open_socket(host, asked)
+    port = listening.getsockname()[1]
+    # A page must never take the processor from training.
+    with suppress(OSError, AttributeError):
+        os.nice(10)
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+
+    def drop(client: tuple[str, int] | None) -> None:
+        # To close a connection would wait until all was taken.
+        for each in list(running.server_state.connections):
+            transport = getattr(each, "transport", None)
+            if transport and getattr(each, "client", None) == client:
+                transport.abort()
+
+    def end_with_stdin() -> None:
+        with suppress(OSError, ValueError):  # the process that started this one is gone
+            while os.read(sys.stdin.fileno(), 4096):
+                pass
+        running.should_exit = True
+
+    app = Server(feed, lambda: running.should_exit)
+    running = uvicorn.Server(
+        uvicorn.Config(
+            Guard(app, host=host, port=port, token=token, drop=drop),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=1,
+        )
+    )
+    with listening:
+        say(shown_address(host, port, token))
+        if until_stdin_ends:
+            threading.Thread(target=end_with_stdin, daemon=True).start()
+        asyncio.run(running.serve([listening]))

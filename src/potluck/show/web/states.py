@@ -8,14 +8,12 @@ peers is alive, or those of an observer.
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from statistics import median_low
 
 from msgspec import structs
 
 from potluck.exchange.protocol.peers import silent_after_s
 from potluck.reports.runs import RecipeRead
 from potluck.reports.status import FolderStatus, PeerLine, StatusLine
-from potluck.show.web.bounds import MOST_NODES
 from potluck.show.web.views import Known, NodeView, State
 from potluck.types import NODE_NAME
 
@@ -23,6 +21,7 @@ SILENT_S = silent_after_s(1)
 """Age of a node's status from which it counts as silent: it writes one every second."""
 GONE_S = 600.0
 """Age from which it counts as stopped."""
+MOST_NODES = 512
 OBSERVER = "(observer)"
 ENDS: Mapping[str, State] = {"ended": "ended", "stopped": "stopped"}
 """States by the last phase that a node tells."""
@@ -77,11 +76,7 @@ def node_views(here: Mapping[str, Here], facts: Facts) -> list[NodeView]:
             if NODE_NAME.fullmatch(name) and (name in said or len(said) < MOST_NODES):
                 said.setdefault(name, {})[reporter] = line
     facts = replace(facts, furthest=max((_done(here[name]) for name in fresh), default=-1))
-    if facts.observed:
-        said |= {name: {OBSERVER: line} for name, line in facts.observed.items()}
-        met = [line for line in facts.observed.values() if line.live and line.heard_s is not None]
-        # One that claims to be far ahead moves nobody.
-        facts = replace(facts, furthest=median_low(map(rounds_of, met)) if met else -1)
+    said |= {name: {OBSERVER: line} for name, line in facts.observed.items()}
     names = dict.fromkeys((*facts.models, *here, *sorted(facts.roster), *sorted(said)))
     # A status that tells of others may itself be as old as SILENT_S.
     limit_s = silent_after_s(len(names)) + (0.0 if facts.observed else SILENT_S)
@@ -103,11 +98,6 @@ def _is_fresh(its: Here, facts: Facts) -> bool:
 
 def _done(its: Here) -> int:
     return max(its.done, its.status.own.round if its.status else 0)
-
-
-def rounds_of(line: PeerLine) -> int:
-    """Return the rounds that a node has done: its own line may be older than what it offers."""
-    return max(line.line.round if line.line else 0, line.newest_round or 0)
 
 
 def _here(name: str, its: Here, heard: Mapping[str, PeerLine], facts: Facts) -> NodeView:
@@ -138,7 +128,9 @@ def _elsewhere(
     facts: Facts,
 ) -> NodeView:
     told = max((x.line for x in lines.values() if x.line), key=lambda x: x.time_s, default=None)
-    done = max(map(rounds_of, lines.values()), default=0)
+    # Its own line may be older than what it offers.
+    rounds = [(x.line.round if x.line else 0, x.newest_round or 0) for x in lines.values()]
+    done = max(map(max, rounds), default=0)
     heard_s = max((x.heard_s for x in lines.values() if x.heard_s is not None), default=None)
     state: State
     if told and told.phase in ENDS:

@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
-from msgspec.structs import replace
-
 from potluck.exchange.zenoh.observer import Observer
-from potluck.reports.status import PeerLine
-from potluck.show.web.bounds import MOST_EVENTS, MOST_NODES
-from potluck.show.web.entries import WORST, entry_of
+from potluck.reports.status import PeerLine, StatusLine
 from potluck.show.web.feed import NotHereError, Sections
-from potluck.show.web.states import ENDS, OBSERVER, Facts, node_views
-from potluck.show.web.swarm_history import History
+from potluck.show.web.place import WORST, entry_of
+from potluck.show.web.rounds import NodeRounds, column_of, pair_columns
+from potluck.show.web.states import ENDS, MOST_NODES, OBSERVER, Facts, node_views
 from potluck.show.web.views import (
     EventView,
+    Matrix,
     NodeView,
     PairView,
     RunEntry,
@@ -31,13 +29,10 @@ from potluck.show.web.views import (
 
 LOOK_S = 1.0
 """Seconds between two looks while no page is open: lines come every five seconds."""
-BEHIND = 1
-"""Rounds that a node which came back may be behind the others."""
-REFUSED_S = 30.0
-"""Seconds between two events about messages refused under one name."""
+MOST_EVENTS, MOST_ROUNDS = 500, 2000
 MOST_CELLS = 200_000
 """Numbers of authors, and of rounds, that are kept of all nodes; of more, older rounds go first."""
-LIVES = ("training", "recovering", "quarantined")
+LIVES = ("training", "quarantined")
 
 
 class SwarmFeed:
@@ -48,12 +43,12 @@ class SwarmFeed:
     ) -> None:
         self._observer, self._name, self._clock = observer, name, clock
         self._lock = threading.Lock()
-        self._step, self._now_s, self._rounds = 0, 0.0, 0
-        self._history: dict[str, History] = {}
+        self._step, self._now_s, self._end = 0, 0.0, 0
+        self._rounds: dict[str, NodeRounds] = {}
+        self._accuracies: dict[str, dict[int, float]] = {}
+        """Accuracies of each node by the rounds done."""
+        self._matrix: Matrix = {}
         self._nodes: dict[str, NodeView] = {}
-        self._behind: set[str] = set()
-        """Nodes that came back, and have not reached the others yet."""
-        self._refused: dict[str, tuple[float, int]] = {}
         self._events: deque[EventView] = deque(maxlen=MOST_EVENTS)
         self._was_connected: bool | None = None
         self._sections = Sections()
@@ -63,22 +58,24 @@ class SwarmFeed:
             self._now_s, step = self._clock(), self._step + 1
             seen = self._shown(self._observer.seen())
             self._tell_of_connection()
-            self._remember(seen, step)
+            is_longer = self._remember(seen, step)
             self._take_nodes(seen)
             made: dict[str, Any] = {
                 "nodes": list(self._nodes.values()),
                 "matrix": {
                     learner: {author: cell for author, cell in cells.items() if author in seen}
-                    for learner, own in self._history.items()
-                    if (cells := own.matrix())  # a signer can make up names of authors
+                    for learner, cells in self._matrix.items()  # a signer can make up authors
                 },
                 "evaluations": {
-                    n: own.evaluation_columns() for n, own in self._history.items() if own.accuracy
+                    name: {
+                        "round": [float(at) for at in found],
+                        "validation": column_of(found.values()),
+                    }
+                    for name, found in self._accuracies.items()
                 },
                 "events": list(self._events),
             }
-            moved = {at for own in self._history.values() for at, _ in own.steps}
-            if self._sections.take(made, step) or step in moved:
+            if self._sections.take(made, step) or is_longer:
                 self._step = step
             return self._step or 1
 
@@ -88,16 +85,16 @@ class SwarmFeed:
                 name=self._name,
                 run="",
                 now_s=self._now_s,
-                rounds=self._rounds,
+                rounds=self._end,
                 has_texts=False,
-                **self._sections.since(since, self._history),
+                **self._sections.since(since, self._rounds),
             )
 
     def pair(self, learner: str, author: str) -> PairView:
         with self._lock:
-            own = self._history.get(learner)
-            if own and (columns := own.pair(author)):
-                return PairView(learner=learner, author=author, columns=columns)
+            own = self._rounds.get(learner)
+            if own and (reports := own.authors.get(author)):
+                return PairView(learner=learner, author=author, columns=pair_columns(reports))
         raise NotHereError(f"{learner[:40]!r} has told nothing of {author[:40]!r} yet")
 
     def texts(self, node: str, round: int | None = None) -> TextsView:
@@ -109,19 +106,9 @@ class SwarmFeed:
     def start(self) -> StartView:
         self.look()
         with self._lock:
-            history = self._history.items()
-            entry = entry_of(
-                RunEntry(
-                    run="",
-                    name=self._name,
-                    rounds=self._rounds,
-                    reward={name: own.reward() for name, own in history},
-                    accuracy={name: own.last_accuracy() for name, own in history},
-                ),
-                self._nodes.values(),
-                ("training", "recovering", *WORST),
-            )
-        return StartView(place=self._name, runs=[entry])
+            entry = RunEntry(run="", name=self._name, rounds=self._end)
+            order = ("training", "recovering", *WORST)
+            return StartView(place=self._name, runs=[entry_of(entry, self._nodes.values(), order)])
 
     def run(self, run: str) -> Self:
         if run:
@@ -139,56 +126,58 @@ class SwarmFeed:
 
         return {name: seen[name] for name in sorted(seen, key=rank)[:MOST_NODES]}
 
-    def _remember(self, seen: Mapping[str, PeerLine], step: int) -> None:
-        for name, one in seen.items():
-            if one.line:
-                self._history.setdefault(name, History()).add(one.line, step)
-        for name in self._history.keys() - seen.keys():
-            del self._history[name]
-        while sum(own.cells for own in self._history.values()) > MOST_CELLS:
-            for own in self._history.values():
+    def _remember(self, seen: Mapping[str, PeerLine], step: int) -> bool:
+        """Add the rounds that are new; return whether there are any."""
+        lines = {name: one.line for name, one in seen.items() if one.line}
+        new = [name for name, line in lines.items() if self._add(name, line, step)]
+        for gone in self._rounds.keys() - seen.keys():
+            for of in (self._rounds, self._accuracies, self._matrix):
+                of.pop(gone, None)
+        while sum(own.cells for own in self._rounds.values()) > MOST_CELLS:
+            for own in self._rounds.values():
                 own.thin(step)
+        self._matrix |= {name: self._rounds[name].matrix() for name in new}
         # One that claims a run without end must not stretch every bar: the most common counts.
-        told = Counter(one.line.rounds for one in seen.values() if one.line)
-        self._rounds = told.most_common(1)[0][0] if told else self._rounds
+        told = Counter(line.rounds for line in lines.values())
+        self._end = told.most_common(1)[0][0] if told else self._end
+        return bool(new)
+
+    def _add(self, name: str, line: StatusLine, step: int) -> bool:
+        """Add what a node's newest line tells; return whether it has done another round."""
+        own, found = self._rounds.setdefault(name, NodeRounds(MOST_ROUNDS)), self._accuracies
+        self._matrix.setdefault(name, {})
+        before = found.get(name, {})
+        if line.accuracy is not None and line.accuracy != next(reversed(before.values()), None):
+            older = [(at, accuracy) for at, accuracy in before.items() if at < line.round]
+            found[name] = dict([*older[1 - MOST_ROUNDS :], (line.round, line.accuracy)])
+        if line.round in (0, own.done):
+            return False
+        numbers = {
+            "own_reward_mean": line.reward,
+            "sent_bytes": line.sent_bytes,
+            "received_bytes": line.received_bytes,
+        }
+        own.add(step, line.round - 1, numbers, line.authors)
+        return True
 
     def _take_nodes(self, seen: Mapping[str, PeerLine]) -> None:
-        before = self._nodes
+        before = {name: node.state for name, node in self._nodes.items()}
         roster = [name for name in seen if name in self._observer.roster]
-        facts = Facts(self._rounds, BEHIND, {}, self._now_s, observed=seen, roster=roster)
+        facts = Facts(self._end, 0, {}, self._now_s, observed=seen, roster=roster)
         self._nodes = {node.name: node for node in node_views({}, facts)}
         for name, node in self._nodes.items():
-            was = before[name].state if name in before else None
-            if node.state in LIVES and was in ("silent", *ENDS):
-                self._behind.add(name)
-            elif node.state == "training":
-                self._behind.discard(name)
-            if node.state == "recovering" and name not in self._behind:  # it is only slow
-                self._nodes[name] = replace(node, state="training", why="")
-            self._tell_of(node, was in LIVES)
-        self._behind &= self._nodes.keys()
-        self._refused = {n: told for n, told in self._refused.items() if n in self._nodes}
+            is_here, was_here = node.state in LIVES, before.get(name) in LIVES
+            if is_here and not was_here:
+                self._tell(node.round, "joined", f"{name} joined")
+            elif was_here and not is_here:
+                words = f"{name} has {node.state}" if node.state in ENDS else f"{name} is silent"
+                self._tell(node.round, "left", words)
 
     def _tell_of_connection(self) -> None:
         if (is_connected := self._observer.is_connected()) != self._was_connected:
             self._was_connected = is_connected
             words = "connected" if is_connected else "no node or relay can be reached; trying on"
             self._tell(0, "message", words)
-
-    def _tell_of(self, node: NodeView, was_here: bool) -> None:
-        name, is_here = node.name, node.state in LIVES
-        if is_here and not was_here:
-            self._tell(node.round, "joined", f"{name} joined")
-        elif was_here and not is_here:
-            words = f"{name} has {node.state}" if node.state in ENDS else f"{name} is silent"
-            self._tell(node.round, "left", words)
-        last_s, told = self._refused.get(name, (float("-inf"), 0))
-        count = sum(node.refused.values())
-        if count > told and self._now_s - last_s >= REFUSED_S:
-            reasons = ", ".join(sorted(node.refused))
-            words = f"{count - told} messages under the name {name}: {reasons}"
-            self._tell(node.round, "refused", words)
-            self._refused[name] = self._now_s, count
 
     def _tell(self, round: int, kind: str, text: str) -> None:
         event = EventView(time_s=self._now_s, round=round, node=OBSERVER, kind=kind, text=text)

@@ -15,19 +15,18 @@ import msgspec
 from potluck.reports.runs import COMPLETIONS, PROBLEMS, RECORDED, GradedProblem, WrittenCompletion
 from potluck.reports.tail import DAMAGED, Change, Tail, newest, open_regular
 from potluck.reports.tokens import Recorded
-from potluck.show.web.bounds import (
-    MOST_INDEXED,
-    MOST_PLACES,
-    MOST_TEXTS,
-    NAME,
-    ROUND_BYTES,
-    SEARCH_BYTES,
-    TEXT,
-)
 from potluck.show.web.views import TextPlace, TextsView, TextView
 
 MOST_ROUNDS = 1000
 """Rounds that a page offers to go to."""
+MOST_INDEXED = 100_000
+"""Rounds whose completions are found."""
+MOST_TEXTS, MOST_PLACES = 256, 200
+"""Completions of one answer; places of surprising ones."""
+TEXT, NAME = 20_000, 200
+"""Longest text and name of a completion."""
+SEARCH_BYTES, ROUND_BYTES = 64 << 20, 4 << 20
+"""Most of a file that is read for one search, from its end; most of a round that is read."""
 
 
 class _Place(msgspec.Struct):
@@ -143,7 +142,7 @@ class NodeTexts:
         )
 
     def _texts(self, round: int, most: int, words: str = "") -> list[TextView]:
-        """Return a round's completions that have ``words``; of too many those with tokens."""
+        """Return a round's completions that have ``words``."""
         written: dict[_Key, WrittenCompletion] = {}  # a later line replaces an earlier one
         for text in self._written.lines(round):
             with suppress(*DAMAGED):
@@ -159,8 +158,7 @@ class NodeTexts:
             with suppress(*DAMAGED):
                 one = _decode_recorded(text)
                 recorded[_key(one)] = one
-        keys = sorted(found, key=lambda key: key not in recorded) if len(found) > most else found
-        return [_text(found[key], recorded.get(key)) for key in list(keys)[:most]]
+        return [_text(line, recorded.get(key)) for key, line in found.items()][:most]
 
 
 def _key(line: _Place | WrittenCompletion | Recorded) -> _Key:

@@ -28,6 +28,9 @@ Known = Literal["here", "signed", "unknown key", "unsigned"]
 an earlier meeting) has; signed by a key that was never seen before; not signed."""
 Columns = dict[str, list[float | None]]
 """Numbers over the rounds: equally long lists by name, one of them "round"."""
+Matrix = dict[str, dict[str, dict[str, float | None]]]
+"""Cells by learner and author, means over the author's last ten rounds: the numbers of
+``AuthorReport``, and "staleness": rounds since something of it came."""
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
@@ -117,9 +120,7 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes: list[NodeView] | None = None
     curves: dict[str, CurvesView] | None = None
     evaluations: dict[str, Columns] | None = None
-    matrix: dict[str, dict[str, dict[str, float | None]]] | None = None
-    """Cells by learner and author, means over the author's last ten rounds: the numbers of
-    ``AuthorReport``, and "staleness": rounds since something of it came."""
+    matrix: Matrix | None = None
     habits: dict[str, list[str]] | None = None
     """Findings of each learner's habit test, in words."""
     events: list[EventView] | None = None

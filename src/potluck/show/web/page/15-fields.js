@@ -14,20 +14,15 @@ const AUTHOR_FIELDS = Object.fromEntries(
 /** A number of AuthorReport. `scale` says how a cell is coloured: share: 0..1; around: from below 0
     to above; up: from 0 to the largest. */
 function authorField(name) {
-  const { title, unit, scale, help } = AUTHOR_FIELDS[name] ?? {};
-  return { label: title ?? words(name), kind: unit ?? "number", scale: scale ?? "up", what: help ?? "" };
+  const { title, unit, scale, help } = AUTHOR_FIELDS[name];
+  return { label: title, kind: unit, scale, what: help };
 }
 
-/** A curve's field; those that are not declared come last. */
+/** A curve's field: declared, or the reward of one function of the recipe. */
 function curveField(name) {
-  const { title, unit, group } = CURVE_FIELDS[name] ?? {};
-  const kind = unit ?? (name.startsWith("seconds/") ? "seconds" : "number");
-  return { group: group ?? "Other", label: title ?? words(name), kind };
-}
-
-function words(name) {
-  const text = name.replace(/[_/]/g, " ");
-  return text.charAt(0).toUpperCase() + text.slice(1);
+  const reward = { title: `Reward: ${name.replace("rewards/", "")}`, unit: "number", group: "Results" };
+  const { title, unit, group } = CURVE_FIELDS[name] ?? reward;
+  return { group, label: title, kind: unit };
 }
 
 const STATES = {
@@ -47,6 +42,7 @@ function stateOf({ state, begins_s }) {
 
 // A node has one look on the whole page: colour and dashes repeat together after 45 nodes only.
 
+const PHASES_OF_TIME = ["write", "learn", "wait", "exchange"];
 const DASHES = ["", "7 3", "2 3", "10 3 2 3", "15 4"];
 
 function look(index) {
@@ -102,34 +98,23 @@ function timeOf(view, { name, round, state }) {
   return phases.length && times.length ? `took ${lasting(sum(times))}${rest}` : "";
 }
 
-/** Share of a node's time in each phase, over all its rounds; null where no round has any.
-    Older releases did not tell waiting from exchange: their rounds count where no other is. */
+/** Share of a node's time in each phase that it told, over all its rounds; null where it told none. */
 function timeShares(view, node) {
   const columns = view.curves?.[node]?.columns ?? {};
-  const told = columns["seconds/wait"]?.map((value) => value !== null);
-  const phases = told ? ["write", "learn", "wait", "exchange"] : ["write", "learn", "exchange"];
-  const sums = phases.map((phase) => {
-    const column = columns[`seconds/${phase}`] ?? [];
-    return [phase, sum(column.filter((_, at) => !told || told[at]))];
-  });
+  const known = PHASES_OF_TIME.filter((phase) => columns[`seconds/${phase}`]);
+  const sums = known.map((phase) => [phase, sum(columns[`seconds/${phase}`])]);
   const all = sum(sums.map(([, seconds]) => seconds));
   return all > 0 ? Object.fromEntries(sums.map(([phase, s]) => [phase, s / all])) : null;
 }
 
+/** Names of the curves that some node has, in the order of their declaration. */
 function fieldsOf(view) {
-  const found = new Set();
-  const look = (columns) => {
-    for (const [name, column] of Object.entries(columns)) {
-      const isCurve = !["round", "partial"].includes(name) && !name.endsWith("problems");
-      if (isCurve && column.some((value) => value !== null)) found.add(name);
-    }
-  };
+  const tables = Object.values(view.curves ?? {}).map((rows) => rows.columns);
   // A few nodes stand for all: each has the same fields.
-  for (const rows of Object.values(view.curves ?? {}).slice(0, 8)) look(rows.columns);
-  for (const columns of Object.values(view.evaluations ?? {}).slice(0, 8)) look(columns);
-  const order = Object.keys(CURVE_FIELDS);
-  const place = (name) => (order.includes(name) ? order.indexOf(name) : order.length);
-  return [...found].sort((one, other) => place(one) - place(other) || byName(one, other));
+  const some = [...tables.slice(0, 8), ...Object.values(view.evaluations ?? {}).slice(0, 8)];
+  const isKnown = (name) => some.some((columns) => columns[name]?.some((value) => value !== null));
+  const rewards = some.flatMap(Object.keys).filter((name) => name.startsWith("rewards/"));
+  return [...Object.keys(CURVE_FIELDS), ...new Set(rewards)].filter(isKnown);
 }
 
 function grouped(names) {

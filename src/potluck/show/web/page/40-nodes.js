@@ -38,10 +38,8 @@ function timeBar() {
   const words = el("span");
   const bar = el("span.times", { role: "img" });
   const parts = new Map();
-  for (const phase of ["write", "learn", "wait", "exchange"]) {
-    parts.set(phase, el("span", { "data-phase": phase }));
-    bar.append(parts.get(phase));
-  }
+  for (const phase of PHASES_OF_TIME) parts.set(phase, el("span", { "data-phase": phase }));
+  bar.append(...parts.values());
   const set = (shares) => {
     bar.hidden = !shares;
     const known = Object.entries(shares ?? {});
@@ -49,9 +47,7 @@ function timeBar() {
     bar.setAttribute("aria-label", spelled);
     bar.title = spelled;
     for (const [phase, part] of parts) part.style.flexGrow = shares?.[phase] ?? 0;
-    const { wait, exchange } = shares ?? {};
-    const told = wait === undefined ? [exchange, "exchange"] : [wait, "waiting"];
-    write(words, shares ? `${show(told[0], "share")} ${told[1]}` : UNKNOWN);
+    write(words, shares?.wait === undefined ? UNKNOWN : `${show(shares.wait, "share")} waiting`);
   };
   return { node: el("span", words, bar), set };
 }
@@ -79,7 +75,7 @@ function nodesSection() {
   const empty = placeholder(
     "No node has told anything yet. Start one with potluck run or potluck join; its line appears here by itself.",
   );
-  const phases = ["write", "learn", "wait", "exchange"].map((phase) =>
+  const phases = PHASES_OF_TIME.map((phase) =>
     el("span", el("span.swatch", { "data-phase": phase }), phase),
   );
   const unfold = () => all.setAttribute("aria-pressed", table.classList.toggle("all"));

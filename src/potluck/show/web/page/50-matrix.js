@@ -32,12 +32,21 @@ function heat(share) {
   return { colour: `rgb(${mixed.join(" ")})`, ink: light > 0.179 ? "#000" : "#fff" };
 }
 
-/** What is shown first: the paper's methods take every right answer, and differ by what they filter. */
-function mostTelling(pairs, found) {
-  const differs = pairs.some(({ success_weight: taken }) => taken !== null && taken < 0.995);
-  return differs || !found.has("filtered_share_negative")
-    ? "success_weight"
-    : "filtered_share_negative";
+/** Numbers that tell who helps whom, of which the first that differs between pairs is shown first:
+    many methods take nearly all of each author. */
+const TELLING = ["success_weight", "gradient_share", "filtered_share_negative", "rows_trained"];
+const DIFFERS = 0.1;
+
+function mostTelling(matrix, fields) {
+  const pairs = Object.entries(matrix).flatMap(([learner, cells]) =>
+    Object.keys(cells).flatMap((author) => (author === learner ? [] : [cells[author]])),
+  );
+  const differs = (key) => {
+    const values = pairs.map((pair) => pair[key] ?? null).filter((one) => one !== null);
+    const most = Math.max(...values);
+    return values.length && most - Math.min(...values) >= DIFFERS * most && most > 0;
+  };
+  return TELLING.find(differs) ?? fields.find((key) => TELLING.includes(key)) ?? fields[0];
 }
 
 function matrixSection(openPair) {
@@ -90,18 +99,14 @@ function matrixSection(openPair) {
     view = next;
     const learners = Object.keys(view.matrix ?? {});
     const all = learners.flatMap((learner) => Object.values(view.matrix[learner]));
-    const found = new Set();
-    for (const pair of all)
-      for (const key in pair) if (pair[key] !== null && key !== "round") found.add(key);
-    const fields = [
-      ...Object.keys(AUTHOR_FIELDS).filter((key) => found.has(key)),
-      ...[...found].filter((key) => !(key in AUTHOR_FIELDS) && !key.endsWith("_noise")).sort(),
-    ];
+    const fields = Object.keys(AUTHOR_FIELDS).filter((key) =>
+      all.some((pair) => (pair[key] ?? null) !== null),
+    );
     empty.hidden = fields.length > 0;
     picture.hidden = table.node.hidden = fields.length === 0;
     if (!fields.length) return;
-    if (!isChosen) field = mostTelling(all, found);
-    if (!found.has(field)) field = fields[0];
+    if (!isChosen) field = mostTelling(view.matrix, fields);
+    if (!fields.includes(field)) field = fields[0];
     choice.offer(fields.map((key) => [key, authorField(key).label]), field);
     const authors = learners.flatMap((learner) => Object.keys(view.matrix[learner]));
     const wanted = [...new Set([...learners, ...authors])].sort(byName);

@@ -1,0 +1,99 @@
+"""Commands of ``potluck`` in processes of their own: started, heard, and asked to stop."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import Empty, Queue
+from threading import Thread
+from typing import Self
+
+from potluck.reports.events import Event, Told, decode_event
+
+Lines = Queue[tuple["Child", str | None]]
+"""What children print; None: the end."""
+COMMAND = (sys.executable, "-m", "potluck")
+STOPPED = (130, -signal.SIGINT)
+"""Exit codes of a process that was asked to stop."""
+
+
+class Child:
+    """One command, started with ``--display lines``. When this process is gone, and so the other
+    end of its pipe, it stops as after Ctrl-C."""
+
+    def __init__(self, name: str, words: Sequence[str], threads: int, lines: Lines) -> None:
+        self.name = name
+        self.said = deque[str](maxlen=100)
+        """Its last lines that are no events."""
+        self.begun = False
+        """True: it has told what it is doing, so all that can be wrong with a recipe was
+        looked at."""
+        self.process = subprocess.Popen(
+            [*COMMAND, *words, "--display", "lines"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | ({"OMP_NUM_THREADS": str(threads)} if threads else {}),
+            # Ctrl-C in a terminal reaches this process alone, which hands it on once.
+            process_group=0,
+        )
+        Thread(target=self._read, args=(lines,), daemon=True).start()
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, once it has ended; below 0: the signal that ended it."""
+        return self.process.returncode
+
+    def _read(self, lines: Lines) -> None:
+        assert self.process.stdout
+        with self.process.stdout as stream:
+            for line in stream:
+                lines.put((self, line.decode(errors="replace")))
+        lines.put((self, None))
+
+
+class Children:
+    """Commands that run side by side, until the end of the block at most."""
+
+    def __init__(self) -> None:
+        self.going: list[Child] = []
+        self.is_stopped = False
+        self._lines: Lines = Queue()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self.going:
+            child.process.kill()
+            child.process.wait()
+
+    def start(self, name: str, words: Sequence[str], *, threads: int) -> Child:
+        """Start a command of ``potluck``; 0 ``threads``: torch's own number."""
+        self.going.append(Child(name, words, threads, self._lines))
+        return self.going[-1]
+
+    def hear(self, show: Callable[[Child, Event], None]) -> Child | None:
+        """Hand on what is told, if anything is within a moment; return a child that has ended."""
+        try:
+            child, line = self._lines.get(timeout=0.2)
+        except Empty:
+            return None
+        if line is None:
+            child.process.wait()
+            self.going.remove(child)
+            return child
+        if event := decode_event(line):
+            child.begun |= not isinstance(event, Told)
+            show(child, event)
+        elif line.strip():
+            child.said.append(line.rstrip("\n"))
+        return None
+
+    def stop(self) -> None:
+        """Ask all to stop, once: a second time would be "at once" to one that is about to save."""
+        for child in [] if self.is_stopped else self.going:
+            child.process.send_signal(signal.SIGINT)
+        self.is_stopped = True

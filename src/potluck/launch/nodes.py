@@ -1,0 +1,217 @@
+"""The nodes of a run that are of one process, from the first look at a recipe to the end."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+import transformers
+from msgspec.structs import replace
+
+from potluck.builder import checks
+from potluck.builder.exchange import agreements_of
+from potluck.builder.nodes import make_authors, make_learners, make_nodes
+from potluck.builder.prepare import Host, prepare
+from potluck.config import RunConfig, as_tree
+from potluck.exchange import Agreement, Exchange
+from potluck.files import sealed, write_atomically
+from potluck.launch.journal import Journal
+from potluck.launch.rounds import LocalRounds, RunResult, Stopped, is_over
+from potluck.launch.signals import interrupts
+from potluck.node.learning.group import ProcessGroup, process_group
+from potluck.node.learning.workers import run_worker
+from potluck.node.participant import NodeProgress
+from potluck.node.storage.folder import (
+    JOINED,
+    disk_errors_explained,
+    exclusive,
+    forget_failed_start,
+    remove_parts,
+)
+from potluck.node.storage.resume import (
+    prepare_resume,
+    require_folder,
+    require_node_folder,
+    require_same_files,
+    whole_round,
+)
+from potluck.objective.methods import reads_author_logp
+from potluck.reports.events import Display, Fanout, Notice, PhaseProgress
+from potluck.show.trackers.base import About
+from potluck.show.trackers.tracked import Tracked
+from potluck.types import PotluckError
+
+# A run has a display of its own; a bar for each file that is loaded or saved only tears it.
+transformers.logging.disable_progress_bar()
+
+Meet = Callable[
+    [Mapping[str, Agreement], Display, NodeProgress], AbstractContextManager[Mapping[str, Exchange]]
+]
+"""Opens the exchange of each node of this process, waits for the others; closes it."""
+
+
+@dataclass(frozen=True)
+class LocalNodes:
+    """The nodes of a run that this process hosts."""
+
+    config: RunConfig
+    """Recipe of the whole run."""
+    names: tuple[str, ...]
+    folder: Path
+    """Folder of the run."""
+    resume: bool
+    meet: Meet
+    is_whole: bool
+    """True: the process has all nodes and the folder; else one node, and its part of the folder."""
+    all_here: bool
+    """True: the models of all others are on this machine too, so that they can be looked at."""
+    trust_code: bool
+    """True: functions that ``[[reward]]`` and ``[objective] loss`` name may be imported and run."""
+
+    @property
+    def mine(self) -> RunConfig:
+        """Recipe, as if there were no other nodes."""
+        return replace(self.config, node={name: self.config.node[name] for name in self.names})
+
+    @property
+    def folders(self) -> list[Path]:
+        """Folders that no other process may write to meanwhile."""
+        return [self.folder] * self.is_whole + [self.folder / name for name in self.names]
+
+    def check_folder(self) -> None:
+        """Raise RunFolderError unless the folder is free, or that of the run that goes on."""
+        if self.is_whole:
+            require_folder(self.folder, self.config, self.resume)
+        else:
+            require_node_folder(self.folder, self.config, self.names[0], self.resume)
+
+
+def run_nodes(local: LocalNodes, display: Display) -> RunResult:
+    """Train the nodes of this process, which may be one of several that are one node."""
+
+    def say(text: str) -> None:
+        display.show(Notice(text))
+
+    if local.config.threads:
+        torch.set_num_threads(local.config.threads)
+    with process_group() as processes:
+        if processes.rank:
+            return _run_worker(processes, local)
+        try:
+            local.check_folder()  # before one is made, to be locked
+            with disk_errors_explained(local.folder), ExitStack() as stack:
+                for at, folder in enumerate(local.folders):
+                    stack.enter_context(exclusive(folder, say))
+                    if not at and local.is_whole and not local.resume:
+                        forget_failed_start(folder, local.names, say)
+                result = _run_leader(local, processes, display)
+        except (PotluckError, OSError) as error:
+            processes.broadcast("stop", error)
+            raise
+        processes.broadcast("stop", result)
+        return result
+
+
+def _run_worker(processes: ProcessGroup, local: LocalNodes) -> RunResult:
+    """Take part in what the first process of a node does, and end as it does."""
+    make = partial(make_learners, processes=processes, trust_code=local.trust_code)
+    with interrupts() as interrupted:
+        outcome = run_worker(processes, partial(make, local.mine, local.folder), interrupted)
+    if isinstance(outcome, RunResult):
+        return outcome
+    assert isinstance(outcome, Exception)
+    raise outcome
+
+
+def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) -> RunResult:
+    """Look at everything that can be wrong with the recipe, before anything is written; then run
+    its rounds."""
+    config, mine, folder, resume = local.config, local.mine, local.folder, local.resume
+    local.check_folder()  # again: another process may have had it until now
+    host = Host(local.names, folder, all_here=local.all_here)
+    prepared = prepare(config, host, trust_code=local.trust_code)
+    task = prepared.task
+    assert task  # absent data is an error: no absences are named
+    digests = {"digest": task.digest, **prepared.digests}
+    require_same_files(folder, digests)
+    checks.require_servers(mine, longest_prompt=prepared.prompts.longest)
+    checks.require_processes(mine, processes)
+    first, said = whole_round(folder, mine) if resume else (0, [])
+    learners = make_learners(mine, folder, first, processes, trust_code=local.trust_code)
+    policies = {name: learner.policy for name, learner in learners.items()}
+    sends_text = checks.sends_text(config, all_here=local.all_here)
+    if not sends_text or reads_author_logp(config.objective):
+        checks.require_one_stop(policies)
+    _write_recipe(local, digests)
+    # A resume removes the line of an evaluation at the end.
+    over = resume and is_over(config, folder, mine.learners, first)
+    if resume:
+        which = f"{local.names[0]}: " if len(local.names) < len(config.node) else ""
+        for line in [*said, *prepare_resume(folder, mine, first)]:
+            display.show(Notice(which + line))
+    tracked = Tracked(display, config.log.to, _about_nodes(mine, folder, first, resume))
+    journal = Journal(config, folder, local.names, first)
+    with tracked, journal, interrupts() as interrupted:
+        display = Fanout((display, tracked, journal))
+        for note in prepared.notes:
+            display.show(Notice(note))
+
+        shown: dict[str, PhaseProgress] = {}
+
+        def progress(node: str, phase: str, done: int, total: int) -> None:
+            event = PhaseProgress(node, phase, done, total)
+            if shown.get(node) != event:  # while it writes, a node tells of each token
+                display.show(event)
+            shown[node] = event
+            # Learning changes the model, so it is not broken off half-way.
+            if phase != "learn" and interrupted():
+                raise Stopped
+
+        try:
+            agreements = agreements_of(config, task, {n: policies.get(n) for n in local.names})
+            with local.meet(agreements, display, progress) as exchanges:
+                made = folder, task, learners, exchanges, progress, first
+                nodes = make_nodes(config, *made, sends_text=sends_text)
+                authors = make_authors(
+                    config, folder, task, exchanges, progress, first,
+                    lambda text: display.show(Notice(text)),
+                )  # fmt: skip
+                with journal.of([*nodes, *authors]):
+                    rounds = LocalRounds(
+                        config, folder, nodes, authors, display, progress, interrupted
+                    )
+                    return rounds.run(first, is_over=over)
+        except Stopped:  # before the first round
+            return RunResult(folder, first, True, {})
+
+
+def _about_nodes(config: RunConfig, folder: Path, first: int, resume: bool) -> list[About]:
+    return [
+        About(
+            project=config.log.project,
+            group=config.log.group or config.name,
+            node=name,
+            folder=folder,
+            first_round=first,
+            resumed=resume,
+            recipe=as_tree(config),
+            wandb_mode=config.log.wandb_mode,
+            completions=config.log.completions if config.log.to else 0,
+        )
+        for name in config.node
+    ]
+
+
+def _write_recipe(local: LocalNodes, digests: Mapping[str, str]) -> None:
+    """Take the folder for this run: without what a killed process left, and with its recipe."""
+    folder = local.folder
+    for each in local.folders:
+        remove_parts(each)
+    folder.mkdir(parents=True, exist_ok=True)
+    recipe = sealed(as_tree(local.config))
+    write_atomically(folder / "recipe.json", recipe)
+    write_atomically(folder / "task.json", sealed(digests))
+    if not local.is_whole:  # the run's is that of other nodes here, too: other keys
+        write_atomically(local.folders[0] / JOINED, recipe)

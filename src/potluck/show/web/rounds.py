@@ -1,0 +1,164 @@
+"""Rounds of one node as columns, and its reports on each author: of metrics.jsonl, or of status
+lines. A page gets the rows that it does not have."""
+
+from array import array
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from math import inf, isfinite, nan
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from potluck.reports import mean
+from potluck.show.web.views import Columns, CurvesView
+
+RECENT = 10
+"""Rounds of an author in the means of the matrix."""
+DIGITS = 6
+"""Significant digits of a number on the page."""
+MOST_ROWS = 20_000
+"""Rounds of a node that are kept; of more every second one is dropped, the newest ones never."""
+MOST_ROUNDS = 10**9
+MOST_COLUMNS, MOST_AUTHORS, LONGEST_AUTHOR = 100, 128, 64
+
+
+@cache
+def numbers_of(report: type) -> tuple[str, ...]:
+    """Return the names of a report's numbers."""
+    hints = get_type_hints(report).items()
+    return tuple(name for name, kind in hints if kind in (int, float, float | None))
+
+
+def _float(value: float | None) -> float:
+    try:
+        return nan if value is None else float(value)
+    except OverflowError:  # JSON bounds no integer
+        return inf
+
+
+def column_of(values: Iterable[float | None]) -> list[float | None]:
+    """Round to DIGITS significant digits: 17 of them would be two thirds of what is sent. A number
+    that is not known is NaN, in JSON null.
+
+    >>> column_of([0.1234567891, 0, 1234567])
+    [0.123457, 0.0, 1234570.0]
+    """
+    whole = np.array([_float(value) for value in values])
+    with np.errstate(all="ignore"):
+        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.abs(whole))))
+        rounded = np.where(np.isfinite(scale), np.round(whole * scale) / scale, whole)
+    found: list[float | None] = rounded.tolist()
+    return found
+
+
+class NodeRounds:
+    """The rounds of a node; of each author the last ``reports``."""
+
+    def __init__(self, reports: int = RECENT) -> None:
+        self._reports = reports
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all, as the rounds come again."""
+        self.columns: dict[str, array[float]] = {"round": array("d")}
+        self.authors: dict[str, deque[tuple[int, Any]]] = {}
+        self._steps: list[int] = []
+        """Step in which each row was added; none is smaller than the one before."""
+
+    @property
+    def done(self) -> int:
+        """Rounds done."""
+        rounds = self.columns["round"]
+        return int(rounds[-1]) + 1 if rounds else 0
+
+    @property
+    def cells(self) -> int:
+        """Number of rows, and of reports on authors."""
+        return len(self._steps) + sum(map(len, self.authors.values()))
+
+    def add(
+        self,
+        step: int,
+        round: int,
+        numbers: Mapping[str, float | None],
+        authors: Mapping[str, Any],
+    ) -> None:
+        """Add a round. A restarted node may repeat rounds; the new ones replace the old."""
+        if not 0 <= round < MOST_ROUNDS:
+            return
+        row = {name: _float(value) for name, value in numbers.items()}
+        columns = self.columns
+        while columns["round"] and columns["round"][-1] >= round:
+            self._steps.pop()
+            for column in columns.values():
+                column.pop()
+        for name in numbers:
+            if name not in columns and len(columns) < MOST_COLUMNS:
+                columns[name] = array("d", [nan]) * len(self._steps)
+        self._steps.append(step)
+        for name, column in columns.items():
+            column.append(round if name == "round" else row.get(name, nan))
+        for author, report in authors.items():
+            is_new = author not in self.authors
+            if is_new and (len(self.authors) >= MOST_AUTHORS or len(author) > LONGEST_AUTHOR):
+                continue
+            recent = self.authors.setdefault(author, deque(maxlen=self._reports))
+            while recent and recent[-1][0] >= round:
+                recent.pop()
+            recent.append((round, report))
+        if len(self._steps) > MOST_ROWS:
+            self.thin(step)
+
+    def thin(self, step: int) -> None:
+        """Drop every second row and report of the older half, but never the newest."""
+
+        def kept(rows: Any) -> Any:
+            half = (len(rows) + 1) // 2
+            return rows[1:half:2] + rows[half:] if len(rows) > 1 else rows
+
+        self.columns = {name: kept(column) for name, column in self.columns.items()}
+        self._steps = [step] * len(self.columns["round"])
+        for name, reports in self.authors.items():
+            self.authors[name] = deque(kept(list(reports)), maxlen=self._reports)
+
+    def since(self, step: int) -> CurvesView | None:
+        """Return the rows that were added after this step, None if none was; after 0: all."""
+        first = bisect_right(self._steps, step) if step else 0
+        if step and first == len(self._steps):
+            return None
+        columns = {name: column_of(column[first:]) for name, column in self.columns.items()}
+        return CurvesView(first=first, columns=columns)
+
+    def matrix(self) -> dict[str, dict[str, float | None]]:
+        """Return means over each author's last rounds, and "staleness": rounds from the newest in
+        which something came to the last one."""
+        means = {}
+        for author, reports in self.authors.items():
+            recent = [report for _, report in reports][-RECENT:]
+            names = numbers_of(recent[-1].__class__)
+            own = [_mean(getattr(each, name) for each in recent) for name in names]
+            came = max((at for at, report in reports if report.completions), default=None)
+            means[author] = {
+                **dict(zip(names, own, strict=True)),
+                "staleness": None if came is None else self.done - 1.0 - came,
+            }
+        return means
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Return their rounded mean; None: none is known, or it is no number that JSON has."""
+    with suppress(OverflowError):
+        found = mean(values)
+        if found is not None and isfinite(found):
+            return float(f"{found:.{DIGITS}g}")
+    return None
+
+
+def pair_columns(reports: Sequence[tuple[int, Any]]) -> Columns:
+    """Return the numbers of the reports on one author over the rounds."""
+    columns: Columns = {"round": [float(at) for at, _ in reports]}
+    names = numbers_of(reports[-1][1].__class__)
+    return columns | {n: column_of(getattr(each, n) for _, each in reports) for n in names}
