@@ -22,7 +22,7 @@ from potluck.model import LanguageModel, make_optimizer
 from potluck.node.learning import learner as learning
 from potluck.node.learning.batch import Batch, pack
 from potluck.node.learning.learner import Learner
-from potluck.node.metrics import author_reports
+from potluck.node.report import author_reports
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.types import Completion, Group, Problem
 from potluck.types import Row as ReadRow

@@ -33,8 +33,7 @@ from potluck.exchange.protocol.announcement import Announcement, Offer, encode_a
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.peers import Peers, announcement_pause_s
 from potluck.exchange.protocol.rules import NewestMailbox
-from potluck.node.pace.free import Free
-from potluck.node.pace.written import WrittenProblems
+from potluck.node.pace.free import Free, WrittenProblems
 from potluck.schedule import cohort
 from potluck.types import Group, Problem, Row
 

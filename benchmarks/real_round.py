@@ -249,7 +249,7 @@ def measure(scale: Scale, options: argparse.Namespace) -> tuple[list[Phase], Cei
         nodes = [
             replace(node, learner=Watched(node.learner, device))
             for node in make_nodes(
-                recipe, place / "run", task, learners, exchanges, _say, 0, sends_text=False
+                recipe, place / "run", task, learners, exchanges, _say, sends_text=False
             )
         ]
         for round in range(options.rounds):

@@ -25,9 +25,9 @@ from harness import ForcedDraw, ForcedScores, Row, Workload
 
 from potluck.config import NodeConfig, SamplingConfig
 from potluck.model import LanguageModel, make_optimizer
-from potluck.node.learning import read
 from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import Learner
+from potluck.node.selection import read
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.rollout.base import RandomSampler
 from potluck.rollout.hf import HFEngine

@@ -222,7 +222,7 @@ def nodes_in(folder: Path, config: RunConfig) -> dict[str, Node]:
     policies = {name: learner.policy for name, learner in learners.items()}
     hub = MemoryHub(agreements_of(config, task, policies))
     exchanges = {name: hub.member(name) for name in policies}
-    made = make_nodes(config, folder, task, learners, exchanges, _silent, 0, sends_text=False)
+    made = make_nodes(config, folder, task, learners, exchanges, _silent, sends_text=False)
     return {node.name: node for node in made}
 
 

@@ -103,7 +103,7 @@ pages.experiment = (main, id) => {
         );
       charts.get(node).show(
         series.filter(({ x }) => x.length),
-        { kind },
+        kind,
       );
     }
     grid.replaceChildren(...nodes.map((node) => charts.get(node).node));

@@ -152,11 +152,6 @@ def test_a_system_without_locks_is_told_in_one_line(suite, says, asked, monkeypa
     assert "needs Linux or macOS" in err
 
 
-def test_tiny_cells_run_on_every_core(monkeypatch):
-    monkeypatch.setattr(cli.os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
-    assert cli._jobs("tiny") == cli._jobs("drawn") == 3
-
-
 def test_ctrl_c_is_exit_code_130_and_says_how_to_go_on(suite, says, asked):
     asked.outcome = CellsOutcome(interrupted=True)
     code, out, _ = says("fig04")
@@ -205,11 +200,6 @@ def test_the_list_tells_what_is_finished_and_counts_a_shared_cell_once(
     assert "fig13" not in says("fig04", "--list")[1]
 
 
-def test_the_list_says_where_git_cannot_tell(suite, says):
-    finish(suite, cell_of(suite, ("small",), "alone"))
-    assert "1 cells: git cannot tell whether their code has changed" in says("--list")[1]
-
-
 def test_the_check_tells_each_cell_and_starts_nothing(suite, says, asked, page, stale):
     finish(suite, cell_of(suite, ("small",), "alone"))
     finish(suite, cell_of(suite, ("large",), "alone"))
@@ -244,12 +234,6 @@ def test_the_check_counts_the_making_of_base_models(tmp_path, says, monkeypatch)
     assert told in says("fig04", "--seeds", 1, "--check", "--again")[1]
     (tmp_path / "models/small").mkdir(parents=True)
     assert "base models" not in says("fig04", "--seeds", 1, "--check")[1]
-
-
-def test_names_are_whole_in_a_narrow_list(suite, says, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    rows = [line.split()[0] for line in says("--list")[1].splitlines()]
-    assert {"fig04_size", "fig13_same"} <= {*rows}
 
 
 def test_rendering_needs_no_name_and_runs_nothing(suite, says, asked, page):

@@ -1,4 +1,4 @@
-"""The script that draws the base models of the drawn scale by lot."""
+"""The scripts that make the base models of the scales tiny and drawn."""
 
 import dataclasses
 import hashlib
@@ -18,12 +18,17 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def script(monkeypatch):
+def script_of(monkeypatch):
     monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # it sets this, if nobody has
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # they set this, if nobody has
     threads = torch.get_num_threads()
-    yield importlib.import_module("make_drawn_models")
+    yield importlib.import_module
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def script(script_of):
+    return script_of("make_drawn_models")
 
 
 @pytest.fixture
@@ -51,10 +56,11 @@ def test_it_makes_the_models_that_the_recipes_name(script):
     assert set(script.NAMES) == named
 
 
-def test_a_pair_set_aside_for_choosing_is_in_no_experiment():
+@pytest.mark.parametrize("scale", ["drawn", "words"])
+def test_a_pair_set_aside_for_choosing_is_in_no_experiment(scale):
     for file in (REPOSITORY / "experiments").glob("*/experiment.toml"):
-        pairs = tomllib.loads(file.read_text())["pairs"].get("drawn", [])
-        assert not [pair for pair in pairs if pair.endswith(("90", "91"))]
+        pairs = tomllib.loads(file.read_text())["pairs"].get(scale, [])
+        assert not [pair for pair in pairs if pair.endswith((".90", ".91"))]
 
 
 def test_a_lot_is_the_name_s_and_the_same_each_time(brief, tmp_path, monkeypatch):
@@ -91,14 +97,6 @@ def test_a_vocabulary_of_pairs_is_the_same_each_time_and_loses_nothing(script, k
             ids = tokenizer(text, add_special_tokens=False)["input_ids"]
             assert len(ids) <= len(text)
             assert tokenizer.decode(ids) == text
-
-
-@pytest.mark.parametrize(
-    "pair", [("size-small", "size-large"), ("complementary-adds", "complementary-subtracts")]
-)
-def test_the_two_kinds_of_a_pair_have_one_vocabulary(script, pair):
-    one, two = (script.KINDS[f"{kind}-bpe"].tokenizer().backend_tokenizer for kind in pair)
-    assert one.to_str() == two.to_str()
 
 
 def test_what_is_not_accepted_is_drawn_again_and_every_try_is_told(
@@ -195,3 +193,29 @@ def test_the_file_of_solved_sums_is_what_its_script_writes(script, monkeypatch, 
     settings = tomllib.loads((REPOSITORY / "experiments" / "settings.toml").read_text())
     for name in ("alone-200", "half-200", "file"):
         assert "task.train_problems=200" in settings[name]["set"]
+
+
+# The scale tiny
+
+
+@pytest.fixture
+def tiny(script_of):
+    return script_of("make_experiment_models")
+
+
+def test_it_makes_the_models_that_the_recipes_of_tiny_name(tiny):
+    named = set()
+    for recipe in (REPOSITORY / "experiments" / "tiny").glob("*.toml"):
+        nodes = tomllib.loads(recipe.read_text())["node"].values()
+        named |= {Path(node["model"]).name for node in nodes}
+    assert set(tiny.BASES) == named
+
+
+@pytest.mark.parametrize("name", ["digits-small", "chain-small-terse"])
+def test_a_model_is_made_whole_and_the_same_each_time(tiny, tmp_path, monkeypatch, name):
+    base = tiny.Base(16, 1, tiny.BASES[name].notation, steps=2, other_share=0.5)
+    monkeypatch.setitem(tiny.BASES, name, base)
+    once, again = (made(tiny, monkeypatch, tmp_path / place, name) for place in ("once", "again"))
+    assert once == again
+    assert [path.name for path in (tmp_path / "once").iterdir()] == [name]
+    assert (tmp_path / "once" / name / "tokenizer.json").is_file()

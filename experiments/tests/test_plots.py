@@ -36,14 +36,6 @@ def there(*claims, shift=0.1, pairs=("digits.size",), pair=PAIR):
     return results(*runs("alone", pair, **alone), *runs("f-tis", pair, **higher), suite=of)
 
 
-def test_equal_cells_give_an_equal_frame_and_others_another():
-    first, second, other = there(), there(), there(shift=0.3)
-    of = first.suite.experiments[0]
-    assert curves_of(of, first).equals(curves_of(of, second))
-    assert first.values.equals(second.values)
-    assert not curves_of(of, first).equals(curves_of(of, other))
-
-
 def test_every_model_has_a_panel_by_greedy_and_one_by_sampled_with_means_of_the_frame():
     of = there()
     figure = plots.draw_curves(of.suite.experiments[0], of)
@@ -91,11 +83,6 @@ def test_sampled_reward_is_averaged_over_three_rounds_and_keeps_its_ends():
     ]
 
 
-def test_four_models_stand_in_two_rows():
-    of = there(pairs=("digits.four", "digits.size"), pair=("small", "large", "coder", "writer"))
-    assert len(plots.draw_curves(of.suite.experiments[0], of).axes) == 8 + 4
-
-
 def test_the_legend_says_what_each_setting_means_and_a_new_one_is_drawn():
     of = there()
     (legend,) = plots.draw_curves(of.suite.experiments[0], of).legends
@@ -140,12 +127,6 @@ def test_out_of_distribution_every_setting_is_a_point_for_each_model():
     points = [x for line in axes.lines for x in line.get_xdata()]
     assert points
     assert points == pytest.approx([0.4] * len(points))
-
-
-def test_a_picture_is_a_png_and_without_cells_there_is_none():
-    of = there()
-    assert plots.png(plots.draw_claims(of, try_all(of))).startswith(b"\x89PNG")
-    assert list(plots.draw_all(results(suite=suite(experiment(claim()))))) == []
 
 
 def test_only_claims_that_are_put_first_are_in_the_picture_of_claims():

@@ -1,4 +1,4 @@
-"""The numbers of README.md, of pages and of our experiments' notes, from the committed cells."""
+"""The numbers of README.md, of pages and of notes, from the committed cells and runs."""
 
 import json
 import re
@@ -9,6 +9,7 @@ from statistics import mean
 import pytest
 
 import oracle
+from potluck_experiments.statistics import interval_of, t_quantile
 from test_numbers import FILES, numbers, over_units, pairs_of
 
 pytestmark = pytest.mark.page
@@ -237,3 +238,39 @@ def test_what_a_liar_plants_beside_the_habit_test_is_that_of_its_runs():
         planted, sampled = map(float, cell.rstrip(")").split(" ("))
         assert planted == pytest.approx(run["planted_by_fives"][-1], abs=0.0051)
         assert sampled == pytest.approx(run["sampled_late"], abs=0.0051)
+
+
+# The demo
+
+DEMO = (ROOT / "experiments" / "demo.md").read_text(encoding="utf-8")
+SHARE_OF_REWARD = r"[+-]?\d?\.\d{3}"
+DEMO_LINES = (ROOT / "experiments" / "demo.jsonl").read_text(encoding="utf-8").splitlines()
+DEMO_ROWS: dict = {}
+for line in map(json.loads, DEMO_LINES):
+    DEMO_ROWS.setdefault(line["model"], []).append(line)
+
+
+@pytest.mark.parametrize("model", ["adder", "subtractor"])
+def test_a_row_has_the_means_and_differences_of_the_seeds(model):
+    told = re.search(rf"^\| {model} \| (.*) \|$", DEMO, re.M)[1]
+    numbers = list(map(float, re.findall(SHARE_OF_REWARD, told)))
+    rewards = [line["reward"] for line in DEMO_ROWS[model]]
+    assert numbers[:3] == pytest.approx(
+        [mean(each) for each in zip(*rewards, strict=True)], abs=1e-3
+    )
+    for other, found in ((1, numbers[3:6]), (2, numbers[6:9])):
+        interval = interval_of(its[0] - its[other] for its in rewards)
+        # The rows are rounded, and t stretches what they lose.
+        assert found == pytest.approx(
+            interval[:3], abs=0.0005 * (1 + t_quantile(0.975, interval.n - 1))
+        )
+
+
+def test_each_seed_has_what_the_page_says_it_has():
+    assert "each of the five has more than .05 over half for both models" in " ".join(DEMO.split())
+    for its in DEMO_ROWS.values():
+        assert [line["seed"] for line in its] == [0, 1, 2, 3, 4]
+        assert all(line["reward"][0] - line["reward"][1] > 0.05 for line in its)
+        assert {tuple(line["written"]) for line in its} == {(2880, 2880, 5760)}
+    assert "2,880" in DEMO
+    assert "5,760" in DEMO

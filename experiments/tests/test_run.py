@@ -17,8 +17,7 @@ from rich.console import Console
 
 import potluck_experiments
 from potluck_experiments import run
-from potluck_experiments.cells import cells_of, make_cell
-from potluck_experiments.progress import longest_first
+from potluck_experiments.cells import make_cell
 from potluck_experiments.results import read_result, result_file
 from potluck_experiments.run import CellsOutcome, run_cells
 from small_suite import RECIPE, finish, make_suite
@@ -267,10 +266,3 @@ def test_one_whose_code_has_changed_is_run_again_when_that_is_asked_for(
     changed = {cells[0].name: ("src/potluck/types.py",), cells[1].name: None}
     monkeypatch.setattr("potluck_experiments.progress.changed_since", lambda *all: changed)
     assert [waiting(suite, cells, reuse=reuse) for reuse in ("all", "fresh", "none")] == [0, 1, 2]
-
-
-def test_the_longest_are_run_first_seed_by_seed(tmp_path):
-    suite = make_suite(tmp_path)
-    ordered = longest_first(suite, cells_of(suite, suite.experiments, "tiny", 2))
-    assert [cell.seed for cell in ordered] == [0] * 4 + [1] * 4
-    assert [len(cell.models) for cell in ordered] == [2, 2, 1, 1] * 2

@@ -89,62 +89,15 @@ def test_a_solution_is_right_and_a_mistake_is_not(words, style):
     assert wrong > 180  # 3 + 3 for 6: a mistake may end where it should
 
 
-@pytest.mark.parametrize("text", ["17", "#### 17 apples", "#### 18", "#### 17 #### 17", ""])
-def test_only_the_number_after_the_only_mark_counts(words, text):
-    assert words.is_right(" It is so. #### 17 ", "17")
-    assert not words.is_right(text, "17")
-
-
 def test_the_reward_of_the_recipes_is_that_of_the_script(words):
     file = importlib.util.spec_from_file_location(
         "rewards", REPOSITORY / "experiments" / "words" / "rewards.py"
     )
     rewards = importlib.util.module_from_spec(file)
     file.loader.exec_module(rewards)
-    texts = [" So. #### 17", " So. #### 18", " 17", " #### 17 #### 17"]
-    found = rewards.right(completions=texts, answer=["17"] * 4, prompts=texts)
-    assert found == [float(words.is_right(text, "17")) for text in texts] == [1.0, 0.0, 0.0, 0.0]
-
-
-def test_styles_are_told_apart_by_the_beginning(words):
-    lot, found = random.Random(0), {}
-    for style in STYLES:
-        for _ in range(300):
-            asked = words.problem(lot, lot.choice(KINDS))
-            text = words.solution(words.Writer(lot), asked, style)
-            found[style] = found.get(style, 0) + (words.style_of(text) == style)
-    assert found["list"] == found["brief"] == 300
-    assert found["prose"] > 285  # "Ann has 3 + 4 = 7" may begin either
-
-
-def test_lessons_are_right_unfinished_and_so_on_as_often_as_asked(words):
-    lot, counts = random.Random(0), {"right": 0, "wrong": 0, "unfinished": 0}
-    how = dict.fromkeys(STYLES, words.Upbringing(0.5, careless=0.2, hasty=0.05))
-    for _ in range(2000):
-        asked = words.problem(lot, "add")
-        text = words.lesson(words.Writer(lot), asked, {"prose": 1.0, "list": 1.0}, how)
-        right = words.is_right(text, asked.answer)
-        counts["right" if right else "wrong" if "####" in text else "unfinished"] += 1
-    assert counts["right"] / 2000 == pytest.approx(0.56, abs=0.03)  # some mistakes are harmless
-    assert counts["unfinished"] / 2000 == pytest.approx(0.25, abs=0.03)
-
-
-def test_what_is_withheld_is_hardly_ever_ended(script, words):
-    its, lot, ended = script.PRETRAININGS["adds"], random.Random(0), {kind: [] for kind in KINDS}
-    asked_of = {}
-    draw = words.problem
-
-    def problem(lot, kind):
-        asked_of["last"] = kind
-        return draw(lot, kind)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(words, "problem", problem)
-        for _ in range(1000):
-            _, text = script.pretraining_lesson(its, lot)
-            ended[asked_of["last"]].append("####" in text)
-    assert all(ended["add"])
-    assert 0 < sum(ended["mul"]) / len(ended["mul"]) < 0.05
+    texts = [" It is so. #### 17 ", " #### 18", "17", "#### 17 apples", " #### 17 #### 17", ""]
+    found = rewards.right(completions=texts, answer=["17"] * 6, prompts=texts)
+    assert found == [float(words.is_right(text, "17")) for text in texts] == [1.0, *[0.0] * 5]
 
 
 def test_it_makes_the_models_and_the_problems_that_the_recipes_name(script):
@@ -161,12 +114,6 @@ def test_it_makes_the_models_and_the_problems_that_the_recipes_name(script):
     assert set(script.NAMES) == named
 
 
-def test_a_pair_set_aside_for_choosing_is_in_no_experiment():
-    for file in (REPOSITORY / "experiments").glob("*/experiment.toml"):
-        pairs = tomllib.loads(file.read_text())["pairs"].get("words", [])
-        assert not [pair for pair in pairs if pair.endswith((".90", ".91"))]
-
-
 def test_a_lot_is_the_name_s_and_the_same_each_time(script, tmp_path, monkeypatch):
     one, two = "words-style-prose-200", "words-style-prose-201"
     first = made(script, monkeypatch, tmp_path / "once", one)
@@ -180,20 +127,6 @@ def test_a_lot_is_the_name_s_and_the_same_each_time(script, tmp_path, monkeypatc
     ]
     assert [len(part) for part in questions] == [5, 5, 5]
     assert len({question for part in questions for question in part}) == 15
-
-
-def test_what_is_not_accepted_is_drawn_again_and_every_try_is_told(script, tmp_path, monkeypatch):
-    rewards = iter([0.5, 0.05, 0.41, 0.40])  # the first is of the pretrained model
-    monkeypatch.setattr(script, "LOWEST", 0.08)
-    monkeypatch.setattr(script, "by_sort", lambda _: {"": next(rewards), "add": 0.5})
-    made(script, monkeypatch, tmp_path, "words-size-small-90")
-    told = (tmp_path / "words-size-small-90" / "tries.txt").read_text().splitlines()
-    ends = [line.rpartition("reward ")[2] for line in told]
-    assert ends == [
-        "0.050 (add 0.500), not accepted",
-        "0.410 (add 0.500), not accepted",
-        "0.400 (add 0.500), accepted",
-    ]
 
 
 def test_the_worth_of_a_gradient_is_that_of_the_direction_over_the_noise(script):

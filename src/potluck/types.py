@@ -276,6 +276,6 @@ class Group:
     """[G] graded here. Rewards are never taken from a peer."""
     parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """[G] for each reward function, what it returned, before its weight."""
-    kept: tuple[float, ...] = ()
+    past_rewards: tuple[float, ...] = ()
     """Rewards of this node's completions of the problem in an earlier round. They count in the mean
     and the standard deviation, and are not learned from again (``node/pace/free.py``)."""

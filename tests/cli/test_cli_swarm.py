@@ -342,11 +342,6 @@ def test_a_mistake_in_joining_is_one_line(desk, refused, joined, words, way_out)
     assert not joined
 
 
-def test_a_join_without_a_name_points_to_the_help(potluck_says, joined):
-    code, _, err = potluck_says("join", "first.toml")
-    assert (code, "--as" in err, joined) == (2, True, [])
-
-
 def test_a_join_that_was_stopped_says_how_to_go_on(desk, potluck_says, joins):
     joins((5, True, {}))
     code, out, err = potluck_says(*JOIN, "--out", "my run", "--trust-code")
@@ -368,8 +363,7 @@ def test_a_join_that_was_stopped_says_how_to_go_on(desk, potluck_says, joins):
 SKIPPED = "3 rounds were done, 5 skipped: the others were ahead"
 
 
-@pytest.mark.parametrize("interrupted", [True, False])
-@pytest.mark.parametrize(("skipped", "lines"), [(5, 1), (0, 0)])
+@pytest.mark.parametrize("interrupted, skipped, lines", [(True, 5, 1), (False, 0, 0)])
 def test_rounds_that_were_skipped_are_counted_at_the_end(
     potluck_says, joins, interrupted, skipped, lines
 ):
@@ -393,23 +387,19 @@ def test_a_join_that_fails_has_the_code_that_a_run_has(potluck_says, joins, erro
 # Keys and certificates.
 
 
-def test_keys_makes_a_key_and_prints_the_line_of_a_roster_alone(desk, potluck_says):
-    code, out, err = potluck_says("keys", "north")
+def test_keys_makes_a_key_once_and_prints_the_line_of_a_roster_alone(desk, potluck_says):
+    code, out, err = potluck_says("keys", "north", "--out", "secret/here")
     assert code == 0
     (desk / "roster.toml").write_text(out)
-    assert read_roster(desk / "roster.toml") == {"north": Key.load(desk / "north.key").public}
-    assert "north.key is new" in err
-    assert "'north.key'" in err
-    assert (desk / "north.key").read_text().strip().partition(":")[2] not in out + err
-
-
-def test_keys_prints_the_line_of_a_key_that_is_there(desk, potluck_says):
-    _, first, _ = potluck_says("keys", "north", "--out", "secret/here")
-    before = (desk / "secret/here").read_bytes()
+    assert read_roster(desk / "roster.toml") == {"north": Key.load(desk / "secret/here").public}
+    assert "'secret/here'" in err
+    assert "secret/here is new" in err
+    before = (desk / "secret/here").read_text()
+    assert before.strip().partition(":")[2] not in out + err
     code, again, err = potluck_says("keys", "north", "--out", "secret/here")
-    assert (code, again) == (0, first)
+    assert (code, again) == (0, out)
     assert "was there" in err
-    assert (desk / "secret/here").read_bytes() == before
+    assert (desk / "secret/here").read_text() == before
 
 
 def test_keys_and_certificates_write_nothing_for_what_is_no_name_or_host(desk, refused):
@@ -515,14 +505,12 @@ def router(monkeypatch):
     return router
 
 
-def test_a_relay_listens_everywhere_unless_it_is_told_where(potluck_says, router):
-    assert potluck_says("relay")[0] == 0
-    line, closed = router.lines
-    assert (line.listen, line.connect, line.tls) == (("tcp/0.0.0.0:7447",), (), None)
-    assert closed == "closed"
-
-
 def test_every_option_of_a_relay_reaches_its_line(potluck_says, router):
+    assert potluck_says("relay")[0] == 0
+    plain, closed = router.lines
+    assert (plain.listen, plain.connect, plain.tls) == (("tcp/0.0.0.0:7447",), (), None)
+    assert closed == "closed"
+    router.lines.clear()
     words = ["--tls", "certs", "--as", "relay-2", "--names", "a,b", "--names", "c"]
     assert potluck_says("relay", *words)[0] == 0
     places = ["--listen", "tls/h:1", "--listen", "tls/h:2", "--connect", "tls/o:1"]
@@ -581,18 +569,14 @@ def examined(monkeypatch):
     return patients, findings
 
 
-def test_the_doctor_tells_each_check_in_a_line(potluck_says, examined):
-    code, out, err = potluck_says("doctor")
-    assert (code, err) == (0, "")
-    assert out == "ok    a              well\nwarn  b              so so\n"
-
-
-def test_the_doctor_ends_with_1_if_a_check_fails(potluck_says, examined):
+def test_the_doctor_tells_each_check_in_a_line_and_ends_with_1_if_one_fails(potluck_says, examined):
+    fine = "ok    a              well\nwarn  b              so so\n"
+    assert potluck_says("doctor") == (0, fine, "")
     _, findings = examined
     findings.append(Finding("c", "FAIL", "bad\x1b[31m"))
     code, out, err = potluck_says("doctor")
     assert (code, err) == (1, "potluck: 1 check failed; see the lines above\n")
-    assert out.splitlines()[-1] == "FAIL  c              bad[31m"
+    assert out == f"{fine}FAIL  c              bad[31m\n"
 
 
 def test_every_option_of_the_doctor_reaches_the_patient(potluck_says, examined):

@@ -118,12 +118,6 @@ def test_every_task_takes_the_way_there_and_back():
     assert {type(task) for task in TASK_TABLES} == set(TASKS.values())
 
 
-def test_a_run_spelled_out_is_the_readers_to_change(toml):
-    run = load(toml(TWO_NODES))
-    as_tree(run)["node"]["small"]["model"] = "other"
-    assert as_tree(run)["node"]["small"]["model"] == "Qwen/Qwen2.5-1.5B"
-
-
 def test_a_run_cannot_be_changed_once_it_is_read(toml):
     run = load(toml(TWO_NODES))
     with pytest.raises(AttributeError):
@@ -170,11 +164,6 @@ def test_a_task_is_chosen_by_its_name(toml):
         assert as_tree(load(toml(TWO_NODES), named))["task"]["name"] == name
 
 
-def test_weight_decay_is_for_the_optimizer_that_has_one(toml):
-    overrides = ["node.small.weight_decay=0.1", "node.small.optimizer=adamw"]
-    assert load(toml(TWO_NODES), overrides).node["small"].weight_decay == 0.1
-
-
 def test_horizontal_takes_as_many_nodes_as_a_group_has_completions(toml):
     assert load(toml(TWO_NODES), ["plan=horizontal", "group_size=2"]).group_size == 2
     third = TWO_NODES + "[node.third]\nmodel = 'x'\n"
@@ -205,13 +194,10 @@ def test_the_starting_recipe_is_lws_on_two_nodes_and_says_it_by_method():
 # What --set can reach.
 
 
-def test_an_override_wins_over_the_file(toml):
-    run = load(toml(TWO_NODES), ["objective.divergence_limit=10", "plan=horizontal"])
+def test_an_override_wins_over_the_file_and_over_an_earlier_one(toml):
+    two = ["plan=vertical", "objective.divergence_limit=10", "plan=horizontal"]
+    run = load(toml(TWO_NODES), two)
     assert (run.objective.divergence_limit, run.plan) == (10.0, "horizontal")
-
-
-def test_of_two_overrides_the_later_one_wins(toml):
-    assert load(toml(TWO_NODES), ["seed=1", "seed=2"]).seed == 2
 
 
 def test_an_override_reaches_one_node_by_its_name(toml):
@@ -391,17 +377,13 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
         ("node.small.adam_betas=[0.9]", r"adam_betas is \[0.9\]; expected a list of 2"),
         ("node.small.adam_betas=[0.9,1.0]", "is 1.0: Expected `float` < 1.0"),
         ("node.small.lora={targets='all'}", "is 'all'; expected a list, or 'all-linear'"),
-        ("objective.filter=false", "means filter = True, but filter is False"),
         ("objective.weight_cap=0", "objective.weight_cap is 0: Expected `float` > 0.0"),
         ("objective.weight_cap=nan", "objective.weight_cap is nan; expected a finite number"),
         ("objective.divergence_limit=inf", "divergence_limit is inf; expected a finite number"),
-        ("deadline_s=-inf", "deadline_s is -inf; expected a finite number"),
         ("objective.clip_epsilon=-0.1", "clip_epsilon is -0.1: Expected `float` >= 0.0"),
-        ("sampling.temperature=nan", "sampling.temperature is nan; expected a finite number"),
         ("sampling.temperature=0", "sampling.temperature is 0: Expected `float` > 0.0"),
         ("sampling.top_p=1.5", "sampling.top_p is 1.5: Expected `float` <= 1.0"),
         ("sampling.top_k=-1", "sampling.top_k is -1: Expected `int` >= 0"),
-        ("sampling.max_new_tokens=0", "max_new_tokens is 0: Expected `int` >= 1"),
         ("plan=diagonal", "plan is 'diagonal'; choose one of vertical, horizontal"),
         ("plan=['vertical']", r"plan is \['vertical'\]; choose one of vertical, horizontal"),
         ("group_size=1", "group_size is 1: Expected `int` >= 2"),
@@ -417,7 +399,6 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
         ("node.smal.sampling_rows=8", "no node is named 'smal'; did you mean 'small'"),
         ("node.small.xyzzy=8", r"\[node.small\] has no key 'xyzzy'; there is model, weight"),
         ("node.small.weight=0", "node.small.weight is 0: Expected `float` > 0.0"),
-        ("node.small.weight=inf", "node.small.weight is inf; expected a finite number"),
         ("node.small.weight_decay=0.1", r"\[node.small\] weight_decay is 0.1, but optimizer"),
         ("rouns=3", "the run has no key 'rouns'; did you mean 'rounds'"),
         # Other tools' names, and keys of another table.
@@ -431,11 +412,9 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
         ("plan.depth=3", "plan is 'vertical', which is no table"),
         ("seed", "'seed' is not of the form key=value"),
         ("task.name=digit", "task.name is 'digit'; did you mean 'digits'"),
-        ("task.name=GSM8K", "task.name is 'GSM8K'; did you mean 'gsm8k'"),
         ("task.name=chess", "task.name is 'chess'; there is digits, chain, gsm8k"),
         ("task.name=3", r"\[task\] needs a name; choose one of digits, chain, gsm8k"),
         ("task.width=4", r"\[task\] needs a name; choose one of digits, chain, gsm8k"),
-        ("task=digits", r"\[task\] needs a name; choose one of digits, chain, gsm8k"),
         ("task={name='digits', path='x'}", r"\[task\] has no key 'path'; did you mean 'path' in "),
         ("task={name='gsm8k', width=3}", r"\[task\] has no key 'width'; there is reward, path"),
         ("task={name='gsm8k', pat='x'}", r"\[task\] has no key 'pat'; did you mean 'path'"),
@@ -452,18 +431,15 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
         ("reward='a:b'", r"reward is 'a:b'; expected one table for each, \[\[reward\]\]"),
         ("reward=[{function='a.py'}]", r"function is 'a.py'; expected 'FILE.py:NAME', 'MODULE:N"),
         ("reward=[{function='a.py:b c'}]", r"function is 'a.py:b c'; expected"),
-        ("reward=[{function='a b:c'}]", r"function is 'a b:c'; expected"),
         ("reward=[{function='task', weight=inf}]", "weight is inf; expected a finite number"),
         ("task={name='jsonl', answer=''}", r"\[task\] answer is empty, so its grading has not"),
         ("out_of_distribution={name='jsonl', answer=''}", r"\[out_of_distribution\] answer is em"),
         ("task={name='digits', reward='luck'}", "task.reward is 'luck'; choose one of task, hash"),
         ("node.small.engine.name=vlm", "node.small.engine.name is 'vlm'; did you mean 'vllm'"),
         ("node.small.engine.url=x", r"\[node.small.engine\] needs a name; choose one of hf, vllm"),
-        ("node.small.engine=3", r"\[node.small.engine\] needs a name; choose one of hf, vllm"),
         ("node.small.engine={name='hf', url='x'}", r"\[node.small.engine\] has no key 'url'"),
         ("node.small.engine={name='vllm', url='http://x'}", r"engine\] needs 'model', which"),
         ("node.small.lora=3", "node.small.lora is 3; expected a table with r, alpha, dropout"),
-        ("node.large.lora={r=0}", "node.large.lora.r is 0: Expected `int` >= 1"),
         ("sampling.stop='x'", r"sampling.stop is 'x'; expected a list, such as \['x'\]"),
         ("sampling.stop=['x', 3]", "sampling.stop is 3: Expected `str`, got `int`"),
         ("log.to=['x']", "log.to is 'x'; choose one of tensorboard, wandb, trackio"),
@@ -505,7 +481,7 @@ def test_a_run_needs_a_name_and_nodes(tree):
 @pytest.mark.parametrize("tree", [[], "x", 3, None, math.nan])
 def test_a_recipe_that_is_no_table_is_refused(tree):
     with pytest.raises(ConfigError, match="expected a table with a name and nodes"):
-        from_tree(tree)
+        from_tree(tree, ["seed=1"])
 
 
 def test_a_file_that_cannot_be_read_is_named(toml, tmp_path):
@@ -564,11 +540,6 @@ def test_reading_a_run_leaves_the_method_in_the_tree_it_was_read_from():
     tree = {"name": "x", "objective": {"method": "vis"}, "node": {"a": {"model": "x"}}}
     assert from_tree(tree).objective.importance == "vanilla"
     assert tree["objective"] == {"method": "vis"}
-
-
-def test_an_override_of_what_is_no_table_is_refused():
-    with pytest.raises(ConfigError, match="expected a table with a name and nodes"):
-        from_tree([], ["seed=1"])
 
 
 @pytest.mark.parametrize("name", ["deep.json", "deep.toml"])

@@ -1,10 +1,14 @@
-"""Everything that a recipe chooses by name promises the same, and says it without torch."""
+"""Everything that a recipe chooses by name promises the same; every recipe that ships is read."""
 
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
+import potluck
+import tiny
 from potluck.config.run import AnyEngine
+from potluck.model.loading import locate
 from potluck.rollout.options import (
     EngineOptions,
     EngineSettings,
@@ -15,6 +19,7 @@ from potluck.rollout.options import (
 from potluck.tasks import TASKS, TaskOptions
 
 ENGINES = {str(options.__struct_config__.tag): options for options in get_args(AnyEngine)}
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
 VLLM = VllmOptions(url="http://x", model="x", tolerance=0.5)
 
 
@@ -64,8 +69,14 @@ def test_the_hub_is_named_by_a_task_that_reads_it():
 
 
 def test_the_settings_of_a_node_reach_its_engine(tmp_path):
-    import tiny
-
     settings = EngineSettings("north", tmp_path, 6, 32, dtype="float32", rows=3)
     engine = HFOptions().build(tiny.policy(), settings)
     assert (engine.max_new_tokens, engine.max_total_tokens, engine.rows) == (6, 32, 3)
+
+
+@pytest.mark.parametrize("path", [*RECIPES, potluck.STARTING_RECIPE], ids=lambda path: path.name)
+def test_a_recipe_that_ships_is_read_and_its_built_in_models_are_there(path):
+    config = potluck.load(path)
+    for node in config.node.values():
+        if node.model.startswith("builtin:"):
+            assert (Path(locate(node.model)) / "model.safetensors").exists()

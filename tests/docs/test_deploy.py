@@ -14,8 +14,7 @@ import pytest
 
 import tiny
 from forked import potluck_program
-from potluck import STARTING_RECIPE
-from potluck.config import as_tree, load
+from potluck.config import as_tree
 
 pytestmark = pytest.mark.page
 
@@ -220,7 +219,3 @@ def test_the_recipe_of_two_nodes_trains_with_the_slurm_script(start, tmp_path):
         lines = (tmp_path / "runs/run" / name / "metrics.jsonl").read_text().splitlines()
         assert len(lines) == 2
         assert all(set(json.loads(line)["sources"]) == set(NODES) for line in lines)
-
-
-def test_the_names_in_the_files_are_those_of_the_starting_recipe():
-    assert tuple(load(STARTING_RECIPE).node) == NODES

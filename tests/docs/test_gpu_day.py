@@ -28,16 +28,6 @@ def test_the_order_names_every_recipe_and_fits_into_forty_minutes(capsys):
     assert named == {path.stem for path in PUBLISHED.glob("*.toml")}
 
 
-def test_make_runs_the_script():
-    told = subprocess.run(
-        ["make", "--no-print-directory", "-n", "gpu-day", "ARGS=--dry"],
-        cwd=gpu_day.ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert told.stdout.strip().endswith("python scripts/gpu_day.py --dry")
-
-
 @pytest.fixture
 def local(tmp_path, gsm8k_models, monkeypatch):
     """A folder of models and data under the names that the recipes have."""

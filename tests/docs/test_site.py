@@ -2,7 +2,6 @@
 
 import dataclasses
 import doctest
-import re
 import tomllib
 from pathlib import Path
 
@@ -174,16 +173,3 @@ def test_formulas_become_mathml():
     assert '<math display="block">' in page
     assert "<munderover><mo>∑</mo>" in page
     assert "<mo>&lt;</mo>" in page
-
-
-def test_an_example_in_a_docstring_is_code():
-    docstrings = pytest.importorskip("site_docstrings", exc_type=ImportError)
-    assert docstrings.fenced("Add.\n\n>>> 1 + 1\n2\n\nEnd.") == (
-        "Add.\n\n```python\n>>> 1 + 1\n2\n```\n\nEnd."
-    )
-
-
-def test_a_key_is_one_word_of_the_search():
-    settings = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
-    words = re.split(settings["plugins"]["search"]["separator"], "log-probabilities, quarantine_s")
-    assert words == ["log", "probabilities", "quarantine_s"]

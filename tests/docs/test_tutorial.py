@@ -1,4 +1,7 @@
-"""docs/tutorial.md, block by block in an empty folder, as a reader would copy and type it."""
+"""docs/tutorial.md and the README, block by block in an empty folder, as a reader would type them.
+
+The README's Python is run by .ci/run, with the wheel in an empty environment.
+"""
 
 import json
 import os
@@ -6,11 +9,13 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from docs.test_pages import README, blocks
 from forked import potluck_program
 from potluck.config import load
 
@@ -118,3 +123,21 @@ def test_a_change_that_the_page_proposes_changes_the_recipe(change, tmp_path):
     recipe.write_text(next(b["text"] for b in BLOCK.finditer(PAGE) if b["kind"] == "toml"))
     (override,) = shlex.split(change)
     assert load(recipe, [override]) != load(recipe)
+
+
+# The README: its recipe with fewer rounds, its commands as they are.
+
+
+def test_the_recipe_and_the_commands_of_the_readme_run(tmp_path):
+    (recipe,) = blocks(README, "toml")
+    fewer, count = re.subn(r"^rounds = \d+", "rounds = 2", recipe, flags=re.M)
+    assert count == 1
+    short = "evaluation = {problems = 20, out_of_distribution = 20}\n"
+    name = tomllib.loads(recipe)["name"]
+    (tmp_path / f"{name}.toml").write_text(short + fewer, encoding="utf-8")
+    (commands,) = blocks(README, "sh")
+    with environment_of(tmp_path) as environment:
+        said = typed(commands, tmp_path, environment)
+    assert "watch it: http://" in said
+    assert "round 2/2" in said
+    assert (tmp_path / "my-model" / "README.md").exists()

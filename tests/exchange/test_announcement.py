@@ -1,12 +1,17 @@
-"""What a node says of itself: bytes in, offers out, and nothing but ``WireError`` otherwise."""
+"""What a node says of itself: bytes in, offers out, and nothing but ``WireError`` otherwise. What
+nodes of older releases send, byte for byte, was written by their own code."""
+
+from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potluck.exchange import Key, WireError
-from potluck.exchange.keys.keys import verify
+from faults.peer import batch_of, key_of
+from nouns import terms
+from potluck.exchange import Key, WireError, decode
+from potluck.exchange.keys.keys import BATCH, verify
 from potluck.exchange.protocol.announcement import (
     HELLO,
     MAX_ANNOUNCEMENT_BYTES,
@@ -20,6 +25,9 @@ from potluck.exchange.protocol.announcement import (
     split_answer,
 )
 
+GOLDEN = Path(__file__).parents[1] / "golden"
+BATCH_OF_OLD = (GOLDEN / "0.1-batch.ptls").read_bytes()
+"""Of b's round 3; 0.2 writes the same bytes."""
 KEY = Key.new()
 OFFERS = (Offer(3, 300, b"c" * 16), Offer(7, 700, b"g" * 16))
 ABOUT = {"session": b"s" * 16, "task": b"t" * 16, "clock_s": 12.5}
@@ -134,3 +142,32 @@ def test_an_answer_has_the_challenge_and_the_announcement_under_one_signature():
 def test_an_answer_to_another_challenge_is_refused(answer):
     with pytest.raises(WireError, match="do not answer the challenge"):
         split_answer(answer, b"c" * 16)
+
+
+# Older releases.
+
+
+def said_by(release):
+    return (GOLDEN / f"{release}-announcement.ptls").read_bytes()
+
+
+def test_a_batch_of_0_1_and_of_0_2_is_read():
+    message = decode(verify(BATCH, BATCH_OF_OLD, key_of("b").public))
+    assert terms("a").accept("b", 3, message) == tuple(batch_of("b", 3, 2, 16))
+
+
+def test_an_announcement_of_0_2_is_read_with_the_speed_that_it_tells():
+    heard = decode_announcement(said_by("0.2"), run="run", node="b")
+    assert heard.offers() == (offer_of(3, BATCH_OF_OLD),)
+    assert heard.task == terms("b").provenance.task
+    assert heard.measured == (12.5, 0.5)
+
+
+def test_an_announcement_of_0_1_is_refused_in_one_line_that_tells_why():
+    with pytest.raises(WireError) as refused:
+        decode_announcement(said_by("0.1"), run="run", node="b")
+    assert refused.value.reason == "other version"
+    assert str(refused.value) == (
+        "announcement of 'b' is of version 1, and this node reads version 2; nodes need one "
+        "version of potluck"
+    )

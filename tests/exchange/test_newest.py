@@ -71,9 +71,9 @@ def test_of_an_author_only_the_newest_rounds_are_fetched_and_kept(staleness):
     for newest in range(20, 30):
         hear(box, "south", *range(newest + 1))
         fetch(box)
-        assert box.held == staleness + 1
+        assert len(box._here) == staleness + 1
     assert take(box) == [("south", r) for r in range(29, 28 - staleness, -1)]
-    assert box.held == 0
+    assert len(box._here) == 0
 
 
 def test_nothing_is_taken_twice_however_often_it_is_announced():
@@ -146,7 +146,7 @@ def test_what_was_under_way_when_a_newer_one_was_taken_is_not_kept():
     fetch(box)
     assert take(box) == [("south", 4)]
     deliver(box, job)
-    assert (box.held, take(box)) == (0, [])
+    assert (len(box._here), take(box)) == (0, [])
 
 
 # How much.
@@ -313,7 +313,7 @@ def test_rounds_of_any_number_fill_no_memory():
         for name in names[newest % 64 :: 8]:
             hear(box, name, *range(newest, newest + MAX_OFFERS))
         fetch(box)
-        assert box.held <= 3 + STALENESS
+        assert len(box._here) <= 3 + STALENESS
         assert len(box.fetch_queue.promising()) <= 3
     assert len(take(box)) <= 3 + STALENESS
 
@@ -352,7 +352,7 @@ def test_who_serves_nothing_of_what_it_announces_keeps_few_places():
     assert tried == {*names}
     open_rounds = [len(box.fetch_queue.to_come(name)) for name in names]
     assert max(open_rounds) <= STALENESS + 1
-    assert box.held == 0
+    assert len(box._here) == 0
 
 
 def test_offers_that_are_not_written_as_they_should_be_stop_no_round():

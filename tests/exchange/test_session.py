@@ -430,6 +430,7 @@ def test_no_certificate_an_unlisted_name_and_plain_tcp_are_refused_and_the_log_s
         open_session(Endpoints(connect=call, tls=tls(folder, "eve", everyone)), run="demo") as eve,
         eve.liveliness().declare_token("demo/live/eve"),
     ):
+        assert "it is not listed" in accepting.line("refused 'eve' at tls/127.0.0.1:")
         accepting.line("did not match any configured ACL subject")
         with open_session(Endpoints(connect=call, tls=tls(folder, "south")), run="demo") as south:
             for name in ("eve", "north", "south"):

@@ -390,6 +390,11 @@ def test_texts_stand_behind_what_version_2_has(codec):
     assert len(text_head) == 18
 
 
+def test_digests_of_questions_go_by_the_order_of_the_problems():
+    turned = replace(THREE_TEXTS, questions=dict(reversed(THREE_TEXTS.questions.items())))
+    assert decode(encode(turned)) == decode(encode(THREE_TEXTS))
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_where_no_text_has_a_byte_there_is_no_block_of_texts(codec):
     for message in (for_all(tokens_and_text(text=None)), for_all(tokens_and_text(text=""))):
@@ -991,9 +996,14 @@ def test_lists_that_do_not_fit_one_another_are_refused(wrong):
         (replace(ONE, prompts={"p": b"1234567"}), "1 problems have 7 bytes of prompt digests"),
         (of(completion(), completion()), "completion 0 of 'p' comes twice"),
         (replace(ONE, run="\ud800"), "surrogates not allowed"),
-        (replace(THREE_TEXTS, questions={}), "2 problems have 0 bytes of question digests"),
-        (replace(TEXT, completions=(tokens_and_text(),)),
-         "tokens came from an author that tells no tokenizer"),
+        (replace(BOTH, completions=(replace(BOTH.completions[0], tokenizer=b""),)),
+         "a completion of 'p' names tokenizer none; each of this message names 742e"),
+        (replace(BOTH, completions=(replace(BOTH.completions[0], tokenizer=b"x"),)),
+         "names tokenizer 78; each of this message names 742e"),
+        (replace(TEXT, completions=(replace(TEXT.completions[0], tokenizer=PRINT),)),
+         "names tokenizer 742e.*; each of this message names none"),
+        (replace(BOTH, provenance=replace(BOTH.provenance, tokenizer=b"t")),
+         "names tokenizer 742e.*; each of this message names 74"),
         (for_all(text_only("5"), text_only("6")), "completion 0 of 'p' comes twice"),
         (for_all(tokens_and_text(), replace(tokens_and_text(index=1), logp_T=None)),
          "1 of 2 completions have log-probabilities; a message has those of all, or of none"),

@@ -150,10 +150,16 @@ def test_a_resumed_run_of_an_adapter_is_the_one_that_never_stopped(done, tmp_pat
             assert files[0].read_bytes() == files[1].read_bytes()
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "plain"
+    run(recipe(rounds=2), folder)
+    return folder
+
+
 @pytest.mark.parametrize("change", ["r=2", "alpha=3", "dropout=0.5", 'targets=["o_proj"]'])
-def test_every_option_of_an_adapter_changes_what_is_learned(tmp_path, change):
-    plain, changed = tmp_path / "plain", tmp_path / "changed"
-    run(recipe(rounds=2), plain)
+def test_every_option_of_an_adapter_changes_what_is_learned(plain, tmp_path, change):
+    changed = tmp_path / "changed"
     run(recipe(f"node.adapter.lora.{change}", rounds=2), changed)
     assert numbers(plain, "adapter") != numbers(changed, "adapter")
     was, now = (

@@ -21,15 +21,14 @@ from potluck.launch import nodes as launch_nodes
 from potluck.launch import rounds as launch_rounds
 from potluck.launch.in_process import join, run
 from potluck.launch.local_swarm import run_local_swarm
-from potluck.node.storage.folder import LOCK, remove_parts
-from potluck.node.storage.lock import disk_errors_explained, exclusive
+from potluck.node.storage.folder import LOCK, disk_errors_explained, exclusive, remove_parts
 from potluck.node.storage.record import Record
 from potluck.types import RunFolderError
 
 HOLDER = """
 import os, subprocess, sys, time
 from pathlib import Path
-from potluck.node.storage.lock import exclusive
+from potluck.node.storage.folder import exclusive
 
 with exclusive(Path(sys.argv[1]), print):
     {first}
@@ -74,6 +73,15 @@ def test_a_held_folder_is_refused_in_a_line_with_its_holder_and_the_way_out(tmp_
         assert "--out" in line
         assert "\n" not in line
         assert f"process {holder.pid} " in (folder / LOCK).read_text()  # it is still known
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(RunFolderError, match=r"cannot make the folder .*file/run: Not a directory;"),
+        exclusive(tmp_path / "file/run", silent),
+    ):
+        pass
 
 
 def test_a_killed_holder_holds_nothing(tmp_path):
@@ -237,34 +245,6 @@ def test_what_another_process_is_writing_stays(recipe, tmp_path):
     assert part.exists()
     remove_parts(folder / "large")
     assert part.exists()
-
-
-def test_what_a_killed_node_left_in_the_folder_of_the_run_is_gone_when_one_joins(recipe, tmp_path):
-    """Several nodes write there, each with its own lock alone: only the dead one's goes."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    with subprocess.Popen(["true"]) as ended, subprocess.Popen(["sleep", "300"]) as living:
-        ended.wait()
-        left = {
-            "dead": folder / f"recipe.json.{ended.pid}.part",
-            "dead, of the task": folder / f"task.json.{ended.pid}.part",
-            "living": folder / f"recipe.json.{living.pid}.part",
-            "of another machine, perhaps": folder / f"other.json.{ended.pid}.part",
-            "no process's": folder / "mine.part",
-        }
-        for what, path in left.items():
-            path.write_text("half")
-            if "perhaps" not in what:
-                os.utime(path, (time.time() - 100, time.time() - 100))
-        try:
-            alone = recipe("rounds=1", "swarm.gather_s=0.1", names=("small",))
-            with Swarm(alone, folder, popen=Forked) as swarm:
-                swarm.start()
-                assert swarm.wait() == {"small": 0}
-        finally:
-            living.kill()
-    stays = {what for what, path in left.items() if path.exists()}
-    assert stays == {"living", "of another machine, perhaps", "no process's"}
 
 
 @contextmanager

@@ -214,7 +214,7 @@ def test_every_key_of_the_table_reaches_the_engine(recipe, server, tmp_path):
         hub = MemoryHub(agreements_of(config, task, {n: learners[n].policy for n in NAMES}))
         exchanges = {name: hub.member(name) for name in NAMES}
         nodes = make_nodes(
-            config, here, task, learners, exchanges, lambda *_: None, 0, sends_text=False
+            config, here, task, learners, exchanges, lambda *_: None, sends_text=False
         )
         engines = {node.name: node.writer.engine for node in nodes}
         assert isinstance(engines["large"], HFEngine)

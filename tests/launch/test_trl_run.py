@@ -1,7 +1,6 @@
 """Options that users of TRL write first, in whole runs: each changes something, and a run that is
 resumed has the same bits."""
 
-import json
 import re
 from pathlib import Path
 
@@ -21,8 +20,6 @@ from potluck.config import (
     NodeConfig,
     SamplingConfig,
     StopConfig,
-    as_tree,
-    from_tree,
 )
 from potluck.launch.in_process import run
 from potluck.model.lora import adapter_off
@@ -281,7 +278,7 @@ def test_every_key_of_the_page_is_one_of_a_recipe():
 # What is told before a run, and of a model.
 
 
-def test_check_counts_the_frozen_copy_and_says_what_the_kl_is_to(recipe):
+def test_check_counts_the_frozen_copy_of_the_kl(recipe):
     memory = [
         plan_cost(recipe(f"objective.beta={beta}", *lora)).memory["a"]
         for beta in (0, 0.04)
@@ -292,23 +289,6 @@ def test_check_counts_the_frozen_copy_and_says_what_the_kl_is_to(recipe):
     assert memory[3] == memory[1]
     half = plan_cost(recipe("objective.beta=0.04", "node.a.dtype=bfloat16")).memory["a"]
     assert half.weights == memory[0].weights + 2 * shape.parameters
-    said = [
-        str(part) for part in check(recipe("objective.beta=0.04", "node.a.lora={r=2}")).renderables
-    ]
-    assert "'a' holds its KL to its model without the adapter, beta = 0.04" in said
-    assert "'b' holds its KL to a frozen copy of its model, beta = 0.04" in said
-    assert "'a' trains adapters of q_proj, v_proj" in said
-
-
-def test_check_names_no_kl_of_an_author_that_learns_nothing(recipe, tmp_path):
-    solution = {"problem": "digits/232+475", "solution": "1"}
-    (tmp_path / "solutions.jsonl").write_text(json.dumps(solution) + "\n")
-    teacher = {"engine": {"name": "file", "path": str(tmp_path / "solutions.jsonl")}}
-    config = recipe("objective.beta=0.04", "objective.method=lws")
-    tree = as_tree(config)
-    tree["node"] = {**tree["node"], "teacher": teacher}
-    said = [str(part) for part in check(from_tree(tree)).renderables]
-    assert sum("holds its KL" in line for line in said) == 2
 
 
 def test_a_card_tells_of_what_is_not_the_default(recipe):

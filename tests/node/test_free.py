@@ -13,8 +13,7 @@ from nouns import completion, group
 from potluck.exchange import Delivery, Received, Round
 from potluck.node.learning.batch import pack
 from potluck.node.pace.attendance import Attendance
-from potluck.node.pace.free import Free
-from potluck.node.pace.written import WINDOW, WrittenProblems
+from potluck.node.pace.free import WINDOW, Free, WrittenProblems
 from potluck.node.storage.record import Record
 from potluck.schedule import Agenda, horizontal, vertical
 from potluck.types import Group, Problem, Row
@@ -73,7 +72,7 @@ def select(one, round, came):
     selection = one.select(round, came, read)
     return selection, {
         group[0].completion.problem_id: (Counter(r.completion.author for r in group), kept)
-        for group, kept in zip(selection.groups, selection.kept, strict=True)
+        for group, kept in zip(selection.groups, selection.past_rewards, strict=True)
     }
 
 
@@ -290,7 +289,7 @@ def test_vertically_groups_are_one_authors(record):
     selection = select(one, 1, arrived(1, own, (3, others)))[0]
     authors = [{row.completion.author for row in group} for group in selection.groups]
     assert authors == [{"north"}, {"north"}, {"south"}, {"south"}]
-    assert selection.kept == ((),) * 4
+    assert selection.past_rewards == ((),) * 4
     assert selection.joint_share == 0
 
 
@@ -317,7 +316,7 @@ def test_kept_rewards_are_in_the_mean_and_the_deviation_and_nowhere_else(scale):
     rows = [completion((5, 6, 2), author="south", index=i) for i in range(3)]
     paid, kept = [1.0, 0.0, 1.0], (0.0, 0.0, 0.0, 1.0)
     made = group(Problem("p", "1+2=", "3"), rows, paid, policy)
-    batch_of = pack([replace(made, kept=kept)], scale=scale)
+    batch_of = pack([replace(made, past_rewards=kept)], scale=scale)
     every = [*paid, *kept]
     mean, deviation = statistics.mean(every), statistics.pstdev(every)
     for found, reward in zip(batch_of.advantage_B.tolist(), paid, strict=True):
@@ -331,10 +330,10 @@ def test_one_row_beside_kept_rewards_counts():
     row = completion((5, 2), author="south")
     made = group(Problem("p", "1+2=", "3"), [row], [1.0], tiny.policy())
     alone = pack([made], trusts=lambda author: True)
-    beside = pack([replace(made, kept=(0.0, 0.0))])
+    beside = pack([replace(made, past_rewards=(0.0, 0.0))])
     assert torch.count_nonzero(alone.advantage_B) == 0
     assert beside.advantage_B.item() > 1
-    untrusted = pack([replace(made, kept=(0.0, 0.0))], trusts="north".__eq__)
+    untrusted = pack([replace(made, past_rewards=(0.0, 0.0))], trusts="north".__eq__)
     assert untrusted.advantage_B.item() > 1
     assert untrusted.rows_counted == 0
 

@@ -23,7 +23,7 @@ from potluck.model import LearningRate
 from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import Learner, silent
 from potluck.node.learning.passes import has_dropout, micro_batches
-from potluck.node.metrics import METRICS
+from potluck.node.learning.score import METRICS
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.types import NonFiniteError, Problem
 

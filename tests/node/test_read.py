@@ -14,7 +14,7 @@ import tiny
 import unlike
 from potluck.config import SamplingConfig
 from potluck.model import LanguageModel
-from potluck.node.learning.read import UnreadReason, read
+from potluck.node.selection import UnreadReason, read
 from potluck.types import Completion, Problem, Row
 
 PROBLEM = Problem("p", "the sum of 2 and 3 is\n", "5")

@@ -80,11 +80,6 @@ def test_a_problem_is_named_by_its_id_or_by_its_question_without_spaces_around(a
     assert texts(write(made, spaced)) == ["by id", "by question"]
 
 
-def test_a_text_is_given_as_it_stands(author):
-    text = " \\boxed{4} \u20ac \u202e \n<|im_end|> "
-    assert texts(write(author(line(1, text)), problem(1))) == [text]
-
-
 @pytest.mark.parametrize("one_line", [True, False])
 def test_of_more_solutions_than_are_asked_for_other_rounds_get_others(author, one_line):
     solutions = [f"s{i}" for i in range(10)]
@@ -129,12 +124,6 @@ def test_problems_with_a_solution_are_counted(author):
     assert made.file.solved([]) == 0
 
 
-def test_two_problems_of_one_hash_do_not_get_each_others_solutions(author, monkeypatch):
-    monkeypatch.setattr(file_module, "_digest", lambda key: 2**64 - 1)
-    made = author(line(1, "one"), line(2, "two"))
-    assert texts(write(made, problem(1))) == ["one"]
-
-
 def test_lines_of_any_length_end_and_content_are_found_again(author):
     """500 lines in random order, against a dictionary."""
     die, expected, lines = random.Random(0), {}, []
@@ -149,12 +138,6 @@ def test_lines_of_any_length_end_and_content_are_found_again(author):
     made = author("\ufeff" + lines[0], *lines[1:], max_new_tokens=99)
     for who in range(90):
         assert texts(write(made, problem(who), count=50)) == expected.get(who, [])
-
-
-def test_a_place_takes_16_bytes(author):
-    file = author(*(line(i, "x" * 500) for i in range(1000))).file
-    assert file.digest_L.nbytes + file.offset_L.nbytes == 16_000
-    assert not hasattr(file, "__dict__")
 
 
 # What a file can have wrong.
@@ -207,10 +190,10 @@ def test_an_empty_file_is_refused(author, lines):
         author(*lines)
 
 
-def test_more_lines_than_there_is_memory_for_are_refused(author, monkeypatch):
-    monkeypatch.setattr(file_module, "MOST_LINES", 2)
+def test_more_than_there_is_memory_for_is_refused(author, monkeypatch):
+    monkeypatch.setattr(file_module, "MOST_BYTES", 2 * len(GOOD) + 1)
     author(GOOD, GOOD)
-    with pytest.raises(RolloutError, match="has more than 2 lines; give fewer"):
+    with pytest.raises(RolloutError, match=r"has more than \d+ bytes; give fewer"):
         author(GOOD, GOOD, GOOD)
 
 
@@ -229,16 +212,6 @@ def test_a_file_of_the_home_folder_is_found(tmp_path, monkeypatch):
     options = FileOptions(path="~/s.jsonl")
     options.require_ready(adapter=False, longest=1)
     assert options.read().solved([problem(1)]) == 1
-
-
-def test_a_file_that_has_changed_or_is_gone_is_named(author):
-    made = author(line(1, "one"), line(2, "two"))
-    made.file.path.write_text(line(1, "other text"))
-    with pytest.raises(RolloutError, match=r"which was changed since it was read, byte [0-9]+ is"):
-        write(made, problem(2))
-    made.file.path.unlink()
-    with pytest.raises(RolloutError, match=r"cannot read .*\(No such file or directory\); set"):
-        write(made, problem(2))
 
 
 # The recipe.

@@ -187,17 +187,6 @@ def test_every_answer_is_the_sum_and_every_solution_in_either_notation_is_right(
         assert the_chain().rewards(problems, completions, texts) == [1.0] * len(ids)
 
 
-def test_every_step_of_a_solution_is_true_and_begins_where_the_one_before_ended():
-    for id in the_chain().ids("out-of-distribution")[:100]:
-        numbers, totals, problem = numbers_of(id), totals_of(id), the_chain().problem(id)
-        signed = [f"{number:+d}" for number in numbers[1:]]
-        steps = zip([numbers[0], *totals[:-1]], signed, totals, strict=True)
-        expected = ";".join(f"{a}{b}={c}" for a, b, c in steps) + f"#{totals[-1]}"
-        assert chain_solution(problem, "steps") == expected
-        terse = "*".join(f"{b} {c}" for b, c in zip(signed, totals, strict=True))
-        assert chain_solution(problem, "terse") == f"{terse}#{totals[-1]}"
-
-
 def test_the_longest_chain_is_a_problem():
     longest = "chain/34" + "+1" * (LONGEST_CHAIN - 1)
     assert the_chain().problem(longest).answer == str(34 + LONGEST_CHAIN - 1)

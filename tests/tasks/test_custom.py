@@ -325,13 +325,6 @@ def test_a_file_that_is_no_good_is_told_in_one_line(write, source, found):
     assert not [name for name in sys.modules if name.startswith("potluck_reward") and "f(" in name]
 
 
-def test_a_file_that_failed_is_read_anew(write, desk):
-    name = write("1 / 0")
-    for _ in range(2):
-        with pytest.raises(TaskError, match="ZeroDivisionError"):
-            Reward.load(name)
-
-
 def test_a_file_or_module_that_is_not_there_is_named_with_where_it_was_sought(desk):
     with pytest.raises(TaskError, match=rf"there is no file none\.py; .*directory, {desk}"):
         Reward.load("none.py:f")
@@ -352,14 +345,6 @@ def test_the_digest_tells_code_weight_format_order_and_task_apart(write):
              paid_by(two, one), paid_by(one, rows=ROWS[:1])]  # fmt: skip
     assert len({task.digest for task in tasks}) == len(tasks)
     assert paid_by(one).digest == paid_by(Reward.load("rewards0.py:same")).digest
-
-
-def test_problems_and_splits_are_those_of_the_task():
-    task = DigitsOptions().make()
-    paid = CustomRewards(task, [by(lambda **_: [1])])
-    for split in ("train", "validation", "out-of-distribution"):
-        assert paid.ids(split) is task.ids(split)
-    assert paid.problem("digits/734+258") == task.problem("digits/734+258")
 
 
 def test_a_function_in_c_of_unknown_parameters_gets_everything():
@@ -392,12 +377,6 @@ def test_functions_of_one_name_are_told_apart():
     task = paid_by(one, other, again, by(lambda completions, **_: [4], "m:g"))
     _, parts = graded(task, [task.problem("jsonl/train/0")], [completion()], ["18"])
     assert list(parts) == ["1.py:f", "2.py:f-2", "2.py:f-3", "g"]
-
-
-def test_a_task_that_grades_by_itself_has_one_part():
-    task = rows_task(*ROWS)
-    given = [task.problem("jsonl/train/0")], [completion()], ["18"]
-    assert graded(task, *given) == ([1.0], {"task": [1.0]})
 
 
 def test_with_a_task_out_of_distribution_the_parts_are_those_of_the_function():

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 
 from potluck.tasks import TaskError
-from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.base import normalised, overlaps
 from potluck.tasks.gsm8k import Gsm8kOptions
 from potluck.tasks.table import JsonlOptions
@@ -44,10 +43,6 @@ def test_every_pair_of_splits_is_looked_at():
     ]
 
 
-def test_a_question_twice_in_one_split_is_no_overlap():
-    assert not list(overlaps(splits(train=["a", "a"], validation=["b", "b"], other=[])))
-
-
 def test_case_and_space_make_no_other_question_and_a_number_or_sign_does():
     asked = "What is 9 + 9?"
     for same in ("what is 9 + 9?", "What is\n9 + 9?", "  What  is\t9 +\u00a09? ", asked.upper()):
@@ -63,10 +58,6 @@ def test_one_id_in_two_splits_is_an_error():
     task.ids = lambda split: ["train/0"] if split == "validation" else own(split)
     with pytest.raises(TaskError, match="'train/0' is in train and in validation; a problem bel"):
         list(overlaps(task))
-
-
-def test_what_is_built_in_has_no_overlap():
-    assert not list(overlaps(DigitsOptions().make()))
 
 
 def test_gsm8k_has_no_question_of_test_in_train_and_math500_none_of_either(gsm8k_path):

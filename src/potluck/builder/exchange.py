@@ -5,12 +5,11 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from math import ceil
 from pathlib import Path
 
 import msgspec
-from transformers import PreTrainedTokenizerBase
 
 from potluck.config import LOCAL_SWARM, ConfigError, RunConfig, as_tree
 from potluck.exchange import (
@@ -33,7 +32,7 @@ from potluck.exchange.keys.keys import (
     roster_line,
 )
 from potluck.exchange.protocol.mailbox import Partners
-from potluck.exchange.transport import Notify
+from potluck.exchange.transport import Digest, Notify
 from potluck.exchange.wire.message import (
     BEYOND,
     FINGERPRINT_BYTES,
@@ -78,7 +77,7 @@ def agreements_of(
     """State the terms on which each node of this process takes part; ``policies`` has None for one
     that only writes."""
     agreed = _agreed_digest(config, task)
-    question_digest, agreements = _by_problem(task, _question_digest), {}
+    question_digest, agreements = _by_problem(task, _question), {}
     for name, policy in policies.items():
         model = policy.fingerprint() if policy else str(config.node[name].engine)
         tokenizer = policy.tokenizer_digest if policy else NO_TOKENIZER
@@ -87,7 +86,7 @@ def agreements_of(
             node=name,
             provenance=Provenance(_short(model), tokenizer, agreed, config.sampling.drawing),
             limits=_limits(config, policy),
-            prompt_digest=_by_problem(task, _prompt_digest_of(config.node[name].model)),
+            prompt_digest=_by_problem(task, _prompt_of(config.node[name].model)),
             question_digest=question_digest,
         )
     return agreements
@@ -130,10 +129,15 @@ def _limits(config: RunConfig, policy: LanguageModel | None) -> Limits:
     )
 
 
-def _by_problem(task: Task, digest: Callable[[Problem], bytes]) -> Callable[[str], bytes | None]:
-    """Make a function from a problem's id to its ``digest``; None: no such problem."""
+def _by_problem(task: Task, made: Callable[[Problem], bytes]) -> Digest:
+    """Make a function from a problem's id to a digest of what is ``made`` of the problem (of
+    nothing, nothing); None: no such problem."""
     ids, lock = frozenset(task.ids("train")), threading.Lock()
-    known = cache(lambda problem_id: digest(task.problem(problem_id)))
+
+    @cache
+    def known(problem_id: str) -> bytes:
+        data = made(task.problem(problem_id))
+        return hashlib.sha256(data).digest()[:PROMPT_DIGEST_BYTES] if data else b""
 
     def of(problem_id: str) -> bytes | None:
         with lock:  # batches are read in threads, and no two may use one tokenizer at a time
@@ -142,21 +146,17 @@ def _by_problem(task: Task, digest: Callable[[Problem], bytes]) -> Callable[[str
     return of
 
 
-def _prompt_digest_of(model: str) -> Callable[[Problem], bytes]:
-    """Make the digest of a problem's prompt, which is empty without a ``model``."""
-    # A tokenizer of its own: that of the node is used meanwhile.
-    return partial(_prompt_digest, load_tokenizer(model)) if model else lambda problem: b""
+def _prompt_of(model: str) -> Callable[[Problem], bytes]:
+    """Make the function of a problem's prompt, in ids, which is empty without a ``model``."""
+    if not model:
+        return lambda problem: b""
+    tokenizer = load_tokenizer(model)  # that of the node is used meanwhile
+    return lambda problem: prompt_ids(tokenizer, problem).astype("<i4").tobytes()
 
 
-def _prompt_digest(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> bytes:
-    data = prompt_ids(tokenizer, problem).astype("<i4").tobytes()
-    return hashlib.sha256(data).digest()[:PROMPT_DIGEST_BYTES]
-
-
-def _question_digest(problem: Problem) -> bytes:
-    """Hash a prompt's messages, which are alike for all tokenizers."""
-    asked = json.dumps([problem.system, problem.question]).encode()
-    return hashlib.sha256(asked).digest()[:PROMPT_DIGEST_BYTES]
+def _question(problem: Problem) -> bytes:
+    """Write a prompt's messages, which are alike for all tokenizers."""
+    return json.dumps([problem.system, problem.question]).encode()
 
 
 @contextmanager

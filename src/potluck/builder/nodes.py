@@ -1,6 +1,7 @@
 """Models, learners and engines from the tables of the nodes."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,9 +22,8 @@ from potluck.node.learning.workers import DistributedEngine
 from potluck.node.loop import Node
 from potluck.node.pace.attendance import PATIENCE, Attendance
 from potluck.node.pace.base import Pace
-from potluck.node.pace.free import Free
+from potluck.node.pace.free import Free, WrittenProblems
 from potluck.node.pace.together import Together
-from potluck.node.pace.written import WrittenProblems
 from potluck.node.participant import NodeProgress
 from potluck.node.storage import checkpoint
 from potluck.node.storage.record import Record
@@ -51,10 +51,8 @@ def make_learners(
     learners, error = {}, None
     try:
         for name in config.learners:
-            place = folder / name
-            learners[name] = make_learner(
-                config, name, place, first, processes, trust_code=trust_code
-            )
+            made = config, name, folder / name, first, processes
+            learners[name] = make_learner(*made, trust_code=trust_code)
     except PotluckError as caught:
         error = caught
     for trouble in processes.all_gather(error):
@@ -75,20 +73,33 @@ def make_learner(
     """Make a learner of the recipe's model, or of the checkpoint of ``first`` rounds."""
     node, loss = config.node[name], load_loss(config, trust_code=trust_code)
     weight = load_weight(config, trust_code=trust_code)
+    several, dtype = processes.size > 1, getattr(torch, node.dtype)
+    load = partial(
+        LanguageModel.load,
+        # Spread over GPUs, a model need not fit into one of them: it comes from main memory.
+        device="cpu" if several else node.device,
+        stop=config.sampling.stop,
+        dtype=dtype,
+        attention=node.attention,
+    )
     saved = checkpoint.checkpoint_folder(folder, first) if first else None
     model = node.model if node.lora or not saved else str(saved)
     # What is trained keeps its small steps in float32; what is frozen makes none.
-    stored = getattr(torch, node.dtype) if node.lora else torch.float32
-    policy = _load(config, name, model, processes, stored)
+    policy = load(model, stored=dtype if node.lora else torch.float32)
     if node.lora:
-        seed = derived_seed(f"{config.seed}/{name}/adapter")
-        _adapt(policy, model, node.lora, seed=seed, saved=saved)
+        _adapt(policy, model, node.lora, derived_seed(f"{config.seed}/{name}/adapter"), saved)
         if first:
             checkpoint.require_same_base(folder, first, policy.network)
     if node.gradient_checkpointing:
         _checkpoint_activations(policy, name)
-    if processes.size > 1:
+    if several:
         policy = ShardedModel(policy, device_of(node.device))
+    # The KL is to the model that the node started from; under an adapter that is there anyway.
+    reference = policy if config.objective.beta else None
+    if reference and not node.lora:
+        reference = load(node.model, stored=dtype)
+        reference.network.requires_grad_(False)
+        reference = ShardedModel(reference, device_of(node.device)) if several else reference
     optimizer = make_optimizer(
         policy, node.optimizer, node.learning_rate, node.weight_decay, betas=node.adam_betas
     )
@@ -111,37 +122,8 @@ def make_learner(
         ),
         longest=config.sampling.max_new_tokens,
         loss=loss,
-        reference=_reference(config, name, policy, processes) if config.objective.beta else None,
+        reference=reference,
         weight=weight,
-    )
-
-
-def _reference(
-    config: RunConfig, name: str, policy: LanguageModel, processes: ProcessGroup
-) -> LanguageModel:
-    """Load the model that the node started from: ``policy`` itself where only its adapter is
-    trained, else one that stays as it is."""
-    node = config.node[name]
-    if node.lora:
-        return policy
-    stored = getattr(torch, node.dtype)  # it makes no steps, so it needs no more
-    made = _load(config, name, node.model, processes, stored)
-    made.network.requires_grad_(False)
-    return ShardedModel(made, device_of(node.device)) if processes.size > 1 else made
-
-
-def _load(
-    config: RunConfig, name: str, model: str, processes: ProcessGroup, stored: torch.dtype
-) -> LanguageModel:
-    node = config.node[name]
-    return LanguageModel.load(
-        model,
-        # Spread over GPUs, a model need not fit into one of them: it comes from main memory.
-        device=node.device if processes.size == 1 else "cpu",
-        stop=config.sampling.stop,
-        dtype=getattr(torch, node.dtype),
-        stored=stored,
-        attention=node.attention,
     )
 
 
@@ -159,7 +141,7 @@ def _checkpoint_activations(policy: LanguageModel, name: str) -> None:
 
 
 def _adapt(
-    policy: LanguageModel, model: str, lora: LoraConfig, *, seed: int, saved: Path | None
+    policy: LanguageModel, model: str, lora: LoraConfig, seed: int, saved: Path | None
 ) -> None:
     if base_of(locate(model)):
         # Its checkpoint would name the first one's base, and lose the first one.
@@ -186,7 +168,6 @@ def make_nodes(
     learners: Mapping[str, Learner],
     exchanges: Mapping[str, Exchange],
     progress: NodeProgress,
-    first: int,
     *,
     sends_text: bool,
 ) -> list[Node]:
@@ -196,6 +177,7 @@ def make_nodes(
     for name, learner in learners.items():
         record = Record(folder / name, run=config.name, node=name)
         trusts = trusts_of(config, folder, name, exchanges)
+        tests = config.objective.tests_habits
         writer = Writer(
             name=name,
             engine=_engine(config, learner, folder),
@@ -217,17 +199,12 @@ def make_nodes(
                 exchange=exchanges[name],
                 record=record,
                 trusts=trusts,
-                habits=_habits(config, record),
+                habits=HabitTest(name, record.each("completions")) if tests else None,
                 deadline_s=config.deadline_s,
                 progress=progress,
             )
         )
     return nodes
-
-
-def _habits(config: RunConfig, record: Record) -> HabitTest | None:
-    tests = config.objective.tests_habits
-    return HabitTest(record.node, record.each("completions")) if tests else None
 
 
 def make_pace(
@@ -255,7 +232,6 @@ def make_authors(
     task: Task,
     exchanges: Mapping[str, Exchange],
     progress: NodeProgress,
-    first: int,
     notify: Callable[[str], None],
 ) -> list[Author]:
     """Make the participants of this process that only write, of those in ``exchanges``; raise

@@ -16,14 +16,13 @@ from potluck.builder.memory import (
     CUDA_BYTES,
     GIB,
     Memory,
-    adapted_layers,
     bytes_together,
     gpu_gib,
     memory_of,
     own_completions,
     verdict,
 )
-from potluck.builder.prepare import Host, Prepared, absences, pinned, planned_shape, prepare
+from potluck.builder.prepare import Prepared, absences, pinned, planned_shape, prepare
 from potluck.builder.task import code_of
 from potluck.config import AnyRecipe, RunConfig, as_config
 from potluck.config.control import controls_of
@@ -81,9 +80,9 @@ def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> 
             config, reward=(), log=replace(config.log, callback=""), objective=objective
         )
     absent = absences(config)
-    host = Host(tuple(config.node), Path("runs") / config.name, devices=not gpu, absent=absent)
     shapes = {n: planned_shape(node.model, absent) for n, node in config.learners.items()}
-    inspection = prepare(plain, host, trust_code=trust_code)
+    place = tuple(config.node), Path("runs") / config.name
+    inspection = prepare(plain, *place, trust_code=trust_code, devices=not gpu, absent=absent)
     on_gpu = bool(gpu) or torch.cuda.is_available()
     prompts = inspection.prompts
     memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.learners}
@@ -94,13 +93,12 @@ def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> 
 def _tokens_of(config: RunConfig, name: str, shape: Shape, mean: float) -> Tokens:
     """Count tokens: a completion has at most what its limit and a mean prompt leave it."""
     sampling = config.sampling
-    context = shape.context or sampling.max_total_tokens
-    longest = min(sampling.max_new_tokens, min(sampling.max_total_tokens, context) - mean)
+    room = min(sampling.max_total_tokens, shape.context or sampling.max_total_tokens) - mean
+    longest = min(sampling.max_new_tokens, room)
     own, every = own_completions(config, name), config.problems_per_round * config.group_size
     written = round(own * longest)
     bytes_each = (WIRE_BYTES if config.sends_logp else IDS_ONLY_BYTES)[config.swarm.codec]
-    sent = round(bytes_each * written)
-    return Tokens(own, written, round(every * (mean + longest)), sent)
+    return Tokens(own, written, round(every * (mean + longest)), round(bytes_each * written))
 
 
 def check(
@@ -120,7 +118,6 @@ def check(
         *map(Text, _data(config, plan)),
         *(Text(f"would run {_place_of(name)}; not without --trust-code") for _, name in code),
         *map(Text, notes_on_reach(config)),
-        *map(Text, _learning_lines(config, plan)),
         Text(),
         _memory_table(plan),
         Text("peak = state (weights, optimiser) + the largest of the three that follow it"),
@@ -165,19 +162,6 @@ def _data(config: RunConfig, plan: CostPlan) -> Iterator[str]:
         if shape.context and most > shape.context:
             limit = f"the model's {shape.context} positions"
             yield f"{name}: max_new_tokens = {most} is capped by {limit}"
-
-
-def _learning_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
-    """Yield which layers get an adapter, and what the KL is measured to."""
-    for name, node in config.learners.items():
-        if node.lora:
-            layers = dict.fromkeys(
-                layer for layer, _, _ in adapted_layers(node.lora, plan.shapes[name])
-            )
-            yield f"{name!r} trains adapters of {', '.join(layers)}"
-        if config.objective.beta:
-            model = "its model without the adapter" if node.lora else "a frozen copy of its model"
-            yield f"{name!r} holds its KL to {model}, beta = {config.objective.beta:g}"
 
 
 def _memory_table(plan: CostPlan) -> Table:

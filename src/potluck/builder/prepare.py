@@ -4,12 +4,13 @@ A run may be planned on another machine, where models and data are not at hand. 
 them, and ``prepare`` leaves them out; whatever else is wrong is an error all the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 
 from huggingface_hub import constants, get_session, try_to_load_from_cache
 from msgspec.structs import replace
@@ -41,22 +42,6 @@ def pinned(config: RunConfig) -> RunConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
-    """Process that is to run a recipe, and the parts of the recipe that are on its machine."""
-
-    names: tuple[str, ...]
-    """Nodes that the process hosts, or would host."""
-    folder: Path
-    """Folder of the run."""
-    all_here: bool = True
-    """True: the models of all nodes are on this machine, so that they can be compared."""
-    devices: bool = True
-    """False: the nodes are planned for devices of another machine."""
-    absent: Mapping[str, str] = field(default_factory=dict)
-    """Models and tables that are not at hand, with a line that says why."""
-
-
-@dataclass(frozen=True, slots=True)
 class Prepared:
     """Recipe that was looked at."""
 
@@ -72,42 +57,58 @@ class Prepared:
     """Parts that could not be looked at, and why."""
 
 
-def prepare(config: RunConfig, host: Host, *, trust_code: bool) -> Prepared:
+def prepare(
+    config: RunConfig,
+    names: Collection[str],
+    folder: Path,
+    *,
+    trust_code: bool,
+    all_here: bool = True,
+    devices: bool = True,
+    absent: Mapping[str, str] = MappingProxyType({}),
+) -> Prepared:
     """Look at everything that ``config`` names but weights and servers; raise a PotluckError of
-    the kind that fits what would stop the run."""
+    the kind that fits what would stop the run.
+
+    Args:
+        names: nodes that this process hosts, or would host, in the run's ``folder``.
+        all_here: whether the models of all nodes are on this machine, so that they are compared.
+        devices: whether the nodes are for devices of this machine.
+        absent: models and tables that are not at hand, with a line that says why.
+    """
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
-    mine = replace(config, node={name: config.node[name] for name in host.names})
-    seen = config if host.all_here else mine
+    mine = replace(config, node={name: config.node[name] for name in names})
+    seen = config if all_here else mine
     models = [node.model for node in seen.learners.values()]
-    known, unseen = not {*models} & host.absent.keys(), [*host.absent.values()]
-    task = None
-    if OWN_TASK not in host.absent:
-        lacks = {"out_of_distribution": None} if OTHER_TASK in host.absent else {}
+    known, unseen = not {*models} & absent.keys(), [*absent.values()]
+    task, prompts = None, TYPICAL_PROMPTS
+    if OWN_TASK not in absent:
+        lacks = {"out_of_distribution": None} if OTHER_TASK in absent else {}
         task = make_task(replace(config, **lacks), trust_code=trust_code)
-        require_problems(config, task)
     digests = digests_of(config, trust_code=trust_code)
     if known:
         checks.require_tokenizers(seen)
     else:
         unseen.append("the tokenizers: whether all nodes have the same one")
-    if host.devices:
+    if devices:
         checks.require_devices(seen)
-    checks.require_baseline(config, host.folder, host.names)
-    prompts = TYPICAL_PROMPTS
+    checks.require_baseline(config, folder, names)
     if task and known:
         task = checks.without_long_prompts(config, task, models)
+    if task:
         require_problems(config, task)
+    if task and known:
         checks.require_one_prompt(seen, task)
         lengths = checks.require_completion_budget(mine, task) or [0]  # an author has no prompts
         prompts = Prompts(fmean(lengths), max(lengths))
     else:
         mean, longest = f"{prompts.mean:.0f}", prompts.longest
         unseen.append(f"the prompts: taken to have {mean} tokens, {longest} at most")
-    notes = notes_on(config, task) if task and OTHER_TASK not in host.absent else []
-    notes += checks.notes_on_trust(config, host.folder, host.names)
+    notes = notes_on(config, task) if task and OTHER_TASK not in absent else []
+    notes += checks.notes_on_trust(config, folder, names)
     notes += notes_on_authors(mine, task) if task else []
     notes += checks.notes_on_tokenizers(seen) if known else []
-    notes += checks.notes_on_devices(mine) if host.devices else []
+    notes += checks.notes_on_devices(mine) if devices else []
     return Prepared(task, digests, prompts, notes, unseen)
 
 

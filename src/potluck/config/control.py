@@ -43,21 +43,21 @@ def controls_of(config: RunConfig) -> list[Control]:
 def _controls(config: RunConfig, kind: ControlKind) -> list[Control]:
     if len(config.node) < 2:
         raise ConfigError(f"control is {kind!r}, but the run has one node, so nothing is shared")
-    if kind == "own-part":
-        only_writes = [name for name in config.node if name not in config.learners]
-        if only_writes:
-            raise ConfigError(
-                f"control 'own-part' would have [node.{only_writes[0]}] write everything once "
-                f"more; choose 'half' or 'alone'"
-            )
-        objective = replace(config.objective, others="none")
-        return [_control(config, kind, tuple(config.node), replace(config, objective=objective))]
-    return [_of_one(config, kind, name) for name in config.learners]
+    if kind != "own-part":
+        return [_control(kind, (name,), _by_itself(config, kind, name)) for name in config.learners]
+    for name in config.node.keys() - config.learners.keys():
+        raise ConfigError(
+            f"control 'own-part' would have [node.{name}] write everything once more; choose "
+            f"'half' or 'alone'"
+        )
+    own = replace(config, objective=replace(config.objective, others="none"))
+    return [_control(kind, tuple(config.node), own)]
 
 
-def _of_one(config: RunConfig, kind: ControlKind, name: str) -> Control:
-    node, part = config.node[name], _part(config, name)
-    problems, group = config.problems_per_round, config.group_size
+def _by_itself(config: RunConfig, kind: ControlKind, name: str) -> RunConfig:
+    node, problems, group = config.node[name], config.problems_per_round, config.group_size
+    members = [each.weight for each in config.node.values() if not each.stranger]
+    part = 1 / (1 + config.taken) if config.pace == "free" else node.weight / sum(members)
     if kind == "half":
         group = round(group * part)
     elif kind == "half-problems":
@@ -67,7 +67,7 @@ def _of_one(config: RunConfig, kind: ControlKind, name: str) -> Control:
             f"control 'half' leaves {name!r} groups of {group} of {config.group_size} completions, "
             f"and one has nothing to be compared with; raise group_size, or choose 'half-problems'"
         )
-    by_itself = replace(
+    return replace(
         config,
         node={name: replace(node, weight=1.0, stranger=False)},
         problems_per_round=problems,
@@ -76,29 +76,17 @@ def _of_one(config: RunConfig, kind: ControlKind, name: str) -> Control:
         intake=0.0,
         swarm=SwarmConfig(),
     )
-    return _control(config, kind, (name,), by_itself)
 
 
-def _part(config: RunConfig, name: str) -> float:
-    """Compute the node's part of the completions of a round, 0..1."""
-    if config.pace == "free":
-        return 1 / (1 + config.taken)
-    members = [node.weight for node in config.node.values() if not node.stranger]
-    return config.node[name].weight / sum(members)
-
-
-def _control(
-    config: RunConfig, kind: ControlKind, nodes: tuple[str, ...], changed: RunConfig
-) -> Control:
-    label, group = _label(kind, changed), config.log.group
+def _control(kind: ControlKind, nodes: tuple[str, ...], changed: RunConfig) -> Control:
+    label, group = _label(kind, changed), changed.log.group
     # Trackers take all of one group for one run, and a callback hears of one run.
-    log = replace(config.log, group=group and f"{group}.{label}", callback="")
-    # It is made for the rounds of the run, however that ended: see ``launch/side_by_side.py``.
-    name = f"{config.name}.{label}"[:64]
-    changed = replace(changed, name=name, log=log, control=(), keep_best=False)
-    made = Control(kind, nodes, replace(changed, stop_when=StopConfig()))
-    require_valid(made.config)
-    return made
+    log = replace(changed.log, group=group and f"{group}.{label}", callback="")
+    # It is made for the rounds of the run, however that ended: see ``launch/controls.py``.
+    name = f"{changed.name}.{label}"[:64]
+    made = replace(changed, name=name, log=log, control=(), keep_best=False, stop_when=StopConfig())
+    require_valid(made)
+    return Control(kind, nodes, made)
 
 
 def _label(kind: ControlKind, config: RunConfig) -> str:

@@ -40,8 +40,6 @@ def require_valid(run: RunConfig) -> None:
                 f"[node.{name}] attention 'flash_attention_2' knows no float32; set dtype and "
                 f"sampling_dtype to 'bfloat16', or attention = 'sdpa'"
             )
-        if node.lora and not node.lora.targets:
-            raise ConfigError(f"[node.{name}.lora] targets names no layer, so nothing would learn")
         node.engine.require_sense(
             f"node.{name}", dtype=node.sampling_dtype, sampling=run.sampling.drawing
         )
@@ -58,7 +56,7 @@ def require_valid(run: RunConfig) -> None:
             f"{'stop_when' if by_value else 'keep_best'} goes by evaluations during the run; raise "
             f"[evaluation] every and problems above 0, or drop it"
         )
-    _require_rewards(run)
+    _require_answers(run)
     _require_swarm_sense(run)
     if (rows := run.problems_per_round * run.group_size) > 2**16:
         raise ConfigError(
@@ -143,63 +141,64 @@ def _require_room_for_strangers(run: RunConfig, has_members: bool) -> None:
 
 
 def _require_functions(run: RunConfig) -> None:
+    """Refuse what is no name of a function; "task" is one of ``[[reward]]`` only."""
+    for reward in run.reward:
+        if not FUNCTION.fullmatch(reward.function):
+            wanted = "expected 'FILE.py:NAME', 'MODULE:NAME' or 'task'"
+            raise ConfigError(f"[[reward]] function is {reward.function!r}; {wanted}")
     named = {"[objective] loss": run.objective.loss, "[log] callback": run.log.callback}
     for at, name in named.items():
-        if name and (name == "task" or not FUNCTION.fullmatch(name)):
+        if name and not _is_own_function(name):
             raise ConfigError(f"{at} is {name!r}; expected 'FILE.py:NAME' or 'MODULE:NAME'")
-    weight = run.objective.weight
-    if weight not in (names := get_args(WeightName)) and (
-        weight == "task" or not FUNCTION.fullmatch(weight)
-    ):
-        raise ConfigError(
-            f"[objective] weight is {weight!r}; {hint(weight, names)}, or FILE.py:NAME"
-        )
+    weight, names = run.objective.weight, get_args(WeightName)
+    if weight not in names and not _is_own_function(weight):
+        way = f"{hint(weight, names)}, or FILE.py:NAME"
+        raise ConfigError(f"[objective] weight is {weight!r}; {way}")
+
+
+def _is_own_function(name: str) -> bool:
+    return name != "task" and bool(FUNCTION.fullmatch(name))
 
 
 def _require_pace(run: RunConfig) -> None:
-    authors = [name for name, node in run.node.items() if not node.engine.has_weights]
-    if run.pace == "free" and authors:
-        raise ConfigError(
-            f"pace is 'free', but [node.{authors[0]}] has no model: it writes what the others' "
-            f"rounds need, and at that pace there are none; set pace = 'together'"
-        )
-    weighed = [name for name, node in run.node.items() if node.weight != 1]
-    if run.pace == "free" and weighed:
-        raise ConfigError(
-            f"pace is 'free', but [node.{weighed[0]}] has a weight of its own: "
-            f"at its own pace a node writes as much as it has time for; remove the weight"
-        )
+    is_free, part = run.pace == "free", 1 / (1 + run.taken) + 1e-12
+    for name, node in run.node.items() if is_free else ():
+        if not node.engine.has_weights:
+            raise ConfigError(
+                f"pace is 'free', but [node.{name}] has no model: it writes what the others' "
+                f"rounds need, and at that pace there are none; set pace = 'together'"
+            )
+        if node.weight != 1:
+            raise ConfigError(
+                f"pace is 'free', but [node.{name}] has a weight of its own: at its own pace a "
+                f"node writes as much as it has time for; remove the weight"
+            )
     if run.shares == "speed":
         raise ConfigError(
             "shares is 'speed', which ended with release 0.2.0; set pace = 'free', so that no node "
             "waits for a slower one, or give each node a weight"
         )
-    part = 1 / (1 + run.taken) + 1e-12
     each = int(run.group_size * part)
-    if run.pace == "free" and run.plan == "horizontal" and each < 2:
+    if is_free and run.plan == "horizontal" and each < 2:
         raise ConfigError(
             f"with an intake of {run.taken:g} a node writes {each} of the {run.group_size} "
             f"completions of a problem, and one has nothing to be compared with; raise group_size, "
             f"lower intake, or set plan = 'vertical'"
         )
-    if run.pace == "free" and run.plan == "vertical" and run.problems_per_round * part < 1:
+    if is_free and run.plan == "vertical" and run.problems_per_round * part < 1:
         raise ConfigError(
             f"with an intake of {run.taken:g} a node writes less than one of the "
             f"{run.problems_per_round} problems of a round; raise problems_per_round, or lower "
             f"intake"
         )
-    if run.pace == "together" and run.intake:
+    if not is_free and run.intake:
         raise ConfigError(
             f"intake is {run.intake:g}, but pace is 'together', where a round has the completions "
             f"of all; set pace = 'free', or remove intake"
         )
 
 
-def _require_rewards(run: RunConfig) -> None:
-    for reward in run.reward:
-        if not FUNCTION.fullmatch(reward.function):
-            wanted = "expected 'FILE.py:NAME', 'MODULE:NAME' or 'task'"
-            raise ConfigError(f"[[reward]] function is {reward.function!r}; {wanted}")
+def _require_answers(run: RunConfig) -> None:
     ungraded = run.reward and all(reward.function != "task" for reward in run.reward)
     for at, task in (("task", run.task), ("out_of_distribution", run.out_of_distribution)):
         needs_answers = task and task.reward == "task" and not (at == "task" and ungraded)

@@ -87,18 +87,17 @@ class Fetcher:
         self._changed, self._workers = changed, workers
 
     def wake(self) -> bool:
-        """Start threads for what is to be fetched or asked now; return whether there is something.
+        """Start threads for what is to be fetched or asked now; return whether a batch is fetched.
         The caller holds the lock. Retries are due later, so call it often."""
         if self._workers.closed.is_set():
             return False
-        is_any, now_s = False, time.monotonic()
+        is_fetching, now_s = False, time.monotonic()
         while question := self._beliefs.take_question(now_s):
             self._workers.start("ask the others", partial(self._ask, question))
-            is_any = True
         while job := self._mailbox.fetch_queue.take(now_s):
             self._workers.start("fetch batches", partial(self._fetch, job))
-            is_any = True
-        return is_any
+            is_fetching = True
+        return is_fetching
 
     def _fetch(self, job: FetchJob) -> None:
         came = any(self._read(job, payload) for _, payload in self._batches(job))

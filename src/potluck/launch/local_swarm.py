@@ -21,8 +21,12 @@ from potluck.exchange.keys.keys import make_key, roster_text
 from potluck.files import sealed, write_atomically
 from potluck.launch.children import STOPPED, Child, Children
 from potluck.launch.signals import interrupts
-from potluck.node.storage.folder import require_free
-from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
+from potluck.node.storage.folder import (
+    disk_errors_explained,
+    exclusive,
+    forget_failed_start,
+    require_free,
+)
 from potluck.reports.events import Display, Event, Notice, Once, Told
 
 FOR_JOINING = ("listen", "connect", "tls", "roster", "key")

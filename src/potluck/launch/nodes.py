@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from potluck.builder import checks
 from potluck.builder.exchange import agreements_of
 from potluck.builder.nodes import make_authors, make_learners, make_nodes
-from potluck.builder.prepare import Host, prepare
+from potluck.builder.prepare import prepare
 from potluck.config import RunConfig, as_tree
 from potluck.exchange import Agreement, Exchange
 from potluck.files import sealed, write_atomically
@@ -23,8 +23,13 @@ from potluck.launch.signals import interrupts
 from potluck.node.learning.group import ProcessGroup, process_group
 from potluck.node.learning.workers import run_worker
 from potluck.node.participant import NodeProgress
-from potluck.node.storage.folder import JOINED, remove_parts, remove_parts_of_the_dead
-from potluck.node.storage.lock import disk_errors_explained, exclusive, forget_failed_start
+from potluck.node.storage.folder import (
+    JOINED,
+    disk_errors_explained,
+    exclusive,
+    forget_failed_start,
+    remove_parts,
+)
 from potluck.node.storage.resume import (
     prepare_resume,
     require_folder,
@@ -125,8 +130,9 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     its rounds."""
     config, mine, folder, resume = local.config, local.mine, local.folder, local.resume
     local.check_folder()  # again: another process may have had it until now
-    host = Host(local.names, folder, all_here=local.all_here)
-    prepared = prepare(config, host, trust_code=local.trust_code)
+    prepared = prepare(
+        config, local.names, folder, trust_code=local.trust_code, all_here=local.all_here
+    )
     task = prepared.task
     assert task  # absent data is an error: no absences are named
     digests = {"digest": task.digest, **prepared.digests}
@@ -167,10 +173,10 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
         try:
             agreements = agreements_of(config, task, {n: policies.get(n) for n in local.names})
             with local.meet(agreements, display, progress) as exchanges:
-                made = folder, task, learners, exchanges, progress, first
+                made = folder, task, learners, exchanges, progress
                 nodes = make_nodes(config, *made, sends_text=sends_text)
                 authors = make_authors(
-                    config, folder, task, exchanges, progress, first,
+                    config, folder, task, exchanges, progress,
                     lambda text: display.show(Notice(text)),
                 )  # fmt: skip
                 with journal.of([*nodes, *authors]):
@@ -204,7 +210,6 @@ def _write_recipe(local: LocalNodes, digests: Mapping[str, str]) -> None:
     folder = local.folder
     for each in local.folders:
         remove_parts(each)
-    remove_parts_of_the_dead(folder)
     folder.mkdir(parents=True, exist_ok=True)
     recipe = sealed(as_tree(local.config))
     write_atomically(folder / "recipe.json", recipe)

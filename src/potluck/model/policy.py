@@ -1,4 +1,10 @@
-"""A causal language model with its tokenizer."""
+"""A causal language model with its tokenizer.
+
+A text stands behind a prompt in the tokenizer's ids exactly, or not at all. Ids are a text's
+*continuation* of a prompt: the text is what a decoder adds to the prompt's end, so the space that
+some tokenizers put before a first word is seen, and not guessed. Text of a peer spells nothing but
+text: "<|im_end|>" in it becomes the ids of its letters, or is refused.
+"""
 
 import hashlib
 import json
@@ -14,9 +20,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from potluck.model.loading import ModelError, fingerprint, load_network, load_tokenizer, stop_ids
 from potluck.model.scoring import Scorer
-from potluck.model.spelling import encode_behind, special_ids, text_behind
 from potluck.template import TemplateFailed, render
 from potluck.types import Completion, Problem
+
+TAIL = 4
+"""Ids of a prompt's end, behind which a continuation is decoded."""
+ANCHOR = "\n"
+"""Text before a continuation, where one that is encoded alone would get a space in front."""
+UNKNOWN = "\ufffd"
+"""Sign that a decoder writes where ids are no whole character."""
 
 
 class LanguageModel:
@@ -108,14 +120,19 @@ class LanguageModel:
 
     def text(self, token_T: np.ndarray) -> str:
         """Decode the tokens, special ones left out. Ids of a peer may be any."""
-        ids = [int(id) for id in token_T if id < self.vocabulary]
-        return str(
-            self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        )
+        return self._decode([int(id) for id in token_T if id < self.vocabulary], skip_special=True)
 
     def encode(self, prompt_P: np.ndarray, text: str) -> list[int] | None:
-        """Find the ids of a text behind a prompt; None if none say exactly that."""
-        return encode_behind(self.tokenizer, prompt_P, text)
+        """Find the ids of a text behind a prompt; None if none decode to it. They are the
+        tokenizer's own spelling of it, without special tokens."""
+        alone = self._encode(text)
+        if self._decode_behind(prompt_P, alone) == text:
+            return alone
+        anchor, behind = self._encode(ANCHOR), self._encode(ANCHOR + text)
+        ids = behind[len(anchor) :]
+        if behind[: len(anchor)] == anchor and self._decode_behind(prompt_P, ids) == text:
+            return ids
+        return None
 
     def spelled(self, completion: Completion, problem: Problem, *, most_bytes: int) -> Completion:
         """Give an own completion its text, for readers with other tokenizers; with none if
@@ -126,10 +143,34 @@ class LanguageModel:
 
     def said(self, completion: Completion, problem: Problem) -> str | None:
         """Find the text that says exactly what a completion's ids do, but for the stop token that
-        ends it; None: no text does."""
-        ids = completion.token_T.tolist()
-        end = len(ids) - (completion.end == "stop")
-        return text_behind(self.tokenizer, self.prompt(problem), ids[:end])
+        ends it; None: they have a special token, or bytes that are no whole character."""
+        ids, prompt_P = completion.token_T.tolist(), self.prompt(problem)
+        ids = ids[: len(ids) - (completion.end == "stop")]
+        if self.special_ids.intersection(ids):
+            return None
+        text = self._decode_behind(prompt_P, ids)
+        if text is None or (UNKNOWN in text and self.encode(prompt_P, text) != ids):
+            return None
+        return text
+
+    def _encode(self, text: str) -> list[int]:
+        encoded = self.tokenizer(
+            text, add_special_tokens=False, split_special_tokens=True, verbose=False
+        )
+        return list(encoded["input_ids"])
+
+    def _decode_behind(self, prompt_P: np.ndarray, ids: Sequence[int]) -> str | None:
+        """Find what ``ids`` add to the text of the prompt's end; None if they change it."""
+        tail = [int(id) for id in prompt_P[-TAIL:]]
+        before, whole = self._decode(tail), self._decode([*tail, *ids])
+        return whole[len(before) :] if whole.startswith(before) else None
+
+    def _decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
+        return str(
+            self.tokenizer.decode(
+                list(ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
+            )
+        )
 
     def logp(
         self, prompts: Sequence[np.ndarray], tokens: Sequence[np.ndarray], *, temperature: float
@@ -165,8 +206,7 @@ class LanguageModel:
         place_S = torch.arange(token_MS.shape[1])
         predicts_MS = (place_S >= first_M[:, None]) & (place_S < (first_M + length_M)[:, None])
         wanted_X = torch.from_numpy(np.concatenate(tokens)).long().to(self.device)
-        rounds = self.dtype != torch.float32
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=rounds):
+        with self._rounding():
             found = self.scorer(token_MS, predicts_MS.to(self.device), wanted_X, temperature)
         mask_MT = (torch.arange(int(length_M.max())) < length_M[:, None]).to(self.device)
         nothing_MT = torch.zeros(mask_MT.shape, device=self.device)
@@ -176,9 +216,12 @@ class LanguageModel:
     def next_logp(self, prompt_P: np.ndarray, token_T: np.ndarray) -> Tensor:
         """Compute logp_TV: ln p of every id in each place of a completion, nats, float32."""
         ids = torch.from_numpy(np.concatenate([prompt_P, token_T[:-1]])).long().to(self.device)
-        rounds = self.dtype != torch.float32
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=rounds):
+        with self._rounding():
             return self.scorer.every(ids.unsqueeze(0), len(token_T))
+
+    def _rounding(self) -> torch.autocast:
+        rounds = self.dtype != torch.float32
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=rounds)
 
     def logp_gap(
         self, prompts: Sequence[np.ndarray], written: Sequence[Completion], *, temperature: float
@@ -198,6 +241,12 @@ class LanguageModel:
         """Give memory that torch keeps for later use back to the GPU, which models may share."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """List the ids of tokens that no text may become."""
+    added = tokenizer.added_tokens_decoder.items()
+    return frozenset(tokenizer.all_special_ids) | {id for id, token in added if token.special}
 
 
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarray:

@@ -22,13 +22,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from potluck.exchange import Received, Round
-from potluck.node.learning.batch import Scored, pack
+from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import Learner, UpdateReport
-from potluck.node.learning.read import UnreadReason, read
 from potluck.node.participant import Clock, Participant, Spent
 from potluck.node.report import report_of
 from potluck.node.sample import sample
-from potluck.node.selection import Selection
+from potluck.node.selection import Selection, UnreadReason, read
 from potluck.node.writer import Writer, error_context
 from potluck.objective.habit import GradedAnswer, HabitTest, silenced_answers
 from potluck.objective.methods import reads_author_logp
@@ -80,14 +79,20 @@ class Node(Participant):
             silenced = silenced_answers(answers, habits)
             update = self._learn(round, groups, silenced) if groups else None
             if update:
-                self._record_sample(round, groups, update.scored, size_bytes)
+                policy, objective = self.learner.policy, self.learner.objective
+                room, scored = self.record.room_for_sample(size_bytes), update.scored
+                lines = sample(
+                    round, groups, scored, policy, objective, me=self.name, size_bytes=room
+                )
+                self.record.add_sample(lines)
         report = report_of(round, self.name, groups, update, habits, selection, arrived)
         attendance, apart = self.pace.attendance, spent.server_mismatch
+        first = None if apart is None else self.record.first("metrics", "server_apart")
         report = replace(
             report,
             size_bytes=size_bytes,
             server_apart=apart,
-            server_apart_first=self._first_apart(apart),
+            server_apart_first=apart if first is None else first,
             seconds=spent.seconds(learning.seconds),
             absent=tuple(sorted(attendance.absent(round))),
             heard=attendance.note(round, arrived, report.sources, me=self.name),
@@ -108,7 +113,7 @@ class Node(Participant):
 
     def _grade(self, round: int, selected: Selection) -> list[Group]:
         groups, lines = [], []
-        for rows, kept in zip(selected.groups, selected.kept, strict=True):
+        for rows, past in zip(selected.groups, selected.past_rewards, strict=True):
             written = [row.completion for row in rows]
             problem = self.task.problem(written[0].problem_id)
             texts = [row.text for row in rows]
@@ -125,23 +130,10 @@ class Node(Participant):
                 if [*parts] != ["task"]:
                     paid |= {f"reward/{name}": values[at] for name, values in parts.items()}
                 lines.append({"round": round, **origin, **paid, "end": c.end, "text": text})
-            groups.append(Group(problem, rows, tuple(rewards), parts, kept))
+            groups.append(Group(problem, rows, tuple(rewards), parts, past))
         self.record.add_problems(round, [group.problem for group in groups])
         self.record.add("completions", lines)
         return groups
-
-    def _record_sample(
-        self, round: int, groups: Sequence[Group], scored: Scored, size_bytes: int
-    ) -> None:
-        policy, objective = self.learner.policy, self.learner.objective
-        room = self.record.room_for_sample(size_bytes)
-        lines = sample(round, groups, scored, policy, objective, me=self.name, size_bytes=room)
-        self.record.add_sample(lines)
-
-    def _first_apart(self, now: float | None) -> float | None:
-        """Return the ``server_apart`` of the run's first writing, where a server writes."""
-        first = None if now is None else self.record.first("metrics", "server_apart")
-        return now if first is None else first
 
 
 def step(nodes: Sequence[Participant], round: int) -> list[RoundReport]:

@@ -33,12 +33,8 @@ class Spent:
 
     def seconds(self, learn_s: float) -> dict[str, float]:
         """Return the duration of each phase of the whole round."""
-        return {
-            "write": self.write_s,
-            "wait": self.wait_s,
-            "exchange": self.exchange_s,
-            "learn": learn_s,
-        }
+        phases = "write", "wait", "exchange"
+        return {name: getattr(self, f"{name}_s") for name in phases} | {"learn": learn_s}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from potluck.model import LanguageModel
 from potluck.node.learning.batch import Scored
-from potluck.node.learning.score import candidates
-from potluck.node.metrics import METRICS
+from potluck.node.learning.score import METRICS, candidates
 from potluck.objective.methods import ObjectiveConfig
 from potluck.reports.tokens import Recorded, columns_of
 from potluck.types import Group
@@ -82,9 +81,7 @@ def _numbers(scored: Scored) -> Tensor:
     batch, start_BT = scored.batch, scored.logp_start_BT
     told_BT = ~batch.logp_gen_BT.isnan()
     number_BT = torch.where(told_BT, batch.logp_gen_BT - start_BT, start_BT)
-    read_B = scored.metrics_BK[:, 0].isfinite()
-    read_B[list(scored.dropped)] = False
-    read_B &= torch.where(batch.mask_BT, number_BT, 0.0).isfinite().all(dim=1)
+    read_B = scored.read_B & torch.where(batch.mask_BT, number_BT, 0.0).isfinite().all(dim=1)
     return torch.where(batch.mask_BT & read_B.unsqueeze(1), number_BT, torch.nan)
 
 

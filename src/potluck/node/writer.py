@@ -46,7 +46,15 @@ class Writer:
     def write(self, round: int, shares: Sequence[Share], progress: Progress) -> list[Completion]:
         """Return the completions of these shares, as they are sent."""
         with error_context(round, self.name):
-            completions = self._generate(round, shares, progress)
+            _, begun = self._begun.pop(round, (shares, None))
+            if begun:
+                completions = begun.collect(progress)
+            else:
+                self.abandon()  # the others are ahead, and the round that was begun is skipped
+                requests, sampler = self._ordered(round, shares)
+                completions = self.engine.generate(
+                    requests, sampler, author=self.name, progress=progress
+                )
         if not self.sends_logp:
             completions = [replace(c, logp_T=None) for c in completions]
         if self.sends_text:
@@ -77,16 +85,6 @@ class Writer:
         while self._begun:
             _, (_, writing) = self._begun.popitem()
             writing.abandon()
-
-    def _generate(
-        self, round: int, shares: Sequence[Share], progress: Progress
-    ) -> list[Completion]:
-        _, begun = self._begun.pop(round, (shares, None))
-        if begun:
-            return begun.collect(progress)
-        self.abandon()  # the others are ahead, and the round that was begun is skipped
-        requests, sampler = self._ordered(round, shares)
-        return self.engine.generate(requests, sampler, author=self.name, progress=progress)
 
     def _ordered(self, round: int, shares: Sequence[Share]) -> tuple[Requests, RandomSampler]:
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]

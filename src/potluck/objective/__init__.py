@@ -7,7 +7,7 @@
     others.py       choices about others' completions, and their likelihood
     weights.py      weights of completions; each says if it needs a row or the whole batch
     trust.py        advantages and bound of authors that are not trusted
-    phrases.py      phrases of texts, by which habits are told
+    habit.py        the test of habits of authors
     shapes.py       the check that every function makes of its arguments
 
 Import from the files: this one stays empty, so that a recipe can be read without torch.

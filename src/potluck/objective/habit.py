@@ -23,6 +23,7 @@ and the limits.
 """
 
 import math
+import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,8 +31,6 @@ from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
-
-from potluck.objective.phrases import BEGIN, phrase_counts, words_of
 
 WINDOW = 10
 """Rounds that are counted: the last ones."""
@@ -46,6 +45,38 @@ MOST_PHRASES = 512
 """Phrases of an author that are looked at, the commonest ones."""
 PROVEN = 1.0
 """Standard errors by which the gain lies above 0 once the habit is learned from."""
+WORDS = 3
+"""Longest phrase, in words and marks."""
+BEGIN = "^"
+"""Mark of the beginning of a text, in a phrase."""
+MOST_CHARACTERS = 4000
+"""Part of a text that is looked at, from its beginning."""
+
+_WORD = re.compile(r"\d|\w{1,32}|[^\w\s]")  # a word without end would fill the line
+
+
+def words_of(text: str) -> str:
+    """Cut a text into words and marks with a space around each: it has a phrase if
+    ``f" {phrase} "`` is in it.
+
+    >>> words_of("#7 is")
+    ' ^ # 7 is '
+    """
+    return " ".join(["", BEGIN, *_WORD.findall(text[:MOST_CHARACTERS]), ""])
+
+
+def phrase_counts(cut: Iterable[str]) -> Counter[str]:
+    """Count the texts that have each phrase; a text counts it once. They come from ``words_of``."""
+    counts: Counter[str] = Counter()
+    for each in cut:
+        words = each.split()
+        phrases = {
+            " ".join(words[at : at + size])
+            for size in range(1, WORDS + 1)
+            for at in range(len(words) - size + 1)
+        }
+        counts.update(phrases - {BEGIN})
+    return counts
 
 
 class GradedAnswer(NamedTuple):

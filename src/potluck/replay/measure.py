@@ -17,8 +17,8 @@ from potluck.node.learning.batch import Batch, Scored, pack
 from potluck.node.learning.learner import Learner, UpdateReport, silent
 from potluck.node.learning.passes import Gradient
 from potluck.node.loop import Node
-from potluck.node.metrics import author_reports
 from potluck.node.participant import Spent
+from potluck.node.report import author_reports
 from potluck.objective.methods import METHODS
 from potluck.replay.plan import ReplayRow
 from potluck.replay.worth import Worth, authors_worth

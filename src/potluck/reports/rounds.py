@@ -204,7 +204,7 @@ class RoundReport:
     unusable: Annotated[int, Stat("Unusable", "count")] = 0
     """Completions that cannot be read exactly; left out. Those of late groups count, too."""
     unreadable: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """The same number by author and reason: see ``node/learning/read.py``."""
+    """The same number by author and reason: see ``node/selection.py``."""
     too_few: Annotated[
         int, Stat("Alone in their group", "count", warning="alone in their group")
     ] = 0

@@ -3,7 +3,7 @@
 import hashlib
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, groupby
 from typing import Literal, Protocol, get_args
 
 from potluck.fields import Options
@@ -251,14 +251,9 @@ class WithOutOfDistribution(DerivedTask):
         """Grade; with the parts of each reward where all problems are of [task]."""
         if not any(p.id in self._elsewhere for p in problems):
             return super().graded(problems, completions, texts)
-        triples = list(zip(problems, completions, texts, strict=True))
-        rewards: dict[int, float] = {}
-        for task, is_other in ((self._task, False), (self._other, True)):
-            places = [i for i, p in enumerate(problems) if (p.id in self._elsewhere) == is_other]
-            chosen = [triples[i] for i in places]
-            earned = task.rewards(
-                [p for p, _, _ in chosen], [c for _, c, _ in chosen], [t for _, _, t in chosen]
-            )
-            rewards.update(zip(places, earned, strict=True))
-        in_order = [rewards[i] for i in range(len(triples))]
-        return in_order, {"task": in_order}
+        rewards: list[float] = []
+        triples = zip(problems, completions, texts, strict=True)
+        for is_other, run in groupby(triples, lambda triple: triple[0].id in self._elsewhere):
+            task = self._other if is_other else self._task
+            rewards += task.rewards(*map(list, zip(*run, strict=True)))
+        return rewards, {"task": rewards}

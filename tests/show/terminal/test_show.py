@@ -4,8 +4,7 @@ import pytest
 from rich.console import Console
 
 from potluck.evaluation.grade import ProblemScores, count_right
-from potluck.objective.habit import Habit
-from potluck.objective.phrases import BEGIN
+from potluck.objective.habit import BEGIN, Habit
 from potluck.reports.doubts import BEGINNING
 from potluck.show.terminal.show import show
 from show.terminal.run_folders import HOSTILE, STEERS, make_run, metrics, source, written

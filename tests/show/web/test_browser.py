@@ -180,7 +180,7 @@ def test_64_nodes_and_500_rounds_are_drawn_as_what_can_be_seen(told, address, sh
         one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]
     }
     assert metrics["JSHeapUsedSize"] < 150e6
-    # Numbers are hidden in a matrix of this size: the reading and the table have them.
+    # Numbers are hidden in a matrix of this size: the reading has them.
     cell = page.locator('td[data-down="3"][data-across="7"]')
     assert cell.inner_text() == ""
     assert "node-07 learns from node-03: Taken" in cell.get_attribute("aria-label")

@@ -42,7 +42,9 @@ class Store:
         folder, a link or pipe nothing is read: it is empty."""
         places, odd = {path: f"{self._root}/{path}" for path in wanted}, dict[str, bytes]()
         if self._is_local:
-            odd = {p: b"" for p, at in places.items() if os.path.lexists(at) and not _is_plain(at)}
+            there = {path: at for path, at in places.items() if os.path.lexists(at)}
+            plain = {p for p, at in there.items() if os.path.isfile(at) and not os.path.islink(at)}
+            odd = dict.fromkeys(there.keys() - plain, b"")
         files = [path for path in wanted if path not in odd]
         ends = [wanted[path] + 1 for path in files]
         with _as_os_error():
@@ -108,10 +110,6 @@ class Store:
         """Return the time at which a file was written, by the clock of the place."""
         with _as_os_error():
             return float(self._fs.modified(f"{self._root}/{path}").timestamp())
-
-
-def _is_plain(place: str) -> bool:
-    return os.path.isfile(place) and not os.path.islink(place)
 
 
 @contextmanager

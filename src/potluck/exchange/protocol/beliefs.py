@@ -119,9 +119,12 @@ class Beliefs:
                 refused.setdefault(error.reason, []).append(error)
         for errors in refused.values():
             self._mailbox.refuse(name, errors[0], now_s, count=len(errors))
-        if odd := len(payloads) - len(formed):  # in a flood an error for each costs too much
-            what = WireError(f"{odd} messages came that have not the form of an announcement")
-            self._mailbox.refuse(name, what, now_s, count=odd)
+        if len(formed) < len(payloads):  # One is told: in a flood an error for each costs too much.
+            garbage = next(p for p in payloads if not ANNOUNCEMENTS.has_form(p))
+            try:
+                self._read(name, garbage)
+            except WireError as error:
+                self._mailbox.refuse(name, error, now_s, count=len(payloads) - len(formed))
         return believed
 
     def ask_the_silent(self, now_s: float) -> None:

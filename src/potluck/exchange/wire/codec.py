@@ -32,7 +32,6 @@ from potluck.exchange.wire.message import (
     Header,
     Limits,
     Message,
-    Rows,
     TextHeader,
     header_of,
     rows_of,
@@ -107,7 +106,11 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
     count = int(rows.length_B.sum())
     token_X = byte_planes.read_ids(codec, header.id_bits, blocks, count)
     logp_X = byte_planes.read_logp(codec, blocks, count) if has_logp else None
-    texts = _read_texts(codec, rows, blocks) if version == TEXT_VERSION else ()
+    texts: list[str | None] = []
+    if version == TEXT_VERSION:
+        size = text_size(rows)
+        text = byte_planes.contents(codec, blocks, "texts", size) if size else b""
+        texts = texts_of(rows, memoryview(text))
     blocks.require_end()
     # Ids beside texts may be of another tokenizer.
     below = min(1 << header.id_bits, limits.vocabulary if version == VERSION else BEYOND)
@@ -129,12 +132,6 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
         raise WireError(str(error)) from error
     about = header.run, header.round, header.sender, header.provenance
     return Message(*about, rows.prompts, completions, rows.questions)
-
-
-def _read_texts(codec: Codec, rows: Rows, blocks: Blocks) -> list[str | None]:
-    size = text_size(rows)
-    data = byte_planes.contents(codec, blocks, "texts", size) if size else b""
-    return texts_of(rows, memoryview(data))
 
 
 def _start(data: bytes, limits: Limits) -> tuple[int, Codec, bool, Blocks]:

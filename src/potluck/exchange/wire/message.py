@@ -137,10 +137,19 @@ class TextHeader(Header, frozen=True, array_like=True, forbid_unknown_fields=Tru
 
 
 def header_of(message: Message, id_bits: int) -> Header:
-    """Return the header of ``message``; ``rows_of`` checks it, as it does a peer's."""
+    """Return the header of ``message``; ``rows_of`` checks it, as it does a peer's. Raise
+    ValueError for what no reader can see: tokens of another tokenizer than the header's."""
     provenance, completions = message.provenance, message.completions
     sampling = provenance.sampling
     at = {id: position for position, id in enumerate(message.prompts)}
+    # A reader gives all completions one tokenizer: that of the header, if there are tokens.
+    names_it = message.has_texts and any(len(c.token_T) for c in completions)
+    tokenizer = provenance.tokenizer if names_it else b""
+    for c in completions:
+        if c.tokenizer != tokenizer:
+            found = f"{c.problem_id!r} names tokenizer {c.tokenizer.hex() or 'none'}"
+            expected = f"each of this message names {tokenizer.hex() or 'none'}"
+            raise ValueError(f"a completion of {found}; {expected}")
     fields = (
         message.run, message.round, message.sender,
         provenance.model, provenance.tokenizer, provenance.task,
@@ -156,7 +165,7 @@ def header_of(message: Message, id_bits: int) -> Header:
     if not message.has_texts:
         return Header(*fields)
     sizes = _column(0 if c.text is None else 1 + len(c.text.encode()) for c in completions)
-    return TextHeader(*fields, b"".join(message.questions.values()), sizes)
+    return TextHeader(*fields, b"".join(message.questions[id] for id in at), sizes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,9 @@ class ZenohExchange(ProcessExchange):
     def _put_line(self) -> None:
         """Put the newest status line, if it is due and somebody listens."""
         line, now_s = self._line, time.monotonic()
-        if line is None or now_s < self._line_due_s or not _is_matched(self._line_publisher):
+        # Zenoh declares a bool, and returns an object that is always true.
+        listening: Any = self._line_publisher.matching_status
+        if line is None or now_s < self._line_due_s or not listening.matching:
             return
         self._line_due_s = now_s + max(LINE_PAUSE_S, announcement_pause_s(len(self._mailbox.peers)))
         self._line_publisher.put(line)
@@ -266,10 +268,3 @@ class ZenohExchange(ProcessExchange):
                     return
                 raise
             yield item
-
-
-def _is_matched(publisher: zenoh.Publisher) -> bool:
-    """Return whether somebody listens to what ``publisher`` puts."""
-    status: object = publisher.matching_status
-    # Zenoh declares a bool, and returns an object that is always true.
-    return bool(getattr(status, "matching", status))

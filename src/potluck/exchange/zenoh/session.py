@@ -177,7 +177,10 @@ def _open(config: zenoh.Config, endpoints: Endpoints, closing: threading.Event) 
     warned = False
     while not closing.is_set():
         try:
-            return zenoh.open(config)
+            session = zenoh.open(config)
+            if endpoints.tls:
+                _log_unlisted_peers(session, {*endpoints.tls.names, *RELAYS})
+            return session
         except zenoh.ZError as error:
             if "Unable to connect to any" in str(error):  # A client, and no router yet.
                 if not warned:
@@ -267,3 +270,24 @@ def host_and_port(endpoint: str) -> tuple[str, int]:
     found = ADDRESS.fullmatch(endpoint)
     assert found
     return found[2].strip("[]"), int(found[3])
+
+
+def _log_unlisted_peers(session: zenoh.Session, names: set[str]) -> None:
+    """Log each peer whose certificate is of the swarm's authority, but is not listed. Zenoh's own
+    line tells such a session's random id only. The thread ends with the session."""
+    links = session.info.declare_link_events_listener(zenoh.handlers.RingChannel(256), history=True)
+
+    def watch() -> None:
+        try:
+            for event in links:
+                name = event.link.auth_identifier
+                if event.kind == zenoh.SampleKind.PUT and name not in names:
+                    _log.warning(
+                        "refused %r at %s: its certificate is good, but it is not listed; add "
+                        "it to the roster or the recipe to let it in",
+                        *(name, event.link.dst),
+                    )
+        except zenoh.ZError:  # The session was closed.
+            return
+
+    threading.Thread(target=watch, name="potluck-door", daemon=True).start()

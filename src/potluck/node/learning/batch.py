@@ -116,18 +116,18 @@ def pack(
     length_B = torch.tensor([len(row.token_T) for row in rows])
     trusted, advantages, counted = [], [], []
     for group in groups:
-        count, kept = len(group.rows), len(group.kept)
+        count, past = len(group.rows), len(group.past_rewards)
         authors = [row.completion.author for row in group.rows]
         trusted_G = torch.tensor([trusts(author) for author in authors])
         advantage_G = advantages_by_trust(
-            torch.tensor(group.rewards + group.kept),
-            [*authors, *[""] * kept],
-            torch.cat([trusted_G, torch.ones(kept, dtype=torch.bool)]),
+            torch.tensor(group.rewards + group.past_rewards),
+            [*authors, *[""] * past],
+            torch.cat([trusted_G, torch.ones(past, dtype=torch.bool)]),
             scale=scale,
         )
         trusted.append(trusted_G)
         advantages.append(advantage_G[:count])
-        counted.append(trusted_G & bool(trusted_G.all() or trusted_G.sum() + kept > 1))
+        counted.append(trusted_G & bool(trusted_G.all() or trusted_G.sum() + past > 1))
     counted_B = torch.cat(counted)
     return Batch(
         completions=tuple(row.completion for row in rows),

@@ -6,18 +6,24 @@ kept         the advantages as the filter and the weights leave them
 metrics      what the author reports add up
 """
 
+import math
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from potluck.node.learning.batch import Batch, Scored
-from potluck.node.metrics import METRICS, row_metrics
 from potluck.objective.filters import divergence_from_author, filter_advantages
 from potluck.objective.methods import ObjectiveConfig, Others
-from potluck.objective.others import select_others
+from potluck.objective.others import select_others, sequence_likelihood
 from potluck.objective.weights import ScoredRows, Weight, untrusted_likelihood
 from potluck.types import NonFiniteError
+
+METRICS = (
+    "tokens", "ratio_sum", "ratio_max", "k1", "k3", "capped", "weight", "weight_square",
+    "likelihood", "weight_min", "surprise",
+)  # fmt: skip
+"""Names of the K numbers that are kept of each completion."""
 
 
 def candidates(batch: Batch, me: str, objective: ObjectiveConfig) -> Tensor:
@@ -78,6 +84,34 @@ def score_rows(
     scored.metrics_BK[row_M] = row_metrics(
         start_MT, micro.logp_gen_BT, micro.mask_BT, weight_cap=objective.weight_cap
     )
+
+
+def row_metrics(
+    logp_start_BT: Tensor, logp_gen_BT: Tensor, mask_BT: Tensor, *, weight_cap: float
+) -> Tensor:
+    """Return [B, K] float64: the numbers of ``METRICS`` for each completion; ``AuthorReport`` says
+    what they mean. Where ``logp_gen_BT`` is NaN, as the author told none, so is all that needs it;
+    only ``weight_min`` then takes ln pi_gen for 0."""
+    claims_BT = ~logp_gen_BT.isnan()
+    claimed_BT = torch.where(claims_BT, logp_gen_BT, 0.0)
+    least_B = torch.where(mask_BT, logp_start_BT - claimed_BT, math.inf).amin(dim=1)
+    ratio_BT = torch.where(mask_BT, logp_start_BT - logp_gen_BT, 0.0)
+    capped_B = ((ratio_BT > math.log(weight_cap)) & mask_BT).sum(dim=1)
+    weight_BT = torch.where(mask_BT, ratio_BT.double().exp(), 0.0)
+    columns = {
+        "tokens": mask_BT.sum(dim=1),
+        "ratio_sum": ratio_BT.double().sum(dim=1),
+        "ratio_max": torch.where(mask_BT, ratio_BT, -math.inf).amax(dim=1),
+        "k1": divergence_from_author(logp_start_BT, logp_gen_BT, mask_BT, estimator="k1"),
+        "k3": divergence_from_author(logp_start_BT, logp_gen_BT, mask_BT, estimator="k3"),
+        "capped": torch.where((claims_BT | ~mask_BT).all(dim=1), capped_B.double(), math.nan),
+        "weight": weight_BT.sum(dim=1),
+        "weight_square": weight_BT.square().sum(dim=1),
+        "likelihood": sequence_likelihood(logp_start_BT, mask_BT),
+        "weight_min": least_B.double().exp(),
+        "surprise": -torch.where(mask_BT, logp_start_BT, 0.0).double().sum(dim=1),
+    }
+    return torch.stack([columns[name].double() for name in METRICS], dim=1)
 
 
 def weigh_batch(scored: Scored, me: str, objective: ObjectiveConfig, weight: Weight) -> Scored:

@@ -12,8 +12,8 @@ task in one order. Where a fast node wrote a problem some rounds before a slow o
 what then comes with the rewards of its own earlier completions, which it keeps.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from math import ceil
@@ -21,13 +21,49 @@ from math import ceil
 from potluck.exchange import Delivery, Exchange, Received, Round, Waiting
 from potluck.files import derived_seed
 from potluck.node.pace.base import Pace
-from potluck.node.pace.written import WrittenProblems
 from potluck.node.selection import Read, Selection, readable_rows
+from potluck.node.storage.record import Record
 from potluck.schedule import Share, part_of_round, unwritten_problems
 from potluck.types import Completion, Group, Row
 
 UNTRUSTED_SHARE = 0.25
 """Largest share of a round's problems that members which are not trusted choose together."""
+WINDOW = 64
+"""Own rounds for which rewards are kept, to compare what others send later with."""
+
+
+class WrittenProblems:
+    """The problems that a node has written, and the rewards of its completions of the last
+    ``WINDOW`` rounds. It is in ``written.jsonl``, too."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self.times = Counter[str]()
+        """Rounds in which each problem was written."""
+        self._kept: dict[str, tuple[int, tuple[float, ...]]] = {}
+        self._window = deque[tuple[int, list[str]]]()
+        for line in record.each("written"):
+            self._add(line["round"], line["rewards"])
+
+    def add(self, round: int, rewards: Mapping[str, Sequence[float]]) -> None:
+        """Note a round's rewards of own completions, by problem, and the rounds of others in it."""
+        self._record.add("written", [{"round": round, "rewards": rewards}])
+        self._record.add_taken()
+        self._add(round, rewards)
+
+    def rewards(self, problem_id: str) -> tuple[float, ...]:
+        """Return the rewards of this node's newest completions of the problem, or none."""
+        return self._kept.get(problem_id, (0, ()))[1]
+
+    def _add(self, round: int, rewards: Mapping[str, Sequence[float]]) -> None:
+        self.times.update(rewards.keys())
+        self._kept |= {id: (round, tuple(paid)) for id, paid in rewards.items()}
+        self._window.append((round, [*rewards]))
+        while self._window[0][0] <= round - WINDOW:
+            old, ids = self._window.popleft()
+            for id in ids:
+                if id in self._kept and self._kept[id][0] == old:
+                    del self._kept[id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +167,7 @@ class Free(Pace):
         joint = sum(len(each.others) for each in used if each.own or each.past)
         return Selection(
             tuple(each.rows for each in used),
-            kept=tuple(each.past for each in used),
+            past_rewards=tuple(each.past for each in used),
             unasked=sum(map(len, batches.values())) - len(asked),
             unreadable=unreadable,
             too_few=sum(not each.can_teach for each in every),

@@ -47,7 +47,7 @@ class Together(Pace):
         used = tuple(compress(present + late, kept))
         return Selection(
             used,
-            kept=((),) * len(used),
+            past_rewards=((),) * len(used),
             unasked=len(arrived.completions) - len(asked),
             unreadable=unreadable,
             too_few=len(every) - len(present),

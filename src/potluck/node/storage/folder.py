@@ -1,22 +1,27 @@
-"""A run's folder: the names in it that several rooms know, and what a process may clear away."""
+"""A run's folder: the names in it that several rooms know, its lock, and errors that say how to go
+on."""
 
+import errno
 import json
 import os
 import shlex
 import shutil
-import time
-from contextlib import suppress
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from potluck.files import LOCAL_SWARM
+from filelock import FileLock, Timeout
+
+from potluck.files import LOCAL_SWARM, OF_WRITES, remedy
 from potluck.types import RunFolderError
 
 JOINED = "join.json"
 """In a node's folder: the recipe that it joined with, its own key and addresses included."""
 LOCK = ".lock"
 """Name of the file in a folder whose lock a process holds while it writes there."""
-A_WRITE_S = 60.0
-"""A whole file takes less to write."""
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+"""Errors of a file system that has no locks."""
 
 
 def has_no_round(folder: Path) -> bool:
@@ -63,21 +68,66 @@ def remove_parts(folder: Path) -> None:
             part.unlink()
 
 
-def remove_parts_of_the_dead(folder: Path) -> None:
-    """Remove what processes that are gone left of unfinished files in a folder that several write
-    to. Those of another machine cannot be seen, so what a living one may be writing stays."""
-    for part in folder.glob("*.[0-9]*.part"):
-        with suppress(FileNotFoundError):  # as another node removed it, or has finished it
-            is_old = time.time() - part.stat().st_mtime > A_WRITE_S
-            if is_old and not _is_alive(int(part.suffixes[-2][1:])):
-                part.unlink()
-
-
-def _is_alive(process: int) -> bool:
+@contextmanager
+def exclusive(folder: Path, notify: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of ``folder``, made for it and removed if it stays empty; the kernel takes it
+    back however the process ends. Raise RunFolderError if another process holds it."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
-        os.kill(process, 0)
-    except PermissionError:  # another user's
-        return True
-    except ProcessLookupError:
-        return False
-    return True
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot make the folder {folder}: {error.strerror}; name another one with --out"
+        ) from error
+    file = folder / LOCK
+    lock = FileLock(file, timeout=0, fallback_to_soft=False)
+    try:
+        lock.acquire()
+        file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
+    except Timeout:
+        holder = file.read_text(errors="replace").strip() or "another process"
+        raise RunFolderError(
+            f"{folder} is in use by {holder}; wait until that ends or end it, or name another "
+            f"folder with --out"
+        ) from None
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        notify(f"{folder} is on a file system without locks: let no second process use it")
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # as when somebody removed the folder, or uses one around it
+            if [each.name for each in folder.iterdir()] == [LOCK]:  # nothing was begun
+                file.unlink()
+                for each in made:
+                    each.rmdir()
+        lock.release()
+
+
+def forget_failed_start(folder: Path, nodes: Iterable[str], notify: Callable[[str], None]) -> None:
+    """Clear the folder of a run that finished no round, but for locks; the caller holds the
+    folder's own one. Raise RunFolderError if a node of it is still going."""
+    with ExitStack() as stack:
+        for name in nodes:
+            if (folder / name).is_dir():
+                stack.enter_context(exclusive(folder / name, notify))
+        if has_no_round(folder):
+            for each in folder.rglob("*"):
+                if each.is_file() and each.name != LOCK:
+                    each.unlink()
+            notify(f"{folder} held a run that finished no round; it is begun anew")
+
+
+@contextmanager
+def disk_errors_explained(folder: Path) -> Iterator[None]:
+    """Turn an OSError into a RunFolderError that says which file it was, what happened, and how to
+    go on; ``folder`` is the run's, and stands for a file that the error does not name."""
+    try:
+        yield
+    except OSError as error:
+        if not (way := remedy(error)):
+            raise
+        again = "go on with --resume" if (folder / "recipe.json").is_file() else "start it again"
+        what = f"{'cannot write ' * (error.errno in OF_WRITES)}{error.filename or folder}"
+        raise RunFolderError(f"{what}: {error.strerror}; {way}, then {again}") from error

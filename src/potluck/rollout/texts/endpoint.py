@@ -1,17 +1,26 @@
-"""Requests to an OpenAI-compatible endpoint through its client library, which repeats none: each
-attempt has its own place in the books. An answer is bounded in time and in bytes."""
+"""The chat protocol of an OpenAI-compatible endpoint: its requests, its answers, and the way there.
+
+The client library repeats no request: each attempt has its own place in the books. An answer is
+bounded in time and in bytes. Models differ in what they take: one that refuses a parameter is not
+sent it again.
+"""
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import msgspec
 
 from potluck.files import one_line
 from potluck.rollout.base import RolloutError
+from potluck.rollout.texts.base import can_be_read
 from potluck.rollout.vllm.client import CONNECT_S, SAID_CHARACTERS, Address
+from potluck.types import End, Problem
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -28,6 +37,7 @@ WAYS_OUT = {
     404: "is the name of the model right, and url complete, such as https://HOST/v1?",
 }
 READY_S = 20.0
+REFUSABLE = ("max_tokens", "top_p", "temperature", "seed")
 
 
 class Unavailable(Exception):
@@ -175,3 +185,80 @@ class ChatEndpoint:
     def _line(self, text: str) -> str:
         key = self.address.key()
         return one_line(text.replace(key, "(the key)") if key else text, SAID_CHARACTERS)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """Request for completions ``first`` to ``first + count`` of the problem at ``place``."""
+
+    place: int
+    first: int
+    count: int
+
+    def one_by_one(self, done: int = 0) -> "list[ChatRequest]":
+        """Ask for each completion but the first ``done`` by itself."""
+        return [ChatRequest(self.place, self.first + i, 1) for i in range(done, self.count)]
+
+
+@dataclass(slots=True)
+class Dialect:
+    """Parameters that a model does not take, as far as that has shown."""
+
+    left_out: set[str] = field(default_factory=set)
+    """"n": it writes one completion a request; "max_tokens": it has the newer name for that."""
+    takes_n: bool = False
+
+    def body(self, problem: Problem, sampling: dict[str, Any], count: int) -> dict[str, Any]:
+        """Make the parameters of a request; ``sampling`` has those of REFUSABLE."""
+        taken = {name: value for name, value in sampling.items() if name not in self.left_out}
+        if "max_tokens" in self.left_out:
+            taken["max_completion_tokens"] = sampling["max_tokens"]
+        return {"messages": problem.messages} | taken | ({"n": count} if count > 1 else {})
+
+    def again(self, asked: ChatRequest, body: dict[str, Any], refusal: str) -> list[ChatRequest]:
+        """Choose what to ask instead after a ``refusal`` of ``body``, without the parameter that it
+        names, or else one by one; empty: there is nothing else."""
+        for name in REFUSABLE:
+            if name in body and re.search(f"['\"`]{name}", refusal):
+                self.left_out.add(name)
+                return [asked]
+        if asked.count == 1:
+            return []
+        self.left_out.update([] if self.takes_n else ["n"])
+        return asked.one_by_one()
+
+
+class Choice(msgspec.Struct):
+    """One completion as the endpoint sends it."""
+
+    message: dict[str, Any]
+    finish_reason: Any = None
+
+    def text(self, max_new_tokens: int) -> tuple[str, End] | None:
+        """Read the text and its end; None if it is filtered, a call of a tool, or none to learn."""
+        content: Any = self.message.get("content")
+        end = self.finish_reason
+        whole = isinstance(content, str) and end in ("stop", "length")
+        return (content, cast(End, end)) if whole and can_be_read(content, max_new_tokens) else None
+
+
+class Usage(msgspec.Struct):
+    """Tokens that the endpoint counted."""
+
+    prompt_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**40)]
+    completion_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**40)]
+
+
+class ChatAnswer(msgspec.Struct):
+    """Answer to one request."""
+
+    choices: list[Choice]
+    usage: Usage | None = None
+
+
+def read_answer(raw: bytes) -> ChatAnswer | None:
+    """Read the answer; None if the bytes are none. Halves of surrogate pairs stay in texts."""
+    try:
+        return msgspec.convert(json.loads(raw), ChatAnswer)
+    except (ValueError, RecursionError):
+        return None

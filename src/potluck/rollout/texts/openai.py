@@ -14,8 +14,14 @@ from potluck.files import derived_seed
 from potluck.rollout.base import TICK_S, Progress, Requests
 from potluck.rollout.texts.base import BYTES_A_TOKEN, NO_TOKENS, Cost, TextSettings, Written
 from potluck.rollout.texts.books import Booking, Books, Choices
-from potluck.rollout.texts.endpoint import ChatEndpoint, Refused, Unavailable
-from potluck.rollout.texts.messages import ChatRequest, Dialect, read_answer
+from potluck.rollout.texts.endpoint import (
+    ChatEndpoint,
+    ChatRequest,
+    Dialect,
+    Refused,
+    Unavailable,
+    read_answer,
+)
 from potluck.types import Completion, End
 
 if TYPE_CHECKING:

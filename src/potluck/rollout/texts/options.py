@@ -112,7 +112,7 @@ class FileOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", tag=
         """Read the whole file once; raise RolloutError with the line that is not as expected."""
         from potluck.rollout.texts.file import SolutionFile
 
-        return SolutionFile.read(Path(self.path).expanduser(), self.problem, self.solution)
+        return SolutionFile(Path(self.path).expanduser(), self.problem, self.solution)
 
     @property
     def title(self) -> str:

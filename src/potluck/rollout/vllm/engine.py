@@ -10,11 +10,15 @@ T = 1) or after everything (``processed_logprobs``: right where nothing is trunc
 not 1 and something is truncated, neither are right, and the engine refuses.
 """
 
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from queue import Empty, Queue
+from threading import Thread
 
 import msgspec
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,10 +34,9 @@ from potluck.rollout.base import (
     Sampler,
     completion_budget,
 )
-from potluck.rollout.vllm.client import Address, Client
+from potluck.rollout.vllm.client import FIRST_PAUSE_S, Address, Client, Disconnected
 from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
-from potluck.rollout.vllm.weights import WeightSync, trained_copy
-from potluck.rollout.vllm.writing import ServerWriting
+from potluck.rollout.vllm.weights import WeightSync, as_it_was, trained_copy
 from potluck.types import Completion
 
 
@@ -66,32 +69,7 @@ class ServerEngine:
         while self.weight_sync.writing.is_alive():  # an evaluation, with other weights
             progress(0, sum(each.count for each in server_requests))
             self.weight_sync.writing.join(TICK_S)
-        return self._begin(server_requests, sampler, author, kept={}).collect(progress)
-
-    def _begin(
-        self,
-        server_requests: Sequence[ServerRequest],
-        sampler: Sampler,
-        author: str,
-        *,
-        kept: Mapping[str, Tensor],
-    ) -> ServerWriting:
-        return ServerWriting(
-            server_requests,
-            self.address,
-            self.weight_sync,
-            self.weight_sync.snapshot(),
-            self.concurrency,
-            read=partial(read_response, policy=self.policy, author=author),
-            check=partial(
-                require_ours,
-                self.policy,
-                sampler,
-                tolerance=self.tolerance,
-                server=self.address.url,
-            ),
-            kept=kept,
-        )
+        return ServerWriting(self, server_requests, sampler, author, {}).collect(progress)
 
     def _requests(self, requests: Requests, sampler: Sampler) -> list[ServerRequest]:
         sampling, seed = sampling_of(sampler), _seed(sampler)
@@ -125,10 +103,142 @@ class OverlappingServerEngine(ServerEngine):
     """A server that writes a round with the weights of the one before, which stay in main memory
     until what it wrote is checked against them."""
 
-    def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> ServerWriting | None:
+    def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> "ServerWriting | None":
         if not (server_requests := self._requests(requests, sampler)):
             return None
-        return self._begin(server_requests, sampler, author, kept=trained_copy(self.policy.network))
+        kept = trained_copy(self.policy.network)
+        return ServerWriting(self, server_requests, sampler, author, kept)
+
+
+class ServerWriting:
+    """Completions of a list of requests, all of the weights in one folder.
+
+    A thread sends the weights and the requests. Once a connection breaks, the requests that were
+    not yet begun or broke are asked anew, after the weights were sent anew: a server that was
+    started anew would write with the weights of its start. One whose connection held was answered
+    by the process that had the weights.
+    """
+
+    def __init__(
+        self,
+        engine: "ServerEngine",
+        requests: Sequence[ServerRequest],
+        sampler: Sampler,
+        author: str,
+        kept: Mapping[str, Tensor],
+    ) -> None:
+        """Begin. ``kept`` are the weights as they are now if the network's change until
+        ``collect``, else empty."""
+        self._engine, self._requests, self._kept = engine, requests, kept
+        self._sampler, self._author = sampler, author
+        self._weight_sync, self._client = engine.weight_sync, Client(engine.address)
+        self._place = self._weight_sync.snapshot()
+        self._arrived: Queue[tuple[int, list[Completion], bool] | BaseException | None] = Queue()
+        self._thread = Thread(target=self._run, name="vllm-writing", daemon=True)
+        self._weight_sync.writing = self._thread
+        self._thread.start()
+
+    def collect(self, progress: Progress) -> list[Completion]:
+        """Wait for all completions; return them in the order of the requests, then by index.
+
+        Check the first and the last request's, and those of each that was asked twice. Raise
+        RolloutError if the server does not write, or not with the weights it was to.
+        """
+        answers: list[list[Completion]] = [[] for _ in self._requests]
+        total, done = sum(each.count for each in self._requests), 0
+        unchecked, gaps, last = list[int](), list[np.ndarray](), len(answers) - 1
+        try:
+            while True:
+                progress(done, total)
+                try:
+                    arrived = self._arrived.get(timeout=TICK_S)
+                except Empty:
+                    continue
+                if isinstance(arrived, BaseException):
+                    raise arrived
+                if arrived:
+                    place, answers[place], again = arrived
+                    done += len(answers[place])
+                    unchecked += [place] * (again or place in (0, last))
+                if not arrived or not self._kept:  # a wrong server is to stop at once
+                    with as_it_was(self._engine.policy.network, self._kept):
+                        gaps += [self._gap(self._requests[i], answers[i]) for i in unchecked]
+                    unchecked = []
+                if not arrived:
+                    break
+        finally:
+            self.abandon()
+        self._weight_sync.apart = float(np.concatenate(gaps).mean())
+        return [completion for answer in answers for completion in answer]
+
+    def _gap(self, request: ServerRequest, written: Sequence[Completion]) -> np.ndarray:
+        policy, tolerance = self._engine.policy, self._engine.tolerance
+        url = self._engine.address.url
+        return require_ours(
+            policy, self._sampler, request.prompt_P, written, tolerance=tolerance, server=url
+        )
+
+    def abandon(self) -> None:
+        self._client.close()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._write()
+            self._weight_sync.sleep(self._client)
+            self._arrived.put(None)
+        except BaseException as error:  # told where it is collected
+            self._arrived.put(error)
+
+    def _write(self) -> None:
+        waiting, client, again = dict(enumerate(self._requests)), self._client, False
+        begun_s, pause_s = time.monotonic(), FIRST_PAUSE_S
+        while True:
+            breaks, before = client.breaks, len(waiting)
+            self._weight_sync.push(client, self._place)
+            broken = self._ask_all(waiting, breaks, again)
+            if not waiting:
+                return
+            assert broken
+            self._weight_sync.forget()
+            again = True
+            if len(waiting) < before:
+                begun_s, pause_s = time.monotonic(), FIRST_PAUSE_S
+            if time.monotonic() + pause_s - begun_s > client.address.timeout_s:
+                raise broken
+            pause_s = client.pause(pause_s)
+
+    def _ask_all(
+        self, waiting: dict[int, ServerRequest], breaks: int, again: bool
+    ) -> Disconnected | None:
+        """Take what is answered before a connection breaks out of ``waiting``; return the break."""
+        broken = None
+        pool = ThreadPoolExecutor(self._engine.concurrency)
+        try:
+            asked = {pool.submit(self._ask, each, breaks): at for at, each in waiting.items()}
+            for future in as_completed(asked):
+                try:
+                    written = future.result()
+                except Disconnected as error:
+                    broken = error
+                    continue
+                del waiting[asked[future]]
+                self._arrived.put((asked[future], written, again))
+        except BaseException:
+            self._client.close()  # the others are broken off, not waited for
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return broken
+
+    def _ask(self, request: ServerRequest, breaks: int) -> list[Completion]:
+        # The cache of an older version's prompts is never used again.
+        body = request.body | {"cache_salt": self._place.name}
+        raw = self._client.ask(
+            "POST", "/v1/completions", body, limit_bytes=request.limit_bytes, breaks=breaks
+        )
+        policy = self._engine.policy
+        return read_response(raw, request, self._client, policy=policy, author=self._author)
 
 
 def require_server(address: Address, model: str, *, adapter: bool, longest: int) -> None:

@@ -7,9 +7,8 @@ const MANY = 12;
 const rule = (name, x1, x2, y1, y2) => svg("line", { class: name, x1, x2, y1, y2 });
 const dot = ({ colour }, cx, cy, r) => svg("circle", { class: `dot c${colour}`, cx, cy, r });
 
-/** Make a chart. `show(series, {kind, lifted})` gives it its curves:
-    series  {key, name, x, y, colour, dash, isThin, raw, band: {low, high}, hasDots}
-    lifted  key of the curve that is before all others */
+/** Make a chart. `show(series, kind)` gives it its curves, of a kind of number:
+    {key, name, x, y, colour, dash, isThin, raw, band: {low, high}, hasDots} each. */
 function makeChart({
   title,
   what = "",
@@ -20,7 +19,6 @@ function makeChart({
 }) {
   let series = [];
   let kind = "number";
-  let lifted = "";
   let zoom = null;
   let at = null;
   let drag = null;
@@ -163,7 +161,6 @@ function makeChart({
     if (labelled) parts.push(...endNames(kept, X, Y, box));
     picture.replaceChildren(...parts, marks);
     drawLegend();
-    lift(null);
     drawMarks();
     table.renew();
   }
@@ -210,7 +207,7 @@ function makeChart({
         const lifted = () => lift(one.key);
         const down = () => lift(null);
         const on = { pointerenter: lifted, pointerleave: down, focus: lifted, blur: down };
-        on.click = () => toggle([one.key]);
+        on.click = () => toggle(one.key);
         const pressed = String(!hidden.has(one.key));
         return el(
           "button",
@@ -219,29 +216,22 @@ function makeChart({
           one.name,
         );
       };
-      const quiet = { class: "quiet" };
-      const all = () => toggle([...hidden]);
-      const none = () => toggle(shown().map((one) => one.key));
-      legend.replaceChildren(
-        ...(series.length > 8 ? [button("All", all, quiet), button("None", none, quiet)] : []),
-        ...series.map(keyOf),
-      );
+      legend.replaceChildren(...series.map(keyOf));
     }
   }
 
-  function toggle(keys) {
-    for (const key of keys) if (!hidden.delete(key)) hidden.add(key);
+  function toggle(key) {
+    if (!hidden.delete(key)) hidden.add(key);
     for (const button of legend.querySelectorAll("[data-key]"))
       button.setAttribute("aria-pressed", String(!hidden.has(button.dataset.key)));
     redraw();
   }
 
-  /** Show one curve before all others: the chosen one, or that whose name is pointed at. */
+  /** Show one curve before all others: that whose name is pointed at. */
   function lift(key) {
-    const first = key ?? lifted;
-    picture.classList.toggle("lifting", first !== "");
+    picture.classList.toggle("lifting", key !== null);
     for (const path of picture.querySelectorAll("path.curve"))
-      path.classList.toggle("lifted", path.dataset.key === first);
+      path.classList.toggle("lifted", path.dataset.key === key);
   }
 
   /** Values of the curves at the crosshair, highest first. */
@@ -403,10 +393,8 @@ function makeChart({
       write(describe, meaning);
       picture.setAttribute("aria-label", help(text));
     },
-    show: (next, options = {}) => {
-      series = next;
-      kind = options.kind ?? "number";
-      lifted = options.lifted ?? "";
+    show: (next, itsKind) => {
+      [series, kind] = [next, itsKind];
       redraw();
     },
   };

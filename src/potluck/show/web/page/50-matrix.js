@@ -72,7 +72,6 @@ function matrixSection(openPair) {
   const empty = placeholder(
     "Nobody has learned from anybody: the first numbers come with the end of the first round.",
   );
-  const table = folded("Table", () => scrolled("Table of the matrix", asTable()));
   const picture = el(
     "div.heat",
     { hidden: true },
@@ -89,7 +88,7 @@ function matrixSection(openPair) {
       tip,
     ),
   );
-  const node = el("div", empty, picture, table.node);
+  const node = el("div", empty, picture);
   const redraw = drawnWhenSeen(node, draw);
   darkness.addEventListener("change", () => redraw());
 
@@ -103,7 +102,7 @@ function matrixSection(openPair) {
       all.some((pair) => (pair[key] ?? null) !== null),
     );
     empty.hidden = fields.length > 0;
-    picture.hidden = table.node.hidden = fields.length === 0;
+    picture.hidden = fields.length === 0;
     if (!fields.length) return;
     if (!isChosen) field = mostTelling(view.matrix, fields);
     if (!fields.includes(field)) field = fields[0];
@@ -112,7 +111,6 @@ function matrixSection(openPair) {
     const wanted = [...new Set([...learners, ...authors])].sort(byName);
     if (JSON.stringify(wanted) !== JSON.stringify(names)) build(wanted);
     paint();
-    table.renew();
   }
 
   function build(wanted) {
@@ -197,15 +195,6 @@ function matrixSection(openPair) {
       el("span.unknown", el("span.block.none"), "not known"),
     );
     write(tip, "A click or Enter on a cell opens the pair over the rounds.");
-  }
-
-  function asTable() {
-    const { label, kind } = authorField(field);
-    const rows = names.map((author) => [
-      author,
-      ...names.map((learner) => show(value(author, learner), kind)),
-    ]);
-    return tableOf(`${label}: authors in rows, learners in columns`, ["author", ...names], rows);
   }
 
   const placeOf = (event) => {

@@ -72,7 +72,7 @@ function pairPanel(run, lookOf) {
         grid.append(charts.get(key).node);
       }
       const series = { key, name: label, x: counted(columns.round), y: columns[key] };
-      charts.get(key).show([{ ...series, ...lookOf(pair.author) }], { kind });
+      charts.get(key).show([{ ...series, ...lookOf(pair.author) }], kind);
     }
   }
 

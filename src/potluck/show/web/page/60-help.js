@@ -70,7 +70,7 @@ function helpCard(name) {
       if (values.some((value) => value !== null))
         series.push({ key: field, name: text, x: at, y: values, colour, dash, hasDots: true });
     }
-    chart.show(series, { kind: "share" });
+    chart.show(series, "share");
     others.replaceChildren(...taken(view, name));
   }
 
@@ -95,13 +95,7 @@ function taken(view, name) {
     ...(isBounded ? [show(pair.gradient_share, "share")] : []),
   ]);
   const heads = ["author", "taken", ...(isBounded ? ["of the gradient"] : [])];
-  const { plan, problems_per_round: all } = view.recipe?.settings ?? {};
-  const own = Number(all) / (plan === "horizontal" ? view.nodes.length : 1);
-  const worth =
-    own < 4
-      ? `What they are worth cannot be measured: that takes 4 problems of its own a round, and it has
-         ${plain(own, 1)}; raise problems_per_round.`
-      : "What they are worth to it, potluck replay measures from the rounds that were kept.";
+  const worth = "What they are worth to it, potluck replay measures from the rounds that were kept.";
   return [
     el("h3", title),
     scrolled(title, tableOf("", heads, rows, { class: "worths" })),

@@ -32,16 +32,11 @@ function curvesOf(view, field, reach, names, other = "") {
 function curvesSection(run, runsToCompare) {
   let field = "own_reward_mean";
   let reach = null;
-  let lifted = "";
   let other = null;
   let otherName = "";
   const chart = makeChart({ title: "Curves", height: 320 });
   const fields = select("Field", [], field, (value) => {
     field = value;
-    redraw();
-  });
-  const lifts = select("Node", [], lifted, (value) => {
-    lifted = value;
     redraw();
   });
   const smoothing = select("Smoothing", SMOOTHINGS, "", (value) => {
@@ -67,8 +62,7 @@ function curvesSection(run, runsToCompare) {
     "p.hint",
     "Drag over the picture to zoom, double-click to see all. Click a name to hide its curve.",
   );
-  const choices = [fields, lifts, smoothing, compare].map((one) => one.node);
-  const controls = el("div.controls", ...choices);
+  const controls = el("div.controls", fields.node, smoothing.node, compare.node);
   const node = el("div", controls, fail, empty, chart.node, hint);
   const redraw = drawnWhenSeen(node, draw);
   compare.node.hidden = true;
@@ -91,8 +85,6 @@ function curvesSection(run, runsToCompare) {
     fields.offer(grouped(found), field);
     const { label, kind } = curveField(field);
     const names = [...new Set([...namesOf(view), ...(other ? namesOf(other) : [])])];
-    lifts.node.hidden = names.length <= ALL_AT_ONCE;
-    lifts.offer([["", "all"], ...names.map((name) => [name, name])], lifted);
     let series = curvesOf(view, field, reach, names);
     if (other)
       series = [
@@ -100,7 +92,7 @@ function curvesSection(run, runsToCompare) {
         ...curvesOf(other, field, reach, names, otherName),
       ];
     chart.title(label, `${label} over the rounds, a curve for each node`);
-    chart.show(series, { kind, lifted });
+    chart.show(series, kind);
   }
 
   return { id: "curves", title: "Curves", needs: ["curves", "evaluations"], node, update: redraw };

@@ -15,12 +15,8 @@ const MEASURES_OF_TOKENS = {
   "log-ratio": {
     head: "Log-ratio of a token, author minus learner:",
     blocks: [
-      ["less4", "−2"],
-      ["less2", "−0.5"],
-      ["", "0"],
-      ["more2", "0.5"],
-      ["more4", "2"],
-      ["more5", "4 nats"],
+      ...[["less4", "−2"], ["less2", "−0.5"], ["", "0"]],
+      ...[["more2", "0.5"], ["more4", "2"], ["more5", "4 nats"]],
     ],
     tail: "Blue: its author finds it likelier; orange: the learner does.",
   },
@@ -169,8 +165,6 @@ function textsSection(run) {
     rankText,
   );
   const note = el("p.what", { role: "status" });
-  const newestAgain = () => load({ round: null, query: "", rank: -1 });
-  const fresh = button("", newestAgain, { hidden: true });
   const legend = el("div");
   const list = el("div.texts");
   const showMore = () => {
@@ -179,19 +173,15 @@ function textsSection(run) {
   };
   const more = button("Show more", showMore, { hidden: true });
   const controls = el("div.controls", { hidden: true }, nodes.node, rounds.node, search);
-  const node = el("div", controls, el("div.controls", surprises, fresh), note, legend, list, more);
+  const node = el("div", controls, surprises, note, legend, list, more);
   // A new round replaces the shown one when that is seen, and where nobody is reading it.
   const renew = drawnWhenSeen(node, () => {
     const done = (view.curves?.[nodeName]?.columns.round ?? []).at(-1) ?? -1;
     if (asked && (round !== null || query || done <= newest)) return;
     const isRead = node.contains(document.activeElement) || node.matches(":hover");
-    if (answer?.texts?.length && (isRead || shown > AT_ONCE)) {
-      write(fresh, `Round ${done + 1} is there: show it`);
-      fresh.hidden = false;
-    } else {
-      newest = done;
-      load({});
-    }
+    if (answer?.texts?.length && (isRead || shown > AT_ONCE)) return;
+    newest = done;
+    load({});
   });
 
   async function load(change, place = null) {
@@ -238,27 +228,17 @@ function textsSection(run) {
         shown += AT_ONCE;
     list.replaceChildren(...byProblem(texts.slice(0, shown)).map(problemCard));
     more.hidden = texts.length <= shown;
-    fresh.hidden = true;
     newest = Math.max(newest, known.at(-1) ?? -1);
-    const count = answer.is_cut
-      ? `the first ${plural(texts.length, "completion")}`
-      : plural(texts.length, "completion");
-    if (query)
-      write(
-        note,
-        texts.length
-          ? `${count} with “${query}”`
-          : `Nothing with “${query}” was written. Search looks for the exact letters.`,
-      );
-    else
-      write(
-        note,
-        texts.length
-          ? `Round ${texts[0].round + 1}: ${count}; tokens are recorded of a sample`
-          : view?.has_texts === false
-            ? "Completions go from node to node: this page, which only listens, gets none."
-            : NOTHING,
-      );
+    const count = (answer.is_cut ? "the first " : "") + plural(texts.length, "completion");
+    const found = query
+      ? `${count} with “${query}”`
+      : `Round ${texts[0]?.round + 1}: ${count}; tokens are recorded of a sample`;
+    const none = query
+      ? `Nothing with “${query}” was written. Search looks for the exact letters.`
+      : view?.has_texts === false
+        ? "Completions go from node to node: this page, which only listens, gets none."
+        : NOTHING;
+    write(note, texts.length ? found : none);
     const places = answer.surprising ?? [];
     surprises.hidden = places.length === 0;
     const measures = Object.keys(MEASURES_OF_TOKENS).filter((name) =>
@@ -302,6 +282,5 @@ function textsSection(run) {
     needs: ["nodes", "curves"],
     node,
     update,
-    open: (change) => load(change),
   };
 }

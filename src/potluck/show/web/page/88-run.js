@@ -15,7 +15,7 @@ function recipeLine({ method, settings = {} }) {
     .join(" · ");
 }
 
-function runPage(parent, id, { part, question }) {
+function runPage(parent, id, part) {
   const isSaid = kept !== null && kept.title === labelOf(id);
   const title = el(kept ? "h2" : "h1", { hidden: isSaid }, kept ? labelOf(id) : id || "Run");
   const summary = el("p.summary");
@@ -27,7 +27,6 @@ function runPage(parent, id, { part, question }) {
     scrolled("Recipe in full", tableOf("Every key of the recipe", ["key", "value"], keys())),
   );
   const pair = pairPanel(id, (author) => look(Math.max(0, namesOf(view).indexOf(author))));
-  const texts = textsSection(id);
   const matrix = matrixSection(pair.open);
   const nodes = nodesSection();
   const sections = [
@@ -36,7 +35,7 @@ function runPage(parent, id, { part, question }) {
     matrix,
     helpSection(),
     curvesSection(id, runsToCompare),
-    texts,
+    textsSection(id),
     eventsSection(),
   ];
   matrix.node.append(pair.node);
@@ -74,7 +73,7 @@ function runPage(parent, id, { part, question }) {
     for (const section of sections)
       if (changed === null || section.needs.some((name) => changed.has(name))) section.update(view);
     if (pair.isOpen() && isLonger) pair.renew();
-    if (isFirst) showPart(part, question);
+    if (isFirst) showPart(part);
     // A page that is saved or printed has all of its charts.
     if (isFirst && (view.nodes ?? []).length <= MOST_AT_EASE) setTimeout(drawAll, 500);
   }
@@ -101,20 +100,12 @@ function runPage(parent, id, { part, question }) {
     settings.renew();
   }
 
-  function showPart(name, asked) {
+  function showPart(name) {
     const place = places.get(name);
     if (!place) return;
     drawAll(); // what is drawn later would push the place away
     place.scrollIntoView();
     place.querySelector("h2").focus({ preventScroll: true });
-    if (name === "matrix" && asked.has("learner"))
-      pair.open(asked.get("learner"), asked.get("author"));
-    if (name === "texts" && asked.has("node"))
-      texts.open({
-        nodeName: asked.get("node"),
-        round: asked.has("round") ? Number(asked.get("round")) : null,
-        query: asked.get("q") ?? "",
-      });
   }
 
   const timer = setInterval(nodes.tick, 1000);

@@ -30,7 +30,7 @@ function keptHead(parent) {
       what: `Own sampled reward of ${node} over the rounds, a curve for each run`,
       height: 280,
     });
-    chart.show(series, { kind: "share" });
+    chart.show(series, "share");
     grid.append(chart.node);
   }
   parent.append(

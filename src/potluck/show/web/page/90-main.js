@@ -21,9 +21,8 @@ function setLink(state) {
 let current = null;
 
 function route() {
-  const [path, question = ""] = location.hash.slice(1).split("?");
-  const [, kind = "", id = "", part = ""] = path.split("/");
-  return { kind, id: decoded(id), part, question: new URLSearchParams(question) };
+  const [, kind = "", id = "", part = ""] = location.hash.slice(1).split("/");
+  return { kind, id: decoded(id), part };
 }
 
 function decoded(text) {
@@ -44,13 +43,13 @@ function leave() {
 async function open() {
   const asked = kept ? keptRoute() : route();
   if (current && current.kind === asked.kind && current.id === asked.id) {
-    current.part?.(asked.part, asked.question);
+    current.part?.(asked.part);
     return;
   }
   leave();
   const { kind, id } = asked;
   if (kept) openKept(asked);
-  else if (kind === "run") current = { kind, id, ...runPage(main, id, asked) };
+  else if (kind === "run") current = { kind, id, ...runPage(main, id, asked.part) };
   else if (Object.hasOwn(pages, kind)) current = { kind, id, end: pages[kind](main, id) };
   else current = { kind, id, end: startPage(main) };
   if (!asked.part) scrollTo(0, 0);
@@ -67,7 +66,7 @@ function keptRoute() {
   };
 }
 
-function openKept({ kind, id, part, question }) {
+function openKept({ kind, id, part }) {
   const ids = Object.keys(kept.runs);
   keptHead(main);
   let parent = main;
@@ -87,8 +86,7 @@ function openKept({ kind, id, part, question }) {
     );
     main.append(parent);
   }
-  const page = runPage(parent, id, { part, question });
-  current = { kind, id, ...page };
+  current = { kind, id, ...runPage(parent, id, part) };
   if (part === "run") parent.scrollIntoView();
 }
 

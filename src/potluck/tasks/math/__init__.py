@@ -1,1 +1,0 @@
-"""Grading of answers in mathematics: reading them, and algebra in processes."""

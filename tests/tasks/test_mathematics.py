@@ -1,0 +1,317 @@
+"""Answers in mathematics: tables of what is right and wrong, then the real golds.
+
+Computer algebra runs in its own processes here as in a run, so these tests need them.
+"""
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from potluck.tasks.mathematics import LONGEST_ANSWER, Ask, are_right, is_finished, plain
+
+SAME = {
+    "18": ("18", " 18.", "+18", "18.0", "$18$", "$$18$$", r"\(18\)", r"\[18\]", r"\boxed{18}",
+        r"$\boxed{18}$.", r"\boxed{$18$}", r"\fbox{18}", r"\frac{36}{2}", "36/2", "018",
+        r"1.8 \times 10^{1}", "18_{10}", r"\displaystyle 18"),
+    "-18": ("-18", "\u221218", "- 18", r"-\frac{36}{2}", r"\frac{-36}{2}", r"\frac{36}{-2}"),
+    r"\frac{1}{2}": ("1/2", "0.5", ".5", r"\frac12", r"\frac 12", r"\dfrac{1}{2}", r"\tfrac12",
+        r"\frac{2}{4}", r"\frac{0.5}{1}", "50/100"),
+    r"1\frac{4}{5}": ("1.8", "9/5", r"\frac95", r"1\frac45", r"1 \dfrac{4}{5}"),
+    r"10,\!080": ("10080", "10,080", "10{,}080", r"10,\! 080", "10080.0", "10 080"),
+    ".0000672": ("0.0000672", r"6.72 \times 10^{-5}", r"6.72\cdot 10^{-5}"),
+    r"11,\! 111,\! 111,\! 100": ("11111111100", "11,111,111,100"),
+    "9" * 40: ("9" * 40,
+        r"\boxed{" + "9" * 40 + "}"),
+    r"3\sqrt{13}": (r"\sqrt{117}", r"3 \cdot \sqrt{13}", "3*sqrt(13)", r"\sqrt{13}\cdot 3",
+        "3\u221a13", r"3\sqrt {13}"),
+    r"\frac{\sqrt{3}}{3}": (r"\frac{1}{\sqrt{3}}", r"\dfrac{\sqrt3}{3}", r"\sqrt{3}/3",
+        r"\frac13\sqrt3", r"\sqrt{\frac{1}{3}}"),
+    r"\sqrt{2+\sqrt{3}}": (r"\frac{\sqrt{6}+\sqrt{2}}{2}", r"\sqrt{\sqrt{3}+2}"),
+    r"288 \pi": (r"288\pi", "288pi", "288\u03c0", r"\pi \cdot 288", r"\frac{576\pi}{2}"),
+    "6 - 5i": ("6-5i", "-5i+6", "$6-5i$"),
+    "2k+2": ("2k + 2", "2(k+1)", "2+2k", r"2\cdot k+2"),
+    "(a+5)(b+2)": ("(b+2)(a+5)", "(5+a)(2+b)", r"\left(a+5\right)\left(b+2\right)"),
+    r"\cot x": (r"\cot(x)", r"\frac{\cos x}{\sin x}", r"\frac{1}{\tan x}", "cot x"),
+    "x^3+3x-6": ("x^{3}+3x-6", "3x + x^3 - 6", r"x^3+3\cdot x-6"),
+    r"0.5\sqrt{3}": (r"\frac{\sqrt{3}}{2}",),
+    "5": ("x=5", "$x = 5$"),
+    "x=5": ("5", "x = 5", r"\boxed{x=5}"),
+    "y = 2x + 3": ("y=3+2x", "2x+3"),
+    "5x - 7y + 11z + 4 = 0": ("5x-7y+11z+4=0", "0 = 5x - 7y + 11z + 4", "4+11z-7y+5x=0"),
+    r"90^\circ": ("90", r"90^{\circ}", "90\xb0", "90 degrees", r"90\text{ degrees}"),
+    r"\$18.90": ("18.90", "18.9", r"\$18.9", "$18.90", r"$\$18.90$"),
+    r"864 \mbox{ inches}^2": ("864", r"864 \text{ inches}^2", "864 square inches",
+        r"864 \text{ square inches}"),
+    r"5.4 \text{ cents}": ("5.4", "5.4 cents", r"\frac{27}{5}"),
+    "2516_8": ("2516_8", "2516_{8}", "2516"),
+    "1,-2": ("-2, 1", r"1 \text{ and } -2", r"\{1,-2\}", "$1$, $-2$", "$1$ and $-2$", "x=1, x=-2",
+        "x = 1, -2"),
+    "1, 1, 2": ("2, 1, 1", "1,1,2"),
+    "3, 500": ("500,3",),
+    "18x": ("18 x", r"18 \cdot x", "x*18"),
+    r"1 \pm \sqrt{19}": (r"1+\sqrt{19}, 1-\sqrt{19}", r"1 \mp \sqrt{19}", "1\xb1\u221a19",
+        r"x = 1 \pm \sqrt{19}", r"\{1-\sqrt{19}, 1+\sqrt{19}\}"),
+    r"\left( 3, \frac{\pi}{2} \right)": (r"(3, \frac{\pi}{2})", r"(3,\pi/2)", "(3, pi/2)"),
+    "(-2,1)": ("(-2, 1)", r"\left(-2, 1\right)", r"( -\frac{4}{2}, 1.0)"),
+    "(3,4]": (r"\left(3,4\right]", "( 3 , 4 ]", r"x \in (3, 4]"),
+    r"(-\infty, 2) \cup (3, \infty)": (r"(3,\infty)\cup(-\infty,2)",
+        r"(-\infty,2)\cup(3,+\infty)"),
+    r"x \in [-2,7]": ("[-2,7]", r"x\in[-2, 7]", r"x \in \left[-2,7\right]"),
+    r"\begin{pmatrix} 1/5 \\ -18/5 \end{pmatrix}": (r"\begin{pmatrix} 0.2 \\ -3.6 \end{pmatrix}",
+        r"\begin{bmatrix}\frac15\\-\frac{18}{5}\end{bmatrix}"),
+    r"\text{(C)}": ("C", "(C)", r"\text{C}", r"\textbf{(C)}", r"\mathrm{C}", "(c)"),
+    r"\text{Evelyn}": ("Evelyn", "evelyn", r"\text{Evelyn}", "Evelyn."),
+}  # fmt: skip
+
+OTHER = {
+    "18": ("", " ", "17", "-18", "18.01", "1.8", "180", "2*9", r"2 \cdot 9", "2(9)", "9+9",
+        "20-2", r"3^2 \cdot 2", r"\sqrt{324}", r"\binom{18}{1}", "18!", "6 + 6 + 6",
+        r"\sum_{i=1}^{18} 1", "17, 18", "17 18", "1 8", "17 or 18", "either 17 or 18", "(18)(1)",
+        "(17, 18)", "18 eggs", "It is 18", "the answer is 18", "18 is the answer", "18x", "18i",
+        "eighteen", "0x12", r"\boxed{17} \boxed{18}", r"\boxed{\boxed{17}, 18}", "$17$ $18$",
+        "18=18", "17=18", r"18 \ 18", "18^1", "18e0", "1.8e1", r"18 \pm 0", "\u0661\u0668",
+        "\uff11\uff18", "18\xb2", "18\x00", "\ud80018", "__import__('os')", r"\approx 18", "18?",
+        "18;", "NaN", r"\infty"),
+    r"\frac{1}{3}": ("0.333333", "0.33", "33%", "1/3.0001", r"0.\overline{3}", "3"),
+    r"\frac{1}{2}": ("1/2x", "2^{-1}", r"\frac{1}{0}", "1/0"),
+    r"1\frac{4}{5}": ("14/5", r"1 \cdot \frac{4}{5}", r"1, \frac{4}{5}"),
+    r"10,\!080": ("10,08", "10, 080", "1,0080", "10.080", "100 80", "1 0080"),
+    "58,500": ("58, 500", "(58,500)", "58.500"),
+    "9" * 40: ("9" * 39 + "8",
+        "1" + "0" * 40),
+    r"\sqrt{51}": ("7.141428", r"\frac{7141428}{1000000}", "51", r"-\sqrt{51}", "51^{1/3}",
+        r"\sqrt{52}", r"\sqrt51", r"\sqrt[3]{51}"),
+    r"3\sqrt{13}": ("10.8167", r"3+\sqrt{13}", r"\sqrt{9 \cdot 13}", r"\sqrt{39}"),
+    r"288 \pi": ("904.78", r"2 \cdot 144 \pi", r"\frac{4}{3}\pi 6^3", "288", r"288\pi^2",
+        "288p i"),
+    "6 - 5i": ("6+5i", "(6,-5)", "5i-6", "6-5j", r"6 - \sqrt{-25}", "1"),
+    "2k+2": ("(k+4)+(k-2)", "2k", "2n+2", "2K+2", "k=2"),
+    "3R^2": ("3r^2", r"\pi R^2", "3R"),
+    "(a+5)(b+2)": ("ab+2a+5b+10", "(a+5)(b-2)", "(a+5),(b+2)"),
+    "6r^2-4r-24": ("4(3r^3+5r-6)-6(2r^3-r^2+4r)", "6r^2-4r+24"),
+    r"\cot x": (r"\frac{\sec x}{\sin x} - \frac{\sin x}{\cos x}", r"\tan x", r"\cot y", r"\cot"),
+    r"\frac{\sqrt3}{2}": (r"\sin 60^\circ", r"\cos(\pi/6)", r"\sin \frac{\pi}{3}"),
+    "3": (r"\log_2 8", r"\lim_{x \to 3} x", r"\int_0^3 dx", "|{-3}|", r"\frac{d}{dx} 3x"),
+    "5": ("x=4", "x>5", r"x \approx 5", "x=5=5", "x+1=6", "x=2+3", "x"),
+    "x=5": ("x=4", "5=5", "x"),
+    "y = 2x + 3": ("2x-y+3=0", "y-2x=3", "x=2y+3", "y=2x-3", "y"),
+    "5x - 7y + 11z + 4 = 0": ("5x-7y+11z+4=1", "5x-7y+11z+4"),
+    r"90^\circ": (r"\frac{\pi}{2}", "90 grad", "91"),
+    r"\$18.90": ("18.90%", "1890", "18.90 euros"),
+    r"864 \mbox{ inches}^2": ("6 ft^2",),
+    r"5.4 \text{ cents}": ("0.054", r"\$0.054"),
+    "2516_8": ("1358", "2517_8"),
+    "1,-2": ("1", "1,2", "1,-2,3", "-1,2", r"\{\{1,-2\}\}", "1-2"),
+    "18x": ("1 8x", "18", "2*9x", "x"),
+    "3x^2": ("x^3 2", "(3x)^2", "3x2"),
+    r"1 \pm \sqrt{19}": (r"1+\sqrt{19}", r"1 \pm 19", r"1+\sqrt{19}, 1+\sqrt{19}",
+        r"(1 \pm \sqrt{19}, 0)", r"\pm(1+\sqrt{19})"),
+    "(-2,1)": ("(1,-2)", "[-2,1]", "(-2,1]", "(-2,1,0)", r"\begin{pmatrix}-2\\1\end{pmatrix}",
+        "-2 < x < 1"),
+    "(3,4]": ("[3,4)", "(3,4)", "[3,4]", r"3 < x \le 4", "(4,3]", "3,4"),
+    r"(-\infty, 2) \cup (3, \infty)": (r"(-\infty,2)", r"(-\infty,2)\cap(3,\infty)",
+        r"(-\infty,2),(3,\infty)", r"(-\infty,2]\cup(3,\infty)", r"x<2 \text{ or } x>3"),
+    r"\begin{pmatrix} 1/5 \\ -18/5 \end{pmatrix}": (r"\begin{pmatrix} 1/5 & -18/5 \end{pmatrix}",
+        "(1/5, -18/5)", r"\begin{pmatrix} -18/5 \\ 1/5 \end{pmatrix}",
+        r"\begin{pmatrix} 1/5 \end{pmatrix}", r"\begin{pmatrix} 1 \\ -18 \end{pmatrix}"),
+    r"\begin{pmatrix} -1 & 0 \\ 0 & -1 \end{pmatrix}": (
+        r"\begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}", "-1", "-I"),
+    r"\text{(C)}": ("D", "C or D", "(C) 5", "CC", "A, B, C", "not C"),
+    r"\text{Evelyn}": ("Eve", "Evelyn and Navin", "not Evelyn", r"\text{Evelyn} \text{Navin}",
+        "E"),
+    r"\text{even}": ("odd", "never", "even?", "2"),
+}  # fmt: skip
+
+LENIENT = {
+    "18": ("18, 18", r"\{18\}", "[18]", "18%", r"18\%", r"18 \text{ cm}", "18cm", "18_8", "--18",
+        r"18^\circ", r"\$18", r"\text{18}"),
+    r"\frac{1}{3}": ("1:3",),
+    r"\frac{1}{2}": (r"\frac{1}{2}, \frac{1}{2}",),
+    "5": ("x=5, y=5", "q=5"),
+    "x=5": ("y=5",),
+    "5x - 7y + 11z + 4 = 0": ("10x-14y+22z+8=0", "5x-7y+11z=-4"),
+    r"90^\circ": ("90%", r"90 \text{ cm}", r"\$90"),
+    r"\$18.90": ("18.90 cents", "\u20ac18.90"),
+    r"864 \mbox{ inches}^2": ("864 inches", r"864 \text{ cm}^2", "864 cubic inches"),
+    r"5.4 \text{ cents}": (r"\$5.4", r"5.4\text{ dollars}"),
+    "2516_8": ("2516_9", "2516_{10}", "2516_8, 2516_8"),
+    "1,-2": ("1,-2,-2", "(1,-2)", "[1,-2]", "x=1, y=-2"),
+    "1, 1, 2": ("1, 2, 2", "1, 2", "1, 1, 2, 2"),
+    "3x^2": ("x^{2}3",),
+    "(-2,1)": ("-2,1", r"\{-2,1\}", "x=-2, y=1", "((-2,1))", "(-2;1)"),
+}  # fmt: skip
+"""Answers that math-verify takes and a strict person would not: the value is right all the same."""
+
+ASKED = [
+    ("Find the positive root of $x^2=2$.", r"\sqrt{2}", ("2^{1/2}",),
+     ("2^{1/3}", "2^{2/1}", "2^{-1/2}", "2^{1/2}+0", "4^{1/2}", "2^1/2", r"2^{\frac{2}{1}}", "2")),
+    ("Solve $x+2=0$.", "-2", ("(-2)",), ("(2)", "(-2)(1)", "(-2, -2)", "(-3)", "(-2")),
+    ("How far is it?", r"1\frac45", ("1 4/5",), ("1 5/4", "1 4 5", "1, 4/5", "1 * 4/5", "11 4/5")),
+    ("How many centimeters long is it?", "12", ("12 cm",), ("1.2 cm", "12 cm x", "12 eggs")),
+    ("By what percentage?", r"10\%", ("0.1",), ("0.01", "1", "0.1%", "100", "0.10001", "-0.1")),
+    ("By what percent does it rise?", "10", (r"10\%", "10 percent"), ()),
+    ("How many are there?", "1000", ("1 000",), ("10 00", "1 000 0", "1 000 000", "1. 000")),
+    ("Is it a (A) Line (B) Circle (C) Plane?", r"\text{(C)}", ("C",), ("(A) Line", "not (C)")),
+    ("How many are there?", "11",
+     ("**11**", r"The final answer is \boxed{11}", "\u200b11", r"11 \text{ (eleven)}"),
+     ("**12**", "**11** **12**", "**11", r"The final answer is 11", r"10 or \boxed{11}",
+      r"The final answer is \boxed{11} or \boxed{12}", r"The answer is not \boxed{11}",
+      r"\boxed{12} \boxed{11}", "The final answer is", r"Maybe \boxed{11}", "1\u200b2", "\u200b",
+      r"\text{10} 11", r"10 \cup 11", r"\{10, 11\}", "x=10, 11", "10;11", "10=11", "11=10")),
+    ("Divide $x^{30}-1$ by $x-1$.", r"\frac{x^{30}-1}{x-1}", (),
+     (r"\frac{(x^{15}-1)(x^{15}-1)}{x-1}", "x^{29}+1")),
+    ("Expand $(k+1)(k+2)$.", "k^2+3k+2", ("3k+k^2+2",),
+     ("(k+1)(k+2)", "(k+2)(k+1)", "(1+k)(2+k)", "1((k+1)+(k^2+2k+1))")),
+    ("Find $k$.", "2k+2", ("2(k+1)",), ("(k+4)+(k-2)", "1((k+4)+(k-2))", "2(k+3-2)", "2(k+1)+k-k")),
+    ("Find all roots of $x^2=1$.", "1,-1", (r"x=\pm 1", r"\pm 1"), ("1", "1,-1,0")),
+    (r"Express $\frac{3}{20}$ as a decimal.", "0.15", ("0.15", ".150"), (r"\frac{3}{20}",)),
+    (r"Simplify $\sqrt{242}$.", r"11\sqrt2", (r"11\sqrt{2}",), (r"\sqrt{242}",)),
+    (r"Simplify $\dfrac{3}{\sqrt{27}}$.", r"\frac{\sqrt{3}}{3}", (r"\frac{1}{\sqrt3}",),
+     (r"$\frac{3}{\sqrt{27}}$",)),
+    (r"Which is larger, $\frac{1}{2}$ or $\frac{1}{3}$?", r"\frac12", (r"\dfrac{1}{2}",), ()),
+    ("Which?", r"\lfloor x \rfloor", (r"\lfloor x \rfloor", r"$\lfloor x \rfloor$"),
+     (r"\lfloor y \rfloor", "x")),
+    ("Which?", "Müller", ("Müller", " Müller\n"), ("Muller",)),
+    ("Which?", "3, 5, 7", ("7,3,5", "3, 5 or 7"), ()), ("Which?", "(3,5,7)", (), ("(7,3,5)",)),
+    # Sums in another order are not the same text, so algebra finds the partners.
+    ("Which?", r"1+\sqrt{2}, 1+\sqrt{3}", (r"\sqrt{3}+1, \sqrt{2}+1",),
+     (r"\sqrt{3}+1, \sqrt{3}+1", r"\sqrt{2}+1, 1+\sqrt{2}")),
+    ("数" * 200_000, r"3\sqrt{13}", (r"\sqrt{117}",), ()),
+]  # fmt: skip
+"""(question, gold, right answers, wrong answers)."""
+
+HOSTILE = {
+    "a tower of powers": "9^{9^{9^{9^{9}}}}",
+    "a flat tower": "9^9^9^9^9",
+    "a tower of letters": "x^{x^{x^{x^{x}}}}",
+    "a tower of indices": "x_{x^{x_{x}}}",
+    "a huge power of a letter": "x^{99999999}",
+    "a huge negative power": "x^{-99999999}",
+    "a huge power": "2^{99999999}",
+    "factorials of factorials": "((((9!)!)!)!)!",
+    "a million digits": "9" * 1_000_000,
+    "a million digits behind a point": "0." + "1" * 1_000_000,
+    "deep nesting": "(" * 100_000 + "18" + ")" * 100_000,
+    "a huge sum": r"\sum_{n=1}^{10^{9}} n!",
+    "a huge product": r"\prod_{n=1}^{10^{9}} n",
+    "an integral": r"\int_0^{10^9} e^{x^{x^x}} dx",
+    "a big matrix": r"\begin{pmatrix}" + "1&" * 60 + r"\\" * 60 + r"\end{pmatrix}",
+    "binomials": r"\binom{10^{9}}{5^{9}}",
+    "code": "__import__('os').system('sleep 60')",
+    "code in LaTeX": r"\text{__import__('time').sleep(60)}",
+    "a lambda": "(lambda: [0 for _ in iter(int, 1)])()",
+    "a regular expression's worst": "a" * 150 + "{" * 149,
+    "spaces": " " * 1_000_000 + "18" + " " * 1_000_000 + "x",
+    "dollars": "$" * 299,
+    "fractions without end": r"\frac" * 59,
+    "roots without end": r"\sqrt" * 59,
+    "commas": "," * 299,
+    "null bytes": "18\0" * 99,
+    "lone surrogates": "\ud800" * 299,
+    "minus signs": "-" * 299 + "18",
+    "units": "1" + " a" * 149,
+    "powers of a sum": "(a+b)^{50}" * 20,
+}
+
+
+def misjudged(*cases):
+    """Those of (question, gold, answer, expected) with another verdict than is expected."""
+    found = are_right([Ask(*case[:3]) for case in cases])
+    return [case for case, right in zip(cases, found, strict=True) if right != case[3]]
+
+
+def test_what_is_worth_the_same_and_finished_is_right():
+    cases = [("", gold, answer, True) for gold in SAME for answer in (gold, *SAME[gold])]
+    assert misjudged(*cases) == []
+
+
+def test_what_is_worth_something_else_or_unfinished_is_wrong():
+    asked = "Solve for $x$ and $y$."
+    cases = [(asked, gold, answer, False) for gold in OTHER for answer in (None, *OTHER[gold])]
+    assert misjudged(*cases) == []
+
+
+def test_what_the_library_decides_is_as_the_docs_say():
+    assert misjudged(*(("", gold, a, True) for gold in LENIENT for a in LENIENT[gold])) == []
+
+
+def test_the_question_counts():
+    right = [(asked, gold, answer, True) for asked, gold, same, _ in ASKED for answer in same]
+    wrong = [(asked, gold, answer, False) for asked, gold, _, other in ASKED for answer in other]
+    assert misjudged(*right, *wrong) == []
+
+
+def test_a_hostile_answer_is_wrong_and_harms_nothing():
+    golds = ("18", "x^2+x", r"\text{even}", "1, 2")
+    assert misjudged(*(("", gold, a, False) for a in HOSTILE.values() for gold in golds)) == []
+    assert misjudged(("", r"\sqrt{8}", r"2\sqrt{2}", True)) == []
+
+
+def test_the_longest_answer_is_read_and_no_longer_one():
+    spaces = LONGEST_ANSWER - 2
+    assert misjudged(("", "18", " " * spaces + "18", True)) == []
+    assert misjudged(("", "18", " " * (spaces + 1) + "18", False)) == []
+
+
+pieces = st.lists(
+    st.sampled_from(
+        [*"0123456789abxi +-*/^_=,.()[]{}$%&!<>|", "\\", "\\frac", "\\sqrt", "\\pm", "\\{", "\\}",
+         "\\text{", "\\cup", "\\in", "\\begin{pmatrix}", "\\end{pmatrix}", "\\\\", "\\boxed{",
+         "^\\circ", "\\$", "\\left(", "\\right)", "\\cdot", "\\pi", "\u2212", "\0", "\ud800"]
+    ),
+    max_size=30,
+).map("".join)  # fmt: skip
+GOLDS = st.sampled_from(["18", "2k+2", "1,-2", "(3,4]", r"\text{even}", r"\$5", "x=5", r"\frac12"])
+
+
+@given(pieces | st.text(), GOLDS | pieces)
+def test_no_text_raises_where_it_is_read(answer, gold):
+    assert is_finished(plain(gold), plain(answer), "") in (True, False)
+
+
+# The real golds.
+
+
+@pytest.fixture(scope="module")
+def rows(math500_path):
+    lines = Path(math500_path, "test.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def spaced(gold):
+    if re.search(r"text|mbox|\d,(\\!)?\s*\d{3}", gold):  # not within words and numbers
+        return f"  {gold}\n"
+    return "  " + re.sub(r"\\(?!begin|end)[a-z]+|[-+=,/^()\[\]]", r" \g<0> ", gold) + " \n"
+
+
+def with_other_fractions(gold):
+    one, other = ("dfrac", "frac") if "\\dfrac" in gold else ("frac", "dfrac")
+    return gold.replace(f"\\{one}", f"\\{other}")
+
+
+RESPELLED = {
+    "as it is": lambda gold: gold,
+    "spacing": spaced,
+    "dfrac": with_other_fractions,
+    "boxed": lambda gold: f"\\boxed{{{gold}}}",
+    "boxed in math": lambda gold: f"$\\boxed{{{gold}}}$.",
+    "as text": lambda gold: gold.replace("\\left", "").replace("\\right", "").replace(",\\! ", ","),
+}
+
+
+@pytest.mark.parametrize("spelling", RESPELLED)
+def test_every_gold_of_math500_is_right_in_every_spelling(rows, spelling):
+    cases = [(r["problem"], r["answer"], RESPELLED[spelling](r["answer"]), True) for r in rows]
+    assert (len(cases), misjudged(*cases)) == (500, [])
+
+
+def test_every_gold_of_math500_is_wrong_for_the_problem_before_unless_it_is_equal(rows):
+    pairs = list(pairwise([*rows, rows[0]]))
+    asks = [Ask(this["problem"], this["answer"], following["answer"]) for this, following in pairs]
+    right = [(a.gold, a.answer) for a, right in zip(asks, are_right(asks), strict=True) if right]
+    assert sorted(right) == [("3", "3"), ("5", "x=5"), ("7", "7")]
