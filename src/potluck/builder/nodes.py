@@ -8,7 +8,7 @@ import torch
 
 from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.builder.objective import load_loss, load_weight
-from potluck.config import LoraConfig, RunConfig
+from potluck.config import LoraConfig, NodeConfig, RunConfig
 from potluck.exchange import Exchange
 from potluck.files import derived_seed
 from potluck.model import LanguageModel, LearningRate, ModelError, make_optimizer
@@ -73,22 +73,16 @@ def make_learner(
     """Make a learner of the recipe's model, or of the checkpoint of ``first`` rounds."""
     node, updates = config.node[name], config.rounds * config.objective.updates_per_round
     several, dtype = processes.size > 1, getattr(torch, node.dtype)
-    load = partial(
-        LanguageModel.load,
-        # Spread over GPUs, a model need not fit into one of them: it comes from main memory.
-        device="cpu" if several else node.device,
-        stop=config.sampling.stop,
-        dtype=dtype,
-        attention=node.attention,
-    )
+    load = _loader(config, node, several=several)
+    updates = config.rounds * config.objective.updates_per_round
     saved = checkpoint.checkpoint_folder(folder, first) if first else None
     model = node.model if node.lora or not saved else str(saved)
     # What is trained keeps its small steps in float32; what is frozen makes none.
     policy = load(model, stored=dtype if node.lora else torch.float32)
     if node.lora:
         _adapt(policy, model, node.lora, derived_seed(f"{config.seed}/{name}/adapter"), saved)
-        if first:
-            checkpoint.require_same_base(folder, first, policy.network)
+    if node.lora and first:
+        checkpoint.require_same_base(folder, first, policy.network)
     if node.gradient_checkpointing:
         _checkpoint_activations(policy, name)
     if several:
@@ -120,6 +114,17 @@ def make_learner(
         loss=load_loss(config, trust_code=trust_code),
         reference=reference,
         weight=load_weight(config, trust_code=trust_code),
+    )
+
+
+def _loader(config: RunConfig, node: NodeConfig, *, several: bool) -> Callable[..., LanguageModel]:
+    return partial(
+        LanguageModel.load,
+        # Spread over GPUs, a model need not fit into one of them: it comes from main memory.
+        device="cpu" if several else node.device,
+        stop=config.sampling.stop,
+        dtype=getattr(torch, node.dtype),
+        attention=node.attention,
     )
 
 
