@@ -240,3 +240,33 @@ def test_a_paired_interval_of_few_holds_the_truth_in_95_of_100():
         found = t_interval([dice.gauss(0.3, 2.0) for _ in range(4)])
         held += found.low <= 0.3 <= found.high
     assert held / tries == pytest.approx(0.95, abs=0.01)
+
+
+def test_pass_at_k_is_unbiased_and_the_rate_of_any_among_k_is_what_it_estimates():
+    # Over every outcome of n = 5 answers that are right with probability 0.3 each.
+    p, samples, k = 0.3, 5, 2
+    mean = sum(
+        pass_at_k(sum(outcome), samples, k) * p ** sum(outcome) * (1 - p) ** (5 - sum(outcome))
+        for outcome in product([0, 1], repeat=samples)
+    )
+    assert mean == pytest.approx(1 - (1 - p) ** k, abs=1e-12)
+
+
+def test_one_problem_tells_no_two_models_apart_but_many_that_agree_do():
+    for count, apart in [(1, False), (3, False), (8, True)]:
+        interval = difference_interval([1.0] * count)
+        assert (interval.low > 0) is apart
+
+
+def test_pairing_tells_apart_what_two_intervals_side_by_side_do_not():
+    # Two models that differ on 12 problems of 100, always in A's favour.
+    a_N, b_N = [1.0] * 56 + [0.0] * 44, [1.0] * 44 + [0.0] * 56
+    assert share_interval(b_N).high > share_interval(a_N).low
+    assert difference_interval([a - b for a, b in zip(a_N, b_N, strict=True)]).low > 0
+
+
+def test_mcnemar_by_hand_and_for_many_problems():
+    assert mcnemar(0, 0) == 1
+    assert mcnemar(0, 6) == 2 / 64
+    assert mcnemar(500, 500) == 1
+    assert 0 < mcnemar(900, 1_100) < 1e-4
