@@ -167,3 +167,5 @@ def run_command(words, env, folder, out, err, process_group):
         main()
     except KeyboardInterrupt:  # before or after main; multiprocessing would make it code 1
         sys.exit(130)
+    finally:  # what comes while it ends changes no code, as in a process of its own
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

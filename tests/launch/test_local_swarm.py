@@ -242,6 +242,12 @@ def test_nothing_is_resumed_where_nothing_is(nodes):
     assert not nodes.folder.exists()
 
 
+def test_what_a_start_left_behind_that_was_itself_killed_is_in_nobodys_way(nodes):
+    (nodes.folder / LOCAL_SWARM).mkdir(parents=True)
+    ended, _ = nodes(east=stand_in_node.begins, west=stand_in_node.begins)
+    assert set(ended.codes.values()) == {0}
+
+
 def test_addresses_of_the_recipe_are_for_a_network_and_not_used_here(nodes, monkeypatch):
     recipe = load(STARTING_RECIPE, ["swarm.connect=['tcp/relay.example.org:7447']"])
     monkeypatch.setattr(f"{__name__}.load", lambda _: recipe)

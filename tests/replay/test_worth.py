@@ -161,6 +161,15 @@ def test_an_inner_product_of_sketches_is_that_of_the_gradients_within_what_is_pr
     assert_close(sketch(x, learner, 1), sketch(x, learner, 1), rtol=0, atol=0)
 
 
+def test_the_worth_from_short_sketches_is_near_the_exact_one(monkeypatch):
+    learner = learner_of(tiny.policy(sharpness=2.0))
+    batch = pack(groups_by(learner.policy, ("north",), ("south",)))
+    exact = authors_worth(learner, batch, seed=1)["south"]
+    monkeypatch.setattr(worth, "BUCKETS", 2003)
+    short = authors_worth(learner, batch, seed=1)["south"]
+    assert exact.value != short.value == pytest.approx(exact.value, abs=exact.noise)
+
+
 def test_a_tensor_that_adam_has_not_moved_is_left_out():
     learner = learner_of(tiny.policy(sharpness=2.0))
     batch = taught(learner, groups_by(learner.policy, ("north",), ("south",)))
