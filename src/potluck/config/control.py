@@ -82,7 +82,7 @@ def _control(kind: ControlKind, nodes: tuple[str, ...], changed: RunConfig) -> C
     label, group = _label(kind, changed), changed.log.group
     # Trackers take all of one group for one run, and a callback hears of one run.
     log = replace(changed.log, group=group and f"{group}.{label}", callback="")
-    # It is made for the rounds of the run, however that ended: see ``launch/controls.py``.
+    # It is made for the rounds of the run, however that ended: see ``launch/side_by_side.py``.
     name = f"{changed.name}.{label}"[:64]
     made = replace(changed, name=name, log=log, control=(), keep_best=False, stop_when=StopConfig())
     require_valid(made)

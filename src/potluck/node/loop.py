@@ -10,7 +10,7 @@
 
 Begin with ``step``, at the end of this file. A node's pace (``node/pace/``) says which problems the
 node writes, whether it waits, and what is compared with what; whom a round waits for is decided in
-``exchange/protocol/in_step.py``. How this departs from GRPO: a group may be another model's, which
+``exchange/protocol/rules.py``. How this departs from GRPO: a group may be another model's, which
 the method's weights make up for (F-TIS, arXiv:2605.22537; LWS, docs/method.md); there is no KL term
 to a reference model, as in the paper (section 2), unless [objective] beta asks for one.
 """
