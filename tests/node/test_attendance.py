@@ -50,6 +50,19 @@ def test_a_node_that_is_patient_needs_more_rounds_and_forgives_more():
     assert here == [True] * 2 + [False] + [True] * 4 + [False] * 2
 
 
+@pytest.mark.parametrize("pattern", ["11000000", "11110000", "11000", "10"])
+def test_a_member_that_brings_several_rounds_at_once_is_counted_on(pattern):
+    rounds = [("south", "east") if each == "1" else ("south",) for each in pattern * 5]
+    one = attendance(*rounds, patience=(2, 8))
+    # A pause of a length that was never seen may pass for absence, once.
+    assert all(one.absent(at) == frozenset() for at in range(len(pattern) + 1, len(rounds)))
+
+
+def test_a_member_that_was_never_silent_is_missed_after_two_rounds():
+    one = attendance(*[OTHERS] * 10, *[("south",)] * 12, patience=(2, 8))
+    assert [one.absent(at) for at in (11, 12, 21)] == [frozenset(), {"east"}, {"east"}]
+
+
 def test_what_a_node_has_begun_to_write_by_stays_what_it_reads_by():
     one = attendance(OTHERS, OTHERS)
     assert one.absent(4) == frozenset()

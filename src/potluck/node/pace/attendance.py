@@ -17,8 +17,8 @@ from potluck.reports.doubts import UNHEARD_WEIGHT
 from potluck.schedule import ALL_UP_TO
 
 PATIENCE = {"together": (1, 2), "free": (2, 8)}
-"""Fewest and most rounds of silence by which a member is absent. At its own pace a node often
-begins before the others, and if it does seven rounds while a member does one, it counts on it."""
+"""Fewest and most rounds of silence by which a member is absent: it is after the most in any case.
+At its own pace a node often begins before the others, and others bring several rounds at once."""
 
 
 class Attendance:
@@ -64,18 +64,22 @@ class Attendance:
     def absent(self, round: int) -> frozenset[str]:
         """Return the members of which nothing of use came for too long before ``round``, as far as
         was known when it was first asked: a node may write a round while it learns from the one
-        before. Too long is twice the longest gap between a member's rounds in this window."""
+        before. Too long is twice the longest gap that a member ever had."""
         if round not in self._absent:
-            known = [at for at in range(round - self._most, round) if at in self._heard]
-            self._absent[round] = frozenset(n for n in self._members if self._is_absent(n, known))
+            known = sorted(at for at in self._heard if at < round)
+            self._absent[round] = frozenset(
+                n for n in self._members if self._is_absent(n, known, since=round - self._most)
+            )
         return self._absent[round]
 
-    def _is_absent(self, member: str, known: Sequence[int]) -> bool:
-        came = [at for at in known if member in self._heard[at]]
-        if not came:
-            return len(known) >= self._fewest
+    def _is_absent(self, member: str, known: Sequence[int], *, since: int) -> bool:
+        lately = sum(at >= since for at in known)
+        came = [place for place, at in enumerate(known) if member in self._heard[at]]
+        silent = len(known) - 1 - came[-1] if came else lately
+        if silent >= lately:  # nothing came in the last rounds, if enough of them are known
+            return lately >= self._fewest
         gaps = [later - earlier for earlier, later in pairwise(came)]
-        return bool(gaps) and known[-1] - came[-1] >= max(self._fewest, 2 * max(gaps))
+        return bool(gaps) and silent >= max(self._fewest, 2 * max(gaps))
 
 
 def _teaches(author: AuthorReport | None) -> bool:
