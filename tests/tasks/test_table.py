@@ -257,7 +257,7 @@ def test_exact_is_the_same_text_but_for_the_space_around_it(write):
 
 
 def test_math_is_graded_by_what_it_is_worth(write):
-    """These are settled by reading; computer algebra is tried in test_algebra.py."""
+    """These are settled by reading; computer algebra is tried in test_math_pool.py."""
     task = table(write(GOOD | {"answer": "\\frac{1}{2}"}), grading="math")
     texts = [tagged(a) for a in ("\\dfrac12", "0.5", "1/2", "0.3", "\\frac{2}{1}")]
     assert graded(task, texts[0], "no tags", *texts[1:]) == [1, 0, 1, 1, 0, 0]

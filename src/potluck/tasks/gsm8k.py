@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 from potluck.tasks.base import HeldTask, TaskError, TaskOptions, binary_rewards
 from potluck.tasks.grading import answer_in, one_number, prompt_for_tags
-from potluck.tasks.mathematics import require_algebra
+from potluck.tasks.math.pool import require_algebra
 from potluck.tasks.sources import benchmark_rows, printable_text_of, text_of
 from potluck.tasks.table import right_by
 from potluck.types import Completion, Problem

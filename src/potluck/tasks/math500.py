@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from potluck.tasks.base import HeldTask, TaskOptions, binary_rewards
 from potluck.tasks.grading import answer_in, prompt_for_tags
-from potluck.tasks.mathematics import MathGrading, require_algebra
+from potluck.tasks.math.pool import MathGrading, require_algebra
 from potluck.tasks.sources import benchmark_rows, printable_text_of
 from potluck.tasks.table import right_by
 from potluck.types import Completion, Problem
@@ -32,7 +32,7 @@ class Math500Options(TaskOptions, frozen=True, kw_only=True, tag_field="name", t
     path: str = ""
     """Folder with test.jsonl; empty: from the Hub (extra ``data``)."""
     grading: MathGrading = "math"
-    """Rule for a right answer. "math": a finished answer, equal by math-verify; "math-verify":
+    """Rule for a right answer. "math": one finished answer in the reference's form; "math-verify":
     as that library decides, to compare with other projects. See docs/grading.md."""
     system_prompt: str = ""
     """System prompt instead of the built-in one, which asks for <think> and <answer> tags."""
@@ -64,7 +64,7 @@ class Math500(HeldTask):
             )
             for i, (where, row) in enumerate(rows)
         ]
-        version, finished = (3, "a finished answer, ") if self._grading == "math" else (1, "")
+        version, finished = (2, "one finished answer, ") if self._grading == "math" else (1, "")
         rules = f"math500 {version}: the tags in order, {finished}math-verify 0.9"
         super().__init__(rules, problems, {"out-of-distribution": [p.id for p in problems]})
 

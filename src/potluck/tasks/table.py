@@ -29,7 +29,7 @@ from potluck.tasks.grading import (
     prompt_for_tags,
     same_number,
 )
-from potluck.tasks.mathematics import Ask, are_right, require_algebra
+from potluck.tasks.math.pool import Ask, are_right, require_algebra
 from potluck.tasks.sources import (
     JsonNumber,
     Parts,
@@ -205,7 +205,7 @@ class Table(HeldTask):
         sizes = {split: len(problems) for split, problems in found.items()}
         shown = (*RULES, "tolerance") if rules.tolerance else RULES
         chosen = ", ".join(f"{key}={getattr(rules, key)!r}" for key in shown)
-        version = {"number": 2, "math": 3}.get(rules.grading, 1)
+        version = 2 if rules.grading in ("number", "math") else 1
         super().__init__(
             f"table {version}: {name}, Rules({chosen}), {sizes}, columns {columns.hexdigest()}",
             chain.from_iterable(found.values()),

@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 import potluck
-from potluck.tasks import TaskError, mathematics
-from potluck.tasks.mathematics import Ask, Workers, are_right, require_algebra, verdict
+from potluck.tasks import TaskError
+from potluck.tasks.math import pool
+from potluck.tasks.math.pool import Ask, Workers, are_right, require_algebra
 
 LONG_S = 300
 """Reached only where something is broken."""
 SOURCE = str(Path(potluck.__file__).parents[1])
-RIGHT = r"\sqrt{8}", r"2\sqrt{2}"
-WRONG = r"\sqrt{8}", r"3\sqrt{2}"
-SLOW = r"(a+b+c+d+x+y)^{20}+\sqrt{a}", r"(a+b+c+y)^{20}+\sqrt{x}"
+RIGHT = Ask("", r"\sqrt{8}", r"2\sqrt{2}")
+WRONG = Ask("", r"\sqrt{8}", r"3\sqrt{2}")
+SLOW = Ask("", r"(a+b+c+d+x+y)^{20}+\sqrt{a}", r"(a+b+c+y)^{20}+\sqrt{x}")
 """Minutes of algebra, which reading has no reason to refuse."""
 CODE = "__import__('pathlib').Path('touched').touch()"
 
@@ -148,7 +149,7 @@ def test_after_an_interruption_no_answer_is_taken_for_anothers(workers):
 HOST = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from potluck.tasks.mathematics import Ask, are_right, shared_workers
+from potluck.tasks.math.pool import Ask, are_right, shared_workers
 if __name__ == "__main__":
     assert are_right([Ask("", r"\\sqrt{8}", r"2\\sqrt{2}")]) == [True]
     print(*(w.process.pid for w in shared_workers().idle), flush=True)
@@ -188,10 +189,11 @@ def test_no_answer_is_run_as_code_not_even_behind_the_filters(tmp_path):
     assert are_right([Ask("", "x", CODE), Ask("", "x", f"${CODE}$")]) == [False, False]
     code = f"""
 import sys; sys.path.insert(0, {SOURCE!r})
-from potluck.tasks.mathematics import verdict
-assert verdict('x ^ {{ 2 }}', 'x x')
+from potluck.tasks.math.pool import _equality
+equal = _equality()
+assert equal('x ^ {{ 2 }}', 'x x')
 for text in ({CODE!r}, '1+' + {CODE!r}, '1 + 1 = $' + {CODE!r} + '$ 1'):
-    assert not verdict('x', text)
+    assert not equal('x', text)
 """
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=LONG_S,
                    capture_output=True)  # fmt: skip
@@ -214,26 +216,49 @@ def test_a_library_that_does_not_work_is_named(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("absent", ["math_verify", "antlr4"])
 def test_a_library_that_is_not_there_is_named_with_its_extra(monkeypatch, absent):
-    find = mathematics.find_spec
-    monkeypatch.setattr(
-        mathematics, "find_spec", lambda name: None if name == absent else find(name)
-    )
+    find = pool.find_spec
+    monkeypatch.setattr(pool, "find_spec", lambda name: None if name == absent else find(name))
     with pytest.raises(TaskError, match=rf"no module '{absent}'; pip install 'potluck\[math\]'"):
         require_algebra()
 
 
-def test_algebra_is_asked_once_for_each_answer_and_never_for_what_reading_decides(monkeypatch):
-    asked = []
+class Counting:
+    def __init__(self):
+        self.asked = []
 
-    class Counting:
-        def judge(self, pairs):
-            asked.extend(pairs)
-            return [pair == RIGHT for pair in pairs]
+    def judge(self, asks):
+        self.asked += asks
+        return [ask == RIGHT for ask in asks]
 
-    monkeypatch.setattr(mathematics, "shared_workers", Counting)
-    pairs = [RIGHT, ("18", "18.0"), ("18", "19"), ("x", None), WRONG, RIGHT]
-    assert are_right([Ask("", *pair) for pair in pairs]) == [True, True, False, False, False, True]
-    assert asked == [RIGHT, WRONG]
+
+@pytest.fixture
+def counting(monkeypatch):
+    counting = Counting()
+    monkeypatch.setattr(pool, "shared_workers", lambda: counting)
+    monkeypatch.setattr(pool, "_kept", {})
+    return counting
+
+
+def test_algebra_is_asked_once_for_each_answer_and_never_for_what_reading_decides(counting):
+    plain = [Ask("", "18", "18.0"), Ask("", "18", "19"), Ask("", "x", None)]
+    asks = [RIGHT, *plain, WRONG, RIGHT]
+    for _ in range(2):
+        assert are_right(asks) == [True, True, False, False, False, True]
+    assert counting.asked == [RIGHT, WRONG]
+
+
+def test_no_more_verdicts_are_kept_than_there_is_room_for(counting, monkeypatch):
+    monkeypatch.setattr(pool, "MOST_KEPT", 2)
+    others = [Ask(str(i), *RIGHT[1:]) for i in range(3)]
+    are_right(others)
+    assert list(pool._kept) == others[1:]
+    are_right(others[:1])
+    assert counting.asked == [*others, others[0]]
+
+
+def test_another_question_is_another_answer(counting):
+    """The question decides on units and names, so it belongs to what is remembered."""
+    assert are_right([RIGHT, RIGHT._replace(question="other")]) == [True, False]
 
 
 # (gold, answer, by the rules, by math-verify alone)
@@ -271,7 +296,16 @@ def test_math_verify_alone_is_bounded_too(answer):
     assert are_right([Ask("", "18", "18.0", "math-verify")]) == [True]
 
 
+def test_algebra_compares_decimals_to_their_last_digit():
+    """Here, and not in a process: of itself the library compares to six places."""
+    equal = pool._equality()
+    assert equal(r"\sqrt { 8 }", r"2 \sqrt { 2 }")
+    assert equal("0.5", r"\frac { 1 } { 2 }")
+    assert equal("0.12345671", "0.12345671")
+    assert not equal("0.12345671", "0.12345672")
+
+
 def test_the_librarys_own_verdict_finds_the_box_and_needs_none():
-    assert verdict(r"\frac{1}{2}", r"so it is $\boxed{0.5}$")
-    assert verdict(r"\frac{1}{2}", "0.5")
-    assert not verdict(r"\frac{1}{2}", "0.6")
+    assert pool.plain_verdict(r"\frac{1}{2}", r"so it is $\boxed{0.5}$")
+    assert pool.plain_verdict(r"\frac{1}{2}", "0.5")
+    assert not pool.plain_verdict(r"\frac{1}{2}", "0.6")

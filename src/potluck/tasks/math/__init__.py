@@ -1,0 +1,1 @@
+"""Grading of answers in mathematics: reading them, and algebra in processes."""

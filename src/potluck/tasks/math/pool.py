@@ -1,0 +1,222 @@
+"""Grading of answers in mathematics, with computer algebra in processes that can be killed.
+
+Reading decides most answers here. The rest goes to at most four processes (``confined.py``),
+started when first needed.
+
+No answer reaches a parser of Python: math-verify reads plain expressions with sympy's
+``parse_expr``, which is ``eval``, so only its LaTeX reader is used.
+"""
+
+import atexit
+import json
+import re
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
+from typing import Literal, NamedTuple
+
+from potluck.confined import Confined
+from potluck.files import available_cores
+from potluck.tasks.base import TaskError
+from potluck.tasks.math.grading import Equal, same_answer
+
+CPU_LIMIT_S = 1.0
+"""Processor time for one answer. An ordinary answer takes 0.01 to 0.2."""
+WALL_LIMIT_S = 20.0
+"""Time on the clock for one answer, for a process that is stuck without computing."""
+MEMORY_LIMIT_BYTES = 2 * 2**30
+"""Address space of a process; a warm one has 0.15 GiB of it."""
+MOST_PROCESSES = 4
+LONGEST_QUESTION = 100_000
+"""Characters of a question that are sent to a process."""
+LONGEST_PLAIN_ANSWER = 2_000
+"""Characters of an answer for math-verify alone; a longer one is wrong."""
+MOST_KEPT = 20_000
+"""Number of verdicts of algebra that are remembered, the latest ones."""
+MARKED = re.compile(r"\\boxed|\\\[|\\\(|(?<!\\)\$")
+"""LaTeX that is marked as such, so that math-verify finds it without a box around it."""
+DECIMAL = re.compile(r"([^ .]*)\.([^ ]*)")
+
+MathGrading = Literal["math", "math-verify"]
+"""``math``: the rules of ``math/grading.py``; ``math-verify``: that library and no rule of ours."""
+
+
+class Ask(NamedTuple):
+    """A question, its right answer, and the answer to be graded."""
+
+    question: str
+    gold: str
+    answer: str | None
+    """None where there is no answer, which is never right."""
+    grading: MathGrading = "math"
+
+
+class Undecided(Exception):
+    """Only algebra can tell whether the answer is right."""
+
+
+def require_algebra() -> None:
+    """Raise TaskError unless math-verify and its reader of LaTeX are installed."""
+    for name in ("math_verify", "latex2sympy2_extended", "antlr4"):
+        if find_spec(name) is None:
+            raise TaskError(
+                f"answers in mathematics are graded with math-verify, but there is no module "
+                f"{name!r}; pip install 'potluck[math]'"
+            )
+
+
+class Worker(Confined):
+    """A process that judges one answer at a time."""
+
+    def __init__(self, cpu_limit_s: float) -> None:
+        """Start the process and wait for it; raise TaskError where it does not get ready."""
+        super().__init__(__name__, cpu_limit_s, MEMORY_LIMIT_BYTES)
+        if self.state != "ready":
+            self.end()
+            raise TaskError(
+                f"math-verify cannot be used ({self.state}); see potluck[math]"
+                if self.state
+                else f"a process that grades mathematics did not start (exit status "
+                f"{self.process.returncode}); try `python -c 'import math_verify'`"
+            )
+
+    def judge(self, ask: Ask, limit_s: float) -> bool:
+        """Judge; False, and end, beyond a limit; BrokenPipeError if it had ended."""
+        short = ask._replace(question=ask.question[:LONGEST_QUESTION])
+        return self.ask(json.dumps(short) + "\n", limit_s) == "1"
+
+
+class Workers:
+    """Processes that judge; safe to call from any thread."""
+
+    def __init__(
+        self, count: int = 0, cpu_limit_s: float = CPU_LIMIT_S, wall_limit_s: float = WALL_LIMIT_S
+    ) -> None:
+        """Start nothing yet. ``count``: processes; 0: one for each core, at most four."""
+        self._count = count or min(available_cores(), MOST_PROCESSES)
+        self._cpu_limit_s, self._wall_limit_s = cpu_limit_s, wall_limit_s
+        self._lock = threading.Lock()
+        self.idle: list[Worker] = []
+        """Processes that wait for an answer to judge."""
+
+    def judge(self, asks: Sequence[Ask]) -> list[bool]:
+        """Tell ``same_answer`` of each; False too where that takes too much time or memory.
+
+        Ctrl-C is heard when the answers that are being judged are done: after a second or so.
+        Raise TaskError where no process can be started.
+        """
+        with self._lock, ThreadPoolExecutor(self._count) as threads:
+            return list(threads.map(self._judge, asks))
+
+    def _judge(self, ask: Ask) -> bool:
+        while True:
+            try:
+                worker = self.idle.pop()
+            except IndexError:
+                worker = Worker(self._cpu_limit_s)
+            try:
+                verdict = worker.judge(ask, self._wall_limit_s)
+            except BrokenPipeError:  # it died of something else, and the question still stands
+                worker.end()
+                continue
+            if worker.process.returncode is None:
+                self.idle.append(worker)
+            return verdict
+
+    def close(self) -> None:
+        """End the processes; the next question starts new ones."""
+        with self._lock:
+            while self.idle:
+                self.idle.pop().end()
+
+
+_kept: dict[Ask, bool] = {}
+
+
+@cache
+def shared_workers() -> Workers:
+    workers = Workers()
+    atexit.register(workers.close)
+    return workers
+
+
+def are_right(asks: Sequence[Ask]) -> list[bool]:
+    """Tell whether each answer is right. Nothing that an answer says is run, and none raises. Raise
+    TaskError where algebra is needed, but math-verify cannot be used."""
+    verdicts: dict[Ask, bool] = {}
+    for ask in asks:
+        with suppress(Undecided):
+            verdicts[ask] = _kept[ask] if ask in _kept else _verdict(ask, _undecided, _undecided)
+    if undecided := [ask for ask in dict.fromkeys(asks) if ask not in verdicts]:
+        verdicts.update(zip(undecided, shared_workers().judge(undecided), strict=True))
+        _kept.update((ask, verdicts[ask]) for ask in undecided)
+        for old in list(_kept)[: max(0, len(_kept) - MOST_KEPT)]:
+            del _kept[old]
+    return [verdicts[ask] for ask in asks]
+
+
+def _undecided(gold: str, answer: str) -> bool:
+    raise Undecided
+
+
+def prepare() -> Callable[[bytes], str]:
+    """Make what judges a line in a process of its own: an Ask as JSON, "1" or "0"."""
+    equal = _equality()
+    return lambda line: "01"[_verdict(Ask(*json.loads(line)), equal, plain_verdict)]
+
+
+def _verdict(ask: Ask, equal: Equal, plain: Equal) -> bool:
+    if ask.answer is None:
+        return False
+    if ask.grading == "math-verify":
+        return len(ask.answer) <= LONGEST_PLAIN_ANSWER and plain(ask.gold, ask.answer)
+    return same_answer(ask.gold, ask.answer, question=ask.question, equal=equal)
+
+
+def plain_verdict(gold: str, answer: str) -> bool:
+    """Ask math-verify with its own settings, both texts being LaTeX in a box.
+
+    **Deviation** from its defaults: plain expressions, which it would run as Python, are not
+    looked for; in a box they are read as LaTeX.
+    """
+    import math_verify
+
+    def parsed(text: str) -> list[object]:
+        boxed = text if MARKED.search(text) else f"\\boxed{{{text}}}"
+        return list(math_verify.parse(boxed, latex_only, parsing_timeout=None))
+
+    latex_only = [math_verify.LatexExtractionConfig()]
+    return bool(math_verify.verify(parsed(gold), parsed(answer), timeout_seconds=None))
+
+
+def _equality() -> Equal:
+    """Make math-verify's ``verify(gold, answer)`` of two leaves, after it has run once: warm."""
+    import math_verify
+    from latex2sympy2_extended import NormalizationConfig
+    from sympy.core.cache import clear_cache
+
+    # Leaves are in one spelling already; taking away "units" would take letters.
+    as_it_is = NormalizationConfig(basic_latex=False, boxed="none")
+    latex_only = [math_verify.LatexExtractionConfig(normalization_config=as_it_is)]
+
+    def parsed(expression: str) -> list[object]:
+        # Its own time-outs use signal.alarm; the limits above are ours.
+        text = f"${_exact(expression)}$"
+        return list(math_verify.parse(text, latex_only, "no_fallback", parsing_timeout=None))
+
+    def equal(gold: str, answer: str) -> bool:
+        verdict = math_verify.verify(parsed(gold), parsed(answer), timeout_seconds=None)
+        clear_cache()  # else the memory of a long run fills up
+        return bool(verdict)
+
+    if not equal(r"\frac { \sqrt { 3 } } { 3 } + x ^ { 2 }", r"\frac { 1 } { \sqrt { 3 } } + x x"):
+        raise RuntimeError("math-verify does not know that 1/sqrt(3) = sqrt(3)/3")
+    return equal
+
+
+def _exact(expression: str) -> str:
+    """Write decimals as fractions, since floats are compared to six places only."""
+    return DECIMAL.sub(lambda m: rf"\frac {{ {m[1] + m[2]} }} {{ {10 ** len(m[2])} }}", expression)
