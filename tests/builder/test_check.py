@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from huggingface_hub import try_to_load_from_cache
 from msgspec.structs import replace
 from rich.console import Console
 
@@ -22,6 +23,7 @@ from potluck.builder.memory import (
     verdict,
 )
 from potluck.builder.plan import check, plan_cost
+from potluck.builder.prepare import at_hand
 from potluck.config import ConfigError, load
 from potluck.model import ModelError
 
@@ -129,6 +131,13 @@ def test_what_is_capped_is_told():
 def test_an_absolute_path_is_no_id():
     with pytest.raises(ModelError, match=r"cannot load model '/no/such': no such folder is here$"):
         printed(load(STARTING_RECIPE, ["node.small.model=/no/such"]))
+
+
+def test_what_is_no_id_of_the_hub_is_named_by_the_loader(monkeypatch):
+    """The tests' Hub does not answer, and a slip in a path is not for want of it."""
+    monkeypatch.setattr("potluck.builder.prepare.try_to_load_from_cache", try_to_load_from_cache)
+    assert at_hand("a/b/c")
+    assert not at_hand("a/b")
 
 
 def test_a_slip_in_the_datas_path_is_an_error_still():

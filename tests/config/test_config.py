@@ -377,6 +377,7 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
         ("node.small.adam_betas=[0.9]", r"adam_betas is \[0.9\]; expected a list of 2"),
         ("node.small.adam_betas=[0.9,1.0]", "is 1.0: Expected `float` < 1.0"),
         ("node.small.lora={targets='all'}", "is 'all'; expected a list, or 'all-linear'"),
+        ("node.small.lora={targets=[]}", r"\[node.small.lora\] targets names no layer"),
         ("objective.weight_cap=0", "objective.weight_cap is 0: Expected `float` > 0.0"),
         ("objective.weight_cap=nan", "objective.weight_cap is nan; expected a finite number"),
         ("objective.divergence_limit=inf", "divergence_limit is inf; expected a finite number"),

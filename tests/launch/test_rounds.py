@@ -4,12 +4,14 @@ import pytest
 
 import tiny
 from launch.runs import Hears
-from potluck.exchange import PeerStatus, Status
+from potluck.exchange import ExchangeError, PeerStatus, Status
+from potluck.launch import in_process
 from potluck.launch.in_process import join, run
 from potluck.launch.rounds import ALONE, ALONE_ROUNDS, Course
 from potluck.node.loop import Node
 from potluck.node.pace.together import Together
 from potluck.node.storage.record import Record
+from potluck.reports.events import PeerNews
 
 ROUNDS, ROUND_S = 50, 2.0
 PACE = Together(None, "north", 1, 0.0, 0.0)
@@ -272,6 +274,22 @@ def test_nodes_of_one_process_and_a_node_by_itself_are_never_alone(tmp_path, tin
         config = tiny.recipe({name: tiny_models[name] for name in names}, *rounds)
         run(config, tmp_path / f"run{len(names)}", display=shown)
         assert ALONE not in shown.said
+
+
+@pytest.mark.parametrize("all_here", [True, False])
+def test_when_a_node_leaves_the_way_back_is_told_unless_another_process_tells_it(
+    tmp_path, tiny_models, monkeypatch, all_here
+):
+    def leave(*given, **more):
+        given[4](PeerNews("left", "large"))
+        raise ExchangeError("the end")
+
+    monkeypatch.setattr(in_process, "open_exchange", leave)
+    shown = Hears()
+    with pytest.raises(ExchangeError, match="the end"):
+        join(tiny.recipe(tiny_models), "small", tmp_path, display=shown, all_here=all_here)
+    back = "potluck join RUN/large/join.json --as large --out RUN --resume"
+    assert any(back in text for text in shown.said) != all_here
 
 
 def test_a_resumed_node_that_is_alone_knows_how_long_rounds_with_others_were(tmp_path):

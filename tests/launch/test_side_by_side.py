@@ -16,6 +16,7 @@ from potluck.launch import children
 from potluck.launch.children import Children
 from potluck.launch.in_process import run
 from potluck.launch.side_by_side import SideBySideError, WholeRun, run_side_by_side
+from potluck.reports.events import Notice, encode_event
 
 SAYS_AND_FAILS = "import sys; print('first\\n\\x1b[31mno disk left'); sys.exit(3)"
 SLEEPS = (
@@ -45,6 +46,18 @@ def whole(tmp_path):
     model = tiny.save(tmp_path / "model", 0)
     config = tiny.recipe({"small": model}, "rounds=3", "checkpoint_every=1", "threads=1")
     return WholeRun(config, tmp_path / "runs")
+
+
+def test_an_event_behind_what_a_library_wrote_without_a_newline_is_heard(monkeypatch):
+    lines = f"50%|###{encode_event(Notice('hello'))}\n", 'an {"event" is none\n'
+    stands_in(monkeypatch, f"print({''.join(lines)!r})")
+    heard = []
+    with Children() as group:
+        child = group.start("small", [], threads=1)
+        while group.going:
+            group.hear(lambda _, event: heard.append(event))
+    assert heard == [Notice("hello")]
+    assert list(child.said) == ["50%|###", 'an {"event" is none']
 
 
 def test_a_run_that_breaks_down_is_named_with_its_last_words(whole, monkeypatch):

@@ -31,9 +31,11 @@ from potluck.node.learning.group import (
     ProcessGroupError,
     process_group,
 )
+from potluck.node.learning.workers import DistributedEngine
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import GreedySampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
+from potluck.rollout.options import HFOptions
 from potluck.types import Problem
 
 TESTS = Path(process_group_session.__file__).parent
@@ -59,6 +61,12 @@ def environment():
     paths = os.pathsep.join([str(Path(node.__file__).parents[2]), str(TESTS)])
     quiet = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0", "HF_HUB_OFFLINE": "1"}
     return os.environ | {"PYTHONPATH": paths} | quiet
+
+
+def test_several_processes_refuse_a_sampler_that_they_cannot_draw_by():
+    engine = DistributedEngine(SINGLE_PROCESS, None, HFOptions(), process_group_session.SETTINGS)
+    with pytest.raises(ProcessGroupError, match="cannot draw by function; they can by Random"):
+        engine.generate([], lambda logits: logits, author="north", progress=lambda done, all: None)
 
 
 @pytest.fixture(scope="module")

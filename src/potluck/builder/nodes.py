@@ -71,7 +71,7 @@ def make_learner(
     trust_code: bool = False,
 ) -> Learner:
     """Make a learner of the recipe's model, or of the checkpoint of ``first`` rounds."""
-    node, updates = config.node[name], config.rounds * config.objective.updates_per_round
+    node = config.node[name]
     several, dtype = processes.size > 1, getattr(torch, node.dtype)
     load = _loader(config, node, several=several)
     updates = config.rounds * config.objective.updates_per_round

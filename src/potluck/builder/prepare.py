@@ -5,7 +5,6 @@ them, and ``prepare`` leaves them out; whatever else is wrong is an error all th
 """
 
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -143,9 +142,11 @@ def at_hand(model: str) -> bool:
     """Tell whether ``model`` can be loaded: a folder, in the cache, or the Hub answers."""
     if model.startswith(("builtin:", "/", "~", ".")) or Path(model).exists():
         return True
-    with suppress(ValueError):  # it is no id
+    try:
         if isinstance(try_to_load_from_cache(model, "config.json"), str):
             return True
+    except ValueError:  # what is no id, the Hub need not be asked for
+        return True
     return hub_answers()
 
 

@@ -45,7 +45,7 @@ def _controls(config: RunConfig, kind: ControlKind) -> list[Control]:
         raise ConfigError(f"control is {kind!r}, but the run has one node, so nothing is shared")
     if kind != "own-part":
         return [_control(kind, (name,), _by_itself(config, kind, name)) for name in config.learners]
-    for name in config.node.keys() - config.learners.keys():
+    for name in sorted(config.node.keys() - config.learners.keys()):
         raise ConfigError(
             f"control 'own-part' would have [node.{name}] write everything once more; choose "
             f"'half' or 'alone'"

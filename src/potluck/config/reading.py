@@ -152,8 +152,9 @@ def _read(kind: Any, value: Any, at: str) -> Any:
     """Make what ``kind`` says of ``value``, which stands at ``at``; raise ConfigError, which says
     where it is wrong and the way out."""
     origin, inner, found = get_origin(kind), get_args(kind), f"{at} is {value!r}"
-    if origin is UnionType:
-        kinds = [part for part in inner if part is not NoneType]
+    kinds = [part for part in inner if part is not NoneType]
+    # Since Python 3.14 all unions are of one type, so that it does not tell which are of tables.
+    if origin in (Union, UnionType) and (len(kinds) == 1 or all(map(_is_table, kinds))):
         if value is None and NoneType in inner:
             return None
         return _read(_chosen(kinds, value, at) if len(kinds) > 1 else kinds[0], value, at)

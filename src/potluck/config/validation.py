@@ -40,6 +40,8 @@ def require_valid(run: RunConfig) -> None:
                 f"[node.{name}] attention 'flash_attention_2' knows no float32; set dtype and "
                 f"sampling_dtype to 'bfloat16', or attention = 'sdpa'"
             )
+        if node.lora and not node.lora.targets:
+            raise ConfigError(f"[node.{name}.lora] targets names no layer, so nothing would learn")
         node.engine.require_sense(
             f"node.{name}", dtype=node.sampling_dtype, sampling=run.sampling.drawing
         )

@@ -15,6 +15,8 @@ from potluck.reports.events import Event, Told, decode_event
 Lines = Queue[tuple["Child", str | None]]
 """What children print; None: the end."""
 COMMAND = (sys.executable, "-m", "potluck")
+EVENT = '{"event"'
+"""How a line of ``encode_event`` begins."""
 STOPPED = (130, -signal.SIGINT)
 """Exit codes of a process that was asked to stop."""
 
@@ -85,11 +87,15 @@ class Children:
             child.process.wait()
             self.going.remove(child)
             return child
-        if event := decode_event(line):
+        # What a library writes without a newline, such as a progress bar, stands before an event.
+        said, mark, rest = line.partition(EVENT)
+        if event := decode_event(mark + rest):
             child.begun |= not isinstance(event, Told)
             show(child, event)
-        elif line.strip():
-            child.said.append(line.rstrip("\n"))
+        else:
+            said = line
+        if said.strip():
+            child.said.append(said.rstrip("\n"))
         return None
 
     def stop(self) -> None:

@@ -58,6 +58,7 @@ def run_local_swarm(
     require_free(folder, resume)
     # Each node locks its own folder: one can be brought back by hand while the others run.
     with disk_errors_explained(folder), exclusive(folder, say):
+        require_free(folder, resume)  # again: another process may have had it until now
         if not resume:
             forget_failed_start(folder, config.node, say)
         if aside := ", ".join(key for key in FOR_JOINING if getattr(config.swarm, key)):

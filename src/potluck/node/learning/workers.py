@@ -71,6 +71,11 @@ class DistributedEngine:
             sampling, dice = sampler.sampling, sampler.generator
             drawn = torch.randint(2**62, (self.processes.size,), generator=dice, device=dice.device)
             seeds = drawn.tolist()
+        elif not isinstance(sampler, GreedySampler):
+            raise ProcessGroupError(
+                f"several processes cannot draw by {type(sampler).__name__}; they can by "
+                f"RandomSampler and GreedySampler"
+            )
         order = Order(tuple(requests), author, self.engine, self.settings, sampling, tuple(seeds))
         self.processes.broadcast("generate", order)
         return generate_together(self.processes, self.policy, order, progress)

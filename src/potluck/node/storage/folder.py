@@ -28,7 +28,7 @@ def has_no_round(folder: Path) -> bool:
     """Tell whether ``folder`` holds only a run that finished no round: nothing is lost with it."""
     try:
         nodes = list(json.loads((folder / "recipe.json").read_bytes())["node"])
-        there = {each.name for each in folder.iterdir()}
+        there = {each.name for each in folder.iterdir() if each.suffix != ".part"}
     except (OSError, ValueError, TypeError, KeyError):
         return False
     lost = ("checkpoints/*", "metrics.jsonl", "cost.json")
