@@ -106,6 +106,12 @@ def test_of_another_run_or_name_nothing_is_believed(seen):
     assert seen.refused == {"other run": 1, "forged": 2, "malformed": 2}
 
 
+def test_an_announcement_with_malformed_offers_is_not_believed(seen):
+    seen.hear("north", [said(clock_s=1.0), said(clock_s=2.0, rounds=(2**31,))], 1.0)
+    assert nodes(seen, 1.0)["north"].newest_round == 7
+    assert seen.refused == {"malformed": 1}
+
+
 def test_what_is_repeated_keeps_nobody_alive(seen):
     seen.hear("north", [said(clock_s=5.0)], 1.0)
     seen.hear_lines("north", [told(time_s=5.0)], 1.0)

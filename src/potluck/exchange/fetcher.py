@@ -34,7 +34,8 @@ class WorkerThreads:
         self._failure: tuple[str, Exception] | None = None
 
     def start(self, what: str, work: Callable[[], None]) -> None:
-        """Run ``work`` in a thread; ``check`` raises what it raises."""
+        """Run ``work`` in a thread; ``check`` raises what it raises. Raise RuntimeError if the
+        system has no thread left."""
 
         def guarded() -> None:
             try:
@@ -48,8 +49,8 @@ class WorkerThreads:
         # Daemons: a thread that a dead link holds up must not keep the process from ending.
         thread = threading.Thread(target=guarded, name=f"{self._node} {what}", daemon=True)
         with self._lock:
-            self._threads.add(thread)
             thread.start()
+            self._threads.add(thread)
 
     def check(self) -> None:
         """Raise ExchangeError if a thread failed: the node would wait for nothing."""
@@ -93,10 +94,16 @@ class Fetcher:
             return False
         is_fetching, now_s = False, time.monotonic()
         while question := self._beliefs.take_question(now_s):
-            self._workers.start("ask the others", partial(self._ask, question))
+            try:
+                self._workers.start("ask the others", partial(self._ask, question))
+            except RuntimeError:  # it is asked again later, when there may be a thread
+                self._beliefs.unanswered(question, now_s)
         while job := self._mailbox.fetch_queue.take(now_s):
-            self._workers.start("fetch batches", partial(self._fetch, job))
-            is_fetching = True
+            try:
+                self._workers.start("fetch batches", partial(self._fetch, job))
+                is_fetching = True
+            except RuntimeError:
+                self._mailbox.fetch_queue.again(job, now_s, jitter=random.random())
         return is_fetching
 
     def _fetch(self, job: FetchJob) -> None:

@@ -158,7 +158,9 @@ class ProcessExchange(ABC):
 
     def tell(self, line: StatusLine) -> None:
         self._agreement.require_own(line)
-        self._line = encode_status(line, self._own.key, session=self._session_id)
+        signed = encode_status(line, self._own.key, session=self._session_id)
+        with self._lock:  # else the thread that has just sent the line before drops this one
+            self._line = signed
 
     def status(self) -> Status:
         now_s = time.monotonic()

@@ -71,6 +71,11 @@ def write_certificates(
     if bad := [name for name in names if not NODE_NAME.fullmatch(name) or name == "ca"]:
         expected = f"expected {NODE_NAME.pattern}, and not 'ca'"
         raise CertificateError(f"{bad[0]!r} cannot be a node's name here; {expected}")
+    if not 1 <= days <= AUTHORITY_DAYS:
+        expected = f"expected 1 to {AUTHORITY_DAYS}, as the authority's"
+        raise CertificateError(f"a certificate cannot hold for {days} days; {expected}")
+    if len(set(names)) != len(names):
+        raise CertificateError(f"a name comes twice among {', '.join(names)}")
     if there := [n for n in names if (folder / n).exists()]:
         raise CertificateError(
             f"{folder / there[0]} is there already and is left as it is; remove it to give "

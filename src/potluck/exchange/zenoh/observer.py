@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import zenoh
 
-from potluck.exchange.base import Reason, WireError
+from potluck.exchange.base import Reason
 from potluck.exchange.protocol.announcement import ANNOUNCEMENTS, Announcement
 from potluck.exchange.protocol.peers import NOBODY, Peer, Peers
 from potluck.exchange.protocol.signed import (
@@ -115,7 +115,8 @@ class Observation:
         self._peers = Peers("", roster, quarantine_s=0.0, strangers=MOST_NAMES)
         self._live: set[str] = set()
         # 1,000 nodes make 200 announcements a second.
-        self._announced = Believed(run, ANNOUNCEMENTS, most_per_s=2 * VERIFIED_PER_S)
+        most, whole = 2 * VERIFIED_PER_S, replace(ANNOUNCEMENTS, require_sense=_require_offers)
+        self._announced = Believed(run, whole, most_per_s=most)
         self._lines = Believed(run, STATUS_LINES)
         self.refused: Counter[Reason] = Counter()
         """Messages that were not believed, under whatever name."""
@@ -133,11 +134,8 @@ class Observation:
     def hear(self, name: str, payloads: Sequence[Payload], now_s: float) -> None:
         """Look at announcements that came under ``name``, oldest first."""
         if peer := self._hear(self._announced, name, payloads, now_s):
-            try:
-                offers = self._announced.newest[name].offers()
-                peer.offered = frozenset(offer.round for offer in offers)
-            except WireError as error:
-                self._refuse(name, error.reason)
+            offers = self._announced.newest[name].offers()
+            peer.offered = frozenset(offer.round for offer in offers)
 
     def hear_lines(self, name: str, payloads: Sequence[Payload], now_s: float) -> None:
         """Look at status lines that came under ``name``, oldest first."""
@@ -196,3 +194,8 @@ class Observation:
     def _refuse(self, name: str, reason: Reason, count: int = 1) -> None:
         self.refused[reason] += count
         self._peers.refused(name, reason, fault=False, now_s=0.0, count=count)
+
+
+def _require_offers(announcement: Announcement) -> None:
+    ANNOUNCEMENTS.require_sense(announcement)
+    announcement.offers()

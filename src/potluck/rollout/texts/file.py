@@ -18,8 +18,8 @@ from potluck.rollout.texts.base import NO_TOKENS, TextSettings, Written, can_be_
 from potluck.types import Completion, Problem
 
 LONGEST_LINE_BYTES = 2**20
-MOST_BYTES = 2**31
-"""Size of a file: all of it is held in memory."""
+MOST_BYTES = 2**28
+"""Size of a file: all of it is held in memory, as objects of five times its size."""
 
 
 class SolutionFile:

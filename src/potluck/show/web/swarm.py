@@ -158,7 +158,7 @@ class SwarmFeed:
             "received_bytes": line.received_bytes,
         }
         own.add(step, line.round - 1, numbers, line.authors)
-        return True
+        return own.done == line.round  # a round beyond its bound was left out
 
     def _take_nodes(self, seen: Mapping[str, PeerLine]) -> None:
         before = {name: node.state for name, node in self._nodes.items()}
