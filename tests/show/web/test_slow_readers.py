@@ -76,6 +76,26 @@ def test_200_readers_that_never_read_are_dropped_and_the_others_served(folder, p
         assert asked(address, "start")["runs"]
 
 
+def test_streams_are_bounded(folder):
+    few = f"{ALIVE}import potluck.show.web.server as server; server.MOST_STREAMS = 2"
+    with watching(folder, before=few) as (address, _), ExitStack() as stack:
+        for _ in range(2):
+            next(stream := events(address))
+            stack.callback(stream.close)
+        status, _, body = answer(address, "api/events", run="")
+        assert (status, b"2 pages are open" in body) == (503, True)
+        stack.close()
+        until(lambda: answer(address, "api/run", run="")[0] == 200)
+        until(lambda: _opens(address))
+
+
+def _opens(address):
+    try:
+        return bool(next(events(address)))
+    except OSError:  # still 503
+        return False
+
+
 def test_nobody_looks_at_the_files_while_no_page_is_open(folder):
     counting = (
         ALIVE + "import time, potluck.show.web.folder as f; look = f.WatchedRun.look\n"

@@ -23,7 +23,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -43,12 +42,14 @@ from potluck.types import PotluckError
 LOOK_EVERY_S = 0.5
 KEEP_ALIVE_S = 5.0
 MOST_RUNS = 32
-"""Runs that are kept in memory; of more the one that was asked for longest ago goes."""
+"""Runs that are kept in memory; of more the one that was asked for longest ago goes, unless a page
+shows it."""
 HOST, PORT = "127.0.0.1", 8420
 NEARBY_PORTS = 20
 SEND_BUFFER_BYTES = 1 << 18
 """Memory of the system for each reader that does not read."""
 MOST_CONNECTIONS = 600
+MOST_STREAMS = 256
 
 
 class RunChannel:
@@ -57,6 +58,7 @@ class RunChannel:
 
     def __init__(self, feed: RunFeed) -> None:
         self.feed = feed
+        self.streams = 0
         self._lock = threading.Lock()
         self._step, self._looked_s = 0, float("-inf")
         self._messages: dict[int, tuple[bytes, bool]] = {}
@@ -64,13 +66,18 @@ class RunChannel:
 
     def look(self, *, at_once: bool = False) -> int:
         """Look at the files, but not twice within LOOK_EVERY_S; return the present step."""
-        with self._lock:
+        # While one reader looks, which can take seconds, the others keep no thread waiting.
+        if not self._lock.acquire(blocking=at_once or not self._step):
+            return self._step
+        try:
             if at_once or time.monotonic() - self._looked_s >= LOOK_EVERY_S:
                 step = self.feed.look()
                 if step != self._step:
                     self._messages.clear()
                 self._step, self._looked_s = step, time.monotonic()
             return self._step
+        finally:
+            self._lock.release()
 
     def message(self, since: int) -> tuple[bytes, bool]:
         """Return (what changed after that step, as JSON; whether the run is over)."""
@@ -86,7 +93,8 @@ class Server(Starlette):
 
     def __init__(self, feed: Feed, is_ending: Callable[[], bool] = lambda: False) -> None:
         self._feed, self._is_ending = feed, is_ending
-        self._channel = lru_cache(MOST_RUNS)(lambda run: RunChannel(feed.run(run)))
+        self._lock = threading.Lock()
+        self._channels = dict[str, RunChannel]()  # the one that was asked for last is the last
         answers = {
             "/": self._page,
             "/api/start": lambda ask: _json(feed.start()),
@@ -113,6 +121,15 @@ class Server(Starlette):
         policy = {"content-security-policy": page.policy}
         return Response(page.html, media_type="text/html", headers=policy)
 
+    def _channel(self, run: str) -> RunChannel:
+        with self._lock:
+            found = self._channels.pop(run, None)
+            idle = [name for name, each in self._channels.items() if not each.streams]
+            for name in idle[: max(0, len(self._channels) + 1 - MOST_RUNS)]:
+                del self._channels[name]
+            self._channels[run] = found or RunChannel(self._feed.run(run))
+            return self._channels[run]
+
     def _looked(self, request: Request) -> RunChannel:
         channel = self._channel(_given(request, "run"))
         channel.look()
@@ -123,8 +140,19 @@ class Server(Starlette):
         return Response(whole, media_type="application/json")
 
     def _events(self, request: Request) -> Response:
-        changes = self._changes(self._looked(request))
+        if sum(channel.streams for channel in [*self._channels.values()]) >= MOST_STREAMS:
+            return error(503, f"{MOST_STREAMS} pages are open here; close one")
+        changes = self._counted(self._looked(request))
         return StreamingResponse(changes, media_type="text/event-stream")
+
+    async def _counted(self, channel: RunChannel) -> AsyncIterator[bytes]:
+        """Yield the changes, and count the stream while it is open."""
+        channel.streams += 1
+        try:
+            async for part in self._changes(channel):
+                yield part
+        finally:
+            channel.streams -= 1
 
     async def _changes(self, channel: RunChannel) -> AsyncIterator[bytes]:
         """Yield the whole run, then its changes until it is over or the server ends."""
