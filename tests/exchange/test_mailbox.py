@@ -467,3 +467,46 @@ def test_names_without_end_leave_nothing_behind(box):
     assert len(box.peers) <= 2 + 64
     assert len(box.fetch_queue._settled) <= 2 + 64
     assert len(box.fetch_queue._open) <= 2 + 64
+
+
+def test_a_stranger_that_was_in_time_long_ago_is_not_waited_for():
+    box = make(members=("south",))
+    come(box, "mallory")
+    box.begin(0, 0.0)
+    hear(box, "mallory", 0)
+    fetch(box)
+    take(box, 0)
+    box.begin(2, 0.0)
+    assert box.arrivals(2, 0.0)[1] == set()
+
+
+def test_a_stranger_that_let_a_round_wait_in_vain_is_waited_for_by_the_same_rule():
+    box = make(members=())
+    come(box, "mallory")
+    costs = []
+    for round in range(60):
+        box.begin(round, 0.0)
+        if box.arrivals(round, 0.0)[1]:
+            costs += miss(box, round)
+        else:
+            hear(box, "mallory", round)
+            fetch(box)
+            take(box, round)
+    assert costs == [1, 3, 7, 15, 31]
+
+
+def test_three_claims_that_are_too_large_are_a_quarantine_and_nothing_of_it_is_fetched(box):
+    offers = (*(offer(round, 1001) for round in range(3)), offer(3))
+    box.confirm(announcement("south", *offers), 0.0)
+    assert fetch(box) == []
+    assert box.peers.quarantined(0.0) == ("south",)
+    assert texts(box)[-1].startswith("'south' is not listened to for 10 s: its batch of round")
+
+
+def test_an_offer_that_changes_while_the_first_is_fetched_is_looked_at_again(box):
+    hear(box, "south", 0)
+    job = box.fetch_queue.take(0.0)
+    hear(box, "south", 0, mark=b"e")
+    box.fetch_queue.settle("south", job.offer, valid=True)
+    hear(box, "south", 0, mark=b"e")
+    assert box.peers.take_refused() == {"south": 1}

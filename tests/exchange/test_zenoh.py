@@ -505,3 +505,29 @@ def test_who_asks_and_does_not_listen_holds_up_nobody(place, monkeypatch):
     heard = lambda: peer(north, "east").heard_s is not None  # noqa: E731
     until(heard, "what comes after them, by the same line, is heard")
     go_on.set()
+
+
+def test_a_size_beyond_the_limit_is_refused_and_nothing_is_fetched(place):
+    def claim(south):
+        for _ in range(3):  # Said three times it is still one fault.
+            place.announce(south.session, "south", Offer(0, 1 << 30, b"d" * 16))
+
+    north, got = refused_round(place, claim)
+    assert got.traffic.refused == {"south": 1}
+    assert got.traffic.received_bytes == len(got.messages[1])
+    assert peer(north, "south").refused == {"too large": 1}
+
+
+def test_the_first_batch_of_a_round_stays_though_its_author_announces_another(place):
+    south, north = place.liar("south"), place.node("north")
+    for problem in ("first", "second"):
+        message = place.terms("south").message(0, tuple(batch("south", problem)))
+        south.offer(0, sealed_by(place, "south", encode(message)))
+        if problem == "first":
+            until(lambda: south.announce() or has_batch(north, "south", 0), "it comes")
+    south.announce()
+    until(lambda: peer(north, "south").refused == {"replaced": 1}, "the change is noticed")
+    north.send(0, batch("north"))
+    got = collect(north, 0, deadline_s=LONG_S)
+    assert {c.problem_id for c in got.completions} == {"first", "p"}
+    assert got.traffic.refused == {"south": 1}
