@@ -34,7 +34,7 @@ from potluck.types import (
         ({"tokens": (7,), "logprobs": (-1, -1)}, "1 tokens but 2 log-prob.* exactly one"),
         ({"tokens": (), "logprobs": ()}, "no tokens; even an empty answer holds a stop token"),
         ({"index": -1}, "completion -1 of 'p' by 'north' has index -1; expected a position >= 0"),
-        ({"end": "tired"}, "end 'tired'; expected one of stop, length"),
+        ({"end": "tired"}, "end 'tired'; expected one of stop, length, turns, room"),
     ],
 )
 def test_a_completion_that_is_wrong_cannot_exist(wrong, complaint):

@@ -21,8 +21,15 @@ from typing import Literal, NoReturn, get_args
 
 import numpy as np
 
-End = Literal["stop", "length"]
-"""Cause of a completion's end: its model emitted a stop token, or ran out of room."""
+End = Literal["stop", "length", "turns", "room"]
+"""Cause of a completion's end: its model emitted a stop token, and with it an episode was over; its
+model ran out of room; or an episode was cut behind a turn, as it had no turns left, or no room for
+what its environment said."""
+SINGLE_ENDS: frozenset[End] = frozenset(("stop", "length"))
+"""Ends of a completion that is no episode."""
+
+OBSERVED_BYTES = 2
+"""Bytes of a digest of an observation."""
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -63,6 +70,8 @@ class Problem:
     answer: str
     system: str = ""
     """System prompt, before the question; empty where a task needs none."""
+    tools: str = ""
+    """Tools of an environment, as a JSON list of schemas; empty: there are none."""
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -119,6 +128,12 @@ class Completion:
     author told none."""
     tokenizer: bytes = b""
     """Fingerprint of the tokenizer that ``token_T`` is of; empty: the reader's own."""
+    turns: tuple[int, ...] = ()
+    """Lengths of an episode's turns, which make up ``token_T``: each ends in a stop token, but for
+    the last of one that ended by "length". Empty: one answer, without an environment."""
+    observed: bytes = b""
+    """A digest for each turn that another follows, of what its author's environment said
+    (``episode.digest_of``). A hint, never trusted."""
 
     def __post_init__(self) -> None:
         if self.logp_T is not None and np.size(self.token_T) != np.size(self.logp_T):
@@ -128,7 +143,7 @@ class Completion:
             )
         arrays = _checked(
             (self.problem_id,), self.author, (self.index,), (self.end,), (np.size(self.token_T),),
-            self.token_T, self.logp_T, (self.text,),
+            self.token_T, self.logp_T, (self.text,), ((self.turns, self.observed),),
         )  # fmt: skip
         for name, array in zip(("token_T", "logp_T"), arrays, strict=True):
             object.__setattr__(self, name, array)
@@ -145,16 +160,20 @@ class Completion:
         logp_X: np.ndarray | None,
         texts: Sequence[str | None] = (),
         tokenizer: bytes = b"",
+        episodes: Sequence[tuple[tuple[int, ...], bytes]] = (),
     ) -> "tuple[Completion, ...]":
         """Make many at once, equal to those made one by one, in a few passes over whole arrays.
 
         ``token_X`` and ``logp_X`` (None: none has any) are of all, one completion after the other;
-        ``texts`` has one for each, or is empty if none has any.
+        ``texts`` has one for each, or is empty if none has any; so has ``episodes``, its turns and
+        what was observed.
         The completions are views of one locked copy: each keeps the arrays of all in memory. Raise
         ValueError if a completion is wrong, or lists and arrays do not fit each other.
         """
         texts = texts or [None] * len(lengths)
-        counts = {len(problem_ids), len(indices), len(ends), len(lengths), len(texts)}
+        episodes = episodes or [((), b"")] * len(lengths)
+        columns = problem_ids, indices, ends, lengths, texts, episodes
+        counts = set(map(len, columns))
         told = len(token_X if logp_X is None else logp_X)
         adds_up = len(token_X) == told == sum(lengths) and min(lengths, default=0) >= 0
         if len(counts) > 1 or not adds_up:
@@ -164,17 +183,18 @@ class Completion:
                 f"{len(token_X)} ids and {'no' if logp_X is None else told} log-probabilities"
             )
         token_X, logp_X = _checked(
-            problem_ids, author, indices, ends, lengths, token_X, logp_X, texts
+            problem_ids, author, indices, ends, lengths, token_X, logp_X, texts, episodes
         )
         stops = list(accumulate(lengths))
         parts = [slice(stop - length, stop) for stop, length in zip(stops, lengths, strict=True)]
         token_T = map(token_X.__getitem__, parts)
         logp_T = repeat(None) if logp_X is None else map(logp_X.__getitem__, parts)
         own = (problem_ids, repeat(author), indices, token_T, logp_T, ends)
-        columns = (*own, texts, repeat(tokenizer))
+        turns, observed = zip(*episodes, strict=True) if episodes else ((), ())
+        fields = (*own, texts, repeat(tokenizer), turns, observed)
         completions = tuple(object.__new__(cls) for _ in lengths)
         # Not through __init__, which would check and copy each of them again.
-        for slot, column in zip(cls.__slots__, columns, strict=True):
+        for slot, column in zip(cls.__slots__, fields, strict=True):
             write = getattr(cls, slot).__set__
             for completion, value in zip(completions, column, strict=False):
                 write(completion, value)
@@ -184,9 +204,12 @@ class Completion:
         """Compare every field, arrays element by element (``eq=True`` cannot)."""
         if not isinstance(other, Completion):
             return NotImplemented
+        mine, theirs = (
+            (c.problem_id, c.author, c.index, c.end, c.text, c.tokenizer, c.turns, c.observed)
+            for c in (self, other)
+        )
         return (
-            (self.problem_id, self.author, self.index, self.end, self.text, self.tokenizer)
-            == (other.problem_id, other.author, other.index, other.end, other.text, other.tokenizer)
+            mine == theirs
             and np.array_equal(self.token_T, other.token_T)
             and np.array_equal(np.asarray(self.logp_T), np.asarray(other.logp_T))
         )
@@ -201,6 +224,7 @@ def _checked(
     token_X: np.ndarray,
     logp_X: np.ndarray | None,
     texts: Sequence[str | None],
+    episodes: Sequence[tuple[tuple[int, ...], bytes]],
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return locked copies of the arrays; raise ValueError if a completion is not as ``Completion``
     says, with its name, what it has, and what was expected."""
@@ -239,6 +263,14 @@ def _checked(
     if unknown := set(ends) - set(get_args(End)):
         row = next(row for row, end in enumerate(ends) if end in unknown)
         refuse(row, f"end {ends[row]!r}", f"expected one of {', '.join(get_args(End))}")
+    for row, (turns, observed) in enumerate(episodes):
+        if turns and (sum(turns) != lengths[row] or min(turns) < min(1, lengths[row])):
+            refuse(row, f"turns of {turns} tokens", f"expected {lengths[row]} in all, none empty")
+        if len(observed) != OBSERVED_BYTES * max(0, len(turns) - 1):
+            found = f"{len(turns)} turns and {len(observed)} bytes observed"
+            refuse(row, found, f"expected {OBSERVED_BYTES} between two turns")
+        if not turns and ends[row] not in SINGLE_ENDS:
+            refuse(row, f"end {ends[row]!r} and no turns", "expected an episode")
     return token_X, logp_X
 
 
@@ -252,6 +284,11 @@ def _name(index: int, problem_id: str, author: str) -> str:
     return f"completion {index} of {problem_id!r} by {author!r}"
 
 
+Observed = tuple[tuple[int, np.ndarray], ...]
+"""What an environment said within a completion, as a model reads it: int32 ids, each with the
+number of sampled tokens before them. No array of T has them: they are read, never learned from."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
     """A completion as one model reads it: all that depends on that model's tokenizer."""
@@ -262,7 +299,9 @@ class Row:
     token_T: np.ndarray
     """int32 ids of the completion in the model's own vocabulary."""
     text: str
-    """The completion as the grader sees it: special tokens left out."""
+    """The completion as the grader sees it: special tokens left out. Of an episode the contents of
+    its turns, a line each; ``completion.text`` then has the turns (``episode.text_of``)."""
+    observed: Observed = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,10 @@ import potluck
 
 ROOT = Path(potluck.__file__).parent
 FIVE = {"objective", "tasks", "rollout", "exchange", "schedule"}
-EVERYBODY_MAY = {"confined", "files", "intervals", "version"}
+EVERYBODY_MAY = {"confined", "episode", "files", "intervals", "version"}
 MAY_IMPORT = {
     "types": set(),
+    "episode": {"types"},
     "fields": {"types"},
     "confined": set(),
     "files": set(),

@@ -80,7 +80,7 @@ class Message:
         return has_none or any(c.text is not None or c.tokenizer for c in self.completions)
 
 
-ENDS = get_args(End)
+ENDS = get_args(End)[:2]
 HEADER_BYTES = 1 << 22
 """Size of the largest header, compressed or not."""
 TOKEN_BYTES = 8

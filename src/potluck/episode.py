@@ -1,0 +1,149 @@
+"""Nouns of an episode: a completion of several turns, between which an environment speaks.
+
+    Turn --environment--> Observation, ... --> Turn --> ... --> Episode
+
+A node makes the observations and the reward of every episode in an environment of its own. What
+travels between nodes is what the models wrote (``Completion``), and a hint of what they were told.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from potluck.types import OBSERVED_BYTES, PotluckError, Problem
+
+Grade = Literal["transcript", "replay", "own"]
+"""How far an environment can be trusted to say the same on every node.
+
+    transcript  what it says repeats, and the reward is made of the text alone
+    replay      what it says and pays is decided by row, seed and turns: a reader plays it again
+    own         anything else: episodes of others are not learned from
+"""
+MOST_TURNS = 4096
+
+
+class EnvironmentFailed(PotluckError):
+    """An environment raised in ``reset``, hung, or broke a limit; the message is one line."""
+
+
+class ToolCall(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One call of a tool, by name, with arguments that JSON can say."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class Turn(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a model wrote before the environment spoke: a message in no model's own syntax."""
+
+    content: str
+    calls: tuple[ToolCall, ...] = ()
+
+
+class Observation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A message of the environment."""
+
+    content: str
+    tool: str = ""
+    """Tool that answers; empty: the environment speaks as the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Answer of an environment to a turn."""
+
+    observations: tuple[Observation, ...]
+    """One of the user, or one for each tool call of the turn."""
+    done: bool
+    """True: the episode ends with the turn, and nobody reads the observations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """How an environment of this node went on with a model's turns: never received from a peer."""
+
+    observations: tuple[tuple[Observation, ...], ...]
+    """What it said behind each turn, the last one included; fewer if it was done before."""
+    done: bool
+    """True: it ended the episode with the last turn."""
+    reward: float
+    calls: int = 0
+    """Tool calls, and those of them that raised or named no tool."""
+    errors: int = 0
+
+
+class Play(Protocol):
+    """Episodes that are being written, each known by a number."""
+
+    def begin(self, episode: int, problem: Problem) -> None:
+        """Reset an environment for the problem. Raise EnvironmentFailed if it cannot be, or if it
+        begins otherwise than ``problem.question`` says."""
+
+    def act(self, episode: int, turn: Turn) -> None:
+        """Hand a turn over, without waiting for the answer."""
+
+    def answered(self, wait_s: float) -> list[tuple[int, Step | EnvironmentFailed]]:
+        """Return the answers that have come, by episode; wait up to ``wait_s`` for all of them."""
+
+    def finish(self, episode: int) -> Episode:
+        """End an episode, wherever it is; return it with its reward."""
+
+    def close(self) -> None:
+        """End all that are open."""
+
+
+class Environment(Protocol):
+    """Where the episodes of a task are played; the task has it as ``environment``."""
+
+    grade: Grade
+    max_turns: int
+
+    def open(self) -> Play:
+        """Begin to play, for one writing."""
+
+    def replay(self, problem: Problem, turns: Sequence[Turn]) -> Episode:
+        """Play these turns from the start, in a process of its own, and return how it went on. Of
+        an episode that was played or replayed before the same is returned from memory. Raise
+        EnvironmentFailed beyond a limit, or where ``grade`` is "own" and the episode is not one
+        that was played here."""
+
+
+def text_of(turns: Sequence[Turn]) -> str:
+    """Write turns as one text, as completions of several turns have it.
+
+    >>> text_of([Turn("north"), Turn("", (ToolCall("add", {"a": 1}),))])
+    '[["north",[]],["",[["add",{"a":1}]]]]'
+    """
+    return msgspec.json.encode(list(turns)).decode()
+
+
+_turns = msgspec.json.Decoder(tuple[Turn, ...])
+
+
+def turns_in(text: str) -> tuple[Turn, ...] | None:
+    """Read what ``text_of`` wrote; None if it is anything else, by a letter."""
+    try:
+        turns = _turns.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return turns if 0 < len(turns) <= MOST_TURNS and text_of(turns) == text else None
+
+
+def digest_of(observations: Sequence[Observation]) -> bytes:
+    """Digest what an environment said behind a turn: a hint at the turn in which two part."""
+    return hashlib.sha256(msgspec.json.encode(list(observations))).digest()[:OBSERVED_BYTES]
+
+
+def transcript(turns: Sequence[Turn], episode: Episode) -> list[Mapping[str, Any]]:
+    """List the turns and observations in order, to show them: what was said, by whom."""
+    lines: list[Mapping[str, Any]] = []
+    for at, turn in enumerate(turns):
+        calls = [{"name": call.name, "arguments": call.arguments} for call in turn.calls]
+        said = {"role": "assistant", "content": turn.content}
+        lines.append(said | {"calls": calls} if calls else said)
+        for heard in episode.observations[at : at + 1]:
+            lines += [{"role": "tool" if o.tool else "user", "content": o.content} for o in heard]
+    return lines
