@@ -248,7 +248,7 @@ class Learner:
         if is_first:
             self._read_reference(portion, scored, kl_B)  # before the graph below takes memory
         logp_MT, entropy_MT = self.policy.logp_and_entropy(
-            micro.prompts, micro.tokens, temperature=self.temperature
+            micro.prompts, micro.tokens, temperature=self.temperature, observed=micro.observed
         )
         if is_first and len(portion.row_M):
             found = logp_MT.detach().cpu(), entropy_MT.cpu()
@@ -264,7 +264,9 @@ class Learner:
         assert scored.logp_reference_BT is not None
         rows = portion.micro.rows(at if len(at) else torch.tensor([0]))
         with torch.no_grad(), adapter_off(self.reference.network):
-            read = self.reference.logp(rows.prompts, rows.tokens, temperature=self.temperature)
+            read = self.reference.logp(
+                rows.prompts, rows.tokens, temperature=self.temperature, observed=rows.observed
+            )
         scored.logp_reference_BT[portion.row_M[at], : read.shape[1]] = read[: len(at)].cpu()
 
     def _forward_backward(

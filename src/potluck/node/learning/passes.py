@@ -81,7 +81,7 @@ def micro_batches(batch: Batch, row_X: Tensor, *, token_budget: int) -> Iterator
     memory fails in the first seconds. A row that is longer than the budget gets one of its own:
     nothing is ever left out.
     """
-    size_B = [len(p) + len(t) for p, t in zip(batch.prompts, batch.tokens, strict=True)]
+    size_B = batch.read_tokens()
     rows = sorted(row_X.tolist(), key=lambda row: -size_B[row])
     while rows:
         count = max(1, token_budget // size_B[rows[0]])
