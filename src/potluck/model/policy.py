@@ -18,6 +18,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from potluck.episode import Observation, Turn, text_of
+from potluck.model.dialect import Speech, segments
 from potluck.model.loading import ModelError, fingerprint, load_network, load_tokenizer, stop_ids
 from potluck.model.scoring import Scorer
 from potluck.template import TemplateFailed, render
@@ -59,6 +61,7 @@ class LanguageModel:
         self._named_stops = tuple(stop)
         self.scorer = Scorer(network, self.vocabulary)
         self._prompts = lru_cache(maxsize=1024)(partial(prompt_ids, tokenizer))
+        self._observed = lru_cache(maxsize=4096)(self._spell_observed)
 
     @classmethod
     def load(
@@ -152,6 +155,65 @@ class LanguageModel:
         if text is None or (UNKNOWN in text and self.encode(prompt_P, text) != ids):
             return None
         return text
+
+    @cached_property
+    def speech(self) -> Speech:
+        """The model's way to write turns and to read observations."""
+        return Speech(self.tokenizer, [self._decode([id]) for id in sorted(self.stop_ids)])
+
+    def turn_of(self, token_T: np.ndarray | Sequence[int]) -> Turn:
+        """Read the ids of one turn, with or without its stop token. Special tokens are left out,
+        but for those of the model's calls. Ids of a peer may be any."""
+        ids = [int(id) for id in token_T if id < self.vocabulary]
+        ids = ids[: len(ids) - (bool(ids) and ids[-1] in self.stop_ids)]
+        ids = [id for id in ids if id not in self.special_ids or id in self._marks]
+        text = self._decode_behind(self._anchor, ids)
+        return self.speech.read(self._decode(ids) if text is None else text)
+
+    def ids_of(self, turn: Turn) -> list[int] | None:
+        """Find the ids of a turn, without a stop token; None if none are read as this turn. Nothing
+        that the turn says becomes a special token."""
+        ids: list[int] = []
+        if (pieces := self.speech.write(turn)) is None:
+            return None
+        for part in segments(pieces, self._special):
+            spelled = [part] if isinstance(part, int) else self.encode(self._anchor, part)
+            if spelled is None or (part and self.special_ids.intersection(spelled) - self._marks):
+                return None
+            ids += spelled
+        read = self.turn_of(ids)
+        same = read == turn and text_of([read]) == text_of([turn])  # 1 == 1.0, but not as text
+        return ids if same and not self.stop_ids.intersection(ids) else None
+
+    def observed_ids(self, observations: Sequence[Observation]) -> np.ndarray:
+        """Make int32 ids of what stands between a turn's stop token and the next turn. No special
+        token comes from an observation, which may repeat what a peer wrote."""
+        return self._observed(tuple(observations))
+
+    def _spell_observed(self, observations: tuple[Observation, ...]) -> np.ndarray:
+        ids: list[int] = []
+        for part in segments(self.speech.heard(observations), self._special):
+            if isinstance(part, int):
+                ids.append(part)
+            else:
+                spelled = self.encode(self._anchor, part) or self._encode(part)
+                ids += [id for id in spelled if id not in self.special_ids]
+        found = np.array(ids, np.int32)
+        found.setflags(write=False)
+        return found
+
+    @cached_property
+    def _anchor(self) -> np.ndarray:
+        return np.array(self._encode(ANCHOR), np.int32)
+
+    @cached_property
+    def _special(self) -> dict[str, int]:
+        return {self._decode([id]): id for id in self.special_ids}
+
+    @cached_property
+    def _marks(self) -> frozenset[int]:
+        """Special tokens that a call of the model is written with."""
+        return self.speech.marks(self._special)
 
     def _encode(self, text: str) -> list[int]:
         encoded = self.tokenizer(
@@ -286,18 +348,28 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarr
     """Make int32 ids of a model's input before it writes.
 
     With a chat template: a system and a user message; one message where the template knows
-    no system (Gemma). Without a template: the system text, an empty line, and the question,
-    as the tokenizer begins a text.
+    no system (Gemma); and the tools. Without a template: the system text, an empty line, and the
+    question, as the tokenizer begins a text.
     """
     together = f"{problem.system}\n\n{problem.question}" if problem.system else problem.question
     if not tokenizer.chat_template:
         return np.array(tokenizer(together)["input_ids"], np.int32)
+    tools = json.loads(problem.tools) if problem.tools else None
+    name = tokenizer.name_or_path
     chats = [problem.messages, [{"role": "user", "content": together}]]
     for chat in chats if problem.system else chats[:1]:
         try:
-            text = render(tokenizer.get_chat_template(), chat, tokenizer.special_tokens_map)
-            return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)
+            template, words = tokenizer.get_chat_template(), tokenizer.special_tokens_map
+            text = render(template, chat, words, tools)
+            break
         except (TemplateFailed, ValueError) as error:
             failed = error
-    name = tokenizer.name_or_path
-    raise ModelError(f"the chat template of {name!r} makes no prompt: {failed}") from failed
+    else:
+        raise ModelError(f"the chat template of {name!r} makes no prompt: {failed}") from failed
+    named = [str(tool.get("function", tool)["name"]) for tool in tools or ()]
+    if absent := [each for each in named if each not in text]:
+        raise ModelError(
+            f"the chat template of {name!r} tells the model of no tools: its prompt lacks "
+            f"{absent[0]!r}; take a model that was trained with tools, or one without a template"
+        )
+    return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)
