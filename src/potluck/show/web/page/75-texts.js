@@ -2,6 +2,7 @@
 
 const AT_ONCE = 20;
 const NOTHING = "No completion is here: those of a round come with its end.";
+const ENDS = { length: "ended by length", turns: "out of turns", room: "out of room" };
 const LEVELS = [0.1, 0.5, 1, 2, 4];
 
 /** Class of a token's log-ratio: author minus learner, nats. */
@@ -74,7 +75,7 @@ function textLine(text) {
         text.tokens.map(([piece, value]) => [JSON.stringify(piece), plain(value, 2)]),
       ),
     );
-  const end = text.end && text.end !== "stop" ? pill("", `ended by ${text.end}`) : null;
+  const end = text.end && text.end !== "stop" ? pill("", ENDS[text.end] ?? text.end) : null;
   return el(
     "li.text",
     { tabindex: -1 },
@@ -85,7 +86,7 @@ function textLine(text) {
       "div.facts",
       pill(text.reward >= 1 - 1e-9 ? "right" : "wrong", `reward ${plain(text.reward, 2)}`),
       el("span.by", `${text.author}, no. ${text.index}`),
-      text.turns?.length ? pill("", plural(turnsOf(text), "turn")) : null,
+      text.turns?.length && !text.turns_left_out ? pill("", plural(turnsOf(text), "turn")) : null,
       pill("", advantage),
       pill(taken === "dropped" ? "dropped" : "", taken),
       why ? el("span.why", why) : null,
