@@ -23,7 +23,7 @@ from potluck.model.dialect import Speech, segments
 from potluck.model.loading import ModelError, fingerprint, load_network, load_tokenizer, stop_ids
 from potluck.model.scoring import Scorer
 from potluck.template import TemplateFailed, render
-from potluck.types import Completion, Problem
+from potluck.types import Completion, Observed, Problem
 
 TAIL = 4
 """Ids of a prompt's end, behind which a continuation is decoded."""
@@ -259,7 +259,12 @@ class LanguageModel:
         )
 
     def logp(
-        self, prompts: Sequence[np.ndarray], tokens: Sequence[np.ndarray], *, temperature: float
+        self,
+        prompts: Sequence[np.ndarray],
+        tokens: Sequence[np.ndarray],
+        *,
+        temperature: float,
+        observed: Sequence[Observed] = (),
     ) -> Tensor:
         """Compute logp_MT: ln p of each token of each completion, nats, float32, with gradient.
 
@@ -270,27 +275,31 @@ class LanguageModel:
         Args:
             prompts, tokens: M arrays of ids each, with at least one id.
             temperature: T, by which logits are divided.
+            observed: what the model reads within each completion; empty: nothing in any.
 
         Returns:
             [M, longest of ``tokens``], <= 0; 0 on padding, through which no gradient flows.
         """
-        return self.logp_and_entropy(prompts, tokens, temperature=temperature)[0]
+        return self.logp_and_entropy(prompts, tokens, temperature=temperature, observed=observed)[0]
 
     def logp_and_entropy(
-        self, prompts: Sequence[np.ndarray], tokens: Sequence[np.ndarray], *, temperature: float
+        self,
+        prompts: Sequence[np.ndarray],
+        tokens: Sequence[np.ndarray],
+        *,
+        temperature: float,
+        observed: Sequence[Observed] = (),
     ) -> tuple[Tensor, Tensor]:
         """Compute ``logp``, and entropy_MT: that of the model in the place of each token, nats,
         float32, without gradient; 0 on padding."""
-        # The last token of a completion predicts nothing that counts.
-        rows = [
-            torch.from_numpy(np.concatenate([p, t[:-1]])).long()
-            for p, t in zip(prompts, tokens, strict=True)
-        ]
+        given = zip(prompts, tokens, observed or [()] * len(tokens), strict=True)
+        inputs = [model_input(*each) for each in given]
+        rows = [torch.from_numpy(input_S).long() for input_S, _ in inputs]
         token_MS = pad_sequence(rows, batch_first=True).to(self.device)
-        first_M = torch.tensor([len(p) - 1 for p in prompts])
         length_M = torch.tensor([len(t) for t in tokens])
-        place_S = torch.arange(token_MS.shape[1])
-        predicts_MS = (place_S >= first_M[:, None]) & (place_S < (first_M + length_M)[:, None])
+        predicts_MS = torch.zeros(token_MS.shape, dtype=torch.bool)
+        for predicts_S, (_, place_T) in zip(predicts_MS, inputs, strict=True):
+            predicts_S[torch.from_numpy(place_T)] = True
         wanted_X = torch.from_numpy(np.concatenate(tokens)).long().to(self.device)
         with self._rounding():
             found = self.scorer(token_MS, predicts_MS.to(self.device), wanted_X, temperature)
@@ -299,26 +308,36 @@ class LanguageModel:
         logp_MT, entropy_MT = (nothing_MT.masked_scatter(mask_MT, each_X) for each_X in found)
         return logp_MT, entropy_MT
 
-    def next_logp(self, prompt_P: np.ndarray, token_T: np.ndarray) -> Tensor:
+    def next_logp(
+        self, prompt_P: np.ndarray, token_T: np.ndarray, observed: Observed = ()
+    ) -> Tensor:
         """Compute logp_TV: ln p of every id in each place of a completion, nats, float32."""
-        ids = torch.from_numpy(np.concatenate([prompt_P, token_T[:-1]])).long().to(self.device)
+        input_S, place_T = model_input(prompt_P, token_T, observed)
+        ids = torch.from_numpy(input_S).long().to(self.device)
         with self._rounding():
-            return self.scorer.every(ids.unsqueeze(0), len(token_T))
+            return self.scorer.every(ids.unsqueeze(0), torch.from_numpy(place_T).to(self.device))
 
     def _rounding(self) -> torch.autocast:
         rounds = self.dtype != torch.float32
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=rounds)
 
     def logp_gap(
-        self, prompts: Sequence[np.ndarray], written: Sequence[Completion], *, temperature: float
+        self,
+        prompts: Sequence[np.ndarray],
+        written: Sequence[Completion],
+        *,
+        temperature: float,
+        observed: Sequence[Observed] = (),
     ) -> float:
         """Compute the mean over all tokens of |ln p now - ln p when written|, nats; inf where a
-        token is none of this model's. All of ``written`` have log-probabilities."""
+        token is none of this model's. All of ``written`` have log-probabilities; ``observed`` is
+        as in ``logp``."""
         tokens = [c.token_T for c in written]
         if max(token_T.max() for token_T in tokens) >= self.vocabulary:
             return float("inf")
         with torch.no_grad():
-            logp_MT = self.logp(prompts, tokens, temperature=temperature).cpu().numpy()
+            read_MT = self.logp(prompts, tokens, temperature=temperature, observed=observed)
+        logp_MT = read_MT.cpu().numpy()
         pairs = zip(logp_MT, [c.logp_T for c in written if c.logp_T is not None], strict=True)
         gaps = [abs(now_T[: len(then_T)] - then_T) for now_T, then_T in pairs]
         return float(np.concatenate(gaps).mean())
@@ -327,6 +346,20 @@ class LanguageModel:
         """Give memory that torch keeps for later use back to the GPU, which models may share."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def model_input(
+    prompt_P: np.ndarray, token_T: np.ndarray, observed: Observed
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what the model reads of a completion, and place_T: where in it each token is
+    predicted. The last token of a completion predicts nothing that counts."""
+    place_T = np.arange(len(prompt_P) - 1, len(prompt_P) - 1 + len(token_T))
+    parts, done = [prompt_P], 0
+    for at, heard in observed:
+        parts += [token_T[done:at], heard]
+        place_T[at:] += len(heard)
+        done = at
+    return np.concatenate([*parts, token_T[done:-1]]), place_T
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -51,7 +51,7 @@ def norm_of(tensors: Sequence[Tensor | None]) -> float:
     return float(full_tensor(norm))
 
 
-class Part(NamedTuple):
+class Portion(NamedTuple):
     """The part of one process in one step of a pass over a batch."""
 
     row_M: Tensor
@@ -60,16 +60,16 @@ class Part(NamedTuple):
     """Rows of the forward pass: these, or one of another process, as all make a pass."""
 
 
-def parts_of(
+def portions_of(
     batch: Batch, rows_B: Tensor, token_budget: int, processes: ProcessGroup, progress: Progress
-) -> Iterator[Part]:
-    """Yield this process's part of each step of a pass over ``rows_B``."""
+) -> Iterator[Portion]:
+    """Yield this process's portion of each step of a pass over ``rows_B``."""
     row_X = rows_B.nonzero().squeeze(1)
     micros, done = list(micro_batches(batch, row_X, token_budget=token_budget)), 0
     for first in range(0, len(micros), processes.size):
         step = micros[first : first + processes.size]
         row_M = step[processes.rank] if processes.rank < len(step) else row_X[:0]
-        yield Part(row_M, batch.rows(row_M if len(row_M) else step[0][-1:]))
+        yield Portion(row_M, batch.rows(row_M if len(row_M) else step[0][-1:]))
         done += sum(map(len, step))
         progress(done, len(row_X))
 
@@ -81,7 +81,7 @@ def micro_batches(batch: Batch, row_X: Tensor, *, token_budget: int) -> Iterator
     memory fails in the first seconds. A row that is longer than the budget gets one of its own:
     nothing is ever left out.
     """
-    size_B = [len(p) + len(t) for p, t in zip(batch.prompts, batch.tokens, strict=True)]
+    size_B = batch.read_tokens()
     rows = sorted(row_X.tolist(), key=lambda row: -size_B[row])
     while rows:
         count = max(1, token_budget // size_B[rows[0]])
