@@ -56,9 +56,9 @@ class Here:
         play.begin(0, problem)
         for turn in turns:
             play.act(0, turn)
-        failed = [answer for _, answer in play.answered(0) if isinstance(answer, EnvironmentFailed)]
-        if failed:
-            raise failed[0]
+            ((_, answer),) = play.answered(0)
+            if isinstance(answer, EnvironmentFailed):
+                raise answer
         return play.finish(0)
 
 
@@ -89,7 +89,8 @@ class PlayHere:
 
     def act(self, episode, turn):
         one = self.open[episode]
-        assert not one.done and episode not in dict(self.waiting), "it has not been its turn"
+        assert not one.done, "it was over"
+        assert episode not in dict(self.waiting), "it has not been answered"
         one.turns.append(turn)
         if self.environment.fails.get(one.problem.id) == len(one.turns):
             self.waiting.append((episode, EnvironmentFailed("step took more than 5 s")))
