@@ -44,7 +44,9 @@ NotReplayed = Literal[
     other observation     the environment said something else here than to its author
     other end             it goes on or ends where it did not here, or has more than max_turns
 """
-REFUSED_BY_REPLAY = frozenset(("replay time", "environment failed", "other observation", "other end"))
+REFUSED_BY_REPLAY = frozenset(
+    ("replay time", "environment failed", "other observation", "other end")
+)
 
 
 @dataclass(frozen=True, slots=True)

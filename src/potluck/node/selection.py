@@ -141,8 +141,7 @@ def _spelled(
 def _played(
     completion: Completion, problem: Problem, model: LanguageModel, replays: Replays, room: int
 ) -> Row | UnreadReason:
-    """Read an episode whose ids are the model's; ``room`` is for all that stands behind its prompt.
-    """
+    """Read an episode whose ids are the model's; ``room`` is for all that stands behind its prompt."""
     turns = turns_of(completion, model)
     if completion.text not in (None, text_of(turns)):
         return "inexact text"
