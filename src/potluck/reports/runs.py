@@ -236,10 +236,11 @@ def _read_node(folder: Path, model: str) -> NodeRun:
 
 def end_of(folder: Path, recipe: RecipeRead) -> int:
     """Tell the round after which the node in ``folder`` ends, or was ended before."""
-    *_, last = [None, *read_lines(folder / EVALUATION, EvaluationReport)]
     stop = recipe.stop_when
-    if last and last.at_end and (stop.no_better or stop.validation is not None):
-        return last.round
+    if stop.no_better or stop.validation is not None:  # a damaged file is in no other run's way
+        *_, last = [None, *read_lines(folder / EVALUATION, EvaluationReport)]
+        if last and last.at_end:
+            return last.round
     return recipe.end
 
 
