@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, groupby
 from typing import Literal, Protocol, get_args
 
+from potluck.episode import Environment
 from potluck.fields import Options
 from potluck.types import Completion, PotluckError, Problem
 
@@ -70,6 +71,12 @@ class TaskOptions(Options, frozen=True, kw_only=True):
     def notes(self) -> tuple[str, ...]:
         """Lines to read before a number of this task is trusted."""
         return ()
+
+
+def environment_of(task: Task) -> Environment | None:
+    """Look up the environment of a task whose answers have several turns; None: they have one."""
+    environment: Environment | None = getattr(task, "environment", None)
+    return environment
 
 
 def binary_rewards(correct: Iterable[bool], completions: Sequence[Completion]) -> list[float]:
