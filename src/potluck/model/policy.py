@@ -11,12 +11,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AddedToken, PreTrainedModel, PreTrainedTokenizerBase
 
 from potluck.episode import Observation, Turn, text_of
 from potluck.model.dialect import Speech, segments
@@ -200,7 +201,7 @@ class LanguageModel:
         ids: list[int] = []
         if (pieces := self.speech.write(turn)) is None:
             return None
-        for part in segments(pieces, self._special):
+        for part in self._parts(pieces):
             spelled = [part] if isinstance(part, int) else self.encode(self._anchor, part)
             if spelled is None or (part and self.special_ids.intersection(spelled) - self._marks):
                 return None
@@ -216,7 +217,7 @@ class LanguageModel:
 
     def _spell_observed(self, observations: tuple[Observation, ...]) -> np.ndarray:
         ids: list[int] = []
-        for part in segments(self.speech.heard(observations), self._special):
+        for part in self._parts(self.speech.heard(observations)):
             if isinstance(part, int):
                 ids.append(part)
             else:
@@ -225,6 +226,21 @@ class LanguageModel:
         found = np.array(ids, np.int32)
         found.setflags(write=False)
         return found
+
+    def _parts(self, pieces: Sequence[str]) -> list[Any]:
+        """Part pieces at special tokens, some of which take the space beside them."""
+        parts = segments(pieces, self._special)
+        for at in range(1, len(parts), 2):
+            token = self._added.get(parts[at])
+            if token and token.lstrip:
+                parts[at - 1] = parts[at - 1].rstrip()
+            if token and token.rstrip:
+                parts[at + 1] = parts[at + 1].lstrip()
+        return parts
+
+    @cached_property
+    def _added(self) -> dict[int, AddedToken]:
+        return dict(self.tokenizer.added_tokens_decoder)
 
     @cached_property
     def _anchor(self) -> np.ndarray:
