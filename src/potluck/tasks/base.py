@@ -72,6 +72,17 @@ class TaskOptions(Options, frozen=True, kw_only=True):
         """Lines to read before a number of this task is trusted."""
         return ()
 
+    @property
+    def code(self) -> Mapping[str, str]:
+        """Classes of a user that the table names, by their keys: they run."""
+        return {}
+
+
+def environment_of(task: Task) -> Environment | None:
+    """Look up the environment of a task whose answers have several turns; None: they have one."""
+    environment: Environment | None = getattr(task, "environment", None)
+    return environment
+
 
 def environment_of(task: Task) -> Environment | None:
     """Look up the environment of a task whose answers have several turns; None: they have one."""
@@ -179,6 +190,7 @@ class DerivedTask:
     def __init__(self, task: Task, rules: str) -> None:
         self._task, self.notes = task, task.notes
         self.digest = digest_of(rules, ())
+        self.environment = environment_of(task)
 
     def ids(self, split: Split) -> Sequence[str]:
         return self._task.ids(split)
@@ -230,7 +242,13 @@ class WithOutOfDistribution(DerivedTask):
     """A task whose out-of-distribution split is that of another, graded by the other's rules."""
 
     def __init__(self, task: Task, other: Task) -> None:
-        """Raise TaskError where ``other`` has no such split, or it shares ids with ``task``."""
+        """Raise TaskError where ``other`` has no such split, or it shares ids with ``task``, or
+        one has an environment."""
+        if environment_of(task) or environment_of(other):
+            raise TaskError(
+                "[out_of_distribution] with an environment, in it or in [task], is not possible; "
+                "name problems of another kind in [task], or drop the table"
+            )
         if not (there := other.ids("out-of-distribution")):
             raise TaskError(
                 "the task of [out_of_distribution] has no out-of-distribution problems; choose "
