@@ -84,12 +84,6 @@ def environment_of(task: Task) -> Environment | None:
     return environment
 
 
-def environment_of(task: Task) -> Environment | None:
-    """Look up the environment of a task whose answers have several turns; None: they have one."""
-    environment: Environment | None = getattr(task, "environment", None)
-    return environment
-
-
 def binary_rewards(correct: Iterable[bool], completions: Sequence[Completion]) -> list[float]:
     """Pay 1.0 for a correct completion that its model ended itself, else 0.0.
 
