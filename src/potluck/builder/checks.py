@@ -20,7 +20,7 @@ from potluck.model.loading import (
     require_weights,
     unused_accelerator,
 )
-from potluck.model.policy import prompt_ids, special_ids
+from potluck.model.prompt import prompt_ids, special_ids
 from potluck.node.learning.group import ProcessGroup
 from potluck.objective.methods import method_of, reads_author_logp
 from potluck.rollout.base import completion_budget
