@@ -22,8 +22,10 @@ from potluck.episode import Observation, ToolCall, Turn, text_of, turns_in
 from potluck.model.loading import ModelError
 from potluck.template import TemplateFailed, render
 
-NAME, ID, SAID, HEARD = "potluckName", "potluckId", "potluckSaid", 'potluck"Heard'
+NAME, SAID, HEARD = "potluckName", "potluckSaid", 'potluck"Heard'
 """Words that stand for what is not known yet. With a quote: it shows whether JSON is made of it."""
+ID = "call00000"
+"""Name of every call, where a template has names for calls: some want 9 letters."""
 ARGUMENTS = {"potluckKey": "one", "potluckOther": "two"}
 IN_JSON = r'\{\s*"potluckKey"(\s*:\s*)"one"(\s*,\s*)"potluckOther"\s*:\s*"two"\s*\}'
 CALL = {"type": "function", "id": ID, "function": {"name": NAME, "arguments": ARGUMENTS}}
@@ -98,7 +100,7 @@ class Markup:
     def _calls(self, text: str, at: int) -> tuple[ToolCall, ...]:
         """Read calls up to the end of the text; none if it is anything else."""
         calls, middle = [], re.compile(NAMED.pattern + _loose(self.middle))
-        another, closing = re.compile(_loose(self.another)), re.compile(_loose(self.closing))
+        another, closing = (re.compile(r"\s*" + _loose(t)) for t in (self.another, self.closing))
         while name := middle.match(text, at):
             try:
                 arguments, at = _decode(text, name.end())
@@ -234,23 +236,18 @@ class Speech:
     def _find_around(self, tools: tuple[str, ...]) -> tuple[list[str], bool]:
         """Find the texts around the answers of tools, or around a message of the user where there
         are none or the template knows of none; and whether what was heard is escaped as in JSON."""
-        calls = [
-            CALL | {"id": f"call{at:05}", "function": {"name": tool, "arguments": {"said": SAID}}}
-            for at, tool in enumerate(tools)
-        ]
-        answers = [
-            {"role": "tool", "name": tool, "tool_call_id": f"call{at:05}", "content": HEARD}
-            for at, tool in enumerate(tools)
-        ]
+        calls = [CALL | {"function": {"name": t, "arguments": {"said": SAID}}} for t in tools]
+        answer = {"role": "tool", "tool_call_id": ID, "content": HEARD}
+        answers = [{**answer, "name": tool} for tool in tools]
         called = {"role": "assistant", "content": "", "tool_calls": calls}
         said = {"role": "assistant", "content": SAID}
         tried: list[Messages] = [[USER, called, *answers]] if tools else []
         for messages in [*tried, [USER, said, {"role": "user", "content": HEARD}]]:
-            _, _, behind = self._render(messages).rpartition(SAID)
+            _, found, behind = self._render(messages).rpartition(SAID)
             ended = re.split("|".join(map(re.escape, self._stops)), behind, maxsplit=1)
             for word in (HEARD, HEARD.replace('"', r"\"")):
                 around = ended[-1].split(word)
-                if len(ended) == 2 and len(around) == len(messages) - 1:
+                if found and len(ended) == 2 and len(around) == len(messages) - 1:
                     return around, word != HEARD
         raise ModelError(
             f"the chat template of {self._name!r} ends an answer by none of the model's stop "

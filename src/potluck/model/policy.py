@@ -161,14 +161,38 @@ class LanguageModel:
         """The model's way to write turns and to read observations."""
         return Speech(self.tokenizer, [self._decode([id]) for id in sorted(self.stop_ids)])
 
+    def require_turns(self, problem: Problem) -> None:
+        """Raise ModelError unless the model is told of the problem's tools, has a way to call them,
+        and its template goes on behind a turn."""
+        self.prompt(problem)
+        if problem.tools and not self.speech.calls:
+            raise ModelError(
+                f"the chat template of {self.tokenizer.name_or_path!r} writes no tool calls that "
+                f"can be read: a name, and arguments in JSON; take a model that calls tools so"
+            )
+        self.observed_ids([Observation("", "tool" * bool(problem.tools))])
+
     def turn_of(self, token_T: np.ndarray | Sequence[int]) -> Turn:
         """Read the ids of one turn, with or without its stop token. Special tokens are left out,
         but for those of the model's calls. Ids of a peer may be any."""
-        ids = [int(id) for id in token_T if id < self.vocabulary]
-        ids = ids[: len(ids) - (bool(ids) and ids[-1] in self.stop_ids)]
+        ids = self._unstopped(token_T)
         ids = [id for id in ids if id not in self.special_ids or id in self._marks]
         text = self._decode_behind(self._anchor, ids)
         return self.speech.read(self._decode(ids) if text is None else text)
+
+    def turn_said(self, token_T: np.ndarray | Sequence[int]) -> Turn | None:
+        """Read one turn; None if no turn says exactly what its ids do: they have a special token
+        beside those of calls, or bytes that are no whole character."""
+        turn, ids = self.turn_of(token_T), self._unstopped(token_T)
+        if (again := self.ids_of(turn)) is None or (UNKNOWN in text_of([turn]) and again != ids):
+            return None
+        only_calls = turn.calls and not turn.content  # whatever stands there is a mark of them
+        kept, known = ([id for id in each if id in self.special_ids] for each in (ids, again))
+        return turn if only_calls or kept == known else None
+
+    def _unstopped(self, token_T: np.ndarray | Sequence[int]) -> list[int]:
+        ids = [int(id) for id in token_T if id < self.vocabulary]
+        return ids[:-1] if ids and ids[-1] in self.stop_ids else ids
 
     def ids_of(self, turn: Turn) -> list[int] | None:
         """Find the ids of a turn, without a stop token; None if none are read as this turn. Nothing
