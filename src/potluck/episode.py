@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from potluck.types import OBSERVED_BYTES, PotluckError, Problem
+from potluck.types import OBSERVED_BYTES, End, PotluckError, Problem
 
 Grade = Literal["transcript", "replay", "own"]
 """How far an environment can be trusted to say the same on every node.
@@ -130,6 +130,12 @@ def turns_in(text: str) -> tuple[Turn, ...] | None:
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
     return turns if 0 < len(turns) <= MOST_TURNS and text_of(turns) == text else None
+
+
+def acted(turns: Sequence[Turn], end: End) -> Sequence[Turn]:
+    """Return the turns that were handed to the environment: not one that its model did not end, for
+    lack of room."""
+    return turns[:-1] if end == "length" else turns
 
 
 def digest_of(observations: Sequence[Observation]) -> bytes:
